@@ -1,0 +1,1 @@
+"""shtypes: a sharding-in-types array frontend for JAX."""

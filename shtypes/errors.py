@@ -1,0 +1,76 @@
+"""`ShardingTypeError` and the one shape that every message has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A change that makes the program type: it has been typed again, and priced.
+
+    Attributes:
+        code: What to write.
+        forward: What it communicates forward, in words; empty for nothing.
+        backward: What it communicates backward, in words; empty for nothing.
+        bytes_forward: Bytes that each device sends forward.
+        bytes_backward: Bytes that each device sends backward.
+    """
+
+    code: str
+    forward: str = ""
+    backward: str = ""
+    bytes_forward: int = 0
+    bytes_backward: int = 0
+
+    def __str__(self) -> str:
+        sides = (("forward", self.forward, self.bytes_forward), ("backward", self.backward, self.bytes_backward))
+        price = "; ".join(f"{side}: {what}, {size} B/device" if what else f"{side}: none" for side, what, size in sides)
+        return f"{self.code}   [{price}]"
+
+
+class ShardingTypeError(TypeError):
+    """A program, a type or a piece of text that the sharding types refuse.
+
+    Prints as what, where, why and fixes; only the parts that are known are printed.
+
+    Attributes:
+        what: One line that stands alone.
+        where: The user's line and the operands' types.
+        why: The reason, in terms of what is on the devices.
+        fixes: Changes that type, cheapest first.
+        hints: Advice that could not be typed again or priced.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str = "",
+        why: str = "",
+        fixes: Iterable[Fix] = (),
+        hints: Iterable[str] = (),
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.why = why
+        self.fixes = tuple(fixes)
+        self.hints = tuple(hints)
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.why:
+            lines.append(f"  why:   {self.why}")
+        lines += [f"  fix:   {fix}" for fix in self.fixes]
+        lines += [f"  try:   {hint}" for hint in self.hints]
+        return "\n".join(lines)
+
+    def located(self, where: str, fixes: Iterable[Fix] = ()) -> ShardingTypeError:
+        """This error with its place, and its fixes if it has none; the same object."""
+        self.where = self.where or where
+        self.fixes = self.fixes or tuple(fixes)
+        return self

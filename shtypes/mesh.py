@@ -1,0 +1,109 @@
+"""The mesh as the types see it: named axes with sizes, and nothing about devices."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from shtypes.errors import ShardingTypeError
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+class Mesh:
+    """Named mesh axes and their sizes, major to minor; interned, so ``is`` is ``==``.
+
+    Two JAX meshes with the same axes and sizes are one `Mesh`: a type does not depend on the devices,
+    on their kind, or on JAX's axis types.
+    """
+
+    __slots__ = ("_index", "axis_names", "axis_sizes", "shape")
+
+    axis_names: tuple[str, ...]
+    axis_sizes: tuple[int, ...]
+    shape: Mapping[str, int]
+    _index: Mapping[str, int]
+    _interned: dict[tuple[tuple[str, int], ...], Mesh] = {}
+
+    def __new__(cls, axes: Mapping[str, int] | Iterable[tuple[str, int]]) -> Mesh:
+        items = tuple(axes.items() if isinstance(axes, Mapping) else axes)
+        found = cls._interned.get(items)
+        if found is not None:
+            return found
+        for name, size in items:
+            if not isinstance(name, str) or not _NAME.match(name):
+                raise ShardingTypeError(f"a mesh axis needs a name like `dp`, not `{name!r}`")
+            if not isinstance(size, int) or size < 1:
+                raise ShardingTypeError(f"mesh axis `{name}` needs a size of at least 1, not `{size!r}`")
+        if len({name for name, _ in items}) != len(items):
+            raise ShardingTypeError(f"mesh axis names must differ: {', '.join(n for n, _ in items)}")
+        self = super().__new__(cls)
+        self.axis_names = tuple(name for name, _ in items)
+        self.axis_sizes = tuple(size for _, size in items)
+        self.shape = dict(items)
+        self._index = {name: i for i, name in enumerate(self.axis_names)}
+        return cls._interned.setdefault(items, self)
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(self.axis_sizes)
+
+    def index(self, axis: str) -> int:
+        """The position of ``axis``, major to minor."""
+        try:
+            return self._index[axis]
+        except KeyError:
+            known = ", ".join(f"`{name}`" for name in self.axis_names) or "no axes"
+            raise ShardingTypeError(f"the mesh has no axis `{axis}`; it has {known}") from None
+
+    def product(self, axes: Iterable[str]) -> int:
+        """The number of devices along ``axes`` together."""
+        return math.prod(self.shape[axis] for axis in axes)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={size}" for name, size in self.shape.items())
+
+    def __repr__(self) -> str:
+        return f"Mesh({self})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Mesh, (tuple(self.shape.items()),)
+
+    def __copy__(self) -> Mesh:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Mesh:
+        return self
+
+
+def _no_context() -> Mesh | None:
+    return None
+
+
+#: Reads the mesh in context; the JAX half puts JAX's own context here when it loads.
+context: Callable[[], Mesh | None] = _no_context
+
+
+def set_context(reader: Callable[[], Mesh | None]) -> None:
+    """Makes ``reader`` the source of the mesh in context."""
+    global context
+    context = reader
+
+
+def current_mesh() -> Mesh:
+    """The mesh in context.
+
+    Raises:
+        ShardingTypeError: no mesh is set.
+    """
+    mesh = context()
+    if mesh is None:
+        raise ShardingTypeError(
+            "no mesh is set",
+            why="a type says how an array lies on each mesh axis, so it needs a mesh",
+            hints=['sh.set_mesh(sh.make_mesh({"dp": 2, "tp": 4}))', "with sh.use_mesh(mesh): ..."],
+        )
+    return mesh

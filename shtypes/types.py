@@ -1,0 +1,303 @@
+"""`ShType`: dtype, dims and the state of each mesh axis. Pure: no JAX, no arrays."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+
+from shtypes import dtypes
+from shtypes.errors import ShardingTypeError
+from shtypes.mesh import Mesh
+
+T = TypeVar("T", bound="ShType")
+
+
+class State(enum.Enum):
+    """How an array lies on one mesh axis; the letter is the one that types print."""
+
+    SHARDED = "S"  # equal contiguous slices of one dim; denotes their concatenation
+    REDUCED = "R"  # one value everywhere, its gradient left pending
+    INVARIANT = "I"  # one value everywhere, its gradient already summed
+    UNREDUCED = "U"  # partial values; denotes their sum
+    VARYING = "V"  # different values without a global meaning
+
+    def __repr__(self) -> str:
+        return self.name
+
+    # Enum members are singletons: identity hashing is right, and much quicker than Enum's own.
+    __hash__ = object.__hash__
+
+
+#: The states that hold one value everywhere.
+REPLICATED: Final = frozenset({State.REDUCED, State.INVARIANT})
+
+#: The cotangent map, an involution: the whole autodiff law.
+COTANGENT: Final[Mapping[State, State]] = {
+    State.SHARDED: State.SHARDED,
+    State.REDUCED: State.UNREDUCED,
+    State.INVARIANT: State.INVARIANT,
+    State.UNREDUCED: State.REDUCED,
+    State.VARYING: State.VARYING,
+}
+
+
+class Dim(NamedTuple):
+    """One array dim: its (global) size, the mesh axes that shard it major to minor, and a name that only prints."""
+
+    size: int
+    axes: tuple[str, ...] = ()
+    name: str | None = None
+
+
+class ShType:
+    """A sharding type ``dtype[dims]{states}`` over a mesh.
+
+    Every mesh axis is in exactly one `State`; an axis is ``SHARDED`` exactly when a dim lists it. Types are interned
+    and hashable. Dim names print and are carried along by the rules, but equal types may differ in them.
+    """
+
+    __slots__ = ("_hi", "_local", "dims", "dtype_name", "exact", "identity", "mesh", "shape", "states", "uid")
+
+    mesh: Mesh
+    dtype_name: str
+    dims: tuple[Dim, ...]
+    states: tuple[State, ...]  # in mesh order
+    shape: tuple[int, ...]
+    identity: tuple[Any, ...]  # what equality compares
+    exact: tuple[Any, ...]  # identity and dim names: the key for caches that print
+    uid: int  # one small number per identity: quick cache keys
+    _hi: Any  # this type as a JAX type, made by `hitype`
+    _local: tuple[int, ...]
+
+    _interned: ClassVar[dict[tuple[Any, ...], ShType]] = {}
+    _uids: ClassVar[dict[tuple[Any, ...], int]] = {}
+
+    def __new__(
+        cls: type[T], mesh: Mesh, dtype: str, dims: Iterable[Dim | int], states: Mapping[str, State] | Sequence[State]
+    ) -> T:
+        """Makes or finds the type.
+
+        Args:
+            mesh: The mesh.
+            dtype: A dtype name, short (``f32``) or long (``float32``).
+            dims: One `Dim` per array dim; a bare int is an unsharded dim.
+            states: The state of each axis, in mesh order, or of the axes that no dim lists, by name.
+
+        Raises:
+            ShardingTypeError: an axis is in two states or in none, a size does not divide, a bool or key is unreduced.
+        """
+        name = dtypes.short_name(dtype)
+        full = tuple(d if isinstance(d, Dim) else Dim(d) for d in dims)
+        given = _states(mesh, full, states) if isinstance(states, Mapping) else tuple(states)
+        if not dtypes.differentiable(name):  # without a gradient R and I are one state
+            given = tuple(State.REDUCED if s is State.INVARIANT else s for s in given)
+        exact = (cls, mesh, name, full, given)
+        found = cls._interned.get(exact)
+        if found is not None:
+            return found  # type: ignore[return-value]
+        _check(mesh, name, full, given)
+        self = super().__new__(cls)
+        self.mesh, self.dtype_name, self.dims, self.states = mesh, name, full, given
+        self.shape = tuple(d.size for d in full)
+        self._local = tuple(d.size // mesh.product(d.axes) for d in full)
+        self.identity = (mesh, name, tuple((d.size, d.axes) for d in full), given)
+        self.exact = exact[1:]
+        self.uid = cls._uids.setdefault(self.identity, len(cls._uids))
+        self._hi = None
+        cls._interned[exact] = self
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, ShType) and self.uid == other.uid)
+
+    def __hash__(self) -> int:
+        return hash(self.uid)
+
+    # what it says
+
+    @property
+    def ndim(self) -> int:
+        """The number of array dims."""
+        return len(self.dims)
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the global array."""
+        return math.prod(self.shape)
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """The shape of each device's own part."""
+        return self._local
+
+    @property
+    def local_bytes(self) -> int:
+        """Bytes of each device's own part."""
+        return math.prod(self._local) * dtypes.itemsize(self.dtype_name)
+
+    @property
+    def dtype(self) -> Any:
+        """The numpy dtype (JAX's extended dtype for keys)."""
+        return dtypes.to_numpy(self.dtype_name)
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether values of this type have gradients."""
+        return dtypes.differentiable(self.dtype_name)
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """The dim names."""
+        return tuple(d.name for d in self.dims)
+
+    def state(self, axis: str) -> State:
+        """The state of one mesh axis."""
+        return self.states[self.mesh.index(axis)]
+
+    def axes(self, *states: State) -> tuple[str, ...]:
+        """The mesh axes in any of ``states``, in mesh order."""
+        return tuple(a for a, s in zip(self.mesh.axis_names, self.states, strict=True) if s in states)
+
+    def dim_of(self, axis: str) -> int | None:
+        """The dim that ``axis`` shards, or None."""
+        return next((i for i, d in enumerate(self.dims) if axis in d.axes), None)
+
+    # types made from it
+
+    def replace(
+        self: T,
+        *,
+        dtype: str | None = None,
+        dims: Iterable[Dim | int] | None = None,
+        states: Mapping[str, State] | Sequence[State] | None = None,
+    ) -> T:
+        """A copy with another dtype, other dims or other states.
+
+        With ``dims`` alone, an axis that the new dims no longer list must be named in ``states``.
+        """
+        new = self.dims if dims is None else tuple(d if isinstance(d, Dim) else Dim(d) for d in dims)
+        if states is None:
+            states = {
+                a: s for a, s in zip(self.mesh.axis_names, self.states, strict=True) if s is not State.SHARDED
+            }
+        return type(self)(self.mesh, dtype or self.dtype_name, new, states)
+
+    def with_axis(self: T, axis: str, state: State, dim: int | None = None) -> T:
+        """A copy in which ``axis`` is in ``state`` (minor-most on ``dim`` if sharded); dims keep their size."""
+        dims = [d._replace(axes=tuple(a for a in d.axes if a != axis)) for d in self.dims]
+        rest = {a: s for a, s in zip(self.mesh.axis_names, self.states, strict=True) if s is not State.SHARDED}
+        rest.pop(axis, None)
+        if state is State.SHARDED:
+            if dim is None:
+                raise ValueError("a sharded axis needs its dim")
+            dims[dim] = dims[dim]._replace(axes=(*dims[dim].axes, axis))
+        else:
+            rest[axis] = state
+        return self.replace(dims=dims, states=rest)
+
+    def cotangent(self: T) -> T:
+        """The type of a gradient of a value of this type."""
+        if not self.differentiable:
+            return self.tangent()
+        return self.replace(states=tuple(COTANGENT[s] for s in self.states))
+
+    def tangent(self: T) -> T:
+        """The type of a tangent: the type itself, or ``float0`` where there is no gradient."""
+        return self if self.differentiable else self.replace(dtype="float0")
+
+    def named(self: T, names: Iterable[str | None]) -> T:
+        """A copy with other dim names; equal to this type."""
+        dims = [d._replace(name=n) for d, n in zip(self.dims, names, strict=True)]
+        return self.replace(dims=dims)
+
+    # text
+
+    @classmethod
+    def parse(cls, text: str, mesh: Mesh | None = None, **options: Any) -> ShType:
+        """Reads a type; see `shtypes.notation.parse`."""
+        from shtypes import notation
+
+        return notation.parse(text, mesh, **options)
+
+    def canonical(self) -> str:
+        """The text that means this type under every policy: each R and I is written, names are not."""
+        from shtypes import notation
+
+        return notation.canonical(self)
+
+    def __str__(self) -> str:
+        from shtypes import notation
+
+        return notation.show(self)
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        states = tuple(s.value for s in self.states)
+        return _unpickle, (type(self), self.mesh, self.dtype_name, tuple(tuple(d) for d in self.dims), states)
+
+    def __copy__(self: T) -> T:
+        return self
+
+    def __deepcopy__(self: T, memo: object) -> T:
+        return self
+
+
+def _unpickle(cls: type[T], mesh: Mesh, dtype: str, dims: Sequence[Any], states: Sequence[str]) -> T:
+    return cls(mesh, dtype, [Dim(*d) for d in dims], tuple(State(s) for s in states))
+
+
+def _states(mesh: Mesh, dims: tuple[Dim, ...], rest: Mapping[str, State]) -> tuple[State, ...]:
+    """The state of each axis, in mesh order, from the axes on dims and the others' states."""
+    sharding = {a for d in dims for a in d.axes}
+    for axis in rest:
+        mesh.index(axis)
+        if axis in sharding:
+            raise ShardingTypeError(f"mesh axis `{axis}` shards a dim and is also in state {rest[axis].value}")
+    missing = [a for a in mesh.axis_names if a not in sharding and a not in rest]
+    if missing:
+        raise ShardingTypeError(f"mesh axis `{missing[0]}` has no state")
+    return tuple(State.SHARDED if a in sharding else rest[a] for a in mesh.axis_names)
+
+
+def _check(mesh: Mesh, dtype: str, dims: tuple[Dim, ...], states: tuple[State, ...]) -> None:
+    if len(states) != len(mesh.axis_names):
+        raise ShardingTypeError(f"a type over the mesh {mesh} needs {len(mesh.axis_names)} states, not {len(states)}")
+    seen: set[str] = set()
+    for i, d in enumerate(dims):
+        if not isinstance(d.size, int) or d.size < 0:
+            raise ShardingTypeError(f"dim {i} needs a size of at least 0, not `{d.size!r}`")
+        for axis in d.axes:
+            mesh.index(axis)
+            if axis in seen:
+                raise ShardingTypeError(f"mesh axis `{axis}` shards two dims")
+            seen.add(axis)
+    for axis, state in zip(mesh.axis_names, states, strict=True):
+        if (state is State.SHARDED) != (axis in seen):
+            raise ShardingTypeError(f"mesh axis `{axis}` is in state {state.value}, which does not fit the dims")
+        if state is State.UNREDUCED and not dtypes.summable(dtype):
+            raise ShardingTypeError(f"a `{dtype}` array cannot be unreduced over `{axis}`: it cannot be summed")
+    for i, d in enumerate(dims):
+        check_divides(mesh, d, i)
+
+
+def check_divides(mesh: Mesh, dim: Dim, index: int) -> None:
+    """Checks that the axes of a dim divide its size.
+
+    Raises:
+        ShardingTypeError: they do not; names the dim, the axes and the nearest sizes that would work.
+    """
+    n = mesh.product(dim.axes)
+    if dim.size % n == 0:
+        return
+    below, above = dim.size // n * n, -(-dim.size // n) * n
+    axes = ", ".join(f"`{a}` (size {mesh.shape[a]})" for a in dim.axes)
+    label = f"dim {index}" + (f" (`{dim.name}`)" if dim.name else "")
+    sizes = f"{below} or {above}" if below else str(above)
+    raise ShardingTypeError(
+        f"{label} of size {dim.size} cannot be sharded in {n} equal parts",
+        why=f"it is sharded over {axes}, whose sizes multiply to {n}",
+        hints=[f"use a size that {n} divides, such as {sizes}", f"shard {label} over fewer axes"],
+    )
