@@ -36,6 +36,11 @@ def is_key(name: str) -> bool:
     return name.startswith("key<")
 
 
+def key_impl(name: str) -> str:
+    """JAX's name of a key dtype's generator."""
+    return _KEY_IMPLS[name[4:-1]]
+
+
 @functools.cache
 def short_name(name: str) -> str:
     """The short name of a dtype given by its short or its long one.
@@ -51,14 +56,15 @@ def short_name(name: str) -> str:
         return name
     import difflib
 
-    near = difflib.get_close_matches(name, [*LONG, *_SHORT, *(f"key<{k}>" for k in _KEY_IMPLS)], n=3, cutoff=0.4)
+    known = {**LONG, **_SHORT, **{f"key<{impl}>": "" for impl in _KEY_IMPLS}}
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     raise ShardingTypeError(f"there is no dtype `{name}`", hints=near)
 
 
 @functools.cache
 def differentiable(name: str) -> bool:
     """Whether values of this dtype have gradients: floats and complex numbers."""
-    return name[0] in "fc" and name != "float0" or name == "bf16"
+    return (name[0] in "fc" and name != "float0") or name == "bf16"
 
 
 def summable(name: str) -> bool:
@@ -106,9 +112,19 @@ def to_numpy(name: str) -> Any:
 
 @functools.cache
 def from_numpy(dtype: Any) -> str:
-    """The short name of a numpy dtype or of a JAX key dtype."""
+    """The short name of a numpy dtype, a scalar type or a JAX key dtype."""
+    if isinstance(dtype, type):
+        import numpy as np
+
+        dtype = np.dtype(dtype)
+    dtype = getattr(dtype, "dtype", dtype)  # `jax.numpy.float32` and its like
     text = str(dtype)
     if is_key(text):
         return short_name(text)
     name = str(getattr(dtype, "name", text))
     return "float0" if name.startswith("void") or text == "[('float0', 'V')]" else short_name(name)
+
+
+def from_any(dtype: Any) -> str:
+    """The short name of a dtype given as a name, a numpy dtype, a scalar type or a JAX key dtype."""
+    return short_name(dtype) if isinstance(dtype, str) else from_numpy(dtype)

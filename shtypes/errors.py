@@ -60,13 +60,15 @@ class ShardingTypeError(TypeError):
         super().__init__(what)
 
     def __str__(self) -> str:
+        parts = [("where", self.where), ("why", self.why)]
+        parts += [("fix", str(fix)) for fix in self.fixes]
+        parts += [("try", hint) for hint in self.hints]
         lines = [self.what]
-        if self.where:
-            lines.append(f"  where: {self.where}")
-        if self.why:
-            lines.append(f"  why:   {self.why}")
-        lines += [f"  fix:   {fix}" for fix in self.fixes]
-        lines += [f"  try:   {hint}" for hint in self.hints]
+        for label, text in parts:
+            if text:  # a part of several lines keeps its columns, below its first line
+                first, *rest = text.split("\n")
+                lines.append(f"  {label + ':':<7}{first}")
+                lines += [f"{'':9}{line}" for line in rest]
         return "\n".join(lines)
 
     def located(self, where: str, fixes: Iterable[Fix] = ()) -> ShardingTypeError:

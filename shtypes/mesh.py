@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from shtypes.errors import ShardingTypeError
 
@@ -25,9 +26,10 @@ class Mesh:
     axis_sizes: tuple[int, ...]
     shape: Mapping[str, int]
     _index: Mapping[str, int]
-    _interned: dict[tuple[tuple[str, int], ...], Mesh] = {}
+    _interned: ClassVar[dict[tuple[tuple[str, int], ...], Mesh]] = {}
 
     def __new__(cls, axes: Mapping[str, int] | Iterable[tuple[str, int]]) -> Mesh:
+        """Makes or finds the mesh with these axes and sizes, major to minor."""
         items = tuple(axes.items() if isinstance(axes, Mapping) else axes)
         found = cls._interned.get(items)
         if found is not None:
@@ -57,7 +59,9 @@ class Mesh:
             return self._index[axis]
         except KeyError:
             known = ", ".join(f"`{name}`" for name in self.axis_names) or "no axes"
-            raise ShardingTypeError(f"the mesh has no axis `{axis}`; it has {known}") from None
+            near = difflib.get_close_matches(str(axis), self.axis_names, n=1)
+            hints = [f"`{name}`" for name in near]
+            raise ShardingTypeError(f"the mesh has no axis `{axis}`; it has {known}", hints=hints) from None
 
     def product(self, axes: Iterable[str]) -> int:
         """The number of devices along ``axes`` together."""

@@ -87,7 +87,9 @@ def policy(name: str) -> Iterator[None]:
             _set_jax_global(current_policy())
 
 
-def connect_jax(enter: Callable[[str], contextlib.AbstractContextManager[object]], set_global: Callable[[str], None]) -> None:
+def connect_jax(
+    enter: Callable[[str], contextlib.AbstractContextManager[object]], set_global: Callable[[str], None]
+) -> None:
     """Lets the JAX half follow the policy."""
     global _enter_jax, _set_jax_global
     _enter_jax, _set_jax_global = enter, set_global

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from shtypes import dtypes
@@ -73,6 +75,7 @@ class ShType:
 
     _interned: ClassVar[dict[tuple[Any, ...], ShType]] = {}
     _uids: ClassVar[dict[tuple[Any, ...], int]] = {}
+    _numbers: ClassVar[Iterator[int]] = itertools.count()  # not len(_uids): two threads could take the same one
 
     def __new__(
         cls: type[T], mesh: Mesh, dtype: str, dims: Iterable[Dim | int], states: Mapping[str, State] | Sequence[State]
@@ -81,14 +84,14 @@ class ShType:
 
         Args:
             mesh: The mesh.
-            dtype: A dtype name, short (``f32``) or long (``float32``).
+            dtype: A dtype name, short (``f32``) or long (``float32``), or a numpy dtype.
             dims: One `Dim` per array dim; a bare int is an unsharded dim.
             states: The state of each axis, in mesh order, or of the axes that no dim lists, by name.
 
         Raises:
             ShardingTypeError: an axis is in two states or in none, a size does not divide, a bool or key is unreduced.
         """
-        name = dtypes.short_name(dtype)
+        name = dtypes.from_any(dtype)
         full = tuple(d if isinstance(d, Dim) else Dim(d) for d in dims)
         given = _states(mesh, full, states) if isinstance(states, Mapping) else tuple(states)
         if not dtypes.differentiable(name):  # without a gradient R and I are one state
@@ -97,6 +100,8 @@ class ShType:
         found = cls._interned.get(exact)
         if found is not None:
             return found  # type: ignore[return-value]
+        full = tuple(_whole(d, i) for i, d in enumerate(full))
+        exact = (cls, mesh, name, full, given)
         _check(mesh, name, full, given)
         self = super().__new__(cls)
         self.mesh, self.dtype_name, self.dims, self.states = mesh, name, full, given
@@ -104,10 +109,9 @@ class ShType:
         self._local = tuple(d.size // mesh.product(d.axes) for d in full)
         self.identity = (mesh, name, tuple((d.size, d.axes) for d in full), given)
         self.exact = exact[1:]
-        self.uid = cls._uids.setdefault(self.identity, len(cls._uids))
+        self.uid = cls._uids.setdefault(self.identity, next(cls._numbers))
         self._hi = None
-        cls._interned[exact] = self
-        return self
+        return cls._interned.setdefault(exact, self)  # type: ignore[return-value]  # another thread may have been quicker
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, ShType) and self.uid == other.uid)
@@ -179,9 +183,7 @@ class ShType:
         """
         new = self.dims if dims is None else tuple(d if isinstance(d, Dim) else Dim(d) for d in dims)
         if states is None:
-            states = {
-                a: s for a, s in zip(self.mesh.axis_names, self.states, strict=True) if s is not State.SHARDED
-            }
+            states = {a: s for a, s in zip(self.mesh.axis_names, self.states, strict=True) if s is not State.SHARDED}
         return type(self)(self.mesh, dtype or self.dtype_name, new, states)
 
     def with_axis(self: T, axis: str, state: State, dim: int | None = None) -> T:
@@ -262,13 +264,22 @@ def _states(mesh: Mesh, dims: tuple[Dim, ...], rest: Mapping[str, State]) -> tup
     return tuple(State.SHARDED if a in sharding else rest[a] for a in mesh.axis_names)
 
 
+def _whole(dim: Dim, index: int) -> Dim:
+    """The dim with a plain int for its size: numpy's integers come in with shapes."""
+    try:
+        size = int(operator.index(dim.size))
+        if size < 0:
+            raise TypeError
+    except TypeError:
+        raise ShardingTypeError(f"dim {index} needs a size of at least 0, not `{dim.size!r}`") from None
+    return dim._replace(size=size)
+
+
 def _check(mesh: Mesh, dtype: str, dims: tuple[Dim, ...], states: tuple[State, ...]) -> None:
     if len(states) != len(mesh.axis_names):
         raise ShardingTypeError(f"a type over the mesh {mesh} needs {len(mesh.axis_names)} states, not {len(states)}")
     seen: set[str] = set()
     for i, d in enumerate(dims):
-        if not isinstance(d.size, int) or d.size < 0:
-            raise ShardingTypeError(f"dim {i} needs a size of at least 0, not `{d.size!r}`")
         for axis in d.axes:
             mesh.index(axis)
             if axis in seen:
@@ -293,11 +304,11 @@ def check_divides(mesh: Mesh, dim: Dim, index: int) -> None:
     if dim.size % n == 0:
         return
     below, above = dim.size // n * n, -(-dim.size // n) * n
-    axes = ", ".join(f"`{a}` (size {mesh.shape[a]})" for a in dim.axes)
+    axes = " and ".join(f"`{a}` (size {mesh.shape[a]})" for a in dim.axes)
     label = f"dim {index}" + (f" (`{dim.name}`)" if dim.name else "")
     sizes = f"{below} or {above}" if below else str(above)
     raise ShardingTypeError(
         f"{label} of size {dim.size} cannot be sharded in {n} equal parts",
-        why=f"it is sharded over {axes}, whose sizes multiply to {n}",
+        why=f"it is sharded over {axes}" + (f", {n} devices together" if len(dim.axes) > 1 else ""),
         hints=[f"use a size that {n} divides, such as {sizes}", f"shard {label} over fewer axes"],
     )
