@@ -1,0 +1,141 @@
+"""Runs a plan on one device's shard, inside a `jax.shard_map`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from shtypes import dtypes
+from shtypes.reshard.moves import Kind
+from shtypes.reshard.planner import Plan, Step
+from shtypes.types import ShType
+
+
+def run_plan(plan: Plan, x: Any) -> Any:
+    """Takes this device's shard of ``plan.src`` to its shard of ``plan.dst``.
+
+    Linear in ``x``. Must be called where each axis of the mesh with more than one device is manual.
+
+    Args:
+        plan: What to do.
+        x: The local shard, of shape ``plan.src.local_shape``.
+    """
+    if dtypes.is_key(plan.src.dtype_name) and any(s.live for s in plan.steps):
+        # Collectives do not know extended dtypes. The trailing dim of the key's words is one that no step touches.
+        words = run_steps(plan.steps, jax.random.key_data(x))
+        return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))
+    return run_steps(plan.steps, x)
+
+
+def run_steps(steps: tuple[Step, ...], x: Any) -> Any:
+    """Runs steps on a local shard, which may have more dims at its end."""
+    for step in steps:
+        if step.live:
+            x = _RUN[step.kind](step, x)
+    return x
+
+
+def _relabel(step: Step, x: Any) -> Any:
+    return x
+
+
+def _mask(step: Step, x: Any) -> Any:
+    # A select and not a product: 0 * inf is not 0.
+    return jnp.where(lax.axis_index(step.live) == 0, x, jnp.zeros_like(x))
+
+
+def _slice(step: Step, x: Any) -> Any:
+    sizes = step.dst.local_shape
+    for d, axes in enumerate(step.gained):
+        if axes:
+            x = lax.dynamic_slice_in_dim(x, lax.axis_index(axes) * sizes[d], sizes[d], axis=d)
+    return x
+
+
+def _place(step: Step, x: Any) -> Any:
+    sizes, wide = step.src.local_shape, step.dst.local_shape
+    starts = [lax.axis_index(axes) * sizes[d] if axes else 0 for d, axes in enumerate(step.lost)]
+    rest = x.shape[len(sizes) :]
+    return lax.dynamic_update_slice(jnp.zeros((*wide, *rest), x.dtype), x, (*starts, *(0 for _ in rest)))
+
+
+# The next three put the pieces of a shard, one per device of the group, along a new major dim for the collective. An
+# untiled collective and a local transpose move what a tiled one moves, but XLA's CPU backend gathers along a minor dim
+# many times slower than it transposes.
+
+
+def _all_gather(step: Step, x: Any) -> Any:
+    pieces = lax.all_gather(x, _flat(step.lost), axis=0, tiled=False)
+    return _join(pieces, _counts(step.src, step.lost))
+
+
+def _reduce_scatter(step: Step, x: Any) -> Any:
+    pieces = _split(x, _counts(step.src, step.gained))
+    return lax.psum_scatter(pieces, _flat(step.gained), scatter_dimension=0, tiled=False)
+
+
+def _all_to_all(step: Step, x: Any) -> Any:
+    group, origin = _flat(step.gained), _flat(step.lost)
+    pieces = _split(x, _counts(step.src, step.gained))
+    pieces = lax.all_to_all(pieces, group, split_axis=0, concat_axis=0, tiled=False)
+    if group != origin:  # devices are numbered in the order of the gained axes, pieces in that of the lost ones
+        shape = step.src.mesh.shape
+        apart = pieces.reshape(*(shape[a] for a in group), *pieces.shape[1:])
+        order = [group.index(a) for a in origin]
+        pieces = apart.transpose(*order, *range(len(order), apart.ndim)).reshape(pieces.shape)
+    return _join(pieces, _counts(step.src, step.lost))
+
+
+def _permute(step: Step, x: Any) -> Any:
+    return lax.ppermute(x, step.live, step.exchange) if step.exchange else x
+
+
+def _all_reduce(step: Step, x: Any) -> Any:
+    return lax.psum(x, step.live)
+
+
+_RUN: Final[dict[Kind, Callable[[Step, Any], Any]]] = {
+    Kind.RELABEL: _relabel,
+    Kind.MASK: _mask,
+    Kind.SLICE: _slice,
+    Kind.PLACE: _place,
+    Kind.ALL_GATHER: _all_gather,
+    Kind.ALL_TO_ALL: _all_to_all,
+    Kind.PERMUTE: _permute,
+    Kind.REDUCE_SCATTER: _reduce_scatter,
+    Kind.ALL_REDUCE: _all_reduce,
+}
+
+
+def _flat(axes: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    return tuple(itertools.chain.from_iterable(axes))
+
+
+def _counts(t: ShType, axes: tuple[tuple[str, ...], ...]) -> list[int]:
+    """How many pieces each dim has."""
+    return [t.mesh.product(a) for a in axes]
+
+
+def _split(x: Any, counts: list[int]) -> Any:
+    """Cuts each dim in so many pieces, and puts all pieces along a new first dim."""
+    rank = len(counts)
+    rest = x.shape[rank:]
+    cut = x.reshape(*itertools.chain(*((n, size // n) for n, size in zip(counts, x.shape, strict=False))), *rest)
+    order = (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2), *range(2 * rank, cut.ndim))
+    moved = cut.transpose(order)
+    return moved.reshape(math.prod(counts), *moved.shape[rank:])
+
+
+def _join(pieces: Any, counts: list[int]) -> Any:
+    """Joins the pieces along the first dim again: the inverse of `_split`."""
+    rank = len(counts)
+    sizes, rest = pieces.shape[1 : rank + 1], pieces.shape[rank + 1 :]
+    cut = pieces.reshape(*counts, *sizes, *rest)
+    order = (*itertools.chain(*((d, rank + d) for d in range(rank))), *range(2 * rank, cut.ndim))
+    return cut.transpose(order).reshape(*(n * size for n, size in zip(counts, sizes, strict=True)), *rest)
