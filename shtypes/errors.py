@@ -41,6 +41,7 @@ class ShardingTypeError(TypeError):
         why: The reason, in terms of what is on the devices.
         fixes: Changes that type, cheapest first.
         hints: Advice that could not be typed again or priced.
+        axes: The mesh axes at fault, for advice.
     """
 
     def __init__(
@@ -51,12 +52,14 @@ class ShardingTypeError(TypeError):
         why: str = "",
         fixes: Iterable[Fix] = (),
         hints: Iterable[str] = (),
+        axes: Iterable[str] = (),
     ) -> None:
         self.what = what
         self.where = where
         self.why = why
         self.fixes = tuple(fixes)
         self.hints = tuple(hints)
+        self.axes = tuple(axes)
         super().__init__(what)
 
     def __str__(self) -> str:

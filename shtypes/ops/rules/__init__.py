@@ -1,0 +1,1 @@
+"""How each op is typed, from its operands' types alone. Pure."""
