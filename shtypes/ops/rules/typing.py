@@ -225,7 +225,8 @@ class Meeting:
             else:
                 states[axis] = table[state, need]
         sharded = {axis for axis, state in states.items() if state is State.SHARDED}
-        return build(self.mesh, operand.dtype_name, self._sharded_dims(operand, labels, sharded), states)
+        result = build(self.mesh, operand.dtype_name, self._sharded_dims(operand, labels, sharded), states)
+        return operand if result == operand else result
 
     def _sharded_dims(self, operand: ShType, labels: Sequence[Label | None], sharded: set[str]) -> list[Dim]:
         """The operand's dims, with the axes in ``sharded`` on their labels.

@@ -1,0 +1,147 @@
+"""Fixes for an op that does not type: other types for its operands, tried by the same rule and priced. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from shtypes import dtypes
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.ops.rules.typing import Typing
+from shtypes.types import ShType, State
+
+if TYPE_CHECKING:
+    from shtypes.reshard import Price
+
+#: How many fixes an error prints.
+MOST: Final = 4
+#: Of the types that one operand could have, how many are tried together with those of a second operand.
+_MOST_IN_PAIRS: Final = 16
+
+
+class _Tried(NamedTuple):
+    """A set of changes that types."""
+
+    rank: tuple[int, ...]
+    fix: Fix
+    result: tuple[ShType, ...]
+
+
+def fixes(
+    rule: Callable[[tuple[ShType, ...]], Typing], operands: tuple[ShType, ...], names: Sequence[str] | None = None
+) -> tuple[Fix, ...]:
+    """Reshards that make an op type: of one operand if that is enough, else of two; cheapest first, at most four.
+
+    Only the mesh axes that the rule's error names change. Fixes cost what their reshards send in both directions; of
+    equal costs, the one whose result is smallest on each device comes first. The casts that the rule then inserts are
+    part of the price.
+
+    Args:
+        rule: Types the op from its operands' types.
+        operands: The types that the rule refuses.
+        names: What the operands are called in the printed code.
+    """
+    try:
+        rule(operands)
+    except ShardingTypeError as error:
+        axes = error.axes
+    else:
+        return ()
+    called = names or (("x",) if len(operands) == 1 else ("lhs", "rhs") if len(operands) == 2 else ())
+    called = called or [f"operand_{i}" for i in range(len(operands))]
+    others = [list(_others(t, axes)) for t in operands]
+    for count, most in ((1, None), (2, _MOST_IN_PAIRS)):
+        tried = [
+            found
+            for chosen in itertools.combinations(range(len(operands)), count)
+            for targets in itertools.product(*(others[i][:most] for i in chosen))
+            if (found := _try(rule, operands, called, dict(zip(chosen, targets, strict=True)))) is not None
+        ]
+        if tried:
+            return tuple(t.fix for t in _best(tried))
+    return ()
+
+
+def _best(tried: Sequence[_Tried]) -> list[_Tried]:
+    """The cheapest, and of those with equal results only the first."""
+    first: dict[tuple[ShType, ...], _Tried] = {}
+    for t in sorted(tried, key=lambda t: (t.rank, t.fix.code)):
+        first.setdefault(t.result, t)
+    return list(first.values())[:MOST]
+
+
+def _others(operand: ShType, axes: Sequence[str]) -> Iterator[ShType]:
+    """The other types that an operand could be resharded to on these axes."""
+    free = [a for a in axes if operand.state(a) is not State.VARYING]
+    bare = operand
+    for axis in free:
+        bare = bare.with_axis(axis, State.REDUCED)
+    seen = {operand}
+    for order in itertools.permutations(free):
+        for places in itertools.product(_places(operand), repeat=len(order)):
+            target = _placed(bare, order, places)
+            if target is not None and target not in seen:
+                seen.add(target)
+                yield target
+
+
+def _places(operand: ShType) -> list[State | int]:
+    """Where an axis could be: a state, or sharding a dim."""
+    states = [State.REDUCED, State.INVARIANT] if operand.differentiable else [State.REDUCED]
+    if dtypes.summable(operand.dtype_name):
+        states.append(State.UNREDUCED)
+    return [*range(operand.ndim), *states]
+
+
+def _placed(bare: ShType, axes: Sequence[str], places: Sequence[State | int]) -> ShType | None:
+    """``bare`` with each axis at its place; None where an axis does not divide."""
+    for axis, place in zip(axes, places, strict=True):
+        if isinstance(place, State):
+            bare = bare.with_axis(axis, place)
+        elif bare.local_shape[place] % bare.mesh.shape[axis]:
+            return None
+        else:
+            bare = bare.with_axis(axis, State.SHARDED, place)
+    return bare
+
+
+def _try(
+    rule: Callable[[tuple[ShType, ...]], Typing],
+    operands: tuple[ShType, ...],
+    names: Sequence[str],
+    changes: dict[int, ShType],
+) -> _Tried | None:
+    """The changes as a fix, or None where the op still does not type."""
+    changed = tuple(changes.get(i, t) for i, t in enumerate(operands))
+    try:
+        typing = rule(changed)
+    except ShardingTypeError:
+        return None
+    casts = [(src, dst) for src, dst in zip(changed, typing.operands, strict=True) if src != dst]
+    prices = [_price(*pair) for pair in (*((operands[i], t) for i, t in changes.items()), *casts)]
+    forward, backward = sum(p.forward_bytes for p in prices), sum(p.backward_bytes for p in prices)
+    fix = Fix(
+        code="; ".join(f'sh.reshard({names[i]}, "{_target(t)}")' for i, t in changes.items()),
+        forward=" and ".join(p.forward for p in prices if p.forward),
+        backward=" and ".join(p.backward for p in prices if p.backward),
+        bytes_forward=forward,
+        bytes_backward=backward,
+    )
+    memory = sum(t.local_bytes for t in typing.results)
+    return _Tried((forward + backward, memory, forward, len(casts)), fix, typing.results)
+
+
+def _price(src: ShType, dst: ShType) -> Price:
+    """What a reshard, or a cast that the rule inserts, costs; to varying costs what to reduced does."""
+    from shtypes.reshard import price
+
+    for axis in dst.axes(State.VARYING):
+        if src.state(axis) is not State.VARYING:
+            dst = dst.with_axis(axis, State.REDUCED)
+    return price(src, dst)
+
+
+def _target(t: ShType) -> str:
+    """The type as the target of a reshard, which keeps the dtype."""
+    return str(t).removeprefix(t.dtype_name)
