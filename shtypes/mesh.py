@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
@@ -34,11 +35,7 @@ class Mesh:
         found = cls._interned.get(items)
         if found is not None:
             return found
-        for name, size in items:
-            if not isinstance(name, str) or not _NAME.match(name):
-                raise ShardingTypeError(f"a mesh axis needs a name like `dp`, not `{name!r}`")
-            if not isinstance(size, int) or size < 1:
-                raise ShardingTypeError(f"mesh axis `{name}` needs a size of at least 1, not `{size!r}`")
+        items = tuple(_axis(name, size) for name, size in items)
         if len({name for name, _ in items}) != len(items):
             raise ShardingTypeError(f"mesh axis names must differ: {', '.join(n for n, _ in items)}")
         self = super().__new__(cls)
@@ -59,7 +56,7 @@ class Mesh:
             return self._index[axis]
         except KeyError:
             known = ", ".join(f"`{name}`" for name in self.axis_names) or "no axes"
-            near = difflib.get_close_matches(str(axis), self.axis_names, n=1)
+            near = difflib.get_close_matches(str(axis), self.axis_names, n=1, cutoff=0.5)
             hints = [f"`{name}`" for name in near]
             raise ShardingTypeError(f"the mesh has no axis `{axis}`; it has {known}", hints=hints) from None
 
@@ -81,6 +78,19 @@ class Mesh:
 
     def __deepcopy__(self, memo: object) -> Mesh:
         return self
+
+
+def _axis(name: object, size: Any) -> tuple[str, int]:
+    """An axis, checked; its size may be one of numpy's integers."""
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise ShardingTypeError(f"a mesh axis needs a name like `dp`, not `{name!r}`")
+    try:
+        whole = int(operator.index(size))
+        if whole < 1:
+            raise TypeError
+    except TypeError:
+        raise ShardingTypeError(f"mesh axis `{name}` needs a size of at least 1, not `{size!r}`") from None
+    return name, whole
 
 
 def _no_context() -> Mesh | None:

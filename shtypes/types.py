@@ -78,7 +78,7 @@ class ShType:
     _numbers: ClassVar[Iterator[int]] = itertools.count()  # not len(_uids): two threads could take the same one
 
     def __new__(
-        cls: type[T], mesh: Mesh, dtype: str, dims: Iterable[Dim | int], states: Mapping[str, State] | Sequence[State]
+        cls: type[T], mesh: Mesh, dtype: Any, dims: Iterable[Dim | int], states: Mapping[str, State] | Sequence[State]
     ) -> T:
         """Makes or finds the type.
 
@@ -247,7 +247,7 @@ class ShType:
         return self
 
 
-def _unpickle(cls: type[T], mesh: Mesh, dtype: str, dims: Sequence[Any], states: Sequence[str]) -> T:
+def _unpickle(cls: type[T], mesh: Mesh, dtype: Any, dims: Sequence[Any], states: Sequence[str]) -> T:
     return cls(mesh, dtype, [Dim(*d) for d in dims], tuple(State(s) for s in states))
 
 
@@ -279,7 +279,7 @@ def _check(mesh: Mesh, dtype: str, dims: tuple[Dim, ...], states: tuple[State, .
     if len(states) != len(mesh.axis_names):
         raise ShardingTypeError(f"a type over the mesh {mesh} needs {len(mesh.axis_names)} states, not {len(states)}")
     seen: set[str] = set()
-    for i, d in enumerate(dims):
+    for d in dims:
         for axis in d.axes:
             mesh.index(axis)
             if axis in seen:
