@@ -33,9 +33,11 @@ class Edge(NamedTuple):
     cost: int
 
 
-#: Layouts that one search may open before it settles for a good plan instead of the best one. No search on three axes
-#: gets there; with five axes there are tens of thousands of layouts.
-LIMIT: Final = 400
+#: Moves that one search may look at before it settles for a good plan instead of the best one. No search on three axes
+#: gets there; with five axes there are tens of thousands of layouts, with hundreds of moves each.
+LIMIT: Final = 12_000
+#: Of more axes than this, only the direct placement is tried: there are too many others.
+MANY: Final = 4
 
 
 @functools.lru_cache(maxsize=65536)
@@ -53,34 +55,40 @@ def search(shape: tuple[int, ...], sizes: tuple[int, ...], src: Layout, dst: Lay
     Returns:
         The kind and the layout after each step.
     """
-    space = _Space(shape, sizes, dst)
+    space, direct = _Space(shape, sizes, dst), _Space(shape, sizes, dst, direct=True)
     cap = max(space.local(src), space.local(dst))
-    for greedy, limit in ((1, cap), (3, cap), (3, None)):
-        found = _best_first(space, src, limit, greedy)
-        if found is not None:
-            return found
-    raise AssertionError("no plan was found; please report this")
+    found = (
+        _best_first(space, src, cap)
+        or _best_first(space, src, cap, greedy=3)
+        or _best_first(direct, src, cap, greedy=3)
+        or _best_first(direct, src, None, greedy=3, limit=None)  # all can be gathered, and sliced again
+    )
+    if found is None:
+        raise AssertionError("no plan was found; please report this")
+    return found
 
 
-def _best_first(space: _Space, src: Layout, cap: int | None, greedy: int) -> tuple[tuple[Kind, Layout], ...] | None:
-    """A* with an admissible bound (``greedy`` 1), or with an inflated one that ends soon; None if it finds nothing."""
+def _best_first(
+    space: _Space, src: Layout, cap: int | None, greedy: int = 1, limit: int | None = LIMIT
+) -> tuple[tuple[Kind, Layout], ...] | None:
+    """A*, with an admissible bound or with an inflated one that ends sooner; None if it finds nothing."""
     dst, ticket = space.dst, itertools.count()
     bound = space.bound(src)
     start = (0, 0, space.local(src), 0)
     best: dict[Layout, tuple[int, int, int, int]] = {src: start}
     came: dict[Layout, tuple[Kind, Layout]] = {}
     heap = [((greedy * bound, int(bound > 0), start[2], 0), next(ticket), start, src)]
-    opened = 0
+    looked = 0
     while heap:
         _, _, cost, here = heapq.heappop(heap)
         if here == dst:
             return _path(came, src, dst)
         if best[here] != cost:
             continue
-        opened += 1
-        if greedy == 1 and opened > LIMIT:
+        if limit is not None and looked > limit:
             return None
         for edge in space.edges(here):
+            looked += 1
             there = edge.dst
             local = space.local(there)
             if cap is not None and local > cap:
@@ -107,10 +115,13 @@ def _path(came: dict[Layout, tuple[Kind, Layout]], src: Layout, dst: Layout) -> 
 
 
 class _Space:
-    """The layouts, the moves between them and what they cost, for one destination."""
+    """The layouts, the moves between them and what they cost, for one destination.
 
-    def __init__(self, shape: tuple[int, ...], sizes: tuple[int, ...], dst: Layout) -> None:
-        self.shape, self.sizes, self.dst = shape, sizes, dst
+    In a ``direct`` space, an axis moves to a dim only for the place that it has at the end.
+    """
+
+    def __init__(self, shape: tuple[int, ...], sizes: tuple[int, ...], dst: Layout, direct: bool = False) -> None:
+        self.shape, self.sizes, self.dst, self.direct = shape, sizes, dst, direct
         self.rank = range(len(shape))
         self.devices = math.prod(sizes)
         self.total = math.prod(shape)
@@ -138,23 +149,28 @@ class _Space:
         return all(size % self.product(axes) == 0 for size, axes in zip(self.shape, dims, strict=True))
 
     def bound(self, at: Layout) -> int:
-        """No plan from ``at`` costs less (in the units of `Edge`)."""
+        """No plan from ``at`` costs less (in the units of `Edge`).
+
+        Devices that differ only in the axes pending at the end are a group: one of them must hold each element.
+        """
         dst = self.dst
+        group = self.product(dst.pending)
         pending = [a for a in at.pending if a not in dst.pending]
-        if dst.pending and at.pending != dst.pending:
-            return 0
-        if pending:  # k terms of each element are joined by k - 1 messages, and each further holder gets one
-            holders = self.devices // math.prod([self.product(axes) for axes in dst.dims])
-            return self.total * (self.product(tuple(pending)) + holders - 2)
-        # What a device must hold at the end and does not hold yet, on the device that has least of it.
+        if pending:  # k terms of each element are joined by k - 1 messages, and each further group gets one
+            groups = self.devices // group // math.prod([self.product(axes) for axes in dst.dims])
+            return self.total * (self.product(tuple(pending)) + groups - 2)
+        # What a group must hold at the end and does not hold yet, in the group that has least of it.
         common = 1
-        for size, here, there in zip(self.shape, at.dims, dst.dims, strict=True):
+        for size, axes, there in zip(self.shape, at.dims, dst.dims, strict=True):
+            here = axes
+            if group > 1:  # what the group has together is no more than it would have without its first own axis
+                here = axes[: next((i for i, a in enumerate(axes) if a in dst.pending), len(axes))]
             k = _common(here, there)
             if k < len(here) and k < len(there):
-                common = 0  # some device holds nothing of its part: its slices differ in the first place
+                common = 0  # some group holds nothing of its part: its slices differ in the first place
                 break
             common *= size // self.product(max(here, there, key=len))
-        return (self.local(dst) - common) * self.devices
+        return (self.local(dst) - common) * self.devices // group
 
     def edges(self, at: Layout) -> Iterator[Edge]:
         """Every move out of a layout."""
@@ -166,10 +182,8 @@ class _Space:
 
     def _local_moves(self, at: Layout, replicated: Axes) -> Iterator[Edge]:
         for axis in replicated:
-            for d in self.rank:
-                dims = _put(at.dims, d, (*at.dims[d], axis))
-                if self.shape[d] % self.product(dims[d]) == 0:
-                    yield Edge(Kind.SLICE, Layout(dims, at.pending), 0)
+            for dims in self._placed(at.dims, (axis,), tuple(self.rank)):
+                yield Edge(Kind.SLICE, Layout(dims, at.pending), 0)
             if axis in self.dst.pending:
                 yield Edge(Kind.MASK, Layout(at.dims, _sorted(at.pending, (axis,))), 0)
         for d in self.rank:
@@ -210,14 +224,32 @@ class _Space:
         cost = self.local(at) * self.devices
         for new in _dealt(tuple(sorted(a for s in slots for a in s)), tuple(map(self.product, slots)), self.sizes):
             there = Layout(new[:-2], tuple(sorted(new[-2])))
-            if there != at:
+            if there != at and (not self.direct or all(map(self._leads, self.rank, there.dims))):
                 yield Edge(Kind.PERMUTE, there, cost)
 
     def _placed(self, dims: tuple[Axes, ...], axes: Axes, onto: Axes) -> Iterator[tuple[Axes, ...]]:
-        for added in _placements(axes, onto, len(dims)):
+        """Every way to add ``axes`` to the dims ``onto``, as minor ones."""
+        ways = (
+            self._directly(dims, axes, onto) if self.direct or len(axes) > MANY else _placements(axes, onto, len(dims))
+        )
+        for added in ways:
             new = tuple(map(tuple.__add__, dims, added))
             if self.fits(new):
                 yield new
+
+    def _directly(self, dims: tuple[Axes, ...], axes: Axes, onto: Axes) -> Iterator[tuple[Axes, ...]]:
+        """The one way in which each axis gets the place that it has in the end, if there is one."""
+        added: list[Axes] = [()] * len(dims)
+        for d in onto:
+            if self._leads(d, dims[d]):
+                rest = self.dst.dims[d][len(dims[d]) :]
+                added[d] = tuple(itertools.takewhile(axes.__contains__, rest))
+        if sum(map(len, added)) == len(axes):
+            yield tuple(added)
+
+    def _leads(self, d: int, axes: Axes) -> bool:
+        """Whether axes are the major ones that a dim has in the end."""
+        return self.dst.dims[d][: len(axes)] == axes
 
 
 def _common(here: Axes, there: Axes) -> int:
@@ -253,7 +285,7 @@ def _placements(axes: Axes, onto: Axes, rank: int) -> tuple[tuple[Axes, ...], ..
 def _dealt(axes: Axes, products: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[Axes, ...], ...]:
     """Every way to deal ``axes`` to slots so that each slot's sizes multiply to its product; the last two are sets."""
     out: dict[tuple[Axes, ...], None] = {}
-    for order in itertools.permutations(axes):
+    for order in itertools.permutations(axes) if len(axes) <= MANY + 2 else ():
         slots: list[Axes] = []
         i = 0
         for product in products:
