@@ -1,0 +1,381 @@
+"""`Array`: a value with a sharding type, and the ways in and out of the typed world."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from shtypes import dtypes
+from shtypes._compat import aval_method, aval_property, register_hitype
+from shtypes.errors import ShardingTypeError
+from shtypes.hitype import HiShType, hi
+from shtypes.lowering.carrier import carrier_sharding, hidden_axes
+from shtypes.types import ShType, State
+
+
+class _ArrayMeta(type):
+    """Lets ``isinstance(x, Array)`` hold for tracers of typed values as well."""
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return type(x) is cls or (isinstance(x, jax.core.Tracer) and type(jax.typeof(x)) is HiShType)
+
+
+class Array(metaclass=_ArrayMeta):
+    """A typed value: a type, and the global `jax.Array` that carries it.
+
+    Made by `shtypes.array` and `shtypes.from_jax`, never directly. Tracers of typed values have the same attributes,
+    methods and operators, and are instances of this class.
+
+    Attributes:
+        type: The sharding type.
+        data: The carrier (see `shtypes.lowering.carrier`), or None for a value that has only a type.
+    """
+
+    __slots__ = ("__weakref__", "data", "type")
+    __array_ufunc__ = None  # numpy leaves operators to us
+
+    type: HiShType
+    data: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise ShardingTypeError(
+            "a typed value is not made by `Array(...)`",
+            hints=["sh.array(x, type) for a host array", "sh.from_jax(x) for a jax.Array"],
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The global shape."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The numpy dtype."""
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return len(self.type.dims)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.type.size
+
+    def block_until_ready(self) -> Array:
+        """Waits until the value is computed."""
+        if self.data is not None:
+            self.data.block_until_ready()
+        return self
+
+    def copy_to_host_async(self) -> None:
+        """Starts copying the carrier to the host."""
+        self.data.copy_to_host_async()
+
+    def delete(self) -> None:
+        """Frees the carrier's memory on the devices."""
+        self.data.delete()
+
+    def is_deleted(self) -> bool:
+        """Whether the carrier was freed, for example by donation."""
+        return bool(self.data.is_deleted())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """The global value on the host; see `host_value`."""
+        return np.asarray(host_value(self), dtype=dtype)
+
+    def __float__(self) -> float:
+        return float(host_value(self))
+
+    def __int__(self) -> int:
+        return int(host_value(self))
+
+    def __bool__(self) -> bool:
+        return bool(host_value(self))
+
+    def __complex__(self) -> complex:
+        return complex(host_value(self))
+
+    def item(self) -> Any:
+        """The one element, as a Python number."""
+        return host_value(self).item()
+
+    def __len__(self) -> int:
+        if not self.type.dims:
+            raise TypeError("len() of a value without dims")
+        return self.type.dims[0].size
+
+    def __repr__(self) -> str:
+        if self.data is None or hidden_axes(self.type) or self.data.is_deleted() or not self.data.is_fully_addressable:
+            return f"Array({self.type})"
+        return f"Array({self.type}, {np.array2string(host_value(self), prefix='Array(', threshold=100)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        host = None if self.data is None else _key_data(np.asarray, self.data)
+        return _unpickle, (self.type, host)
+
+    def __copy__(self) -> Array:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Array:
+        return wrap(self.type, None if self.data is None else self.data.copy())
+
+
+def wrap(t: HiShType, data: Any) -> Array:
+    """A typed value from its carrier, or from nothing."""
+    self = object.__new__(Array)
+    self.type = t
+    self.data = data
+    return self
+
+
+register_hitype(Array, lambda value: value.type)
+
+
+def _key_data(convert: Any, data: Any) -> Any:
+    """Host data of a carrier; keys travel as their words."""
+    return convert(jax.random.key_data(data) if jax.dtypes.issubdtype(data.dtype, jax.dtypes.prng_key) else data)
+
+
+def _unpickle(t: HiShType, host: Any) -> Array:
+    if host is None:
+        return wrap(t, None)
+    if dtypes.is_key(t.dtype_name):
+        host = jax.random.wrap_key_data(host, impl=dtypes.key_impl(t.dtype_name))
+    return wrap(t, jax.device_put(host, carrier_sharding(t)))
+
+
+def host_value(x: Array) -> np.ndarray[Any, Any]:
+    """The global value on the host.
+
+    Raises:
+        ShardingTypeError: the value is unreduced or varying, or has only a type.
+    """
+    t = x.type
+    if x.data is None:
+        raise ShardingTypeError(f"a value that has only a type, {t}, has no data")
+    _refuse_hidden(t, "be read on the host")
+    return np.asarray(x.data)
+
+
+def _refuse_hidden(t: ShType, what: str) -> None:
+    unreduced, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
+    if unreduced:
+        raise ShardingTypeError(
+            f"{t} cannot {what}: it is unreduced over {_list(unreduced)}",
+            why="each device holds one term of a sum that is still pending",
+            hints=[f'sh.all_reduce(x, {", ".join(map(repr, unreduced))}) first'],
+        )
+    if varying:
+        raise ShardingTypeError(
+            f"{t} cannot {what}: it varies over {_list(varying)}",
+            why="each device holds a value of its own, and none of them is the value",
+        )
+
+
+def _list(axes: tuple[str, ...]) -> str:
+    return ", ".join(f"`{a}`" for a in axes)
+
+
+def refuse_native(x: Any) -> Any:
+    """Explains what to do when a typed value meets a function of `jax.numpy`, `jax.lax` or numpy."""
+    raise ShardingTypeError(
+        f"a typed value, {jax.typeof(x)}, was given to a function of jax.numpy, jax.lax or numpy",
+        why="those do not know its type",
+        hints=["use the function of the same name in shtypes", "x.to_jax() gives a plain jax.Array"],
+    )
+
+
+# in
+
+
+def abstract_array(type: Any, mesh: Any = None, **options: Any) -> Array:
+    """A value that has only a type: for `jax.eval_shape`, `jax.make_jaxpr`, ``.lower()`` and checks without devices.
+
+    Args:
+        type: A type, or its text.
+        mesh: The mesh of a text; by default the one in context.
+        **options: Passed on to `ShType.parse`.
+    """
+    return wrap(hi(_as_type(type, mesh, **options)), None)
+
+
+def array(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
+    """A typed value from a host array, a number or a plain `jax.Array`.
+
+    Args:
+        x (...): The global value. Every process gives the same one.
+        type: A text such as ``"f32[seq, batch@dp, hidden]"``, a `ShType` or a `jax.P`; by default replicated on every axis.
+        mesh: The mesh of a text; by default the one in context.
+
+    Returns:
+        (...): The value with that type. An unreduced axis holds the value on index 0 and zeros elsewhere.
+
+    Raises:
+        ShardingTypeError: the type does not fit the array, or is varying.
+
+    Communicates: nothing (each device is sent its own part).
+    """
+    if isinstance(x, jax.core.Tracer):
+        return from_jax(x, type, mesh=mesh)
+    if isinstance(x, Array):
+        raise ShardingTypeError(f"the value has a type already, {x.type}", hints=["sh.reshard(x, type)"])
+    is_key = hasattr(x, "dtype") and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    host = x if is_key or isinstance(x, jax.Array) else np.asarray(x)
+    default = dtypes.from_numpy(host.dtype if is_key else jax.dtypes.canonicalize_dtype(host.dtype))
+    t = hi(_as_type(type if type is not None else "[...]", mesh, shape=tuple(host.shape), dtype=default))
+    if not is_key:
+        _check_cast(host.dtype, t)
+        host = host if host.dtype == t.dtype else host.astype(t.dtype)
+    return _placed(host, t)
+
+
+def _check_cast(given: Any, t: ShType) -> None:
+    kinds = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
+    wanted = t.dtype
+    have = kinds.get(given.kind, 2) if not dtypes.from_numpy(given)[0] in "f" else 2
+    want = 2 if t.dtype_name[0] in "f" or t.dtype_name == "bf16" else kinds.get(wanted.kind, 2)
+    if have > want:
+        raise ShardingTypeError(
+            f"an array of dtype {given} cannot become {t}", why="that would lose its values", hints=["x.astype(...) first"]
+        )
+
+
+def _placed(host: Any, t: HiShType) -> Array:
+    """A host value as a typed one: pending sums by a reshard of the replicated value."""
+    if t.axes(State.VARYING):
+        _refuse_hidden(t.replace(states=tuple(s for s in t.states)), "be made from one global value")
+    unreduced = t.axes(State.UNREDUCED)
+    rest = {a: State.REDUCED if a in unreduced else t.state(a) for a in t.mesh.axis_names if t.dim_of(a) is None}
+    start = t.replace(states=rest)
+    value = wrap(start, jax.device_put(host, carrier_sharding(start)))
+    if not unreduced:
+        return value
+    from shtypes.primitives import move
+
+    moved: Array = move(value, t)
+    return moved
+
+
+def _as_type(target: Any, mesh: Any = None, **options: Any) -> ShType:
+    from shtypes import notation
+    from shtypes.mesh import current_mesh
+    from shtypes.meshes import to_mesh
+
+    if isinstance(target, ShType):
+        return notation.as_type(target, target.mesh, **options)
+    return notation.as_type(target, current_mesh() if mesh is None else to_mesh(mesh), **options)
+
+
+def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
+    """A typed value from a plain `jax.Array`, concrete or traced.
+
+    Args:
+        x (...): The array. Its own type is JAX's: sharded where JAX says so, reduced, unreduced, else invariant.
+        type: The type to give it, where that differs: reached from JAX's meaning by a visible reshard.
+        mesh: The mesh, where neither the array nor the context has one.
+
+    Returns:
+        (...): The typed value.
+
+    Raises:
+        ShardingTypeError: an axis of the mesh is of JAX's auto kind and no type is given; the type does not fit.
+
+    Communicates: what the reshard from the array's own type does; nothing without ``type``.
+    Transpose: `to_jax`.
+    """
+    from shtypes.native import from_jax as convert
+
+    return convert(x, type, mesh=mesh)
+
+
+def to_jax(x: Any) -> Any:
+    """A typed value as a plain `jax.Array`, which any JAX function takes.
+
+    Args:
+        x (...): Sharded, reduced or invariant on each axis. Reduced axes become invariant, free in both directions.
+
+    Returns:
+        (...): The same global array, sharded in the same way; no copy.
+
+    Raises:
+        ShardingTypeError: the value is unreduced or varying.
+
+    Communicates: nothing. Transpose: `from_jax`.
+    """
+    from shtypes.primitives import move, to_jax_p
+
+    t = typeof(x)
+    _refuse_hidden(t, "become a plain array")
+    if type(x) is Array:
+        from shtypes._compat import no_trace_is_running
+
+        if no_trace_is_running() and x.data is not None:
+            return x.data
+    return to_jax_p.bind(move(x, t.replace(states=tuple(State.INVARIANT if s is State.REDUCED else s for s in t.states))))
+
+
+def typeof(x: Any) -> HiShType:
+    """The sharding type of a typed value or tracer; equal to `jax.typeof`.
+
+    Raises:
+        ShardingTypeError: ``x`` has none.
+    """
+    if type(x) is Array:
+        found: HiShType = x.type
+        return found
+    t = jax.typeof(x) if isinstance(x, jax.core.Tracer) else None
+    if type(t) is not HiShType:
+        raise ShardingTypeError(
+            f"a value without a sharding type was given: {_describe(x)}",
+            hints=["sh.array(x, type) for a host array", "sh.from_jax(x) for a jax.Array"],
+        )
+    return t
+
+
+def _describe(x: Any) -> str:
+    if isinstance(x, (jax.Array, jax.core.Tracer)):
+        return f"a plain array of type {jax.typeof(x)}"
+    if isinstance(x, np.ndarray):
+        return f"a numpy array of shape {x.shape}"
+    return f"{x!r:.60} ({type(x).__name__})"
+
+
+# methods and operators, on values and on tracers
+
+
+def install(operators: dict[str, Any], methods: dict[str, Any], properties: dict[str, Any]) -> None:
+    """Gives values and tracers their operators (``add`` for ``__add__``), methods and properties."""
+    for name, fn in operators.items():
+        setattr(Array, f"__{name}__", _method(fn))
+        setattr(HiShType, f"_{name}", staticmethod(fn))
+    for name, fn in methods.items():
+        setattr(Array, name, _method(fn))
+        setattr(HiShType, name, aval_method(fn))
+    for name, fn in properties.items():
+        setattr(Array, name, property(fn))
+        setattr(HiShType, name, aval_property(fn))
+
+
+def _method(fn: Any) -> Any:
+    @functools.wraps(fn)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return fn(self, *args, **kwargs)
+
+    return method
+
+
+
+
+install({}, {"to_jax": to_jax}, {})
+HiShType.__jax_array__ = aval_method(refuse_native)  # on tracers alone: a value on the right of `jnp_array *` still works
+HiShType.type = aval_property(lambda tracer: jax.typeof(tracer))
+HiShType.data = aval_property(lambda tracer: _no_data(tracer))
+
+
+def _no_data(tracer: Any) -> Any:
+    raise ShardingTypeError(f"a traced value, {jax.typeof(tracer)}, has no data while it is traced")

@@ -1,0 +1,124 @@
+"""`HiShType`: a sharding type as a JAX type. JAX asks it how to lower, differentiate, map and print its values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.core import ShapedArray
+from jax.sharding import NamedSharding
+
+from shtypes._compat import HiType, install_shims
+from shtypes.errors import ShardingTypeError
+from shtypes.lowering.carrier import carrier_shape, explicit_spec
+from shtypes.meshes import jax_mesh
+from shtypes.types import Dim, ShType
+
+
+class HiShType(ShType, HiType):  # type: ignore[misc]  # JAX's class is untyped
+    """`ShType` as JAX knows it: the type of every typed value and tracer; equal to the pure type."""
+
+    __slots__ = ()
+
+    # JAX's cond, scan and while read this of every type when they check for manual axes.
+    mat = None
+    weak_type = False
+
+    __eq__ = ShType.__eq__
+    __hash__ = ShType.__hash__
+    __repr__ = ShType.__repr__
+    __str__ = ShType.__str__
+
+    def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False, **_: Any) -> str:
+        """The text of the type, for jaxprs and for JAX's messages."""
+        return ShType.__str__(self)
+
+    # lowering
+
+    def lo_ty(self) -> list[ShapedArray]:
+        """The type of the carrier."""
+        mesh = jax_mesh(self.mesh)
+        sharding = NamedSharding(mesh, explicit_spec(self, mesh))
+        return [ShapedArray(carrier_shape(self), self.dtype, sharding=sharding)]
+
+    def lower_val(self, value: Any) -> list[Any]:
+        """The carrier of a value."""
+        if value.data is None:
+            raise ShardingTypeError(
+                f"a value that has only a type, {self}, cannot be computed with",
+                hints=["jax.eval_shape, jax.make_jaxpr and .lower() need no data"],
+            )
+        return [value.data]
+
+    def raise_val(self, carrier: Any) -> Any:
+        """The value of a carrier.
+
+        JAX also calls this with a scan's stacked results, for the type of one of them, and from traced code.
+        """
+        from shtypes.array import wrap
+        from shtypes.primitives import raise_p
+
+        t = self if carrier.ndim == len(carrier_shape(self)) else self.inc_rank(carrier.shape[0], 0)
+        return raise_p.bind(carrier, ty=t) if isinstance(carrier, jax.core.Tracer) else wrap(t, carrier)
+
+    # autodiff
+
+    def to_tangent_aval(self) -> HiShType:
+        """The type of tangents."""
+        return self.tangent()
+
+    def to_ct_aval(self) -> HiShType:
+        """The type of cotangents: the cotangent map."""
+        return self.cotangent()
+
+    def vspace_zero(self) -> Any:
+        """Zero of this type."""
+        from shtypes.primitives import zeros_of
+
+        return zeros_of(self)
+
+    def vspace_add(self, x: Any, y: Any) -> Any:
+        """The sum of two values of this type."""
+        from shtypes.localfn import Add
+        from shtypes.primitives import local
+
+        return local(Add(), x, y, out=self)
+
+    # vmap and scan
+
+    def leading_axis_spec(self) -> int:
+        """Where scan slices and stacks."""
+        return 0
+
+    def dec_rank(self, size: int | None, spec: Any) -> HiShType:
+        """The type of one slice along a mapped dim, which must not be sharded."""
+        if spec is None:
+            return self
+        dim = self.dims[spec]
+        if dim.axes:
+            raise ShardingTypeError(
+                f"cannot map over dim {spec} of {self}: it is sharded over {', '.join(f'`{a}`' for a in dim.axes)}",
+                why="each step would live on some of the devices only",
+                hints=["reshard it so that the mapped dim is not sharded", "use an op that works on the whole array"],
+            )
+        return self.replace(dims=self.dims[:spec] + self.dims[spec + 1 :])
+
+    def inc_rank(self, size: int | None, spec: Any) -> HiShType:
+        """The type of values stacked along a new dim."""
+        if spec is None or size is None:
+            return self
+        return self.replace(dims=(*self.dims[:spec], Dim(size), *self.dims[spec:]))
+
+
+def hi(t: ShType) -> HiShType:
+    """The type as a JAX type."""
+    if type(t) is HiShType:
+        return t
+    if t._hi is None:
+        t._hi = HiShType(t.mesh, t.dtype_name, t.dims, t.states)
+    found: HiShType = t._hi
+    return found
+
+
+
+install_shims()

@@ -1,0 +1,93 @@
+"""Lowers one operation as one `jax.shard_map`: eager code, an outer `jax.jit`, and whatever a region cannot hold."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, AxisType
+
+from shtypes.array import Array, wrap
+from shtypes.errors import ShardingTypeError
+from shtypes.hitype import HiShType
+from shtypes.localfn import LocalFn, as_tuple
+from shtypes.lowering.carrier import carrier_shape, carrier_spec, from_shard, to_shard
+from shtypes.lowering.collectives import run_plan
+from shtypes.meshes import concrete_mesh, context_mesh, jax_mesh
+from shtypes.reshard import plan
+from shtypes.types import ShType
+
+
+def apply_local(fn: LocalFn, shards: Sequence[Any], results: Sequence[ShType]) -> list[Any]:
+    """A local function on one device's shards; both lowerings go through it."""
+    outs = as_tuple(fn(*shards))
+    for out, t in zip(outs, results, strict=True):
+        if out.shape != t.local_shape or out.dtype != t.dtype:
+            raise ShardingTypeError(
+                f"`{fn}` made a shard {out.dtype}{list(out.shape)} where its type {t} says {list(t.local_shape)}",
+                why="this is a mistake in shtypes; please report it",
+            )
+    return list(outs)
+
+
+def manual_mesh(mesh: Any) -> tuple[Any, dict[str, Any]]:
+    """The mesh for a shard_map over a type's mesh, and its arguments: all axes that are not manual already."""
+    found = jax_mesh(mesh)
+    manual = {a for a, kind in zip(found.axis_names, found.axis_types, strict=True) if kind == AxisType.Manual}
+    return found, {"axis_names": set(found.axis_names) - manual} if manual else {}
+
+
+@functools.lru_cache(maxsize=None)
+def _compiled(
+    fn: Callable[..., Any], name: str, ins: tuple[ShType, ...], outs: tuple[ShType, ...], context: AbstractMesh | None
+) -> Callable[..., Any]:
+    """``fn`` on shards as a jitted function of carriers; ``context`` is only a part of the key."""
+    mesh = (*ins, *outs)[0].mesh
+    over, options = manual_mesh(mesh)
+    if not ins and context is None:
+        over = concrete_mesh(mesh)  # without operands nothing else says which devices
+
+    def body(*carriers: Any) -> tuple[Any, ...]:
+        results = fn(*[to_shard(t, c) for t, c in zip(ins, carriers, strict=True)])
+        return tuple(from_shard(t, r) for t, r in zip(outs, results, strict=True))
+
+    body.__name__ = name
+    specs = tuple(map(carrier_spec, ins)), tuple(map(carrier_spec, outs))
+    mapped = jax.shard_map(body, mesh=over, in_specs=specs[0], out_specs=specs[1], check_vma=False, **options)
+    return jax.jit(mapped, inline=True)
+
+
+@functools.lru_cache(maxsize=None)
+def _local_body(fn: LocalFn, results: tuple[ShType, ...]) -> Callable[..., Any]:
+    return lambda *shards: apply_local(fn, shards, results)
+
+
+def run(fn: LocalFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> list[Array]:
+    """A local function on typed values; values that have only types give values that have only types."""
+    if any(x.data is None for x in operands):
+        return [wrap(t, None) for t in results]
+    if all(t.dtype_name == "float0" for t in results):
+        import numpy as np
+
+        return [wrap(t, np.zeros(carrier_shape(t), jax.dtypes.float0)) for t in results]
+    compiled = _compiled(
+        _local_body(fn, results), str(fn).split("[")[0], tuple(x.type for x in operands), results, context_mesh()
+    )
+    return [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
+
+
+@functools.lru_cache(maxsize=None)
+def _reshard_body(src: ShType, dst: ShType) -> Callable[..., Any]:
+    steps = plan(src, dst)
+    return lambda shard: [run_plan(steps, shard)]
+
+
+def run_reshard(x: Array, dst: HiShType) -> Array:
+    """A reshard of a typed value."""
+    if x.data is None:
+        plan(x.type, dst)
+        return wrap(dst, None)
+    compiled = _compiled(_reshard_body(x.type, dst), "reshard", (x.type,), (dst,), context_mesh())
+    return wrap(dst, compiled(x.data)[0])

@@ -1,0 +1,150 @@
+"""Arrays from nothing: each device makes its own part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shtypes import dtypes
+from shtypes.array import _as_type
+from shtypes.errors import ShardingTypeError
+from shtypes.localfn import Full, LocalFn
+from shtypes.ops.dispatch import all_replicated, is_number, lift
+from shtypes.mesh import current_mesh
+from shtypes.meshes import to_mesh
+from shtypes.primitives import local, move, zeros_of
+from shtypes.types import ShType, State
+
+
+def _wanted(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
+    """The type that a constructor was asked for: a type, its text, or a shape that is replicated by policy."""
+    given = None if dtype is None else _dtype_name(dtype)
+    if isinstance(type, int) or (isinstance(type, Sequence) and not isinstance(type, str)):
+        if all(isinstance(n, (int, np.integer)) for n in ((type,) if isinstance(type, int) else type)):
+            where = current_mesh() if mesh is None else to_mesh(mesh)
+            shape = (type,) if isinstance(type, int) else tuple(int(n) for n in type)
+            return ShType(where, given or default, shape, all_replicated(where))
+    t = _as_type(type, mesh, dtype=given or (default if isinstance(type, str) and type.lstrip()[:1] in "[{" else None))
+    return t if given is None else t.replace(dtype=given)
+
+
+def _dtype_name(dtype: Any) -> str:
+    return dtypes.short_name(dtype) if isinstance(dtype, str) else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(dtype))
+
+
+def _default_float() -> str:
+    return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.float64))
+
+
+def _masked(fn: LocalFn, t: ShType) -> Any:
+    """A value made on each device; on unreduced axes it is kept on index 0, so that it counts once."""
+    unreduced = t.axes(State.UNREDUCED)
+    whole = t
+    for axis in unreduced:
+        whole = whole.with_axis(axis, State.REDUCED)
+    return move(local(fn, out=whole), t)
+
+
+def zeros(type: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
+    """Zeros of a type.
+
+    Args:
+        type: A text such as ``"f32[8@x,4]{U:y}"``, a `ShType`, or a shape, which is replicated by policy.
+        dtype: The dtype, where the type leaves it out.
+        mesh: The mesh of a text or shape; by default the one in context.
+
+    Communicates: nothing; each device makes its own part.
+    """
+    return zeros_of(_wanted(type, dtype, mesh, _default_float()))
+
+
+def ones(type: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
+    """Ones of a type; on unreduced axes they are on index 0, so that they denote ones. See `zeros`."""
+    return full(type, 1, dtype, mesh=mesh)
+
+
+def full(type: Any, value: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
+    """One number everywhere.
+
+    Args:
+        type: As for `zeros`.
+        value: A Python number.
+        dtype: The dtype, where the type leaves it out.
+        mesh: The mesh of a text or shape.
+
+    Communicates: nothing; on unreduced axes the number is on index 0, so that it counts once.
+    """
+    if not is_number(value):
+        if isinstance(value, np.generic):
+            value = value.item()
+        else:
+            raise ShardingTypeError(f"`full` takes a number, not {value!r:.40}", hints=["sh.broadcast_to(x, shape)"])
+    default = dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.asarray(value).dtype))
+    t = _wanted(type, dtype, mesh, default)
+    return _masked(Full(value, t.local_shape, t.dtype_name), t)
+
+
+def zeros_like(x: Any, dtype: Any = None) -> Any:
+    """Zeros of the type of ``x``. Communicates: nothing."""
+    ((x,), _) = lift([x])
+    return zeros(jax.typeof(x), dtype)
+
+
+def ones_like(x: Any, dtype: Any = None) -> Any:
+    """Ones of the type of ``x``; where it is unreduced they count once. Communicates: nothing."""
+    return full_like(x, 1, dtype)
+
+
+def full_like(x: Any, value: Any, dtype: Any = None) -> Any:
+    """One number, in the type of ``x``; where it is unreduced it counts once. Communicates: nothing."""
+    ((x,), _) = lift([x])
+    return full(jax.typeof(x), value, dtype)
+
+
+@dataclass(frozen=True)
+class Iota(LocalFn):
+    """``start + step * index`` along dim 0, by the global index."""
+
+    start: Any
+    step: Any
+    size: int
+    axes: tuple[str, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"arange[{self.start}, {self.step}]"
+
+    def __call__(self) -> Any:
+        index = jnp.arange(self.size)
+        if self.axes:
+            index = index + lax.axis_index(self.axes) * self.size
+        dtype = dtypes.to_numpy(self.dtype)
+        return jnp.asarray(self.start, dtype) + index.astype(dtype) * jnp.asarray(self.step, dtype)
+
+
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Any:
+    """Evenly spaced numbers, as in `jax.numpy.arange`; each device makes those of its own part.
+
+    Args:
+        start: The first number, or the end where ``stop`` is missing.
+        stop: The end, not included.
+        step: The distance; 1 by default.
+        dtype: The dtype; by default that of the numbers.
+        type: A type with one dim, such as ``"[n@x]"`` or ``"[_@x]"``; replicated by policy by default.
+        mesh: The mesh of a text; by default the one in context.
+
+    Communicates: nothing.
+    """
+    if not all(n is None or is_number(n) or isinstance(n, np.generic) for n in (start, stop, step)):
+        raise ShardingTypeError("`arange` takes numbers, since the size of the result must be known")
+    sample = np.arange(start, stop, step) if stop is not None else np.arange(0, start, 1 if step is None else step)
+    found = _dtype_name(dtype) if dtype is not None else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(sample.dtype))
+    t = _as_type(type if type is not None else "[...]", mesh, shape=sample.shape, dtype=found)
+    first = 0 if stop is None else start
+    return _masked(Iota(first, 1 if step is None else step, t.local_shape[0], t.dims[0].axes, t.dtype_name), t)

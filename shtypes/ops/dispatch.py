@@ -1,0 +1,122 @@
+"""How every op is applied: lift the operands, ask the rule, insert its casts, apply the local function.
+
+The rule sees types alone. A Python number has no type: it becomes a part of the local function and adopts any state.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from shtypes import dtypes
+from shtypes._compat import no_trace_is_running
+from shtypes.advice import fixes
+from shtypes.array import Array, wrap
+from shtypes.errors import ShardingTypeError
+from shtypes.hitype import HiShType, hi
+from shtypes.localfn import LocalFn, local_dtype
+from shtypes.lowering.carrier import carrier_sharding
+from shtypes.mesh import Mesh, current_mesh
+from shtypes.native import from_jax, own_type
+from shtypes.ops.rules import Typing
+from shtypes.policy import replicated
+from shtypes.primitives import from_jax_p, local_all, move
+from shtypes.types import ShType, State
+from shtypes.where import user_line
+
+Rule = Callable[[tuple[ShType, ...]], Typing]
+
+
+def is_number(x: Any) -> bool:
+    """Whether ``x`` is a Python number, which has no type and takes any."""
+    return isinstance(x, numbers.Number) and not isinstance(x, np.generic)
+
+
+def is_typed(x: Any) -> bool:
+    """Whether ``x`` is a typed value or a tracer of one."""
+    return type(x) is Array or (isinstance(x, jax.core.Tracer) and type(jax.typeof(x)) is HiShType)
+
+
+def lift(xs: Sequence[Any]) -> tuple[list[Any], frozenset[int]]:
+    """Operands as typed values, and which of them are constants: without a gradient, free to take any state.
+
+    Plain concrete arrays are constants. A traced plain array has the type that JAX's own type means.
+    """
+    mesh = next((jax.typeof(x).mesh for x in xs if is_typed(x)), None)
+    lifted, constants = [], set()
+    for i, x in enumerate(xs):
+        if is_typed(x):
+            lifted.append(x)
+            if not jax.typeof(x).differentiable:
+                constants.add(i)
+        elif isinstance(x, jax.core.Tracer):
+            lifted.append(from_jax(x, mesh=mesh))
+        elif isinstance(x, (jax.Array, np.ndarray, np.generic)) or is_number(x):
+            lifted.append(constant(x, mesh or current_mesh()))
+            constants.add(i)
+        else:
+            raise ShardingTypeError(
+                f"an array was expected, not {type(x).__name__}", hints=["sh.array(x, type) for a host array"]
+            )
+    return lifted, frozenset(constants)
+
+
+def constant(x: Any, mesh: Mesh) -> Any:
+    """A concrete array as a typed value without gradient: sharded where it is, else reduced (which casts freely)."""
+    if isinstance(x, jax.Array) and isinstance(x.sharding, jax.NamedSharding):
+        t = own_type(x)
+        t = t.replace(states=tuple(State.REDUCED if s is State.INVARIANT else s for s in t.states))
+    else:
+        x = np.asarray(x) if not isinstance(x, jax.Array) else x
+        dtype = jax.dtypes.canonicalize_dtype(x.dtype) if isinstance(x, np.ndarray) else x.dtype
+        t = hi(ShType(mesh, dtypes.from_numpy(dtype), list(x.shape), {a: State.REDUCED for a in mesh.axis_names}))
+        x = x.astype(dtype) if isinstance(x, np.ndarray) else x
+    if no_trace_is_running():
+        return wrap(t, jax.device_put(x, carrier_sharding(t)))
+    return from_jax_p.bind(x, ty=t)
+
+
+def typed(name: str, rule: Rule, types: tuple[ShType, ...]) -> Typing:
+    """The rule's typing; an error leaves with the user's line, the operands' types and priced fixes."""
+    try:
+        return rule(types)
+    except ShardingTypeError as error:
+        raise located(error, name, types, rule) from None
+
+
+def located(error: ShardingTypeError, name: str, types: Sequence[ShType], rule: Rule | None = None) -> ShardingTypeError:
+    """An error with its place and, where a rule can try them, its fixes."""
+    operands = ", ".join(map(str, types))
+    line = user_line()
+    where = f"{line}: {name}({operands})" if line else f"{name}({operands})"
+    tried = fixes(rule, tuple(types)) if rule is not None and not error.fixes else ()
+    return error.located(where, tried)
+
+
+def apply_all(name: str, fn: LocalFn, rule: Rule, operands: Sequence[Any]) -> list[Any]:
+    """Applies an op that has several results."""
+    typing = typed(name, rule, tuple(jax.typeof(x) for x in operands))
+    cast = [move(x, t, inserted=True) for x, t in zip(operands, typing.operands, strict=True)]
+    return local_all(fn, *cast, out=typing.results)
+
+
+def apply(name: str, fn: LocalFn, rule: Rule, *operands: Any) -> Any:
+    """Applies an op that has one result."""
+    return apply_all(name, fn, rule, operands)[0]
+
+
+def result_dtype(fn: LocalFn, operands: Sequence[Any]) -> str:
+    """The dtype that a local elementwise function gives, by JAX's own promotion."""
+    return local_dtype(fn, tuple(jax.typeof(x).dtype_name for x in operands))
+
+
+def all_replicated(mesh: Mesh) -> dict[str, State]:
+    """Every axis replicated by policy."""
+    return dict.fromkeys(mesh.axis_names, replicated())
+
+
+

@@ -1,0 +1,261 @@
+"""einsum and its family. A contraction over a sharded dim is unreduced by itself; nothing is communicated unasked."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from shtypes import dtypes
+from shtypes.errors import ShardingTypeError
+from shtypes.localfn import Linear, LocalFn, Permute
+from shtypes.ops import rules
+from shtypes.ops.dispatch import apply, is_number, lift, typed
+from shtypes.ops.reshard import reshard
+from shtypes.types import ShType
+
+
+@dataclass(frozen=True)
+class Own:
+    """A dim of an operand of which a device takes its own part, as ``axes`` share it out: the other side of a diagonal."""
+
+    operand: int
+    dim: int
+    axes: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Einsum(LocalFn):
+    """A contraction of one or two operands, with explicit labels."""
+
+    equation: str
+    dtype: str
+    precision: Any = None
+    own: tuple[Own, ...] = ()
+    linear = Linear.EACH
+
+    def __str__(self) -> str:
+        return f"einsum[{self.equation}]"
+
+    def __call__(self, *xs: Any) -> Any:
+        parts = list(xs)
+        for own in self.own:
+            start = lax.axis_index(own.axes) * own.size
+            parts[own.operand] = lax.dynamic_slice_in_dim(parts[own.operand], start, own.size, own.dim)
+        dtype = dtypes.to_numpy(self.dtype)
+        return jnp.einsum(self.equation, *parts, precision=self.precision, preferred_element_type=dtype).astype(dtype)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        given, output = self.equation.split("->")
+        parts = given.split(",")
+        others = [p for i, p in enumerate(parts) if i != index]
+        lost = set(parts[index]) - set(output).union(*others)
+        repeated = any(len(set(p)) != len(p) for p in (*parts, output))
+        sizes: dict[str, set[int]] = {}
+        for part, t in zip((*parts, output), (*operands, result), strict=True):
+            for label, n in zip(part, t.local_shape, strict=True):
+                sizes.setdefault(label, set()).add(n)
+        stretched = any(len(found) > 1 for found in sizes.values())
+        if lost or repeated or stretched or self.own:
+            return None  # JAX transposes: labels to broadcast along, diagonals, dims of size 1
+        inputs = ",".join([*parts[:index], output, *parts[index + 1 :]])
+        return Einsum(f"{inputs}->{parts[index]}", operands[index].dtype_name, self.precision)
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+        inputs, output = self.equation.split("->")
+        letter = next((c for c in string.ascii_letters if c not in self.equation), None)
+        if letter is None or self.own:
+            return None
+        parts = [
+            p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)
+        ]
+        return Einsum(",".join(parts) + "->" + letter + output, self.dtype, self.precision)
+
+
+def einsum(
+    equation: str,
+    *operands: Any,
+    out: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """A sum of products over any number of operands, in the notation of `jax.numpy.einsum`.
+
+    Per axis: a label that is sharded in some operand is sharded in the result if it is kept, and the result is unreduced if
+    it is contracted; operands that have the label and are replicated are sliced, for free. One unreduced operand needs the
+    others reduced. More than two operands are contracted in pairs, in the order that costs least.
+
+    Args:
+        equation: Labels of each operand's dims, and of the result's: ``"sbh,hi->sbi"``. ``...`` stands for other dims.
+        *operands (...): Typed values, or plain arrays.
+        out: A type to reshard the result to, from the one it has by itself.
+        precision: As in `jax.numpy`.
+        preferred_element_type: The dtype of the result, and so of each partial sum.
+
+    Returns:
+        (...): The result; its type says which sums are pending.
+
+    Raises:
+        ShardingTypeError: the equation does not fit; two labels share a mesh axis; an unreduced operand meets one that is
+            not replicated.
+
+    Communicates: nothing but what ``out`` asks for; an invariant operand that is cast communicates backward.
+    Transpose: an einsum of the cotangent with the other operands, for each.
+    """
+    if not operands:
+        raise ShardingTypeError("`einsum` needs at least one operand", hints=['sh.einsum("sbh,hi->sbi", x, w)'])
+    values, constants = lift(operands)
+    explicit = rules.canonical_equation(equation, [jax.typeof(x).ndim for x in values])
+    dtype = _dtype(values, preferred_element_type)
+    y = _contract(explicit, values, constants, dtype, precision)
+    return y if out is None else reshard(y, out)
+
+
+def _dtype(values: Sequence[Any], preferred: Any) -> str:
+    if preferred is not None:
+        return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(preferred))
+    return dtypes.from_numpy(jnp.result_type(*(jax.typeof(x).dtype for x in values)))
+
+
+def _contract(equation: str, values: list[Any], constants: frozenset[int], dtype: str, precision: Any) -> Any:
+    """Contracts pair by pair, along the path that multiplies least."""
+    if len(values) <= 2:
+        return _pair(equation, values, constants, dtype, precision)
+    import opt_einsum
+
+    shapes = [jax.typeof(x).shape for x in values]
+    _, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
+    pending = list(enumerate(values))
+    fixed = set(constants)
+    for step, (positions, _, pair, *_) in enumerate(info.contraction_list):
+        taken = [pending.pop(i) for i in sorted(positions, reverse=True)]
+        chosen = taken if len(taken) == len(positions) else taken
+        known = frozenset(i for i, (key, _) in enumerate(chosen) if key in fixed)
+        result = _pair(str(pair), [x for _, x in chosen], known, dtype, precision)
+        key = len(values) + step
+        if len(known) == len(chosen):
+            fixed.add(key)
+        pending.append((key, result))
+    return pending[0][1]
+
+
+def _pair(equation: str, values: list[Any], constants: frozenset[int], dtype: str, precision: Any) -> Any:
+    """One contraction of one or two operands."""
+
+    def rule(types: tuple[ShType, ...]) -> rules.Typing:
+        return rules.einsum(equation, types, dtype, constants)
+
+    given = tuple(jax.typeof(x) for x in values)
+    inputs, output = equation.split("->")
+    if len(values) == 1 and sorted(inputs) == sorted(output) and len(set(inputs)) == len(inputs):
+        perm = tuple(inputs.index(label) for label in output)
+        if given[0].dtype_name == dtype:
+            return apply("einsum", Permute(perm), rule, *values)
+    cast = typed(f"einsum[{equation}]", rule, given).operands
+    own = tuple(o for i, t in enumerate(cast) for o in _diagonals(i, inputs.split(",")[i], t))
+    return apply(f"einsum[{equation}]", Einsum(equation, dtype, precision, own), rule, *values)
+
+
+def _diagonals(operand: int, labels: str, t: ShType) -> list[Own]:
+    """The dims of an operand that must follow a sharded dim with the same label."""
+    found = []
+    for i, label in enumerate(labels):
+        at = next((j for j, other in enumerate(labels) if other == label and t.dims[j].axes), None)
+        if at is not None and i != at and not t.dims[i].axes and t.local_shape[i] != t.local_shape[at]:
+            found.append(Own(operand, i, t.dims[at].axes, t.local_shape[at]))
+    return found
+
+
+def matmul(x: Any, y: Any, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """The matrix product, ``x @ y``, batched over leading dims as in `jax.numpy.matmul`; typed as `einsum`.
+
+    Args:
+        x (..., n, k): Left operand, or a vector (k,).
+        y (..., k, m): Right operand, or a vector (k,).
+        out: A type to reshard the result to.
+        precision: As in `jax.numpy`.
+        preferred_element_type: The dtype of the result.
+
+    Returns:
+        (..., n, m): The product; unreduced on the axes that shard ``k``.
+
+    Communicates: nothing but what ``out`` asks for. Transpose: matrix products.
+    """
+    if is_number(x) or is_number(y):
+        raise ShardingTypeError("`matmul` takes arrays, not numbers", hints=["x * y"])
+    values, _ = lift([x, y])
+    n, m = (jax.typeof(v).ndim for v in values)
+    if 0 in (n, m):
+        raise ShardingTypeError("`matmul` takes arrays of at least one dim", hints=["x * y"])
+    left = "k" if n == 1 else "...nk"
+    right = "k" if m == 1 else "...km"
+    result = "..." * (n > 2 or m > 2) + "n" * (n > 1) + "m" * (m > 1)
+    left, right = (p if n > 2 or m > 2 else p.replace("...", "") for p in (left, right))
+    options = {"precision": precision, "preferred_element_type": preferred_element_type}
+    return einsum(f"{left},{right}->{result}", *(x, y), out=out, **options)
+
+
+def dot(x: Any, y: Any, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """`jax.numpy.dot`: sums over the last dim of ``x`` and the last but one (or only) dim of ``y``; typed as `einsum`.
+
+    Args:
+        x (..., k): Left operand.
+        y (..., k, m): Right operand, or a vector (k,).
+        out: A type to reshard the result to.
+        precision: As in `jax.numpy`.
+        preferred_element_type: The dtype of the result.
+
+    Communicates: nothing but what ``out`` asks for. Transpose: einsums.
+    """
+    if is_number(x) or is_number(y):
+        from shtypes.ops.elementwise import multiply
+
+        return multiply(x, y)
+    values, _ = lift([x, y])
+    n, m = (jax.typeof(v).ndim for v in values)
+    options = {"precision": precision, "preferred_element_type": preferred_element_type}
+    if 0 in (n, m):
+        letters = string.ascii_lowercase
+        a, b = letters[:n], letters[n : n + m]
+        return einsum(f"{a},{b}->{a}{b}", x, y, out=out, **options)
+    return tensordot(x, y, ((n - 1,), (max(m - 2, 0),)), out=out, **options)
+
+
+def tensordot(
+    x: Any, y: Any, axes: Any = 2, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None
+) -> Any:
+    """`jax.numpy.tensordot`: sums over pairs of dims; typed as `einsum`.
+
+    Args:
+        x (...): Left operand.
+        y (...): Right operand.
+        axes: How many last dims of ``x`` to sum with as many first dims of ``y``, or a pair of sequences of dims.
+        out: A type to reshard the result to.
+        precision: As in `jax.numpy`.
+        preferred_element_type: The dtype of the result.
+
+    Communicates: nothing but what ``out`` asks for. Transpose: einsums.
+    """
+    values, _ = lift([x, y])
+    n, m = (jax.typeof(v).ndim for v in values)
+    if isinstance(axes, int):
+        first, second = tuple(range(n - axes, n)), tuple(range(axes))
+    else:
+        first, second = ((a,) if isinstance(a, int) else tuple(a) for a in axes)
+        first, second = tuple(d % n for d in first), tuple(d % m for d in second)
+    if len(first) != len(second) or any(not 0 <= d < n for d in first) or any(not 0 <= d < m for d in second):
+        raise ShardingTypeError(f"`tensordot` over axes={axes} does not fit arrays of {n} and {m} dims")
+    letters = string.ascii_letters
+    a = list(letters[:n])
+    b = list(letters[n : n + m])
+    for i, j in zip(first, second, strict=True):
+        b[j] = a[i]
+    kept = [c for i, c in enumerate(a) if i not in first] + [c for j, c in enumerate(b) if j not in second]
+    equation = f"{''.join(a)},{''.join(b)}->{''.join(kept)}"
+    return einsum(equation, x, y, out=out, precision=precision, preferred_element_type=preferred_element_type)

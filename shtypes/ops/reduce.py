@@ -1,0 +1,127 @@
+"""Sums and means. A sum over a sharded dim is unreduced: the pending sum is in the type, nothing is communicated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from shtypes import dtypes
+from shtypes.errors import ShardingTypeError
+from shtypes.localfn import Linear, LocalFn
+from shtypes.ops import rules
+from shtypes.ops.dispatch import apply, lift
+from shtypes.ops.reshard import reshard
+from shtypes.types import ShType
+
+Axis = int | Sequence[int] | None
+
+
+@dataclass(frozen=True)
+class Sum(LocalFn):
+    """The local sum over ``dims``, divided by ``count``."""
+
+    dims: tuple[int, ...]
+    keepdims: bool = False
+    dtype: str | None = None
+    count: int = 1
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        dims = ",".join(map(str, self.dims))
+        return f"{'sum' if self.count == 1 else 'mean'}[{dims}]"
+
+    def __call__(self, x: Any) -> Any:
+        total = jnp.sum(x, self.dims, keepdims=self.keepdims, dtype=self.dtype and dtypes.to_numpy(self.dtype))
+        return total if self.count == 1 else total / self.count
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        if operands[0].dtype_name != result.dtype_name:
+            return None
+        return Spread(operands[0].local_shape, self.dims, self.keepdims, self.count)
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+        moved = tuple(d + 1 for d in self.dims)
+        return Sum(moved, self.keepdims, self.dtype, self.count) if dims[0] == 0 else None
+
+
+@dataclass(frozen=True)
+class Spread(LocalFn):
+    """The transpose of `Sum`: the operand repeated along ``dims`` to ``shape``, divided by ``count``."""
+
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    keepdims: bool = False
+    count: int = 1
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return f"broadcast[{','.join(map(str, self.dims))}]"
+
+    def __call__(self, x: Any) -> Any:
+        x = x if self.keepdims else lax.expand_dims(x, self.dims)
+        x = x if self.count == 1 else x / self.count
+        return jnp.broadcast_to(x, self.shape)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        return Sum(self.dims, self.keepdims, None, self.count)
+
+
+def normalize_dims(axis: Axis, ndim: int, what: str) -> tuple[int, ...]:
+    """``axis=`` as sorted dims from the front."""
+    given = tuple(range(ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    dims = tuple(d + ndim if d < 0 else d for d in given)
+    if any(not 0 <= d < ndim for d in dims) or len(set(dims)) != len(dims):
+        raise ShardingTypeError(f"`{what}` over axis={axis} does not fit an array of {ndim} dims")
+    return tuple(sorted(dims))
+
+
+def _summed(name: str, x: Any, axis: Axis, keepdims: bool, dtype: Any, out: Any, mean: bool) -> Any:
+    ((x,), _) = lift([x])
+    t = jax.typeof(x)
+    dims = normalize_dims(axis, t.ndim, name)
+    count = math.prod(t.shape[d] for d in dims) if mean else 1
+    wanted = None if dtype is None else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(dtype))
+    fn = Sum(dims, keepdims, wanted, count)
+    struct = jax.eval_shape(fn, jax.ShapeDtypeStruct((1,) * t.ndim, t.dtype))
+    found = dtypes.from_numpy(struct.dtype)
+    y = apply(name, fn, lambda types: rules.reduce_sum(types[0], dims, keepdims, found), x)
+    return y if out is None else reshard(y, out)
+
+
+def sum(x: Any, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Any = None) -> Any:
+    """The sum over dims; over a sharded dim it is unreduced on the axes that sharded it.
+
+    Args:
+        x (...): Summand.
+        axis: Dims to sum over, as in `jax.numpy`; all by default.
+        dtype: The dtype to sum in.
+        keepdims: Keeps the summed dims with size 1.
+        out: A type to reshard the result to.
+
+    Returns:
+        (...): The sum. Per axis: sharded on a summed dim becomes unreduced, any other state is kept.
+
+    Communicates: nothing but what ``out`` asks for. Transpose: broadcast along the dims; moves nothing.
+    """
+    return _summed("sum", x, axis, keepdims, dtype, out, mean=False)
+
+
+def mean(x: Any, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Any = None) -> Any:
+    """The mean over dims: the sum over the *global* number of elements; typed as `sum`.
+
+    Args:
+        x (...): The operand.
+        axis: Dims, as in `jax.numpy`; all by default.
+        dtype: The dtype to sum in.
+        keepdims: Keeps the dims with size 1.
+        out: A type to reshard the result to.
+
+    Communicates: nothing but what ``out`` asks for. Transpose: broadcast and division; moves nothing.
+    """
+    return _summed("mean", x, axis, keepdims, dtype, out, mean=True)

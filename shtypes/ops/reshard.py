@@ -1,0 +1,204 @@
+"""`reshard` and its named forms: the only functions that communicate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from shtypes.array import _as_type
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.dispatch import lift, located
+from shtypes.policy import replicated
+from shtypes.primitives import move
+from shtypes.types import ShType, State
+
+
+def reshard(x: Any, target: Any = None, **states: Any) -> Any:
+    """The same value in another type.
+
+    Args:
+        x (...): A typed value.
+        target: The type: a text such as ``"[seq@tp, batch@dp, _]"`` that may leave out the dtype, keep a dim's size with
+            ``_`` and other dims with ``...``; a `ShType`; or a `jax.P`. An axis it does not mention is replicated by policy.
+        **states: Instead of ``target``, the new place of some axes by name: a dim (int), or ``"R"``, ``"I"``, ``"U"``; the
+            others stay.
+
+    Returns:
+        (...): The value with that type.
+
+    Raises:
+        ShardingTypeError: the target has another shape or dtype, or goes to or from a varying axis.
+
+    Communicates: what the cheapest plan from one type to the other needs (docs: resharding), and backward what the plan
+    between the cotangent types needs. Transpose: the reshard between the cotangent types.
+    """
+    ((x,), _) = lift([x])
+    t = jax.typeof(x)
+    try:
+        dst = _target(t, target, states)
+        return move(x, dst)
+    except ShardingTypeError as error:
+        raise located(error, "reshard", [t]) from None
+
+
+def _target(t: ShType, target: Any, states: dict[str, Any]) -> ShType:
+    if (target is None) == (not states):
+        raise ShardingTypeError(
+            "`reshard` needs a target type or axes by name", hints=['sh.reshard(x, "[_, ...]{U:tp}")', 'sh.reshard(x, tp="R")']
+        )
+    if target is not None:
+        return _as_type(target, t.mesh, like=t)
+    for axis, place in states.items():
+        t = t.with_axis(axis, *_place(t, axis, place))
+    return t
+
+
+def _place(t: ShType, axis: str, place: Any) -> tuple[State, int | None]:
+    t.mesh.index(axis)
+    if isinstance(place, State):
+        return place, None
+    if isinstance(place, int):
+        return State.SHARDED, normalize_dim(place, t)
+    by_letter = {"R": State.REDUCED, "I": State.INVARIANT, "U": State.UNREDUCED}
+    if place not in by_letter:
+        raise ShardingTypeError(
+            f"mesh axis `{axis}` cannot be resharded to `{place!r}`", hints=['a dim such as 0, or "R", "I", "U"']
+        )
+    return by_letter[place], None
+
+
+def normalize_dim(dim: int, t: ShType) -> int:
+    """A dim from the front."""
+    if not -t.ndim <= dim < t.ndim:
+        raise ShardingTypeError(f"{t} has no dim {dim}")
+    return dim % t.ndim
+
+
+def _named(name: str, x: Any, axes: tuple[str, ...], needs: State, change: Any) -> Any:
+    ((x,), _) = lift([x])
+    t = dst = jax.typeof(x)
+    try:
+        for axis in axes:
+            if t.state(axis) is not needs:
+                raise ShardingTypeError(
+                    f"`{name}` needs mesh axis `{axis}` {needs.name.lower()}",
+                    why=f"it is {t.state(axis).name.lower()} in {t}",
+                    hints=["sh.reshard(x, type) goes from any type to any other"],
+                )
+            dst = change(dst, axis)
+        return move(x, dst)
+    except ShardingTypeError as error:
+        raise located(error, name, [t]) from None
+
+
+def _replicated(to: Any) -> State:
+    if to is None:
+        return replicated()
+    found = {"R": State.REDUCED, "I": State.INVARIANT}.get(to, to)
+    if found not in (State.REDUCED, State.INVARIANT):
+        raise ShardingTypeError(f"`to` is the replicated state to end in, not {to!r}", hints=['to="R"', 'to="I"'])
+    state: State = found
+    return state
+
+
+def all_reduce(x: Any, *axes: str, to: Any = None) -> Any:
+    """Sums the partial values of unreduced axes, everywhere.
+
+    Args:
+        x (...): Unreduced on each of ``axes``.
+        *axes: Mesh axes; all unreduced ones by default.
+        to: ``"R"`` or ``"I"``; the policy's replicated state by default.
+
+    Returns:
+        (...): Replicated on ``axes``.
+
+    Raises:
+        ShardingTypeError: an axis is not unreduced.
+
+    Communicates: an all-reduce; backward, an all-reduce (to R) or nothing (to I). Transpose: U to R, or I to R.
+    """
+    ((x,), _) = lift([x])
+    chosen = axes or jax.typeof(x).axes(State.UNREDUCED)
+    state = _replicated(to)
+    return _named("all_reduce", x, chosen, State.UNREDUCED, lambda t, a: t.with_axis(a, state))
+
+
+def reduce_scatter(x: Any, axis: str, dim: int) -> Any:
+    """Sums the partial values of an unreduced axis and keeps, on each device, its own slice of ``dim``.
+
+    Args:
+        x (..., n, ...): Unreduced on ``axis``; ``n`` is dim ``dim``.
+        axis: A mesh axis.
+        dim: The dim to shard, minor to the axes that shard it already.
+
+    Returns:
+        (..., n, ...): Sharded on ``dim``.
+
+    Raises:
+        ShardingTypeError: the axis is not unreduced, or does not divide the dim.
+
+    Communicates: a reduce-scatter; backward, an all-gather. Transpose: S to R.
+    """
+    return _named("reduce_scatter", x, (axis,), State.UNREDUCED, lambda t, a: t.with_axis(a, State.SHARDED, normalize_dim(dim, t)))
+
+
+def all_gather(x: Any, *axes: str, to: Any = None) -> Any:
+    """Gathers sharded dims, everywhere.
+
+    Args:
+        x (...): Sharded on each of ``axes``.
+        *axes: Mesh axes.
+        to: ``"R"`` or ``"I"``; the policy's replicated state by default.
+
+    Returns:
+        (...): Replicated on ``axes``.
+
+    Raises:
+        ShardingTypeError: an axis is not sharded.
+
+    Communicates: an all-gather; backward, a reduce-scatter (to R) or nothing (to I). Transpose: U to S, or I to S.
+    """
+    state = _replicated(to)
+    return _named("all_gather", x, axes, State.SHARDED, lambda t, a: t.with_axis(a, state))
+
+
+def all_to_all(x: Any, axis: str, dim: int) -> Any:
+    """Moves a mesh axis from the dim it shards to another.
+
+    Args:
+        x (..., n, ...): Sharded on ``axis``; ``n`` is dim ``dim``.
+        axis: A mesh axis.
+        dim: The dim to shard instead.
+
+    Returns:
+        (..., n, ...): Sharded on ``dim``.
+
+    Raises:
+        ShardingTypeError: the axis is not sharded, or does not divide the dim.
+
+    Communicates: an all-to-all, forward and backward. Transpose: the all-to-all back.
+    """
+    return _named("all_to_all", x, (axis,), State.SHARDED, lambda t, a: t.with_axis(a, State.SHARDED, normalize_dim(dim, t)))
+
+
+def shard(x: Any, axis: str, dim: int) -> Any:
+    """Keeps, on each device, its own slice of a replicated value.
+
+    Args:
+        x (..., n, ...): Replicated on ``axis``; ``n`` is dim ``dim``.
+        axis: A mesh axis.
+        dim: The dim to shard, minor to the axes that shard it already.
+
+    Returns:
+        (..., n, ...): Sharded on ``dim``.
+
+    Raises:
+        ShardingTypeError: the axis is not replicated, or does not divide the dim.
+
+    Communicates: nothing; backward, nothing (from R) or an all-gather (from I). Transpose: S to U, or S to I.
+    """
+    ((x,), _) = lift([x])
+    t = jax.typeof(x)
+    needs = t.state(axis) if t.state(axis) in (State.REDUCED, State.INVARIANT) else State.REDUCED
+    return _named("shard", x, (axis,), needs, lambda t, a: t.with_axis(a, State.SHARDED, normalize_dim(dim, t)))

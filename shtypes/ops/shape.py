@@ -1,0 +1,198 @@
+"""Ops that move elements without computing: linear, so every state is kept, and never communicating."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import lax
+
+from shtypes.errors import ShardingTypeError
+from shtypes.localfn import Linear, LocalFn, Permute
+from shtypes.ops import rules
+from shtypes.ops.dispatch import apply, lift, typed
+from shtypes.ops.reduce import Sum, normalize_dims
+from shtypes.primitives import local
+from shtypes.types import ShType
+
+
+@dataclass(frozen=True)
+class Reshape(LocalFn):
+    """The elements in order, in another (local) shape."""
+
+    shape: tuple[int, ...]
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return f"reshape[{','.join(map(str, self.shape))}]"
+
+    def __call__(self, x: Any) -> Any:
+        return x.reshape(self.shape)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        return Reshape(operands[0].local_shape)
+
+
+@dataclass(frozen=True)
+class Broadcast(LocalFn):
+    """Dim ``i`` of the operand at ``dims[i]`` of the (local) shape; dims of size 1 stretch."""
+
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return f"broadcast[{','.join(map(str, self.shape))}]"
+
+    def __call__(self, x: Any) -> Any:
+        return lax.broadcast_in_dim(x, self.shape, self.dims)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        shape = operands[0].local_shape
+        new = tuple(d for d in range(len(self.shape)) if d not in self.dims)
+        stretched = tuple(d for d, n in zip(self.dims, shape, strict=True) if n != self.shape[d])
+        if stretched:
+            return None
+        return Sum(new)
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+        return None
+
+
+def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
+    """Dims in another order (reversed by default); each keeps its axes.
+
+    Args:
+        x (...): A value.
+        axes: The dims in their new order, as in `jax.numpy.transpose`.
+
+    Communicates: nothing. Transpose: the inverse permutation.
+    """
+    ((x,), _) = lift([x])
+    n = jax.typeof(x).ndim
+    perm = tuple(range(n))[::-1] if axes is None else tuple(d + n if -n <= d < 0 else d for d in axes)
+    if perm == tuple(range(n)):
+        return x
+    return apply("transpose", Permute(perm), lambda types: rules.transpose(types[0], perm), x)
+
+
+permute_dims = transpose
+
+
+def matrix_transpose(x: Any) -> Any:
+    """The last two dims swapped."""
+    return swapaxes(x, -1, -2)
+
+
+def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+    """Two dims swapped. Communicates: nothing."""
+    ((x,), _) = lift([x])
+    n = jax.typeof(x).ndim
+    (a,), (b,) = normalize_dims(axis1, n, "swapaxes"), normalize_dims(axis2, n, "swapaxes")
+    perm = list(range(n))
+    perm[a], perm[b] = b, a
+    return transpose(x, perm)
+
+
+def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
+    """Dims moved to other places, as in `jax.numpy.moveaxis`. Communicates: nothing."""
+    ((x,), _) = lift([x])
+    n = jax.typeof(x).ndim
+    src, dst = (tuple(d % n for d in ((v,) if isinstance(v, int) else v)) for v in (source, destination))
+    if len(src) != len(dst):
+        raise ShardingTypeError(f"`moveaxis` was given {len(src)} dims to move and {len(dst)} places")
+    perm = [d for d in range(n) if d not in src]
+    for place, dim in sorted(zip(dst, src, strict=True)):
+        perm.insert(place, dim)
+    return transpose(x, perm)
+
+
+def reshape(x: Any, *shape: Any) -> Any:
+    """The elements in order, in another shape.
+
+    Dims of size 1 aside, old and new dims match in groups of equal product. Within a group only the first dim of local
+    size above 1 may be sharded; its axes are dealt to the new dims from the major one.
+
+    Args:
+        x (...): A value.
+        *shape: The new shape, as ints or one sequence; one size may be -1.
+
+    Raises:
+        ShardingTypeError: the sizes do not match, or an axis cannot be dealt whole.
+
+    Communicates: nothing. Transpose: the reshape back.
+    """
+    ((x,), _) = lift([x])
+    new = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else tuple(shape)
+
+    def rule(types: tuple[ShType, ...]) -> rules.Typing:
+        return rules.reshape(types[0], new)
+
+    result = typed("reshape", rule, (jax.typeof(x),)).results[0]
+    if result == jax.typeof(x):
+        return x
+    return apply("reshape", Reshape(result.local_shape), rule, x)
+
+
+def ravel(x: Any) -> Any:
+    """All dims as one; see `reshape`."""
+    return reshape(x, (-1,))
+
+
+def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
+    """The value repeated to ``shape``, as in `jax.numpy`; new and stretched dims are not sharded.
+
+    Args:
+        x (...): A value; an unreduced one stays unreduced.
+        shape: The new shape.
+
+    Communicates: nothing. Transpose: the sum over the new and stretched dims.
+    """
+    ((x,), _) = lift([x])
+    new = (shape,) if isinstance(shape, int) else tuple(shape)
+    lead = len(new) - jax.typeof(x).ndim
+    if lead < 0:
+        raise ShardingTypeError(f"{jax.typeof(x)} cannot be broadcast to {new}, which has fewer dims")
+    return _broadcast(x, new, tuple(range(lead, len(new))), "broadcast_to")
+
+
+def broadcast_in_dim(x: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
+    """Dim ``i`` at ``broadcast_dimensions[i]`` of ``shape``, as in `jax.lax`. Communicates: nothing."""
+    ((x,), _) = lift([x])
+    return _broadcast(x, tuple(shape), tuple(broadcast_dimensions), "broadcast_in_dim")
+
+
+def _broadcast(x: Any, shape: tuple[int, ...], dims: tuple[int, ...], name: str) -> Any:
+    def rule(types: tuple[ShType, ...]) -> rules.Typing:
+        return rules.broadcast(types[0], shape, dims, name)
+
+    result = typed(name, rule, (jax.typeof(x),)).results[0]
+    if result == jax.typeof(x):
+        return x
+    return apply(name, Broadcast(result.local_shape, dims), rule, x)
+
+
+def broadcast_leading(x: Any, size: int) -> Any:
+    """A new leading dim, along which the value is repeated."""
+    t = jax.typeof(x)
+    return local(Broadcast((size, *t.local_shape), tuple(range(1, t.ndim + 1))), x, out=t.inc_rank(size, 0))
+
+
+def expand_dims(x: Any, axis: int | Sequence[int]) -> Any:
+    """New dims of size 1, as in `jax.numpy.expand_dims`. Communicates: nothing."""
+    ((x,), _) = lift([x])
+    dims = (axis,) if isinstance(axis, int) else tuple(axis)
+    result = typed("expand_dims", lambda types: rules.expand(types[0], dims), (jax.typeof(x),)).results[0]
+    return apply("expand_dims", Reshape(result.local_shape), lambda types: rules.expand(types[0], dims), x)
+
+
+def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Any:
+    """Dims of size 1 dropped, as in `jax.numpy.squeeze`. Communicates: nothing."""
+    ((x,), _) = lift([x])
+    dims = None if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    result = typed("squeeze", lambda types: rules.squeeze(types[0], dims), (jax.typeof(x),)).results[0]
+    if result == jax.typeof(x):
+        return x
+    return apply("squeeze", Reshape(result.local_shape), lambda types: rules.squeeze(types[0], dims), x)

@@ -1,0 +1,27 @@
+"""Where the user's code is: the innermost line outside shtypes and JAX."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+PACKAGE: Final = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def user_line() -> str:
+    """``file.py:12 in loss`` of the line that called into shtypes; empty if there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(PACKAGE) and not _is_library(name):
+            function = frame.f_code.co_name
+            place = f"{os.path.basename(name)}:{frame.f_lineno}"
+            return place if function == "<module>" else f"{place} in {function}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+def _is_library(name: str) -> bool:
+    parts = name.replace("\\", "/").split("/")
+    return name.startswith("<frozen") or "jax" in parts or "functools.py" in parts or "contextlib.py" in parts
