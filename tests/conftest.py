@@ -13,7 +13,7 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 import hypothesis
 import pytest
 
-from shtypes import policy
+from shtypes.policy import ENVIRONMENT, set_policy
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=2000)
@@ -24,6 +24,6 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def clean_context() -> Iterator[None]:
     """Takes back the policy and the mesh that a test leaves set; a pure test never loads JAX for it."""
     yield
-    policy.set_policy(os.environ.get(policy.ENVIRONMENT, "partial"))
+    set_policy(os.environ.get(ENVIRONMENT, "partial"))
     if "jax" in sys.modules:
         sys.modules["jax"].set_mesh(None)
