@@ -219,20 +219,20 @@ class ShType:
     @classmethod
     def parse(cls, text: str, mesh: Mesh | None = None, **options: Any) -> ShType:
         """Reads a type; see `shtypes.notation.parse`."""
-        from shtypes import notation
+        from shtypes.notation import parse
 
-        return notation.parse(text, mesh, **options)
+        return parse(text, mesh, **options)
 
     def canonical(self) -> str:
         """The text that means this type under every policy: each R and I is written, names are not."""
-        from shtypes import notation
+        from shtypes.notation import canonical
 
-        return notation.canonical(self)
+        return canonical(self)
 
     def __str__(self) -> str:
-        from shtypes import notation
+        from shtypes.notation import show
 
-        return notation.show(self)
+        return show(self)
 
     __repr__ = __str__
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from shtypes import mesh as mesh_module
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh, current_mesh, set_context
 from tests import strategies
@@ -69,7 +68,7 @@ def test_an_unknown_axis_is_refused_with_those_that_there_are() -> None:
 
 
 def test_the_mesh_in_context_is_the_readers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh_module, "context", mesh_module.context)  # puts it back
+    monkeypatch.setattr("shtypes.mesh.context", None)  # puts it back after the test
     set_context(lambda: None)
     with pytest.raises(ShardingTypeError, match="no mesh is set"):
         current_mesh()

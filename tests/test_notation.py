@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shtypes import dtypes, notation
+from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh, set_context
-from shtypes.notation import as_type, canonical, dims, from_spec, parse, show
+from shtypes.mesh import Mesh
+from shtypes.notation import as_type, canonical, current_dims, dims, from_spec, parse, show
 from shtypes.policy import policy
 from shtypes.types import Dim, ShType, State
 from tests import strategies
@@ -202,10 +202,10 @@ def test_dots_alone_keep_a_sharding_and_reset_the_other_axes(t: ShType) -> None:
 def test_scopes_of_dim_names_nest_and_the_inner_one_wins() -> None:
     with dims(seq=4, batch=8):
         with dims(seq=6):
-            assert notation.current_dims() == (("batch", 8), ("seq", 6))
+            assert current_dims() == (("batch", 8), ("seq", 6))
             assert parse("f32[seq, batch]", MESH).shape == (6, 8)
         assert parse("f32[seq, batch]", MESH).shape == (4, 8)
-    assert notation.current_dims() == ()
+    assert current_dims() == ()
 
 
 def test_dims_given_to_the_reader_go_before_those_in_scope() -> None:
@@ -216,13 +216,13 @@ def test_dims_given_to_the_reader_go_before_those_in_scope() -> None:
 def test_a_scope_ends_when_its_block_fails() -> None:
     with pytest.raises(KeyError), dims(seq=4):
         raise KeyError
-    assert notation.current_dims() == ()
+    assert current_dims() == ()
 
 
 def test_dim_names_of_another_thread_are_not_in_scope() -> None:
     seen: list[object] = []
     with dims(seq=4):
-        thread = threading.Thread(target=lambda: seen.append(notation.current_dims()))
+        thread = threading.Thread(target=lambda: seen.append(current_dims()))
         thread.start()
         thread.join()
     assert seen == [()]
@@ -340,19 +340,13 @@ def test_what_names_no_type_is_refused(target: Any) -> None:
         as_type(target, MESH)
 
 
-def test_the_mesh_is_that_of_the_value_or_the_one_in_context() -> None:
+def test_the_mesh_is_that_of_the_value_or_the_one_in_context(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Mesh({"x": 2})
     with pytest.raises(ShardingTypeError, match="the value lies on the mesh"):
         parse("[...]", small, like=LIKE)
-    from shtypes import mesh
-
-    before = mesh.context
-    try:
-        set_context(lambda: small)
-        assert parse("f32[8@x]").mesh is small
-        assert parse("[...]", like=LIKE).mesh is MESH
-    finally:
-        set_context(before)
+    monkeypatch.setattr("shtypes.mesh.context", lambda: small)
+    assert parse("f32[8@x]").mesh is small
+    assert parse("[...]", like=LIKE).mesh is MESH
 
 
 # errors
