@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jax.extend import source_info_util
 
-from shtypes import ambient as ambient
+from shtypes import jax_context as jax_context
+from shtypes.notation import dims as dims
 from shtypes.array import Array as Array
 from shtypes.array import abstract_array as abstract_array
 from shtypes.array import array as array

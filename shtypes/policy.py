@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
+from shtypes import ambient
+from shtypes.ambient import Ambient
 from shtypes.errors import ShardingTypeError
 from shtypes.types import State
 
@@ -19,13 +20,6 @@ REPLICATED_STATE: Final[dict[str, State]] = {
 #: The environment variable that chooses the policy a process starts with.
 ENVIRONMENT: Final = "SHTYPES_POLICY"
 
-_global: str | None = None
-_overrides = threading.local()
-# JAX keys its trace caches on a user context that the JAX half keeps equal to the policy in force: entering a scope
-# and setting the global value each go through one of these, once JAX is loaded.
-_enter_jax: Callable[[str], contextlib.AbstractContextManager[object]] | None = None
-_set_jax_global: Callable[[str], None] | None = None
-
 
 def check_policy(name: str, source: str = "") -> str:
     """Checks a policy's name."""
@@ -35,15 +29,18 @@ def check_policy(name: str, source: str = "") -> str:
     return name
 
 
+def current_ambient() -> Ambient:
+    """All that is in force: what the innermost scope set, else what the process started with."""
+    return ambient.scoped() or ambient.base(_from_environment)
+
+
+def _from_environment() -> Ambient:
+    return Ambient(check_policy(os.environ.get(ENVIRONMENT, "partial"), f" (from the environment, {ENVIRONMENT})"))
+
+
 def current_policy() -> str:
     """The policy in force: ``"partial"`` unless a scope, `set_policy` or ``SHTYPES_POLICY`` says otherwise."""
-    global _global
-    stack = getattr(_overrides, "stack", None)
-    if stack:
-        return str(stack[-1])
-    if _global is None:
-        _global = check_policy(os.environ.get(ENVIRONMENT, "partial"), f" (from the environment, {ENVIRONMENT})")
-    return _global
+    return current_ambient().policy
 
 
 def replicated() -> State:
@@ -57,10 +54,7 @@ def set_policy(name: str) -> None:
     Args:
         name: ``"partial"`` (replicate forwards, partial backwards) or ``"jax"`` (JAX's own).
     """
-    global _global
-    _global = check_policy(name)
-    if _set_jax_global is not None:
-        _set_jax_global(name)
+    ambient.set_base(Ambient(check_policy(name)))
 
 
 @contextlib.contextmanager
@@ -72,25 +66,5 @@ def policy(name: str) -> Iterator[None]:
     Args:
         name: ``"partial"`` or ``"jax"``.
     """
-    check_policy(name)
-    current_policy()  # so that a wrong environment variable is reported here and not on the way out
-    if not hasattr(_overrides, "stack"):
-        _overrides.stack = []
-    _overrides.stack.append(name)
-    try:
-        with contextlib.nullcontext() if _enter_jax is None else _enter_jax(name):
-            yield
-    finally:
-        _overrides.stack.pop()
-        # JAX may have been loaded inside the scope, with the scope's policy as its global value.
-        if _set_jax_global is not None and not _overrides.stack:
-            _set_jax_global(current_policy())
-
-
-def connect_jax(
-    enter: Callable[[str], contextlib.AbstractContextManager[object]], set_global: Callable[[str], None]
-) -> None:
-    """Lets the JAX half follow the policy."""
-    global _enter_jax, _set_jax_global
-    _enter_jax, _set_jax_global = enter, set_global
-    set_global(current_policy())
+    with ambient.scope(current_ambient()._replace(policy=check_policy(name))):
+        yield

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import threading
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias
 
+from shtypes.ambient import Sizes, scope
 from shtypes.errors import ShardingTypeError
+from shtypes.policy import current_ambient
 
-#: Dim names and their sizes, sorted by name: hashable.
-Sizes: TypeAlias = tuple[tuple[str, int], ...]
-
-_scopes = threading.local()
 
 
 @contextlib.contextmanager
@@ -27,19 +23,14 @@ def dims(**sizes: int) -> Iterator[None]:
         ...     parse("f32[seq, batch@dp]", Mesh({"dp": 2})).shape
         (4, 8)
     """
-    outer = current_dims()
-    merged = sorted_sizes({**dict(outer), **sizes})
-    _scopes.sizes = merged
-    try:
+    merged = sorted_sizes({**dict(current_dims()), **sizes})
+    with scope(current_ambient()._replace(dims=merged)):
         yield
-    finally:
-        _scopes.sizes = outer
 
 
 def current_dims() -> Sizes:
     """The dim names in scope and their sizes, sorted by name."""
-    sizes: Sizes = getattr(_scopes, "sizes", ())
-    return sizes
+    return current_ambient().dims
 
 
 def sorted_sizes(sizes: Mapping[str, int]) -> Sizes:
