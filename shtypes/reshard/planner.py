@@ -281,8 +281,12 @@ def _searched_steps(src: ShType, dst: ShType) -> list[Step]:
         ]
         path.append((kind, _arrangement(dims, [*still, *(moving[i] for i in at.pending)])))
     path += _single_moves(src, dst, path[-1][1] if path else _arrangement_of(src))
-    # Only the order of axes of one device among the others can differ now; it needs no step of its own.
-    return _steps(src, dst, [*path[:-1], (path[-1][0] if path else Kind.PERMUTE, _arrangement_of(dst))])
+    # Only the order of axes of one device among the others can differ now, and takes no step of its own.
+    steps = _steps(src, dst, [*path[:-1], (path[-1][0] if path else Kind.PERMUTE, _arrangement_of(dst))])
+    if not any(s.kind.communicates for s in steps):
+        # Silent only because an axis has one device. With more, axes would have to change places first.
+        steps.insert(0, Step(Kind.PERMUTE, _permuted(src, dst), src, src))
+    return steps
 
 
 def _moving(src: ShType, dst: ShType, fixed: list[tuple[str, ...]]) -> list[str]:

@@ -44,7 +44,8 @@ MANY: Final = 4
 def search(shape: tuple[int, ...], sizes: tuple[int, ...], src: Layout, dst: Layout) -> tuple[tuple[Kind, Layout], ...]:
     """The cheapest plan: fewest bytes, then launches, then memory, then steps.
 
-    No layout on the way is larger than the larger of ``src`` and ``dst``, unless nothing else exists.
+    No layout on the way is larger than the larger of ``src`` and ``dst``, unless nothing else exists (or, of five axes
+    and more, nothing else is found within the limit).
 
     Args:
         shape: The size of each dim; only what the axes have in common with it matters.
@@ -59,7 +60,7 @@ def search(shape: tuple[int, ...], sizes: tuple[int, ...], src: Layout, dst: Lay
     cap = max(space.local(src), space.local(dst))
     found = (
         _best_first(space, src, cap)
-        or _best_first(space, src, cap, greedy=3)
+        or _best_first(space, src, cap, greedy=3, limit=5 * LIMIT)
         or _best_first(direct, src, cap, greedy=3)
         or _best_first(direct, src, None, greedy=3, limit=None)  # all can be gathered, and sliced again
     )
@@ -181,11 +182,12 @@ class _Space:
         yield from self._permuting(at, replicated)
 
     def _local_moves(self, at: Layout, replicated: Axes) -> Iterator[Edge]:
+        # A mask can always come last: a replicated axis can do all that a pending one can.
+        if at.dims == self.dst.dims and set(at.pending) < set(self.dst.pending):
+            yield Edge(Kind.MASK, self.dst, 0)
         for axis in replicated:
             for dims in self._placed(at.dims, (axis,), tuple(self.rank)):
                 yield Edge(Kind.SLICE, Layout(dims, at.pending), 0)
-            if axis in self.dst.pending:
-                yield Edge(Kind.MASK, Layout(at.dims, _sorted(at.pending, (axis,))), 0)
         for d in self.rank:
             if at.dims[d] and at.dims[d][-1] in self.dst.pending:
                 dims = _put(at.dims, d, at.dims[d][:-1])
