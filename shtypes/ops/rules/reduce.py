@@ -1,4 +1,4 @@
-"""Typing of reductions. Pure."""
+"""Typing of reductions, and of ops that act along dims and keep the shape. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.rules import reasons
-from shtypes.ops.rules.tables import NONLINEAR, SUM, Need, Role
+from shtypes.ops.rules.tables import LINEAR_UNARY, NONLINEAR, SUM, Need, Role
 from shtypes.ops.rules.typing import Typing, build, kept_state, rule
 from shtypes.types import Dim, ShType, State
 
@@ -32,17 +32,23 @@ def role(operand: ShType, axis: str, dims: Sequence[int]) -> Need:
     return Role.ALONG if operand.dim_of(axis) in dims else operand.state(axis)
 
 
-def _reduce(
-    name: str, table: Mapping[Need, State], operand: ShType, dims: tuple[int, ...], keepdims: bool, dtype: str
-) -> Typing:
+def _states(
+    name: str, table: Mapping[Need, State], operand: ShType, dims: tuple[int, ...], dtype: str, reduces: bool
+) -> dict[str, State]:
+    """The result's state on each axis, by a table of roles."""
     states: dict[str, State] = {}
     for axis in operand.mesh.axis_names:
         needed = role(operand, axis, dims)
-        if needed is Role.ALONG and needed not in table:
-            raise reasons.along(name, operand, axis, reduces=True)
         if needed not in table:
-            raise reasons.nonlinear(name, axis)
+            raise reasons.along(name, operand, axis, reduces) if needed is Role.ALONG else reasons.nonlinear(name, axis)
         states[axis] = kept_state(operand, table[needed], dtype)
+    return states
+
+
+def _reduce(
+    name: str, table: Mapping[Need, State], operand: ShType, dims: tuple[int, ...], keepdims: bool, dtype: str
+) -> Typing:
+    states = _states(name, table, operand, dims, dtype, reduces=True)
     left = [Dim(1) if i in dims else d for i, d in enumerate(operand.dims) if keepdims or i not in dims]
     return Typing((operand,), (build(operand.mesh, dtype, left, states),))
 
@@ -61,3 +67,23 @@ def reduce_nonlinear(
 ) -> Typing:
     """``max``, ``min``, ``prod``, ``argmax``, ``any``, ...: the reduced dims must be whole, and nothing unreduced."""
     return _reduce(name, NONLINEAR, operand, normal_dims(name, operand, dims), keepdims, dtype)
+
+
+def _along(
+    name: str, table: Mapping[Need, State], operand: ShType, dims: int | tuple[int, ...] | None, dtype: str
+) -> Typing:
+    normal = normal_dims(name, operand, dims)
+    states = _states(name, table, operand, normal, dtype, reduces=False)
+    return Typing((operand,), (build(operand.mesh, dtype, operand.dims, states),))
+
+
+@rule
+def linear_along(name: str, operand: ShType, dims: int | tuple[int, ...] | None, dtype: str) -> Typing:
+    """``flip``, ``roll``, ``cumsum``, ``fft``, ...: linear, keeps the shape, needs those dims whole."""
+    return _along(name, LINEAR_UNARY, operand, dims, dtype)
+
+
+@rule
+def nonlinear_along(name: str, operand: ShType, dims: int | tuple[int, ...] | None, dtype: str) -> Typing:
+    """``softmax``, ``sort``, ``argsort``, ``cumprod``, ...: keeps the shape, needs those dims whole."""
+    return _along(name, NONLINEAR, operand, dims, dtype)

@@ -10,11 +10,12 @@ import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, ParamSpec
 
-from shtypes import dtypes, policy
+from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
 from shtypes.ops.rules import reasons
 from shtypes.ops.rules.tables import Need, Role
+from shtypes.policy import current_policy, replicated
 from shtypes.types import REPLICATED, Dim, ShType, State
 
 P = ParamSpec("P")
@@ -65,7 +66,7 @@ def rule(function: Callable[P, Typing]) -> Callable[P, Typing]:
 
     @functools.wraps(function)
     def cached(*args: P.args, **kwargs: P.kwargs) -> Typing:
-        key = (policy.current_policy(), *map(_key, args), *((k, _key(v)) for k, v in sorted(kwargs.items())))
+        key = (current_policy(), *map(_key, args), *((k, _key(v)) for k, v in sorted(kwargs.items())))
         found = cache.get(key)
         if found is None:
             found = cache[key] = function(*args, **kwargs)
@@ -84,10 +85,8 @@ def clear_caches() -> None:
 
 
 def build(mesh: Mesh, dtype: str, dims: Iterable[Dim], states: Mapping[str, State]) -> ShType:
-    """A type from dims and the states of all axes; those of the axes that the dims list are not read."""
-    dims = tuple(dims)
-    sharding = {axis for dim in dims for axis in dim.axes}
-    return ShType(mesh, dtype, dims, {a: s for a, s in states.items() if a not in sharding})
+    """A type from its dims and the state of each axis, SHARDED exactly where a dim lists the axis."""
+    return ShType(mesh, dtype, dims, tuple(states[axis] for axis in mesh.axis_names))
 
 
 def states_of(operand: ShType) -> dict[str, State]:
@@ -98,7 +97,7 @@ def states_of(operand: ShType) -> dict[str, State]:
 def kept_state(operand: ShType, state: State, dtype: str) -> State:
     """A result's state: a replicated value without a gradient becomes differentiable as the policy says."""
     if state in REPLICATED and not operand.differentiable and dtypes.differentiable(dtypes.short_name(dtype)):
-        return policy.replicated()
+        return replicated()
     return state
 
 
@@ -181,7 +180,7 @@ class Meeting:
     def _joined(self, axis: str, join: Join) -> State:
         states = [t.state(axis) for t in self.given]
         seen = [None if i in self._constants and s in REPLICATED else s for i, s in enumerate(states)]
-        return join(self, axis, seen) or policy.replicated()
+        return join(self, axis, seen) or replicated()
 
     def _label_axes(self) -> dict[Label, tuple[str, ...]]:
         """The axes of each label: the longest that an operand has, of which the others lack only minor ones."""

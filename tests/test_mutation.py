@@ -1,0 +1,53 @@
+"""Breaking any single cell of any table turns a check red."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shtypes.ops.rules.typing import clear_caches
+from tests.rules.derived import TABLES, rule_problem, table_problems
+
+_CELLS = [(name, key) for name, about in TABLES.items() for key in about.keys]
+
+
+def _id(cell: tuple[str, Any]) -> str:
+    name, key = cell
+    return f"{name}[{','.join(k.name for k in (key if isinstance(key, tuple) else (key,)))}]"
+
+
+@pytest.fixture
+def mutable() -> Any:
+    """Restores every table, and forgets what was typed with a broken one."""
+    whole = {name: dict(about.table) for name, about in TABLES.items()}
+    yield
+    for name, about in TABLES.items():
+        table: dict[Any, Any] = about.table  # type: ignore[assignment]  # Final to the library, a dict to this test
+        table.clear()
+        table.update(whole[name])
+    clear_caches()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_checks_are_green_on_the_tables_as_they_are(name: str) -> None:
+    clear_caches()
+    assert table_problems(name) == []
+    assert rule_problem(name) is None
+
+
+@pytest.mark.parametrize("cell", _CELLS, ids=_id)
+def test_breaking_a_cell_turns_a_check_red(cell: tuple[str, Any], mutable: None) -> None:
+    name, key = cell
+    table: dict[Any, Any] = TABLES[name].table  # type: ignore[assignment]
+    before = table.get(key)
+    for value in (None, *TABLES[name].values):
+        if value == before:
+            continue
+        table.pop(key, None)
+        if value is not None:
+            table[key] = value
+        clear_caches()
+        assert table_problems(name), f"{_id(cell)} = {value} differs from what the meanings give, and no check says so"
+        if not TABLES[name].dead(key):
+            assert rule_problem(name), f"{_id(cell)} = {value} changes no typing"
