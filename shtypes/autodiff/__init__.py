@@ -1,0 +1,1 @@
+"""The cotangent map, and gradients of typed losses."""

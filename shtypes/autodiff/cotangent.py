@@ -1,0 +1,81 @@
+"""The type of a gradient, and the cotangent that a loss starts the backward pass with. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+from shtypes.errors import ShardingTypeError
+from shtypes.types import ShType, State
+
+
+class Seed(enum.Enum):
+    """Where the cotangent of a loss holds the value 1 along one mesh axis."""
+
+    EACH = "on each device"
+    FIRST = "on index 0, zero elsewhere"
+
+
+#: By the state of the loss: the *value* 1 in its cotangent's state. Absent: the loss has no single value.
+SEEDS: Final[Mapping[State, Seed]] = {
+    State.INVARIANT: Seed.EACH,  # the cotangent is invariant
+    State.UNREDUCED: Seed.EACH,  # reduced: each device differentiates its own term, and nothing is communicated
+    State.REDUCED: Seed.FIRST,  # unreduced: a 1 on each of n devices would make the gradient n times too large
+}
+# Not SHARDED: a scalar has no dim to shard. Not VARYING: a family of losses has no single gradient.
+
+
+def seed_type(loss: ShType, *, holomorphic: bool = False) -> ShType:
+    """The type of the cotangent that a loss of this type is seeded with.
+
+    Args:
+        loss: The type of the loss.
+        holomorphic: Whether the function was promised to be holomorphic, so that the loss may be complex.
+
+    Raises:
+        ShardingTypeError: it is not a scalar, not a float, or varies from device to device.
+    """
+    if loss.ndim:
+        raise ShardingTypeError(
+            f"a gradient needs a scalar loss, not {loss}",
+            why="a gradient is of one number",
+            hints=["sh.sum(loss) or sh.mean(loss)", "sh.vjp takes a cotangent for results of any shape"],
+        )
+    if not loss.differentiable:
+        raise ShardingTypeError(f"a gradient needs a loss of real numbers, not {loss}", hints=["loss.astype(float)"])
+    if loss.dtype_name[0] == "c" and not holomorphic:
+        raise ShardingTypeError(
+            f"a gradient needs a real loss, not {loss}",
+            hints=["return a real number, such as sh.abs(loss)", "holomorphic=True, if the function is holomorphic"],
+        )
+    for axis, state in zip(loss.mesh.axis_names, loss.states, strict=True):
+        if state not in SEEDS:
+            raise ShardingTypeError(
+                f"the loss {loss} varies over mesh axis `{axis}`, and so it has no single gradient",
+                why="each device holds a loss of its own",
+                hints=[f'sh.reinterpret(loss, {axis}="U") if the loss is their sum'],
+            )
+    return loss.cotangent()
+
+
+def check_cotangent(given: ShType, primal: ShType, what: str) -> None:
+    """Checks that a cotangent has the type that its primal's type maps to.
+
+    Args:
+        given: The type of the cotangent.
+        primal: The type of the value that it is a gradient of.
+        what: How a message names the cotangent.
+
+    Raises:
+        ShardingTypeError: it has another type.
+    """
+    wanted = primal.cotangent()
+    if given == wanted:
+        return
+    same_array = given.shape == wanted.shape and given.dtype_name == wanted.dtype_name
+    raise ShardingTypeError(
+        f"{what} has type {given} instead of {wanted}",
+        why=f"the type of a gradient is a function of the type of the value, which is {primal}",
+        hints=[f'sh.reshard(ct, "{wanted.canonical()}")'] if same_array else [],
+    )

@@ -1,0 +1,111 @@
+"""`custom_vjp` whose backward functions are held to the gradient's type."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from shtypes.autodiff.cotangent import check_cotangent
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.dispatch import is_typed
+from shtypes.types import ShType
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class _Types:
+    """The types of the differentiated arguments, carried among the residuals: leaf by leaf, None for plain ones."""
+
+    structure: Any
+    leaves: tuple[ShType | None, ...]
+
+
+class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
+    """A function with its own backward pass, as `jax.custom_vjp`.
+
+    The backward function returns, for each typed argument, a cotangent of the type that the argument's type maps to, or
+    None for zero; another type is an error that names the argument. (`jax.custom_vjp` takes typed values too, and then
+    only says that a type is wrong.)
+
+    Args:
+        fun: The function.
+        nondiff_argnums: Arguments that are not differentiated, and are passed to both functions first.
+
+    Example:
+        >>> @sh.custom_vjp  # doctest: +SKIP
+        ... def double(x):
+        ...     return x * 2
+        >>> double.defvjp(lambda x: (x * 2, None), lambda _, ct: (ct * 2,))  # doctest: +SKIP
+    """
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        functools.update_wrapper(self, fun)
+        self.name = getattr(fun, "__name__", "the function")
+        self.nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        self.native: Any = jax.custom_vjp(fun, nondiff_argnums=self.nondiff)
+
+    def defvjp(self, fwd: Callable[..., tuple[Any, Any]], bwd: Callable[..., Any]) -> Callable[..., Any]:
+        """Sets the two functions; returns ``bwd``.
+
+        Args:
+            fwd: From the arguments to ``(result, residuals)``.
+            bwd: From the undifferentiated arguments, the residuals and the result's cotangent to a tuple of the
+                arguments' cotangents.
+        """
+
+        def with_types(*args: Any) -> tuple[Any, Any]:
+            result, residuals = fwd(*args)
+            leaves, structure = jax.tree.flatten([a for i, a in enumerate(args) if i not in self.nondiff])
+            types = tuple(jax.typeof(x) if is_typed(x) else None for x in leaves)
+            return result, (residuals, _Types(structure, types))
+
+        def checked(*args: Any) -> Any:
+            *fixed, (residuals, types), ct = args
+            cts = bwd(*fixed, residuals, ct)
+            self._check(cts, types)
+            return cts
+
+        self.native.defvjp(with_types, checked)
+        return bwd
+
+    def _check(self, cts: Any, types: _Types) -> None:
+        """Checks the cotangents that the backward function returned."""
+        arguments = jax.tree.unflatten(types.structure, [_Leaf(t) for t in types.leaves])
+        given = list(cts) if isinstance(cts, (tuple, list)) else [cts]
+        if not isinstance(cts, (tuple, list)) or len(given) != len(arguments):
+            raise ShardingTypeError(
+                f"the backward function of `{self.name}` returns a tuple of {len(arguments)}, one for each argument"
+            )
+        for i, (ct, argument) in enumerate(zip(given, arguments, strict=True)):
+            if ct is None:
+                continue
+            leaves = jax.tree.leaves(ct, is_leaf=lambda leaf: leaf is None)
+            for leaf, primal in zip(leaves, jax.tree.leaves(argument), strict=False):
+                self._check_leaf(leaf, primal.type, i)
+
+    def _check_leaf(self, ct: Any, primal: ShType | None, index: int) -> None:
+        what = f"the cotangent of argument {index} that the backward function of `{self.name}` returns"
+        if ct is None or (primal is None and not is_typed(ct)):
+            return
+        if primal is None:
+            raise ShardingTypeError(f"{what} is typed, but the argument is a plain array", hints=["ct.to_jax()"])
+        if not is_typed(ct):
+            raise ShardingTypeError(f"{what} is a plain array, but the argument has type {primal}")
+        if primal.differentiable:
+            check_cotangent(jax.typeof(ct), primal, what)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Applies the function."""
+        return self.native(*args, **kwargs)
+
+
+@dataclass
+class _Leaf:
+    type: ShType | None
+
+
+__all__ = ["custom_vjp"]

@@ -1,0 +1,187 @@
+"""Gradients of typed losses: `grad`, `value_and_grad` and `vjp`, as in JAX."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shtypes.array import Array
+from shtypes.autodiff.cotangent import check_cotangent, seed_type
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.create import full
+from shtypes.ops.dispatch import is_number, is_typed, located
+from shtypes.types import ShType
+
+
+def grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """The gradient of a function whose result is a typed scalar (or a plain one), as `jax.grad`.
+
+    Args:
+        fun: A function of any trees of typed values and plain arrays. Its result is a scalar, on each mesh axis
+            reduced, invariant, or unreduced: local losses, whose sum is the loss.
+        argnums: Which positional arguments to differentiate with respect to.
+        has_aux: Whether ``fun`` returns ``(loss, aux)``.
+        holomorphic: Whether ``fun`` is promised to be holomorphic.
+        allow_int: Whether integer arguments are allowed; their gradients are of dtype ``float0``.
+
+    Returns:
+        A function with the arguments of ``fun`` that returns the gradient, each leaf in the cotangent type of its
+        argument, or ``(gradient, aux)``.
+
+    Raises:
+        ShardingTypeError: (when called) the loss is not a scalar, not a float, or varying.
+
+    Communicates: what the backward pass of ``fun`` does; the seed communicates nothing.
+
+    Example:
+        >>> grads = sh.grad(lambda w: sh.sum(w * w))(w)  # doctest: +SKIP
+    """
+    with_value = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
+
+    @functools.wraps(fun)
+    def grad_of_fun(*args: Any, **kwargs: Any) -> Any:
+        value, grads = with_value(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return grad_of_fun
+
+
+def value_and_grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """The value and the gradient of a function whose result is a typed scalar, as `jax.value_and_grad`; see `grad`.
+
+    Returns:
+        A function that returns ``(loss, gradient)``, or ``((loss, aux), gradient)``. The loss keeps its type.
+    """
+    chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    name = getattr(fun, "__name__", "the function")
+
+    @functools.wraps(fun)
+    def value_and_grad_of_fun(*args: Any, **kwargs: Any) -> Any:
+        indices = _positions(chosen, len(args), name)
+        for i in indices:
+            _check_argument(args[i], i, holomorphic=holomorphic, allow_int=allow_int)
+
+        def of_chosen(*values: Any) -> Any:
+            merged = list(args)
+            for i, value in zip(indices, values, strict=True):
+                merged[i] = value
+            result = fun(*merged, **kwargs)
+            if not has_aux:
+                return result, None
+            if not isinstance(result, tuple) or len(result) != 2:
+                raise ShardingTypeError(f"with has_aux=True, `{name}` must return (loss, aux)")
+            return result
+
+        loss, pull, aux = jax.vjp(of_chosen, *[args[i] for i in indices], has_aux=True)
+        grads = pull(_seed(loss, name, holomorphic=holomorphic))
+        return (loss, aux) if has_aux else loss, grads[0] if isinstance(argnums, int) else grads
+
+    return value_and_grad_of_fun
+
+
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of a function and its vector-Jacobian product, as `jax.vjp`.
+
+    Args:
+        fun: A function of any trees of typed values and plain arrays.
+        *primals: Its arguments.
+        has_aux: Whether ``fun`` returns ``(result, aux)``.
+
+    Returns:
+        ``(result, pull)`` or ``(result, pull, aux)``. ``pull`` takes the cotangent of the result, leaf by leaf in its
+        cotangent type (a Python number stands for that number, in that type), and returns those of the arguments.
+
+    Raises:
+        ShardingTypeError: (by ``pull``) a cotangent has another type.
+    """
+    outs: tuple[Any, ...] = jax.vjp(fun, *primals, has_aux=has_aux)  # type: ignore[call-overload]
+    result, pull = outs[0], outs[1]
+    types = [jax.typeof(leaf) for leaf in jax.tree.leaves(result)]
+    tree: Any = jax.tree.structure(result)
+
+    def pull_typed(ct: Any) -> Any:
+        cts = jax.tree.leaves(ct)
+        if jax.tree.structure(ct) != tree:
+            raise ShardingTypeError(f"a cotangent has the tree of the result, {tree}, not {jax.tree.structure(ct)}")
+        return pull(jax.tree.unflatten(tree, [_cotangent(c, t) for c, t in zip(cts, types, strict=True)]))
+
+    return (result, pull_typed, *outs[2:])
+
+
+def _cotangent(ct: Any, primal: Any) -> Any:
+    """A cotangent for a result of the given type, checked."""
+    if not isinstance(primal, ShType):
+        return jnp.full(primal.shape, ct, primal.dtype) if is_number(ct) else ct
+    if is_number(ct):
+        return full(primal.cotangent(), ct)
+    if not is_typed(ct):
+        raise ShardingTypeError(
+            f"the cotangent of a result of type {primal} is a typed value, not {type(ct).__name__}",
+            hints=[f'sh.array(ct, "{primal.cotangent().canonical()}")'],
+        )
+    check_cotangent(jax.typeof(ct), primal, "the cotangent")
+    return ct
+
+
+def _seed(loss: Any, name: str, *, holomorphic: bool) -> Any:
+    """The value 1 in the cotangent type of a loss, typed or plain."""
+    if is_typed(loss):
+        t = jax.typeof(loss)
+        try:
+            return full(seed_type(t, holomorphic=holomorphic), 1)
+        except ShardingTypeError as error:
+            raise located(error, f"grad({name})", [t]) from None
+    if not isinstance(loss, (jax.Array, jax.core.Tracer)) and not is_number(loss):
+        raise ShardingTypeError(f"a gradient needs a scalar loss; `{name}` returned {type(loss).__name__}")
+    aval = jax.typeof(loss)
+    real = jnp.issubdtype(aval.dtype, jnp.floating) or (holomorphic and jnp.issubdtype(aval.dtype, jnp.complexfloating))
+    if aval.shape or not real:
+        raise ShardingTypeError(f"a gradient needs a scalar loss of real numbers; `{name}` returned {aval}")
+    return jnp.ones_like(loss)
+
+
+def _positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
+    for i in argnums:
+        if not -count <= i < count:
+            raise ShardingTypeError(f"`{name}` has no positional argument {i} to differentiate: it was given {count}")
+    return [i % count for i in argnums]
+
+
+def _check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool) -> None:
+    """Refuses what cannot be differentiated: integers without ``allow_int``, and reals where complex was promised."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(arg)[0]:
+        what = f"argument {index}{jax.tree_util.keystr(path)}"
+        if not isinstance(leaf, Array) and not hasattr(leaf, "dtype") and not is_number(leaf):
+            raise ShardingTypeError(f"{what} is no array: {type(leaf).__name__} cannot be differentiated")
+        dtype = leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
+        is_float, is_complex = jnp.issubdtype(dtype, jnp.floating), jnp.issubdtype(dtype, jnp.complexfloating)
+        if not (is_float or is_complex or allow_int):
+            raise ShardingTypeError(
+                f"{what} of type {_shown(leaf)} has no gradient",
+                hints=["leave it out of argnums", "allow_int=True, for a gradient of dtype float0"],
+            )
+        if holomorphic and not is_complex:
+            raise ShardingTypeError(f"with holomorphic=True, {what} must be complex, not {_shown(leaf)}")
+
+
+def _shown(leaf: Any) -> str:
+    return str(jax.typeof(leaf))
+
+
+__all__ = ["grad", "value_and_grad", "vjp"]

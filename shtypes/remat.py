@@ -1,0 +1,183 @@
+"""Recomputation: `checkpoint`, names and policies, as in JAX, where the saved values may be typed."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+from jax.ad_checkpoint import checkpoint_name as name_plain
+
+from shtypes.localfn import IDENTITY, Identity, LocalFn
+from shtypes.ops.dispatch import is_typed
+from shtypes.ops.einsum import Einsum
+from shtypes.primitives import Local, local
+
+Policy = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Named(Identity):
+    """The operand, under a name that policies know."""
+
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"name[{self.name}]"
+
+    @property
+    def linear_part(self) -> LocalFn | None:
+        return IDENTITY  # tangents and cotangents have no name
+
+
+def checkpoint(
+    fun: Callable[..., Any],
+    *,
+    policy: Policy | None = None,
+    prevent_cse: bool = True,
+    static_argnums: int | Sequence[int] = (),
+) -> Callable[..., Any]:
+    """The same function, recomputed in the backward pass instead of kept, as `jax.checkpoint`.
+
+    Args:
+        fun: A function of any trees of typed values and plain arrays.
+        policy: What to keep: one of `checkpoint_policies`, or any function of the kind that JAX takes.
+        prevent_cse: Whether the compiler is kept from undoing it; False is right inside `scan`.
+        static_argnums: Arguments that are not arrays.
+
+    Communicates: what ``fun`` does, and in the backward pass again what of it is recomputed.
+    """
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    return _checkpoint(fun, policy=_typed_policy(policy), prevent_cse=prevent_cse, static_argnums=numbers)
+
+
+def _checkpoint(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    found: Callable[..., Any] = jax.checkpoint(fun, **options)
+    return found
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """The value under a name that the policies ``save_only_these_names`` and its kind know.
+
+    Args:
+        x: A tree of typed values and plain arrays.
+        name: The name.
+    """
+
+    def named(leaf: Any) -> Any:
+        return local(Named(name=name), leaf, out=jax.typeof(leaf)) if is_typed(leaf) else name_plain(leaf, name)
+
+    return jax.tree.map(named, x)
+
+
+# policies
+
+
+def _name_of(prim: Any, params: dict[str, Any]) -> str | None:
+    """The name that an equation gives, typed or plain."""
+    if isinstance(prim, Local):
+        return prim.fn.name if isinstance(prim.fn, Named) else None
+    return params["name"] if str(prim) == "name" and "name" in params else None
+
+
+def _is_dot(prim: Any) -> bool:
+    return isinstance(prim, Local) and isinstance(prim.fn, Einsum) and "," in prim.fn.equation
+
+
+def _has_batch_labels(equation: str) -> bool:
+    inputs, output = equation.split("->")
+    lhs, rhs = inputs.split(",")
+    return bool(set(lhs) & set(rhs) & set(output))
+
+
+def everything_saveable(prim: Any, *_: Any, **__: Any) -> bool:
+    """Keeps every value: nothing is recomputed."""
+    return True
+
+
+def nothing_saveable(prim: Any, *_: Any, **__: Any) -> bool:
+    """Keeps the arguments only."""
+    return False
+
+
+def dots_saveable(prim: Any, *args: Any, **params: Any) -> Any:
+    """Keeps the results of contractions: einsum, matmul and their kind, and JAX's dots."""
+    return _is_dot(prim) or jax.checkpoint_policies.dots_saveable(prim, *args, **params)
+
+
+def dots_with_no_batch_dims_saveable(prim: Any, *args: Any, **params: Any) -> Any:
+    """Keeps the results of contractions without batch dims: products with weights, but not attention scores."""
+    if _is_dot(prim):
+        return not _has_batch_labels(prim.fn.equation)
+    return jax.checkpoint_policies.dots_with_no_batch_dims_saveable(prim, *args, **params)
+
+
+def save_only_these_names(*names: str) -> Policy:
+    """Keeps what `checkpoint_name` gave one of the names."""
+    kept = frozenset(names)
+
+    def policy(prim: Any, *_: Any, **params: Any) -> bool:
+        return _name_of(prim, params) in kept
+
+    return policy
+
+
+def save_any_names_but_these(*names: str) -> Policy:
+    """Keeps what `checkpoint_name` gave any other name."""
+    dropped = frozenset(names)
+
+    def policy(prim: Any, *_: Any, **params: Any) -> bool:
+        found = _name_of(prim, params)
+        return found is not None and found not in dropped
+
+    return policy
+
+
+def save_anything_except_these_names(*names: str) -> Policy:
+    """Keeps every value but what `checkpoint_name` gave one of the names."""
+    dropped = frozenset(names)
+
+    def policy(prim: Any, *_: Any, **params: Any) -> bool:
+        return _name_of(prim, params) not in dropped
+
+    return policy
+
+
+def save_from_both_policies(first: Policy, second: Policy) -> Policy:
+    """Keeps what either policy keeps."""
+    one, other = _TYPED.get(first, first), _TYPED.get(second, second)
+
+    def policy(prim: Any, *args: Any, **params: Any) -> Any:
+        return one(prim, *args, **params) or other(prim, *args, **params)
+
+    return policy
+
+
+#: What values `checkpoint` keeps for the backward pass; under JAX's names, for typed and plain values alike.
+checkpoint_policies: Final = types.SimpleNamespace(
+    everything_saveable=everything_saveable,
+    nothing_saveable=nothing_saveable,
+    dots_saveable=dots_saveable,
+    checkpoint_dots=dots_saveable,
+    dots_with_no_batch_dims_saveable=dots_with_no_batch_dims_saveable,
+    checkpoint_dots_with_no_batch_dims=dots_with_no_batch_dims_saveable,
+    save_only_these_names=save_only_these_names,
+    save_any_names_but_these=save_any_names_but_these,
+    save_anything_except_these_names=save_anything_except_these_names,
+    save_from_both_policies=save_from_both_policies,
+)
+
+#: JAX's own policies that would not see a typed contraction, and what stands for them.
+_TYPED: Final[dict[Any, Policy]] = {
+    jax.checkpoint_policies.dots_saveable: dots_saveable,
+    jax.checkpoint_policies.dots_with_no_batch_dims_saveable: dots_with_no_batch_dims_saveable,
+}
+
+
+def _typed_policy(policy: Policy | None) -> Policy | None:
+    return policy if policy is None else _TYPED.get(policy, policy)
+
+
+__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies"]

@@ -1,0 +1,211 @@
+"""`vmap`, `stop_gradient`, `constant` and `reinterpret`: what JAX's own cannot do to typed values, or what it lacks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import lax
+
+from shtypes.array import _as_type
+from shtypes.errors import ShardingTypeError
+from shtypes.localfn import Identity, Linear, LocalFn
+from shtypes.ops.dispatch import is_typed, lift, located
+from shtypes.ops.reshard import normalize_dim
+from shtypes.policy import replicated
+from shtypes.primitives import ensure_mapped_p, local, move
+from shtypes.reshard.moves import REINTERPRETATIONS
+from shtypes.types import COTANGENT, Dim, ShType, State
+
+
+def vmap(
+    fun: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
+) -> Callable[..., Any]:
+    """A function mapped over a dim of its arguments, as `jax.vmap`.
+
+    Args:
+        fun: A function of any trees of typed values and plain arrays.
+        in_axes: For each argument the dim to map over, or None. It must not be sharded.
+        out_axes: Where each result has the mapped dim. A result that does not depend on it is repeated.
+        axis_name: As in JAX, for its collectives on plain arrays.
+        axis_size: The size of the mapped dim, where no argument has it.
+
+    Raises:
+        ShardingTypeError: (when called) a mapped dim is sharded.
+
+    Communicates: what ``fun`` does.
+    """
+
+    def mapped_fun(*args: Any, **kwargs: Any) -> Any:
+        result = fun(*args, **kwargs)
+        places = jax.tree.broadcast(out_axes, result, is_leaf=lambda place: place is None)
+        return jax.tree.map(_mapped, places, result, is_leaf=lambda place: place is None)
+
+    found: Callable[..., Any] = functools.wraps(fun)(
+        jax.vmap(mapped_fun, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size)
+    )
+    return found
+
+
+def _mapped(place: int | None, leaf: Any) -> Any:
+    """A result that JAX finds mapped even if it does not depend on what is mapped."""
+    return leaf if place is None or not is_typed(leaf) else ensure_mapped_p.bind(leaf)
+
+
+def stop_gradient(x: Any) -> Any:
+    """The value, a constant to derivatives, as `jax.lax.stop_gradient`; types stay.
+
+    Args:
+        x: A tree of typed values and plain arrays.
+
+    Communicates: nothing.
+    """
+
+    def stopped(leaf: Any) -> Any:
+        if not is_typed(leaf):
+            return lax.stop_gradient(leaf)
+        return local(Identity("stop_gradient", constant=True), leaf, out=jax.typeof(leaf))
+
+    return jax.tree.map(stopped, x)
+
+
+def constant(x: Any, *, to: str | State | None = None) -> Any:
+    """The value without a gradient, ready to meet others: what casts it communicates in neither direction.
+
+    For a learning rate or a mask that is traced: a plain traced array counts as invariant, and its gradient would be
+    summed wherever it meets a reduced value.
+
+    Args:
+        x: A tree of typed values and plain arrays.
+        to: ``"R"`` or ``"I"``, the replicated state that replicated axes get; the policy's by default.
+
+    Returns:
+        (...): The typed value; reduced and invariant axes are in that state, the others stay.
+
+    Communicates: nothing, in either direction.
+    """
+    states = {"R": State.REDUCED, "I": State.INVARIANT, None: replicated()}
+    state = states.get(to, to)  # type: ignore[arg-type]
+    if state not in (State.REDUCED, State.INVARIANT):
+        raise ShardingTypeError(f"a constant is replicated as `R` or `I`, not {to!r}")
+
+    def fixed(leaf: Any) -> Any:
+        ((value,), _) = lift([leaf])
+        t = jax.typeof(value)
+        out = t.replace(states=tuple(state if s in (State.REDUCED, State.INVARIANT) else s for s in t.states))
+        return local(Identity("constant", constant=True), value, out=out)
+
+    return jax.tree.map(fixed, x)
+
+
+@dataclass(frozen=True)
+class Reinterpret(LocalFn):
+    """The shards as they are, under another type: (axis, letter before, letter after) for each change."""
+
+    changes: tuple[tuple[str, str, str], ...]
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return f"reinterpret[{', '.join(f'{axis}: {src}->{dst}' for axis, src, dst in self.changes)}]"
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+    def adjoint(self, index: int, operands: Any, result: ShType) -> LocalFn | None:
+        return Reinterpret(tuple((axis, _dual(dst), _dual(src)) for axis, src, dst in self.changes))
+
+    def batched(self, dims: Any, ranks: Any) -> LocalFn | None:
+        return self if dims[0] == 0 else None
+
+
+def _dual(letter: str) -> str:
+    return COTANGENT[State(letter)].value
+
+
+def reinterpret(x: Any, target: Any = None, **states: Any) -> Any:
+    """The same shards under another type, which changes what they denote: the door to varying values and back.
+
+    Per axis: sharded to varying and back, reduced or invariant to varying, varying to unreduced ("these are partial
+    sums").
+
+    Args:
+        x (...): A typed value.
+        target: The new type; along varying axes the sizes of dims are those of one device.
+        **states: Instead, the new place of some axes by name: ``"V"``, ``"U"``, or the dim that a varying axis shards.
+
+    Returns:
+        (...): The shards of ``x`` with that type.
+
+    Raises:
+        ShardingTypeError: an axis would change in another way, which needs a reshard; the shards have another shape.
+
+    Communicates: nothing; backward, invariant to varying is summed. Transpose: the reinterpretation between the
+    cotangent types.
+    """
+    ((x,), _) = lift([x])
+    t = jax.typeof(x)
+    try:
+        dst = _reinterpreted(t, states) if target is None else _as_type(target, t.mesh, like=t)
+        return _reinterpret(x, t, dst)
+    except ShardingTypeError as error:
+        raise located(error, "reinterpret", [t]) from None
+
+
+def _reinterpret(x: Any, t: ShType, dst: ShType) -> Any:
+    if t.dtype_name != dst.dtype_name or t.local_shape != dst.local_shape:
+        raise ShardingTypeError(
+            f"{t} cannot be read as {dst}",
+            why=f"the shards are {t.dtype_name}{list(t.local_shape)} and {dst.dtype_name}{list(dst.local_shape)}",
+            hints=["along a varying axis, the size of a dim is that of one device"],
+        )
+    changes = []
+    summed = t  # an invariant axis becomes reduced first: the transpose of that is the sum
+    for axis, before, after in zip(t.mesh.axis_names, t.states, dst.states, strict=True):
+        if before is after:
+            if t.dim_of(axis) != dst.dim_of(axis):
+                raise ShardingTypeError(
+                    f"mesh axis `{axis}` shards another dim in {dst}", hints=["sh.reshard moves it"]
+                )
+            continue
+        if (before, after) not in REINTERPRETATIONS:
+            raise ShardingTypeError(
+                f"mesh axis `{axis}` cannot be reinterpreted from {before.name.lower()} to {after.name.lower()}",
+                why="the shards of the one do not say what the other denotes" if after is State.VARYING else "",
+                hints=[] if State.VARYING in (before, after) else ["sh.reshard changes the state and keeps the value"],
+            )
+        if before is State.INVARIANT:
+            summed, before = summed.with_axis(axis, State.REDUCED), State.REDUCED
+        changes.append((axis, before.value, after.value))
+    if not changes:
+        return x
+    return local(Reinterpret(tuple(changes)), move(x, summed, inserted=True), out=dst)
+
+
+def _reinterpreted(t: ShType, states: dict[str, Any]) -> ShType:
+    """The type with some axes in another state and the same shards."""
+    if not states:
+        raise ShardingTypeError("`reinterpret` needs a type or axes by name", hints=['sh.reinterpret(x, tp="V")'])
+    sharding = [d.axes for d in t.dims]
+    rest: dict[str, State] = {a: s for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not State.SHARDED}
+    for axis, place in states.items():
+        t.mesh.index(axis)
+        sharding = [tuple(a for a in axes if a != axis) for axes in sharding]
+        rest.pop(axis, None)
+        if isinstance(place, int):
+            sharding[normalize_dim(place, t)] += (axis,)
+        else:
+            rest[axis] = State(place)
+    dims = [
+        Dim(n * t.mesh.product(axes), axes, d.name) for n, axes, d in zip(t.local_shape, sharding, t.dims, strict=True)
+    ]
+    return t.replace(dims=dims, states=rest)
+
+
+__all__ = ["constant", "reinterpret", "stop_gradient", "vmap"]
