@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple
 
 import jax
 from jax.experimental.hijax import HiType, Zero, aval_method, aval_property, instantiate_zeros, is_undefined_primal
@@ -12,14 +13,27 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching
 
 __all__ = [
+    "Call",
+    "Cond",
     "HiPrimitive",
     "HiType",
+    "Scan",
+    "UnknownEquationError",
+    "While",
     "Zero",
     "aval_method",
     "aval_property",
+    "bodies",
+    "bound",
+    "captured",
+    "control",
+    "equation_context",
+    "has_own_context",
     "install_shims",
     "instantiate_zeros",
+    "is_literal",
     "is_undefined_primal",
+    "jaxpr_of",
     "no_trace_is_running",
     "register_hitype",
 ]
@@ -42,8 +56,10 @@ class HiPrimitive(Primitive):
     def is_high(self, *avals: Any, **params: Any) -> bool:
         return True
 
-    def is_effectful(self, params: Any) -> bool:
+    def is_effectful(self, params: Any) -> bool:  # type: ignore[override]  # JAX's annotation differs from its calls
         return False
+
+    # The signatures are open, so that each primitive can name its operands.
 
     def abstract_eval(self, *avals: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` has no type rule")
@@ -51,13 +67,13 @@ class HiPrimitive(Primitive):
     def to_lojax(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be lowered")
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    def jvp(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be differentiated")
 
-    def transpose(self, cts: Any, *args: Any, **params: Any) -> Any:
+    def transpose(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be transposed")
 
-    def batch(self, axis_data: Any, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+    def batch(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be mapped over")
 
 
@@ -138,3 +154,185 @@ def _shim_closed_call(closed_call_p: Any) -> None:
         return jax.core.eval_jaxpr(call_jaxpr.jaxpr, call_jaxpr.consts, *args)
 
     closed_call_p.to_lojax = to_lojax
+
+
+# reading jaxprs
+
+
+def jaxpr_of(jaxpr: Any) -> Any:
+    """The open jaxpr of a closed one; 0.12 has one class for both."""
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def is_literal(atom: Any) -> bool:
+    """Whether an equation's operand is a literal and not a variable."""
+    return hasattr(atom, "val")
+
+
+def inner_jaxprs(eqn: Any) -> list[tuple[Any, int | None]]:
+    """The jaxprs inside an equation, and how often each runs: None where a while loop decides."""
+    trips: int | None = 1
+    if eqn.primitive.name == "scan":
+        trips = int(eqn.params["length"])
+    elif eqn.primitive.name == "while":
+        trips = None
+    found = []
+    for value in eqn.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(jaxpr_of(item), "eqns"):
+                found.append((item, trips))
+    return found
+
+
+# jaxprs
+
+
+class UnknownEquationError(Exception):
+    """An equation whose parameters are not those of any JAX release that is known here."""
+
+
+class Scan(NamedTuple):
+    """`lax.scan`: ``body(*consts, *carry, *x)`` gives the next carry and a slice of the results."""
+
+    body: Any
+    consts: int
+    carry: int
+    length: int
+    reverse: bool
+    unroll: int
+
+
+class While(NamedTuple):
+    """`lax.while_loop`: operands are the constants of ``cond``, those of ``body``, and the state."""
+
+    cond: Any
+    body: Any
+    cond_consts: int
+    body_consts: int
+
+
+class Cond(NamedTuple):
+    """`lax.cond` and `lax.switch`: the first operand is the index of the branch."""
+
+    branches: tuple[Any, ...]
+
+
+class Call(NamedTuple):
+    """A body that runs once: jit, custom derivatives (already applied), `jax.checkpoint`.
+
+    Attributes:
+        body: Its jaxpr.
+        scope: What the body's operations are named under; may be empty.
+        barrier: For each operand, whether the compiler must not merge the body's work with work outside.
+    """
+
+    body: Any
+    scope: str = ""
+    barrier: tuple[bool, ...] = ()
+
+
+Control = Scan | While | Cond | Call
+
+_JIT: Final = {
+    *("jaxpr", "in_shardings", "out_shardings", "in_layouts", "out_layouts", "donated_invars", "ctx_mesh", "name"),
+    *("keep_unused", "inline", "compiler_options_kvs"),
+}
+_CUSTOM: Final = {"call_jaxpr", "num_consts", "symbolic_zeros"}
+_SCAN: Final = {"reverse", "length", "jaxpr", "unroll"}
+
+#: The parameters that each primitive has, in the releases from 0.10.2 to 0.12.
+_PARAMETERS: Final[dict[str, tuple[set[str], ...]]] = {
+    "scan": (_SCAN | {"num_consts", "num_carry"}, _SCAN | {"ft_in", "ft_out"}),
+    "while": ({"cond_nconsts", "cond_jaxpr", "body_nconsts", "body_jaxpr"},),
+    "cond": ({"branches"},),
+    "jit": (_JIT,),
+    "closed_call": ({"call_jaxpr"},),
+    "core_call": ({"call_jaxpr"},),
+    "eval_jaxpr": ({"call_jaxpr"},),
+    "custom_jvp_call": (_CUSTOM | {"jvp_jaxpr_fun"},),
+    "custom_vjp_call": (_CUSTOM | {"fwd_jaxpr_thunk", "bwd", "out_trees"},),
+    "remat2": ({"jaxpr", "prevent_cse", "differentiated", "policy"},),
+}
+
+
+def control(eqn: Any) -> Control | None:
+    """What an equation that has bodies does with them, or None if it has none that are known.
+
+    Raises:
+        UnknownEquationError: it has the name of one, and other parameters.
+    """
+    name, params = eqn.primitive.name, eqn.params
+    layouts = _PARAMETERS.get(name)
+    if layouts is None:
+        return None
+    if set(params) not in layouts:
+        raise UnknownEquationError(f"`{name}` has the parameters {sorted(params)}")
+    if name == "scan":
+        return Scan(params["jaxpr"], *_scan_counts(params), params["length"], params["reverse"], params["unroll"])
+    if name == "while":
+        return While(params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"])
+    if name == "cond":
+        return Cond(tuple(params["branches"]))
+    if name == "remat2":
+        return Call(params["jaxpr"], "checkpoint", _barrier(params, len(eqn.invars)))
+    if name == "jit":
+        return Call(params["jaxpr"], f"jit({params['name']})")
+    return Call(params["call_jaxpr"])
+
+
+def _scan_counts(params: Any) -> tuple[int, int]:
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    try:
+        consts, carry, _ = (len(list(part)) for part in params["ft_in"].unpack())
+    except (AttributeError, TypeError, ValueError) as err:
+        raise UnknownEquationError("`scan` divides its operands in another way") from err
+    return consts, carry
+
+
+def _barrier(params: Any, operands: int) -> tuple[bool, ...]:
+    """Which operands of a checkpoint pass an optimization barrier: JAX's own rule for lowering it."""
+    prevent = params["prevent_cse"]
+    flags = tuple(prevent) if isinstance(prevent, (tuple, list)) else (bool(prevent),) * operands
+    return flags if params["differentiated"] and any(flags) else ()
+
+
+def jaxpr_of(body: Any) -> Any:
+    """The jaxpr of a body, which older releases wrap together with the constants that it captured."""
+    return getattr(body, "jaxpr", body)
+
+
+def captured(body: Any) -> tuple[Any, ...]:
+    """The constants that a body captured."""
+    return tuple(getattr(body, "consts", ()))
+
+
+def bodies(eqn: Any) -> Iterator[Any]:
+    """Every jaxpr among an equation's parameters."""
+    for value in eqn.params.values():
+        for body in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(jaxpr_of(body), "eqns"):
+                yield body
+
+
+def is_literal(atom: Any) -> bool:
+    """Whether an operand is written out instead of computed."""
+    return hasattr(atom, "val")
+
+
+def equation_context(eqn: Any) -> AbstractContextManager[Any]:
+    """The settings under which an equation was traced."""
+    manager: AbstractContextManager[Any] = eqn.ctx.manager
+    return manager
+
+
+def has_own_context(eqn: Any) -> bool:
+    """Whether an equation was traced to run in a special way (offloaded, or with metadata for XLA)."""
+    return any(getattr(eqn.ctx, name, None) for name in ("compute_type", "xla_metadata"))
+
+
+def bound(eqn: Any, operands: Sequence[Any], **changed: Any) -> list[Any]:
+    """An equation's primitive applied to other operands, with some parameters changed."""
+    primitive = eqn.primitive
+    outs = primitive.bind(*operands, **primitive.get_bind_params({**eqn.params, **changed}))
+    return list(outs) if primitive.multiple_results else [outs]

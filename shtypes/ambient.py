@@ -1,7 +1,7 @@
 """What is in force around the code: the policy and the sizes of dim names. Pure.
 
-JAX keys its trace caches on a user context (`jax_context`) that follows this one, so that no cached trace answers for another
-policy or for other sizes.
+JAX keys its trace caches on a user context (`jax_context`) that follows this one, so that no cached trace answers for
+another policy or for other sizes.
 """
 
 from __future__ import annotations
@@ -78,5 +78,3 @@ def connect_jax(enter: Enter, set_jax_base: Callable[[Ambient], None], current: 
     global _enter_jax, _set_jax_base
     _enter_jax, _set_jax_base = enter, set_jax_base
     set_jax_base(current)
-
-

@@ -5,17 +5,27 @@ from __future__ import annotations
 from jax.extend import source_info_util
 
 from shtypes import jax_context as jax_context
-from shtypes.notation import dims as dims
+from shtypes import tree as tree
 from shtypes.array import Array as Array
 from shtypes.array import abstract_array as abstract_array
 from shtypes.array import array as array
 from shtypes.array import from_jax as from_jax
 from shtypes.array import to_jax as to_jax
 from shtypes.array import typeof as typeof
+from shtypes.autodiff.custom import custom_vjp as custom_vjp
+from shtypes.autodiff.grad import grad as grad
+from shtypes.autodiff.grad import value_and_grad as value_and_grad
+from shtypes.autodiff.grad import vjp as vjp
+from shtypes.control import cond as cond
+from shtypes.control import fori_loop as fori_loop
+from shtypes.control import scan as scan
+from shtypes.control import switch as switch
+from shtypes.control import while_loop as while_loop
 from shtypes.meshes import abstract_mesh as abstract_mesh
 from shtypes.meshes import make_mesh as make_mesh
 from shtypes.meshes import set_mesh as set_mesh
 from shtypes.meshes import use_mesh as use_mesh
+from shtypes.notation import dims as dims
 from shtypes.ops import operators as operators
 from shtypes.ops.create import arange as arange
 from shtypes.ops.create import full as full
@@ -48,7 +58,15 @@ from shtypes.ops.shape import reshape as reshape
 from shtypes.ops.shape import squeeze as squeeze
 from shtypes.ops.shape import swapaxes as swapaxes
 from shtypes.ops.shape import transpose as transpose
-from shtypes.where import PACKAGE
+from shtypes.remat import checkpoint as checkpoint
+from shtypes.remat import checkpoint_name as checkpoint_name
+from shtypes.remat import checkpoint_policies as checkpoint_policies
+from shtypes.transforms import constant as constant
+from shtypes.transforms import reinterpret as reinterpret
+from shtypes.transforms import stop_gradient as stop_gradient
+from shtypes.transforms import vmap as vmap
+from shtypes.where import OURS
 
 # JAX's equations and compiled programs name the user's lines, not ours.
-source_info_util.register_exclusion(PACKAGE)
+for path in OURS:
+    source_info_util.register_exclusion(path)

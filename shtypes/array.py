@@ -19,8 +19,8 @@ from shtypes.types import ShType, State
 class _ArrayMeta(type):
     """Lets ``isinstance(x, Array)`` hold for tracers of typed values as well."""
 
-    def __instancecheck__(cls, x: object) -> bool:
-        return type(x) is cls or (isinstance(x, jax.core.Tracer) and type(jax.typeof(x)) is HiShType)
+    def __instancecheck__(cls, x: Any) -> bool:
+        return type(x) is Array or (isinstance(x, jax.core.Tracer) and type(jax.typeof(x)) is HiShType)
 
 
 class Array(metaclass=_ArrayMeta):
@@ -138,7 +138,7 @@ register_hitype(Array, lambda value: value.type)
 
 def _key_data(convert: Any, data: Any) -> Any:
     """Host data of a carrier; keys travel as their words."""
-    return convert(jax.random.key_data(data) if jax.dtypes.issubdtype(data.dtype, jax.dtypes.prng_key) else data)
+    return convert(jax.random.key_data(data) if dtypes.is_key(str(data.dtype)) else data)
 
 
 def _unpickle(t: HiShType, host: Any) -> Array:
@@ -168,7 +168,7 @@ def _refuse_hidden(t: ShType, what: str) -> None:
         raise ShardingTypeError(
             f"{t} cannot {what}: it is unreduced over {_list(unreduced)}",
             why="each device holds one term of a sum that is still pending",
-            hints=[f'sh.all_reduce(x, {", ".join(map(repr, unreduced))}) first'],
+            hints=[f"sh.all_reduce(x, {', '.join(map(repr, unreduced))}) first"],
         )
     if varying:
         raise ShardingTypeError(
@@ -209,7 +209,8 @@ def array(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
 
     Args:
         x (...): The global value. Every process gives the same one.
-        type: A text such as ``"f32[seq, batch@dp, hidden]"``, a `ShType` or a `jax.P`; by default replicated on every axis.
+        type: A text such as ``"f32[seq, batch@dp, hidden]"``, a `ShType` or a `jax.P`; by default replicated on every
+            axis, as the policy says.
         mesh: The mesh of a text; by default the one in context.
 
     Returns:
@@ -224,7 +225,7 @@ def array(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
         return from_jax(x, type, mesh=mesh)
     if isinstance(x, Array):
         raise ShardingTypeError(f"the value has a type already, {x.type}", hints=["sh.reshard(x, type)"])
-    is_key = hasattr(x, "dtype") and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    is_key = dtypes.is_key(str(getattr(x, "dtype", "")))
     host = x if is_key or isinstance(x, jax.Array) else np.asarray(x)
     default = dtypes.from_numpy(host.dtype if is_key else jax.dtypes.canonicalize_dtype(host.dtype))
     t = hi(_as_type(type if type is not None else "[...]", mesh, shape=tuple(host.shape), dtype=default))
@@ -237,11 +238,13 @@ def array(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
 def _check_cast(given: Any, t: ShType) -> None:
     kinds = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
     wanted = t.dtype
-    have = kinds.get(given.kind, 2) if not dtypes.from_numpy(given)[0] in "f" else 2
+    have = kinds.get(given.kind, 2) if dtypes.from_numpy(given)[0] not in "f" else 2
     want = 2 if t.dtype_name[0] in "f" or t.dtype_name == "bf16" else kinds.get(wanted.kind, 2)
     if have > want:
         raise ShardingTypeError(
-            f"an array of dtype {given} cannot become {t}", why="that would lose its values", hints=["x.astype(...) first"]
+            f"an array of dtype {given} cannot become {t}",
+            why="that would lose its values",
+            hints=["x.astype(...) first"],
         )
 
 
@@ -316,7 +319,9 @@ def to_jax(x: Any) -> Any:
 
         if no_trace_is_running() and x.data is not None:
             return x.data
-    return to_jax_p.bind(move(x, t.replace(states=tuple(State.INVARIANT if s is State.REDUCED else s for s in t.states))))
+    return to_jax_p.bind(
+        move(x, t.replace(states=tuple(State.INVARIANT if s is State.REDUCED else s for s in t.states)))
+    )
 
 
 def typeof(x: Any) -> HiShType:
@@ -369,13 +374,15 @@ def _method(fn: Any) -> Any:
     return method
 
 
+def _no_data(tracer: Any) -> Any:
+    raise ShardingTypeError(f"a traced value, {jax.typeof(tracer)}, has no data while it is traced")
 
 
 install({}, {"to_jax": to_jax}, {})
-HiShType.__jax_array__ = aval_method(refuse_native)  # on tracers alone: a value on the right of `jnp_array *` still works
-HiShType.type = aval_property(lambda tracer: jax.typeof(tracer))
-HiShType.data = aval_property(lambda tracer: _no_data(tracer))
-
-
-def _no_data(tracer: Any) -> Any:
-    raise ShardingTypeError(f"a traced value, {jax.typeof(tracer)}, has no data while it is traced")
+for _name, _attribute in {
+    # On tracers alone: with it, a value on the right of ``jnp_array *`` could not take the operator.
+    "__jax_array__": aval_method(refuse_native),
+    "type": aval_property(jax.typeof),
+    "data": aval_property(_no_data),
+}.items():
+    setattr(HiShType, _name, _attribute)

@@ -15,7 +15,7 @@ from shtypes.meshes import jax_mesh
 from shtypes.types import Dim, ShType
 
 
-class HiShType(ShType, HiType):  # type: ignore[misc]  # JAX's class is untyped
+class HiShType(ShType, HiType):
     """`ShType` as JAX knows it: the type of every typed value and tracer; equal to the pure type."""
 
     __slots__ = ()
@@ -35,7 +35,7 @@ class HiShType(ShType, HiType):  # type: ignore[misc]  # JAX's class is untyped
 
     # lowering
 
-    def lo_ty(self) -> list[ShapedArray]:
+    def lo_ty(self) -> list[Any]:
         """The type of the carrier."""
         mesh = jax_mesh(self.mesh)
         sharding = NamedSharding(mesh, explicit_spec(self, mesh))
@@ -86,7 +86,7 @@ class HiShType(ShType, HiType):  # type: ignore[misc]  # JAX's class is untyped
 
     # vmap and scan
 
-    def leading_axis_spec(self) -> int:
+    def leading_axis_spec(self) -> Any:
         """Where scan slices and stacks."""
         return 0
 
@@ -118,7 +118,6 @@ def hi(t: ShType) -> HiShType:
         t._hi = HiShType(t.mesh, t.dtype_name, t.dims, t.states)
     found: HiShType = t._hi
     return found
-
 
 
 install_shims()

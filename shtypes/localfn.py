@@ -1,8 +1,8 @@
 """Functions of shards, and their derivatives: what the `local` primitive applies on each device.
 
-A local function is hashable (equal ones share traces and compilations) and prints as it should in a jaxpr. Its derivatives
-come from JAX: `Jvp`, `Transpose` and `Vmap` wrap the function; a class overrides `adjoint` or `restricted` only so that
-backward programs stay readable.
+A local function is hashable (equal ones share traces and compilations) and prints as it should in a jaxpr. Its
+derivatives come from JAX: `Jvp`, `Transpose` and `Vmap` wrap the function; a class overrides `adjoint` or `restricted`
+only so that backward programs stay readable.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ class LocalFn:
         raise NotImplementedError
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
-        """The local function that transposes operand ``index``: of the cotangent alone, or for EACH of all operands with the
-        cotangent in the place of that one. None asks JAX; `Identity` passes the cotangent on.
+        """The local function that transposes operand ``index``.
+
+        It takes the cotangent alone or, for EACH, all operands with the cotangent in the place of that one. None asks
+        JAX; `Identity` passes the cotangent on.
         """
         return None
 
@@ -103,7 +105,11 @@ class Jvp(LocalFn):
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         # The derivative of a real elementwise function is diagonal, so it is its own transpose.
         alone = len(self.active) == 1 and index == 1
-        if alone and isinstance(self.fn, (Elementwise, WithNumbers)) and result.dtype_name[0] != "c" != operands[0].dtype_name[0]:
+        if (
+            alone
+            and isinstance(self.fn, (Elementwise, WithNumbers))
+            and result.dtype_name[0] != "c" != operands[0].dtype_name[0]
+        ):
             return self if result.dtype_name == operands[0].dtype_name else None
         return None
 
@@ -249,7 +255,13 @@ class Scale(LocalFn):
     linear = Linear.JOINTLY
 
     def __str__(self) -> str:
-        return "neg" if self.factor == -1 else f"scale[{self.factor:g}]" if isinstance(self.factor, float) else f"scale[{self.factor}]"
+        return (
+            "neg"
+            if self.factor == -1
+            else f"scale[{self.factor:g}]"
+            if isinstance(self.factor, float)
+            else f"scale[{self.factor}]"
+        )
 
     def __call__(self, x: Any) -> Any:
         return -x if self.factor == -1 else x * self.factor
@@ -480,7 +492,7 @@ class Cast(LocalFn):
         return self if dims[0] == 0 else None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def local_avals(fn: LocalFn, operands: tuple[ShType, ...], results: tuple[ShType, ...]) -> None:
     """Checks that a local function gives the shards that its type says, without running it."""
     structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
@@ -491,7 +503,7 @@ def local_avals(fn: LocalFn, operands: tuple[ShType, ...], results: tuple[ShType
         raise AssertionError(f"{fn}: shards {found} do not fit the types {results}; please report this")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def local_dtype(fn: LocalFn, operands: tuple[str, ...]) -> str:
     """The dtype of an elementwise function's result, by JAX's promotion."""
     structs = [jax.ShapeDtypeStruct((), dtypes.to_numpy(name)) for name in operands]

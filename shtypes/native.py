@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from shtypes import dtypes
+from shtypes._compat import no_trace_is_running
 from shtypes.array import Array, _as_type, _placed, wrap
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
@@ -14,7 +15,6 @@ from shtypes.lowering.carrier import carrier_sharding
 from shtypes.mesh import Mesh, current_mesh
 from shtypes.meshes import to_mesh
 from shtypes.primitives import from_jax_p, move
-from shtypes._compat import no_trace_is_running
 from shtypes.types import Dim, ShType, State
 
 
@@ -51,7 +51,9 @@ def _pending(spec: Any) -> tuple[frozenset[str], frozenset[str]]:
     unreduced = frozenset(getattr(spec, "unreduced", ()) or ())
     if unreduced and "sum" not in kind and "add" not in kind:
         raise ShardingTypeError(
-            f"an array that is unreduced by {kind} cannot be typed", why="`U` denotes a pending sum", hints=["reshard it first"]
+            f"an array that is unreduced by {kind} cannot be typed",
+            why="`U` denotes a pending sum",
+            hints=["reshard it first"],
         )
     return frozenset(getattr(spec, "reduced", ()) or ()), unreduced
 
@@ -69,7 +71,11 @@ def _refuse_auto(x: Any, aval: Any, mesh: Any) -> None:
 def _as_own(x: Any, wanted: ShType | None, mesh: Any) -> HiShType:
     """The array's own type; where JAX cannot say, the sharded dims of the wanted one, invariant elsewhere."""
     sharding = jax.typeof(x).sharding
-    tracked = any(kind == jax.sharding.AxisType.Explicit for kind in sharding.mesh.axis_types) if not sharding.mesh.empty else False
+    tracked = (
+        any(kind == jax.sharding.AxisType.Explicit for kind in sharding.mesh.axis_types)
+        if not sharding.mesh.empty
+        else False
+    )
     if wanted is None or tracked:
         return own_type(x, mesh)
     rest = {a: State.INVARIANT for a in wanted.mesh.axis_names if wanted.dim_of(a) is None}
@@ -81,7 +87,9 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
     if isinstance(x, Array):
         raise ShardingTypeError(f"the value has a type already, {jax.typeof(x)}", hints=["sh.reshard(x, type)"])
     if not isinstance(x, (jax.Array, jax.core.Tracer)):
-        raise ShardingTypeError(f"`from_jax` takes a jax.Array, not {x.__class__.__name__}", hints=["sh.array(x, type)"])
+        raise ShardingTypeError(
+            f"`from_jax` takes a jax.Array, not {x.__class__.__name__}", hints=["sh.array(x, type)"]
+        )
     where: Mesh | None = None
     if type is not None:
         known = jax.typeof(x).sharding.mesh
@@ -105,7 +113,10 @@ def _refuse_pending(t: ShType) -> None:
             raise ShardingTypeError(
                 f"a plain array of type {t} cannot be typed inside a traced function",
                 why="JAX's own reduced and unreduced arrays have no form that both sides share",
-                hints=["convert it outside: sh.from_jax on the concrete array", "jax.reshard it to a replicated or sharded type first"],
+                hints=[
+                    "convert it outside: sh.from_jax on the concrete array",
+                    "jax.reshard it to a replicated or sharded type first",
+                ],
             )
 
 
@@ -115,18 +126,23 @@ def _concrete(x: Any, wanted: HiShType | None, mesh: Any) -> Array:
         t = own_type(x, mesh)
         if t.axes(State.UNREDUCED):
             return _unreduced(x, t)
-        return wrap(t, jax.device_put(x, carrier_sharding(t, x.sharding.mesh)))
+        return wrap(t, jax.device_put(x, carrier_sharding(t, _devices(x))))
     where = wanted.mesh if wanted is not None else to_mesh(mesh) if mesh is not None else current_mesh()
-    states = {a: State.INVARIANT for a in where.axis_names}
+    states = dict.fromkeys(where.axis_names, State.INVARIANT)
     t = hi(ShType(where, dtypes.from_numpy(x.dtype), list(x.shape), states))
     return _placed(x, t)
+
+
+def _devices(x: Any) -> jax.sharding.Mesh:
+    found: jax.sharding.Mesh = x.sharding.mesh
+    return found
 
 
 def _unreduced(x: Any, t: HiShType) -> Array:
     """JAX's unreduced array: the partial sums that its devices hold, behind hidden dims."""
     shape = tuple(t.mesh.shape[a] for a in t.axes(State.UNREDUCED))
     parts = [s.data.reshape(s.data.shape + (1,) * len(shape)) for s in x.addressable_shards]
-    data = jax.make_array_from_single_device_arrays(t.shape + shape, carrier_sharding(t, x.sharding.mesh), parts)
+    data = jax.make_array_from_single_device_arrays(t.shape + shape, carrier_sharding(t, _devices(x)), parts)
     return wrap(t, data)
 
 

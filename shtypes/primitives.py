@@ -1,8 +1,8 @@
 """The two primitives, `local` and `reshard`, and the doors to native JAX arrays.
 
-`local` applies a function on each device and never communicates; `reshard` moves data and computes nothing. One primitive
-instance exists per function and result types (or per pair of types), so that jaxprs read `einsum[sbh,hi->sbi] a b` and
-`reshard[tp: U->R] c` with JAX's own printer.
+`local` applies a function on each device and never communicates; `reshard` moves data and computes nothing. One
+primitive instance exists per function and result types (or per pair of types), so that jaxprs read
+`einsum[sbh,hi->sbi] a b` and `reshard[tp: U->R] c` with JAX's own printer.
 """
 
 from __future__ import annotations
@@ -99,9 +99,7 @@ class Local(HiPrimitive):
         moved = iter(local_all(fn, *fixed, *[c for c in cts if not isinstance(c, Zero)], out=out))
         return [next(moved) if u else None for u in linear]
 
-    def _transposed(
-        self, fn: LocalFn, operands: Sequence[Any], linear: Sequence[bool], ct: Any, out: HiShType
-    ) -> Any:
+    def _transposed(self, fn: LocalFn, operands: Sequence[Any], linear: Sequence[bool], ct: Any, out: HiShType) -> Any:
         """An adjoint applied: to the cotangent alone, or with it in the place of the one linear operand."""
         if fn == IDENTITY and jax.typeof(ct) == out:
             return ct
@@ -316,5 +314,3 @@ def placed(x: Any, t: ShType) -> Any:
 
 from_jax_p, to_jax_p, raise_p = FromJax("from_jax"), ToJax("to_jax"), Raise("raise")
 ensure_mapped_p = EnsureMapped("ensure_mapped")
-
-

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from types import FrameType
 from typing import Final
 
-PACKAGE: Final = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE: Final = os.path.dirname(os.path.abspath(__file__)) + os.sep
+#: Our own code, but for the demo, which is written as a user writes.
+OURS: Final = tuple(_PACKAGE + name for name in sorted(os.listdir(_PACKAGE)) if name != "demo")
 
 
 def user_line() -> str:
     """``file.py:12 in loss`` of the line that called into shtypes; empty if there is none."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(PACKAGE) and not _is_library(name):
+        if not name.startswith(OURS) and not _is_library(name):
             function = frame.f_code.co_name
             place = f"{os.path.basename(name)}:{frame.f_lineno}"
             return place if function == "<module>" else f"{place} in {function}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return ""
 
 

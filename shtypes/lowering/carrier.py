@@ -1,7 +1,7 @@
 """The carrier: the one global `jax.Array` that holds a typed value.
 
-It has the logical shape plus one trailing hidden dim per unreduced or varying axis, of that axis's size and sharded over
-it. The hidden dims trail because JAX stacks and slices leading ones (scan, vmap).
+It has the logical shape plus one trailing hidden dim per unreduced or varying axis, of that axis's size and sharded
+over it. The hidden dims trail because JAX stacks and slices leading ones (scan, vmap).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def hidden_axes(t: ShType) -> tuple[str, ...]:
     return t.axes(State.UNREDUCED, State.VARYING)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def carrier_shape(t: ShType) -> tuple[int, ...]:
     """The shape of the carrier. A dim of a varying value is local already, and so it is not multiplied."""
     return t.shape + tuple(t.mesh.shape[a] for a in hidden_axes(t))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def carrier_spec(t: ShType) -> PartitionSpec:
     """How the carrier is sharded."""
     dims = [d.axes[0] if len(d.axes) == 1 else (d.axes or None) for d in t.dims]

@@ -39,7 +39,7 @@ def manual_mesh(mesh: Any) -> tuple[Any, dict[str, Any]]:
     return found, {"axis_names": set(found.axis_names) - manual} if manual else {}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _compiled(
     fn: Callable[..., Any], name: str, ins: tuple[ShType, ...], outs: tuple[ShType, ...], context: AbstractMesh | None
 ) -> Callable[..., Any]:
@@ -59,7 +59,7 @@ def _compiled(
     return jax.jit(mapped, inline=True)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _local_body(fn: LocalFn, results: tuple[ShType, ...]) -> Callable[..., Any]:
     return lambda *shards: apply_local(fn, shards, results)
 
@@ -78,7 +78,7 @@ def run(fn: LocalFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> 
     return [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _reshard_body(src: ShType, dst: ShType) -> Callable[..., Any]:
     steps = plan(src, dst)
     return lambda shard: [run_plan(steps, shard)]

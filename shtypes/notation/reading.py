@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shtypes import dtypes
+from shtypes.ambient import Sizes
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh, current_mesh
-from shtypes.notation.scope import Sizes, current_dims, sorted_sizes
+from shtypes.notation.scope import current_dims, sorted_sizes
 from shtypes.notation.syntax import DimText, Syntax, caret, error_at, read_syntax
 from shtypes.policy import REPLICATED_STATE, check_policy, current_policy
 from shtypes.types import Dim, ShType, State, check_divides

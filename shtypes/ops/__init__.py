@@ -1,0 +1,1 @@
+"""The user's functions, one file per family; their typing is in `rules`."""

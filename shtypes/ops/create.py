@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import PartitionSpec
 
 from shtypes import dtypes
 from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Full, LocalFn
-from shtypes.ops.dispatch import all_replicated, is_number, lift
 from shtypes.mesh import current_mesh
 from shtypes.meshes import to_mesh
+from shtypes.ops.dispatch import all_replicated, is_number, lift
 from shtypes.primitives import local, move, zeros_of
 from shtypes.types import ShType, State
 
@@ -25,17 +25,19 @@ from shtypes.types import ShType, State
 def _wanted(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
     """The type that a constructor was asked for: a type, its text, or a shape that is replicated by policy."""
     given = None if dtype is None else _dtype_name(dtype)
-    if isinstance(type, int) or (isinstance(type, Sequence) and not isinstance(type, str)):
-        if all(isinstance(n, (int, np.integer)) for n in ((type,) if isinstance(type, int) else type)):
-            where = current_mesh() if mesh is None else to_mesh(mesh)
-            shape = (type,) if isinstance(type, int) else tuple(int(n) for n in type)
-            return ShType(where, given or default, shape, all_replicated(where))
+    sizes = (type,) if isinstance(type, int) else type
+    is_shape = isinstance(sizes, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in sizes)
+    if is_shape and not isinstance(type, PartitionSpec):
+        where = current_mesh() if mesh is None else to_mesh(mesh)
+        return ShType(where, given or default, [int(n) for n in sizes], all_replicated(where))
     t = _as_type(type, mesh, dtype=given or (default if isinstance(type, str) and type.lstrip()[:1] in "[{" else None))
     return t if given is None else t.replace(dtype=given)
 
 
 def _dtype_name(dtype: Any) -> str:
-    return dtypes.short_name(dtype) if isinstance(dtype, str) else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(dtype))
+    return (
+        dtypes.short_name(dtype) if isinstance(dtype, str) else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(dtype))
+    )
 
 
 def _default_float() -> str:
@@ -128,7 +130,9 @@ class Iota(LocalFn):
         return jnp.asarray(self.start, dtype) + index.astype(dtype) * jnp.asarray(self.step, dtype)
 
 
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Any:
+def arange(
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, type: Any = None, mesh: Any = None
+) -> Any:
     """Evenly spaced numbers, as in `jax.numpy.arange`; each device makes those of its own part.
 
     Args:

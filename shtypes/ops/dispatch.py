@@ -73,7 +73,7 @@ def constant(x: Any, mesh: Mesh) -> Any:
     else:
         x = np.asarray(x) if not isinstance(x, jax.Array) else x
         dtype = jax.dtypes.canonicalize_dtype(x.dtype) if isinstance(x, np.ndarray) else x.dtype
-        t = hi(ShType(mesh, dtypes.from_numpy(dtype), list(x.shape), {a: State.REDUCED for a in mesh.axis_names}))
+        t = hi(ShType(mesh, dtypes.from_numpy(dtype), list(x.shape), dict.fromkeys(mesh.axis_names, State.REDUCED)))
         x = x.astype(dtype) if isinstance(x, np.ndarray) else x
     if no_trace_is_running():
         return wrap(t, jax.device_put(x, carrier_sharding(t)))
@@ -88,7 +88,9 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...]) -> Typing:
         raise located(error, name, types, rule) from None
 
 
-def located(error: ShardingTypeError, name: str, types: Sequence[ShType], rule: Rule | None = None) -> ShardingTypeError:
+def located(
+    error: ShardingTypeError, name: str, types: Sequence[ShType], rule: Rule | None = None
+) -> ShardingTypeError:
     """An error with its place and, where a rule can try them, its fixes."""
     operands = ", ".join(map(str, types))
     line = user_line()
@@ -117,6 +119,3 @@ def result_dtype(fn: LocalFn, operands: Sequence[Any]) -> str:
 def all_replicated(mesh: Mesh) -> dict[str, State]:
     """Every axis replicated by policy."""
     return dict.fromkeys(mesh.axis_names, replicated())
-
-
-

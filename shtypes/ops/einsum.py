@@ -22,7 +22,7 @@ from shtypes.types import ShType
 
 @dataclass(frozen=True)
 class Own:
-    """A dim of an operand of which a device takes its own part, as ``axes`` share it out: the other side of a diagonal."""
+    """A dim of which a device takes its own part, as ``axes`` share it out: the other side of a diagonal."""
 
     operand: int
     dim: int
@@ -72,9 +72,7 @@ class Einsum(LocalFn):
         letter = next((c for c in string.ascii_letters if c not in self.equation), None)
         if letter is None or self.own:
             return None
-        parts = [
-            p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)
-        ]
+        parts = [p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)]
         return Einsum(",".join(parts) + "->" + letter + output, self.dtype, self.precision)
 
 
@@ -87,9 +85,9 @@ def einsum(
 ) -> Any:
     """A sum of products over any number of operands, in the notation of `jax.numpy.einsum`.
 
-    Per axis: a label that is sharded in some operand is sharded in the result if it is kept, and the result is unreduced if
-    it is contracted; operands that have the label and are replicated are sliced, for free. One unreduced operand needs the
-    others reduced. More than two operands are contracted in pairs, in the order that costs least.
+    Per axis: a label that is sharded in some operand is sharded in the result if it is kept, and the result is
+    unreduced if it is contracted; operands that have the label and are replicated are sliced, for free. One unreduced
+    operand needs the others reduced. More than two operands are contracted in pairs, in the order that costs least.
 
     Args:
         equation: Labels of each operand's dims, and of the result's: ``"sbh,hi->sbi"``. ``...`` stands for other dims.
@@ -102,8 +100,8 @@ def einsum(
         (...): The result; its type says which sums are pending.
 
     Raises:
-        ShardingTypeError: the equation does not fit; two labels share a mesh axis; an unreduced operand meets one that is
-            not replicated.
+        ShardingTypeError: the equation does not fit; two labels share a mesh axis; an unreduced operand meets one that
+            is not replicated.
 
     Communicates: nothing but what ``out`` asks for; an invariant operand that is cast communicates backward.
     Transpose: an einsum of the cotangent with the other operands, for each.
@@ -135,11 +133,10 @@ def _contract(equation: str, values: list[Any], constants: frozenset[int], dtype
     fixed = set(constants)
     for step, (positions, _, pair, *_) in enumerate(info.contraction_list):
         taken = [pending.pop(i) for i in sorted(positions, reverse=True)]
-        chosen = taken if len(taken) == len(positions) else taken
-        known = frozenset(i for i, (key, _) in enumerate(chosen) if key in fixed)
-        result = _pair(str(pair), [x for _, x in chosen], known, dtype, precision)
+        known = frozenset(i for i, (key, _) in enumerate(taken) if key in fixed)
+        result = _pair(str(pair), [x for _, x in taken], known, dtype, precision)
         key = len(values) + step
-        if len(known) == len(chosen):
+        if len(known) == len(taken):
             fixed.add(key)
         pending.append((key, result))
     return pending[0][1]

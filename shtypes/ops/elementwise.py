@@ -1,7 +1,7 @@
 """Arithmetic and the elementwise functions of `jax.numpy` and `jax.nn`. None of them communicates.
 
-Operands broadcast as in numpy. Python numbers and plain concrete arrays are constants: they take any state. A plain traced
-array enters with the type that JAX's own type means.
+Operands broadcast as in numpy. Python numbers and plain concrete arrays are constants: they take any state. A plain
+traced array enters with the type that JAX's own type means.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _unary_linear(name: str, fn: LocalFn, x: Value) -> Value:
 def add(x: Value, y: Value) -> Value:
     """``x + y``.
 
-    Per axis: unreduced and replicated give unreduced (the replicated one is kept on index 0 only); sharded and replicated
-    give sharded; equal states are kept. A non-zero constant added to an unreduced value counts once.
+    Per axis: unreduced and replicated give unreduced (the replicated one is kept on index 0 only); sharded and
+    replicated give sharded; equal states are kept. A non-zero constant added to an unreduced value counts once.
 
     Args:
         x (...): An operand.
@@ -56,7 +56,8 @@ def add(x: Value, y: Value) -> Value:
         (...): The sum.
 
     Raises:
-        ShardingTypeError: one operand is sharded or varying where the other is unreduced, or they are sharded differently.
+        ShardingTypeError: one operand is sharded or varying where the other is unreduced, or they are sharded
+            differently.
 
     Transpose: the cotangent, to both. Communicates: nothing; where an invariant operand meets another state, its cast
     communicates backward.
@@ -89,8 +90,8 @@ def _additive(name: str, x: Value, y: Value, *, minus: bool) -> Value:
 def multiply(x: Value, y: Value) -> Value:
     """``x * y``.
 
-    Per axis: one unreduced operand needs the other reduced; sharded with replicated gives sharded; equal replicated states
-    are kept, reduced wins over invariant.
+    Per axis: one unreduced operand needs the other reduced; sharded with replicated gives sharded; equal replicated
+    states are kept, reduced wins over invariant.
 
     Args:
         x (...): An operand.
@@ -100,8 +101,8 @@ def multiply(x: Value, y: Value) -> Value:
         (...): The product.
 
     Raises:
-        ShardingTypeError: both are unreduced on an axis, or one is unreduced and the other sharded, or both are sharded on
-            different dims.
+        ShardingTypeError: both are unreduced on an axis, or one is unreduced and the other sharded, or both are
+            sharded on different dims.
 
     Transpose: multiplication by the other operand, summed over broadcast dims. Communicates: nothing; the cast of an
     invariant operand communicates backward.
@@ -294,8 +295,9 @@ elu, celu, selu = _nonlinear("elu", jax.nn.elu), _nonlinear("celu", jax.nn.celu)
 leaky_relu, softplus = _nonlinear("leaky_relu", jax.nn.leaky_relu), _nonlinear("softplus", jax.nn.softplus)
 soft_sign, log_sigmoid = _nonlinear("soft_sign", jax.nn.soft_sign), _nonlinear("log_sigmoid", jax.nn.log_sigmoid)
 mish, squareplus = _nonlinear("mish", jax.nn.mish), _nonlinear("squareplus", jax.nn.squareplus)
-sparse_plus, sparse_sigmoid = _nonlinear("sparse_plus", jax.nn.sparse_plus), _nonlinear(
-    "sparse_sigmoid", jax.nn.sparse_sigmoid
+sparse_plus, sparse_sigmoid = (
+    _nonlinear("sparse_plus", jax.nn.sparse_plus),
+    _nonlinear("sparse_sigmoid", jax.nn.sparse_sigmoid),
 )
 
 

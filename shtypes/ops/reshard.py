@@ -19,10 +19,11 @@ def reshard(x: Any, target: Any = None, **states: Any) -> Any:
 
     Args:
         x (...): A typed value.
-        target: The type: a text such as ``"[seq@tp, batch@dp, _]"`` that may leave out the dtype, keep a dim's size with
-            ``_`` and other dims with ``...``; a `ShType`; or a `jax.P`. An axis it does not mention is replicated by policy.
-        **states: Instead of ``target``, the new place of some axes by name: a dim (int), or ``"R"``, ``"I"``, ``"U"``; the
-            others stay.
+        target: The type: a text such as ``"[seq@tp, batch@dp, _]"`` that may leave out the dtype, keep a dim's size
+            with ``_`` and other dims with ``...``; a `ShType`; or a `jax.P`. An axis it does not mention is replicated
+            by policy.
+        **states: Instead of ``target``, the new place of some axes by name: a dim (int), or ``"R"``, ``"I"``, ``"U"``;
+            the others stay.
 
     Returns:
         (...): The value with that type.
@@ -45,7 +46,8 @@ def reshard(x: Any, target: Any = None, **states: Any) -> Any:
 def _target(t: ShType, target: Any, states: dict[str, Any]) -> ShType:
     if (target is None) == (not states):
         raise ShardingTypeError(
-            "`reshard` needs a target type or axes by name", hints=['sh.reshard(x, "[_, ...]{U:tp}")', 'sh.reshard(x, tp="R")']
+            "`reshard` needs a target type or axes by name",
+            hints=['sh.reshard(x, "[_, ...]{U:tp}")', 'sh.reshard(x, tp="R")'],
         )
     if target is not None:
         return _as_type(target, t.mesh, like=t)
@@ -140,7 +142,9 @@ def reduce_scatter(x: Any, axis: str, dim: int) -> Any:
 
     Communicates: a reduce-scatter; backward, an all-gather. Transpose: S to R.
     """
-    return _named("reduce_scatter", x, (axis,), State.UNREDUCED, lambda t, a: t.with_axis(a, State.SHARDED, normalize_dim(dim, t)))
+    return _named(
+        "reduce_scatter", x, (axis,), State.UNREDUCED, lambda t, a: t.with_axis(a, State.SHARDED, normalize_dim(dim, t))
+    )
 
 
 def all_gather(x: Any, *axes: str, to: Any = None) -> Any:
@@ -179,7 +183,9 @@ def all_to_all(x: Any, axis: str, dim: int) -> Any:
 
     Communicates: an all-to-all, forward and backward. Transpose: the all-to-all back.
     """
-    return _named("all_to_all", x, (axis,), State.SHARDED, lambda t, a: t.with_axis(a, State.SHARDED, normalize_dim(dim, t)))
+    return _named(
+        "all_to_all", x, (axis,), State.SHARDED, lambda t, a: t.with_axis(a, State.SHARDED, normalize_dim(dim, t))
+    )
 
 
 def shard(x: Any, axis: str, dim: int) -> Any:

@@ -1,0 +1,1 @@
+../shtypes/demo/gated_mlp.py

@@ -1,0 +1,177 @@
+"""``shtypes demo``: the gated MLP typed, printed forward and backward, run, checked, compared under both policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import shtypes as sh
+from shtypes.analysis.ledger import Ledger, ledger
+from shtypes.analysis.listing import listing
+from shtypes.demo import gated_mlp as model
+
+MESH = {"dp": 2, "tp": 2}
+SIZES = {"seq": model.SEQ, "batch": model.BATCH, "hidden": model.HIDDEN, "intermediate": model.INTERMEDIATE}
+NAMES = ("x", "w1", "w3", "w2")
+TYPES = (model.X, model.W1, model.W3, model.W2)
+ARGNUMS = (0, 1, 2, 3)
+#: Relative error that counts as equal in float32.
+TOLERANCE = 1e-5
+
+
+class Run:
+    """One way to write the block, under one policy: its listing, its collectives, its errors against one device."""
+
+    def __init__(self, title: str, policy: str, block: Callable[..., Any], loss: Callable[..., Any]) -> None:
+        self.title, self.policy = title, policy
+        host = host_arrays()
+        with sh.policy(policy):
+            args = [sh.array(a, t) for a, t in zip(host, TYPES, strict=True)]
+            self.listing = listing(block, *args)
+            step = sh.value_and_grad(loss, argnums=ARGNUMS)
+            self.ledger = ledger(step, *args)
+            out = sh.jit(block)(*args)
+            value, grads = sh.jit(step)(*args)
+            self.gradient_types = [str(g.type) for g in grads]
+        self.errors = _errors([out, value, *grads], _reference(*host))
+
+    @property
+    def correct(self) -> bool:
+        """Whether every output and gradient equals the one of one device."""
+        return max(self.errors.values()) < TOLERANCE
+
+
+def host_arrays() -> list[np.ndarray[Any, Any]]:
+    """The operands on the host, the same on each call."""
+    rng = np.random.default_rng(0)
+    s, b, h, i = (SIZES[name] for name in ("seq", "batch", "hidden", "intermediate"))
+    shapes = ((s, b, h), (h, i), (h, i), (i, h))
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def _reference(*host: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """The output, the loss and the gradients on one device, in plain JAX."""
+
+    def block(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
+        return (jax.nn.silu(x @ w1) * (x @ w3)) @ w2
+
+    def total(*args: Any) -> Any:
+        return block(*args).sum()
+
+    device = jax.devices()[0]
+    alone = jax.sharding.Mesh(np.array([device]), ("one",), axis_types=(jax.sharding.AxisType.Auto,))
+    with jax.set_mesh(alone):
+        args = [jax.device_put(jnp.asarray(a), device) for a in host]
+        value, grads = jax.jit(jax.value_and_grad(total, argnums=ARGNUMS))(*args)
+        return [np.asarray(a) for a in (jax.jit(block)(*args), value, *grads)]
+
+
+def _errors(found: list[Any], wanted: list[np.ndarray[Any, Any]]) -> dict[str, float]:
+    """The largest error of each output and gradient, relative to its largest element."""
+    names = ("out", "loss", *(f"g_{name}" for name in NAMES))
+    errors = {}
+    for name, value, reference in zip(names, found, wanted, strict=True):
+        whole = np.asarray(_whole(value))
+        errors[name] = float(np.abs(whole - reference).max() / np.abs(reference).max())
+    return errors
+
+
+def _whole(value: Any) -> Any:
+    """The value with its pending sums taken."""
+    return sh.all_reduce(value) if value.type.axes(sh.State.UNREDUCED) else value
+
+
+def runs() -> list[Run]:
+    """The ways to write the block that the demo shows."""
+    return [
+        Run("partial", "partial", model.mlp, model.loss),
+        Run("jax, with the casts of the post", "jax", model.mlp_with_casts, model.loss_with_casts),
+        Run("jax, no annotation", "jax", model.mlp, model.loss),
+    ]
+
+
+def show(console: Console) -> bool:
+    """Prints the demo; returns whether every value was right."""
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        shown = runs()
+        partial, casts, plain = shown
+        console.print(f"A gated MLP on the mesh {', '.join(f'{a}={n}' for a, n in MESH.items())}", style="bold")
+        sizes = ", ".join(f"{name}={n}" for name, n in SIZES.items())
+        console.print(f"{sizes}; the model is shtypes/demo/gated_mlp.py", highlight=False)
+        _section(console, 'Policy "partial": replicate forwards, partial backwards. No annotation in the model.')
+        _plain(console, _with_policy(partial))
+        _section(console, 'Policy "jax": JAX\'s own, with the casts that the post writes by hand.')
+        _plain(console, _with_policy(casts))
+        _section(console, "Values and gradients against one device: the largest relative error")
+        console.print(_error_table(shown))
+        _section(console, "Communication of one step, the loss and all gradients")
+        console.print(_ledger_table(shown))
+        _plain(console, _conclusion(partial, casts, plain))
+    return all(run.correct for run in shown)
+
+
+def _with_policy(run: Run) -> str:
+    with sh.policy(run.policy):
+        return str(run.listing)
+
+
+def _section(console: Console, title: str) -> None:
+    console.print()
+    console.rule(title, align="left", characters="-")
+    console.print()
+
+
+def _plain(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _error_table(shown: list[Run]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for run in shown:
+        table.add_column(run.title, justify="right")
+    for name in shown[0].errors:
+        table.add_row(name, *(f"{run.errors[name]:.1e}" for run in shown))
+    return table
+
+
+def _ledger_table(shown: list[Run]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("policy", "direction", "line", "collective", "axis"):
+        table.add_column(column)
+    table.add_column("bytes/device", justify="right")
+    table.add_column("by")
+    for run in shown:
+        for direction, part in (("forward", run.ledger.forward()), ("backward", run.ledger.backward())):
+            rows = list(part)
+            if not rows:
+                table.add_row(run.title, direction, "", "none", "", "0", "")
+            for entry in rows:
+                by = "inserted" if entry.inserted else "written"
+                axes = ",".join(entry.axes)
+                table.add_row(run.title, direction, str(entry.place), entry.kind, axes, str(entry.bytes), by)
+        table.add_row(run.title, "total", "", f"{len(run.ledger)} collectives", "", str(run.ledger.bytes), "")
+        if run is not shown[-1]:
+            table.add_section()
+    return table
+
+
+def _dp(part: Ledger) -> int:
+    return len(part.select(lambda entry: "dp" in entry.axes))
+
+
+def _conclusion(partial: Run, casts: Run, plain: Run) -> str:
+    weights = ", ".join(f"g_{n}: {t}" for n, t in zip(NAMES[1:2], partial.gradient_types[1:2], strict=True))
+    return (
+        f'\nUnder "partial" {_dp(partial.ledger)} collectives run over dp: the weights\' gradients stay pending '
+        f"({weights}),\nto be summed once, where and when the program says. "
+        f'Under "jax" {_dp(casts.ledger)} all-reduces run over dp in every backward pass;\n'
+        f"without the casts, x is reduced {len(plain.ledger) - _dp(plain.ledger)} times over tp instead of "
+        f"{len(casts.ledger) - _dp(casts.ledger)}."
+    )
