@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shtypes import types
 from shtypes.mesh import Mesh
 from shtypes.ops.rules import tables
 from shtypes.ops.rules.tables import Role
 from shtypes.reshard import moves
-from shtypes.types import ShType, State
+from shtypes.types import COTANGENT, Dim, ShType, State
 from tests import meaning
 from tests.meaning import LETTERS, Layout, Op, answers, layouts, sound_results
 from tests.rules.cases import Case, combinations, einsum_cases, elementwise_cases, problem, reduce_cases
@@ -219,7 +218,7 @@ TABLES: dict[str, Table] = {
     "SUM": Table(
         tables.SUM, lambda: unary(_op("derive sum", ((4, 2),), (2,), lambda x: x.sum(0))), ROLES, STATES, _sum_cases
     ),
-    "COTANGENT": Table(types.COTANGENT, cotangents, STATES, STATES),
+    "COTANGENT": Table(COTANGENT, cotangents, STATES, STATES),
     "MOVES": Table(
         moves.MOVES,
         all_moves,
@@ -266,7 +265,7 @@ def rule_problem(name: str) -> str | None:
 def _cotangent_problem() -> str | None:
     mesh = Mesh({"x": 2})
     for layout in layouts((2,), (4,)):
-        t = ShType(mesh, "f32", [types.Dim(4, ("x",) * len(layout.on[0]))], (State(layout.letters),))
+        t = ShType(mesh, "f32", [Dim(4, ("x",) * len(layout.on[0]))], (State(layout.letters),))
         right = meaning.cotangent_of(layout, meaning.cotangents()).letters
         if t.cotangent().states != (State(right),):
             return f"the gradient of {t} is {t.cotangent()}, and by meaning in state {right}"

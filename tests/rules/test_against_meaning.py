@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from shtypes.ops.rules.elementwise import additive, multilinear
 from shtypes.policy import policy
+from tests.meaning import Layout, Op, grade, sound_results
 from tests.rules import derived
 from tests.rules.cases import (
     Case,
@@ -74,6 +76,31 @@ def test_every_rule_is_what_the_meanings_say_on_two_by_two_devices(case: Case) -
 def test_rules_are_right_under_the_other_policy_too(case: Case) -> None:
     with policy("jax"):
         assert problems(case, (2,)) == []
+
+
+@pytest.mark.parametrize(
+    ("op", "given", "cast", "moves"),
+    [
+        (derived.ADD, "SU", "UU", ["SU"]),  # n times the memory, and a later reduction n times larger
+        (derived.ADD, "RI", "II", ["RI"]),  # a reduced weight keeps its type
+        (derived.MULTIPLY, "RI", "II", ["RI"]),
+        (derived.ADD, "RI", "UU", ["RU", "IU"]),  # a pending sum without a reason
+        (derived.MULTIPLY, "RI", "RU", ["IU"]),
+    ],
+)
+def test_typings_that_are_left_out_on_purpose_would_be_right_and_free(
+    op: Op, given: str, cast: str, moves: list[str]
+) -> None:
+    assert all(grade(*move) == "free" for move in moves)
+    lhs, rhs = (Layout((2,), (4,), ((),), letter) for letter in cast)
+    (result,) = sound_results(op, (lhs, rhs))
+    took = typed(_case_of(op), tuple(Layout((2,), (4,), ((0,) if c == "S" else (),), c) for c in given))
+    assert took is None or took.result != result
+
+
+def _case_of(op: Op) -> Case:
+    rule = {derived.ADD: additive, derived.MULTIPLY: multilinear}[op]
+    return Case(op, lambda types: rule("op", types, "f32"), ("f32", "f32"), ("SRIUV", "SRIUV"))
 
 
 def test_the_cases_type_some_combinations_and_refuse_others() -> None:

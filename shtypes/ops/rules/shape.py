@@ -116,7 +116,9 @@ def _full_shape(operand: ShType, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
     """The dims, size 1 aside, in the smallest runs of equal product."""
     a, b = ([i for i, size in enumerate(shape) if size != 1] for shape in (old, new))
-    if math.prod(old) == 0:
+    if math.prod(old) == 0:  # any grouping is right: there are no elements to move
+        while a and b and old[a[0]] == new[b[0]]:
+            yield [a.pop(0)], [b.pop(0)]
         yield a, b
         return
     while a:

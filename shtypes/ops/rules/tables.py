@@ -56,23 +56,11 @@ MULTILINEAR: Final[Mapping[tuple[State, State], State]] = _symmetric(
 # n times the memory and makes the later reduction n times larger: it is offered, never taken.)
 # Not (VARYING, SHARDED) or (VARYING, UNREDUCED): no device holds the value that its member of the family must meet.
 
-#: The joined state of two terms.
-ADDITIVE: Final[Mapping[tuple[State, State], State]] = _symmetric(
-    {
-        (REDUCED, REDUCED): REDUCED,
-        (INVARIANT, INVARIANT): INVARIANT,
-        (REDUCED, INVARIANT): REDUCED,
-        (SHARDED, SHARDED): SHARDED,
-        (SHARDED, REDUCED): SHARDED,
-        (SHARDED, INVARIANT): SHARDED,
-        (UNREDUCED, UNREDUCED): UNREDUCED,  # a sum of pending sums is a pending sum
-        (UNREDUCED, REDUCED): UNREDUCED,
-        (UNREDUCED, INVARIANT): UNREDUCED,
-        (VARYING, VARYING): VARYING,
-        (VARYING, REDUCED): VARYING,
-        (VARYING, INVARIANT): VARYING,
-    }
-)
+#: The joined state of two terms: as of two factors, and two pending sums meet.
+ADDITIVE: Final[Mapping[tuple[State, State], State]] = {
+    **MULTILINEAR,
+    (UNREDUCED, UNREDUCED): UNREDUCED,  # a sum of pending sums is a pending sum
+}
 # Not (UNREDUCED, SHARDED): UNREDUCED is sound, and left out for its memory, as above.
 
 #: What a factor becomes: (its state, what the result needs of it) -> state.
@@ -93,22 +81,11 @@ FACTOR: Final[Mapping[tuple[State, Need], State]] = {
     (INVARIANT, VARYING): VARYING,
 }
 
-#: What a term becomes.
+#: What a term becomes: the same, but beside a pending sum a replicated term is masked.
 TERM: Final[Mapping[tuple[State, Need], State]] = {
-    (REDUCED, REDUCED): REDUCED,
-    (INVARIANT, REDUCED): REDUCED,
-    (INVARIANT, INVARIANT): INVARIANT,
-    (SHARDED, SHARDED): SHARDED,
-    (REDUCED, SHARDED): SHARDED,
-    (INVARIANT, SHARDED): SHARDED,
-    (REDUCED, Role.LACKS): REDUCED,
-    (INVARIANT, Role.LACKS): REDUCED,
-    (UNREDUCED, UNREDUCED): UNREDUCED,
-    (REDUCED, UNREDUCED): UNREDUCED,  # unlike a factor: added on each device, it would count n times
+    **FACTOR,
+    (REDUCED, UNREDUCED): UNREDUCED,  # added on each device, it would count n times
     (INVARIANT, UNREDUCED): UNREDUCED,
-    (VARYING, VARYING): VARYING,
-    (REDUCED, VARYING): VARYING,
-    (INVARIANT, VARYING): VARYING,
 }
 
 #: Linear in its one operand, and acting on each element in place or on whole dims.

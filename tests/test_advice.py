@@ -1,0 +1,91 @@
+"""Fixes: each types, costs what it says, and comes in order of its price."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from shtypes.advice import fixes
+from shtypes.errors import ShardingTypeError
+from shtypes.mesh import Mesh
+from shtypes.ops.rules.einsum import einsum
+from shtypes.ops.rules.elementwise import additive, multilinear, nonlinear
+from shtypes.ops.rules.reduce import reduce_nonlinear
+from shtypes.ops.rules.shape import reshape
+from shtypes.ops.rules.typing import Typing
+from shtypes.reshard import price
+from shtypes.types import ShType
+
+MESH = Mesh({"x": 2, "y": 4})
+Rule = Callable[[tuple[ShType, ...]], Typing]
+
+
+def t(text: str) -> ShType:
+    return ShType.parse(text, MESH)
+
+
+_REFUSED: dict[str, tuple[Rule, tuple[str, ...]]] = {
+    "two labels": (lambda o: einsum("bh,hi->bi", o, "f32"), ("f32[8,16@y]", "f32[16,32@y]")),
+    "other order": (lambda o: einsum("bh,hi->bi", o, "f32"), ("f32[8,16@(x,y)]", "f32[16@(y,x),32]")),
+    "sharded and unreduced terms": (lambda o: additive("add", o, "f32"), ("f32[8@x]", "f32[8]{U:x}")),
+    "two dims": (lambda o: additive("add", o, "f32"), ("f32[8@x,16]", "f32[8,16@x]")),
+    "unreduced factors": (lambda o: multilinear("mul", o, "f32"), ("f32[8]{U:x}", "f32[8]{U:x}")),
+    "nonlinear": (lambda o: nonlinear("silu", o, "f32"), ("f32[8,16@y]{U:x}",)),
+    "nonlinear in both": (lambda o: nonlinear("max", o, "f32"), ("f32[8]{U:x}", "f32[8]{U:x}")),
+    "reduction": (lambda o: reduce_nonlinear("max", o[0], 0, False, "f32"), ("f32[8@x,16@y]",)),
+    "reshape": (lambda o: reshape(o[0], (32,)), ("f32[8,4@x]",)),
+    "bool": (lambda o: nonlinear("less", o, "bool"), ("i32[8]{U:x}", "i32[8]")),
+}
+
+
+@pytest.mark.parametrize(("rule", "operands"), _REFUSED.values(), ids=_REFUSED)
+def test_every_fix_types_and_costs_what_it_says(rule: Rule, operands: tuple[str, ...]) -> None:
+    given = tuple(map(t, operands))
+    names = ("a", "b")[: len(given)]
+    with pytest.raises(ShardingTypeError):
+        rule(given)
+    found = fixes(rule, given, names)
+    assert 1 <= len(found) <= 4
+    for fix in found:
+        changed = dict(zip(names, given, strict=True))
+        for name, target in re.findall(r'sh\.reshard\((\w+), "(.*?)"\)', fix.code):
+            changed[name] = t(changed[name].dtype_name + target)
+        typing = rule(tuple(changed.values()))
+        moves = [*zip(given, changed.values(), strict=True), *zip(changed.values(), typing.operands, strict=True)]
+        assert fix.bytes_forward == sum(price(src, dst).forward_bytes for src, dst in moves)
+        assert fix.bytes_backward == sum(price(src, dst).backward_bytes for src, dst in moves)
+
+
+@pytest.mark.parametrize(("rule", "operands"), _REFUSED.values(), ids=_REFUSED)
+def test_the_cheapest_fix_comes_first(rule: Rule, operands: tuple[str, ...]) -> None:
+    costs = [f.bytes_forward + f.bytes_backward for f in fixes(rule, tuple(map(t, operands)))]
+    assert costs == sorted(costs)
+
+
+def test_a_typing_that_is_left_out_on_purpose_is_offered() -> None:
+    first, *_ = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@x]"), t("f32[8]{U:x}")))
+    assert str(first) == 'sh.reshard(lhs, "[8]{U:x}")   [forward: none; backward: none]'
+
+
+def test_two_operands_change_only_where_one_is_not_enough() -> None:
+    one = fixes(lambda o: multilinear("mul", o, "f32"), (t("f32[8]{U:x}"),) * 2)
+    both = fixes(lambda o: nonlinear("max", o, "f32"), (t("f32[8]{U:x}"),) * 2)
+    assert all(fix.code.count("reshard") == 1 for fix in one)
+    assert all(fix.code.count("reshard") == 2 for fix in both)
+
+
+def test_the_price_counts_the_casts_that_follow() -> None:
+    # Gathered to invariant, lhs would be cast to reduced beside the sharded rhs: the gradient pays for it.
+    first, *_ = fixes(lambda o: einsum("bh,hi->bi", o, "f32"), (t("f32[8,16@y]"), t("f32[16,32@y]")))
+    assert str(first) == (
+        'sh.reshard(lhs, "[8,16]")   '
+        "[forward: all-gather over `y`, 384 B/device; backward: reduce-scatter over `y`, 384 B/device]"
+    )
+
+
+def test_nothing_is_advised_where_no_reshard_would_help() -> None:
+    assert fixes(lambda o: multilinear("mul", o, "f32"), (t("f32[8]"), t("f32[16]"))) == ()
+    assert fixes(lambda o: multilinear("mul", o, "f32"), (t("f32[8]"), t("f32[8]"))) == ()
+    assert fixes(lambda o: nonlinear("max", o, "f32"), (t("f32[8]{V:x}"), t("f32[8]{V:x}"))) == ()
