@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import os
 import random
@@ -307,6 +306,23 @@ def test_hard_pairs_take_the_cheap_way(src: str, dst: str, sent: int, launches: 
 def test_an_axis_that_stays_replicated_is_not_drawn_in() -> None:
     p = plan(spec("-,-|x"), spec("-,-"))
     assert [(s.kind, s.axes) for s in p.steps] == [(Kind.ALL_REDUCE, ("x",))]
+
+
+def test_in_a_permute_a_device_keeps_what_it_needs() -> None:
+    mesh = Mesh({"x": 4, "y": 2, "z": 2})  # the copies of a part must be matched, not only listed in order
+    src = ShType(mesh, "f32", [Dim(16, ("x",))], dict.fromkeys("yz", State.REDUCED))
+    (step,) = plan(src, src.replace(dims=[Dim(16, ("z", "y"))], states={"x": State.REDUCED})).steps
+    assert step.kind is Kind.PERMUTE
+    for index, device in enumerate(simulate.devices(mesh)):
+        if simulate.own_slice(step.src, device) == simulate.own_slice(step.dst, device):
+            assert (index, index) in step.exchange
+
+
+@pytest.mark.parametrize(
+    ("mesh", "shape", "sent"), [(M22, (8, 8), 24192), (M24, (8, 8), 22984), (M222, (8, 8), 549568)], ids=str
+)
+def test_all_plans_together_never_send_more_than_they_did(mesh: Mesh, shape: tuple[int, ...], sent: int) -> None:
+    assert sum(plan(a, b).bytes for a, b in some_pairs(mesh, shape, states="RU")) <= sent
 
 
 def test_several_axes_move_in_one_collective() -> None:
