@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
@@ -23,12 +23,12 @@ __all__ = [
     "Zero",
     "aval_method",
     "aval_property",
-    "bodies",
     "bound",
     "captured",
     "control",
     "equation_context",
     "has_own_context",
+    "inner_jaxprs",
     "install_shims",
     "instantiate_zeros",
     "is_literal",
@@ -93,6 +93,27 @@ _trace_state_clean: Callable[[], bool] | None = _private("jax._src.core", "trace
 def no_trace_is_running() -> bool:
     """Whether an operation on concrete values would run at once; False where this JAX cannot tell."""
     return _trace_state_clean is not None and _trace_state_clean()
+
+
+def trace_of(tracer: Any) -> Any:
+    """The trace that a tracer belongs to, which may be an outer one; None where this JAX does not tell."""
+    return getattr(tracer, "_trace", None)
+
+
+def trace_notes(trace: Any) -> dict[Any, Any] | None:
+    """Notes that live as long as a trace; None where there is no place for them."""
+    if jax.config.jax_check_tracer_leaks:
+        return None  # it counts what a trace itself holds as a leak
+    frame = getattr(trace, "frame", None)
+    holder = trace if frame is None else getattr(frame, "gensym", None)  # jaxpr traces and their frames have slots
+    notes: dict[Any, Any] | None = getattr(holder, "_shtypes_notes", None)
+    if notes is None:
+        notes = {}
+        try:
+            holder._shtypes_notes = notes
+        except AttributeError:
+            return None
+    return notes
 
 
 def _raise_all(avals: Sequence[Any], lo_values: Sequence[Any]) -> list[Any]:
@@ -184,7 +205,7 @@ def inner_jaxprs(eqn: Any) -> list[tuple[Any, int | None]]:
     return found
 
 
-# jaxprs
+# what control flow does with its bodies
 
 
 class UnknownEquationError(Exception):
@@ -297,27 +318,9 @@ def _barrier(params: Any, operands: int) -> tuple[bool, ...]:
     return flags if params["differentiated"] and any(flags) else ()
 
 
-def jaxpr_of(body: Any) -> Any:
-    """The jaxpr of a body, which older releases wrap together with the constants that it captured."""
-    return getattr(body, "jaxpr", body)
-
-
 def captured(body: Any) -> tuple[Any, ...]:
     """The constants that a body captured."""
     return tuple(getattr(body, "consts", ()))
-
-
-def bodies(eqn: Any) -> Iterator[Any]:
-    """Every jaxpr among an equation's parameters."""
-    for value in eqn.params.values():
-        for body in value if isinstance(value, (tuple, list)) else (value,):
-            if hasattr(jaxpr_of(body), "eqns"):
-                yield body
-
-
-def is_literal(atom: Any) -> bool:
-    """Whether an operand is written out instead of computed."""
-    return hasattr(atom, "val")
 
 
 def equation_context(eqn: Any) -> AbstractContextManager[Any]:

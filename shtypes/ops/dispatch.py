@@ -11,9 +11,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import set_current_trace
 
 from shtypes import dtypes
-from shtypes._compat import no_trace_is_running
+from shtypes._compat import no_trace_is_running, trace_notes, trace_of
 from shtypes.advice import fixes
 from shtypes.array import Array, wrap
 from shtypes.errors import ShardingTypeError
@@ -102,8 +103,26 @@ def located(
 def apply_all(name: str, fn: LocalFn, rule: Rule, operands: Sequence[Any]) -> list[Any]:
     """Applies an op that has several results."""
     typing = typed(name, rule, tuple(jax.typeof(x) for x in operands))
-    cast = [move(x, t, inserted=True) for x, t in zip(operands, typing.operands, strict=True)]
-    return local_all(fn, *cast, out=typing.results)
+    return local_all(fn, *map(cast, operands, typing.operands), out=typing.results)
+
+
+def cast(x: Any, t: ShType) -> Any:
+    """An operand in the type that a rule asks for.
+
+    A traced value is cast where it was made, and once: a loop's constant before the loop, an operand of two ops for both.
+    So what the cast communicates backward runs once, on the sum of the cotangents.
+    """
+    if not isinstance(x, jax.core.Tracer) or jax.typeof(x) == t:
+        return move(x, t, inserted=True)
+    trace = trace_of(x)
+    notes = None if trace is None else trace_notes(trace)
+    if notes is None:
+        return move(x, t, inserted=True)
+    known = notes.get((id(x), t.exact))
+    if known is None:
+        with set_current_trace(trace):
+            known = notes[id(x), t.exact] = x, move(x, t, inserted=True)  # x is kept, so that its id is not another's
+    return known[1]
 
 
 def apply(name: str, fn: LocalFn, rule: Rule, *operands: Any) -> Any:
