@@ -105,9 +105,10 @@ class Array(metaclass=_ArrayMeta):
         return host_value(self).item()
 
     def __len__(self) -> int:
-        if not self.type.dims:
-            raise TypeError("len() of a value without dims")
-        return self.type.dims[0].size
+        return _length(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self) if self.type.dims or not spec else self.item(), spec)
 
     def __repr__(self) -> str:
         if self.data is None or hidden_axes(self.type) or self.data.is_deleted() or not self.data.is_fully_addressable:
@@ -181,13 +182,37 @@ def _list(axes: tuple[str, ...]) -> str:
     return ", ".join(f"`{a}`" for a in axes)
 
 
+def _length(x: Any) -> int:
+    dims = jax.typeof(x).dims
+    if not dims:
+        raise TypeError("len() of a value without dims")
+    size: int = dims[0].size
+    return size
+
+
 def refuse_native(x: Any) -> Any:
     """Explains what to do when a typed value meets a function of `jax.numpy`, `jax.lax` or numpy."""
     raise ShardingTypeError(
         f"a typed value, {jax.typeof(x)}, was given to a function of jax.numpy, jax.lax or numpy",
         why="those do not know its type",
-        hints=["use the function of the same name in shtypes", "x.to_jax() gives a plain jax.Array"],
+        hints=[
+            "use the function of the same name in shtypes",
+            "x.to_jax() gives a plain jax.Array",
+            "between a plain traced array and a typed one, write the typed one first: x * a, not a * x",
+        ],
     )
+
+
+def _concrete_only(what: str) -> Any:
+    """What a traced value answers where Python asks for a number."""
+
+    def refuse(tracer: Any) -> Any:
+        raise ShardingTypeError(
+            f"a traced value, {jax.typeof(tracer)}, has no {what} while it is traced",
+            hints=["sh.where, sh.cond and the loops take it as it is"],
+        )
+
+    return staticmethod(refuse)
 
 
 # in
@@ -386,3 +411,12 @@ for _name, _attribute in {
     "data": aval_property(_no_data),
 }.items():
     setattr(HiShType, _name, _attribute)
+for _name, _answer in {
+    **{name: _concrete_only(name) for name in ("bool", "int", "float", "complex", "index")},
+    "len": staticmethod(_length),
+}.items():
+    setattr(HiShType, f"_{_name}", _answer)
+# What JAX reaches for only after it took a value for a plain array. Functions that ask for no more than a shape and a
+# dtype (zeros_like) would make one without a word; primitives that know no types (stop_gradient) fail in other words.
+for _name in ("aval", "val"):
+    setattr(Array, _name, property(refuse_native))

@@ -15,6 +15,10 @@ from shtypes.meshes import jax_mesh
 from shtypes.types import Dim, ShType
 
 
+class _NoShardingError(ShardingTypeError, AttributeError):
+    """For JAX, which looks whether a type has a ``sharding``, and for users whose call looked without asking."""
+
+
 class HiShType(ShType, HiType):
     """`ShType` as JAX knows it: the type of every typed value and tracer; equal to the pure type."""
 
@@ -32,6 +36,15 @@ class HiShType(ShType, HiType):
     def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False, **_: Any) -> str:
         """The text of the type, for jaxprs and for JAX's messages."""
         return ShType.__str__(self)
+
+    @property
+    def sharding(self) -> Any:
+        """Absent, so that JAX never takes a typed value for an array; says so where it is asked for nevertheless."""
+        raise _NoShardingError(
+            f"a typed value, {self}, was given to a function of JAX that takes plain arrays only",
+            why="those do not know its type",
+            hints=["use the function of the same name in shtypes", "x.to_jax() gives a plain jax.Array"],
+        )
 
     # lowering
 

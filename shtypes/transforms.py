@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jax
 from jax import lax
@@ -125,6 +125,9 @@ class Reinterpret(LocalFn):
         return self if dims[0] == 0 else None
 
 
+_LETTERS: Final = frozenset({*State, *(s.value for s in State)}) - {State.SHARDED, State.SHARDED.value}
+
+
 def _dual(letter: str) -> str:
     return COTANGENT[State(letter)].value
 
@@ -137,7 +140,7 @@ def reinterpret(x: Any, target: Any = None, **states: Any) -> Any:
 
     Args:
         x (...): A typed value.
-        target: The new type; along varying axes the sizes of dims are those of one device.
+        target: The new type, with its sizes; along varying axes they are those of one device.
         **states: Instead, the new place of some axes by name: ``"V"``, ``"U"``, or the dim that a varying axis shards.
 
     Returns:
@@ -152,7 +155,7 @@ def reinterpret(x: Any, target: Any = None, **states: Any) -> Any:
     ((x,), _) = lift([x])
     t = jax.typeof(x)
     try:
-        dst = _reinterpreted(t, states) if target is None else _as_type(target, t.mesh, like=t)
+        dst = _reinterpreted(t, states) if target is None else _as_type(target, t.mesh, dtype=t.dtype_name)
         return _reinterpret(x, t, dst)
     except ShardingTypeError as error:
         raise located(error, "reinterpret", [t]) from None
@@ -201,6 +204,9 @@ def _reinterpreted(t: ShType, states: dict[str, Any]) -> ShType:
         if isinstance(place, int):
             sharding[normalize_dim(place, t)] += (axis,)
         else:
+            if place not in _LETTERS:
+                what = f"mesh axis `{axis}` cannot be reinterpreted as {place!r}"
+                raise ShardingTypeError(what, hints=['"V", "U" or a dim'])
             rest[axis] = State(place)
     dims = [
         Dim(n * t.mesh.product(axes), axes, d.name) for n, axes, d in zip(t.local_shape, sharding, t.dims, strict=True)
