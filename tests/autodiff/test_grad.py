@@ -1,0 +1,269 @@
+"""Gradients of typed losses: right in every state of the loss, in every way to call them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from tests import programs as p
+
+ALL = (0, 1, 2)
+
+
+@pytest.fixture(autouse=True)
+def on_a_mesh() -> Any:
+    return p.mesh()
+
+
+def as_it_is(f: Callable[..., Any]) -> Callable[..., Any]:
+    return f
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("compile_", [as_it_is, jax.jit], ids=["eager", "jit"])
+def test_a_local_loss_has_the_gradient_of_the_global_one(compile_: Callable[..., Any]) -> None:
+    args = p.values()
+    value, grads = compile_(sh.value_and_grad(p.loss, argnums=ALL))(*args)
+    assert value.type == sh.ShType.parse("f32[]{U:dp, R:tp}")
+    p.assert_close(value, p.expected()[0])
+    p.assert_gradients(grads, args, p.expected()[1])
+
+
+@pytest.mark.parametrize("states", list(itertools.product("RIU", repeat=2)), ids="".join)
+def test_the_gradient_does_not_depend_on_the_state_of_the_loss(states: tuple[str, str]) -> None:
+    dp, tp = states
+    args = p.values()
+
+    def loss(*args: Any) -> Any:
+        return sh.reshard(p.loss(*args), f"[]{{{dp}:dp, {tp}:tp}}")
+
+    value, grads = jax.jit(sh.value_and_grad(loss, argnums=ALL))(*args)
+    assert value.type.canonical() == sh.ShType.parse(f"f32[]{{{dp}:dp, {tp}:tp}}").canonical()
+    p.assert_gradients(grads, args, p.expected()[1])
+
+
+def test_the_seed_of_a_local_loss_communicates_nothing() -> None:
+    x, w, _ = p.values()
+    local = sh.grad(lambda x: sh.sum(x @ w))
+    assert not [e for e in p.equations(local, x) if "U->" in e]
+
+
+def test_jax_grad_takes_the_loss_as_a_plain_array() -> None:
+    args = p.values()
+    p.assert_gradients(jax.grad(p.plain_loss_of, argnums=ALL)(*args), args, p.expected()[1])
+    p.assert_gradients(sh.grad(p.plain_loss_of, argnums=ALL)(*args), args, p.expected()[1])
+
+
+@pytest.mark.parametrize("argnums", [0, -1, (1,), (2, 0)], ids=str)
+def test_argnums_choose_and_order_the_gradients(argnums: Any) -> None:
+    args = p.values()
+    grads = sh.grad(p.loss, argnums=argnums)(*args)
+    wanted = jax.tree.map(lambda i: p.expected()[1][i], argnums)
+    assert isinstance(grads, tuple) == isinstance(argnums, tuple)
+    p.assert_close(grads, wanted)
+
+
+def test_parameters_may_be_trees_with_plain_leaves() -> None:
+    x, w_in, w_out = p.values()
+    params = {"in": w_in, "out": [w_out], "gain": jnp.float32(2.0)}
+
+    def loss(params: Any, x: Any, *, scale: float) -> Any:
+        out = p.mlp(x, params["in"], params["out"][0])
+        return sh.sum(out * out) * params["gain"] * scale
+
+    value, grads = sh.value_and_grad(loss)(params, x, scale=0.5)
+    p.assert_close(value, p.expected()[0])
+    p.assert_close(grads["in"], p.expected()[1][1])
+    p.assert_close(grads["out"][0], p.expected()[1][2])
+    np.testing.assert_allclose(grads["gain"], p.expected()[0] / 2, rtol=1e-5)
+    assert not isinstance(grads["gain"], sh.Array)
+
+
+def test_aux_results_are_typed_or_plain_and_pass_through() -> None:
+    args = p.values()
+
+    def loss(*args: Any) -> Any:
+        return p.loss(*args), {"out": p.mlp(*args), "step": jnp.int32(3)}
+
+    for compile_ in (as_it_is, jax.jit):
+        (value, aux), grads = compile_(sh.value_and_grad(loss, has_aux=True))(*args)
+        p.assert_close(value, p.expected()[0])
+        p.assert_close(grads, p.expected()[1][0])
+        p.assert_close(aux["out"], p.one_device(p.reference_mlp, p.X, p.W_IN, p.W_OUT))
+        assert int(aux["step"]) == 3
+        assert not isinstance(aux["out"].type, jax.core.Tracer)
+        grads, aux = compile_(sh.grad(loss, has_aux=True))(*args)
+        p.assert_close(grads, p.expected()[1][0])
+
+
+def test_a_value_used_twice_gets_both_gradients() -> None:
+    x, _, _ = p.values()
+    wanted = p.one_device(jax.grad(lambda x: (jax.nn.silu(x) * x).sum()), p.X)
+    p.assert_gradients(sh.grad(lambda x: sh.sum(sh.silu(x) * x))(x), x, wanted)
+
+
+def test_an_unused_argument_has_a_zero_gradient_of_its_type() -> None:
+    x, w, _ = p.values()
+    grad = sh.grad(lambda w, x: sh.sum(x * x))(w, x)
+    p.assert_gradients(grad, w, 0 * p.W_IN)
+
+
+def test_an_integer_argument_is_refused_or_has_a_float0_gradient() -> None:
+    x, _, _ = p.values()
+    ids = sh.array(np.arange(p.BATCH, dtype=np.int32), "i32[batch@dp]")
+
+    def loss(x: Any, ids: Any) -> Any:
+        return sh.sum(x * sh.expand_dims(ids, 1))
+
+    wanted = np.broadcast_to(np.arange(p.BATCH)[:, None], p.X.shape)
+    p.assert_close(sh.grad(loss)(x, ids), wanted)
+    with pytest.raises(sh.ShardingTypeError, match=r"argument 1 of type i32\[batch@dp\] has no gradient"):
+        sh.grad(loss, argnums=(0, 1))(x, ids)
+    grads = sh.grad(loss, argnums=(0, 1), allow_int=True)(x, ids)
+    p.assert_close(grads[0], wanted)
+    assert grads[1].dtype == jax.dtypes.float0
+    assert grads[1].shape == (p.BATCH,)
+
+
+def test_a_gradient_inside_a_gradient_is_right() -> None:
+    x, w_in, w_out = p.values()
+
+    def squared_gradient(x: Any) -> Any:
+        grad = sh.all_reduce(sh.grad(p.loss)(x, w_in, w_out))
+        return sh.sum(grad * grad)
+
+    def reference(x: Any) -> Any:
+        return (jax.grad(p.reference_loss)(x, p.W_IN, p.W_OUT) ** 2).sum()
+
+    wanted = p.one_device(jax.grad(reference), p.X)
+    p.assert_close(sh.grad(squared_gradient)(x), wanted, 1e-4)
+    p.assert_close(jax.jit(sh.grad(squared_gradient))(x), wanted, 1e-4)
+
+
+def test_a_gradient_inside_a_loop_or_a_map_is_right() -> None:
+    _, w_in, w_out = p.values()
+    rows = sh.array(p.ROWS, "f32[5, batch@dp, hidden]")
+    of_row = sh.grad(p.loss, argnums=1)
+    wanted = p.one_device(jax.vmap(lambda x: jax.grad(p.reference_loss, 1)(x, p.W_IN, p.W_OUT)), p.ROWS)
+    p.assert_close(sh.vmap(of_row, in_axes=(0, None, None))(rows, w_in, w_out), wanted)
+    _, looped = jax.jit(lambda rows: sh.scan(lambda c, x: (c, of_row(x, w_in, w_out)), 0, rows))(rows)
+    p.assert_close(looped, wanted)
+
+
+def test_a_holomorphic_function_has_a_complex_gradient() -> None:
+    z = sh.array((p.X + 1j).astype(np.complex64), "c64[4@dp,8]")
+    wanted = p.one_device(jax.grad(lambda z: (z * z * z).sum(), holomorphic=True), (p.X + 1j).astype(np.complex64))
+    p.assert_close(sh.grad(lambda z: sh.sum(z * z * z), holomorphic=True)(z), wanted)
+
+
+def test_the_printed_gradient_is_the_typed_backward_program() -> None:
+    x, w, _ = p.values()
+    text = str(jax.make_jaxpr(sh.grad(lambda w, x: sh.sum(x @ w)))(w, x))
+    assert "f32[hidden, inner@tp]{U:dp} = einsum" in text
+    assert "broadcast" in text
+
+
+# vjp
+
+
+def test_vjp_takes_cotangents_of_the_mapped_types() -> None:
+    x, w, _ = p.values()
+    out, pull = sh.vjp(lambda x, w: x @ w, x, w)
+    ct = sh.ones_like(out)
+    dx, dw = pull(ct)
+    p.assert_gradients((dx, dw), (x, w), (np.ones((4, 16)) @ p.W_IN.T, p.X.T @ np.ones((4, 16))))
+
+
+def test_vjp_reads_a_number_as_that_number_in_each_place() -> None:
+    args = p.values()
+    _, pull = sh.vjp(p.loss, *args)
+    p.assert_gradients(pull(1), args, p.expected()[1])
+    _, pull, aux = sh.vjp(lambda x: (x * x, {"x": x}), args[0], has_aux=True)
+    p.assert_close(pull(0.5)[0], p.X)
+    p.assert_close(aux["x"], p.X)
+
+
+@pytest.mark.parametrize(
+    ("cotangent", "words"),
+    [
+        (
+            lambda x, out: sh.reshard(out, dp="R"),
+            r"has type f32\[batch, inner@tp\] instead of f32\[batch@dp, inner@tp\]",
+        ),
+        (lambda x, out: np.ones(out.shape, np.float32), "is a typed value, not ndarray"),
+        (lambda x, out: (out, out), "the tree of the result"),
+    ],
+    ids=["state", "plain", "tree"],
+)
+def test_vjp_refuses_a_cotangent_of_another_type(cotangent: Callable[..., Any], words: str) -> None:
+    x, w, _ = p.values()
+    out, pull = sh.vjp(lambda x: x @ w, x)
+    with pytest.raises(sh.ShardingTypeError, match=words):
+        pull(cotangent(x, out))
+
+
+def test_jax_vjp_refuses_a_cotangent_of_another_type() -> None:
+    x, w, _ = p.values()
+    _, pull = jax.vjp(lambda w: x @ w, w)
+    with pytest.raises(ValueError, match=r"f32\[hidden, inner@tp\]"):
+        pull(w)
+
+
+# messages
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda x: x * 2, "a gradient needs a scalar loss, not f32"),
+        (lambda x: sh.sum(sh.astype(x, "i32")), "real numbers, not i32"),
+        (lambda x: sh.reinterpret(sh.all_reduce(sh.sum(x)), dp="V"), "varies over mesh axis `dp`"),
+        (lambda x: (sh.sum(x), sh.sum(x)), "returned tuple"),
+        (lambda x: x.to_jax(), r"returned float32\[4@dp,8\]"),
+    ],
+    ids=["vector", "int", "varying", "tuple", "plain vector"],
+)
+def test_a_loss_that_is_none_is_explained(loss: Callable[..., Any], words: str) -> None:
+    x, _, _ = p.values()
+    with pytest.raises(sh.ShardingTypeError, match=words):
+        sh.grad(loss)(x)
+
+
+def test_the_message_for_a_varying_loss_says_what_to_write() -> None:
+    x, _, _ = p.values()
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        sh.grad(lambda x: sh.reinterpret(sh.all_reduce(sh.sum(x)), dp="V"))(x)
+    (hint,) = caught.value.hints
+    assert hint == 'sh.reinterpret(loss, dp="U") if the loss is their sum'
+    mended = sh.grad(lambda x: sh.reinterpret(sh.reinterpret(sh.all_reduce(sh.sum(x)), dp="V"), dp="U"))(x)
+    p.assert_gradients(mended, x, 2 * np.ones_like(p.X))  # each of two devices holds the whole sum
+
+
+@pytest.mark.parametrize("argnums", [3, -4], ids=str)
+def test_a_missing_argument_is_named(argnums: int) -> None:
+    with pytest.raises(sh.ShardingTypeError, match="`loss` has no positional argument"):
+        sh.grad(p.loss, argnums=argnums)(*p.values())
+
+
+def test_an_argument_that_is_no_array_is_named() -> None:
+    x, _, _ = p.values()
+    with pytest.raises(sh.ShardingTypeError, match=r"argument 0\['name'\] is no array"):
+        sh.grad(lambda config: sh.sum(config["x"]))({"x": x, "name": "layer"})
+
+
+# plain losses work as in JAX
+
+
+def test_a_plain_function_has_the_gradient_of_jax() -> None:
+    def f(x: Any) -> Any:
+        return jnp.sin(x).sum()
+
+    np.testing.assert_allclose(sh.grad(f)(p.X), np.cos(p.X), rtol=1e-5)
+    assert float(sh.grad(lambda x: x * x)(3.0)) == 6.0
