@@ -21,6 +21,8 @@ from shtypes.control import fori_loop as fori_loop
 from shtypes.control import scan as scan
 from shtypes.control import switch as switch
 from shtypes.control import while_loop as while_loop
+from shtypes.jit import jit as jit
+from shtypes.jit import set_region as set_region
 from shtypes.meshes import abstract_mesh as abstract_mesh
 from shtypes.meshes import make_mesh as make_mesh
 from shtypes.meshes import set_mesh as set_mesh

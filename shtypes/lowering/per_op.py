@@ -20,7 +20,7 @@ from shtypes.reshard import plan
 from shtypes.types import ShType
 
 
-def apply_local(fn: LocalFn, shards: Sequence[Any], results: Sequence[ShType]) -> list[Any]:
+def apply_local(fn: Callable[..., Any], shards: Sequence[Any], results: Sequence[ShType]) -> list[Any]:
     """A local function on one device's shards; both lowerings go through it."""
     outs = as_tuple(fn(*shards))
     for out, t in zip(outs, results, strict=True):

@@ -1,0 +1,211 @@
+"""`jit`: one region for a whole typed program, and calls as quick as those of plain arrays.
+
+A call hands the carriers to a `jax.jit` that takes and returns plain arrays, so that JAX's own fast path runs it.
+JAX keeps its traces by all that can change them (mesh, policy, configuration); only structure and types are kept here.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import jax
+from jax.tree_util import tree_flatten
+
+from shtypes._compat import jaxpr_of, no_trace_is_running
+from shtypes.arguments import Indices, Names, Roles
+from shtypes.array import Array
+from shtypes.errors import ShardingTypeError
+from shtypes.hitype import HiShType
+from shtypes.lowering.region import UnsupportedError
+from shtypes.program import Program
+from shtypes.stages import Lowered, Traced
+
+Region = Literal["auto", "off", "require"]
+
+_region: Region = "auto"
+_type_of, _data_of = operator.attrgetter("type"), operator.attrgetter("data")
+
+
+def set_region(mode: Region) -> None:
+    """Sets how `jit` lowers programs, where its own ``region`` argument does not say.
+
+    Args:
+        mode: ``"auto"``: in one region, or in a few where something native stands between. ``"off"``: each operation on
+            its own, as under `jax.jit`. ``"require"``: a program that does not fit in one region is an error.
+    """
+    global _region
+    _region = _checked(mode)
+
+
+def _checked(mode: Any) -> Region:
+    if mode not in get_args(Region):
+        raise ShardingTypeError(f"there is no region mode {mode!r}; it is {', '.join(map(repr, get_args(Region)))}")
+    found: Region = mode
+    return found
+
+
+class JitFunction:
+    """A function that `jit` made; calls, traces and lowers like one that `jax.jit` made."""
+
+    def __init__(
+        self, f: Callable[..., Any], region: Region | None, roles: dict[str, Any], options: dict[str, Any]
+    ) -> None:
+        functools.update_wrapper(self, f)
+        self.__wrapped__ = f
+        self._roles = Roles(f, **roles)
+        self._plain: Any = jax.jit(f, **roles, **options)
+        self._options = {k: v for k, v in options.items() if k in ("keep_unused", "compiler_options")}
+        self._has_shardings = "in_shardings" in options or "out_shardings" in options
+        self._region = region
+        self._programs: dict[Any, Program] = {}
+        self._last: Program | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The results of the function."""
+        if not no_trace_is_running():  # under a transformation: the outermost jit makes the region
+            return self._plain(*args, **kwargs)
+        program, data = self._program(args, kwargs)
+        if program.left_to_jax:
+            return self._plain(*args, **kwargs)
+        try:
+            return program(data)
+        except UnsupportedError:
+            program.left_to_jax = True
+        return self._plain(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<sh.jit of {self.__wrapped__!r}>"
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """The typed program for these arguments, which may be values without data."""
+        program, data = self._program(args, kwargs)
+        return Traced(program, self._plain.trace(*args, **kwargs), data)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The lowered program for these arguments: ``.trace(...).lower()``."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The results, as values that have only types (plain ones as JAX's shapes)."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forgets all traces and compilations."""
+        self._programs.clear()
+        self._last = None
+        self._plain.clear_cache()
+
+    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:
+        """The program for a call, and the carriers and plain arrays that it takes."""
+        static: tuple[Any, ...] = ()
+        dynamic = (args, kwargs)
+        if self._roles.any_static:
+            dynamic, static = self._roles.split(args, kwargs)
+        leaves, tree = tree_flatten(dynamic)
+        try:  # most calls have typed leaves only
+            leaf_types = [*map(_type_of, leaves)]
+            data = [*map(_data_of, leaves)]
+        except AttributeError:
+            leaf_types, data = _mixed(leaves)
+        mode = self._region or _region
+        last = self._last
+        if last is not None and last.answers(tree, leaf_types, static, mode):
+            return last, data
+        if not {*map(type, leaf_types)} <= {HiShType, type(None)}:  # something else has these attributes
+            leaf_types, data = _mixed(leaves)
+        key = (tree, tuple(None if t is None else t.uid for t in leaf_types), static, mode)
+        try:
+            found = self._programs.get(key)
+        except TypeError:
+            self._plain.trace(*args, **kwargs)  # explains which static argument has no hash
+            raise
+        if found is None:
+            found = self._programs[key] = self._new(tree, leaf_types, static, mode)
+            if self._has_shardings:
+                self._check_placed(found, args, kwargs)
+        self._last = found
+        return found, data
+
+    def _new(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: Region) -> Program:
+        return Program(
+            self.__wrapped__,
+            self._plain,
+            self._roles,
+            self._options,
+            tree=tree,
+            leaf_types=leaf_types,
+            static=static,
+            mode=mode,
+        )
+
+    def _check_placed(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuses shardings beside types; without types they are JAX's to handle."""
+        program.left_to_jax = True
+        results = [v.aval for v in jaxpr_of(self._plain.trace(*args, **kwargs).jaxpr).outvars]
+        typed = next((t for t in (*program.leaf_types, *results) if type(t) is HiShType), None)
+        if typed is not None:
+            raise ShardingTypeError(
+                f"in_shardings and out_shardings do not go with typed values, here {typed}",
+                why="their types say how they lie on the devices",
+                hints=["sh.reshard(x, type) in the function"],
+            )
+
+
+def _mixed(leaves: list[Any]) -> tuple[list[HiShType | None], list[Any]]:
+    """The type and the carrier of each leaf; of a plain one None, and the leaf."""
+    leaf_types = [x.type if type(x) is Array else None for x in leaves]
+    return leaf_types, [x if t is None else x.data for x, t in zip(leaves, leaf_types, strict=True)]
+
+
+def jit(
+    f: Any = None,
+    /,
+    *,
+    static_argnums: Indices = None,
+    static_argnames: Names = None,
+    donate_argnums: Indices = None,
+    donate_argnames: Names = None,
+    region: Region | None = None,
+    **options: Any,
+) -> Any:
+    """`jax.jit` for typed functions: one region for the whole program, and calls as quick as those of plain arrays.
+
+    Under another transformation (`jax.grad`, `jax.vmap`, another `jit`) it is `jax.jit`, and the outermost `jit` makes
+    the region. A program that no region can hold is lowered as `jax.jit` lowers it.
+
+    Args:
+        f: The function. Without it, a decorator is returned.
+        static_argnums: Arguments, by position, that are compile-time constants.
+        static_argnames: The same by name.
+        donate_argnums: Arguments, by position, whose memory the results may take.
+        donate_argnames: The same by name.
+        region: As `set_region`, for this function.
+        **options: ``keep_unused``, ``inline``, ``compiler_options``, … of `jax.jit`. Its ``in_shardings`` and
+            ``out_shardings`` are for functions without typed values.
+
+    Returns:
+        A function that computes the same; with ``.trace``, ``.lower``, ``.eval_shape`` and ``.clear_cache``.
+
+    Raises:
+        ShardingTypeError: a region is required and not enough; shardings are given for typed values.
+    """
+    roles = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+    }
+    mode = None if region is None else _checked(region)
+    given = {k: v for k, v in options.items() if v is not None}
+
+    def make(function: Callable[..., Any]) -> JitFunction:
+        return JitFunction(function, mode, roles, given)
+
+    return make if f is None else make(f)

@@ -1,0 +1,63 @@
+"""Loops, branches and calls, for both interpreters: only how a body is evaluated differs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax import lax
+from jax.extend import source_info_util
+
+from shtypes._compat import Call, Cond, Control, Scan, While
+
+#: Evaluates a body on values.
+Evaluate = Callable[[Any, Sequence[Any]], list[Any]]
+
+
+def run_control(what: Control, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
+    """Runs an equation that has bodies."""
+    match what:
+        case Scan():
+            return _scan(what, xs, evaluate)
+        case While():
+            return _while(what, xs, evaluate)
+        case Cond():
+            index, *operands = xs
+            branches = [lambda *ys, body=body: evaluate(body, ys) for body in what.branches]
+            return list(lax.switch(index, branches, *operands))
+        case Call():
+            return _call(what, xs, evaluate)
+
+
+def _scan(scan: Scan, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
+    n, m = scan.consts, scan.consts + scan.carry
+
+    def step(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        outs = evaluate(scan.body, [*xs[:n], *carry, *slices])
+        return outs[: scan.carry], outs[scan.carry :]
+
+    carry, stacked = lax.scan(
+        step, list(xs[n:m]), list(xs[m:]), length=scan.length, reverse=scan.reverse, unroll=scan.unroll
+    )
+    return [*carry, *stacked]
+
+
+def _while(loop: While, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
+    n, m = loop.cond_consts, loop.cond_consts + loop.body_consts
+    return list(
+        lax.while_loop(
+            lambda state: evaluate(loop.cond, [*xs[:n], *state])[0],
+            lambda state: evaluate(loop.body, [*xs[n:m], *state]),
+            list(xs[m:]),
+        )
+    )
+
+
+def _call(call: Call, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
+    if call.barrier:
+        # The policy of a checkpoint was applied by AD. What is left keeps the compiler from undoing it.
+        behind = iter(lax.optimization_barrier(tuple(x for x, b in zip(xs, call.barrier, strict=True) if b)))
+        xs = [next(behind) if b else x for x, b in zip(xs, call.barrier, strict=True)]
+    with source_info_util.extend_name_stack(call.scope) if call.scope else contextlib.nullcontext():
+        return evaluate(call.body, xs)

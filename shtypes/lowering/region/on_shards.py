@@ -1,0 +1,96 @@
+"""One equation on this device's shards, inside a region."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+
+from shtypes._compat import HiPrimitive, bound
+from shtypes.hitype import hi
+from shtypes.localfn import LocalFn
+from shtypes.lowering.carrier import carrier_spec, to_shard
+from shtypes.lowering.collectives import run_plan
+from shtypes.lowering.per_op import apply_local
+from shtypes.lowering.region.planning import same_spec, spec_of
+from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
+from shtypes.reshard import plan
+from shtypes.types import ShType, State
+
+
+@functools.cache
+def traced_once(fn: LocalFn) -> Callable[..., Any]:
+    """A local function that JAX traces once for each set of shapes, however often a program uses it."""
+
+    def local(*shards: Any) -> Any:
+        return fn(*shards)
+
+    local.__name__ = str(fn).split("[")[0]
+    return jax.jit(local, inline=True)
+
+
+@functools.cache
+def _moved_once(src: ShType, dst: ShType) -> Callable[[Any], Any]:
+    steps = plan(src, dst)
+
+    def reshard(shard: Any) -> Any:
+        return run_plan(steps, shard)
+
+    return jax.jit(reshard, inline=True)
+
+
+def _local(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    p = eqn.primitive
+    return apply_local(traced_once(p.fn), shards, p.results)
+
+
+def _reshard(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    return [_moved_once(eqn.primitive.src, eqn.primitive.dst)(*shards)]
+
+
+def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    (x,), (v,), t = shards, eqn.invars, eqn.params["ty"]
+    x = jnp.asarray(x, v.aval.dtype)
+    if same_spec(spec_of(v.aval), carrier_spec(t)):
+        return [x]
+    whole = hi(ShType(t.mesh, t.dtype_name, list(t.shape), dict.fromkeys(t.mesh.axis_names, State.INVARIANT)))
+    return [_moved_once(whole, t)(x)]
+
+
+def _raise(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    return [to_shard(eqn.params["ty"], *shards)]
+
+
+def _as_it_is(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    return list(shards)
+
+
+#: What each of our primitives does to shards.
+ON_SHARDS: Final[dict[type[HiPrimitive], Callable[[Any, Sequence[Any]], list[Any]]]] = {
+    Local: _local,
+    Reshard: _reshard,
+    FromJax: _from_jax,
+    Raise: _raise,
+    ToJax: _as_it_is,
+    EnsureMapped: _as_it_is,
+}
+
+
+def on_shards(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    """An equation without bodies on shards."""
+    rule = ON_SHARDS.get(type(eqn.primitive))
+    return _plain(eqn, shards) if rule is None else rule(eqn, shards)
+
+
+def _plain(eqn: Any, xs: Sequence[Any]) -> list[Any]:
+    """One of JAX's own equations, the same on every device: nothing in it is about placement any more."""
+    if eqn.primitive.name == "reshard":
+        return list(xs)
+    unplaced: dict[str, Any] = {k: None for k, v in eqn.params.items() if isinstance(v, jax.sharding.Sharding)}
+    if eqn.primitive.name == "broadcast_in_dim" and not eqn.invars[0].aval.shape:
+        aval = eqn.outvars[0].aval
+        unplaced["shape"] = aval.sharding.shard_shape(aval.shape) if len(aval.sharding.spec) else aval.shape
+    return bound(eqn, xs, **unplaced)
