@@ -42,6 +42,7 @@ class ShardingTypeError(TypeError):
         fixes: Changes that type, cheapest first.
         hints: Advice that could not be typed again or priced.
         axes: The mesh axes at fault, for advice.
+        placed: Whether ``where`` names the user's line.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class ShardingTypeError(TypeError):
         self.fixes = tuple(fixes)
         self.hints = tuple(hints)
         self.axes = tuple(axes)
+        self.placed = False
         super().__init__(what)
 
     def __str__(self) -> str:

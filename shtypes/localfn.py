@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from shtypes import dtypes
+from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType
 
 
@@ -505,6 +506,14 @@ def local_avals(fn: LocalFn, operands: tuple[ShType, ...], results: tuple[ShType
 
 @functools.cache
 def local_dtype(fn: LocalFn, operands: tuple[str, ...]) -> str:
-    """The dtype of an elementwise function's result, by JAX's promotion."""
+    """The dtype of an elementwise function's result, by JAX's promotion.
+
+    Raises:
+        ShardingTypeError: JAX refuses these dtypes, or a parameter of the function.
+    """
     structs = [jax.ShapeDtypeStruct((), dtypes.to_numpy(name)) for name in operands]
-    return dtypes.from_numpy(jax.eval_shape(fn, *structs).dtype)
+    try:
+        return dtypes.from_numpy(jax.eval_shape(fn, *structs).dtype)
+    except (TypeError, ValueError) as error:
+        what = f"`{fn}` cannot be applied to {' and '.join(operands)}"
+        raise ShardingTypeError(what, why=str(error).strip().split("\n")[0]) from None

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Callable
 from types import FrameType
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
+
+from shtypes.errors import ShardingTypeError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _PACKAGE: Final = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: Our own code, but for the demo, which is written as a user writes.
@@ -28,3 +35,26 @@ def user_line() -> str:
 def _is_library(name: str) -> bool:
     parts = name.replace("\\", "/").split("/")
     return name.startswith("<frozen") or "jax" in parts or "functools.py" in parts or "contextlib.py" in parts
+
+
+def placed(error: ShardingTypeError, call: str) -> ShardingTypeError:
+    """The error with the user's line and what was called there, unless it names one already; the same object."""
+    if not error.placed:
+        line = user_line()
+        place = f"{line}: {call}" if line else call
+        error.where = f"{place}\n{error.where}" if error.where else place
+        error.placed = True
+    return error
+
+
+def public(fn: Callable[P, T]) -> Callable[P, T]:
+    """A function of the public surface: its errors leave with the user's line."""
+
+    @functools.wraps(fn)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return fn(*args, **kwargs)
+        except ShardingTypeError as error:
+            raise placed(error, fn.__name__) from None
+
+    return call

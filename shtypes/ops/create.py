@@ -20,6 +20,7 @@ from shtypes.meshes import to_mesh
 from shtypes.ops.dispatch import all_replicated, is_number, lift
 from shtypes.primitives import local, move, zeros_of
 from shtypes.types import ShType, State
+from shtypes.where import public
 
 
 def _wanted(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
@@ -53,6 +54,7 @@ def _masked(fn: LocalFn, t: ShType) -> Any:
     return move(local(fn, out=whole), t)
 
 
+@public
 def zeros(type: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
     """Zeros of a type.
 
@@ -66,11 +68,13 @@ def zeros(type: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
     return zeros_of(_wanted(type, dtype, mesh, _default_float()))
 
 
+@public
 def ones(type: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
     """Ones of a type; on unreduced axes they are on index 0, so that they denote ones. See `zeros`."""
     return full(type, 1, dtype, mesh=mesh)
 
 
+@public
 def full(type: Any, value: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
     """One number everywhere.
 
@@ -92,17 +96,20 @@ def full(type: Any, value: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
     return _masked(Full(value, t.local_shape, t.dtype_name), t)
 
 
+@public
 def zeros_like(x: Any, dtype: Any = None) -> Any:
     """Zeros of the type of ``x``. Communicates: nothing."""
     ((x,), _) = lift([x])
     return zeros(jax.typeof(x), dtype)
 
 
+@public
 def ones_like(x: Any, dtype: Any = None) -> Any:
     """Ones of the type of ``x``; where it is unreduced they count once. Communicates: nothing."""
     return full_like(x, 1, dtype)
 
 
+@public
 def full_like(x: Any, value: Any, dtype: Any = None) -> Any:
     """One number, in the type of ``x``; where it is unreduced it counts once. Communicates: nothing."""
     ((x,), _) = lift([x])
@@ -130,6 +137,7 @@ class Iota(LocalFn):
         return jnp.asarray(self.start, dtype) + index.astype(dtype) * jnp.asarray(self.step, dtype)
 
 
+@public
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, type: Any = None, mesh: Any = None
 ) -> Any:

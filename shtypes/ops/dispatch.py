@@ -27,7 +27,7 @@ from shtypes.ops.rules import Typing
 from shtypes.policy import replicated
 from shtypes.primitives import from_jax_p, local_all, move
 from shtypes.types import ShType, State
-from shtypes.where import user_line
+from shtypes.where import placed
 
 Rule = Callable[[tuple[ShType, ...]], Typing]
 
@@ -94,10 +94,8 @@ def located(
 ) -> ShardingTypeError:
     """An error with its place and, where a rule can try them, its fixes."""
     operands = ", ".join(map(str, types))
-    line = user_line()
-    where = f"{line}: {name}({operands})" if line else f"{name}({operands})"
     tried = fixes(rule, tuple(types)) if rule is not None and not error.fixes else ()
-    return error.located(where, tried)
+    return placed(error, f"{name}({operands})").located("", tried)
 
 
 def apply_all(name: str, fn: LocalFn, rule: Rule, operands: Sequence[Any]) -> list[Any]:

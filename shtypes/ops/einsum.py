@@ -18,6 +18,7 @@ from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, is_number, lift, typed
 from shtypes.ops.reshard import reshard
 from shtypes.types import ShType
+from shtypes.where import public
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Einsum(LocalFn):
         return Einsum(",".join(parts) + "->" + letter + output, self.dtype, self.precision)
 
 
+@public
 def einsum(
     equation: str,
     *operands: Any,
@@ -169,6 +171,7 @@ def _diagonals(operand: int, labels: str, t: ShType) -> list[Own]:
     return found
 
 
+@public
 def matmul(x: Any, y: Any, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """The matrix product, ``x @ y``, batched over leading dims as in `jax.numpy.matmul`; typed as `einsum`.
 
@@ -198,6 +201,7 @@ def matmul(x: Any, y: Any, *, out: Any = None, precision: Any = None, preferred_
     return einsum(f"{left},{right}->{result}", *(x, y), out=out, **options)
 
 
+@public
 def dot(x: Any, y: Any, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """`jax.numpy.dot`: sums over the last dim of ``x`` and the last but one (or only) dim of ``y``; typed as `einsum`.
 
@@ -224,6 +228,7 @@ def dot(x: Any, y: Any, *, out: Any = None, precision: Any = None, preferred_ele
     return tensordot(x, y, ((n - 1,), (max(m - 2, 0),)), out=out, **options)
 
 
+@public
 def tensordot(
     x: Any, y: Any, axes: Any = 2, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None
 ) -> Any:

@@ -31,6 +31,7 @@ from shtypes.localfn import (
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, is_number, lift, result_dtype
 from shtypes.types import State
+from shtypes.where import public
 
 Value = Any
 
@@ -42,6 +43,7 @@ def _unary_linear(name: str, fn: LocalFn, x: Value) -> Value:
     return apply(name, fn, lambda types: rules.linear_unary(name, types[0], dtype), x)
 
 
+@public
 def add(x: Value, y: Value) -> Value:
     """``x + y``.
 
@@ -65,6 +67,7 @@ def add(x: Value, y: Value) -> Value:
     return _additive("add", x, y, minus=False)
 
 
+@public
 def subtract(x: Value, y: Value) -> Value:
     """``x - y``; typed as `add`."""
     return _additive("sub", x, y, minus=True)
@@ -87,6 +90,7 @@ def _additive(name: str, x: Value, y: Value, *, minus: bool) -> Value:
     return apply(name, Add(minus), lambda types: rules.additive(name, types, dtype, constants), *operands)
 
 
+@public
 def multiply(x: Value, y: Value) -> Value:
     """``x * y``.
 
@@ -115,6 +119,7 @@ def multiply(x: Value, y: Value) -> Value:
     return apply("mul", Mul(), lambda types: rules.multilinear("mul", types, dtype, constants), *operands)
 
 
+@public
 def divide(x: Value, y: Value) -> Value:
     """``x / y``: linear in the numerator, so that may be unreduced; the denominator may not.
 
@@ -139,6 +144,7 @@ def divide(x: Value, y: Value) -> Value:
     return apply("div", Divide(), lambda types: rules.divide(types[0], types[1], dtype, constants), *operands)
 
 
+@public
 def negative(x: Value) -> Value:
     """``-x``; linear: every state is kept."""
     return _unary_linear("neg", Scale(-1), x)
@@ -149,6 +155,7 @@ def positive(x: Value) -> Value:
     return x
 
 
+@public
 def astype(x: Value, dtype: Any, *, narrow: bool = False) -> Value:
     """Another dtype.
 
@@ -215,7 +222,7 @@ def _nonlinear(name: str, fn: Callable[..., Any] | None = None, arity: int = 1) 
 
     Communicates: nothing. Transpose: by JAX, element by element.
     """
-    return op
+    return public(op)
 
 
 def _positional(name: str, native: Callable[..., Any], extra: tuple[Any, ...], arity: int) -> dict[str, Any]:
@@ -238,7 +245,7 @@ def _linear(name: str) -> Callable[[Value], Value]:
 
     op.__name__ = op.__qualname__ = name
     op.__doc__ = f"`{name}` of JAX: linear, so every state is kept. Communicates: nothing."
-    return op
+    return public(op)
 
 
 # linear
@@ -301,6 +308,7 @@ sparse_plus, sparse_sigmoid = (
 )
 
 
+@public
 def clip(x: Value, min: Any = None, max: Any = None) -> Value:
     """The operand held between ``min`` and ``max``; nonlinear, typed as `maximum`.
 

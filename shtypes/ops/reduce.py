@@ -18,6 +18,7 @@ from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, lift
 from shtypes.ops.reshard import reshard
 from shtypes.types import ShType
+from shtypes.where import public
 
 Axis = int | Sequence[int] | None
 
@@ -94,6 +95,7 @@ def _summed(name: str, x: Any, axis: Axis, keepdims: bool, dtype: Any, out: Any,
     return y if out is None else reshard(y, out)
 
 
+@public
 def sum(x: Any, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Any = None) -> Any:
     """The sum over dims; over a sharded dim it is unreduced on the axes that sharded it.
 
@@ -112,6 +114,7 @@ def sum(x: Any, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False,
     return _summed("sum", x, axis, keepdims, dtype, out, mean=False)
 
 
+@public
 def mean(x: Any, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Any = None) -> Any:
     """The mean over dims: the sum over the *global* number of elements; typed as `sum`.
 

@@ -12,8 +12,10 @@ from shtypes.ops.dispatch import lift, located
 from shtypes.policy import replicated
 from shtypes.primitives import move
 from shtypes.types import ShType, State
+from shtypes.where import public
 
 
+@public
 def reshard(x: Any, target: Any = None, **states: Any) -> Any:
     """The same value in another type.
 
@@ -104,6 +106,7 @@ def _replicated(to: Any) -> State:
     return state
 
 
+@public
 def all_reduce(x: Any, *axes: str, to: Any = None) -> Any:
     """Sums the partial values of unreduced axes, everywhere.
 
@@ -126,6 +129,7 @@ def all_reduce(x: Any, *axes: str, to: Any = None) -> Any:
     return _named("all_reduce", x, chosen, State.UNREDUCED, lambda t, a: t.with_axis(a, state))
 
 
+@public
 def reduce_scatter(x: Any, axis: str, dim: int) -> Any:
     """Sums the partial values of an unreduced axis and keeps, on each device, its own slice of ``dim``.
 
@@ -147,6 +151,7 @@ def reduce_scatter(x: Any, axis: str, dim: int) -> Any:
     )
 
 
+@public
 def all_gather(x: Any, *axes: str, to: Any = None) -> Any:
     """Gathers sharded dims, everywhere.
 
@@ -167,6 +172,7 @@ def all_gather(x: Any, *axes: str, to: Any = None) -> Any:
     return _named("all_gather", x, axes, State.SHARDED, lambda t, a: t.with_axis(a, state))
 
 
+@public
 def all_to_all(x: Any, axis: str, dim: int) -> Any:
     """Moves a mesh axis from the dim it shards to another.
 
@@ -188,6 +194,7 @@ def all_to_all(x: Any, axis: str, dim: int) -> Any:
     )
 
 
+@public
 def shard(x: Any, axis: str, dim: int) -> Any:
     """Keeps, on each device, its own slice of a replicated value.
 

@@ -16,6 +16,7 @@ from shtypes.ops.dispatch import apply, lift, typed
 from shtypes.ops.reduce import Sum, normalize_dims
 from shtypes.primitives import local
 from shtypes.types import ShType
+from shtypes.where import public
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Broadcast(LocalFn):
         return None
 
 
+@public
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
     """Dims in another order (reversed by default); each keeps its axes.
 
@@ -81,11 +83,13 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
 permute_dims = transpose
 
 
+@public
 def matrix_transpose(x: Any) -> Any:
     """The last two dims swapped."""
     return swapaxes(x, -1, -2)
 
 
+@public
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     """Two dims swapped. Communicates: nothing."""
     ((x,), _) = lift([x])
@@ -96,6 +100,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     return transpose(x, perm)
 
 
+@public
 def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
     """Dims moved to other places, as in `jax.numpy.moveaxis`. Communicates: nothing."""
     ((x,), _) = lift([x])
@@ -109,6 +114,7 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
     return transpose(x, perm)
 
 
+@public
 def reshape(x: Any, *shape: Any) -> Any:
     """The elements in order, in another shape.
 
@@ -136,11 +142,13 @@ def reshape(x: Any, *shape: Any) -> Any:
     return apply("reshape", Reshape(result.local_shape), rule, x)
 
 
+@public
 def ravel(x: Any) -> Any:
     """All dims as one; see `reshape`."""
     return reshape(x, (-1,))
 
 
+@public
 def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     """The value repeated to ``shape``, as in `jax.numpy`; new and stretched dims are not sharded.
 
@@ -158,6 +166,7 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     return _broadcast(x, new, tuple(range(lead, len(new))), "broadcast_to")
 
 
+@public
 def broadcast_in_dim(x: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
     """Dim ``i`` at ``broadcast_dimensions[i]`` of ``shape``, as in `jax.lax`. Communicates: nothing."""
     ((x,), _) = lift([x])
@@ -180,6 +189,7 @@ def broadcast_leading(x: Any, size: int) -> Any:
     return local(Broadcast((size, *t.local_shape), tuple(range(1, t.ndim + 1))), x, out=t.inc_rank(size, 0))
 
 
+@public
 def expand_dims(x: Any, axis: int | Sequence[int]) -> Any:
     """New dims of size 1, as in `jax.numpy.expand_dims`. Communicates: nothing."""
     ((x,), _) = lift([x])
@@ -188,6 +198,7 @@ def expand_dims(x: Any, axis: int | Sequence[int]) -> Any:
     return apply("expand_dims", Reshape(result.local_shape), lambda types: rules.expand(types[0], dims), x)
 
 
+@public
 def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Any:
     """Dims of size 1 dropped, as in `jax.numpy.squeeze`. Communicates: nothing."""
     ((x,), _) = lift([x])

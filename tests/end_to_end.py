@@ -1,0 +1,261 @@
+"""Typed programs against the same programs on one device: values, gradients, and the gradients' types.
+
+A case is one expression, ``lambda m, *args: ...``, run twice: with ``m`` the typed functions on typed values, and with ``m``
+JAX's own on plain arrays. Many cases share one compilation; the reference never sees a mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import shtypes as sh
+
+MESHES = ({"x": 2}, {"x": 4}, {"x": 2, "y": 2}, {"x": 2, "y": 4})
+
+
+class Reference:
+    """JAX's own functions under one roof; a reshard does nothing to a global value."""
+
+    def __getattr__(self, name: str) -> Any:
+        for module in (jnp, jax.nn, jax.lax):
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise AttributeError(name)
+
+    @staticmethod
+    def reshard(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return x
+
+    all_reduce = reduce_scatter = all_gather = all_to_all = shard = reshard
+
+    @staticmethod
+    def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
+        from shtypes import dtypes
+
+        return x.astype(dtypes.to_numpy(dtypes.from_any(dtype)))
+
+
+REFERENCE = Reference()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One expression on given operands.
+
+    Attributes:
+        fn: ``(m, *operands) -> result``.
+        operands: Host arrays.
+        types: Their types, or None for an operand that stays a plain array.
+        out: The type that the result must have; None for any.
+        tolerance: The largest error relative to the largest element.
+        grad: Whether gradients are compared.
+        id: For messages.
+    """
+
+    fn: Callable[..., Any]
+    operands: tuple[Any, ...]
+    types: tuple[Any, ...]
+    out: str | None = None
+    tolerance: float = 1e-5
+    grad: bool = True
+    id: str = ""
+    differentiated: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        places = [
+            i
+            for i, (x, t) in enumerate(zip(self.operands, self.types, strict=True))
+            if t is not None and jnp.issubdtype(np.asarray(x).dtype, jnp.inexact)
+        ]
+        object.__setattr__(self, "differentiated", tuple(places) if self.grad else ())
+
+    @property
+    def label(self) -> str:
+        return f"{self.id}({', '.join(map(str, self.types))})"
+
+
+def invariant(x: Any) -> Any:
+    """The value as a plain array: reshard to invariant on every axis."""
+    t = sh.typeof(x)
+    dims = [sh.Dim(d.size) for d in t.dims]
+    whole = sh.ShType(t.mesh, t.dtype_name, dims, dict.fromkeys(t.mesh.axis_names, sh.State.INVARIANT))
+    return sh.reshard(x, whole).to_jax()
+
+
+def host(x: Any) -> np.ndarray[Any, Any]:
+    """The denoted value on the host."""
+    return np.asarray(invariant(x) if isinstance(x, sh.Array) else x)
+
+
+def weights(shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Fixed random weights."""
+    return np.random.default_rng(int(np.prod(shape, dtype=int)) + 7).uniform(0.5, 1.5, shape).astype(np.float32)
+
+
+def _loss(m: Any, y: Any) -> Any:
+    """A real scalar that every element of ``y`` moves differently."""
+    if not jnp.issubdtype(y.dtype, jnp.inexact):
+        return None
+    if jnp.issubdtype(y.dtype, jnp.complexfloating):
+        y = m.real(y) + 2 * m.imag(y)
+    if jnp.finfo(y.dtype).bits < 32:
+        y = m.astype(y, "f32")
+    return m.sum(y * weights(y.shape))
+
+
+def typed_operands(case: Case) -> list[Any]:
+    """The operands as typed values."""
+    return [x if t is None else sh.array(x, t) for x, t in zip(case.operands, case.types, strict=True)]
+
+
+def _outcome(m: Any, case: Case, read: Callable[[Any], Any], operands: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The value and the gradients of one case, under tracing or not."""
+    chosen = case.differentiated
+
+    def loss(*parts: Any) -> Any:
+        merged = list(operands)
+        for i, part in zip(chosen, parts, strict=True):
+            merged[i] = part
+        y = case.fn(m, *merged)
+        total = _loss(m, y) if chosen else None
+        return (jnp.zeros(()) if total is None else read(total)), y
+
+    if not chosen:
+        return loss()[1], []
+    grads, y = jax.grad(loss, argnums=tuple(range(len(chosen))), has_aux=True)(*[operands[i] for i in chosen])
+    return y, list(grads)
+
+
+def typed_outcome(case: Case, operands: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The typed value and gradients."""
+    return _outcome(sh, case, invariant, operands)
+
+
+def _references(cases: Sequence[Case]) -> list[Any]:
+    """Value and gradients of each case on one device, compiled together."""
+
+    def run(all_operands: list[list[Any]]) -> list[Any]:
+        return [_outcome(REFERENCE, c, lambda x: x, ops) for c, ops in zip(cases, all_operands, strict=True)]
+
+    operands = [[jnp.asarray(x) for x in c.operands] for c in cases]
+    return list(jax.jit(run)(operands))
+
+
+def close(found: Any, wanted: Any, tolerance: float, what: str) -> None:
+    """Compares arrays by their largest error relative to the largest element."""
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    assert found.dtype == wanted.dtype, f"{what}: dtype {found.dtype}, not {wanted.dtype}"
+    assert found.shape == wanted.shape, f"{what}: shape {found.shape}, not {wanted.shape}"
+    if not jnp.issubdtype(wanted.dtype, jnp.inexact):
+        np.testing.assert_array_equal(found, wanted, err_msg=what)
+        return
+    kind = np.complex128 if jnp.issubdtype(wanted.dtype, jnp.complexfloating) else np.float64
+    found, wanted = found.astype(kind), wanted.astype(kind)
+    finite = np.isfinite(wanted)
+    np.testing.assert_array_equal(np.where(finite, 0, found), np.where(finite, 0, wanted), err_msg=what)
+    scale = max(float(np.max(np.abs(wanted), initial=0, where=finite)), 1e-30)
+    np.testing.assert_allclose(np.where(finite, found, 0), np.where(finite, wanted, 0), rtol=0, atol=tolerance * scale, err_msg=what)
+
+
+def check(mesh: Any, cases: Iterable[Case], *, eager: bool = False) -> None:
+    """Compares all cases with one device: under one `jax.jit`, or each by itself.
+
+    Values, gradients, the types of results that cases name, and that gradients have the cotangent types.
+    """
+    cases = list(cases)
+    wanted = _references(cases)
+    with sh.use_mesh(mesh):
+        operands = [typed_operands(c) for c in cases]
+
+        def run(all_operands: list[list[Any]]) -> Any:
+            found = [typed_outcome(c, ops) for c, ops in zip(cases, all_operands, strict=True)]
+            return found, jax.tree.map(invariant, found, is_leaf=lambda x: isinstance(x, sh.Array))
+
+        found, plain = run(operands) if eager else jax.jit(run)(operands)
+        plain = jax.tree.map(np.asarray, jax.block_until_ready(plain))
+        for case, given, typed, mine, theirs in zip(cases, operands, found, plain, wanted, strict=True):
+            _compare(case, given, typed, mine, theirs)
+
+
+def _compare(case: Case, operands: Sequence[Any], typed: Any, mine: Any, theirs: Any) -> None:
+    if case.out is not None:
+        value = typed[0]
+        wanted = sh.ShType.parse(case.out, value.type.mesh, like=value.type)
+        assert value.type == wanted, f"{case.label}: {value.type}, not {wanted}"
+    close(mine[0], theirs[0], case.tolerance, f"{case.label}: value")
+    for i, grad, a, b in zip(case.differentiated, typed[1], mine[1], theirs[1], strict=True):
+        assert grad.type == operands[i].type.cotangent(), f"{case.label}: gradient {i} is {grad.type}"
+        close(a, b, case.tolerance, f"{case.label}: gradient {i}")
+
+
+# types
+
+
+def assignments(mesh: Any, shape: Sequence[int], states: str = "SRIU") -> Iterator[str]:
+    """Every type text for an array of this shape: each axis sharded on a dim or in one of the other states."""
+
+    def extend(axes: Sequence[str], dims: tuple[tuple[str, ...], ...], rest: tuple[str, ...]) -> Iterator[str]:
+        if not axes:
+            parts = [f"{n}@({','.join(on)})" if on else str(n) for n, on in zip(shape, dims, strict=True)]
+            yield f"[{', '.join(parts)}]{{{', '.join(rest)}}}" if rest else f"[{', '.join(parts)}]"
+            return
+        axis, others = axes[0], axes[1:]
+        for letter in states:
+            if letter != "S":
+                yield from extend(others, dims, (*rest, f"{letter}:{axis}"))
+                continue
+            for d, n in enumerate(shape):
+                on = (*dims[d], axis)
+                if n % int(np.prod([mesh.shape[a] for a in on])) == 0:
+                    yield from extend(others, (*dims[:d], on, *dims[d + 1 :]), rest)
+
+    yield from extend(list(mesh.axis_names), ((),) * len(shape), ())
+
+
+def types_or_refuses(case: Case) -> bool:
+    """Whether the case types. It may refuse with a `ShardingTypeError` in the message shape, and in no other way."""
+    operands = [
+        x if t is None else sh.abstract_array(t, shape=np.shape(x), dtype=str(np.asarray(x).dtype))
+        for x, t in zip(case.operands, case.types, strict=True)
+    ]
+    typed = [i for i, t in enumerate(case.types) if t is not None]
+
+    def run(*parts: Any) -> Any:
+        merged = list(operands)
+        for i, part in zip(typed, parts, strict=True):
+            merged[i] = part
+        return case.fn(sh, *merged)
+
+    try:
+        jax.eval_shape(run, *[operands[i] for i in typed])
+    except sh.ShardingTypeError as error:
+        text = str(error)
+        assert "please report" not in text, f"{case.label}: {text}"
+        assert error.where, f"{case.label} has no place: {text}"
+        return False
+    return True
+
+
+def sampled(
+    mesh: Any, fn: Callable[..., Any], *operands: Any, id: str, count: int = 40, seed: int = 0, **options: Any
+) -> list[Case]:
+    """Cases of one expression over random assignments of types; the ones that refuse are checked to do so properly."""
+    rng = np.random.default_rng(seed)
+    choices = [list(assignments(mesh, np.shape(x))) for x in operands]
+    total = int(np.prod([len(c) for c in choices]))
+    picks = rng.permutation(total)[:count] if total <= 100_000 else rng.integers(0, total, count)
+    cases = []
+    with sh.use_mesh(mesh):
+        for pick in picks:
+            places = np.unravel_index(int(pick), [len(c) for c in choices])
+            types = tuple(c[int(p)] for c, p in zip(choices, places, strict=True))
+            case = Case(fn, operands, types, id=id, **options)
+            if types_or_refuses(case):
+                cases.append(case)
+    return cases
