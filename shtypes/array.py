@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from shtypes import dtypes
-from shtypes._compat import aval_method, aval_property, register_hitype
+from shtypes._compat import aval_method, aval_property, no_trace_is_running, register_hitype
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
 from shtypes.lowering.carrier import carrier_sharding, hidden_axes
@@ -275,16 +275,17 @@ def _check_cast(given: Any, t: ShType) -> None:
 
 def _placed(host: Any, t: HiShType) -> Array:
     """A host value as a typed one: pending sums by a reshard of the replicated value."""
+    from shtypes.primitives import from_jax_p, move
+
     if t.axes(State.VARYING):
-        _refuse_hidden(t.replace(states=tuple(s for s in t.states)), "be made from one global value")
+        _refuse_hidden(t, "be made from one global value")
     unreduced = t.axes(State.UNREDUCED)
     rest = {a: State.REDUCED if a in unreduced else t.state(a) for a in t.mesh.axis_names if t.dim_of(a) is None}
     start = t.replace(states=rest)
-    value = wrap(start, jax.device_put(host, carrier_sharding(start)))
-    if not unreduced:
-        return value
-    from shtypes.primitives import move
-
+    if no_trace_is_running():
+        value = wrap(start, jax.device_put(host, carrier_sharding(start)))
+    else:  # here device_put would be traced, and its result no value
+        value = from_jax_p.bind(host, ty=start)
     moved: Array = move(value, t)
     return moved
 
@@ -339,11 +340,8 @@ def to_jax(x: Any) -> Any:
 
     t = typeof(x)
     _refuse_hidden(t, "become a plain array")
-    if type(x) is Array:
-        from shtypes._compat import no_trace_is_running
-
-        if no_trace_is_running() and x.data is not None:
-            return x.data
+    if type(x) is Array and no_trace_is_running() and x.data is not None:
+        return x.data
     return to_jax_p.bind(
         move(x, t.replace(states=tuple(State.INVARIANT if s is State.REDUCED else s for s in t.states)))
     )
