@@ -36,10 +36,14 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
         nondiff_argnums: Arguments that are not differentiated, and are passed to both functions first.
 
     Example:
-        >>> @sh.custom_vjp  # doctest: +SKIP
+        >>> import shtypes as sh
+        >>> @sh.custom_vjp
         ... def double(x):
         ...     return x * 2
-        >>> double.defvjp(lambda x: (x * 2, None), lambda _, ct: (ct * 2,))  # doctest: +SKIP
+        >>> _ = double.defvjp(lambda x: (x * 2, None), lambda _, ct: (ct * 2,))
+        >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
+        ...     sh.grad(lambda x: sh.sum(double(x)))(sh.array([1.0, 2.0], "f32[2@x]"))
+        Array(f32[2@x], [2. 2.])
     """
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:

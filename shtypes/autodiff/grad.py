@@ -44,7 +44,11 @@ def grad(
     Communicates: what the backward pass of ``fun`` does; the seed communicates nothing.
 
     Example:
-        >>> grads = sh.grad(lambda w: sh.sum(w * w))(w)  # doctest: +SKIP
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
+        ...     w = sh.array([1.0, 2.0], "f32[2@x]")
+        ...     sh.grad(lambda w: sh.sum(w * w))(w)
+        Array(f32[2@x], [2. 4.])
     """
     with_value = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import shtypes as sh
-from shtypes.analysis.ledger import Ledger, ledger
+from shtypes.analysis.ledger import ledger
 from shtypes.analysis.listing import listing
 from shtypes.demo import gated_mlp as model
 
@@ -39,6 +39,7 @@ class Run:
             out = sh.jit(block)(*args)
             value, grads = sh.jit(step)(*args)
             self.gradient_types = [str(g.type) for g in grads]
+            self.pending_bytes = ledger(lambda *pending: [_whole(g) for g in pending], *grads).bytes
         self.errors = _errors([out, value, *grads], _reference(*host))
 
     @property
@@ -88,11 +89,11 @@ def _whole(value: Any) -> Any:
 
 
 def runs() -> list[Run]:
-    """The ways to write the block that the demo shows."""
+    """The ways to write the block that the demo shows: the same text under both policies, and with the post's casts."""
     return [
         Run("partial", "partial", model.mlp, model.loss),
-        Run("jax, with the casts of the post", "jax", model.mlp_with_casts, model.loss_with_casts),
-        Run("jax, no annotation", "jax", model.mlp, model.loss),
+        Run("jax", "jax", model.mlp, model.loss),
+        Run("jax, with casts", "jax", model.mlp_with_casts, model.loss_with_casts),
     ]
 
 
@@ -100,30 +101,35 @@ def show(console: Console) -> bool:
     """Prints the demo; returns whether every value was right."""
     with sh.use_mesh(sh.make_mesh(MESH)):
         shown = runs()
-        partial, casts, plain = shown
-        console.print(f"A gated MLP on the mesh {', '.join(f'{a}={n}' for a, n in MESH.items())}", style="bold")
-        sizes = ", ".join(f"{name}={n}" for name, n in SIZES.items())
-        console.print(f"{sizes}; the model is shtypes/demo/gated_mlp.py", highlight=False)
+        partial, jax_run, casts = shown
+        _heading(console, f"A gated MLP on the mesh {', '.join(f'{a}={n}' for a, n in MESH.items())}")
+        _plain(console, ", ".join(f"{name}={n}" for name, n in SIZES.items()) + "; the model: examples/gated_mlp.py")
         _section(console, 'Policy "partial": replicate forwards, partial backwards. No annotation in the model.')
-        _plain(console, _with_policy(partial))
+        _plain(console, _listing(partial))
         _section(console, 'Policy "jax": JAX\'s own, with the casts that the post writes by hand.')
-        _plain(console, _with_policy(casts))
+        _plain(console, _listing(casts))
         _section(console, "Values and gradients against one device: the largest relative error")
         console.print(_error_table(shown))
-        _section(console, "Communication of one step, the loss and all gradients")
-        console.print(_ledger_table(shown))
-        _plain(console, _conclusion(partial, casts, plain))
+        _section(
+            console, "The same model under both policies: bytes that each device sends for the loss and all gradients"
+        )
+        console.print(_ledger_table([partial, jax_run]))
+        _plain(console, _conclusion(partial, jax_run))
     return all(run.correct for run in shown)
 
 
-def _with_policy(run: Run) -> str:
+def _listing(run: Run) -> str:
     with sh.policy(run.policy):
         return str(run.listing)
 
 
+def _heading(console: Console, title: str) -> None:
+    console.print(title, style="bold", highlight=False)
+
+
 def _section(console: Console, title: str) -> None:
     console.print()
-    console.rule(title, align="left", characters="-")
+    _heading(console, title)
     console.print()
 
 
@@ -131,47 +137,47 @@ def _plain(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def _table(first: str, *columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="italic")
+    table.add_column(first)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
 def _error_table(shown: list[Run]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for run in shown:
-        table.add_column(run.title, justify="right")
+    table = _table("", *(run.title for run in shown))
     for name in shown[0].errors:
         table.add_row(name, *(f"{run.errors[name]:.1e}" for run in shown))
     return table
 
 
 def _ledger_table(shown: list[Run]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in ("policy", "direction", "line", "collective", "axis"):
+    """A row per collective that runs under any of the policies, in the order of the program."""
+    table = Table(box=None, pad_edge=False, header_style="italic")
+    for column in ("line", "direction", "collective"):
         table.add_column(column)
-    table.add_column("bytes/device", justify="right")
-    table.add_column("by")
     for run in shown:
-        for direction, part in (("forward", run.ledger.forward()), ("backward", run.ledger.backward())):
-            rows = list(part)
-            if not rows:
-                table.add_row(run.title, direction, "", "none", "", "0", "")
-            for entry in rows:
-                by = "inserted" if entry.inserted else "written"
-                axes = ",".join(entry.axes)
-                table.add_row(run.title, direction, str(entry.place), entry.kind, axes, str(entry.bytes), by)
-        table.add_row(run.title, "total", "", f"{len(run.ledger)} collectives", "", str(run.ledger.bytes), "")
-        if run is not shown[-1]:
-            table.add_section()
+        table.add_column(run.policy, justify="right")
+    rows: dict[tuple[str, str, str], dict[str, int]] = {}
+    for run in shown:
+        for entry in run.ledger:
+            row = rows.setdefault((str(entry.place), entry.direction, f"{entry.kind} over {', '.join(entry.axes)}"), {})
+            row[run.policy] = row.get(run.policy, 0) + entry.bytes
+    for key, sent in rows.items():
+        table.add_row(*key, *(str(sent.get(run.policy, "-")) for run in shown))
+    for direction in ("forward", "backward"):
+        parts = [getattr(run.ledger, direction)() for run in shown]
+        table.add_row("total", direction, "", *(f"{part.bytes}" for part in parts), style="bold")
     return table
 
 
-def _dp(part: Ledger) -> int:
-    return len(part.select(lambda entry: "dp" in entry.axes))
-
-
-def _conclusion(partial: Run, casts: Run, plain: Run) -> str:
-    weights = ", ".join(f"g_{n}: {t}" for n, t in zip(NAMES[1:2], partial.gradient_types[1:2], strict=True))
+def _conclusion(partial: Run, jax_run: Run) -> str:
+    over_dp = [len(run.ledger.select(lambda entry: "dp" in entry.axes)) for run in (partial, jax_run)]
+    pending = ", ".join(f"g_{name}: {t}" for name, t in zip(NAMES, partial.gradient_types, strict=True))
     return (
-        f'\nUnder "partial" {_dp(partial.ledger)} collectives run over dp: the weights\' gradients stay pending '
-        f"({weights}),\nto be summed once, where and when the program says. "
-        f'Under "jax" {_dp(casts.ledger)} all-reduces run over dp in every backward pass;\n'
-        f"without the casts, x is reduced {len(plain.ledger) - _dp(plain.ledger)} times over tp instead of "
-        f"{len(casts.ledger) - _dp(casts.ledger)}."
+        f'\nUnder "partial" {over_dp[0]} collectives run over dp, under "jax" {over_dp[1]} in every backward pass.\n'
+        f"The gradients stay pending sums,\n  {pending},\n"
+        f"which all_reduce takes once, {partial.pending_bytes} bytes per device, where the program says: "
+        "after the last of any number of microbatches."
     )
