@@ -18,7 +18,7 @@ from shtypes.demo.show import ARGNUMS, MESH, SIZES, TYPES, show
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "demo.txt"
 
-# The post's own listing, line by line; the axes that its policy leaves unmentioned are the ones that ours does under "jax".
+# The post's own listing, line by line; what its types leave unmentioned is what ours do under "jax".
 POST_ARGUMENTS = {
     "x": "f32[seq, batch@dp, hidden]",
     "w1": "f32[hidden, intermediate@tp]",
