@@ -64,9 +64,15 @@ def check(src: ShType, dst: ShType, rng: np.random.Generator) -> None:
         assert p.peak_bytes <= max(src.local_bytes, dst.local_bytes)
 
 
-EXHAUSTIVE = [(M22, (8,)), (M22, (4, 4)), (M24, (8,))]
+EXHAUSTIVE = [
+    (M22, (8,)),
+    (M22, (4, 4)),
+    (M24, (8,)),
+    (M24, (8, 8)),
+    pytest.param(M222, (8,), marks=pytest.mark.nightly),
+    pytest.param(M222, (8, 8), marks=pytest.mark.nightly),
+]
 SAMPLED = [
-    (M24, (8, 8), 300),
     (M222, (8,), 300),
     (M222, (8, 8), 900),
     (M22, (4, 4, 4), 200),
@@ -97,7 +103,11 @@ def test_sampled_plans_keep_the_value_and_send_what_they_say(mesh: Mesh, shape: 
             check(src, dst, rng)
 
 
-@pytest.mark.parametrize(("mesh", "shape", "count"), [(M22, (4, 4), None), (M222, (8, 8), 400)], ids=str)
+@pytest.mark.parametrize(
+    ("mesh", "shape", "count"),
+    [(M22, (4, 4), None), (M24, (8, 8), None), (M222, (8,), 300), (M222, (8, 8), 400)],
+    ids=str,
+)
 def test_the_transpose_of_a_plan_is_the_plan_between_cotangents(
     mesh: Mesh, shape: tuple[int, ...], count: int | None
 ) -> None:
