@@ -1,0 +1,114 @@
+"""The benchmarks run, and what they compare is the same: results, collectives and work. Nothing is timed here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import overhead
+from benchmarks.measure import hlo, timing
+
+ROOT = Path(__file__).parents[1]
+
+
+@cache
+def measured() -> dict[str, Any]:
+    """Every part in its smallest size, once for all tests."""
+    return overhead.collect(quick=True, rounds=1)
+
+
+def variants() -> list[Any]:
+    return [
+        pytest.param(model, policy, variant, id=f"{model}-{policy}-{variant.replace(' ', '_')}")
+        for model in overhead.MODELS
+        for policy in ("partial", "jax")
+        for variant in ("shtypes", "shard_map", "explicit", "per op")
+    ]
+
+
+@pytest.mark.parametrize(("model", "policy", "variant"), variants())
+def test_every_variant_computes_what_one_device_computes(model: str, policy: str, variant: str) -> None:
+    entry = measured()[model][policy][variant]
+    if "unsupported" in entry:
+        assert (variant, policy) == ("explicit", "partial"), entry  # the one that not every JAX can run
+        return
+    assert entry["error"] < 1e-5
+
+
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("model", list(overhead.MODELS))
+def test_the_compiled_step_has_the_collectives_and_the_work_of_the_hand_written_one(model: str, policy: str) -> None:
+    ours, hand = (measured()[model][policy][variant] for variant in ("shtypes", "shard_map"))
+    assert ours["collectives"] == hand["collectives"]
+    assert ours["dots"] == hand["dots"] > 0
+    assert ours["fusions"] <= 1.02 * hand["fusions"]
+    assert ours["copies"] <= hand["copies"]
+    assert ours["temp_bytes"] <= 1.05 * hand["temp_bytes"]
+
+
+@pytest.mark.parametrize("model", list(overhead.MODELS))
+def test_the_policies_differ_by_one_sum(model: str) -> None:
+    """Under "partial" the cotangent of the last block is summed, under "jax" it is passed on."""
+    partial, jax = (measured()[model][policy]["shtypes"]["collectives"]["all-reduce"] for policy in ("partial", "jax"))
+    assert partial["count"] == jax["count"] + 1
+
+
+def test_calls_and_operations_are_compared_with_native_ones() -> None:
+    calls, eager = measured()["calls"], measured()["eager"]
+    assert {kind for entry in calls.values() for kind in entry} == {"shtypes", "native", "per op"}
+    assert all(entry[side]["min_ms"] > 0 for entry in eager["ops"].values() for side in ("shtypes", "native"))
+    assert min(e["of_native"] for e in eager["ops"].values()) <= eager["geometric_mean"]
+
+
+def test_every_result_has_its_table() -> None:
+    titles = [str(table.title) for table in overhead.tables(measured())]
+    assert [title.split(":")[0] for title in titles] == [
+        "gated_mlp",
+        "gated_mlp",
+        "transformer",
+        "transformer",
+        "jitted call with many arguments",
+        "eager operations",
+    ]
+
+
+def test_the_script_prints_json() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "overhead.py"), "--quick", "--rounds", "1", "--json"]
+    done = subprocess.run([*command, "--only", "calls"], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["environment"]["devices"] == "8 cpu"
+    assert set(found) == {"environment", "calls"}
+
+
+HLO = """
+%fused (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %add.1 = f32[8]{0} add(%p, %p)
+}
+ENTRY %main {
+  %a = bf16[4,8]{1,0} parameter(0)
+  %ar = (f32[8]{0}, bf16[4,8]{1,0}) all-reduce(%b, %a), replica_groups={{0,1}}, to_apply=%sum
+  %ag = (f32[2]{0}, f32[8]{0}) all-gather-start(%c), dimensions={0}
+  %d = f32[4,4]{1,0} dot(%a, %b), lhs_contracting_dims={1}
+  %copy.3 = f32[8]{0} copy(%d)
+  ROOT %f = f32[8]{0} fusion(%copy.3), kind=kLoop, calls=%fused
+}
+"""
+
+
+def test_collectives_and_work_are_counted_in_the_text_of_a_program() -> None:
+    found = hlo.contents(HLO)
+    assert found["collectives"]["all-reduce"] == {"count": 1, "operands": 2, "bytes": 8 * 4 + 32 * 2}
+    assert found["collectives"]["all-gather"]["count"] == 1
+    assert (found["dots"], found["fusions"], found["copies"]) == (1, 1, 1)
+
+
+def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
+    assert timing.ratio([1.0, 4.0, 30.0], [1.0, 2.0, 10.0]) == 2.0
+    assert timing.geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
