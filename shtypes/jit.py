@@ -56,7 +56,7 @@ class JitFunction:
     ) -> None:
         functools.update_wrapper(self, f)
         self.__wrapped__ = f
-        self._roles = Roles(f, **roles)
+        self._roles, self._given = Roles(f, **roles), roles
         self._plain: Any = jax.jit(f, **roles, **options)
         self._options = {k: v for k, v in options.items() if k in ("keep_unused", "compiler_options")}
         self._has_shardings = "in_shardings" in options or "out_shardings" in options
@@ -120,37 +120,42 @@ class JitFunction:
             return last, data
         if not {*map(type, leaf_types)} <= {HiShType, type(None)}:  # something else has these attributes
             leaf_types, data = _mixed(leaves)
-        key = (tree, tuple(None if t is None else t.uid for t in leaf_types), static, mode)
+        if any(t is None and not _is_plain(x) for x, t in zip(leaves, leaf_types, strict=True)):
+            self._plain.trace(*args, **kwargs)  # says which argument is no array
         try:
-            found = self._programs.get(key)
+            self._last = self._find(tree, leaf_types, static, mode)
         except TypeError:
-            self._plain.trace(*args, **kwargs)  # explains which static argument has no hash
+            self._plain.trace(*args, **kwargs)  # says which static argument has no hash
             raise
-        if found is None:
-            found = self._programs[key] = self._new(tree, leaf_types, static, mode)
-            if self._has_shardings:
-                self._check_placed(found, args, kwargs)
-        self._last = found
-        return found, data
+        if self._has_shardings and not self._last.left_to_jax:
+            self._check_placed(self._last, args, kwargs)
+        return self._last, data
 
-    def _new(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: Region) -> Program:
-        return Program(
-            self.__wrapped__,
-            self._plain,
-            self._roles,
-            self._options,
-            tree=tree,
-            leaf_types=leaf_types,
-            static=static,
-            mode=mode,
-        )
+    def _find(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: Region) -> Program:
+        """The program for a structure and types."""
+        key = (tree, tuple(None if t is None else t.uid for t in leaf_types), static, mode)
+        found = self._programs.get(key)
+        if found is None:
+            found = self._programs[key] = Program(
+                self.__wrapped__,
+                self._plain,
+                self._roles,
+                self._options,
+                tree=tree,
+                leaf_types=leaf_types,
+                static=static,
+                mode=mode,
+            )
+        return found
 
     def _check_placed(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Refuses shardings beside types; without types they are JAX's to handle."""
-        program.left_to_jax = True
-        results = [v.aval for v in jaxpr_of(self._plain.trace(*args, **kwargs).jaxpr).outvars]
+        traced = jax.jit(self.__wrapped__, **self._given).trace(*args, **kwargs)
+        results = [v.aval for v in jaxpr_of(traced.jaxpr).outvars]
         typed = next((t for t in (*program.leaf_types, *results) if type(t) is HiShType), None)
-        if typed is not None:
+        if typed is None:
+            program.left_to_jax = True
+        else:
             raise ShardingTypeError(
                 f"in_shardings and out_shardings do not go with typed values, here {typed}",
                 why="their types say how they lie on the devices",
@@ -162,6 +167,15 @@ def _mixed(leaves: list[Any]) -> tuple[list[HiShType | None], list[Any]]:
     """The type and the carrier of each leaf; of a plain one None, and the leaf."""
     leaf_types = [x.type if type(x) is Array else None for x in leaves]
     return leaf_types, [x if t is None else x.data for x, t in zip(leaves, leaf_types, strict=True)]
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether JAX takes a leaf for an array; a shape stands for one in a trace."""
+    try:
+        jax.typeof(x)
+    except TypeError:
+        return isinstance(x, jax.ShapeDtypeStruct)
+    return True
 
 
 def jit(

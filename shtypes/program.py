@@ -132,7 +132,7 @@ class Program:
 
     def answers(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: str) -> bool:
         """Whether a call is one for this program."""
-        return mode is self.mode and leaf_types == self.leaf_types and tree == self.tree and static == self.static
+        return mode == self.mode and leaf_types == self.leaf_types and tree == self.tree and static == self.static
 
     def __call__(self, data: list[Any]) -> Any:
         """The results for the carriers and plain arrays of a call."""

@@ -90,9 +90,8 @@ class Compiled(_Stage):
             raise ShardingTypeError(
                 f"the compiled program takes arguments of the structure {self._program.tree}, not {tree}"
             )
-        for i, (x, t) in enumerate(zip(leaves, self._program.leaf_types, strict=True)):
-            given = x.type if type(x) is Array else None
-            if given != t:
-                raise ShardingTypeError(
-                    f"the compiled program takes {t or 'a plain array'} as leaf {i}, not {given or 'a plain array'}"
-                )
+        given = [x.type if type(x) is Array else None for x in leaves]
+        for i, (t, wanted) in enumerate(zip(given, self._program.leaf_types, strict=True)):
+            if t != wanted:
+                what = f"leaf {i} of the compiled program is {wanted or 'a plain array'}, not {t or 'a plain array'}"
+                raise ShardingTypeError(what, hints=["compile it again for these arguments"])

@@ -25,8 +25,9 @@ def apply_local(fn: Callable[..., Any], shards: Sequence[Any], results: Sequence
     outs = as_tuple(fn(*shards))
     for out, t in zip(outs, results, strict=True):
         if out.shape != t.local_shape or out.dtype != t.dtype:
+            name = getattr(fn, "__name__", fn)
             raise ShardingTypeError(
-                f"`{fn}` made a shard {out.dtype}{list(out.shape)} where its type {t} says {list(t.local_shape)}",
+                f"`{name}` made a shard {out.dtype}{list(out.shape)} where its type {t} says {list(t.local_shape)}",
                 why="this is a mistake in shtypes; please report it",
             )
     return list(outs)
@@ -69,9 +70,7 @@ def run(fn: LocalFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> 
     if any(x.data is None for x in operands):
         return [wrap(t, None) for t in results]
     if all(t.dtype_name == "float0" for t in results):
-        import numpy as np
-
-        return [wrap(t, np.zeros(carrier_shape(t), jax.dtypes.float0)) for t in results]
+        return [wrap(t, jax.numpy.zeros(carrier_shape(t), jax.dtypes.float0)) for t in results]
     compiled = _compiled(
         _local_body(fn, results), str(fn).split("[")[0], tuple(x.type for x in operands), results, context_mesh()
     )

@@ -18,6 +18,7 @@ from shtypes.lowering.region.control import run_control
 from shtypes.lowering.region.on_arrays import on_arrays
 from shtypes.lowering.region.on_shards import on_shards
 from shtypes.lowering.region.planning import Planner, Segment, UnsupportedError, check_supported, is_typed, spec_of
+from shtypes.meshes import concrete_mesh, context_mesh
 
 #: The dtypes that Python numbers can have.
 _PYTHON: Final = {"bool", "int32", "int64", "float32", "float64", "complex64", "complex128"}
@@ -95,6 +96,8 @@ class Lowering:
 
         mesh = next(v.aval.mesh for e in segment.equations for v in (*e.invars, *e.outvars) if is_typed(v))
         over, options = manual_mesh(mesh)
+        if not segment.operands and context_mesh() is None:
+            over = concrete_mesh(mesh)  # nothing else says which devices
         run = jax.shard_map(
             body,
             mesh=over,

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from shtypes._compat import HiPrimitive, bound
 from shtypes.hitype import hi
-from shtypes.localfn import LocalFn
 from shtypes.lowering.carrier import carrier_spec, to_shard
 from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.per_op import apply_local
@@ -22,13 +21,16 @@ from shtypes.types import ShType, State
 
 
 @functools.cache
-def traced_once(fn: LocalFn) -> Callable[..., Any]:
-    """A local function that JAX traces once for each set of shapes, however often a program uses it."""
+def _traced_once(primitive: Local) -> Callable[..., Any]:
+    """A local function that JAX traces once for each set of shapes, however often programs use it.
+
+    By primitive and not by function: functions of 1 and of 1.0 are equal, and differ by their results' types.
+    """
 
     def local(*shards: Any) -> Any:
-        return fn(*shards)
+        return primitive.fn(*shards)
 
-    local.__name__ = str(fn).split("[")[0]
+    local.__name__ = str(primitive.fn).split("[")[0]
     return jax.jit(local, inline=True)
 
 
@@ -43,8 +45,7 @@ def _moved_once(src: ShType, dst: ShType) -> Callable[[Any], Any]:
 
 
 def _local(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    p = eqn.primitive
-    return apply_local(traced_once(p.fn), shards, p.results)
+    return apply_local(_traced_once(eqn.primitive), shards, eqn.primitive.results)
 
 
 def _reshard(eqn: Any, shards: Sequence[Any]) -> list[Any]:
