@@ -505,15 +505,16 @@ def local_avals(fn: LocalFn, operands: tuple[ShType, ...], results: tuple[ShType
 
 
 @functools.cache
-def local_dtype(fn: LocalFn, operands: tuple[str, ...]) -> str:
-    """The dtype of an elementwise function's result, by JAX's promotion.
+def local_dtype(fn: LocalFn, operands: tuple[str, ...], rank: int = 1) -> str:
+    """The dtype of a local function's result on operands of ``rank`` dims, by JAX's promotion.
 
     Raises:
         ShardingTypeError: JAX refuses these dtypes, or a parameter of the function.
     """
-    structs = [jax.ShapeDtypeStruct((), dtypes.to_numpy(name)) for name in operands]
+    shape = (1,) * rank  # not (): a few functions of jax.numpy promote scalars otherwise
+    structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(name)) for name in operands]
     try:
         return dtypes.from_numpy(jax.eval_shape(fn, *structs).dtype)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         what = f"`{fn}` cannot be applied to {' and '.join(operands)}"
         raise ShardingTypeError(what, why=str(error).strip().split("\n")[0]) from None

@@ -109,7 +109,7 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
 
 def _refuse_pending(t: ShType) -> None:
     for state in (State.UNREDUCED, State.REDUCED):
-        if t.axes(state):
+        if t.axes(state) and (t.differentiable or state is State.UNREDUCED):  # integers: reduced is invariant
             raise ShardingTypeError(
                 f"a plain array of type {t} cannot be typed inside a traced function",
                 why="JAX's own reduced and unreduced arrays have no form that both sides share",

@@ -1,7 +1,7 @@
 """Typed programs against the same programs on one device: values, gradients, and the gradients' types.
 
-A case is one expression, ``lambda m, *args: ...``, run twice: with ``m`` the typed functions on typed values, and with ``m``
-JAX's own on plain arrays. Many cases share one compilation; the reference never sees a mesh.
+A case is one expression, ``lambda m, *args: ...``, run twice: with ``m`` the typed functions on typed values, and with
+``m`` JAX's own on plain arrays. Many cases share one compilation; the reference never sees a mesh.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _loss(m: Any, y: Any) -> Any:
         return None
     if jnp.issubdtype(y.dtype, jnp.complexfloating):
         y = m.real(y) + 2 * m.imag(y)
-    if jnp.finfo(y.dtype).bits < 32:
+    if y.dtype.itemsize < 4:
         y = m.astype(y, "f32")
     return m.sum(y * weights(y.shape))
 
@@ -160,7 +160,9 @@ def close(found: Any, wanted: Any, tolerance: float, what: str) -> None:
     finite = np.isfinite(wanted)
     np.testing.assert_array_equal(np.where(finite, 0, found), np.where(finite, 0, wanted), err_msg=what)
     scale = max(float(np.max(np.abs(wanted), initial=0, where=finite)), 1e-30)
-    np.testing.assert_allclose(np.where(finite, found, 0), np.where(finite, wanted, 0), rtol=0, atol=tolerance * scale, err_msg=what)
+    np.testing.assert_allclose(
+        np.where(finite, found, 0), np.where(finite, wanted, 0), rtol=0, atol=tolerance * scale, err_msg=what
+    )
 
 
 def check(mesh: Any, cases: Iterable[Case], *, eager: bool = False) -> None:
@@ -235,11 +237,12 @@ def types_or_refuses(case: Case) -> bool:
     try:
         jax.eval_shape(run, *[operands[i] for i in typed])
     except sh.ShardingTypeError as error:
-        text = str(error)
-        assert "please report" not in text, f"{case.label}: {text}"
-        assert error.where, f"{case.label} has no place: {text}"
-        return False
-    return True
+        refusal = error
+    else:
+        return True
+    assert "please report" not in str(refusal), f"{case.label}: {refusal}"
+    assert refusal.where, f"{case.label} has no place: {refusal}"
+    return False
 
 
 def sampled(

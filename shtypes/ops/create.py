@@ -17,7 +17,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Full, LocalFn
 from shtypes.mesh import current_mesh
 from shtypes.meshes import to_mesh
-from shtypes.ops.dispatch import all_replicated, is_number, lift
+from shtypes.ops.dispatch import all_replicated, dtype_name, is_number, lift
 from shtypes.primitives import local, move, zeros_of
 from shtypes.types import ShType, State
 from shtypes.where import public
@@ -25,7 +25,7 @@ from shtypes.where import public
 
 def _wanted(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
     """The type that a constructor was asked for: a type, its text, or a shape that is replicated by policy."""
-    given = None if dtype is None else _dtype_name(dtype)
+    given = None if dtype is None else dtype_name(dtype)
     sizes = (type,) if isinstance(type, int) else type
     is_shape = isinstance(sizes, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in sizes)
     if is_shape and not isinstance(type, PartitionSpec):
@@ -33,12 +33,6 @@ def _wanted(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
         return ShType(where, given or default, [int(n) for n in sizes], all_replicated(where))
     t = _as_type(type, mesh, dtype=given or (default if isinstance(type, str) and type.lstrip()[:1] in "[{" else None))
     return t if given is None else t.replace(dtype=given)
-
-
-def _dtype_name(dtype: Any) -> str:
-    return (
-        dtypes.short_name(dtype) if isinstance(dtype, str) else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(dtype))
-    )
 
 
 def _default_float() -> str:
@@ -156,7 +150,7 @@ def arange(
     if not all(n is None or is_number(n) or isinstance(n, np.generic) for n in (start, stop, step)):
         raise ShardingTypeError("`arange` takes numbers, since the size of the result must be known")
     sample = np.arange(start, stop, step) if stop is not None else np.arange(0, start, 1 if step is None else step)
-    found = _dtype_name(dtype) if dtype is not None else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(sample.dtype))
+    found = dtype_name(dtype) if dtype is not None else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(sample.dtype))
     t = _as_type(type if type is not None else "[...]", mesh, shape=sample.shape, dtype=found)
     first = 0 if stop is None else start
     return _masked(Iota(first, 1 if step is None else step, t.local_shape[0], t.dims[0].axes, t.dtype_name), t)

@@ -6,6 +6,7 @@ The rule sees types alone. A Python number has no type: it becomes a part of the
 from __future__ import annotations
 
 import numbers
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,11 +46,12 @@ def is_typed(x: Any) -> bool:
 def lift(xs: Sequence[Any]) -> tuple[list[Any], frozenset[int]]:
     """Operands as typed values, and which of them are constants: without a gradient, free to take any state.
 
-    Plain concrete arrays are constants. A traced plain array has the type that JAX's own type means.
+    Plain concrete arrays are constants. A traced plain array has the type that JAX's own type means. Typed values are
+    never weakly typed: a weakly typed plain array takes the others' dtype here, as JAX would promote it.
     """
     mesh = next((jax.typeof(x).mesh for x in xs if is_typed(x)), None)
     lifted, constants = [], set()
-    for i, x in enumerate(xs):
+    for i, x in enumerate(_strong(xs)):
         if is_typed(x):
             lifted.append(x)
             if not jax.typeof(x).differentiable:
@@ -64,6 +66,58 @@ def lift(xs: Sequence[Any]) -> tuple[list[Any], frozenset[int]]:
                 f"an array was expected, not {type(x).__name__}", hints=["sh.array(x, type) for a host array"]
             )
     return lifted, frozenset(constants)
+
+
+def _strong(xs: Sequence[Any]) -> list[Any]:
+    """Operands with Python numbers and weakly typed arrays in the dtype that they get among operands of their kind."""
+    weak = [is_number(x) or (isinstance(x, jax.Array) and not is_typed(x) and x.weak_type) for x in xs]
+    if not any(weak) or all(weak):
+        return list(xs)
+    others = [np.dtype(x.dtype) for x, w in zip(xs, weak, strict=True) if not w and _has_promotion(x)]
+    return [_among(x, others) if w else x for x, w in zip(xs, weak, strict=True)]
+
+
+def _has_promotion(x: Any) -> bool:
+    return hasattr(x, "dtype") and not jax.numpy.issubdtype(x.dtype, jax.dtypes.extended)
+
+
+def _among(x: Any, others: Sequence[Any]) -> Any:
+    """A weakly typed operand in the dtype of the others of its kind: their integers, floats or complex numbers."""
+    x = np.asarray(x) if is_number(x) else x
+    kinds = (jax.numpy.integer, jax.numpy.floating, jax.numpy.complexfloating)
+    kind = next((k for k in kinds if jax.numpy.issubdtype(x.dtype, k)), None)
+    peers = [d for d in others if kind is not None and jax.numpy.issubdtype(d, kind)]
+    return x.astype(jax.numpy.result_type(*peers)) if peers else x
+
+
+def dtype_name(dtype: Any) -> str:
+    """The short name of a dtype that a user gives by name or as an object; as wide as JAX's x64 mode allows.
+
+    Raises:
+        ShardingTypeError: it names no dtype.
+    """
+    if isinstance(dtype, str):
+        dtype = dtypes.to_numpy(dtypes.short_name(dtype))
+    try:
+        return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True))
+    except (TypeError, ValueError):
+        raise ShardingTypeError(f"`{dtype!r:.60}` is no dtype", hints=['"f32"', "jnp.float32"]) from None
+
+
+def as_ints(given: Any, what: str) -> tuple[int, ...]:
+    """One integer or a sequence of them, as Python's.
+
+    Raises:
+        ShardingTypeError: it is neither.
+    """
+    try:
+        return (operator.index(given),)
+    except TypeError:
+        pass
+    try:
+        return tuple(map(operator.index, given))
+    except TypeError:
+        raise ShardingTypeError(f"{what} must be an integer or a sequence of integers, not {given!r:.60}") from None
 
 
 def constant(x: Any, mesh: Mesh) -> Any:
@@ -86,7 +140,7 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...]) -> Typing:
     try:
         return rule(types)
     except ShardingTypeError as error:
-        raise located(error, name, types, rule) from None
+        raise located(error, name, types, rule).with_traceback(None) from None
 
 
 def located(
@@ -107,8 +161,8 @@ def apply_all(name: str, fn: LocalFn, rule: Rule, operands: Sequence[Any]) -> li
 def cast(x: Any, t: ShType) -> Any:
     """An operand in the type that a rule asks for.
 
-    A traced value is cast where it was made, and once: a loop's constant before the loop, an operand of two ops for both.
-    So what the cast communicates backward runs once, on the sum of the cotangents.
+    A traced value is cast where it was made, and once: a loop's constant before the loop, an operand of two ops for
+    both. So what the cast communicates backward runs once, on the sum of the cotangents.
     """
     if not isinstance(x, jax.core.Tracer) or jax.typeof(x) == t:
         return move(x, t, inserted=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +10,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn, Permute
+from shtypes.localfn import Elementwise, Linear, LocalFn, Permute, local_dtype
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, is_number, lift, typed
+from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift, typed
+from shtypes.ops.elementwise import conj, multiply
 from shtypes.ops.reshard import reshard
+from shtypes.ops.shape import moveaxis, ravel
 from shtypes.types import ShType
 from shtypes.where import public
 
@@ -108,19 +112,30 @@ def einsum(
     Communicates: nothing but what ``out`` asks for; an invariant operand that is cast communicates backward.
     Transpose: an einsum of the cotangent with the other operands, for each.
     """
+    if not isinstance(equation, str):
+        raise ShardingTypeError(
+            f"`einsum` needs an equation first, not {type(equation).__name__}", hints=['sh.einsum("sbh,hi->sbi", x, w)']
+        )
     if not operands:
         raise ShardingTypeError("`einsum` needs at least one operand", hints=['sh.einsum("sbh,hi->sbi", x, w)'])
     values, constants = lift(operands)
     explicit = rules.canonical_equation(equation, [jax.typeof(x).ndim for x in values])
-    dtype = _dtype(values, preferred_element_type)
+    dtype = _dtype(values, precision, preferred_element_type)
     y = _contract(explicit, values, constants, dtype, precision)
     return y if out is None else reshard(y, out)
 
 
-def _dtype(values: Sequence[Any], preferred: Any) -> str:
-    if preferred is not None:
-        return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(preferred))
-    return dtypes.from_numpy(jnp.result_type(*(jax.typeof(x).dtype for x in values)))
+_PROMOTED = Elementwise("einsum", lambda *xs: functools.reduce(jnp.multiply, xs))
+
+
+def _dtype(values: Sequence[Any], precision: Any, preferred: Any) -> str:
+    """The dtype of the result, as JAX promotes; a precision that JAX refuses is refused here."""
+    names = tuple(jax.typeof(x).dtype_name for x in values)
+    dtype = local_dtype(_PROMOTED, names) if preferred is None else dtype_name(preferred)
+    if not dtypes.differentiable(dtype) and any(map(dtypes.differentiable, names)):
+        what = f"`einsum` of {' and '.join(names)} cannot have the dtype `{dtype}`"
+        raise ShardingTypeError(what, why="each partial sum would be rounded")
+    return local_dtype(Einsum("a,a->a", dtype, precision), (dtype, dtype))
 
 
 def _contract(equation: str, values: list[Any], constants: frozenset[int], dtype: str, precision: Any) -> Any:
@@ -215,8 +230,6 @@ def dot(x: Any, y: Any, *, out: Any = None, precision: Any = None, preferred_ele
     Communicates: nothing but what ``out`` asks for. Transpose: einsums.
     """
     if is_number(x) or is_number(y):
-        from shtypes.ops.elementwise import multiply
-
         return multiply(x, y)
     values, _ = lift([x, y])
     n, m = (jax.typeof(v).ndim for v in values)
@@ -226,6 +239,24 @@ def dot(x: Any, y: Any, *, out: Any = None, precision: Any = None, preferred_ele
         a, b = letters[:n], letters[n : n + m]
         return einsum(f"{a},{b}->{a}{b}", x, y, out=out, **options)
     return tensordot(x, y, ((n - 1,), (max(m - 2, 0),)), out=out, **options)
+
+
+def _paired(axes: Any, n: int, m: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dims of `tensordot` that are summed: of the left operand and of the right one, in pairs."""
+    if isinstance(axes, Sequence) and not isinstance(axes, str) and len(axes) == 2:
+        first, second = (as_ints(a, "`axes` of `tensordot`") for a in axes)
+    else:
+        (count,) = as_ints(axes, "`axes` of `tensordot`")[:1] if not isinstance(axes, (Sequence, np.ndarray)) else (-1,)
+        first, second = tuple(range(n - count, n)), tuple(range(count))
+        if not 0 <= count <= min(n, m):
+            raise ShardingTypeError(f"`tensordot` over axes={axes} does not fit arrays of {n} and {m} dims")
+    if len(first) != len(second):
+        what = f"`tensordot` over axes={axes} pairs {len(first)} dims with {len(second)}"
+        raise ShardingTypeError(what)
+    for dims, ndim in ((first, n), (second, m)):
+        if any(not -ndim <= d < ndim for d in dims) or len({d % ndim for d in dims}) < len(dims):
+            raise ShardingTypeError(f"`tensordot` over axes={axes} does not fit arrays of {n} and {m} dims")
+    return tuple(d % n for d in first), tuple(d % m for d in second)
 
 
 @public
@@ -246,13 +277,7 @@ def tensordot(
     """
     values, _ = lift([x, y])
     n, m = (jax.typeof(v).ndim for v in values)
-    if isinstance(axes, int):
-        first, second = tuple(range(n - axes, n)), tuple(range(axes))
-    else:
-        first, second = ((a,) if isinstance(a, int) else tuple(a) for a in axes)
-        first, second = tuple(d % n for d in first), tuple(d % m for d in second)
-    if len(first) != len(second) or any(not 0 <= d < n for d in first) or any(not 0 <= d < m for d in second):
-        raise ShardingTypeError(f"`tensordot` over axes={axes} does not fit arrays of {n} and {m} dims")
+    first, second = _paired(axes, n, m)
     letters = string.ascii_letters
     a = list(letters[:n])
     b = list(letters[n : n + m])
@@ -261,3 +286,42 @@ def tensordot(
     kept = [c for i, c in enumerate(a) if i not in first] + [c for j, c in enumerate(b) if j not in second]
     equation = f"{''.join(a)},{''.join(b)}->{''.join(kept)}"
     return einsum(equation, x, y, out=out, precision=precision, preferred_element_type=preferred_element_type)
+
+
+@public
+def inner(x: Any, y: Any, **options: Any) -> Any:
+    """`jax.numpy.inner`: sums over the last dims; typed as `einsum`, and takes its options."""
+    values, _ = lift([x, y])
+    n, m = (jax.typeof(v).ndim for v in values)
+    return dot(x, y, **options) if 0 in (n, m) else tensordot(x, y, ((n - 1,), (m - 1,)), **options)
+
+
+@public
+def outer(x: Any, y: Any, **options: Any) -> Any:
+    """`jax.numpy.outer`: every product of two elements; typed as `einsum`, and takes its options."""
+    return einsum("i,j->ij", ravel(x), ravel(y), **options)
+
+
+@public
+def vdot(x: Any, y: Any, **options: Any) -> Any:
+    """`jax.numpy.vdot`: the inner product of all elements, ``x`` conjugated; takes the options of `einsum`."""
+    return einsum("i,i->", conj(ravel(x)), ravel(y), **options)
+
+
+@public
+def vecdot(x: Any, y: Any, /, *, axis: int = -1, **options: Any) -> Any:
+    """`jax.numpy.vecdot`: inner products along a dim, batched over the others; takes the options of `einsum`."""
+    x, y = (moveaxis(v, axis, -1) for v in (x, y))
+    return einsum("...i,...i->...", conj(x), y, **options)
+
+
+@public
+def matvec(x: Any, y: Any, /, **options: Any) -> Any:
+    """`jax.numpy.matvec`: matrices by vectors, batched; takes the options of `einsum`."""
+    return einsum("...ij,...j->...i", x, y, **options)
+
+
+@public
+def vecmat(x: Any, y: Any, /, **options: Any) -> Any:
+    """`jax.numpy.vecmat`: conjugated vectors by matrices, batched; takes the options of `einsum`."""
+    return einsum("...i,...ij->...j", conj(x), y, **options)

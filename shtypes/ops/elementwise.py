@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.special
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
@@ -29,9 +30,29 @@ from shtypes.localfn import (
     local_dtype,
 )
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, is_number, lift, result_dtype
+from shtypes.ops.dispatch import apply, dtype_name, is_number, lift, result_dtype
 from shtypes.types import State
 from shtypes.where import public
+
+__all__ = [  # noqa: RUF022  # by the alphabet
+    "abs", "absolute", "acos", "acosh", "add", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "around", "asin", "asinh", "astype", "atan", "atan2", "atanh", "betainc", "betaln",
+    "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "cbrt", "ceil", "celu", "clip", "conj", "conjugate", "copysign", "cos",
+    "cosh", "deg2rad", "degrees", "digamma", "divide", "elu", "entr", "equal", "erf", "erf_inv", "erfc", "erfinv",
+    "exp", "exp2", "expit", "expm1", "fabs", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod",
+    "gammainc", "gammaincc", "gammaln", "gcd", "gelu", "greater", "greater_equal", "hard_sigmoid", "hard_silu",
+    "hard_swish", "hard_tanh", "heaviside", "hypot", "i0", "i0e", "i1", "i1e", "identity", "imag", "invert",
+    "isclose", "iscomplex", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kl_div", "lcm",
+    "ldexp", "leaky_relu", "left_shift", "less", "less_equal", "lgamma", "log", "log10", "log1mexp", "log1p",
+    "log2", "log_ndtr", "log_sigmoid", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logistic", "logit", "maximum", "minimum", "mish", "mod", "multiply", "nan_to_num", "ndtr",
+    "ndtri", "negative", "nextafter", "not_equal", "positive", "pow", "power", "rad2deg", "radians", "real",
+    "reciprocal", "rel_entr", "relu", "relu6", "remainder", "right_shift", "rint", "round", "rsqrt", "selu",
+    "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "soft_sign", "softplus", "spacing",
+    "sparse_plus", "sparse_sigmoid", "sqrt", "square", "squareplus", "subtract", "swish", "tan", "tanh",
+    "true_divide", "trunc", "xlog1py", "xlogy",
+]  # fmt: skip
 
 Value = Any
 
@@ -173,8 +194,7 @@ def astype(x: Value, dtype: Any, *, narrow: bool = False) -> Value:
     Transpose: the cast back. Communicates: nothing.
     """
     ((x,), _) = lift([x])
-    is_text = isinstance(dtype, str)
-    name = dtypes.short_name(dtype) if is_text else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(dtype))
+    name = dtype_name(dtype)
     if name == jax.typeof(x).dtype_name:
         return x
     return apply("astype", Cast(name), lambda types: rules.cast(types[0], name, narrow=narrow), x)
@@ -248,33 +268,44 @@ def _linear(name: str) -> Callable[[Value], Value]:
     return public(op)
 
 
+def _special(name: str, arity: int = 1) -> Callable[..., Any]:
+    return _nonlinear(name, getattr(jax.scipy.special, name), arity)
+
+
 # linear
 real, imag, conj = _linear("real"), _linear("imag"), _linear("conj")
 deg2rad, rad2deg = _linear("deg2rad"), _linear("rad2deg")
+conjugate, radians, degrees = conj, deg2rad, rad2deg
+identity, true_divide = positive, divide
 
 # one operand
-abs = _nonlinear("abs")
+abs = absolute = _nonlinear("abs")
+fabs, spacing = _nonlinear("fabs"), _nonlinear("spacing")
 sign, floor, ceil, trunc, rint = map(_nonlinear, ("sign", "floor", "ceil", "trunc", "rint"))
-round = _nonlinear("round")
+round = around = _nonlinear("round")
 exp, exp2, expm1 = map(_nonlinear, ("exp", "exp2", "expm1"))
 log, log2, log10, log1p = map(_nonlinear, ("log", "log2", "log10", "log1p"))
 sqrt, cbrt, square, reciprocal = map(_nonlinear, ("sqrt", "cbrt", "square", "reciprocal"))
 rsqrt = _nonlinear("rsqrt", jax.lax.rsqrt)
 sin, cos, tan = map(_nonlinear, ("sin", "cos", "tan"))
 arcsin, arccos, arctan = map(_nonlinear, ("arcsin", "arccos", "arctan"))
+asin, acos, atan = arcsin, arccos, arctan
 sinh, cosh, tanh = map(_nonlinear, ("sinh", "cosh", "tanh"))
 arcsinh, arccosh, arctanh = map(_nonlinear, ("arcsinh", "arccosh", "arctanh"))
+asinh, acosh, atanh = arcsinh, arccosh, arctanh
 sinc, i0, angle, nan_to_num = map(_nonlinear, ("sinc", "i0", "angle", "nan_to_num"))
-erf, erfc = _nonlinear("erf", jax.lax.erf), _nonlinear("erfc", jax.lax.erfc)
+isreal, iscomplex = _nonlinear("isreal"), _nonlinear("iscomplex")
 isfinite, isnan, isinf = map(_nonlinear, ("isfinite", "isnan", "isinf"))
 isposinf, isneginf, signbit = map(_nonlinear, ("isposinf", "isneginf", "signbit"))
 logical_not, bitwise_not, bitwise_count = map(_nonlinear, ("logical_not", "bitwise_not", "bitwise_count"))
+bitwise_invert = invert = bitwise_not
 
 # several operands
 maximum, minimum = _nonlinear("maximum", arity=2), _nonlinear("minimum", arity=2)
 fmax, fmin = _nonlinear("fmax", arity=2), _nonlinear("fmin", arity=2)
 power, float_power = _nonlinear("power", arity=2), _nonlinear("float_power", arity=2)
 arctan2, hypot = _nonlinear("arctan2", arity=2), _nonlinear("hypot", arity=2)
+pow, atan2 = power, arctan2
 logaddexp, logaddexp2 = _nonlinear("logaddexp", arity=2), _nonlinear("logaddexp2", arity=2)
 mod, remainder = _nonlinear("mod", arity=2), _nonlinear("remainder", arity=2)
 fmod, floor_divide = _nonlinear("fmod", arity=2), _nonlinear("floor_divide", arity=2)
@@ -290,7 +321,19 @@ logical_xor = _nonlinear("logical_xor", arity=2)
 bitwise_and, bitwise_or = _nonlinear("bitwise_and", arity=2), _nonlinear("bitwise_or", arity=2)
 bitwise_xor = _nonlinear("bitwise_xor", arity=2)
 left_shift, right_shift = _nonlinear("left_shift", arity=2), _nonlinear("right_shift", arity=2)
+bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 _clamp = _nonlinear("clip", arity=3)
+
+# of `jax.scipy.special`
+erf, erfc, erfinv = _special("erf"), _special("erfc"), _special("erfinv")
+digamma, gammaln, entr, ndtr = _special("digamma"), _special("gammaln"), _special("entr"), _special("ndtr")
+ndtri, log_ndtr, expit, logit = _special("ndtri"), _special("log_ndtr"), _special("expit"), _special("logit")
+i0e, i1, i1e = _special("i0e"), _special("i1"), _special("i1e")
+xlogy, xlog1py = _special("xlogy", arity=2), _special("xlog1py", arity=2)
+kl_div, rel_entr = _special("kl_div", arity=2), _special("rel_entr", arity=2)
+gammainc, gammaincc = _special("gammainc", arity=2), _special("gammaincc", arity=2)
+betaln, betainc = _special("betaln", arity=2), _special("betainc", arity=3)
+lgamma, erf_inv, logistic = gammaln, erfinv, expit  # as `jax.lax` calls them
 
 # activations
 relu, relu6 = _nonlinear("relu", jax.nn.relu), _nonlinear("relu6", jax.nn.relu6)
@@ -302,10 +345,9 @@ elu, celu, selu = _nonlinear("elu", jax.nn.elu), _nonlinear("celu", jax.nn.celu)
 leaky_relu, softplus = _nonlinear("leaky_relu", jax.nn.leaky_relu), _nonlinear("softplus", jax.nn.softplus)
 soft_sign, log_sigmoid = _nonlinear("soft_sign", jax.nn.soft_sign), _nonlinear("log_sigmoid", jax.nn.log_sigmoid)
 mish, squareplus = _nonlinear("mish", jax.nn.mish), _nonlinear("squareplus", jax.nn.squareplus)
-sparse_plus, sparse_sigmoid = (
-    _nonlinear("sparse_plus", jax.nn.sparse_plus),
-    _nonlinear("sparse_sigmoid", jax.nn.sparse_sigmoid),
-)
+sparse_plus = _nonlinear("sparse_plus", jax.nn.sparse_plus)
+sparse_sigmoid = _nonlinear("sparse_sigmoid", jax.nn.sparse_sigmoid)
+log1mexp = _nonlinear("log1mexp", jax.nn.log1mexp)
 
 
 @public

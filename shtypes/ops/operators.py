@@ -4,15 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import numpy as np
+
 from shtypes.array import install
+from shtypes.ops import arrange, cumulative, reduce, reduce_nonlinear, reshard, shape, sorting
 from shtypes.ops import elementwise as ew
-from shtypes.ops import reduce, reshard, shape
+from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.einsum import matmul
+
+
+def _operator(name: str, fn: Any) -> Any:
+    """A binary operator; it leaves an object of another library that knows the operator to that library."""
+
+    def operate(self: Any, other: Any) -> Any:
+        return NotImplemented if _foreign(other) and hasattr(other, f"__r{name}__") else fn(self, other)
+
+    return operate
 
 
 def _flipped(fn: Any) -> Any:
     """The same function with its operands swapped: ``__radd__`` and its kind."""
     return lambda self, other: fn(other, self)
+
+
+def _comparison(fn: Any, other_types: bool) -> Any:
+    """A comparison; what is no array is equal to none, as in JAX."""
+
+    def compare(self: Any, other: Any) -> Any:
+        return NotImplemented if other_types and _foreign(other) else fn(self, other)
+
+    return compare
+
+
+def _foreign(x: Any) -> bool:
+    """Whether ``x`` is no operand of ours."""
+    return not (is_number(x) or is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)))
 
 
 _BINARY = {
@@ -24,6 +51,7 @@ _BINARY = {
     "pow": ew.power,
     "mod": ew.mod,
     "floordiv": ew.floor_divide,
+    "divmod": lambda x, y: (ew.floor_divide(x, y), ew.mod(x, y)),
     "and": ew.bitwise_and,
     "or": ew.bitwise_or,
     "xor": ew.bitwise_xor,
@@ -38,7 +66,7 @@ _COMPARISONS = {
     "gt": ew.greater,
     "ge": ew.greater_equal,
 }
-_UNARY = {"neg": ew.negative, "pos": ew.positive, "abs": ew.abs, "invert": ew.bitwise_not}
+_UNARY = {"neg": ew.negative, "pos": ew.positive, "abs": ew.abs, "invert": ew.bitwise_not, "round": ew.round}
 
 
 def _reshard_method(x: Any, target: Any = None, **states: Any) -> Any:
@@ -48,10 +76,22 @@ def _reshard_method(x: Any, target: Any = None, **states: Any) -> Any:
 def install_operators() -> None:
     """Gives values and tracers what arrays of `jax.numpy` have, as far as it is typed."""
     install(
-        {**_BINARY, **{f"r{name}": _flipped(fn) for name, fn in _BINARY.items()}, **_COMPARISONS, **_UNARY},
+        {
+            **{name: _operator(name, fn) for name, fn in _BINARY.items()},
+            **{f"r{name}": _flipped(fn) for name, fn in _BINARY.items()},
+            **{name: _comparison(fn, name in ("eq", "ne")) for name, fn in _COMPARISONS.items()},
+            **_UNARY,
+        },
         {
             "sum": reduce.sum,
             "mean": reduce.mean,
+            **{
+                name: getattr(reduce_nonlinear, name)
+                for name in ("all", "any", "argmax", "argmin", "max", "min", "prod", "ptp", "std", "var")
+            },
+            **{name: getattr(arrange, name) for name in ("diagonal", "repeat", "trace")},
+            **{name: getattr(cumulative, name) for name in ("cumprod", "cumsum")},
+            **{name: getattr(sorting, name) for name in ("argsort", "sort")},
             "reshape": shape.reshape,
             "ravel": shape.ravel,
             "flatten": shape.ravel,

@@ -9,15 +9,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn
+from shtypes.localfn import Linear, LocalFn, local_dtype
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, lift
+from shtypes.ops.dispatch import apply, as_ints, dtype_name, lift, typed
 from shtypes.ops.reshard import reshard
-from shtypes.types import ShType
+from shtypes.types import ShType, State
 from shtypes.where import public
 
 Axis = int | Sequence[int] | None
@@ -75,7 +76,7 @@ class Spread(LocalFn):
 
 def normalize_dims(axis: Axis, ndim: int, what: str) -> tuple[int, ...]:
     """``axis=`` as sorted dims from the front."""
-    given = tuple(range(ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    given = tuple(range(ndim)) if axis is None else as_ints(axis, f"the axis of `{what}`")
     dims = tuple(d + ndim if d < 0 else d for d in given)
     if any(not 0 <= d < ndim for d in dims) or len(set(dims)) != len(dims):
         raise ShardingTypeError(f"`{what}` over axis={axis} does not fit an array of {ndim} dims")
@@ -87,16 +88,19 @@ def _summed(name: str, x: Any, axis: Axis, keepdims: bool, dtype: Any, out: Any,
     t = jax.typeof(x)
     dims = normalize_dims(axis, t.ndim, name)
     count = math.prod(t.shape[d] for d in dims) if mean else 1
-    wanted = None if dtype is None else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(dtype))
+    wanted = None if dtype is None else dtype_name(dtype)
+    if dtype is not None and t.axes(State.UNREDUCED):  # each term would be rounded
+        typed(name, lambda types: rules.cast(types[0], dtype_name(dtype), name=name), (t,))
+    if mean and wanted is None and not t.differentiable:
+        wanted = dtype_name(np.float64)  # as JAX: before the sum, which could overflow
     fn = Sum(dims, keepdims, wanted, count)
-    struct = jax.eval_shape(fn, jax.ShapeDtypeStruct((1,) * t.ndim, t.dtype))
-    found = dtypes.from_numpy(struct.dtype)
+    found = local_dtype(fn, (t.dtype_name,), t.ndim)
     y = apply(name, fn, lambda types: rules.reduce_sum(types[0], dims, keepdims, found), x)
     return y if out is None else reshard(y, out)
 
 
 @public
-def sum(x: Any, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Any = None) -> Any:
+def sum(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, out: Any = None) -> Any:
     """The sum over dims; over a sharded dim it is unreduced on the axes that sharded it.
 
     Args:
@@ -115,7 +119,7 @@ def sum(x: Any, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False,
 
 
 @public
-def mean(x: Any, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Any = None) -> Any:
+def mean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, out: Any = None) -> Any:
     """The mean over dims: the sum over the *global* number of elements; typed as `sum`.
 
     Args:

@@ -12,7 +12,7 @@ from jax import lax
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, Permute
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, lift, typed
+from shtypes.ops.dispatch import apply, as_ints, lift, typed
 from shtypes.ops.reduce import Sum, normalize_dims
 from shtypes.primitives import local
 from shtypes.types import ShType
@@ -74,7 +74,8 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
     """
     ((x,), _) = lift([x])
     n = jax.typeof(x).ndim
-    perm = tuple(range(n))[::-1] if axes is None else tuple(d + n if -n <= d < 0 else d for d in axes)
+    given = tuple(range(n))[::-1] if axes is None else as_ints(axes, "the axes of `transpose`")
+    perm = tuple(d + n if -n <= d < 0 else d for d in given)
     if perm == tuple(range(n)):
         return x
     return apply("transpose", Permute(perm), lambda types: rules.transpose(types[0], perm), x)
@@ -105,9 +106,12 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
     """Dims moved to other places, as in `jax.numpy.moveaxis`. Communicates: nothing."""
     ((x,), _) = lift([x])
     n = jax.typeof(x).ndim
-    src, dst = (tuple(d % n for d in ((v,) if isinstance(v, int) else v)) for v in (source, destination))
+    src, dst = (as_ints(v, "the dims of `moveaxis`") for v in (source, destination))
     if len(src) != len(dst):
         raise ShardingTypeError(f"`moveaxis` was given {len(src)} dims to move and {len(dst)} places")
+    for given in (src, dst):
+        normalize_dims(given, n, "moveaxis")
+    src, dst = (tuple(d % n for d in v) for v in (src, dst))
     perm = [d for d in range(n) if d not in src]
     for place, dim in sorted(zip(dst, src, strict=True)):
         perm.insert(place, dim)
@@ -115,7 +119,7 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 
 @public
-def reshape(x: Any, *shape: Any) -> Any:
+def reshape(x: Any, *sizes: Any, shape: Any = None) -> Any:
     """The elements in order, in another shape.
 
     Dims of size 1 aside, old and new dims match in groups of equal product. Within a group only the first dim of local
@@ -123,7 +127,8 @@ def reshape(x: Any, *shape: Any) -> Any:
 
     Args:
         x (...): A value.
-        *shape: The new shape, as ints or one sequence; one size may be -1.
+        *sizes: The new shape, as ints or one sequence; one size may be -1.
+        shape: The same by name.
 
     Raises:
         ShardingTypeError: the sizes do not match, or an axis cannot be dealt whole.
@@ -131,7 +136,8 @@ def reshape(x: Any, *shape: Any) -> Any:
     Communicates: nothing. Transpose: the reshape back.
     """
     ((x,), _) = lift([x])
-    new = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else tuple(shape)
+    given = sizes[0] if len(sizes) == 1 else sizes
+    new = as_ints(given if shape is None else shape, "the shape of `reshape`")
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return rules.reshape(types[0], new)
@@ -159,7 +165,7 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     Communicates: nothing. Transpose: the sum over the new and stretched dims.
     """
     ((x,), _) = lift([x])
-    new = (shape,) if isinstance(shape, int) else tuple(shape)
+    new = as_ints(shape, "the shape of `broadcast_to`")
     lead = len(new) - jax.typeof(x).ndim
     if lead < 0:
         raise ShardingTypeError(f"{jax.typeof(x)} cannot be broadcast to {new}, which has fewer dims")
@@ -170,7 +176,8 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
 def broadcast_in_dim(x: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
     """Dim ``i`` at ``broadcast_dimensions[i]`` of ``shape``, as in `jax.lax`. Communicates: nothing."""
     ((x,), _) = lift([x])
-    return _broadcast(x, tuple(shape), tuple(broadcast_dimensions), "broadcast_in_dim")
+    dims = as_ints(broadcast_dimensions, "the dims of `broadcast_in_dim`")
+    return _broadcast(x, as_ints(shape, "the shape of `broadcast_in_dim`"), dims, "broadcast_in_dim")
 
 
 def _broadcast(x: Any, shape: tuple[int, ...], dims: tuple[int, ...], name: str) -> Any:
@@ -193,7 +200,7 @@ def broadcast_leading(x: Any, size: int) -> Any:
 def expand_dims(x: Any, axis: int | Sequence[int]) -> Any:
     """New dims of size 1, as in `jax.numpy.expand_dims`. Communicates: nothing."""
     ((x,), _) = lift([x])
-    dims = (axis,) if isinstance(axis, int) else tuple(axis)
+    dims = as_ints(axis, "the axis of `expand_dims`")
     result = typed("expand_dims", lambda types: rules.expand(types[0], dims), (jax.typeof(x),)).results[0]
     return apply("expand_dims", Reshape(result.local_shape), lambda types: rules.expand(types[0], dims), x)
 
@@ -202,7 +209,7 @@ def expand_dims(x: Any, axis: int | Sequence[int]) -> Any:
 def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Any:
     """Dims of size 1 dropped, as in `jax.numpy.squeeze`. Communicates: nothing."""
     ((x,), _) = lift([x])
-    dims = None if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    dims = None if axis is None else as_ints(axis, "the axis of `squeeze`")
     result = typed("squeeze", lambda types: rules.squeeze(types[0], dims), (jax.typeof(x),)).results[0]
     if result == jax.typeof(x):
         return x

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import Case, check, host, sampled
+from tests.end_to_end import check, sampled
 
 rng = np.random.default_rng(0)
 
@@ -66,13 +64,13 @@ MESHES = [{"x": 2}, {"x": 4}, {"x": 2, "y": 2}, {"x": 2, "y": 4}]
 @pytest.mark.parametrize("axes", MESHES, ids=lambda axes: "x".join(map(str, axes.values())))
 def test_every_equation_that_types_is_right_forward_and_backward(axes: dict[str, int]) -> None:
     mesh = sh.make_mesh(axes)
-    count = 6 if len(axes) == 1 else 8
+    count = 3 if len(axes) == 1 else 5
     cases = [
         case
         for seed, (text, operands) in enumerate(EQUATIONS)
         for case in sampled(mesh, equation(text), *operands, id=text, count=count, seed=seed)
     ]
-    assert len(cases) > 3 * len(EQUATIONS)
+    assert len(cases) > 1.5 * len(EQUATIONS)
     check(mesh, cases)
 
 
@@ -105,9 +103,7 @@ def test_every_product_that_types_is_right_forward_and_backward(axes: dict[str, 
     cases = [
         case
         for seed, (name, (fn, operands)) in enumerate(PRODUCTS.items())
-        for case in sampled(mesh, fn, *operands, id=name, count=7, seed=seed)
+        for case in sampled(mesh, fn, *operands, id=name, count=5, seed=seed)
     ]
-    assert len(cases) > 2 * len(PRODUCTS)
+    assert len(cases) > 1.5 * len(PRODUCTS)
     check(mesh, cases)
-
-
