@@ -10,7 +10,7 @@ from typing import Any, Final
 import jax
 from jax.ad_checkpoint import checkpoint_name as name_plain
 
-from shtypes.localfn import IDENTITY, Identity, LocalFn
+from shtypes.localfn import IDENTITY, Identity, LocalFn, Vmap
 from shtypes.ops.dispatch import is_typed
 from shtypes.ops.einsum import Einsum
 from shtypes.primitives import Local, local
@@ -75,15 +75,26 @@ def checkpoint_name(x: Any, name: str) -> Any:
 # policies
 
 
+def _function_of(prim: Any) -> LocalFn | None:
+    """The local function of a typed equation, mapped or not."""
+    fn = prim.fn if isinstance(prim, Local) else None
+    while isinstance(fn, Vmap):
+        fn = fn.fn
+    return fn
+
+
 def _name_of(prim: Any, params: dict[str, Any]) -> str | None:
     """The name that an equation gives, typed or plain."""
-    if isinstance(prim, Local):
-        return prim.fn.name if isinstance(prim.fn, Named) else None
+    fn = _function_of(prim)
+    if fn is not None:
+        return fn.name if isinstance(fn, Named) else None
     return params["name"] if str(prim) == "name" and "name" in params else None
 
 
-def _is_dot(prim: Any) -> bool:
-    return isinstance(prim, Local) and isinstance(prim.fn, Einsum) and "," in prim.fn.equation
+def _contraction(prim: Any) -> str | None:
+    """The equation of a typed contraction."""
+    fn = _function_of(prim)
+    return fn.equation if isinstance(fn, Einsum) and "," in fn.equation else None
 
 
 def _has_batch_labels(equation: str) -> bool:
@@ -104,13 +115,14 @@ def nothing_saveable(prim: Any, *_: Any, **__: Any) -> bool:
 
 def dots_saveable(prim: Any, *args: Any, **params: Any) -> Any:
     """Keeps the results of contractions: einsum, matmul and their kind, and JAX's dots."""
-    return _is_dot(prim) or jax.checkpoint_policies.dots_saveable(prim, *args, **params)
+    return _contraction(prim) is not None or jax.checkpoint_policies.dots_saveable(prim, *args, **params)
 
 
 def dots_with_no_batch_dims_saveable(prim: Any, *args: Any, **params: Any) -> Any:
     """Keeps the results of contractions without batch dims: products with weights, but not attention scores."""
-    if _is_dot(prim):
-        return not _has_batch_labels(prim.fn.equation)
+    equation = _contraction(prim)
+    if equation is not None:
+        return not _has_batch_labels(equation)
     return jax.checkpoint_policies.dots_with_no_batch_dims_saveable(prim, *args, **params)
 
 

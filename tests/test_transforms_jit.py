@@ -15,8 +15,7 @@ import shtypes as sh
 from tests import programs as p
 
 #: Both ways to compile a function.
-JITS = [pytest.param(jax.jit, id="jax.jit")]
-JITS += [pytest.param(sh.jit, id="sh.jit")] if hasattr(sh, "jit") else []
+JITS = [pytest.param(jax.jit, id="jax.jit"), pytest.param(sh.jit, id="sh.jit")]
 
 
 @pytest.fixture(autouse=True)

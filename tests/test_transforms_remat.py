@@ -139,6 +139,21 @@ def test_policies_hold_for_plain_arrays_beside_typed_ones(policy: Any) -> None:
     p.assert_close(found, p.one_device(jax.grad(reference, argnums=(0, 1)), p.X, p.STACK[0]))
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_policies_see_through_a_map(axis: int) -> None:
+    _, w_in, w_out = p.values()
+    rows = sh.array(p.ROWS, "f32[5,4,8]")
+
+    def count(policy: Any) -> int:
+        def block(x: Any) -> Any:
+            return sh.sum(sh.silu(sh.checkpoint_name(p.mlp(x, w_in, w_out), "out")))
+
+        mapped = sh.vmap(sh.checkpoint(block, policy=policy), in_axes=axis)
+        return sum("einsum" in e for e in p.equations(sh.grad(lambda rows: sh.sum(mapped(rows))), rows))
+
+    assert [count(q) for q in (None, policies.save_only_these_names("out"), policies.dots_saveable)] == [6, 5, 4]
+
+
 def test_a_name_is_not_seen_by_values_tangents_or_gradients() -> None:
     x, _, _ = p.values()
     named = sh.checkpoint_name({"a": x, "b": jnp.ones(2)}, "n")
