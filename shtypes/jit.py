@@ -123,13 +123,14 @@ class JitFunction:
         if any(t is None and not _is_plain(x) for x, t in zip(leaves, leaf_types, strict=True)):
             self._plain.trace(*args, **kwargs)  # says which argument is no array
         try:
-            self._last = self._find(tree, leaf_types, static, mode)
+            found = self._find(tree, leaf_types, static, mode)
         except TypeError:
             self._plain.trace(*args, **kwargs)  # says which static argument has no hash
             raise
-        if self._has_shardings and not self._last.left_to_jax:
-            self._check_placed(self._last, args, kwargs)
-        return self._last, data
+        if self._has_shardings and not found.left_to_jax:
+            self._check_placed(found, args, kwargs)
+        self._last = found
+        return found, data
 
     def _find(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: Region) -> Program:
         """The program for a structure and types."""

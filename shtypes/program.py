@@ -14,7 +14,7 @@ from shtypes.array import Array, wrap
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
 from shtypes.lowering.carrier import carrier_shape, carrier_spec
-from shtypes.lowering.region import Lowering
+from shtypes.lowering.region import Lowering, UnsupportedError
 from shtypes.meshes import concrete_mesh, jax_mesh
 
 
@@ -137,26 +137,32 @@ class Program:
     def __call__(self, data: list[Any]) -> Any:
         """The results for the carriers and plain arrays of a call."""
         donated, kept = self._parts(data)
+        constants = self._constants
         try:
-            results = self.fn(self._constants, donated, kept)
+            return typed(self.fn(constants, donated, kept))
         except _RecaptureError as err:
-            self._constants = err.found
-            results = self.fn(self._constants, donated, kept)
-        return typed(results)
+            constants = err.found
+        return typed(self._again(self.fn, constants, donated, kept))
 
     def trace(self, data: list[Any]) -> tuple[Any, Callable[[list[Any]], tuple[Any, ...]]]:
         """JAX's trace of the lowered function, and what turns the data of a call into its arguments."""
-        specimens = [specimen(x, t) for x, t in zip(data, self.leaf_types, strict=True)]
+        donated, kept = self._parts([specimen(x, t) for x, t in zip(data, self.leaf_types, strict=True)])
         constants: _Constants | None = None
-        for _ in range(2):
-            try:
-                traced = self.fn.trace(constants, *self._parts(specimens))
-                break
-            except _RecaptureError as err:
-                constants = err.found
-        else:
-            raise ShardingTypeError("the function captures other arrays each time that it is traced")
+        try:
+            traced = self.fn.trace(constants, donated, kept)
+        except _RecaptureError as err:
+            constants = err.found
+            traced = self._again(self.fn.trace, constants, donated, kept)
         return traced, lambda data: (constants, *self._parts(data))
+
+    def _again(self, run: Callable[..., Any], constants: _Constants | None, *parts: list[Any]) -> Any:
+        """A call or a trace with the arrays that the function was found to capture; later calls start with them."""
+        try:
+            result = run(constants, *parts)
+        except _RecaptureError:
+            raise UnsupportedError("it captures other arrays each time that it is traced") from None
+        self._constants = constants
+        return result
 
     def _parts(self, data: list[Any]) -> tuple[list[Any], list[Any]]:
         if not self._donated:

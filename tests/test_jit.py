@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -507,3 +508,31 @@ def test_without_jit_the_function_runs_line_by_line() -> None:
 def test_not_a_number_is_found() -> None:
     with jax.debug_nans(True), pytest.raises(FloatingPointError):
         sh.jit(sh.log)(x() - 100.0)
+
+
+def test_arrays_made_anew_in_each_trace_are_captured_as_well() -> None:
+    f = sh.jit(lambda v: v @ sh.array(W, "f32[8, 4@tp]"))
+    for _ in range(2):
+        close(f(x()), X @ W)
+    close(f.lower(x()).compile()(x()), X @ W)
+
+
+def test_threads_with_their_own_policies_share_a_function() -> None:
+    first, second = w(), sh.array(2 * W, "f32[8, 4@tp]")
+    f = sh.jit(lambda v: v @ (first if sh.current_policy() == "partial" else second))
+    mesh, found, lock = jax.sharding.get_mesh(), [], threading.Lock()
+
+    def work(policy: str, times: int) -> None:
+        with sh.use_mesh(mesh), sh.policy(policy):
+            for _ in range(5):
+                with lock:  # one program at a time on the devices of a CPU
+                    found.append((times, np.asarray(f(x()))))
+
+    threads = [threading.Thread(target=work, args=args) for args in (("partial", 1), ("jax", 2))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 10
+    for times, value in found:
+        close(value, times * X @ W)
