@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.localfn import Elementwise, LinearFn, LocalFn
+from shtypes.primitives import local, local_all
 from tests import programs as p
 
 
@@ -82,6 +85,62 @@ def test_a_result_without_a_cotangent_counts_as_zero() -> None:
         return sh.sum(double * double)
 
     p.assert_gradients(sh.grad(loss)(x), x, 8 * p.X)
+
+
+def halves(x: Any) -> Any:
+    return x[:, :4], x[:, 4:]
+
+
+def sines(x: Any) -> Any:
+    return jnp.sin(x[:, :4]), jnp.sin(x[:, 4:])
+
+
+@pytest.mark.parametrize(
+    ("fn", "derivative"),
+    [
+        (LinearFn("halves", halves), lambda x: 2 * x),
+        (Elementwise("sines", sines), lambda x: 2 * np.sin(x) * np.cos(x)),
+    ],
+    ids=["linear", "nonlinear"],
+)
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+def test_a_local_function_of_two_results_is_differentiated_in_one(
+    fn: Any, derivative: Callable[..., Any], compiled: bool
+) -> None:
+    x, _, _ = p.values()
+    half = x.type.replace(dims=(x.type.dims[0], 4))
+
+    def loss(x: Any) -> Any:
+        _, second = local_all(fn, x, out=(half, half))
+        return sh.sum(second * second)
+
+    wanted = np.concatenate([0 * p.X[:, :4], derivative(p.X[:, 4:])], 1)
+    grad = jax.jit(sh.grad(loss)) if compiled else sh.grad(loss)
+    p.assert_gradients(grad(x), x, wanted)
+
+
+@jax.custom_vjp
+def kernel(x: Any) -> Any:
+    return x * 2
+
+
+kernel.defvjp(lambda x: (x * 2, x), lambda x, ct: (ct * 5,))
+
+
+@dataclass(frozen=True)
+class Kernel(LocalFn):
+    def __call__(self, x: Any) -> Any:
+        return kernel(x)
+
+
+def test_a_local_function_with_its_own_backward_is_used_on_the_shards() -> None:
+    x, _, _ = p.values()
+
+    def loss(x: Any) -> Any:
+        return sh.sum(local(Kernel(), x, out=x.type))
+
+    for grad in (sh.grad(loss), jax.jit(sh.grad(loss))):
+        p.assert_gradients(grad(x), x, np.full_like(p.X, 5))
 
 
 # stop_gradient and constant
