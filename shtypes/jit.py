@@ -7,7 +7,6 @@ JAX keeps its traces by all that can change them (mesh, policy, configuration); 
 from __future__ import annotations
 
 import functools
-import operator
 import types
 from collections.abc import Callable
 from typing import Any, Literal, get_args
@@ -27,7 +26,6 @@ from shtypes.stages import Lowered, Traced
 Region = Literal["auto", "off", "require"]
 
 _region: Region = "auto"
-_type_of, _data_of = operator.attrgetter("type"), operator.attrgetter("data")
 
 
 def set_region(mode: Region) -> None:
@@ -110,8 +108,8 @@ class JitFunction:
             dynamic, static = self._roles.split(args, kwargs)
         leaves, tree = tree_flatten(dynamic)
         try:  # most calls have typed leaves only
-            leaf_types = [*map(_type_of, leaves)]
-            data = [*map(_data_of, leaves)]
+            leaf_types = [x.type for x in leaves]
+            data = [x.data for x in leaves]
         except AttributeError:
             leaf_types, data = _mixed(leaves)
         mode = self._region or _region
