@@ -1,5 +1,7 @@
 """How each op is typed, from its operands' types alone. Pure."""
 
+from shtypes.ops.rules.arrange import diag as diag
+from shtypes.ops.rules.arrange import repeat as repeat
 from shtypes.ops.rules.einsum import canonical_equation as canonical_equation
 from shtypes.ops.rules.einsum import einsum as einsum
 from shtypes.ops.rules.elementwise import additive as additive
@@ -9,6 +11,11 @@ from shtypes.ops.rules.elementwise import linear_unary as linear_unary
 from shtypes.ops.rules.elementwise import multilinear as multilinear
 from shtypes.ops.rules.elementwise import nonlinear as nonlinear
 from shtypes.ops.rules.elementwise import select as select
+from shtypes.ops.rules.joins import concatenate as concatenate
+from shtypes.ops.rules.joins import stack as stack
+from shtypes.ops.rules.linalg import solve as solve
+from shtypes.ops.rules.reduce import linear_along as linear_along
+from shtypes.ops.rules.reduce import nonlinear_along as nonlinear_along
 from shtypes.ops.rules.reduce import reduce_nonlinear as reduce_nonlinear
 from shtypes.ops.rules.reduce import reduce_sum as reduce_sum
 from shtypes.ops.rules.shape import broadcast as broadcast
@@ -17,3 +24,6 @@ from shtypes.ops.rules.shape import reshape as reshape
 from shtypes.ops.rules.shape import squeeze as squeeze
 from shtypes.ops.rules.shape import transpose as transpose
 from shtypes.ops.rules.typing import Typing as Typing
+from shtypes.ops.rules.whole import Made as Made
+from shtypes.ops.rules.whole import nonlinear_along_all as nonlinear_along_all
+from shtypes.ops.rules.whole import whole as whole

@@ -73,15 +73,16 @@ def nonlinear(name: str, axis: str, operand: str = "the operand", why: str = "")
     )
 
 
-def along(name: str, operand: ShType, axis: str, reduces: bool = False) -> ShardingTypeError:
-    """An op acts along a dim that is sharded."""
+def along(name: str, operand: ShType, axis: str, reduces: bool = False, dims: Sequence[int] = ()) -> ShardingTypeError:
+    """An op acts along a dim that is sharded; ``dims`` are all that it acts along, for the fixes."""
     d = operand.dim_of(axis)
     assert d is not None  # the caller found the axis on this dim
     acts = "reduces" if reduces else "acts along"
+    axes = operand.dims[d].axes
     return ShardingTypeError(
-        f"`{name}` {acts} {dim_word(operand, d)}, which is sharded on {on([axis])}",
+        f"`{name}` {acts} {dim_word(operand, d)}, which is sharded on {on(axes)}",
         why="each device holds only its slice of that dim, and the result needs all of it",
-        axes=[axis],
+        axes=dict.fromkeys((*axes, *(a for i in dims for a in operand.dims[i].axes))),
     )
 
 

@@ -40,7 +40,9 @@ def _states(
     for axis in operand.mesh.axis_names:
         needed = role(operand, axis, dims)
         if needed not in table:
-            raise reasons.along(name, operand, axis, reduces) if needed is Role.ALONG else reasons.nonlinear(name, axis)
+            if needed is Role.ALONG:
+                raise reasons.along(name, operand, axis, reduces, dims)
+            raise reasons.nonlinear(name, axis)
         states[axis] = kept_state(operand, table[needed], dtype)
     return states
 

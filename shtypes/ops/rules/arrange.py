@@ -1,0 +1,36 @@
+"""Typing of ops that put elements elsewhere and know where each device's elements are: repeat, diag. Pure."""
+
+from __future__ import annotations
+
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.rules import reasons
+from shtypes.ops.rules.reduce import normal_dims
+from shtypes.ops.rules.tables import LINEAR_UNARY
+from shtypes.ops.rules.typing import Typing, build, rule, states_of
+from shtypes.types import Dim, ShType
+
+
+@rule
+def repeat(operand: ShType, dim: int, count: int) -> Typing:
+    """Each element ``count`` times in a row: the copies of a device's slice are its slice of the copies."""
+    (place,) = normal_dims("repeat", operand, dim)
+    if count < 0:
+        raise ShardingTypeError(f"`repeat` needs a count of at least 0, not {count}")
+    old = operand.dims[place]
+    if not count and old.axes:  # a dim of size 0 has no slices
+        raise reasons.along("repeat", operand, old.axes[0])
+    new = old if count == 1 else Dim(old.size * count, old.axes)
+    dims = [new if d == place else dim for d, dim in enumerate(operand.dims)]
+    states = {axis: LINEAR_UNARY[state] for axis, state in states_of(operand).items()}
+    return Typing((operand,), (build(operand.mesh, operand.dtype_name, dims, states),))
+
+
+@rule
+def diag(operand: ShType) -> Typing:
+    """The matrix with a vector on its diagonal. Where the vector is sharded the rows are: a device makes its own.
+
+    The columns could be, or the result UNREDUCED, just as well.
+    """
+    (dim,) = operand.dims
+    states = {axis: LINEAR_UNARY[state] for axis, state in states_of(operand).items()}
+    return Typing((operand,), (build(operand.mesh, operand.dtype_name, [dim, Dim(dim.size)], states),))

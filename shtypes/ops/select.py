@@ -1,0 +1,134 @@
+"""Choosing between values, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shtypes import dtypes
+from shtypes.errors import ShardingTypeError
+from shtypes.localfn import Linear, LocalFn, local_dtype, unbroadcast
+from shtypes.ops import rules
+from shtypes.ops.dispatch import apply, is_number, lift
+from shtypes.types import ShType, State
+from shtypes.where import public
+
+
+@dataclass(frozen=True)
+class Where(LocalFn):
+    """``where(predicate, on_true, on_false)``; Python numbers are a part of the function, None marks an operand."""
+
+    numbers: tuple[Any, Any] = (None, None)
+
+    @property
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the numbers
+        beside_zero = [n for n in self.numbers if n is not None] == [0]
+        return Linear.EACH if beside_zero else Linear.NO
+
+    def __str__(self) -> str:
+        return "where" if self.numbers == (None, None) else f"where[{', '.join(map(_shown, self.numbers))}]"
+
+    def __call__(self, predicate: Any, *branches: Any) -> Any:
+        rest = iter(branches)
+        return jnp.where(predicate, *[next(rest) if n is None else n for n in self.numbers])
+
+    def linear_in(self, index: int) -> bool:
+        return index == 1
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        if index != 1 or operands[1].dtype_name != result.dtype_name:
+            return None
+        return unbroadcast(self, operands[1].local_shape, result.local_shape)
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+        return self if len(set(ranks)) == 1 and set(dims) == {0} else None
+
+
+def _shown(number: Any) -> str:
+    return "_" if number is None else f"{number:g}" if isinstance(number, float) else f"{number}"
+
+
+@public
+def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
+    """``x`` where the condition holds, ``y`` elsewhere, as `jax.numpy.where` of three operands.
+
+    Per axis: the branches meet as in `add` (an unreduced branch makes a replicated one unreduced), and the condition is
+    a factor: where it is sharded, replicated branches are sharded too. A non-zero number beside an unreduced branch is
+    masked, so that it counts once; zero needs no mask.
+
+    Args:
+        condition (...): A bool array, or one that counts as true where it is not zero. It has no gradient.
+        x (...): The value where it holds; shapes broadcast.
+        y (...): The value elsewhere.
+
+    Returns:
+        (...): The chosen elements.
+
+    Raises:
+        ShardingTypeError: the condition is sharded or varying where a branch is unreduced, or the condition is
+            unreduced; the branches do not meet.
+
+    Transpose: the cotangent where each branch was chosen, zero elsewhere. Communicates: nothing; the cast of an
+    invariant branch communicates backward.
+    """
+    if x is None or y is None:
+        raise ShardingTypeError(
+            "`where` needs both branches", why="how many elements it would find is not known when types are checked"
+        )
+    ((predicate,), _) = lift([condition])
+    if jax.typeof(predicate).dtype_name != "bool":
+        from shtypes.ops.elementwise import not_equal
+
+        predicate = not_equal(predicate, 0)
+    numbers = (x if is_number(x) else None, y if is_number(y) else None)
+    (predicate, *branches), constants = lift([predicate, *(b for b in (x, y) if not is_number(b))])
+    dtype = local_dtype(Where(numbers), tuple(jax.typeof(v).dtype_name for v in (predicate, *branches)))
+    if len(branches) == 2:
+        fixed = constants
+    elif branches and any(numbers) and State.UNREDUCED in jax.typeof(branches[0]).states:
+        # The number would count once per device: as an array it is masked like any replicated branch.
+        arrays = [jnp.asarray(b, dtypes.to_numpy(dtype)) if is_number(b) else b for b in (x, y)]
+        numbers = (None, None)
+        (predicate, *branches), fixed = lift([predicate, *arrays])
+    else:
+        return apply(
+            "where", Where(numbers), lambda types: _beside_number(types, dtype, constants), predicate, *branches
+        )
+
+    def rule(types: tuple[ShType, ...]) -> rules.Typing:
+        condition, on_true, on_false = types
+        return rules.select(condition, on_true, on_false, dtype, fixed)
+
+    return apply("where", Where(), rule, predicate, *branches)
+
+
+def _beside_number(types: tuple[ShType, ...], dtype: str, constants: frozenset[int]) -> rules.Typing:
+    """A predicate with no or with one branch: the branch is a factor beside the predicate."""
+    if len(types) == 1:
+        return rules.nonlinear("where", types, dtype, constants)
+    return rules.multilinear("where", types, dtype, constants)
+
+
+@public
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """The element of the first choice whose condition holds, as `jax.numpy.select`; typed as `where`, choice by choice.
+
+    Args:
+        condlist: Bool arrays.
+        choicelist: As many arrays or numbers.
+        default: The value where no condition holds.
+
+    Communicates: nothing.
+    """
+    if len(condlist) != len(choicelist) or not condlist:
+        raise ShardingTypeError(
+            f"`select` needs one condition for each choice, not {len(condlist)} for {len(choicelist)}"
+        )
+    chosen = default
+    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
+        chosen = where(condition, choice, chosen)
+    return chosen

@@ -1,0 +1,95 @@
+"""Functions of `jax.numpy` applied along dims that every device holds whole: one local function, whatever it makes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from shtypes import dtypes
+from shtypes.errors import ShardingTypeError
+from shtypes.localfn import Linear, LocalFn, as_tuple
+from shtypes.ops import rules
+from shtypes.ops.dispatch import apply_all
+from shtypes.types import ShType
+
+
+@dataclass(frozen=True)
+class Whole(LocalFn):
+    """A function with static parameters, applied to shards as it is."""
+
+    name: str
+    fn: Callable[..., Any]
+    params: tuple[tuple[str, Any], ...] = ()
+    is_linear: bool = False
+
+    @property
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the function
+        return Linear.JOINTLY if self.is_linear else Linear.NO
+
+    def __str__(self) -> str:
+        shown = [f"{k}={v}".replace(" ", "") for k, v in self.params if v not in (None, False)]
+        return f"{self.name}[{', '.join(shown)}]" if shown else self.name
+
+    def __call__(self, *xs: Any) -> Any:
+        return self.fn(*xs, **dict(self.params))
+
+
+def function(name: str, fn: Callable[..., Any], *, linear: bool = False, **params: Any) -> Whole:
+    """A local function from one of JAX's and its static parameters."""
+    return Whole(name, fn, tuple(sorted(params.items())), linear)
+
+
+@functools.cache
+def made(fn: LocalFn, *operands: tuple[tuple[int, ...], str]) -> Any:
+    """The shapes and dtypes that a function makes of operands of these, in the structure in which it gives them.
+
+    Raises:
+        ShardingTypeError: JAX refuses the operands or a parameter.
+    """
+    structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
+    try:
+        return jax.eval_shape(fn, *structs)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        given = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands)
+        raise ShardingTypeError(f"`{fn}` cannot be applied to {given}", why=str(error).strip().split("\n")[0]) from None
+
+
+def apply_whole(
+    name: str, fn: LocalFn, x: Any, along: Sequence[int], sources: Sequence[Sequence[int | None]] | None = None
+) -> Any:
+    """Applies a local function of one typed operand along ``along``, which must be whole.
+
+    Args:
+        name: The op, for messages.
+        fn: The local function; linear or not.
+        x (...): The operand.
+        along: The dims, from the front, that the function acts along.
+        sources: For each result and each of its dims, the dim of the operand that it was; each its own by default.
+    """
+    t = jax.typeof(x)
+    outs = made(fn, (t.shape, t.dtype_name))
+    flat = as_tuple(outs)
+    if sources is None:
+        sources = [range(len(o.shape)) for o in flat]
+    results = tuple(
+        rules.Made(dtypes.from_numpy(o.dtype), tuple(zip(map(int, o.shape), source, strict=True)))
+        for o, source in zip(flat, sources, strict=True)
+    )
+    dims, linear = tuple(sorted(set(along))), fn.linear is not Linear.NO
+
+    def rule(types: tuple[ShType, ...]) -> rules.Typing:
+        return rules.whole(name, types[0], dims, results, linear)
+
+    values = apply_all(name, fn, rule, [x])
+    return jax.tree.unflatten(jax.tree.structure(outs), values)
+
+
+def one_dim(name: str, x: Any, axis: int) -> int:
+    """``axis=`` as a dim from the front."""
+    from shtypes.ops.reduce import normalize_dims
+
+    return normalize_dims(int(axis), jax.typeof(x).ndim, name)[0]

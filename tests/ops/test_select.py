@@ -1,0 +1,109 @@
+"""`where` and `select` against JAX on one device, over random types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shtypes as sh
+from tests.end_to_end import Case, check, host, sampled
+
+rng = np.random.default_rng(0)
+A, B, ROW = (rng.normal(size=s).astype(np.float32) for s in ((4, 8), (4, 8), (8,)))
+P = A > 0
+
+EXPRESSIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "two branches": (lambda m, p, a, b: m.where(p > 0, a, b), (B, A, B)),
+    "a row": (lambda m, p, a, b: m.where(p > 0, a, b), (B, A, ROW)),
+    "a predicate row": (lambda m, p, a, b: m.where(p > 0, a, b), (A[0], A, B)),
+    "zero elsewhere": (lambda m, p, a: m.where(p > 0, a, 0.0), (B, A)),
+    "zero where": (lambda m, p, a: m.where(p > 0, 0, a), (B, A)),
+    "a number elsewhere": (lambda m, p, a: m.where(p > 0, a, 2.5), (B, A)),
+    "a number where": (lambda m, p, a: m.where(p > 0, -1, a), (B, A)),
+    "numbers": (lambda m, p: p + m.where(p > 0, 1.5, 2.0), (B,)),
+    "a broadcast row beside zero": (lambda m, p, a: m.where(p > 0, a, 0), (B, ROW)),
+    "a float predicate": (lambda m, p, a: m.where(p, a, 1.0), (np.round(A), B)),
+    "infinite": (lambda m, p, a: m.where(p > 0, m.exp(a), -np.inf), (B, A)),
+    "select": (lambda m, p, q, a, b: m.select([p > 0, q > 0], [a, b], 3.0), (A, B, B, A)),
+    "select zero": (lambda m, p, q, a, b: m.select([p > 0, q > 0], [a, b]), (A, B, B, A)),
+}
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["jit", "eager"])
+def test_every_choice_that_types_is_right_forward_and_backward(eager: bool) -> None:
+    mesh = sh.make_mesh({"x": 4} if eager else {"x": 2, "y": 2})
+    cases = [
+        case
+        for seed, (name, (fn, operands)) in enumerate(EXPRESSIONS.items())
+        for case in sampled(mesh, fn, *operands, id=name, count=2 if eager else 8, seed=seed)
+    ]
+    assert len(cases) > len(EXPRESSIONS)
+    check(mesh, cases, eager=eager)
+
+
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_choices_have_the_types_that_the_law_gives(policy: Any) -> None:
+    mesh = sh.make_mesh({"x": 2})
+
+    def two(m: Any, p: Any, a: Any, b: Any) -> Any:
+        return m.where(p, a, b)
+
+    def beside(m: Any, p: Any, a: Any) -> Any:
+        return m.where(p, a, 2.5)
+
+    with sh.policy(policy):
+        check(
+            mesh,
+            [
+                Case(two, (P, A, B), ("[4,8]", "[4,8]{U:x}", "[4,8]{R:x}"), out="[4,8]{U:x}"),
+                Case(two, (P, A, B), ("[4@x,8]", "[4,8]{R:x}", "[4,8]{I:x}"), out="[4@x,8]"),
+                Case(beside, (P, A), ("[4,8]", "[4,8]{U:x}"), out="[4,8]{U:x}"),
+                Case(lambda m, p: m.where(p, 1.5, 2.0), (P,), ("[4@x,8]",), out="[4@x,8]"),
+                Case(two, (P, A, B), (None, "[4@x,8]", "[4@x,8]"), out="[4@x,8]"),
+                Case(two, (P, A, B), (None, "[4,8]{U:x}", None), out="[4,8]{U:x}"),
+            ],
+        )
+
+
+def test_a_number_beside_an_unreduced_branch_counts_once() -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 4})):
+        chosen = sh.where(P, sh.array(A, "[4,8]{U:x}"), 1.0)
+        np.testing.assert_allclose(host(chosen), np.where(P, A, 1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (sh.where, "`where` needs both branches"),
+        (lambda p, a: sh.where(p, a, 1.0), "`where` cannot combine sharded with unreduced on mesh axis `x`"),
+        (
+            lambda p, a: sh.where(a, 1.0, 0.0),
+            "`not_equal` is nonlinear in the operand, which is unreduced on mesh axis `x`",
+        ),
+        (lambda p, a: sh.select([p], [a, a]), "`select` needs one condition for each choice, not 1 for 2"),
+    ],
+    ids=["one branch", "sharded predicate", "unreduced predicate", "too few conditions"],
+)
+def test_a_choice_that_does_not_type_says_why(call: Callable[..., Any], what: str) -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        p, a = sh.array(P, "[4@x,8]"), sh.array(A, "[4,8]{U:x}")
+        with pytest.raises(sh.ShardingTypeError) as info:
+            call(p, a)
+    assert info.value.what == what
+    assert "test_select.py" in info.value.where
+
+
+def test_a_choice_maps_and_transposes_readably() -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        p, a = sh.array(P, "[4,8@x]"), sh.array(A, "[4,8@x]")
+        mapped = sh.vmap(lambda q, b: sh.where(q, b, 0.0))(p, a)
+        np.testing.assert_array_equal(host(mapped), np.where(P, A, 0))
+        text = str(
+            jax.make_jaxpr(jax.grad(lambda b: sh.sum(sh.where(p, b, 0.0), 1).reshard("[4]{I:x}").to_jax()[0]))(a)
+        )
+    assert "transpose(" not in text
+    assert text.count("where[_, 0]") == 2
