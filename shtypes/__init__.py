@@ -19,7 +19,7 @@ from shtypes.types import State as State
 __version__ = "0.1.0"
 
 #: The public names that are modules.
-NAMESPACES: Final = frozenset({"tree"})
+NAMESPACES: Final = frozenset({"fft", "linalg", "tree"})
 
 
 if TYPE_CHECKING:

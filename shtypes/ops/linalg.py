@@ -1,0 +1,195 @@
+"""Linear algebra of matrices that every device holds whole, batched over any dims; names of `jax.numpy.linalg`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+
+from shtypes import dtypes
+from shtypes.errors import ShardingTypeError
+from shtypes.localfn import Linear, LocalFn, as_tuple
+from shtypes.ops import rules
+from shtypes.ops.dispatch import apply, lift
+from shtypes.ops.einsum import einsum
+from shtypes.ops.reduce import Axis, normalize_dims
+from shtypes.ops.reduce_nonlinear import reduced, reduced_by
+from shtypes.ops.whole import apply_whole, function, made
+from shtypes.types import ShType
+from shtypes.where import public
+
+
+def _of_matrices(name: str, native: Callable[..., Any], a: Any, **params: Any) -> Any:
+    """A function of the last two dims, which maps over the others; its results begin with those."""
+    ((x,), _) = lift([a])
+    t = jax.typeof(x)
+    if t.ndim < 2:
+        raise ShardingTypeError(f"`{name}` takes matrices, not {t}")
+    fn = function(name, native, **params)
+    batch = t.ndim - 2
+    outs = as_tuple(made(fn, (t.shape, t.dtype_name)))
+    sources = [tuple(d if d < batch else None for d in range(len(out.shape))) for out in outs]
+    return apply_whole(name, fn, x, [batch, batch + 1], sources)
+
+
+def _matrix_function(name: str, what: str, **defaults: Any) -> Callable[..., Any]:
+    native = getattr(jnp.linalg, name, None) or getattr(jax.scipy.linalg, name)
+
+    def op(a: Any, *args: Any, **params: Any) -> Any:
+        if len(args) > len(defaults):
+            raise ShardingTypeError(f"`{name}` takes a matrix and {len(defaults)} parameters")
+        given = {**dict(zip(defaults, args, strict=False)), **params}
+        unknown = next((k for k in given if k not in defaults), None)
+        if unknown is not None:
+            raise ShardingTypeError(f"`{name}` has no parameter `{unknown}`; it has {', '.join(defaults) or 'none'}")
+        return _of_matrices(name, native, a, **{**defaults, **given})
+
+    op.__name__ = op.__qualname__ = name
+    parameters = "".join(f"\n        {k}: As in JAX; {v!r} by default." for k, v in defaults.items())
+    op.__doc__ = f"""{what}, as `{native.__module__.replace("jax._src.", "jax.")}.{name}`.
+
+    Per axis: every state but unreduced is kept; leading dims may be sharded, the last two must be whole.
+
+    Args:
+        a (..., n, m): Matrices.{parameters}
+
+    Raises:
+        ShardingTypeError: one of the last two dims is sharded, or the matrices are unreduced.
+
+    Communicates: nothing. Transpose: by JAX.
+    """
+    return public(op)
+
+
+cholesky = _matrix_function("cholesky", "The Cholesky factor", upper=False)
+inv = _matrix_function("inv", "The inverse")
+pinv = _matrix_function("pinv", "The pseudo-inverse", rtol=None, hermitian=False)
+det = _matrix_function("det", "The determinant")
+slogdet = _matrix_function("slogdet", "Sign and logarithm of the determinant")
+qr = _matrix_function("qr", "The QR factors", mode="reduced")
+svd = _matrix_function("svd", "The singular value decomposition", full_matrices=True, compute_uv=True, hermitian=False)
+svdvals = _matrix_function("svdvals", "The singular values")
+eigh = _matrix_function("eigh", "Eigenvalues and eigenvectors of Hermitian matrices", UPLO="L")
+eigvalsh = _matrix_function("eigvalsh", "Eigenvalues of Hermitian matrices", UPLO="L")
+matrix_power = _matrix_function("matrix_power", "The matrix to a whole power", n=1)
+matrix_rank = _matrix_function("matrix_rank", "The rank", rtol=None)
+expm = _matrix_function("expm", "The exponential of a matrix")
+matrix_norm = _matrix_function("matrix_norm", "The norm of matrices", keepdims=False, ord="fro")
+
+
+@public
+def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> Any:
+    """The norm of vectors or matrices, as `jax.numpy.linalg.norm`; typed as `max`.
+
+    Args:
+        x (...): A value.
+        ord: Which norm.
+        axis: One dim for vectors, two for matrices; by default all dims, as one vector if ``ord`` is not given.
+        keepdims: Keeps the dims with size 1.
+
+    Raises:
+        ShardingTypeError: one of the dims is sharded, or the value is unreduced. (The sum of squares of a sharded value
+            is pending, and reduced first its root is the norm.)
+
+    Communicates: nothing. Transpose: by JAX.
+    """
+    ((x,), _) = lift([x])
+    if isinstance(axis, (tuple, list)) and len(axis) == 2:  # the order of rows and columns counts
+        ndim = jax.typeof(x).ndim
+        dims = normalize_dims(axis, ndim, "norm")
+        fn = function("norm", jnp.linalg.norm, ord=ord, axis=tuple(d % ndim for d in axis), keepdims=bool(keepdims))
+        return reduced_by("norm", fn, x, dims, keepdims)
+    return reduced("norm", jnp.linalg.norm, x, axis, keepdims, ord=ord)
+
+
+@public
+def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    """The norm of vectors, as `jax.numpy.linalg.vector_norm`; typed as `norm`."""
+    ((x,), _) = lift([x])
+    return reduced("vector_norm", jnp.linalg.vector_norm, x, axis, keepdims, ord=ord)
+
+
+# linear systems
+
+
+@dataclass(frozen=True)
+class Solve(LocalFn):
+    """The solution of linear systems: linear in the right-hand side."""
+
+    name: str
+    fn: Callable[..., Any]
+    params: tuple[tuple[str, Any], ...] = ()
+    linear = Linear.EACH
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __call__(self, matrix: Any, rhs: Any) -> Any:
+        return self.fn(matrix, rhs, **dict(self.params))
+
+    def linear_in(self, index: int) -> bool:
+        return index == 1
+
+
+def _solved(name: str, native: Callable[..., Any], a: Any, b: Any, **params: Any) -> Any:
+    (matrix, rhs), constants = lift([a, b])
+    fn = Solve(name, native, tuple(sorted(params.items())))
+    types = jax.typeof(matrix), jax.typeof(rhs)
+    vector = types[1].ndim == 1
+    dtype = dtypes.from_numpy(jnp.result_type(*(t.dtype for t in types), jnp.float32))
+
+    def rule(given: tuple[ShType, ...]) -> rules.Typing:
+        return rules.solve(given[0], given[1], vector, dtype, constants, name)
+
+    return apply(name, fn, rule, matrix, rhs)
+
+
+@public
+def solve(a: Any, b: Any) -> Any:
+    """``x`` with ``a @ x = b``, batched over leading dims, as `jax.numpy.linalg.solve`.
+
+    Per axis: as a quotient of ``b`` by ``a``: ``b`` may be unreduced where ``a`` is replicated, its columns and the
+    batch may be sharded; the rows and columns of ``a`` must be whole.
+
+    Args:
+        a (..., n, n): Matrices.
+        b (..., n, k): Right-hand sides, or one vector (n,).
+
+    Raises:
+        ShardingTypeError: rows are sharded, the matrices are unreduced, or the operands do not meet.
+
+    Communicates: nothing; the cast of an invariant operand communicates backward. Transpose: by JAX.
+    """
+    return _solved("solve", jnp.linalg.solve, a, b)
+
+
+@public
+def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False) -> Any:
+    """``x`` with ``a @ x = b`` for triangular ``a``, as `jax.scipy.linalg.solve_triangular`; typed as `solve`."""
+    given = {"trans": trans, "lower": lower, "unit_diagonal": unit_diagonal}
+    return _solved("solve_triangular", jax.scipy.linalg.solve_triangular, a, b, **given)
+
+
+@public
+def multi_dot(arrays: Any, *, precision: Any = None) -> Any:
+    """The product of matrices in the order that costs least, as `jax.numpy.linalg.multi_dot`; typed as `einsum`."""
+    values, _ = lift(arrays)
+    ndims = [jax.typeof(x).ndim for x in values]
+    if len(values) < 2 or any(n != 2 for n in ndims[1:-1]) or not {ndims[0], ndims[-1]} <= {1, 2}:
+        raise ShardingTypeError("`multi_dot` takes two or more matrices; the first and the last may be vectors")
+    letters = [chr(ord("a") + i) for i in range(len(values) + 1)]
+    labels = [letters[i] + letters[i + 1] for i in range(len(values))]
+    labels[0] = labels[0][2 - ndims[0] :]
+    labels[-1] = labels[-1][: ndims[-1]]
+    ends = letters[0] * (ndims[0] == 2) + letters[-1] * (ndims[-1] == 2)
+    return einsum(f"{','.join(labels)}->{ends}", *values, precision=precision)
+
+
+__all__ = [
+    "cholesky", "det", "eigh", "eigvalsh", "expm", "inv", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",
+    "norm", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "vector_norm",
+]  # fmt: skip
