@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import jax
@@ -69,6 +69,14 @@ class LocalFn:
     def stops_gradient(self) -> bool:
         """Whether results count as constants."""
         return False
+
+
+def tell_apart(fn: LocalFn, *numbers: Any) -> None:
+    """Makes local functions equal only if their numbers do the same: 1 is not 1.0, and 0.0 is not -0.0.
+
+    The numbers' own fields do not compare; ``same`` does.
+    """
+    object.__setattr__(fn, "same", tuple((type(n), repr(n)) for n in numbers))
 
 
 def as_tuple(outs: Any) -> tuple[Any, ...]:
@@ -205,10 +213,14 @@ IDENTITY = Identity()
 class Full(LocalFn):
     """One value everywhere: no operands, so it holds its own local shape."""
 
-    value: Any
+    value: Any = field(compare=False)
     shape: tuple[int, ...]
     dtype: str
+    same: Any = field(init=False, repr=False)
     linear = Linear.JOINTLY
+
+    def __post_init__(self) -> None:
+        tell_apart(self, self.value)
 
     def __str__(self) -> str:
         return f"full[{self.value}]"
@@ -252,20 +264,23 @@ class Add(LocalFn):
 class Scale(LocalFn):
     """The operand times a Python number."""
 
-    factor: Any
+    factor: Any = field(compare=False)
+    same: Any = field(init=False, repr=False)
     linear = Linear.JOINTLY
 
+    def __post_init__(self) -> None:
+        tell_apart(self, self.factor)
+
+    @property
+    def negates(self) -> bool:
+        """Whether this is the negation; times -1.0 is not, since it makes floats of integers."""
+        return isinstance(self.factor, int) and self.factor == -1
+
     def __str__(self) -> str:
-        return (
-            "neg"
-            if self.factor == -1
-            else f"scale[{self.factor:g}]"
-            if isinstance(self.factor, float)
-            else f"scale[{self.factor}]"
-        )
+        return "neg" if self.negates else f"scale[{self.factor:g}]"
 
     def __call__(self, x: Any) -> Any:
-        return -x if self.factor == -1 else x * self.factor
+        return -x if self.negates else x * self.factor
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         return self if operands[0].dtype_name == result.dtype_name else None
@@ -278,8 +293,12 @@ class Scale(LocalFn):
 class DivideBy(LocalFn):
     """The operand over a Python number."""
 
-    divisor: Any
+    divisor: Any = field(compare=False)
+    same: Any = field(init=False, repr=False)
     linear = Linear.JOINTLY
+
+    def __post_init__(self) -> None:
+        tell_apart(self, self.divisor)
 
     def __str__(self) -> str:
         return f"div[{self.divisor:g}]"
@@ -298,9 +317,13 @@ class DivideBy(LocalFn):
 class AddNumber(LocalFn):
     """``x + number``, ``x - number`` or, reversed, ``number - x``."""
 
-    number: Any
+    number: Any = field(compare=False)
     minus: bool = False
     reverse: bool = False
+    same: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tell_apart(self, self.number)
 
     def __str__(self) -> str:
         return f"{'r' * self.reverse}{'sub' if self.minus else 'add'}[{self.number:g}]"
@@ -324,8 +347,12 @@ class WithNumbers(LocalFn):
 
     name: str
     fn: Callable[..., Any]
-    numbers: tuple[Any, ...]
-    params: tuple[tuple[str, Any], ...] = ()
+    numbers: tuple[Any, ...] = field(compare=False)
+    params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
+    same: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tell_apart(self, *self.numbers, *self.params)
 
     def __str__(self) -> str:
         return f"{self.name}[{', '.join('_' if n is None else f'{n:g}' for n in self.numbers)}]"
@@ -421,7 +448,11 @@ class Elementwise(LocalFn):
 
     name: str
     fn: Callable[..., Any]
-    params: tuple[tuple[str, Any], ...] = ()
+    params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
+    same: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tell_apart(self, *self.params)
 
     def __str__(self) -> str:
         return self.name
@@ -439,8 +470,12 @@ class LinearFn(LocalFn):
 
     name: str
     fn: Callable[..., Any]
-    params: tuple[tuple[str, Any], ...] = ()
+    params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
+    same: Any = field(init=False, repr=False)
     linear = Linear.JOINTLY
+
+    def __post_init__(self) -> None:
+        tell_apart(self, *self.params)
 
     def __str__(self) -> str:
         return self.name

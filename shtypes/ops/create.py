@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 from shtypes import dtypes
 from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Full, LocalFn
+from shtypes.localfn import Full, LocalFn, tell_apart
 from shtypes.mesh import current_mesh
 from shtypes.meshes import to_mesh
 from shtypes.ops.dispatch import all_replicated, dtype_name, is_number, lift
@@ -114,11 +114,15 @@ def full_like(x: Any, value: Any, dtype: Any = None) -> Any:
 class Iota(LocalFn):
     """``start + step * index`` along dim 0, by the global index."""
 
-    start: Any
-    step: Any
+    start: Any = field(compare=False)
+    step: Any = field(compare=False)
     size: int
     axes: tuple[str, ...]
     dtype: str
+    same: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tell_apart(self, self.start, self.step)
 
     def __str__(self) -> str:
         return f"arange[{self.start}, {self.step}]"
