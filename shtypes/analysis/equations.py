@@ -1,15 +1,36 @@
-"""The typed equations of a traced program, with what is known of each: its line, its direction, how often it runs."""
+"""The equations of a traced program that run, with what is known of each: its line, its direction, how often it runs.
+
+An equation whose result nothing uses is left out, as the compiler leaves it out, in bodies of loops and calls too.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
 from jax.extend import source_info_util
+from jax.sharding import AxisType
 
-from shtypes._compat import inner_jaxprs, jaxpr_of
-from shtypes.primitives import Local, Reshard
+from shtypes._compat import (
+    Call,
+    Cond,
+    HiPrimitive,
+    Scan,
+    UnknownEquationError,
+    While,
+    control,
+    inner_jaxprs,
+    is_literal,
+    jaxpr_of,
+)
+from shtypes.hitype import HiShType
+from shtypes.lowering.carrier import carrier_spec
+from shtypes.lowering.region.planning import HANDS_ON, PLACED, same_spec, spec_of
+from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
 
@@ -26,20 +47,39 @@ class Place(NamedTuple):
         return f"{name}:{self.line}" if self.file else ""
 
 
-class TypedEquation(NamedTuple):
-    """An equation on typed values.
+@dataclass(frozen=True)
+class Branch:
+    """One branch of one `cond` or `switch`.
 
     Attributes:
-        eqn: JAX's equation; its primitive is a `Local` or a `Reshard`.
+        choice: A number that the branches of one choice share, and no other.
+        index: Which branch it is.
+        count: How many there are.
+        place: The user's line of the choice.
+    """
+
+    choice: int
+    index: int
+    count: int
+    place: Place
+
+
+class Equation(NamedTuple):
+    """An equation that has no bodies, or whose bodies are not looked into.
+
+    Attributes:
+        eqn: JAX's equation.
         place: The user's line.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"`` (by checkpoint, in the backward pass).
         times: How often it runs, or None where a while loop decides.
+        branches: The branches that it is in, outermost first.
     """
 
     eqn: Any
     place: Place
     direction: str
     times: int | None
+    branches: tuple[Branch, ...] = ()
 
 
 def place_of(eqn: Any) -> Place:
@@ -51,17 +91,178 @@ def place_of(eqn: Any) -> Place:
 
 
 def direction_of(stack: str) -> str:
-    """The direction that a name stack tells."""
+    """The direction that a name stack tells; that of an equation in a body goes on from the outer equation's."""
     if "rematted_computation" in stack:
         return "recomputed"
     return "backward" if "transpose(" in stack else "forward"
 
 
-def typed_equations(jaxpr: Any, stack: str = "", times: int | None = 1) -> Iterator[TypedEquation]:
-    """All typed equations, inside control flow and calls too; each branch of a cond counts as if it ran."""
-    for eqn in jaxpr_of(jaxpr).eqns:
-        own = f"{stack}/{eqn.source_info.name_stack}"
-        if isinstance(eqn.primitive, (Local, Reshard)):
-            yield TypedEquation(eqn, place_of(eqn), direction_of(own), times)
-        for inner, trips in inner_jaxprs(eqn):
-            yield from typed_equations(inner, own, None if times is None or trips is None else times * trips)
+def equations(jaxpr: Any) -> Iterator[Equation]:
+    """All equations that run, inside control flow and calls too, in program order.
+
+    Args:
+        jaxpr: What `jax.make_jaxpr` returned, or the ``jaxpr`` of a traced function.
+    """
+    opened = jaxpr_of(jaxpr)
+    yield from _Walk().equations(opened, (True,) * len(opened.outvars), "", 1, ())
+
+
+class _Body(NamedTuple):
+    """A body of an equation: which results are used, how often it runs, and the branch that it is, if it is one."""
+
+    jaxpr: Any
+    used: tuple[bool, ...]
+    trips: int | None = 1
+    branch: tuple[int, int] | None = None
+
+
+class _Use(NamedTuple):
+    """What an equation needs for the results that are used."""
+
+    operands: tuple[bool, ...]
+    bodies: tuple[_Body, ...] = ()
+
+
+class _Walk:
+    """One walk over a program; remembers what it found out about each body."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[list[tuple[Any, _Use]], tuple[bool, ...]]] = {}
+        self._choices = 0
+
+    def equations(
+        self, jaxpr: Any, used: tuple[bool, ...], stack: str, times: int | None, branches: tuple[Branch, ...]
+    ) -> Iterator[Equation]:
+        for eqn, use in self._live(jaxpr, used)[0]:
+            own = f"{stack}/{eqn.source_info.name_stack}"
+            place = place_of(eqn)
+            if not use.bodies or outside(eqn):
+                yield Equation(eqn, place, direction_of(own), times, branches)
+            self._choices += 1
+            choice = self._choices
+            for body in use.bodies:
+                inner = branches if body.branch is None else (*branches, Branch(choice, *body.branch, place))
+                runs = None if times is None or body.trips is None else times * body.trips
+                yield from self.equations(body.jaxpr, body.used, own, runs, inner)
+
+    def _live(self, jaxpr: Any, used: tuple[bool, ...]) -> tuple[list[tuple[Any, _Use]], tuple[bool, ...]]:
+        """The equations that effects or used results need, and which operands of the jaxpr these need."""
+        key = (id(jaxpr), used)
+        if key not in self._known:
+            needed = {v for v, u in zip(jaxpr.outvars, used, strict=True) if u and not is_literal(v)}
+            kept = []
+            for eqn in reversed(jaxpr.eqns):
+                outs = tuple(v in needed for v in eqn.outvars)
+                if not any(outs) and not eqn.effects:
+                    continue
+                use = self._use(eqn, outs)
+                kept.append((eqn, use))
+                operands = zip(eqn.invars, use.operands, strict=True)
+                needed.update(v for v, u in operands if u and not is_literal(v))
+            self._known[key] = kept[::-1], tuple(v in needed for v in jaxpr.invars)
+        return self._known[key]
+
+    def _use(self, eqn: Any, outs: tuple[bool, ...]) -> _Use:
+        try:
+            what = control(eqn)
+        except UnknownEquationError:
+            what = None
+        match what:
+            case Scan():
+                return self._scan(what, outs)
+            case While():
+                return self._while(what, outs)
+            case Cond():
+                bodies = [_Body(jaxpr_of(b), outs, 1, (i, len(what.branches))) for i, b in enumerate(what.branches)]
+                return _Use((True, *_either(*(self._live(b.jaxpr, outs)[1] for b in bodies))), tuple(bodies))
+            case Call():
+                body = jaxpr_of(what.body)
+                return _Use(self._live(body, outs)[1], (_Body(body, outs),))
+        inner = [(jaxpr_of(body), trips) for body, trips in inner_jaxprs(eqn)]
+        bodies = [_Body(body, (True,) * len(body.outvars), trips) for body, trips in inner]
+        return _Use((True,) * len(eqn.invars), tuple(bodies))
+
+    def _scan(self, scan: Scan, outs: tuple[bool, ...]) -> _Use:
+        body, n, m = jaxpr_of(scan.body), scan.consts, scan.consts + scan.carry
+        used = outs
+        while True:  # a carry is needed where its next value is
+            ins = self._live(body, used)[1]
+            wider = (*_either(used[: scan.carry], ins[n:m]), *outs[scan.carry :])
+            if wider == used:
+                return _Use((*ins[:n], *used[: scan.carry], *ins[m:]), (_Body(body, used, scan.length),))
+            used = wider
+
+    def _while(self, loop: While, outs: tuple[bool, ...]) -> _Use:
+        test, body = jaxpr_of(loop.cond), jaxpr_of(loop.body)
+        tested = self._live(test, (True,))[1]
+        used = _either(outs, tested[loop.cond_consts :])
+        while True:
+            ins = self._live(body, used)[1]
+            wider = _either(used, ins[loop.body_consts :])
+            if wider == used:
+                break
+            used = wider
+        bodies = (_Body(test, (True,), None), _Body(body, used, None))
+        return _Use((*tested[: loop.cond_consts], *ins[: loop.body_consts], *used), bodies)
+
+
+def _either(*flags: Sequence[bool]) -> tuple[bool, ...]:
+    return tuple(map(any, zip(*flags, strict=True)))
+
+
+# what is outside the typed world
+
+
+def outside(eqn: Any) -> str:
+    """Why an equation's communication cannot be read off its types; empty where it can, or has none.
+
+    Ours communicate by reshards alone. JAX's own cannot where no plain array that they touch is sharded, or may be.
+    """
+    p = eqn.primitive
+    if isinstance(p, FromJax):
+        return _entering(eqn)
+    if isinstance(p, (Local, Reshard, ToJax, Raise, EnsureMapped)):
+        return ""
+    if isinstance(p, HiPrimitive):
+        return "it is not known to the ledger"
+    if p.name in PLACED:
+        return "it says itself where it runs"
+    placements = (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ()))
+    if any(isinstance(s, jax.sharding.Sharding) for s in placements):
+        return "its in_shardings or out_shardings place plain arrays"
+    try:
+        known = control(eqn) is not None
+    except UnknownEquationError:
+        known = False
+    if known or p.name in HANDS_ON:
+        return ""  # bodies are looked into; what is handed on stays where it is
+    if p.name in ("broadcast_in_dim", "iota") and not any(v.aval.shape for v in eqn.invars):
+        return ""  # each device makes its own part
+    return next(filter(None, (_placed_by_jax(v.aval) for v in (*eqn.invars, *eqn.outvars))), "")
+
+
+def _entering(eqn: Any) -> str:
+    """A plain array that becomes typed is moved first if it lies in another way than its type says."""
+    aval, t = eqn.invars[0].aval, eqn.params["ty"]
+    spec = spec_of(aval)
+    if same_spec(spec, carrier_spec(t)) or (not any(spec) and not _is_auto(aval)):
+        return ""
+    return f"a plain array, {aval}, may lie in another way than its type {t} says"
+
+
+def _placed_by_jax(aval: Any) -> str:
+    if type(aval) is HiShType:
+        return f"it is not known to take typed values, here {aval}"
+    sharding = getattr(aval, "sharding", None)
+    if sharding is None:
+        return ""
+    spec = sharding.spec
+    if any(spec) or getattr(spec, "unreduced", None) or getattr(spec, "reduced", None):
+        return f"JAX places it: it computes on a plain array that is sharded, {aval}"
+    if _is_auto(aval) and math.prod(aval.shape) > 1:
+        return f"JAX places it: nothing says where the plain array {aval} lies"
+    return ""
+
+
+def _is_auto(aval: Any) -> bool:
+    return any(kind == AxisType.Auto for kind in aval.sharding.mesh.axis_types)

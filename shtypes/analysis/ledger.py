@@ -1,19 +1,28 @@
 """The ledger: every collective of a traced program, with its line, direction and bytes.
 
-It is read off the traced typed program, never off what an op claims, and needs no devices.
+It is read off the traced typed program, never off what an op claims, and needs no devices. What leaves the typed world
+is listed beside it as not covered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import jax
 
-from shtypes.analysis.equations import Place, typed_equations
+from shtypes.analysis.equations import Branch, Equation, Place, equations, outside
+from shtypes.array import abstract_array
 from shtypes.primitives import Reshard
 from shtypes.reshard import plan
 from shtypes.types import ShType
+
+if TYPE_CHECKING:
+    from shtypes.analysis.costs import CostModel
+
+#: The version of what `Ledger.to_json` writes.
+SCHEMA = 1
 
 
 class Entry(NamedTuple):
@@ -24,34 +33,113 @@ class Entry(NamedTuple):
         axes: The mesh axes that it runs over.
         dtype: What it sends.
         bytes: Bytes that each device sends, each time (ring model; all-to-all direct).
+        launches: Collectives in the compiled program: 1, or 0 where the axes have one device or each keeps its shard.
         times: How often it runs, or None where a while loop decides.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
-        place: The user's line.
+        place: The user's line; of a backward one, the line that causes it.
         src: The type before the reshard that it belongs to.
         dst: The type after it.
         inserted: Whether a typing rule inserted the reshard; else the user wrote it.
+        branches: The branches of conditionals that it is in, outermost first.
     """
 
     kind: str
     axes: tuple[str, ...]
     dtype: str
     bytes: int
+    launches: int
     times: int | None
     direction: str
     place: Place
     src: ShType
     dst: ShType
     inserted: bool
+    branches: tuple[Branch, ...] = ()
+
+    @property
+    def group(self) -> int:
+        """The number of devices that exchange data."""
+        return self.src.mesh.product(self.axes)
+
+    @property
+    def runs(self) -> int:
+        """How often it runs; once where a while loop decides."""
+        return 1 if self.times is None else self.times
+
+    def __str__(self) -> str:
+        return f"{self.kind} over {', '.join(self.axes)}"
 
 
-class Ledger(tuple[Entry, ...]):
-    """The entries, in program order."""
+class NotCovered(NamedTuple):
+    """An equation whose communication the ledger cannot know.
 
-    __slots__ = ()
+    Attributes:
+        what: JAX's name of the operation.
+        why: The reason.
+        times: How often it runs, or None where a while loop decides.
+        direction: As in `Entry`.
+        place: The user's line.
+    """
+
+    what: str
+    why: str
+    times: int | None
+    direction: str
+    place: Place
+
+    def __str__(self) -> str:
+        at = f"{self.place}: " if self.place.file else ""
+        return f"{at}{self.what} ({self.direction}): {self.why}"
+
+
+class Total(NamedTuple):
+    """What some entries come to: of each conditional, the branch that comes to most.
+
+    Attributes:
+        bytes: Bytes that each device sends.
+        launches: Collectives that run.
+    """
+
+    bytes: int
+    launches: int
+
+
+class Ledger(Sequence[Entry]):
+    """The entries in program order, and what is not covered.
+
+    Args:
+        entries: The collectives.
+        not_covered: What may communicate besides.
+    """
+
+    def __init__(self, entries: Iterable[Entry] = (), not_covered: Iterable[NotCovered] = ()) -> None:
+        self.entries = tuple(entries)
+        self.not_covered = tuple(not_covered)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
+        return self.entries[index]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ledger):
+            return NotImplemented
+        return self.entries == other.entries and self.not_covered == other.not_covered
+
+    def __hash__(self) -> int:
+        return hash((self.entries, self.not_covered))
 
     def select(self, keep: Callable[[Entry], bool]) -> Ledger:
-        """The entries for which ``keep`` holds."""
-        return Ledger(entry for entry in self if keep(entry))
+        """The entries for which ``keep`` holds; what is not covered stays."""
+        return Ledger(filter(keep, self.entries), self.not_covered)
 
     def forward(self) -> Ledger:
         """The collectives of the forward pass."""
@@ -61,10 +149,175 @@ class Ledger(tuple[Entry, ...]):
         """The collectives of the backward pass, those that checkpoint runs again among them."""
         return self.select(lambda entry: entry.direction != "forward")
 
+    # totals
+
     @property
     def bytes(self) -> int:
         """Bytes that each device sends; a collective in a while loop of unknown length counts once."""
-        return sum(entry.bytes * (1 if entry.times is None else entry.times) for entry in self)
+        return int(_worst(self.entries, lambda entry: entry.bytes * entry.runs))
+
+    @property
+    def launches(self) -> int:
+        """Collectives that run; one in a while loop of unknown length counts once."""
+        return int(_worst(self.entries, lambda entry: entry.launches * entry.runs))
+
+    @property
+    def known(self) -> bool:
+        """Whether the totals are right: every loop's length is known, and nothing is left uncovered."""
+        return not self.not_covered and all(entry.times is not None for entry in self.entries)
+
+    @property
+    def total(self) -> Total:
+        """Bytes and launches."""
+        return Total(self.bytes, self.launches)
+
+    def by_axes(self) -> dict[tuple[str, ...], Total]:
+        """The totals for each group of mesh axes that collectives run over."""
+        return self._by(lambda entry: entry.axes)
+
+    def by_kind(self) -> dict[str, Total]:
+        """The totals for each kind of collective."""
+        return self._by(lambda entry: entry.kind)
+
+    def by_direction(self) -> dict[str, Total]:
+        """The totals for each direction."""
+        return self._by(lambda entry: entry.direction)
+
+    def _by(self, key: Callable[[Entry], Any]) -> dict[Any, Total]:
+        keys = dict.fromkeys(map(key, self.entries))
+        return {k: self.select(lambda entry, k=k: key(entry) == k).total for k in keys}  # type: ignore[misc]
+
+    def time(self, model: CostModel) -> float:
+        """Seconds that the collectives take one after the other, by a cost model."""
+        return float(_worst(self.entries, lambda entry: model.seconds(entry) * entry.runs))
+
+    # output
+
+    def __str__(self) -> str:
+        rows = [_HEADINGS, *map(_row, self.entries)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [] if not self.entries else [_line(row, widths) for row in rows]
+        return "\n".join([*lines, *self._notes()])
+
+    def __repr__(self) -> str:
+        return f"<Ledger: {len(self)} collectives, {self.bytes} B/device>"
+
+    def __rich__(self) -> Any:
+        """The same as a `rich` table."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="italic")
+        for name in _HEADINGS:
+            table.add_column(name, justify="right" if name in _NUMBERS else "left")
+        for entry in self.entries:
+            table.add_row(*map(Text, _row(entry)))
+        return Group(*([table] if self.entries else []), *map(Text, self._notes()))
+
+    def _notes(self) -> list[str]:
+        """The totals, what they leave open, and what is not covered."""
+        if self.entries:
+            parts = [f"{d}: {_words(t)}" for d, t in self.by_direction().items()]
+            notes = [f"total: {_words(self.total)} ({'; '.join(parts)})"]
+        else:
+            notes = ["no communication" + (" that types know of" if self.not_covered else "")]
+        if any(entry.branches for entry in self.entries):
+            notes.append("of each conditional, the totals count the branch that sends most")
+        if any(entry.times is None for entry in self.entries):
+            notes.append("a collective in a while loop counts once: how often it runs is not known")
+        if self.not_covered:
+            notes += ["not covered:", *(f"  {item}" for item in dict.fromkeys(self.not_covered))]
+        return notes
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The ledger as JSON, as described in the docs (communication); types are canonical text."""
+        found = {
+            "schema": SCHEMA,
+            "entries": [_entry_json(entry) for entry in self.entries],
+            "not_covered": [
+                {"what": n.what, "why": n.why, "times": n.times, "direction": n.direction, **_place_json(n.place)}
+                for n in self.not_covered
+            ],
+            "totals": {
+                **self.total._asdict(),
+                "known": self.known,
+                "by_axes": {",".join(axes): t._asdict() for axes, t in self.by_axes().items()},
+                "by_kind": {kind: t._asdict() for kind, t in self.by_kind().items()},
+                "by_direction": {direction: t._asdict() for direction, t in self.by_direction().items()},
+            },
+        }
+        return json.dumps(found, indent=indent)
+
+
+def _worst(entries: Iterable[Entry], of: Callable[[Entry], float], depth: int = 0) -> float:
+    """The sum of ``of``; of each conditional, the branch with the largest sum counts."""
+    total: float = 0
+    choices: dict[int, dict[int, list[Entry]]] = {}
+    for entry in entries:
+        if len(entry.branches) == depth:
+            total += of(entry)
+        else:
+            branch = entry.branches[depth]
+            choices.setdefault(branch.choice, {}).setdefault(branch.index, []).append(entry)
+    return total + sum(max(_worst(part, of, depth + 1) for part in branches.values()) for branches in choices.values())
+
+
+# text and JSON
+
+_HEADINGS = ("line", "direction", "collective", "dtype", "B/device", "times", "types", "by")
+_NUMBERS = ("B/device", "times")
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    times = "?" if entry.times is None else str(entry.times)
+    branches = "".join(f", branch {b.index} of {b.count}" for b in entry.branches)
+    return (
+        str(entry.place),
+        entry.direction + branches,
+        str(entry) if entry.launches else f"{entry} (one device)",
+        entry.dtype,
+        str(entry.bytes),
+        times,
+        f"{entry.src} -> {entry.dst}",
+        "inserted" if entry.inserted else "written",
+    )
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [
+        cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
+        for name, cell, width in zip(_HEADINGS, row, widths, strict=True)
+    ]
+    return "  ".join(cells).rstrip()
+
+
+def _words(total: Total) -> str:
+    return f"{total.bytes} B/device in {total.launches} collective{'' if total.launches == 1 else 's'}"
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "kind": entry.kind,
+        "axes": list(entry.axes),
+        "dtype": entry.dtype,
+        "bytes": entry.bytes,
+        "launches": entry.launches,
+        "times": entry.times,
+        "direction": entry.direction,
+        **_place_json(entry.place),
+        "before": entry.src.canonical(),
+        "after": entry.dst.canonical(),
+        "inserted": entry.inserted,
+        "branches": [{"choice": b.choice, "index": b.index, "count": b.count} for b in entry.branches],
+    }
+
+
+def _place_json(place: Place) -> dict[str, Any]:
+    return {"file": place.file, "line": place.line, "function": place.function}
+
+
+# how it is made
 
 
 def ledger_of(jaxpr: Any) -> Ledger:
@@ -73,37 +326,57 @@ def ledger_of(jaxpr: Any) -> Ledger:
     Args:
         jaxpr: What `jax.make_jaxpr` returned, or ``.trace(...).jaxpr``.
     """
-    return Ledger(_entries(jaxpr))
+    entries: list[Entry] = []
+    uncovered: list[NotCovered] = []
+    for found in equations(jaxpr):
+        if isinstance(found.eqn.primitive, Reshard):
+            entries += _collectives(found)
+        elif why := outside(found.eqn):
+            name = str(found.eqn.primitive)
+            uncovered.append(NotCovered(name, why, found.times, found.direction, found.place))
+    return Ledger(entries, uncovered)
 
 
 def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
     """The collectives that a function runs for arguments of these types; nothing runs.
 
     Args:
-        f: A function of typed values.
-        *args: Its arguments; `shtypes.abstract_array` makes ones that need no devices.
+        f: A function of typed values and plain arrays; jitted or not.
+        *args: Its arguments: values, values that have only types (`shtypes.abstract_array`), or types (`ShType`).
         **kwargs: More of them.
+
+    Returns:
+        The entries, in program order. Unused collectives are left out, as the compiler leaves them out.
     """
-    return ledger_of(jax.make_jaxpr(f)(*args, **kwargs))
+    return ledger_of(traced(f, *args, **kwargs))
 
 
-def _entries(jaxpr: Any) -> Iterable[Entry]:
-    for found in typed_equations(jaxpr):
-        primitive = found.eqn.primitive
-        if not isinstance(primitive, Reshard):
-            continue
-        src, dst = primitive.src, primitive.dst
-        for step in plan(src, dst).steps:
-            if step.kind.communicates and step.live:
-                yield Entry(
-                    step.kind.value,
-                    step.live,
-                    src.dtype_name,
-                    step.bytes,
-                    found.times,
-                    found.direction,
-                    found.place,
-                    src,
-                    dst,
-                    primitive.inserted,
-                )
+def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The typed program of a function; ``f.trace`` knows its static arguments."""
+    args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
+    if hasattr(f, "trace"):
+        return f.trace(*args, **kwargs).jaxpr
+    return jax.make_jaxpr(f)(*args, **kwargs)
+
+
+def _collectives(found: Equation) -> Iterator[Entry]:
+    reshard = found.eqn.primitive
+    for step in plan(reshard.src, reshard.dst).steps:
+        if step.kind.communicates:
+            yield Entry(
+                kind=step.kind.value,
+                axes=step.axes,
+                dtype=reshard.src.dtype_name,
+                bytes=step.bytes,
+                launches=step.launches,
+                times=found.times,
+                direction=found.direction,
+                place=found.place,
+                src=reshard.src,
+                dst=reshard.dst,
+                inserted=reshard.inserted,
+                branches=found.branches,
+            )
+
+
+__all__ = ["Entry", "Ledger", "NotCovered", "Total", "ledger", "ledger_of"]

@@ -1,0 +1,102 @@
+"""The α-β cost model: what collectives take, from the latency and bandwidth of each mesh axis. Pure.
+
+A collective on n devices takes ``steps * latency + bytes / bandwidth``, where a ring needs n-1 steps to gather or to
+scatter and twice as many to reduce everywhere, and direct sends go to n-1 devices one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from shtypes.errors import ShardingTypeError
+
+if TYPE_CHECKING:
+    from shtypes.analysis.ledger import Entry
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects the devices along a mesh axis.
+
+    Attributes:
+        bandwidth: Bytes that a device sends in a second.
+        latency: Seconds until a message of no length arrives.
+        source: Where the figures come from.
+    """
+
+    bandwidth: float
+    latency: float = 0.0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.bandwidth > 0 or not self.latency >= 0:
+            raise ShardingTypeError(
+                f"a link has a positive bandwidth and a latency, not {self.bandwidth} B/s and {self.latency} s"
+            )
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """A link for each mesh axis.
+
+    Attributes:
+        default: The link of axes that ``axes`` does not name.
+        axes: The others.
+    """
+
+    default: Link
+    axes: Mapping[str, Link] = field(default_factory=dict)
+
+    def seconds(self, entry: Entry) -> float:
+        """What one run of a collective takes; over several axes, with the slowest of their links."""
+        if not entry.launches:
+            return 0.0
+        links = [self.axes.get(axis, self.default) for axis in entry.axes if entry.src.mesh.shape[axis] > 1]
+        latency, bandwidth = max(link.latency for link in links), min(link.bandwidth for link in links)
+        steps = {"all-reduce": 2 * (entry.group - 1), "permute": 1}.get(entry.kind, entry.group - 1)
+        return steps * latency + entry.bytes / bandwidth
+
+
+_NVLINK: Final = "NVIDIA, NVLink bandwidth in the product's data sheet: half of the total of both directions"
+_INFINIBAND: Final = "NVIDIA, ConnectX data sheet: port speed"
+
+#: Bandwidths that vendors publish. They publish no latencies: with 0, a time is a lower bound; measure your own.
+LINKS: Final[Mapping[str, Link]] = {
+    "a100-nvlink": Link(300e9, source=_NVLINK),  # 600 GB/s
+    "h100-nvlink": Link(450e9, source=_NVLINK),  # 900 GB/s
+    "h200-nvlink": Link(450e9, source=_NVLINK),  # 900 GB/s
+    "b200-nvlink": Link(900e9, source=_NVLINK),  # 1.8 TB/s
+    "infiniband-hdr": Link(25e9, source=_INFINIBAND),  # 200 Gb/s
+    "infiniband-ndr": Link(50e9, source=_INFINIBAND),  # 400 Gb/s
+}
+
+
+def cost_model(default: str | Link, **axes: str | Link) -> CostModel:
+    """A cost model from links or the names of known ones.
+
+    Args:
+        default: The link of mesh axes that are not named.
+        **axes: The link of each other axis.
+
+    Example:
+        >>> model = cost_model("h100-nvlink", dp="infiniband-ndr")
+        >>> model.axes["dp"].bandwidth
+        50000000000.0
+    """
+    return CostModel(_link(default), {axis: _link(given) for axis, given in axes.items()})
+
+
+def _link(given: str | Link) -> Link:
+    if isinstance(given, Link):
+        return given
+    if given not in LINKS:
+        raise ShardingTypeError(
+            f"there is no link {given!r}; known are {', '.join(LINKS)}",
+            hints=["sh.Link(bandwidth=50e9, latency=5e-6)"],
+        )
+    return LINKS[given]
+
+
+__all__ = ["LINKS", "CostModel", "Link", "cost_model"]
