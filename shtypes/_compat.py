@@ -36,6 +36,7 @@ __all__ = [
     "jaxpr_of",
     "no_trace_is_running",
     "register_hitype",
+    "trace_context",
 ]
 
 VERSION: tuple[int, ...] = tuple(int(part) for part in jax.__version__.split(".")[:3])
@@ -93,6 +94,14 @@ _trace_state_clean: Callable[[], bool] | None = _private("jax._src.core", "trace
 def no_trace_is_running() -> bool:
     """Whether an operation on concrete values would run at once; False where this JAX cannot tell."""
     return _trace_state_clean is not None and _trace_state_clean()
+
+
+_trace_context: Callable[[], Any] | None = _private("jax._src.config", "trace_context")
+
+
+def trace_context() -> Any:
+    """A hashable of all settings that JAX keys its traces on, our user context too; None where this JAX hides it."""
+    return None if _trace_context is None else _trace_context()
 
 
 def trace_of(tracer: Any) -> Any:

@@ -15,8 +15,10 @@ from shtypes.hitype import HiShType
 from shtypes.localfn import LocalFn, as_tuple
 from shtypes.lowering.carrier import carrier_shape, carrier_spec, from_shard, to_shard
 from shtypes.lowering.collectives import run_plan
+from shtypes.lowering.replay import recording
 from shtypes.meshes import concrete_mesh, context_mesh, jax_mesh
 from shtypes.reshard import plan
+from shtypes.reshard.moves import Kind
 from shtypes.types import ShType
 
 
@@ -74,7 +76,16 @@ def run(fn: LocalFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> 
     compiled = _compiled(
         _local_body(fn, results), str(fn).split("[")[0], tuple(x.type for x in operands), results, context_mesh()
     )
-    return [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
+    return _noted(compiled, operands, results)
+
+
+def _noted(compiled: Callable[..., Any], operands: Sequence[Array], results: Sequence[HiShType]) -> list[Array]:
+    """A compiled function on typed values, noted for the op that runs it."""
+    outs = [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
+    noted = recording()
+    if noted is not None:
+        noted.ran(compiled, operands, outs)
+    return outs
 
 
 @functools.cache
@@ -88,5 +99,18 @@ def run_reshard(x: Array, dst: HiShType) -> Array:
     if x.data is None:
         plan(x.type, dst)
         return wrap(dst, None)
+    if _only_relabels(x.type, dst):
+        y = wrap(dst, x.data)
+        noted = recording()
+        if noted is not None:
+            noted.relabelled(x, y)
+        return y
     compiled = _compiled(_reshard_body(x.type, dst), "reshard", (x.type,), (dst,), context_mesh())
-    return wrap(dst, compiled(x.data)[0])
+    return _noted(compiled, [x], [dst])[0]
+
+
+@functools.cache
+def _only_relabels(src: ShType, dst: ShType) -> bool:
+    """Whether a reshard says something else about the same carrier: between the two replicated states."""
+    same = carrier_shape(src) == carrier_shape(dst) and carrier_spec(src) == carrier_spec(dst)
+    return same and all(s.kind is Kind.RELABEL for s in plan(src, dst).steps if s.live)

@@ -16,13 +16,13 @@ from jax import lax
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Elementwise, Linear, LocalFn, Permute, local_dtype
+from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift, typed
 from shtypes.ops.elementwise import conj, multiply
 from shtypes.ops.reshard import reshard
 from shtypes.ops.shape import moveaxis, ravel
 from shtypes.types import ShType
-from shtypes.where import public
 
 
 @dataclass(frozen=True)

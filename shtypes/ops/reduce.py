@@ -15,11 +15,11 @@ from jax import lax
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, local_dtype
+from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, as_ints, dtype_name, lift, typed
 from shtypes.ops.reshard import reshard
 from shtypes.types import ShType, State
-from shtypes.where import public
 
 Axis = int | Sequence[int] | None
 

@@ -11,12 +11,12 @@ from jax import lax
 
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, Permute
+from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, as_ints, lift, typed
 from shtypes.ops.reduce import Sum, normalize_dims
 from shtypes.primitives import local
 from shtypes.types import ShType
-from shtypes.where import public
 
 
 @dataclass(frozen=True)

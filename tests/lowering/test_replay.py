@@ -1,0 +1,207 @@
+"""Eager calls again: the second call of an op asks no rule, and gives what the first would give."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shtypes as sh
+from shtypes.lowering import replay
+from shtypes.lowering.replay import Recording, replayed
+from shtypes.ops import dispatch
+
+
+@pytest.fixture(autouse=True)
+def mesh() -> Iterator[None]:
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2})):
+        yield
+
+
+def value(seed: int, t: str = "f32[8@dp, 4]") -> Any:
+    return sh.array(np.random.default_rng(seed).standard_normal((8, 4)).astype(np.float32), t)
+
+
+def same(x: Any, y: Any) -> None:
+    assert x.type is y.type  # the names too
+    np.testing.assert_array_equal(np.asarray(x.data), np.asarray(y.data))
+
+
+OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda x, y: x + y,
+    "mul": sh.multiply,
+    "number": lambda x, y: x * 2.5,
+    "keyword": lambda x, y: sh.sum(x, axis=1, keepdims=True),
+    "sum": lambda x, y: sh.sum(x),
+    "silu": lambda x, y: sh.silu(x),
+    "cast": lambda x, y: x.astype("bf16"),
+    "reshape": lambda x, y: sh.reshape(x, (8, 2, 2)),
+    "transpose": lambda x, y: x.T,
+    "einsum": lambda x, y: sh.einsum("ij,kj->ik", sh.all_gather(x, "dp"), y),
+    "einsum with a cast": lambda x, y: sh.einsum("ij,j->i", x, sh.sum(sh.reshard(y, dp="I"), 0)),
+    "einsum with a target": lambda x, y: sh.einsum("ij,ij->j", x, y, out="[_]"),
+    "reshard": lambda x, y: sh.reshard(x, "[_, 4@dp]"),
+    "gather": lambda x, y: sh.all_gather(x, "dp"),
+}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_second_call_gives_for_other_data_what_the_general_path_gives(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    OPS[name](value(0), value(1))
+    found = OPS[name](value(2), value(3))
+    monkeypatch.setattr(replay, "no_trace_is_running", lambda: False)  # the general path, every time
+    same(found, OPS[name](value(2), value(3)))
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_second_call_asks_no_rule_and_makes_no_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    OPS[name](value(0), value(1))
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the general path was taken")
+
+    monkeypatch.setattr(dispatch, "lift", refuse)
+    for module in ("elementwise", "reduce", "shape", "einsum", "reshard"):
+        monkeypatch.setattr(f"shtypes.ops.{module}.lift", refuse)
+    OPS[name](value(2), value(3))
+
+
+def test_one_value_twice_is_not_two_values() -> None:
+    x, y = value(0), value(1)
+    same(x + x, x * 2.0)
+    np.testing.assert_array_equal(np.asarray(x - y), np.asarray(x) - np.asarray(y))
+    np.testing.assert_array_equal(np.asarray(x - x), 0)
+    np.testing.assert_array_equal(np.asarray(y - x), np.asarray(y) - np.asarray(x))
+
+
+def test_static_arguments_that_act_differently_are_told_apart() -> None:
+    @replayed
+    def by_kind(x: Any, n: Any) -> Any:
+        return {int: x, float: -x, bool: x.astype("bf16")}[type(n)]
+
+    x = value(0)
+    for _ in range(2):
+        same(by_kind(x, 1), x)
+        same(by_kind(x, 1.0), -x)
+        same(by_kind(x, True), x.astype("bf16"))
+    keys = [replay._static(v) for v in (1, 1.0, True, 0.0, -0.0, (1,), (1.0,), None, "1")]
+    assert len(set(keys)) == len(keys)
+    assert replay._static([1]) is None
+    assert replay._static((1, [2])) is None
+
+
+def test_another_policy_is_another_call() -> None:
+    u = sh.reshard(value(0, "f32[8, 4]"), tp="U")
+    states = []
+    for policy in ("partial", "jax", "partial"):
+        with sh.policy(policy):
+            states.append(sh.all_reduce(u, "tp").type.state("tp"))
+    assert states == [sh.State.REDUCED, sh.State.INVARIANT, sh.State.REDUCED]
+
+
+def test_types_that_differ_in_names_alone_keep_their_own() -> None:
+    named, plain = value(0, "f32[rows@dp, columns]"), value(0)
+    assert [(-x).type.names for x in (named, plain, named)] == [("rows", "columns"), (None, None), ("rows", "columns")]
+
+
+def test_a_plain_array_is_read_in_every_call() -> None:
+    x = value(0)
+    for fill in (1, 2):
+        plain = np.full((8, 4), fill, np.float32)
+        np.testing.assert_array_equal(np.asarray(x + plain), np.asarray(x) + plain)
+
+
+def test_a_number_that_enters_as_an_array_is_right_in_every_call() -> None:
+    u = sh.reshard(value(0, "f32[8, 4]"), tp="U")
+    for number in (1.0, 2.0, 1.0):
+        expected = np.asarray(sh.all_reduce(u)) + number
+        np.testing.assert_allclose(np.asarray(sh.all_reduce(u + number)), expected, rtol=1e-6)
+
+
+def test_an_op_that_has_nothing_to_do_returns_its_operand_again() -> None:
+    for x in (value(0), value(1)):
+        assert x.astype("f32") is x
+        assert sh.reshape(x, (8, 4)) is x
+
+
+def test_values_without_data_are_typed_in_every_call() -> None:
+    x = value(0)
+    t: Any = sh.abstract_array(x.type)
+    assert (x + x).data is not None
+    assert (t + t).data is None
+    assert (x + x).data is not None
+
+
+def test_traced_values_are_traced_in_every_call() -> None:
+    x = value(0)
+    _ = x * x
+    assert "mul" in str(jax.make_jaxpr(lambda x: x * x)(x))
+    same(jax.jit(lambda x: x * x)(x), x * x)
+
+
+def test_an_error_is_raised_in_every_call() -> None:
+    x, y = value(0), value(1, "f32[8, 4@tp]")
+    for _ in range(2):
+        with pytest.raises(sh.ShardingTypeError, match="test_replay"):
+            sh.silu(sh.reshard(x, tp="U"))
+    same(x + sh.reshard(y, tp="R", dp=0), sh.reshard(y, tp="R", dp=0) + x)
+
+
+def test_between_replicated_states_a_reshard_keeps_the_buffers() -> None:
+    x = value(0, "f32[8, 4]{I:dp, R:tp}")
+    y = sh.reshard(x, dp="R", tp="I")
+    assert y.data is x.data
+    assert y.type.states == (sh.State.REDUCED, sh.State.INVARIANT)
+
+
+def test_what_was_not_noted_makes_no_recipe() -> None:
+    x, y = value(0), value(1)
+    noted = Recording([x])
+    noted.ran(lambda *carriers: carriers, [y], [x + x])
+    assert noted.recipe(x) is None
+    assert Recording([x]).recipe(y) is None
+    assert Recording([x]).recipe((x, x)) is None
+
+
+def test_an_op_with_ever_new_numbers_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "LIMIT", 3)
+    calls = []
+
+    @replayed
+    def scaled(x: Any, n: int) -> Any:
+        calls.append(n)
+        return x * n
+
+    x = value(0)
+    for n in (0, 1, 2, 0, 3, 0, 0):
+        np.testing.assert_array_equal(np.asarray(scaled(x, n)), np.asarray(x) * n)
+    assert calls == [0, 1, 2, 3, 0]  # the fourth number empties the memory
+
+
+def test_threads_do_not_note_each_others_ops() -> None:
+    x, y = value(0), value(1)
+    inside, done = threading.Event(), threading.Event()
+
+    @replayed
+    def slow(x: Any) -> Any:
+        inside.set()
+        assert done.wait(60)
+        return -x
+
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(slow(x)))
+    thread.start()
+    assert inside.wait(60)
+    total = x + y
+    assert replay.recording() is None
+    done.set()
+    thread.join()
+    same(found[0], -x)
+    same(slow(y), -y)
+    np.testing.assert_array_equal(np.asarray(total), np.asarray(x) + np.asarray(y))
