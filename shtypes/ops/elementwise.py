@@ -29,10 +29,10 @@ from shtypes.localfn import (
     WithNumbers,
     local_dtype,
 )
+from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, dtype_name, is_number, lift, result_dtype
 from shtypes.types import State
-from shtypes.where import public
 
 __all__ = [  # noqa: RUF022  # by the alphabet
     "abs", "absolute", "acos", "acosh", "add", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",

@@ -8,11 +8,11 @@ import jax
 
 from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import lift, located
 from shtypes.policy import replicated
 from shtypes.primitives import move
 from shtypes.types import ShType, State
-from shtypes.where import public
 
 
 @public
