@@ -29,6 +29,7 @@ class Linear(enum.Enum):
     NO = "no"
     JOINTLY = "jointly"  # f(a + b, c + d) = f(a, c) + f(b, d)
     EACH = "each"  # in each operand, the others held
+    BESIDE = "beside"  # jointly in the operands that have a gradient; the others (masks, positions) are held
 
 
 class LocalFn:
@@ -43,8 +44,8 @@ class LocalFn:
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         """The local function that transposes operand ``index``.
 
-        It takes the cotangent alone or, for EACH, all operands with the cotangent in the place of that one. None asks
-        JAX; `Identity` passes the cotangent on.
+        It takes the cotangent alone or, for EACH, all operands with the cotangent in the place of that one; for BESIDE
+        the operands without a gradient and then the cotangent. None asks JAX; `Identity` passes the cotangent on.
         """
         return None
 
@@ -62,8 +63,8 @@ class LocalFn:
 
     @property
     def linear_part(self) -> LocalFn | None:
-        """The jointly linear function that takes tangents to tangents whatever the operands are, if there is one."""
-        return self if self.linear is Linear.JOINTLY else None
+        """The function that takes tangents to tangents whatever the operands with a gradient are, if there is one."""
+        return self if self.linear in (Linear.JOINTLY, Linear.BESIDE) else None
 
     @property
     def stops_gradient(self) -> bool:

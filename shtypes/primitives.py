@@ -58,6 +58,10 @@ class Local(HiPrimitive):
         nonzero = [t for t, a in zip(tangents, active, strict=True) if a]
         types = [jax.typeof(p) for p in primals]
         linear_part = self.fn.linear_part
+        if linear_part is not None and linear_part.linear is Linear.BESIDE and all(kept):
+            pairs = zip(primals, tangents, types, strict=True)
+            moved = [instantiate_zeros(t) if own.differentiable else p for p, t, own in pairs]
+            return local_all(linear_part, *moved, out=self.results)
         if linear_part is not None and all(t.differentiable for t in types) and all(kept):
             fn = linear_part if all(active) else linear_part.restricted(active, types, self.results[0])
             if fn == IDENTITY and jax.typeof(nonzero[0]) == self.results[0]:
@@ -105,11 +109,14 @@ class Local(HiPrimitive):
             return ct
         if self.fn.linear is Linear.JOINTLY:
             return local(fn, ct, out=out)
+        if self.fn.linear is Linear.BESIDE:
+            held = [x for x, u in zip(operands, linear, strict=True) if not u and not jax.typeof(x).differentiable]
+            return local(fn, *held, ct, out=out)
         return local(fn, *[ct if u else x for x, u in zip(operands, linear, strict=True)], out=out)
 
     def _adjoints(self, types: Sequence[ShType], linear: Sequence[bool]) -> list[LocalFn | None] | None:
         """The adjoint for each linear operand, or None if JAX must transpose."""
-        if self.fn.linear is not Linear.JOINTLY and sum(linear) != 1:
+        if self.fn.linear not in (Linear.JOINTLY, Linear.BESIDE) and sum(linear) != 1:
             return None
         found = [self.fn.adjoint(i, types, self.results[0]) if u else None for i, u in enumerate(linear)]
         return None if any(u and fn is None for fn, u in zip(found, linear, strict=True)) else found

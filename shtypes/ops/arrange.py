@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jax import lax
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn
+from shtypes.localfn import Linear, LocalFn, tell_apart
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, is_number, lift
 from shtypes.ops.einsum import einsum
@@ -35,7 +35,11 @@ class Pad(LocalFn):
     """The operand with ``value`` around it; ``widths`` are before and after each dim."""
 
     widths: Widths
-    value: Any = 0
+    value: Any = field(default=0, compare=False)
+    same: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tell_apart(self, self.value)
 
     @property
     def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn, local_dtype, unbroadcast
+from shtypes.localfn import Linear, LocalFn, local_dtype, tell_apart, unbroadcast
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, is_number, lift
 from shtypes.types import ShType, State
@@ -22,12 +22,19 @@ from shtypes.where import public
 class Where(LocalFn):
     """``where(predicate, on_true, on_false)``; Python numbers are a part of the function, None marks an operand."""
 
-    numbers: tuple[Any, Any] = (None, None)
+    numbers: tuple[Any, Any] = field(default=(None, None), compare=False)
+    same: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tell_apart(self, *self.numbers)
 
     @property
     def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the numbers
-        beside_zero = [n for n in self.numbers if n is not None] == [0]
-        return Linear.EACH if beside_zero else Linear.NO
+        return Linear.NO if any(self.numbers) else Linear.BESIDE
+
+    @property
+    def linear_part(self) -> LocalFn | None:
+        return Where((_zero(self.numbers[0]), _zero(self.numbers[1])))
 
     def __str__(self) -> str:
         return "where" if self.numbers == (None, None) else f"where[{', '.join(map(_shown, self.numbers))}]"
@@ -36,16 +43,20 @@ class Where(LocalFn):
         rest = iter(branches)
         return jnp.where(predicate, *[next(rest) if n is None else n for n in self.numbers])
 
-    def linear_in(self, index: int) -> bool:
-        return index == 1
-
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
-        if index != 1 or operands[1].dtype_name != result.dtype_name:
+        if operands[index].dtype_name != result.dtype_name:
             return None
-        return unbroadcast(self, operands[1].local_shape, result.local_shape)
+        chosen = [place for place, n in enumerate(self.numbers) if n is None][index - 1]
+        return unbroadcast(
+            Where((None, 0) if chosen == 0 else (0, None)), operands[index].local_shape, result.local_shape
+        )
 
     def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
         return self if len(set(ranks)) == 1 and set(dims) == {0} else None
+
+
+def _zero(number: Any) -> Any:
+    return None if number is None else 0
 
 
 def _shown(number: Any) -> str:

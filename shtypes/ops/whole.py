@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn, as_tuple
+from shtypes.localfn import Linear, LocalFn, as_tuple, tell_apart
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply_all
 from shtypes.types import ShType
@@ -23,15 +23,19 @@ class Whole(LocalFn):
 
     name: str
     fn: Callable[..., Any]
-    params: tuple[tuple[str, Any], ...] = ()
+    params: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     is_linear: bool = False
+    same: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tell_apart(self, *self.params)
 
     @property
     def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the function
         return Linear.JOINTLY if self.is_linear else Linear.NO
 
     def __str__(self) -> str:
-        shown = [f"{k}={v}".replace(" ", "") for k, v in self.params if v not in (None, False)]
+        shown = [f"{k}={v}".replace(" ", "") for k, v in self.params if v not in (None, False) and not callable(v)]
         return f"{self.name}[{', '.join(shown)}]" if shown else self.name
 
     def __call__(self, *xs: Any) -> Any:

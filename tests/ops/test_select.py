@@ -107,3 +107,17 @@ def test_a_choice_maps_and_transposes_readably() -> None:
         )
     assert "transpose(" not in text
     assert text.count("where[_, 0]") == 2
+
+
+def test_the_gradient_of_a_choice_needs_the_condition_alone() -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        p, a, b = sh.array(P, "[4,8@x]"), sh.array(A, "[4,8@x]"), sh.array(B, "[4,8@x]")
+
+        def loss(a: Any, b: Any) -> Any:
+            return sh.all_reduce(sh.sum(sh.where(p, a, b) + sh.where(p, 1.5, a)), to="I").to_jax()
+
+        text = str(jax.make_jaxpr(jax.grad(loss, (0, 1)))(a, b))
+        tangent = jax.jvp(lambda v: v + np.arange(8), (a,), (a,))[1]
+        np.testing.assert_array_equal(host(tangent), A)
+    assert "jvp(" not in text
+    assert [text.count(w) for w in ("where[_, 0]", "where[0, _]")] == [1, 2]
