@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shtypes.errors import Fix as Fix
 from shtypes.errors import ShardingTypeError as ShardingTypeError
-from shtypes.notation import dims as dims
 from shtypes.policy import current_policy as current_policy
 from shtypes.policy import policy as policy
 from shtypes.policy import set_policy as set_policy
@@ -19,24 +18,39 @@ from shtypes.types import State as State
 __version__ = "0.1.0"
 
 #: The public names that are modules.
-NAMESPACES: Final = frozenset({"fft", "linalg", "tree"})
+NAMESPACES: Final = frozenset({"fft", "lax", "linalg", "tree"})
 
 
 if TYPE_CHECKING:
     from shtypes.api import *  # noqa: F403  # the JAX half, loaded below when one of its names is first used
+    from shtypes.notation import dims as dims
 
 # `sh.reshard` is a function. A submodule that is loaded already does not take a function's place any more.
 importlib.import_module("shtypes.reshard")
 del globals()["reshard"]
 
 
+#: The public names that need no JAX.
+_PURE: Final = (
+    "Dim",
+    "Fix",
+    "ShType",
+    "ShardingTypeError",
+    "State",
+    "current_policy",
+    "dims",
+    "policy",
+    "set_policy",
+)
+
+
 def __getattr__(name: str) -> Any:
-    """Loads the JAX half when one of its names is first used."""
-    if name.startswith("_"):
-        raise AttributeError(f"module 'shtypes' has no attribute {name!r}")
-    public = {
-        key: value for key, value in vars(importlib.import_module("shtypes.api")).items() if _is_public(key, value)
-    }
+    """Loads the JAX half when one of its names is first used, and the text half likewise."""
+    if name == "__all__":
+        return __dir__()
+    if name == "dims":
+        return importlib.import_module("shtypes.notation").dims
+    public = {} if name.startswith("_") else _api()
     globals().update(public)
     if name not in public:
         raise AttributeError(f"module 'shtypes' has no attribute {name!r}")
@@ -44,9 +58,10 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    api = vars(importlib.import_module("shtypes.api"))
-    return sorted({*globals(), *(key for key, value in api.items() if _is_public(key, value))})
+    return sorted({*_PURE, *_api()})
 
 
-def _is_public(name: str, value: object) -> bool:
-    return not name.startswith("_") and not (isinstance(value, ModuleType) and name not in NAMESPACES)
+def _api() -> dict[str, Any]:
+    """The public names of the JAX half."""
+    names = vars(importlib.import_module("shtypes.api"))
+    return {k: v for k, v in names.items() if k[0] != "_" and (k in NAMESPACES or not isinstance(v, ModuleType))}

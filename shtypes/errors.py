@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Fix:
+class Fix(NamedTuple):
     """A change that makes the program type: it has been typed again, and priced.
 
     Attributes:
