@@ -15,6 +15,7 @@ from jax import lax
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, tell_apart
+from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, is_number, lift
 from shtypes.ops.einsum import einsum
@@ -22,7 +23,6 @@ from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.shape import expand_dims, ravel, swapaxes
 from shtypes.ops.whole import apply_whole, function, one_dim
 from shtypes.types import ShType, State
-from shtypes.where import public
 
 Widths = tuple[tuple[int, int], ...]
 

@@ -13,12 +13,12 @@ from jax import lax
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn
+from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import dtype_name, lift
 from shtypes.ops.joins import concatenate
 from shtypes.ops.shape import broadcast_to, ravel
 from shtypes.ops.whole import apply_whole, function, one_dim
 from shtypes.types import ShType
-from shtypes.where import public
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import lift
 from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.whole import apply_whole, function, one_dim
-from shtypes.where import public
 
 _LAW = """
     Per axis: every state is kept, unreduced too; the dims must be whole.

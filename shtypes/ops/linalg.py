@@ -13,6 +13,7 @@ import jax.scipy.linalg
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, as_tuple
+from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, lift
 from shtypes.ops.einsum import einsum
@@ -20,7 +21,6 @@ from shtypes.ops.reduce import Axis, normalize_dims
 from shtypes.ops.reduce_nonlinear import reduced, reduced_by
 from shtypes.ops.whole import apply_whole, function, made
 from shtypes.types import ShType
-from shtypes.where import public
 
 
 def _of_matrices(name: str, native: Callable[..., Any], a: Any, **params: Any) -> Any:

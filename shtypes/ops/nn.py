@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, lift
 from shtypes.ops.reduce import Axis, normalize_dims
 from shtypes.ops.whole import apply_whole, function
 from shtypes.types import ShType
-from shtypes.where import public
 
 
 def _softmax(name: str) -> Callable[..., Any]:

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import LocalFn
+from shtypes.lowering.replay import public
 from shtypes.ops import reduce, rules
 from shtypes.ops.dispatch import apply, dtype_name, lift
 from shtypes.ops.elementwise import isnan, not_equal
 from shtypes.ops.reduce import Axis, normalize_dims
 from shtypes.ops.select import where as _where
 from shtypes.ops.whole import function, made
-from shtypes.where import public
 
 
 def reduced(name: str, fn: Callable[..., Any], x: Any, axis: Axis, keepdims: bool, **params: Any) -> Any:

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, local_dtype, tell_apart, unbroadcast
+from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, is_number, lift
 from shtypes.types import ShType, State
-from shtypes.where import public
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import lift
 from shtypes.ops.shape import ravel
 from shtypes.ops.whole import apply_whole, function, one_dim
-from shtypes.where import public
 
 
 @public
