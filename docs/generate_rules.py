@@ -201,9 +201,9 @@ def page() -> str:
     states, needs = tuple(State), (*State, Role.LACKS)
     sections = [
         "# The rules, as tables",
-        "This page is printed from the tables in the code by `docs/generate_rules.py`, so it is what the library does.\n"
-        f"A rule asks its tables for each mesh axis by itself; {NONE} is a type error. [Types](types.md) says what the\n"
-        "states mean.",
+        "This page is printed from the tables in the code by `docs/generate_rules.py`, so it is what the library\n"
+        f"does. A rule asks its tables for each mesh axis by itself; {NONE} is a type error. [Types](types.md) says\n"
+        "what the states mean.",
         "## Operands that meet",
         f"**`MULTILINEAR`.** {TABLES['MULTILINEAR']}",
         pairs(tables.MULTILINEAR, states, states, "factors"),
@@ -221,8 +221,8 @@ def page() -> str:
         "## Gradients",
         grid(["a value that is", "has a gradient that is"], [[word(s), word(c)] for s, c in COTANGENT.items()]),
         "## Moves",
-        "`n` is the size of the axis, `B` the bytes per device of the larger of the two local arrays. Backward is what\n"
-        "the transpose sends.",
+        "`n` is the size of the axis, `B` the bytes per device of the larger of the two local arrays. Backward is\n"
+        "what the transpose sends.",
         moves(),
         "Reinterpretations keep the shards and change what they denote.",
         reinterpretations(),
