@@ -36,6 +36,7 @@ from shtypes.notation import dims as dims
 from shtypes.ops import fft as fft
 from shtypes.ops import linalg as linalg
 from shtypes.ops import operators as operators
+from shtypes.ops import scatter as scatter
 from shtypes.ops.arrange import diag as diag
 from shtypes.ops.arrange import diagonal as diagonal
 from shtypes.ops.arrange import flip as flip
@@ -67,6 +68,14 @@ from shtypes.ops.einsum import einsum as einsum
 from shtypes.ops.einsum import matmul as matmul
 from shtypes.ops.einsum import tensordot as tensordot
 from shtypes.ops.elementwise import *  # noqa: F403  # one name per function of jax.numpy and jax.nn
+from shtypes.ops.index import dynamic_index_in_dim as dynamic_index_in_dim
+from shtypes.ops.index import dynamic_slice as dynamic_slice
+from shtypes.ops.index import dynamic_slice_in_dim as dynamic_slice_in_dim
+from shtypes.ops.index import dynamic_update_slice as dynamic_update_slice
+from shtypes.ops.index import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
+from shtypes.ops.index import index_in_dim as index_in_dim
+from shtypes.ops.index import slice_ as slice
+from shtypes.ops.index import slice_in_dim as slice_in_dim
 from shtypes.ops.joins import array_split as array_split
 from shtypes.ops.joins import column_stack as column_stack
 from shtypes.ops.joins import concat as concat
@@ -80,6 +89,11 @@ from shtypes.ops.joins import stack as stack
 from shtypes.ops.joins import unstack as unstack
 from shtypes.ops.joins import vsplit as vsplit
 from shtypes.ops.joins import vstack as vstack
+from shtypes.ops.lookup import embedding as embedding
+from shtypes.ops.lookup import one_hot as one_hot
+from shtypes.ops.lookup import segment_sum as segment_sum
+from shtypes.ops.lookup import take as take
+from shtypes.ops.lookup import take_along_axis as take_along_axis
 from shtypes.ops.nn import log_softmax as log_softmax
 from shtypes.ops.nn import softmax as softmax
 from shtypes.ops.nn import standardize as standardize

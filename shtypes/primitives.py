@@ -18,6 +18,7 @@ from shtypes._compat import HiPrimitive, Zero, instantiate_zeros, is_undefined_p
 from shtypes.array import Array, wrap
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
+from shtypes.local_mode.explicit import check_written
 from shtypes.localfn import IDENTITY, Full, Jvp, Linear, LocalFn, Transpose, Vmap
 from shtypes.lowering.carrier import explicit_spec
 from shtypes.lowering.per_op import run
@@ -218,6 +219,12 @@ def move(x: Any, dst: ShType, *, inserted: bool = False) -> Any:
     src = jax.typeof(x)
     if src == dst:
         return x
+    if inserted:
+        check_written(src, dst)
+    if State.VARYING in dst.states and src.axes(State.VARYING) != dst.axes(State.VARYING):
+        from shtypes.collective import move_to_varying
+
+        return move_to_varying(x, dst, inserted=inserted)
     if type(x) is Array and no_trace_is_running():
         from shtypes.lowering.per_op import run_reshard
 

@@ -1,0 +1,208 @@
+"""Indexed updates, ``x.at[...].add(...)`` and its kind, and sums of rows by segment. Nothing here communicates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shtypes import dtypes
+from shtypes.array import install
+from shtypes.errors import ShardingTypeError
+from shtypes.localfn import Linear, LocalFn
+from shtypes.ops.dispatch import apply, is_number, lift
+from shtypes.ops.elementwise import astype
+from shtypes.ops.index import CLIP, DROP, GET_MODES, bound_of, get, parse_index
+from shtypes.ops.positions import Bound, LocalEntry, Place, local_entries, local_index, shown
+from shtypes.ops.rules.index import scatter as _scatter_rule
+from shtypes.types import ShType
+from shtypes.where import public
+
+_SET_MODES = {"none": DROP, "promise_in_bounds": DROP, "clip": CLIP, "fill": DROP, "drop": DROP, "fill_or_drop": DROP}
+
+#: What each change makes of a row and its update.
+_CHANGES: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "set": lambda row, update: update,
+    "add": jnp.add,
+    "subtract": jnp.subtract,
+    "multiply": jnp.multiply,
+    "divide": jnp.divide,
+    "power": jnp.power,
+    "min": jnp.minimum,
+    "max": jnp.maximum,
+}
+
+
+@dataclass(frozen=True)
+class Scatter(LocalFn):
+    """``x.at[...].add(updates)`` or another change; each device changes the rows that it has.
+
+    ``once``: no row is changed twice. Then setting is linear; else JAX finds out which update of a row is the last.
+    """
+
+    how: str
+    entries: tuple[LocalEntry, ...]
+    bound: Bound
+    once: bool
+
+    @property
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the change
+        adds = self.how in ("add", "subtract") or (self.how == "set" and self.once)
+        return Linear.BESIDE if adds else Linear.NO
+
+    def __str__(self) -> str:
+        return f"at_{self.how}[{shown(self.entries)}]"
+
+    def __call__(self, x: Any, *rest: Any) -> Any:
+        *ids, updates = rest
+        single = all(i.size == 1 for i in ids)
+        index, present = local_index(self.entries, ids, self.bound, past_end=not single)
+        if single and present is not None:
+            # Read, choose and write: XLA before JAX 0.12 writes to a wrong row where a scatter to one row drops it.
+            row = x[index]
+            present = present.reshape(present.shape + (1,) * (row.ndim - present.ndim))
+            updates, change = jnp.where(present, _CHANGES[self.how](row, updates), row), "set"
+        else:
+            change = self.how
+        options = {"mode": "drop", "unique_indices": self.once or single, "wrap_negative_indices": False}
+        return getattr(x.at[index], change)(updates, **options)
+
+
+class At:
+    """``x.at``: index it to name what changes."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __getitem__(self, key: Any) -> Updates:
+        return Updates(self.value, key)
+
+    def __repr__(self) -> str:
+        return f"At({self.value!r})"
+
+
+class Updates:
+    """``x.at[key]``: methods that give ``x`` with a part of it changed, or the part.
+
+    Per axis: what is added or set is typed as a sum with ``x``: a replicated update of an unreduced value counts once.
+    Where a dim that is indexed by positions is sharded, each device changes its own rows. Added updates that are
+    sharded like their positions make the result unreduced; any other change needs all positions on every device. `min`,
+    `max` and `power` are nonlinear; `multiply` and `divide` are linear in ``x`` only.
+
+    Positions out of range are dropped (``mode="clip"`` brings them to the nearest end); negative ones count from the
+    end.
+    """
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, value: Any, key: Any) -> None:
+        self.value, self.key = value, key
+
+    def __repr__(self) -> str:
+        return f"Updates({self.value!r}, {self.key!r})"
+
+    @public
+    def get(self, *, mode: Any = None, fill_value: Any = None, **_: Any) -> Any:
+        """``x[key]``; positions out of range are clipped, or with ``mode="fill"`` give ``fill_value`` (NaN)."""
+        return get(self.value, self.key, bound_of(mode, GET_MODES), fill_value, "at_get")
+
+    @public
+    def set(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+        """The part replaced. Transpose: the cotangent with zeros there, and that part of it."""
+        return _changed("set", self, values, mode, unique_indices)
+
+    @public
+    def add(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+        """Values added to the part, once for each time that it is named. Transpose: the part of the cotangent."""
+        return _changed("add", self, values, mode, unique_indices)
+
+    @public
+    def subtract(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+        """Values subtracted from the part."""
+        return _changed("subtract", self, values, mode, unique_indices)
+
+    @public
+    def multiply(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+        """The part times values; JAX differentiates it only with ``unique_indices``."""
+        return _changed("multiply", self, values, mode, unique_indices)
+
+    mul = multiply
+
+    @public
+    def divide(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+        """The part divided by values."""
+        return _changed("divide", self, values, mode, unique_indices)
+
+    @public
+    def power(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+        """The part to the power of values."""
+        return _changed("power", self, values, mode, unique_indices)
+
+    @public
+    def min(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+        """The smaller of the part and values."""
+        return _changed("min", self, values, mode, unique_indices)
+
+    @public
+    def max(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+        """The greater of the part and values."""
+        return _changed("max", self, values, mode, unique_indices)
+
+
+def _changed(how: str, at: Updates, values: Any, mode: Any, unique: bool) -> Any:
+    ((x,), _) = lift([at.value])
+    t = jax.typeof(x)
+    bound = bound_of(mode, _SET_MODES)
+    entries, arrays = parse_index(t, at.key, clip=bound.clip)
+    if is_number(values):
+        values = _number(values, t, how)
+    operands, constants = lift([x, *arrays, values])
+    operands[-1] = _of_dtype(operands[-1], t, how)
+    local = local_entries(entries, t)
+    name = f"at_{how}"
+    return apply(
+        name,
+        Scatter(how, local, bound, _once(local, operands[1:-1], unique)),
+        lambda types: _scatter_rule(name, how, types, entries, constants),
+        *operands,
+    )
+
+
+def _once(entries: Sequence[LocalEntry], ids: Sequence[Any], unique: bool) -> bool:
+    """Whether no row is changed twice: one position in each dim, or as many as the user says that differ."""
+    elsewhere = any(isinstance(e, Place) and e.axes for e in entries)  # those that are dropped are all the same one
+    return all(jax.typeof(i).size == 1 for i in ids) or (unique and not elsewhere)
+
+
+def _number(value: Any, t: ShType, how: str) -> Any:
+    """A number in the dtype of what it changes."""
+    if np.result_type(np.asarray(value).dtype, np.int8).kind in "fc" and not t.differentiable:
+        raise _does_not_fit(how, repr(value), t)
+    if isinstance(value, complex) and t.dtype_name[0] != "c":
+        raise _does_not_fit(how, repr(value), t)
+    return np.asarray(value).astype(t.dtype)
+
+
+def _of_dtype(values: Any, t: ShType, how: str) -> Any:
+    """Updates in the dtype of what they change, which must be as wide."""
+    own = jax.typeof(values)
+    if own.dtype_name == t.dtype_name:
+        return values
+    if dtypes.from_numpy(jnp.promote_types(own.dtype, t.dtype)) != t.dtype_name:
+        raise _does_not_fit(how, f"of dtype {own.dtype_name}", t)
+    return astype(values, t.dtype_name)
+
+
+def _does_not_fit(how: str, what: str, t: ShType) -> ShardingTypeError:
+    return ShardingTypeError(
+        f"`at_{how}` of {t} cannot take updates {what}", why="the result has the dtype of x", hints=["sh.astype first"]
+    )
+
+
+install({}, {}, {"at": At})

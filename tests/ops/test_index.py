@@ -1,0 +1,203 @@
+"""Indexing and indexed updates against JAX on one device, over random types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from tests.end_to_end import Case, check, host, sampled
+
+rng = np.random.default_rng(0)
+
+
+def arr(*shape: int) -> Any:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def ids(*shape: int, low: int = -8, high: int = 8) -> Any:
+    """Positions of dims of size 8."""
+    return rng.integers(low, high, shape).astype(np.int32)
+
+
+def wild(*shape: int) -> Any:
+    """Positions of dims of size 8, many of them out of range."""
+    return ids(*shape, low=-14, high=15)
+
+
+def at(key: Any) -> Callable[..., Any]:
+    return lambda m, x: x[key]
+
+
+GETS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+    ("int", at(2), (arr(8, 4),)),
+    ("negative", at((slice(None), -1)), (arr(8, 4),)),
+    ("slice", at(np.s_[2:6]), (arr(8, 4),)),
+    ("steps", at(np.s_[::-2, 1:]), (arr(8, 4),)),
+    ("empty", at(np.s_[3:3]), (arr(8, 4),)),
+    ("new dims", at(np.s_[None, ..., None, 1]), (arr(8, 4),)),
+    ("list", at(([0, 3, -1],)), (arr(8, 4),)),
+    ("known mask", at((slice(None), np.array([True, False, True, True]))), (arr(8, 4),)),
+    ("rows", lambda m, x, i: x[i], (arr(8, 4), ids(4))),
+    ("columns", lambda m, x, i: x[:, i], (arr(4, 8), ids(4, 2))),
+    ("scalar", lambda m, x, i: x[i], (arr(8, 4), ids())),
+    ("pairs", lambda m, x, i, j: x[i, j], (arr(8, 8), ids(4), ids(4))),
+    ("pairs that broadcast", lambda m, x, i, j: x[i[:, None], :, j], (arr(8, 2, 8), ids(4), ids(2))),
+    ("apart", lambda m, x, i: x[1, :, i], (arr(4, 4, 8), ids(4))),
+    ("with new dims", lambda m, x, i: x[:, i, None], (arr(4, 8), ids(4))),
+    ("get clip", lambda m, x, i: x.at[i].get(mode="clip"), (arr(8, 4), wild(4))),
+    ("get fill", lambda m, x, i: x.at[i].get(mode="fill"), (arr(8, 4), wild(4))),
+    ("get fill value", lambda m, x, i: x.at[:, i].get(mode="fill", fill_value=3.0), (arr(4, 8), wild(4, 2))),
+    ("dynamic_slice", lambda m, x, i: m.dynamic_slice(x, (i, 1), (4, 2)), (arr(8, 4), ids())),
+    ("dynamic_slice of both", lambda m, x, i, j: m.dynamic_slice(x, (i, j), (8, 2)), (arr(8, 4), ids(), ids())),
+    ("dynamic_slice_in_dim", lambda m, x, i: m.dynamic_slice_in_dim(x, i, 4, axis=1), (arr(4, 8), ids())),
+    ("dynamic_index_in_dim", lambda m, x, i: m.dynamic_index_in_dim(x, i, 1), (arr(4, 8), ids())),
+    ("index_in_dim", lambda m, x: m.index_in_dim(x, -1, 0, keepdims=False), (arr(8, 4),)),
+    ("slice_in_dim", lambda m, x: m.slice_in_dim(x, 1, None, 2, axis=1), (arr(4, 8),)),
+    ("slice", lambda m, x: m.slice(x, (0, 1), (4, 8), (1, 3)), (arr(4, 8),)),
+    ("of integers", lambda m, x, i: x[i], (ids(8, 4), ids(4))),
+]
+
+SETS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+    ("add rows", lambda m, x, i, u: x.at[i].add(u), (arr(8, 4), wild(4), arr(4, 4))),
+    ("add number", lambda m, x: x.at[1].add(2.0), (arr(8, 4),)),
+    ("add to slice", lambda m, x, u: x.at[:, 1:3].add(u), (arr(8, 4), arr(8, 1))),
+    ("add columns", lambda m, x, i, u: x.at[:, i].add(u), (arr(4, 8), wild(4), arr(4, 4))),
+    ("add clipped", lambda m, x, i, u: x.at[i].add(u, mode="clip"), (arr(8, 4), wild(4), arr(4))),
+    ("subtract", lambda m, x, i, u: x.at[i].subtract(u), (arr(8, 4), wild(2, 2), arr(4))),
+    ("set row", lambda m, x, i, u: x.at[i].set(u), (arr(8, 4), ids(), arr(4))),
+    ("set rows", lambda m, x, u: x.at[np.array([1, 5, -1, 9])].set(u), (arr(8, 4), arr(4, 4))),
+    ("set number", lambda m, x: x.at[..., 2:].set(1.0), (arr(8, 4),)),
+    ("multiply", lambda m, x, u: x.at[2:4].multiply(u, unique_indices=True), (arr(8, 4), arr(2, 4))),
+    ("dynamic_update_slice", lambda m, x, u, i: m.dynamic_update_slice(x, u, (i, 0)), (arr(8, 4), arr(2, 4), wild())),
+    (
+        "dynamic_update_slice_in_dim",
+        lambda m, x, u, i: m.dynamic_update_slice_in_dim(x, u, i, axis=0),
+        (arr(8, 4), arr(2, 4), wild()),
+    ),
+]
+
+WITHOUT_GRADIENT: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+    ("max", lambda m, x, i, u: x.at[i].max(u), (arr(8, 4), wild(4), arr(4, 4))),
+    ("min", lambda m, x, i, u: x.at[i].min(u), (arr(8, 4), wild(4), arr(4, 4))),
+    ("multiply rows", lambda m, x, i, u: x.at[i].multiply(u), (arr(8, 4), wild(4), arr(4, 4))),
+    ("divide", lambda m, x, i, u: x.at[i].divide(u), (arr(8, 4), wild(2), arr(4))),
+    ("power", lambda m, x: x.at[1:3].power(2), (arr(8, 4),)),
+    ("of integers", lambda m, x, i: x.at[i].add(3), (ids(8, 4), wild(4))),
+]
+
+
+@pytest.mark.parametrize(("name", "fn", "operands"), GETS, ids=[g[0] for g in GETS])
+def test_what_is_read_by_an_index_and_its_gradient_are_those_of_one_device(
+    name: str, fn: Callable[..., Any], operands: tuple[Any, ...]
+) -> None:
+    mesh = sh.make_mesh({"x": 2, "y": 2})
+    check(mesh, sampled(mesh, fn, *operands, id=name, count=6))
+
+
+@pytest.mark.parametrize(("name", "fn", "operands"), SETS, ids=[g[0] for g in SETS])
+def test_what_an_indexed_update_makes_and_its_gradients_are_those_of_one_device(
+    name: str, fn: Callable[..., Any], operands: tuple[Any, ...]
+) -> None:
+    mesh = sh.make_mesh({"x": 2, "y": 2})
+    check(mesh, sampled(mesh, fn, *operands, id=name, count=8))
+
+
+def test_updates_that_jax_does_not_differentiate_are_those_of_one_device() -> None:
+    mesh = sh.make_mesh({"x": 2, "y": 4})
+    cases = [c for name, fn, xs in WITHOUT_GRADIENT for c in sampled(mesh, fn, *xs, id=name, count=8, grad=False)]
+    check(mesh, cases)
+
+
+def test_indexing_runs_eagerly() -> None:
+    mesh = sh.make_mesh({"x": 2, "y": 2})
+    check(mesh, [
+        Case(lambda m, x, i: x[i], (arr(8, 4), ids(4)), ("f32[8@x,4]", "i32[4@y]"), "f32[4@y,4]{U:x}"),
+        Case(lambda m, x, i: x[:, i], (arr(8, 8), ids(4)), ("f32[8@x,8]{U:y}", "i32[4]"), "f32[8@x,4]{U:y}"),
+        Case(lambda m, x: x.at[3].set(1.0), (arr(8, 4),), ("f32[8@x,4]{U:y}",), "f32[8@x,4]{U:y}"),
+    ], eager=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_a_table_that_sharded_positions_look_up_has_its_gradient_pending_without_communication(policy: str) -> None:
+    with sh.policy(policy):
+        sh.set_mesh(sh.make_mesh({"x": 4}))
+        table = sh.array(arr(8, 4), "f32[8,4]{R:x}")
+        positions = sh.array(ids(8), "i32[8@x]")
+        assert table[positions].type == sh.ShType.parse("f32[8@x,4]", sh.typeof(table).mesh)
+        _, pull = jax.vjp(lambda w: w[positions], table)
+        text = str(jax.make_jaxpr(pull)(table[positions]))
+        assert "reshard" not in text
+        assert "cast" not in text
+        assert pull(table[positions])[0].type == table.type.cotangent()
+
+
+@pytest.mark.parametrize("text", ["f32[8@x,4]", "f32[8,4@x]", "f32[8,4]{U:x}"])
+def test_positions_out_of_range_are_read_as_jax_reads_them(text: str) -> None:
+    sh.set_mesh(sh.make_mesh({"x": 4}))
+    plain, where = arr(8, 4), wild(16)
+    np.testing.assert_array_equal(host(sh.array(plain, text)[where]), jnp.asarray(plain)[where])
+    np.testing.assert_array_equal(host(sh.array(plain, text)[19]), jnp.asarray(plain)[19])
+    for dtype in (np.int8, np.uint8, np.uint32):
+        some = np.array([0, 3, 7, 8, 100]).astype(dtype)
+        np.testing.assert_array_equal(host(sh.array(plain, text)[some]), jnp.asarray(plain)[some])
+
+
+def test_positions_map_and_loop() -> None:
+    sh.set_mesh(sh.make_mesh({"x": 4}))
+    plain, where = arr(8, 4), ids(6)
+    x = sh.array(plain, "f32[8@x,4]")
+    rows = jax.vmap(lambda i: x[i])(sh.array(where, "i32[6]"))
+    np.testing.assert_array_equal(host(rows), jnp.asarray(plain)[where])
+    total, _ = sh.scan(lambda c, i: (c + x[i], None), sh.zeros("f32[4]{U:x}"), sh.array(where, "i32[6]"))
+    np.testing.assert_allclose(host(total), jnp.asarray(plain)[where].sum(0), rtol=1e-6)
+    np.testing.assert_array_equal(host(jax.jit(lambda x, i: x[i])(x, 3)), plain[3])
+
+
+def test_a_value_gives_its_rows_one_by_one() -> None:
+    sh.set_mesh(sh.make_mesh({"x": 4}))
+    x = sh.array(arr(2, 8), "f32[2,8@x]")
+    first, second = x
+    np.testing.assert_array_equal(host(second), host(x)[1])
+    assert first.type == sh.ShType.parse("f32[8@x]", x.type.mesh)
+    with pytest.raises(TypeError, match="without dims"):
+        iter(sh.array(1.0))
+
+
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [
+        (np.s_[2:4], "`index` acts along dim 0, which is sharded on mesh axis `x`"),
+        (np.s_[1, 2, 3], "an index of 3 dims does not fit f32[8@x,4], which has 2"),
+        (1.5, "an index has integers, slices, None, `...` and integer arrays, not one 1.5"),
+        (True, "a bool is no index"),
+        (np.s_[..., 1, ...], "an index can have `...` only once"),
+    ],
+)
+def test_an_index_that_does_not_type_says_why(key: Any, what: str) -> None:
+    sh.set_mesh(sh.make_mesh({"x": 4}))
+    x = sh.array(arr(8, 4), "f32[8@x,4]")
+    with pytest.raises(sh.ShardingTypeError) as info:
+        x[key]
+    assert info.value.what == what
+    assert "test_index.py" in info.value.where
+
+
+def test_traced_masks_and_bounds_are_refused() -> None:
+    sh.set_mesh(sh.make_mesh({"x": 4}))
+    x = sh.array(arr(8, 4), "f32[8,4]")
+    with pytest.raises(sh.ShardingTypeError, match="cannot be a mask"):
+        x[x > 0]
+    with pytest.raises(sh.ShardingTypeError, match="a slice needs integers that are known"):
+        jax.jit(lambda x, i: x[i:])(x, 2)
+
+
+def test_numbers_that_would_lose_their_value_are_no_updates() -> None:
+    sh.set_mesh(sh.make_mesh({"x": 4}))
+    with pytest.raises(sh.ShardingTypeError, match=r"cannot take updates 1\.5"):
+        sh.array(ids(8), "i32[8]").at[1].set(1.5)
