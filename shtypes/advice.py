@@ -20,17 +20,20 @@ MOST: Final = 4
 _MOST_IN_PAIRS: Final = 16
 
 
+#: The typing of an op from its operands' types.
+Rule = Callable[[tuple[ShType, ...]], Typing]
+
+
 class _Tried(NamedTuple):
     """A set of changes that types."""
 
     rank: tuple[int, ...]
     fix: Fix
     result: tuple[ShType, ...]
+    operands: tuple[ShType, ...]
 
 
-def fixes(
-    rule: Callable[[tuple[ShType, ...]], Typing], operands: tuple[ShType, ...], names: Sequence[str] | None = None
-) -> tuple[Fix, ...]:
+def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None) -> tuple[Fix, ...]:
     """Reshards that make an op type: of one operand if that is enough, else of two; cheapest first, at most four.
 
     Only the mesh axes that the rule's error names change. Fixes cost what their reshards send in both directions; of
@@ -42,14 +45,60 @@ def fixes(
         operands: The types that the rule refuses.
         names: What the operands are called in the printed code.
     """
+    return tuple(t.fix for t in _search(rule, operands, names or called_names(operands)))
+
+
+def cheapest(rule: Rule, operands: tuple[ShType, ...]) -> tuple[ShType, ...] | None:
+    """The operands' types with the cheapest fix applied; None if no fix types.
+
+    Args:
+        rule: Types the op from its operands' types.
+        operands: The types that the rule refuses.
+    """
+    found = _search(rule, operands, called_names(operands))
+    return found[0].operands if found else None
+
+
+def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...]:
+    """For an op that casts invariant operands to reduced: its reduced operands made invariant, if that is all free.
+
+    Args:
+        rule: Types the op from its operands' types.
+        operands: The types.
+    """
+    try:
+        casts = rule(operands).operands
+    except ShardingTypeError:
+        return ()
+    axes = [
+        axis
+        for t, goal in zip(operands, casts, strict=True)
+        for axis in t.mesh.axis_names
+        if t.state(axis) is State.INVARIANT and goal.state(axis) is State.REDUCED
+    ]
+    changes: dict[int, ShType] = {}
+    for i, t in enumerate(operands):
+        for axis in axes:
+            if t.state(axis) is State.REDUCED:
+                changes[i] = changes.get(i, t).with_axis(axis, State.INVARIANT)
+    found = _try(rule, operands, called_names(operands), changes) if changes else None
+    return () if found is None or found.fix.bytes_forward or found.fix.bytes_backward else (found.fix,)
+
+
+def called_names(operands: Sequence[ShType]) -> Sequence[str]:
+    """What operands are called in printed code."""
+    short = ("x",) if len(operands) == 1 else ("lhs", "rhs") if len(operands) == 2 else ()
+    return short or [f"operand_{i}" for i in range(len(operands))]
+
+
+def _search(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str]) -> list[_Tried]:
+    """The best changes that type; none if the rule refuses nothing."""
     try:
         rule(operands)
     except ShardingTypeError as error:
         axes = error.axes
     else:
-        return ()
-    called = names or (("x",) if len(operands) == 1 else ("lhs", "rhs") if len(operands) == 2 else ())
-    called = called or [f"operand_{i}" for i in range(len(operands))]
+        return []
     others = [list(_others(t, axes)) for t in operands]
     for count, most in ((1, None), (2, _MOST_IN_PAIRS)):
         tried = [
@@ -59,8 +108,8 @@ def fixes(
             if (found := _try(rule, operands, called, dict(zip(chosen, targets, strict=True)))) is not None
         ]
         if tried:
-            return tuple(t.fix for t in _best(tried))
-    return ()
+            return _best(tried)
+    return []
 
 
 def _best(tried: Sequence[_Tried]) -> list[_Tried]:
@@ -107,7 +156,7 @@ def _placed(bare: ShType, axes: Sequence[str], places: Sequence[State | int]) ->
 
 
 def _try(
-    rule: Callable[[tuple[ShType, ...]], Typing],
+    rule: Rule,
     operands: tuple[ShType, ...],
     names: Sequence[str],
     changes: dict[int, ShType],
@@ -129,7 +178,7 @@ def _try(
         bytes_backward=backward,
     )
     memory = sum(t.local_bytes for t in typing.results)
-    return _Tried((forward + backward, memory, forward, len(casts)), fix, typing.results)
+    return _Tried((forward + backward, memory, forward, len(casts)), fix, typing.results, changed)
 
 
 def _price(src: ShType, dst: ShType) -> Price:

@@ -1,4 +1,4 @@
-"""What is in force around the code: the policy and the sizes of dim names. Pure.
+"""What is in force around the code: the policy, the sizes of dim names, the scopes of communication. Pure.
 
 JAX keys its trace caches on a user context (`jax_context`) that follows this one, so that no cached trace answers for
 another policy or for other sizes.
@@ -21,10 +21,12 @@ class Ambient(NamedTuple):
     Attributes:
         policy: The name of the policy.
         dims: The sizes of the dim names in scope.
+        scopes: What the scopes of communication say, outermost first; hashable.
     """
 
     policy: str
     dims: Sizes = ()
+    scopes: tuple[object, ...] = ()
 
 
 Enter = Callable[[Ambient], contextlib.AbstractContextManager[object]]

@@ -6,11 +6,15 @@ from jax.extend import source_info_util
 
 from shtypes import jax_context as jax_context
 from shtypes import tree as tree
+from shtypes.analysis.assertions import assert_comm as assert_comm
 from shtypes.analysis.costs import CostModel as CostModel
 from shtypes.analysis.costs import Link as Link
 from shtypes.analysis.costs import cost_model as cost_model
 from shtypes.analysis.ledger import Ledger as Ledger
 from shtypes.analysis.ledger import ledger as ledger
+from shtypes.analysis.scopes import comm_budget as comm_budget
+from shtypes.analysis.scopes import implicit_comm as implicit_comm
+from shtypes.analysis.scopes import no_comm as no_comm
 from shtypes.array import Array as Array
 from shtypes.array import abstract_array as abstract_array
 from shtypes.array import array as array

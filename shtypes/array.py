@@ -10,6 +10,7 @@ import numpy as np
 
 from shtypes import dtypes
 from shtypes._compat import aval_method, aval_property, no_trace_is_running, register_hitype
+from shtypes.analysis.scopes import judge_leaving
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
 from shtypes.lowering.carrier import carrier_sharding, hidden_axes
@@ -340,6 +341,7 @@ def to_jax(x: Any) -> Any:
 
     t = typeof(x)
     _refuse_hidden(t, "become a plain array")
+    judge_leaving(t)
     if type(x) is Array and no_trace_is_running() and x.data is not None:
         return x.data
     return to_jax_p.bind(

@@ -8,6 +8,7 @@ import jax
 
 from shtypes import dtypes
 from shtypes._compat import no_trace_is_running
+from shtypes.analysis.scopes import judge
 from shtypes.array import Array, _as_type, _placed, wrap
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
@@ -104,7 +105,10 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
         t = _as_own(x, wanted, mesh)
         _refuse_pending(t)
         own = from_jax_p.bind(x, ty=t)
-    return own if wanted is None else move(own, wanted)
+    if wanted is None:
+        return own
+    judge("from_jax", jax.typeof(own), wanted, has_gradient=isinstance(x, jax.core.Tracer))
+    return move(own, wanted)
 
 
 def _refuse_pending(t: ShType) -> None:

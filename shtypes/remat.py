@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, Final
 import jax
 from jax.ad_checkpoint import checkpoint_name as name_plain
 
+from shtypes.analysis.scopes import Recomputed, under
 from shtypes.localfn import IDENTITY, Identity, LocalFn, Vmap
 from shtypes.ops.dispatch import is_typed
 from shtypes.ops.einsum import Einsum
@@ -50,7 +52,8 @@ def checkpoint(
     Communicates: what ``fun`` does, and in the backward pass again what of it is recomputed.
     """
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    return _checkpoint(fun, policy=_typed_policy(policy), prevent_cse=prevent_cse, static_argnums=numbers)
+    again = functools.wraps(fun)(under(None, fun, Recomputed()))
+    return _checkpoint(again, policy=_typed_policy(policy), prevent_cse=prevent_cse, static_argnums=numbers)
 
 
 def _checkpoint(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:

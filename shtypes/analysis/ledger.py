@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import jax
 
-from shtypes.analysis.equations import Branch, Equation, Place, equations, outside
+from shtypes.analysis.equations import Branch, Collective, Equation, Place, equations, outside
 from shtypes.array import abstract_array
 from shtypes.primitives import Reshard
 from shtypes.reshard import plan
@@ -329,7 +329,7 @@ def ledger_of(jaxpr: Any) -> Ledger:
     entries: list[Entry] = []
     uncovered: list[NotCovered] = []
     for found in equations(jaxpr):
-        if isinstance(found.eqn.primitive, Reshard):
+        if isinstance(found.eqn.primitive, (Reshard, Collective)):
             entries += _collectives(found)
         elif why := outside(found.eqn):
             name = str(found.eqn.primitive)
@@ -360,21 +360,23 @@ def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _collectives(found: Equation) -> Iterator[Entry]:
-    reshard = found.eqn.primitive
-    for step in plan(reshard.src, reshard.dst).steps:
+    """What an equation of ours communicates."""
+    p = found.eqn.primitive
+    steps = plan(p.src, p.dst).steps if isinstance(p, Reshard) else (p,)
+    for step in steps:
         if step.kind.communicates:
             yield Entry(
                 kind=step.kind.value,
                 axes=step.axes,
-                dtype=reshard.src.dtype_name,
+                dtype=p.src.dtype_name,
                 bytes=step.bytes,
                 launches=step.launches,
                 times=found.times,
                 direction=found.direction,
                 place=found.place,
-                src=reshard.src,
-                dst=reshard.dst,
-                inserted=reshard.inserted,
+                src=p.src,
+                dst=p.dst,
+                inserted=p.inserted,
                 branches=found.branches,
             )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from shtypes.analysis.scopes import InBackward, Rules, rules_in_force, under
 from shtypes.autodiff.cotangent import check_cotangent
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed
@@ -50,7 +51,9 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
         functools.update_wrapper(self, fun)
         self.name = getattr(fun, "__name__", "the function")
         self.nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
-        self.native: Any = jax.custom_vjp(fun, nondiff_argnums=self.nondiff)
+        self._fun = fun
+        self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+        self._native: dict[Rules, Any] = {}  # one for each set of scopes: the backward function is checked under them
 
     def defvjp(self, fwd: Callable[..., tuple[Any, Any]], bwd: Callable[..., Any]) -> Callable[..., Any]:
         """Sets the two functions; returns ``bwd``.
@@ -73,8 +76,20 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
             self._check(cts, types)
             return cts
 
-        self.native.defvjp(with_types, checked)
+        self._rules = with_types, checked
+        self._native.clear()
         return bwd
+
+    def _under(self, rules: Rules) -> Any:
+        """JAX's own, whose functions all run under the scopes of the call, whenever JAX calls them."""
+        native = self._native.get(rules)
+        if native is None:
+            native = jax.custom_vjp(functools.wraps(self._fun)(under(rules, self._fun)), nondiff_argnums=self.nondiff)
+            if self._rules is not None:
+                fwd, bwd = self._rules
+                native.defvjp(under(rules, fwd), under(rules, bwd, InBackward()))
+            self._native[rules] = native
+        return native
 
     def _check(self, cts: Any, types: _Types) -> None:
         """Checks the cotangents that the backward function returned."""
@@ -104,7 +119,7 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Applies the function."""
-        return self.native(*args, **kwargs)
+        return self._under(rules_in_force())(*args, **kwargs)
 
 
 @dataclass

@@ -16,7 +16,8 @@ from jax.extend.core import set_current_trace
 
 from shtypes import dtypes
 from shtypes._compat import no_trace_is_running, trace_notes, trace_of
-from shtypes.advice import fixes
+from shtypes.advice import called_names, cheapest, fixes, without_backward
+from shtypes.analysis.scopes import allows_implicit, judge, rules_in_force
 from shtypes.array import Array, wrap
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
@@ -136,10 +137,16 @@ def constant(x: Any, mesh: Mesh) -> Any:
 
 
 def typed(name: str, rule: Rule, types: tuple[ShType, ...]) -> Typing:
-    """The rule's typing; an error leaves with the user's line, the operands' types and priced fixes."""
+    """The rule's typing; an error leaves with the user's line, the operands' types and priced fixes.
+
+    Inside `implicit_comm`, the typing of the operands with the cheapest fix applied.
+    """
     try:
         return rule(types)
     except ShardingTypeError as error:
+        fixed = cheapest(rule, types) if allows_implicit() else None
+        if fixed is not None:
+            return rule(fixed)
         raise located(error, name, types, rule).with_traceback(None) from None
 
 
@@ -154,8 +161,21 @@ def located(
 
 def apply_all(name: str, fn: LocalFn, rule: Rule, operands: Sequence[Any]) -> list[Any]:
     """Applies an op that has several results."""
-    typing = typed(name, rule, tuple(jax.typeof(x) for x in operands))
+    types = tuple(jax.typeof(x) for x in operands)
+    typing = typed(name, rule, types)
+    if types != typing.operands and rules_in_force():
+        _judge_casts(name, rule, types, typing.operands)
     return local_all(fn, *map(cast, operands, typing.operands), out=typing.results)
+
+
+def _judge_casts(name: str, rule: Rule, types: tuple[ShType, ...], casts: Sequence[ShType]) -> None:
+    """Checks the casts of an op against the scopes around it: here, wherever they are bound, and used again or not."""
+    try:
+        for called, t, goal in zip(called_names(types), types, casts, strict=True):
+            judge(name, t, goal, name=called, inserted=True)
+    except ShardingTypeError as error:
+        error.fixes = without_backward(rule, types)
+        raise located(error, name, types).with_traceback(None) from None
 
 
 def cast(x: Any, t: ShType) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from shtypes.analysis.scopes import judge
 from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
@@ -40,6 +41,7 @@ def reshard(x: Any, target: Any = None, **states: Any) -> Any:
     t = jax.typeof(x)
     try:
         dst = _target(t, target, states)
+        judge("reshard", t, dst)
         return move(x, dst)
     except ShardingTypeError as error:
         raise located(error, "reshard", [t]) from None
@@ -91,6 +93,7 @@ def _named(name: str, x: Any, axes: tuple[str, ...], needs: State, change: Any) 
                     hints=["sh.reshard(x, type) goes from any type to any other"],
                 )
             dst = change(dst, axis)
+        judge(name, t, dst)
         return move(x, dst)
     except ShardingTypeError as error:
         raise located(error, name, [t]) from None

@@ -1,0 +1,152 @@
+"""`assert_comm`: what a test suite says of a program's communication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shtypes.analysis.ledger import Entry, Ledger, ledger
+from shtypes.analysis.scopes import KINDS
+from shtypes.array import abstract_array
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.dispatch import is_typed
+from shtypes.primitives import zeros_of
+from shtypes.types import ShType
+
+#: Collectives by kind, or by kind and mesh axes: how many run.
+Expected = Mapping[Any, int]
+
+
+def with_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that also runs the backward pass of ``f``, to all its arguments that have gradients.
+
+    Args:
+        f: A function of any trees of typed values and plain arrays.
+    """
+
+    def both(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        chosen = [i for i, x in enumerate(leaves) if _has_gradient(x)]
+
+        def of_chosen(*values: Any) -> Any:
+            merged = list(leaves)
+            for i, value in zip(chosen, values, strict=True):
+                merged[i] = value
+            inner_args, inner_kwargs = jax.tree.unflatten(tree, merged)
+            results = jax.tree.leaves(f(*inner_args, **inner_kwargs))
+            return [r for r in results if _has_gradient(r)], [r for r in results if not _has_gradient(r)]
+
+        results, pull, others = jax.vjp(of_chosen, *[leaves[i] for i in chosen], has_aux=True)
+        return results, others, pull([_zero_cotangent(r) for r in results])
+
+    return both
+
+
+def _has_gradient(x: Any) -> bool:
+    if is_typed(x):
+        return bool(jax.typeof(x).differentiable)
+    return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
+
+
+def _zero_cotangent(x: Any) -> Any:
+    return zeros_of(jax.typeof(x).cotangent()) if is_typed(x) else jnp.zeros_like(x)
+
+
+def assert_comm(
+    f: Callable[..., Any],
+    *args: Any,
+    forward: Expected | None = None,
+    backward: Expected | None = None,
+    grad: bool = False,
+    bytes: int | None = None,
+    **kwargs: Any,
+) -> Ledger:
+    """Asserts which collectives a program runs, loops counted; nothing runs.
+
+    Args:
+        f: A function of typed values and plain arrays.
+        *args: Its arguments: values, values that have only types, or types.
+        forward: The collectives of the forward pass and no others: ``{"all-reduce": 2}`` over any axes, or
+            ``{("all-reduce", "tp"): 2}`` over these. None does not ask; ``{}`` is for none at all.
+        backward: The same for the backward pass, with what checkpoint runs again.
+        grad: Whether ``f`` is a forward pass whose backward pass, to all its arguments, is to be counted too. A
+            function that takes gradients itself needs no more.
+        bytes: The most that each device may send, in all.
+        **kwargs: More arguments of ``f``.
+
+    Returns:
+        The ledger, for further questions.
+
+    Raises:
+        AssertionError: the program communicates otherwise; it lists what was expected, and what was found where.
+        ShardingTypeError: an expected kind does not exist.
+
+    Example:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.abstract_mesh({"tp": 4})):
+        ...     t = sh.ShType.parse("f32[8]{U:tp}")
+        ...     _ = sh.assert_comm(
+        ...         sh.all_reduce, t, forward={("all-reduce", "tp"): 1}, backward={"all-reduce": 1}, grad=True
+        ...     )
+    """
+    args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
+    found = ledger(with_gradient(f) if grad else f, *args, **kwargs)
+    problems = [
+        line
+        for direction, expected, part in (
+            ("forward", forward, found.forward()),
+            ("backward", backward, found.backward()),
+        )
+        if expected is not None
+        for line in _differences(direction, expected, part)
+    ]
+    if bytes is not None and found.bytes > bytes:
+        problems.append(f"bytes: expected at most {bytes} B/device, found {found.bytes}")
+    if found.not_covered:
+        problems += [f"not covered: {item}" for item in dict.fromkeys(found.not_covered)]
+    if problems:
+        name = getattr(f, "__name__", "the program")
+        raise AssertionError("\n".join([f"the communication of `{name}` is not what was expected", *problems]))
+    return found
+
+
+def _differences(direction: str, expected: Expected, found: Ledger) -> list[str]:
+    """A line for each collective that runs more or less often than expected."""
+    wanted = {_key(key): count for key, count in expected.items()}
+    seen: dict[tuple[str, tuple[str, ...] | None], list[Entry]] = {key: [] for key in wanted}
+    for entry in found:
+        if not entry.launches:
+            continue
+        exact: tuple[str, tuple[str, ...] | None] = (entry.kind, tuple(sorted(entry.axes)))
+        key = exact if exact in wanted or (entry.kind, None) not in wanted else (entry.kind, None)
+        seen.setdefault(key, []).append(entry)
+    lines = []
+    for (kind, axes), entries in seen.items():
+        count, runs = wanted.get((kind, axes), 0), Ledger(entries).launches
+        if runs == count and all(e.times is not None for e in entries):
+            continue
+        what = kind if axes is None else f"{kind} over {', '.join(axes)}"
+        open_ended = " or more" if any(e.times is None for e in entries) else ""
+        places = "".join(f"\n    {_at(e)}" for e in entries)
+        lines.append(f"{direction}: {what}: expected {count}, found {runs}{open_ended}{places}")
+    return lines
+
+
+def _key(given: Any) -> tuple[str, tuple[str, ...] | None]:
+    kind, *axes = (given,) if isinstance(given, str) else given
+    if kind not in KINDS:
+        raise ShardingTypeError(f"there is no collective {kind!r}; they are {', '.join(KINDS)}")
+    flat = [a for part in axes for a in ((part,) if isinstance(part, str) else part)]
+    return kind, tuple(sorted(flat)) if flat else None
+
+
+def _at(entry: Entry) -> str:
+    times = "" if entry.times == 1 else f" {'?' if entry.times is None else entry.times} times"
+    place = f"{entry.place} in {entry.place.function}" if entry.place.file else "(no line)"
+    return f"{place}: {entry}{times}, {entry.bytes} B/device: {entry.src} -> {entry.dst}"
+
+
+__all__ = ["assert_comm", "with_gradient"]
