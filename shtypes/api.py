@@ -1,7 +1,9 @@
 """The JAX half of the public surface in one place; `shtypes` loads it when one of its names is first used."""
 
-from __future__ import annotations
-
+from jax import eval_shape as eval_shape  # these four of JAX's own take typed values as they are
+from jax import jvp as jvp
+from jax import linearize as linearize
+from jax import make_jaxpr as make_jaxpr
 from jax.extend import source_info_util
 
 from shtypes import jax_context as jax_context
@@ -69,8 +71,14 @@ from shtypes.ops.cumulative import cumsum as cumsum
 from shtypes.ops.cumulative import diff as diff
 from shtypes.ops.einsum import dot as dot
 from shtypes.ops.einsum import einsum as einsum
+from shtypes.ops.einsum import inner as inner
 from shtypes.ops.einsum import matmul as matmul
+from shtypes.ops.einsum import matvec as matvec
+from shtypes.ops.einsum import outer as outer
 from shtypes.ops.einsum import tensordot as tensordot
+from shtypes.ops.einsum import vdot as vdot
+from shtypes.ops.einsum import vecdot as vecdot
+from shtypes.ops.einsum import vecmat as vecmat
 from shtypes.ops.elementwise import *  # noqa: F403  # one name per function of jax.numpy and jax.nn
 from shtypes.ops.index import dynamic_index_in_dim as dynamic_index_in_dim
 from shtypes.ops.index import dynamic_slice as dynamic_slice
@@ -153,8 +161,8 @@ from shtypes.transforms import constant as constant
 from shtypes.transforms import reinterpret as reinterpret
 from shtypes.transforms import stop_gradient as stop_gradient
 from shtypes.transforms import vmap as vmap
-from shtypes.where import OURS
+from shtypes.where import OURS as _OURS
 
 # JAX's equations and compiled programs name the user's lines, not ours.
-for path in OURS:
-    source_info_util.register_exclusion(path)
+for _path in _OURS:
+    source_info_util.register_exclusion(_path)
