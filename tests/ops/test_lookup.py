@@ -107,10 +107,10 @@ def test_segments_are_sharded_where_every_device_has_all_rows() -> None:
     rows, numbers = arr(6, 4), rng.integers(-2, 10, 6).astype(np.int32)
     f = lambda x, i: sh.segment_sum(x, i, 8, over="y")  # noqa: E731
     x, i = sh.array(rows, "f32[6,4@x]"), sh.array(numbers, "i32[6]")
-    out, pull = jax.vjp(lambda x: f(x, i), x)
+    out, pull = jax.vjp(lambda x: f(x, i), x)  # type: ignore[no-untyped-call]
     assert out.type == sh.ShType.parse("f32[8@y,4@x]", out.type.mesh)
     np.testing.assert_allclose(host(out), jax.ops.segment_sum(rows, numbers, 8), rtol=1e-6)
-    (gradient,) = pull(out)  # type: ignore[no-untyped-call]
+    (gradient,) = pull(out)
     assert gradient.type == x.type.cotangent()
     _, wanted_pull = jax.vjp(lambda x: jax.ops.segment_sum(x, numbers, 8), rows)
     (wanted,) = wanted_pull(jnp.asarray(host(out)))
