@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
 from shtypes.lowering.carrier import carrier_sharding, hidden_axes
 from shtypes.types import ShType, State
+from shtypes.where import public
 
 
 class _ArrayMeta(type):
@@ -101,6 +103,13 @@ class Array(metaclass=_ArrayMeta):
     def __complex__(self) -> complex:
         return complex(host_value(self))
 
+    def __index__(self) -> int:
+        return operator.index(host_value(self))
+
+    def tolist(self) -> Any:
+        """The elements, as Python numbers in nested lists."""
+        return host_value(self).tolist()
+
     def item(self) -> Any:
         """The one element, as a Python number."""
         return host_value(self).item()
@@ -112,7 +121,8 @@ class Array(metaclass=_ArrayMeta):
         return format(str(self) if self.type.dims or not spec else self.item(), spec)
 
     def __repr__(self) -> str:
-        if self.data is None or hidden_axes(self.type) or self.data.is_deleted() or not self.data.is_fully_addressable:
+        hidden = hidden_axes(self.type) or dtypes.is_key(self.type.dtype_name)
+        if self.data is None or hidden or self.data.is_deleted() or not self.data.is_fully_addressable:
             return f"Array({self.type})"
         return f"Array({self.type}, {np.array2string(host_value(self), prefix='Array(', threshold=100)})"
 
@@ -151,6 +161,7 @@ def _unpickle(t: HiShType, host: Any) -> Array:
     return wrap(t, jax.device_put(host, carrier_sharding(t)))
 
 
+@public
 def host_value(x: Array) -> np.ndarray[Any, Any]:
     """The global value on the host.
 
@@ -191,6 +202,7 @@ def _length(x: Any) -> int:
     return size
 
 
+@public
 def refuse_native(x: Any) -> Any:
     """Explains what to do when a typed value meets a function of `jax.numpy`, `jax.lax` or numpy."""
     raise ShardingTypeError(
@@ -219,6 +231,7 @@ def _concrete_only(what: str) -> Any:
 # in
 
 
+@public
 def abstract_array(type: Any, mesh: Any = None, **options: Any) -> Array:
     """A value that has only a type: for `jax.eval_shape`, `jax.make_jaxpr`, ``.lower()`` and checks without devices.
 
@@ -230,6 +243,7 @@ def abstract_array(type: Any, mesh: Any = None, **options: Any) -> Array:
     return wrap(hi(_as_type(type, mesh, **options)), None)
 
 
+@public
 def array(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
     """A typed value from a host array, a number or a plain `jax.Array`.
 
@@ -251,27 +265,45 @@ def array(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
         return from_jax(x, type, mesh=mesh)
     if isinstance(x, Array):
         raise ShardingTypeError(f"the value has a type already, {x.type}", hints=["sh.reshard(x, type)"])
-    is_key = dtypes.is_key(str(getattr(x, "dtype", "")))
-    host = x if is_key or isinstance(x, jax.Array) else np.asarray(x)
-    default = dtypes.from_numpy(host.dtype if is_key else jax.dtypes.canonicalize_dtype(host.dtype))
-    t = hi(_as_type(type if type is not None else "[...]", mesh, shape=tuple(host.shape), dtype=default))
-    if not is_key:
-        _check_cast(host.dtype, t)
-        host = host if host.dtype == t.dtype else host.astype(t.dtype)
-    return _placed(host, t)
+    host = x if isinstance(x, jax.Array) else _host_array(x)
+    own = dtypes.from_numpy(host.dtype)
+    target = "[...]" if type is None else type
+    says_dtype = isinstance(target, ShType) or (isinstance(target, str) and target.lstrip()[:1] not in ("[", "{", ""))
+    default = None if says_dtype else own if dtypes.is_key(own) else dtypes.from_numpy(_canonical(host.dtype))
+    t = hi(_as_type(target, mesh, shape=tuple(host.shape), dtype=default))
+    same = own == t.dtype_name and (dtypes.is_key(own) or host.dtype == t.dtype)  # not of the other byte order
+    return _placed(host if same else _converted(host, own, t), t)
 
 
-def _check_cast(given: Any, t: ShType) -> None:
-    kinds = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
-    wanted = t.dtype
-    have = kinds.get(given.kind, 2) if dtypes.from_numpy(given)[0] not in "f" else 2
-    want = 2 if t.dtype_name[0] in "f" or t.dtype_name == "bf16" else kinds.get(wanted.kind, 2)
-    if have > want:
+def _canonical(dtype: Any) -> Any:
+    return jax.dtypes.canonicalize_dtype(dtype)
+
+
+def _host_array(x: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(x)
+    except ValueError as error:  # nested lists of unequal lengths
+        raise ShardingTypeError(f"`array` takes an array, not {x!r:.60}", why=str(error).split(". ")[0]) from None
+
+
+def _kind(name: str) -> str:
+    """``b``, ``i``, ``f``, ``c`` or ``k``: bools, integers, floats, complex numbers, keys."""
+    return (
+        "k" if dtypes.is_key(name) else "b" if name == "bool" else "f" if name == "bf16" else name[0].replace("u", "i")
+    )
+
+
+def _converted(host: Any, own: str, t: ShType) -> Any:
+    """Host data in the dtype of a type: rounded perhaps, but never cut off."""
+    src, dst = "bifck".index(_kind(own)), "bifck".index(_kind(t.dtype_name))
+    converted = host.astype(t.dtype) if src <= dst < 4 else None
+    if converted is None or (src == dst == 1 and not bool((converted == host).all())):
         raise ShardingTypeError(
-            f"an array of dtype {given} cannot become {t}",
+            f"an array of dtype `{own}` cannot become {t}",
             why="that would lose its values",
             hints=["x.astype(...) first"],
         )
+    return converted
 
 
 def _placed(host: Any, t: HiShType) -> Array:
@@ -280,6 +312,7 @@ def _placed(host: Any, t: HiShType) -> Array:
 
     if t.axes(State.VARYING):
         _refuse_hidden(t, "be made from one global value")
+    check_width(t)
     unreduced = t.axes(State.UNREDUCED)
     rest = {a: State.REDUCED if a in unreduced else t.state(a) for a in t.mesh.axis_names if t.dim_of(a) is None}
     start = t.replace(states=rest)
@@ -289,6 +322,14 @@ def _placed(host: Any, t: HiShType) -> Array:
         value = from_jax_p.bind(host, ty=start)
     moved: Array = move(value, t)
     return moved
+
+
+def check_width(t: ShType) -> None:
+    """Refuses data of 64 bits where JAX holds none."""
+    if not dtypes.is_key(t.dtype_name) and _canonical(t.dtype) != t.dtype:
+        raise ShardingTypeError(
+            f"JAX makes no `{t.dtype_name}` data here", hints=['jax.config.update("jax_enable_x64", True)']
+        )
 
 
 def _as_type(target: Any, mesh: Any = None, **options: Any) -> ShType:
@@ -301,6 +342,7 @@ def _as_type(target: Any, mesh: Any = None, **options: Any) -> ShType:
     return notation.as_type(target, current_mesh() if mesh is None else to_mesh(mesh), **options)
 
 
+@public
 def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
     """A typed value from a plain `jax.Array`, concrete or traced.
 
@@ -323,6 +365,7 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
     return convert(x, type, mesh=mesh)
 
 
+@public
 def to_jax(x: Any) -> Any:
     """A typed value as a plain `jax.Array`, which any JAX function takes.
 
@@ -342,13 +385,16 @@ def to_jax(x: Any) -> Any:
     t = typeof(x)
     _refuse_hidden(t, "become a plain array")
     judge_leaving(t)
-    if type(x) is Array and no_trace_is_running() and x.data is not None:
+    if type(x) is Array and no_trace_is_running():
+        if x.data is None:
+            raise ShardingTypeError(f"a value that has only a type, {t}, has no data")
         return x.data
     return to_jax_p.bind(
         move(x, t.replace(states=tuple(State.INVARIANT if s is State.REDUCED else s for s in t.states)))
     )
 
 
+@public
 def typeof(x: Any) -> HiShType:
     """The sharding type of a typed value or tracer; equal to `jax.typeof`.
 

@@ -24,6 +24,8 @@ def to_mesh(mesh: AnyMesh) -> Mesh:
     """The `Mesh` that the types see; remembers a JAX mesh as the place where its values live."""
     if isinstance(mesh, Mesh):
         return mesh
+    if not isinstance(mesh, (jax.sharding.Mesh, AbstractMesh)):
+        raise ShardingTypeError(f"`{mesh!r:.60}` is no mesh", hints=["sh.make_mesh({...})", "sh.abstract_mesh({...})"])
     found = Mesh(tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True)))
     if isinstance(mesh, AbstractMesh):
         _abstract.setdefault(found, mesh)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 
 from shtypes import dtypes
 from shtypes._compat import no_trace_is_running
@@ -34,7 +35,7 @@ def own_type(x: Any, mesh: Any = None) -> HiShType:
         where = to_mesh(found)
         _refuse_auto(x, aval, found)
     dims = [Dim(n) for n in aval.shape]
-    for i, entry in enumerate(spec):
+    for i, entry in enumerate(getattr(spec, "partitions", ())):
         dims[i] = Dim(aval.shape[i], (entry,) if isinstance(entry, str) else tuple(entry or ()))
     sharded = {a for d in dims for a in d.axes}
     reduced, unreduced = _pending(spec)
@@ -145,7 +146,11 @@ def _devices(x: Any) -> jax.sharding.Mesh:
 def _unreduced(x: Any, t: HiShType) -> Array:
     """JAX's unreduced array: the partial sums that its devices hold, behind hidden dims."""
     shape = tuple(t.mesh.shape[a] for a in t.axes(State.UNREDUCED))
-    parts = [s.data.reshape(s.data.shape + (1,) * len(shape)) for s in x.addressable_shards]
+    # By way of the host: an op on one device's part would meet the mesh in context.
+    parts = [
+        jax.device_put(np.asarray(s.data).reshape(s.data.shape + (1,) * len(shape)), s.device)
+        for s in x.addressable_shards
+    ]
     data = jax.make_array_from_single_device_arrays(t.shape + shape, carrier_sharding(t, _devices(x)), parts)
     return wrap(t, data)
 

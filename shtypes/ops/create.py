@@ -12,7 +12,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from shtypes import dtypes
-from shtypes.array import _as_type
+from shtypes.array import _as_type, check_width
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Full, LocalFn, tell_apart
 from shtypes.mesh import current_mesh
@@ -26,13 +26,16 @@ from shtypes.where import public
 def _wanted(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
     """The type that a constructor was asked for: a type, its text, or a shape that is replicated by policy."""
     given = None if dtype is None else dtype_name(dtype)
-    sizes = (type,) if isinstance(type, int) else type
+    sizes = (type,) if isinstance(type, (int, np.integer)) else type
     is_shape = isinstance(sizes, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in sizes)
     if is_shape and not isinstance(type, PartitionSpec):
         where = current_mesh() if mesh is None else to_mesh(mesh)
         return ShType(where, given or default, [int(n) for n in sizes], all_replicated(where))
-    t = _as_type(type, mesh, dtype=given or (default if isinstance(type, str) and type.lstrip()[:1] in "[{" else None))
-    return t if given is None else t.replace(dtype=given)
+    if isinstance(type, ShType):
+        return type if given is None else type.replace(dtype=given)
+    return _as_type(
+        type, mesh, dtype=given or (default if isinstance(type, str) and type.lstrip()[:1] in "[{" else None)
+    )
 
 
 def _default_float() -> str:
@@ -41,6 +44,7 @@ def _default_float() -> str:
 
 def _masked(fn: LocalFn, t: ShType) -> Any:
     """A value made on each device; on unreduced axes it is kept on index 0, so that it counts once."""
+    check_width(t)
     unreduced = t.axes(State.UNREDUCED)
     whole = t
     for axis in unreduced:
@@ -59,7 +63,9 @@ def zeros(type: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
 
     Communicates: nothing; each device makes its own part.
     """
-    return zeros_of(_wanted(type, dtype, mesh, _default_float()))
+    t = _wanted(type, dtype, mesh, _default_float())
+    check_width(t)
+    return zeros_of(t)
 
 
 @public
@@ -153,6 +159,8 @@ def arange(
     """
     if not all(n is None or is_number(n) or isinstance(n, np.generic) for n in (start, stop, step)):
         raise ShardingTypeError("`arange` takes numbers, since the size of the result must be known")
+    if step == 0:
+        raise ShardingTypeError("`arange` needs a step that is not 0")
     sample = np.arange(start, stop, step) if stop is not None else np.arange(0, start, 1 if step is None else step)
     found = dtype_name(dtype) if dtype is not None else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(sample.dtype))
     t = _as_type(type if type is not None else "[...]", mesh, shape=sample.shape, dtype=found)

@@ -116,7 +116,7 @@ def as_ints(given: Any, what: str) -> tuple[int, ...]:
     except TypeError:
         pass
     try:
-        return tuple(map(operator.index, given))
+        return tuple(map(operator.index, given if not isinstance(given, str) else [given]))
     except TypeError:
         raise ShardingTypeError(f"{what} must be an integer or a sequence of integers, not {given!r:.60}") from None
 
@@ -125,6 +125,8 @@ def constant(x: Any, mesh: Mesh) -> Any:
     """A concrete array as a typed value without gradient: sharded where it is, else reduced (which casts freely)."""
     if isinstance(x, jax.Array) and isinstance(x.sharding, jax.NamedSharding):
         t = own_type(x)
+        if t.axes(State.UNREDUCED):
+            return from_jax(x)
         t = t.replace(states=tuple(State.REDUCED if s is State.INVARIANT else s for s in t.states))
     else:
         x = np.asarray(x) if not isinstance(x, jax.Array) else x

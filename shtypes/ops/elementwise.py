@@ -42,7 +42,7 @@ __all__ = [  # noqa: RUF022  # by the alphabet
     "cosh", "deg2rad", "degrees", "digamma", "divide", "elu", "entr", "equal", "erf", "erf_inv", "erfc", "erfinv",
     "exp", "exp2", "expit", "expm1", "fabs", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod",
     "gammainc", "gammaincc", "gammaln", "gcd", "gelu", "greater", "greater_equal", "hard_sigmoid", "hard_silu",
-    "hard_swish", "hard_tanh", "heaviside", "hypot", "i0", "i0e", "i1", "i1e", "identity", "imag", "invert",
+    "hard_swish", "hard_tanh", "heaviside", "hypot", "i0", "i0e", "i1", "i1e", "imag", "invert",
     "isclose", "iscomplex", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kl_div", "lcm",
     "ldexp", "leaky_relu", "left_shift", "less", "less_equal", "lgamma", "log", "log10", "log1mexp", "log1p",
     "log2", "log_ndtr", "log_sigmoid", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or",
@@ -276,7 +276,7 @@ def _special(name: str, arity: int = 1) -> Callable[..., Any]:
 real, imag, conj = _linear("real"), _linear("imag"), _linear("conj")
 deg2rad, rad2deg = _linear("deg2rad"), _linear("rad2deg")
 conjugate, radians, degrees = conj, deg2rad, rad2deg
-identity, true_divide = positive, divide
+true_divide = divide
 
 # one operand
 abs = absolute = _nonlinear("abs")

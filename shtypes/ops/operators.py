@@ -18,7 +18,8 @@ def _operator(name: str, fn: Any) -> Any:
     """A binary operator; it leaves an object of another library that knows the operator to that library."""
 
     def operate(self: Any, other: Any) -> Any:
-        return NotImplemented if _foreign(other) and hasattr(other, f"__r{name}__") else fn(self, other)
+        knows = hasattr(other, f"__r{name}__") and type(other).__module__ != "builtins"  # a list would repeat itself
+        return NotImplemented if _foreign(other) and knows else fn(self, other)
 
     return operate
 
@@ -69,7 +70,7 @@ _COMPARISONS = {
 _UNARY = {"neg": ew.negative, "pos": ew.positive, "abs": ew.abs, "invert": ew.bitwise_not, "round": ew.round}
 
 
-def _reshard_method(x: Any, target: Any = None, **states: Any) -> Any:
+def _reshard_method(x: Any, target: Any = None, /, **states: Any) -> Any:
     return reshard.reshard(x, target, **states)
 
 

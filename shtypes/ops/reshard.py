@@ -10,14 +10,14 @@ from shtypes.analysis.scopes import judge
 from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
-from shtypes.ops.dispatch import lift, located
+from shtypes.ops.dispatch import as_ints, lift, located
 from shtypes.policy import replicated
 from shtypes.primitives import move
 from shtypes.types import ShType, State
 
 
 @public
-def reshard(x: Any, target: Any = None, **states: Any) -> Any:
+def reshard(x: Any, target: Any = None, /, **states: Any) -> Any:
     """The same value in another type.
 
     Args:
@@ -44,7 +44,7 @@ def reshard(x: Any, target: Any = None, **states: Any) -> Any:
         judge("reshard", t, dst)
         return move(x, dst)
     except ShardingTypeError as error:
-        raise located(error, "reshard", [t]) from None
+        raise located(error, "reshard", [t]).with_traceback(None) from None
 
 
 def _target(t: ShType, target: Any, states: dict[str, Any]) -> ShType:
@@ -62,20 +62,21 @@ def _target(t: ShType, target: Any, states: dict[str, Any]) -> ShType:
 
 def _place(t: ShType, axis: str, place: Any) -> tuple[State, int | None]:
     t.mesh.index(axis)
-    if isinstance(place, State):
+    if isinstance(place, State) and place is not State.SHARDED:
         return place, None
-    if isinstance(place, int):
-        return State.SHARDED, normalize_dim(place, t)
     by_letter = {"R": State.REDUCED, "I": State.INVARIANT, "U": State.UNREDUCED}
-    if place not in by_letter:
+    if isinstance(place, str) and place in by_letter:
+        return by_letter[place], None
+    if isinstance(place, bool) or not hasattr(place, "__index__"):
         raise ShardingTypeError(
             f"mesh axis `{axis}` cannot be resharded to `{place!r}`", hints=['a dim such as 0, or "R", "I", "U"']
         )
-    return by_letter[place], None
+    return State.SHARDED, normalize_dim(place, t)
 
 
 def normalize_dim(dim: int, t: ShType) -> int:
     """A dim from the front."""
+    (dim,) = as_ints(dim, "a dim")[:1]
     if not -t.ndim <= dim < t.ndim:
         raise ShardingTypeError(f"{t} has no dim {dim}")
     return dim % t.ndim
@@ -96,7 +97,7 @@ def _named(name: str, x: Any, axes: tuple[str, ...], needs: State, change: Any) 
         judge(name, t, dst)
         return move(x, dst)
     except ShardingTypeError as error:
-        raise located(error, name, [t]) from None
+        raise located(error, name, [t]).with_traceback(None) from None
 
 
 def _replicated(to: Any) -> State:
@@ -172,6 +173,8 @@ def all_gather(x: Any, *axes: str, to: Any = None) -> Any:
     Communicates: an all-gather; backward, a reduce-scatter (to R) or nothing (to I). Transpose: U to S, or I to S.
     """
     state = _replicated(to)
+    if not axes:
+        raise ShardingTypeError("`all_gather` needs the mesh axes to gather", hints=['sh.all_gather(x, "tp")'])
     return _named("all_gather", x, axes, State.SHARDED, lambda t, a: t.with_axis(a, state))
 
 

@@ -67,10 +67,10 @@ def test_every_equation_that_types_is_right_forward_and_backward(axes: dict[str,
     count = 3 if len(axes) == 1 else 5
     cases = [
         case
-        for seed, (text, operands) in enumerate(EQUATIONS)
+        for seed, (text, operands) in enumerate(EQUATIONS[:: 1 if mesh.axis_sizes[-1] == 2 else 2])
         for case in sampled(mesh, equation(text), *operands, id=text, count=count, seed=seed)
     ]
-    assert len(cases) > 1.5 * len(EQUATIONS)
+    assert len(cases) > 0.7 * len(EQUATIONS)
     check(mesh, cases)
 
 

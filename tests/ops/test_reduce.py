@@ -1,0 +1,104 @@
+"""`sum` and `mean` against JAX on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from tests.end_to_end import Case, check, sampled, source
+
+rng = np.random.default_rng(2)
+X = rng.normal(size=(4, 8, 2)).astype(np.float32)
+INTS = rng.integers(-100, 100, (4, 8), dtype=np.int8)
+AXES = {"x": 2, "y": 2}
+BAD: Any = "ab"  # where integers belong
+
+
+@pytest.fixture(autouse=True)
+def mesh() -> Iterator[Any]:
+    with sh.use_mesh(sh.make_mesh(AXES)) as found:
+        yield found
+
+
+FORMS: dict[str, Callable[..., Any]] = {
+    "all": lambda m, x: m.sum(x),
+    "first": lambda m, x: m.sum(x, 0),
+    "last": lambda m, x: m.sum(x, axis=-1),
+    "two": lambda m, x: x.sum((0, -1)),
+    "none": lambda m, x: m.sum(x, ()),
+    "kept": lambda m, x: m.sum(x, 1, keepdims=True),
+    "all kept": lambda m, x: x.sum(keepdims=True),
+    "numpy's integer": lambda m, x: m.sum(x, np.int64(1)),
+    "mean of all": lambda m, x: m.mean(x),
+    "mean of one": lambda m, x: x.mean(1),
+    "mean of two, kept": lambda m, x: m.mean(x, (-3, 1), keepdims=True),
+    "mean of none": lambda m, x: m.mean(x, ()),
+}
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("axes", [{"x": 2}, AXES], ids=lambda axes: "x".join(map(str, axes.values())))
+def test_every_sum_and_mean_is_right_forward_and_backward(axes: dict[str, int]) -> None:
+    mesh = sh.make_mesh(axes)
+    cases = [c for i, (name, fn) in enumerate(FORMS.items()) for c in sampled(mesh, fn, X, id=name, count=4, seed=i)]
+    assert len(cases) == 4 * len(FORMS)  # a sum types whatever the operand's type
+    check(mesh, cases)
+
+
+DTYPES: dict[str, Case] = {
+    name: Case(fn, (x,), (t,), id=name, tolerance=tolerance)
+    for name, fn, x, t, tolerance in [
+        ("integers", lambda m, x: m.sum(x.astype("int32"), 0), INTS, "[4@x,8]", 0),
+        ("integers keep their width", lambda m, x: m.sum(x, 0), INTS, "[4@x,8]{U:y}", 0),
+        ("mean of integers", lambda m, x: m.mean(x, 0), INTS, "[4@x,8@y]", 1e-6),
+        ("mean of pending integers", lambda m, x: m.mean(x), INTS.astype(np.int32), "[4@x,8]{U:y}", 1e-6),
+        ("mean of one integer", lambda m, x: m.mean(x), INTS[0, 0], "[]", 1e-6),
+        ("bools", lambda m, x: m.sum(x), INTS > 0, "[4@x,8@y]", 0),
+        ("mean of bools", lambda m, x: m.mean(x, 1), INTS > 0, "[4@x,8@y]", 1e-6),
+        ("bf16", lambda m, x: m.sum(x), X.astype(jnp.bfloat16), "[4@x,8,2]{U:y}", 2e-2),
+        ("bf16 mean", lambda m, x: m.mean(x, 1), X.astype(jnp.bfloat16), "[4,8@x,2]", 2e-2),
+        ("widened", lambda m, x: m.sum(x, dtype=jnp.float32), X.astype(jnp.bfloat16), "[4@x,8,2]{U:y}", 1e-5),
+        ("narrowed", lambda m, x: m.sum(x, dtype=jnp.bfloat16), X, "[4@x,8,2]", 2e-2),
+        ("rounded first", lambda m, x: m.sum(3 * x, dtype=jnp.int32), X, "[4@x,8,2]", 0),
+        ("complex", lambda m, x: m.mean(x, 0), (X + 1j).astype(np.complex64), "[4@x,8,2]{U:y}", 1e-5),
+        ("of nothing", lambda m, x: m.sum(x, 1), X[:, :0], "[4@x,0,2]", 0),
+    ]
+}
+
+
+def test_dtypes_are_jax_s() -> None:
+    check(sh.make_mesh(AXES), DTYPES.values())
+
+
+def test_out_adds_the_reshard() -> None:
+    x = sh.array(X, "[4@x,8,2]")
+    assert sh.sum(x, 0).type == sh.ShType.parse("f32[8,2]{U:x}")
+    assert sh.sum(x, 0, out="[8@x,_]").type == sh.ShType.parse("f32[8@x,2]")
+    assert sh.mean(x, out="[]{I:x}").type == sh.ShType.parse("f32[]{I:x}")
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: sh.sum(x, 3),
+        lambda x: sh.sum(x, (0, -3)),
+        lambda x: sh.sum(x, BAD),
+        lambda x: sh.sum(x, 0 * BAD),
+        lambda x: sh.mean(x, dtype="f33"),
+        lambda x: sh.sum(x, 0, out="[8@z,_]"),
+        lambda x: sh.sum(x, 0, out="[8]"),
+        lambda x: sh.sum([1, 2]),
+        lambda x: sh.sum(sh.reshard(x, x="U"), dtype="bf16"),
+        lambda x: sh.sum(sh.reshard(x, x="U"), dtype="i32"),
+    ],
+    ids=source,
+)
+def test_bad_arguments_are_refused_with_the_line(fn: Callable[[Any], Any]) -> None:
+    with pytest.raises(sh.ShardingTypeError) as raised:
+        fn(sh.array(X, "[4@x,8,2]"))
+    assert raised.value.where.startswith("test_reduce.py:")

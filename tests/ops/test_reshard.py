@@ -1,0 +1,126 @@
+"""`reshard` and its named forms: every target, values and gradients, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shtypes as sh
+from tests.end_to_end import Case, assignments, check, source
+
+X = np.random.default_rng(5).normal(size=(4, 8)).astype(np.float32)
+AXES = {"x": 2, "y": 2}
+HALF: Any = 0.5  # where a dim belongs
+
+
+@pytest.fixture(autouse=True)
+def mesh() -> Iterator[Any]:
+    with sh.use_mesh(sh.make_mesh(AXES)) as found:
+        yield found
+
+
+def to(*target: Any, **states: Any) -> Callable[..., Any]:
+    return lambda m, x: m.reshard(x, *target, **states)
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("axes", [{"x": 2}, {"x": 4}, AXES], ids=lambda axes: "x".join(map(str, axes.values())))
+def test_a_reshard_keeps_the_value_and_its_transpose_the_gradient(axes: dict[str, int]) -> None:
+    mesh = sh.make_mesh(axes)
+    types = list(assignments(mesh, X.shape))
+    pairs = [(src, dst) for src in types for dst in types]
+    if len(axes) > 1:
+        pairs = [pairs[i] for i in np.random.default_rng(0).permutation(len(pairs))[:40]]
+    with sh.use_mesh(mesh):
+        check(mesh, [Case(to(dst), (X,), (src,), out=dst, id=dst) for src, dst in pairs])
+
+
+FORMS: list[tuple[str, Callable[..., Any], str]] = [
+    ("[4@x,8]", to("[_@y,_]"), "[4@y,8]{R:x}"),
+    ("[4@x,8]{I:y}", to("[...]"), "[4@x,8]{R:y}"),
+    ("[4@x,8]", to("[..., _@x]"), "[4,8@x]{R:y}"),
+    ("[4@x,8]{I:y}", to("{U:x}"), "[4,8]{U:x,R:y}"),
+    ("[4@x,8]", to("f32[4,8@(y,x)]"), "[4,8@(y,x)]"),
+    ("[4@x,8]", to("[rows@x,_]{I:y}"), "[4@x,8]{I:y}"),
+    ("[4@x,8]", to(jax.P(None, "x")), "[4,8@x]{R:y}"),
+    ("[4@x,8]", to(jax.P("x", unreduced={"y"})), "[4@x,8]{U:y}"),
+    ("[4@x,8]{I:y}", to(x="U"), "[4,8]{U:x,I:y}"),
+    ("[4@x,8]{I:y}", to(x=sh.State.INVARIANT, y=-1), "[4,8@y]{I:x}"),
+    ("[4@x,8@y]", to(x=1), "[4,8@(y,x)]"),
+    ("[4@x,8@y]", to(x=np.int64(1), y=0), "[4@y,8@x]"),
+    ("[4,8]{U:(x,y)}", lambda m, x: m.all_reduce(x), "[4,8]{R:(x,y)}"),
+    ("[4,8]{U:(x,y)}", lambda m, x: m.all_reduce(x, "y", to="I"), "[4,8]{U:x,I:y}"),
+    ("[4,8]{U:x,I:y}", lambda m, x: m.reduce_scatter(x, "x", -1), "[4,8@x]{I:y}"),
+    ("[4@(x,y),8]", lambda m, x: m.all_gather(x, "x"), "[4@y,8]{R:x}"),
+    ("[4@x,8@y]", lambda m, x: m.all_gather(x, "x", "y", to=sh.State.INVARIANT), "[4,8]{I:(x,y)}"),
+    ("[4@x,8]", lambda m, x: m.all_to_all(x, "x", 1), "[4,8@x]{R:y}"),
+    ("[4@x,8]{I:y}", lambda m, x: m.shard(x, "y", 0), "[4@(x,y),8]"),
+    ("[4,8]", lambda m, x: m.shard(x, "y", 1), "[4,8@y]{R:x}"),
+]
+
+
+def test_every_form_of_target_gives_its_type() -> None:
+    cases = [Case(fn, (X,), (src,), out=dst, id=f"{src} to {dst}") for src, fn, dst in FORMS]
+    check(sh.make_mesh(AXES), cases)
+
+
+def test_unmentioned_axes_follow_the_policy() -> None:
+    x = sh.array(X, "[4@x,8]{R:y}")
+    with sh.policy("jax"):
+        assert sh.reshard(x, "[4,8]").type == sh.ShType.parse("f32[4,8]{I:(x,y)}")
+        assert sh.all_gather(x, "x").type == sh.ShType.parse("f32[4,8]{I:x,R:y}")
+
+
+def test_plain_arrays_are_taken_as_constants() -> None:
+    assert sh.reshard(X, "[4@x,8]").type == sh.ShType.parse("f32[4@x,8]")
+    assert sh.reshard(3, "[]{U:x}").type == sh.ShType.parse("i32[]{U:x}")
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        sh.reshard,
+        lambda x: sh.reshard(x, "[...]", x="R"),
+        lambda x: sh.reshard(x, "bf16[...]"),
+        lambda x: sh.reshard(x, "[4]"),
+        lambda x: sh.reshard(x, "[4,9]"),
+        lambda x: sh.reshard(x, "[_@x,_@x]"),
+        lambda x: sh.reshard(x, "[_@z,_]"),
+        lambda x: sh.reshard(x, "[_,_]{V:x}"),
+        lambda x: sh.reshard(x, "garbage["),
+        lambda x: sh.reshard(x, ""),
+        lambda x: sh.reshard(x, 3),
+        lambda x: sh.reshard(x, jax.P("x", "y", None)),
+        lambda x: sh.reshard(x, sh.array(X.T).type),
+        lambda x: sh.reshard(x, x=5),
+        lambda x: sh.reshard(x, x="S"),
+        lambda x: sh.reshard(x, x=sh.State.SHARDED),
+        lambda x: sh.reshard(x, x=sh.State.VARYING),
+        lambda x: sh.reshard(x, x=True),
+        lambda x: sh.reshard(x, x=1.0),
+        lambda x: sh.reshard(x, z="R"),
+        lambda x: sh.reshard(x > 0, x="U"),
+        lambda x: sh.reshard([1.0], "[1]"),
+        lambda x: sh.all_reduce(x, "x"),
+        lambda x: sh.all_reduce(x, "z"),
+        lambda x: sh.all_reduce(sh.reshard(x, x="U"), to="S"),
+        lambda x: sh.reduce_scatter(x, "y", 0),
+        lambda x: sh.reduce_scatter(sh.reshard(x, x="U"), "x", 2),
+        lambda x: sh.reduce_scatter(sh.reshard(x, x="U"), "x", HALF),
+        sh.all_gather,
+        lambda x: sh.all_gather(x, "y"),
+        lambda x: sh.all_to_all(x, "y", 1),
+        lambda x: sh.shard(x, "x", 1),
+        lambda x: sh.shard(x, "z", 1),
+        lambda x: sh.shard(sh.zeros((3,)), "x", 0),
+    ],
+    ids=source,
+)
+def test_bad_arguments_are_refused_with_the_line(fn: Callable[[Any], Any]) -> None:
+    with pytest.raises(sh.ShardingTypeError) as raised:
+        fn(sh.array(X, "[4@x,8]"))
+    assert raised.value.where.startswith("test_reshard.py:")
