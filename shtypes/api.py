@@ -7,6 +7,7 @@ from jax import make_jaxpr as make_jaxpr
 from jax.extend import source_info_util
 
 from shtypes import jax_context as jax_context
+from shtypes import lax as lax
 from shtypes import tree as tree
 from shtypes.analysis.assertions import assert_comm as assert_comm
 from shtypes.analysis.costs import CostModel as CostModel
@@ -34,6 +35,7 @@ from shtypes.control import switch as switch
 from shtypes.control import while_loop as while_loop
 from shtypes.jit import jit as jit
 from shtypes.jit import set_region as set_region
+from shtypes.local_mode.shard_map import shard_map as shard_map
 from shtypes.meshes import abstract_mesh as abstract_mesh
 from shtypes.meshes import make_mesh as make_mesh
 from shtypes.meshes import set_mesh as set_mesh

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
 from jax import lax
 
+from shtypes.analysis.scopes import judge
 from shtypes.array import _as_type
+from shtypes.collective import reinterpreted, vary
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Identity, Linear, LocalFn
+from shtypes.localfn import Identity
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.reshard import normalize_dim
 from shtypes.policy import replicated
-from shtypes.primitives import ensure_mapped_p, local, move
+from shtypes.primitives import ensure_mapped_p, local
 from shtypes.reshard.moves import REINTERPRETATIONS
-from shtypes.types import COTANGENT, Dim, ShType, State
+from shtypes.types import Dim, ShType, State
 
 
 def vmap(
@@ -105,34 +106,10 @@ def constant(x: Any, *, to: str | State | None = None) -> Any:
     return jax.tree.map(fixed, x)
 
 
-@dataclass(frozen=True)
-class Reinterpret(LocalFn):
-    """The shards as they are, under another type: (axis, letter before, letter after) for each change."""
-
-    changes: tuple[tuple[str, str, str], ...]
-    linear = Linear.JOINTLY
-
-    def __str__(self) -> str:
-        return f"reinterpret[{', '.join(f'{axis}: {src}->{dst}' for axis, src, dst in self.changes)}]"
-
-    def __call__(self, x: Any) -> Any:
-        return x
-
-    def adjoint(self, index: int, operands: Any, result: ShType) -> LocalFn | None:
-        return Reinterpret(tuple((axis, _dual(dst), _dual(src)) for axis, src, dst in self.changes))
-
-    def batched(self, dims: Any, ranks: Any) -> LocalFn | None:
-        return self if dims[0] == 0 else None
-
-
 _LETTERS: Final = frozenset({*State, *(s.value for s in State)}) - {State.SHARDED, State.SHARDED.value}
 
 
-def _dual(letter: str) -> str:
-    return COTANGENT[State(letter)].value
-
-
-def reinterpret(x: Any, target: Any = None, **states: Any) -> Any:
+def reinterpret(x: Any, target: Any = None, /, **states: Any) -> Any:
     """The same shards under another type, which changes what they denote: the door to varying values and back.
 
     Per axis: sharded to varying and back, reduced or invariant to varying, varying to unreduced ("these are partial
@@ -168,8 +145,8 @@ def _reinterpret(x: Any, t: ShType, dst: ShType) -> Any:
             why=f"the shards are {t.dtype_name}{list(t.local_shape)} and {dst.dtype_name}{list(dst.local_shape)}",
             hints=["along a varying axis, the size of a dim is that of one device"],
         )
-    changes = []
-    summed = t  # an invariant axis becomes reduced first: the transpose of that is the sum
+    invariant = []
+    summed = t  # to varying costs what to reduced does
     for axis, before, after in zip(t.mesh.axis_names, t.states, dst.states, strict=True):
         if before is after:
             if t.dim_of(axis) != dst.dim_of(axis):
@@ -184,11 +161,10 @@ def _reinterpret(x: Any, t: ShType, dst: ShType) -> Any:
                 hints=[] if State.VARYING in (before, after) else ["sh.reshard changes the state and keeps the value"],
             )
         if before is State.INVARIANT:
-            summed, before = summed.with_axis(axis, State.REDUCED), State.REDUCED
-        changes.append((axis, before.value, after.value))
-    if not changes:
-        return x
-    return local(Reinterpret(tuple(changes)), move(x, summed, inserted=True), out=dst)
+            invariant.append(axis)
+            summed = summed.with_axis(axis, State.REDUCED)
+    judge("reinterpret", t, summed, inserted=True)
+    return reinterpreted(vary(x, invariant), dst)
 
 
 def _reinterpreted(t: ShType, states: dict[str, Any]) -> ShType:

@@ -109,6 +109,19 @@ def run_reshard(x: Array, dst: HiShType) -> Array:
     return _noted(compiled, [x], [dst])[0]
 
 
+def run_collective(fn: Callable[[Any], Any], name: str, x: Array, dst: HiShType) -> Array:
+    """A collective of local mode on a typed value; ``fn`` is what it does on shards."""
+    if x.data is None:
+        return wrap(dst, None)
+    compiled = _compiled(_one_result(fn), name, (x.type,), (dst,), context_mesh())
+    return _noted(compiled, [x], [dst])[0]
+
+
+@functools.cache
+def _one_result(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda shard: [fn(shard)]
+
+
 @functools.cache
 def _only_relabels(src: ShType, dst: ShType) -> bool:
     """Whether a reshard says something else about the same carrier: between the two replicated states."""

@@ -19,8 +19,10 @@ JOIN: Final[Mapping[frozenset[State], State]] = {
     frozenset({REDUCED, UNREDUCED}): UNREDUCED,
     frozenset({INVARIANT, UNREDUCED}): UNREDUCED,
     frozenset({REDUCED, SHARDED}): SHARDED,
+    frozenset({REDUCED, VARYING}): VARYING,
 }
-# Not (SHARDED, UNREDUCED): S to U is free, but holds n times the memory. Not (INVARIANT, SHARDED): free forward only.
+# Not (SHARDED, UNREDUCED): S to U is free, but holds n times the memory. Not (INVARIANT, SHARDED) and
+# (INVARIANT, VARYING): free forward only.
 
 
 def join(types: Iterable[ShType], what: str = "values") -> ShType:
@@ -36,7 +38,9 @@ def join(types: Iterable[ShType], what: str = "values") -> ShType:
     distinct = list(dict.fromkeys(types))
     joined = functools.reduce(lambda a, b: _pair(a, b, what), distinct)
     for t in distinct:
-        if plan(t, joined).grade is not Grade.FREE:
+        varying = (a for a in joined.axes(VARYING) if t.state(a) is REDUCED)  # free, and no move of a plan
+        kept = functools.reduce(lambda kept, axis: kept.with_axis(axis, REDUCED), varying, joined)
+        if plan(t, kept).grade is not Grade.FREE:
             raise _no_join(t, joined, what)
     return joined
 
@@ -64,5 +68,5 @@ def _pair(a: ShType, b: ShType, what: str) -> ShType:
 
 def _no_join(a: ShType, b: ShType, what: str) -> ShardingTypeError:
     same = a.shape == b.shape and a.dtype_name == b.dtype_name
-    why = "what is inserted at a join is free in both directions: R->I, R->U, I->U, R->S" if same else ""
+    why = "what is inserted at a join is free in both directions: R->I, R->U, I->U, R->S, R->V" if same else ""
     return ShardingTypeError(f"{what} need one type: {a} and {b} differ", why=why)

@@ -53,8 +53,13 @@ def test_equal_types_join_as_they_are(state: State) -> None:
     assert join([of_state(state)] * 3) == of_state(state)
 
 
-@pytest.mark.parametrize("state", [s for s in State if s is not VARYING], ids=lambda s: s.value)
-def test_varying_joins_only_itself(state: State) -> None:
+def test_a_reduced_value_joins_varying_ones() -> None:
+    assert join([of_state(REDUCED), of_state(VARYING)]) == of_state(VARYING)
+    assert join([of_state(VARYING), of_state(REDUCED), of_state(VARYING)]) == of_state(VARYING)
+
+
+@pytest.mark.parametrize("state", [s for s in State if s not in (VARYING, REDUCED)], ids=lambda s: s.value)
+def test_varying_joins_nothing_else(state: State) -> None:
     with pytest.raises(ShardingTypeError):
         join([of_state(state), of_state(VARYING)])
 

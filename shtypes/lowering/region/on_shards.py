@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from shtypes._compat import HiPrimitive, bound
+from shtypes.collective import Collective
+from shtypes.collective import on_shards as collective_on_shards
 from shtypes.hitype import hi
 from shtypes.lowering.carrier import carrier_spec, to_shard
 from shtypes.lowering.collectives import run_plan
@@ -52,6 +54,10 @@ def _reshard(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     return [_moved_once(eqn.primitive.src, eqn.primitive.dst)(*shards)]
 
 
+def _collective(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    return [collective_on_shards(eqn.primitive.op, eqn.primitive.src)(*shards)]
+
+
 def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     (x,), (v,), t = shards, eqn.invars, eqn.params["ty"]
     x = jnp.asarray(x, v.aval.dtype)
@@ -73,6 +79,7 @@ def _as_it_is(eqn: Any, shards: Sequence[Any]) -> list[Any]:
 ON_SHARDS: Final[dict[type[HiPrimitive], Callable[[Any, Sequence[Any]], list[Any]]]] = {
     Local: _local,
     Reshard: _reshard,
+    Collective: _collective,
     FromJax: _from_jax,
     Raise: _raise,
     ToJax: _as_it_is,

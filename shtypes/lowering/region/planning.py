@@ -20,6 +20,7 @@ from shtypes._compat import (
     is_literal,
     jaxpr_of,
 )
+from shtypes.collective import Collective
 from shtypes.hitype import HiShType
 from shtypes.lowering.carrier import carrier_spec
 from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
@@ -156,7 +157,7 @@ class Planner:
 
 
 def _against_ours(p: HiPrimitive, ins: list[Any], outs: list[Any]) -> str:
-    if isinstance(p, Local | Reshard | EnsureMapped):
+    if isinstance(p, Local | Reshard | Collective | EnsureMapped):
         return "it has no values (float0)" if any(t.dtype_name == "float0" for t in outs) else ""
     if not isinstance(p, FromJax | ToJax | Raise):
         return "it is lowered on its own"

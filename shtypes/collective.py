@@ -1,0 +1,328 @@
+"""The collectives of local mode as primitives, and the casts to varying.
+
+One primitive instance exists per collective and types, so that jaxprs read ``psum[x] a``. All but the maxima are linear
+and are transposed by the table in `shtypes.ops.rules.local`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from shtypes._compat import HiPrimitive, Zero, no_trace_is_running
+from shtypes.analysis.scopes import Sent, judge_sent, rules_in_force
+from shtypes.array import Array
+from shtypes.errors import ShardingTypeError
+from shtypes.hitype import HiShType, hi
+from shtypes.localfn import Linear, LocalFn
+from shtypes.lowering.per_op import run_collective
+from shtypes.mesh import Mesh
+from shtypes.ops.rules import local as rules
+from shtypes.ops.rules.local import Op
+from shtypes.primitives import local, move
+from shtypes.reshard.moves import Kind
+from shtypes.types import COTANGENT, ShType, State
+
+
+class Collective(HiPrimitive):
+    """A collective of local mode.
+
+    Attributes:
+        op: What it does.
+        src: The type of its operand.
+        dst: The type of its result.
+        inserted: Whether a typing rule inserted it.
+    """
+
+    def __init__(self, op: Op, src: HiShType, dst: HiShType, inserted: bool) -> None:
+        super().__init__(str(op))
+        self.op, self.src, self.dst, self.inserted = op, src, dst, inserted
+
+    # what the ledger asks
+
+    @property
+    def kind(self) -> Kind:
+        """What it does on the devices."""
+        return self.op.row.kind
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes that it goes along."""
+        return self.op.axes
+
+    @property
+    def dtype(self) -> str:
+        """What it sends."""
+        return self.src.dtype_name
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that each device sends."""
+        return self.op.bytes(self.src, self.dst)
+
+    @property
+    def launches(self) -> int:
+        """How many collectives the compiled program has for it."""
+        return self.op.launches(self.src.mesh)
+
+    # what JAX asks
+
+    def abstract_eval(self, src: Any) -> tuple[HiShType, set[Any]]:
+        if src != self.src:
+            raise ShardingTypeError(f"`{self.name}` was given {src} instead of {self.src}; please report this")
+        return self.dst, set()
+
+    def to_lojax(self, x: Any) -> Array:
+        return run_collective(on_shards(self.op, self.src), self.op.name, x, self.dst)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x,), (t,) = primals, tangents
+        out = self.bind(x)
+        if isinstance(t, Zero) or not self.dst.differentiable:
+            return out, Zero(self.dst.to_tangent_aval())
+        return out, _winners_share(self.op, x, out, t) if self.op.row.transpose is None else self.bind(t)
+
+    def transpose(self, ct: Any, x: Any) -> list[Any]:
+        if isinstance(ct, Zero):
+            return [Zero(x.aval)]
+        op = self.op.transposed()
+        assert op is not None  # only linear ones are transposed: the others' tangents are made of these
+        return [_applied(op, ct, self.src.to_ct_aval(), self.inserted)]
+
+    def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[Any, Any]:
+        from shtypes.ops.shape import moveaxis
+
+        (x,), (d,) = operands, dims
+        x = moveaxis(x, d, 0)
+        return _applied(self.op.shifted(), x, self.dst.inc_rank(axis_data.size, 0), self.inserted), 0
+
+
+_collectives: dict[Any, Collective] = {}
+
+
+def _applied(op: Op, x: Any, dst: ShType, inserted: bool = False) -> Any:
+    """A collective applied to a value, with a result of known type."""
+    if type(x) is Array and no_trace_is_running():
+        return run_collective(on_shards(op, x.type), op.name, x, hi(dst))
+    src = jax.typeof(x)
+    key = (op, src.exact, dst.exact, inserted)
+    primitive = _collectives.get(key)
+    if primitive is None:
+        primitive = _collectives[key] = Collective(op, src, hi(dst), inserted)
+    return primitive.bind(x)
+
+
+def collect(op: Op, x: Any, *, inserted: bool = False) -> Any:
+    """A collective applied to a typed value.
+
+    Raises:
+        ShardingTypeError: the value's type does not fit.
+    """
+    src = jax.typeof(x)
+    dst = rules.result(op, src)
+    if rules_in_force():
+        _judge(op, src, dst, inserted)
+    return _applied(op, x, dst, inserted)
+
+
+def _judge(op: Op, src: ShType, dst: ShType, inserted: bool) -> None:
+    """Checks a collective against the scopes around it."""
+    back = Sent()
+    if src.differentiable:
+        transposed = op.transposed()
+        # A maximum that is differentiated counts its winners, by an all-reduce of its own.
+        back = _sent(op, src, dst) if transposed is None else _sent(transposed, dst.cotangent(), src.cotangent())
+    judge_sent(op.name, src, dst, _sent(op, src, dst), back, inserted=inserted)
+
+
+def _sent(op: Op, src: ShType, dst: ShType) -> Sent:
+    """What a collective communicates."""
+    kind = op.row.kind
+    if not kind.communicates:
+        return Sent()
+    words = f"{kind.value} over {', '.join(f'`{a}`' for a in op.axes)}"
+    return Sent((kind.value,), op.axes, op.bytes(src, dst), op.launches(src.mesh), words)
+
+
+# casts to varying
+
+
+@dataclass(frozen=True)
+class Reinterpret(LocalFn):
+    """The shards as they are, under another type: (axis, letter before, letter after) for each change."""
+
+    changes: tuple[tuple[str, str, str], ...]
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return f"reinterpret[{', '.join(f'{axis}: {src}->{dst}' for axis, src, dst in self.changes)}]"
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+    def adjoint(self, index: int, operands: Any, result: ShType) -> LocalFn | None:
+        return Reinterpret(tuple((axis, _dual(dst), _dual(src)) for axis, src, dst in self.changes))
+
+    def batched(self, dims: Any, ranks: Any) -> LocalFn | None:
+        return self if dims[0] == 0 else None
+
+
+def _dual(letter: str) -> str:
+    return COTANGENT[State(letter)].value
+
+
+def reinterpreted(x: Any, dst: ShType) -> Any:
+    """The same shards under another type; the caller knows that they fit."""
+    src = jax.typeof(x)
+    states = zip(src.mesh.axis_names, src.states, dst.states, strict=True)
+    changes = tuple((axis, a.value, b.value) for axis, a, b in states if a is not b)
+    return local(Reinterpret(changes), x, out=dst) if changes else x
+
+
+def vary(x: Any, axes: Sequence[str], *, inserted: bool = False) -> Any:
+    """Replicated axes as varying ones: free where reduced; where invariant, a psum backward."""
+    t = jax.typeof(x)
+    invariant = tuple(a for a in axes if t.state(a) is State.INVARIANT)
+    if invariant:
+        x = collect(Op("pbroadcast", invariant, State.INVARIANT, State.VARYING), x, inserted=inserted)
+        t = jax.typeof(x)
+    rest = [a for a in axes if t.state(a) is not State.VARYING]
+    varying = t
+    for axis in rest:
+        varying = varying.with_axis(axis, State.VARYING)
+    return reinterpreted(x, varying)
+
+
+def move_to_varying(x: Any, dst: ShType, *, inserted: bool) -> Any:
+    """A cast some axes of which go from replicated to varying; the others move as ever.
+
+    Raises:
+        ShardingTypeError: another state would become varying, or varying another state.
+    """
+    src = middle = jax.typeof(x)
+    gained = [a for a in dst.axes(State.VARYING) if src.state(a) is not State.VARYING]
+    middle = dst
+    for axis in gained:
+        if src.state(axis) not in (State.REDUCED, State.INVARIANT):
+            from shtypes.reshard import plan
+
+            plan(src, dst)  # says why not
+        middle = middle.with_axis(axis, src.state(axis))
+    return vary(move(x, middle, inserted=inserted), gained, inserted=inserted)
+
+
+# on the devices
+
+
+@functools.cache
+def on_shards(op: Op, src: ShType) -> Callable[[Any], Any]:
+    """A collective on one device's shard; runs where the mesh's axes are manual."""
+    live = tuple(a for a in op.axes if src.mesh.shape[a] > 1)
+    if op.name == "ppermute":
+        op, live = _in_mesh_order(op, live, src.mesh)
+    run = _RUN[op.name] if live else _ALONE[op.name]
+    return lambda shard: run(op, live, shard)
+
+
+def _in_mesh_order(op: Op, live: tuple[str, ...], mesh: Mesh) -> tuple[Op, tuple[str, ...]]:
+    """A permutation in terms of the mesh's own order: JAX numbers devices so, whatever the order of the axes."""
+    ordered = tuple(a for a in mesh.axis_names if a in live)
+
+    def renumbered(index: int) -> int:
+        at: dict[str, int] = {}
+        for axis in reversed(live):
+            index, at[axis] = divmod(index, mesh.shape[axis])
+        return functools.reduce(lambda total, axis: total * mesh.shape[axis] + at[axis], ordered, 0)
+
+    return replace(op, perm=tuple((renumbered(a), renumbered(b)) for a, b in op.perm)), ordered
+
+
+def _pscatter(op: Op, live: tuple[str, ...], x: Any) -> Any:
+    index, n = lax.axis_index(live), lax.axis_size(live)
+    if not op.tiled:
+        return lax.dynamic_index_in_dim(x, index, op.dim, keepdims=False)
+    size = x.shape[op.dim] // n
+    return lax.dynamic_slice_in_dim(x, index * size, size, op.dim)
+
+
+def _pplace(op: Op, live: tuple[str, ...], x: Any) -> Any:
+    index, n = lax.axis_index(live), lax.axis_size(live)
+    x = x if op.tiled else jnp.expand_dims(x, op.dim)
+    size = x.shape[op.dim]
+    wide = jnp.zeros((*x.shape[: op.dim], size * n, *x.shape[op.dim + 1 :]), x.dtype)
+    return lax.dynamic_update_slice_in_dim(wide, x, index * size, op.dim)
+
+
+def _gather(op: Op, live: tuple[str, ...], x: Any) -> Any:
+    return lax.all_gather(x, live, axis=op.dim, tiled=op.tiled)
+
+
+_Run = Callable[[Op, tuple[str, ...], Any], Any]
+
+_RUN: Final[dict[str, _Run]] = {
+    "psum": lambda op, live, x: lax.psum(x, live),
+    "pbroadcast": lambda op, live, x: x,
+    "all_gather": _gather,
+    "all_gather_invariant": _gather,
+    "psum_scatter": lambda op, live, x: lax.psum_scatter(x, live, scatter_dimension=op.dim, tiled=op.tiled),
+    "pscatter": _pscatter,
+    "pplace": _pplace,
+    "all_to_all": lambda op, live, x: lax.all_to_all(x, live, op.dim, op.concat, tiled=op.tiled),
+    "ppermute": lambda op, live, x: lax.ppermute(x, live, op.perm),
+    "pmax": lambda op, live, x: lax.pmax(x, live),
+    "pmin": lambda op, live, x: lax.pmin(x, live),
+}
+
+
+def _stacked(op: Op, live: tuple[str, ...], x: Any) -> Any:
+    return x if op.tiled else jnp.expand_dims(x, op.dim)
+
+
+def _taken(op: Op, live: tuple[str, ...], x: Any) -> Any:
+    return x if op.tiled else jnp.squeeze(x, op.dim)
+
+
+#: The same along axes of one device, where only shapes change.
+_ALONE: Final[dict[str, _Run]] = {
+    **dict.fromkeys(("psum", "pbroadcast", "pmax", "pmin"), lambda op, live, x: x),
+    **dict.fromkeys(("all_gather", "all_gather_invariant", "pplace"), _stacked),
+    **dict.fromkeys(("psum_scatter", "pscatter"), _taken),
+    "all_to_all": lambda op, live, x: x if op.tiled else jnp.moveaxis(x, op.dim, op.concat),
+    "ppermute": lambda op, live, x: x if op.perm else jnp.zeros_like(x),
+}
+
+
+@dataclass(frozen=True)
+class AxisIndex(LocalFn):
+    """The index of a device along mesh axes, major to minor."""
+
+    axes: tuple[str, ...]
+    linear = Linear.NO
+
+    def __str__(self) -> str:
+        return f"axis_index[{','.join(self.axes)}]"
+
+    def __call__(self) -> Any:
+        return lax.axis_index(self.axes).astype(jnp.int32)
+
+
+# the derivative of a maximum
+
+
+def _winners_share(op: Op, x: Any, best: Any, tangent: Any) -> Any:
+    """The tangent of a maximum or minimum: the mean of the winners' tangents."""
+    from shtypes.ops.elementwise import astype, divide, equal, multiply
+
+    won = astype(equal(x, vary(best, op.axes)), jax.typeof(x).dtype)
+    count = collect(Op("psum", op.axes, State.VARYING, State.REDUCED), won)
+    share = divide(multiply(tangent, won), vary(count, op.axes))
+    return collect(Op("psum", op.axes, State.VARYING, op.dst), share)
+
+
+__all__ = ["AxisIndex", "Collective", "Op", "collect", "move_to_varying", "on_shards", "reinterpreted", "vary"]

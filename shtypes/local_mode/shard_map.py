@@ -1,0 +1,165 @@
+"""`shard_map`: local mode as a change of types. It maps nothing: it reinterprets arguments and results.
+
+Inside, the mapped mesh axes vary and dims are those of one device; types carry everything else, so every op, every
+transformation and both lowerings work inside as they do outside.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from shtypes.analysis.scopes import judge
+from shtypes.collective import reinterpreted
+from shtypes.errors import ShardingTypeError
+from shtypes.local_mode.explicit import EXPLICIT
+from shtypes.local_mode.specs import entering, leaving
+from shtypes.mesh import Mesh, current_mesh
+from shtypes.meshes import to_mesh
+from shtypes.notation.target import Spec
+from shtypes.ops.dispatch import lift, located
+from shtypes.primitives import move
+from shtypes.types import ShType, State
+
+
+def shard_map(
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = None,
+    mesh: Any = None,
+    axes: str | Sequence[str] | None = None,
+    explicit: bool = False,
+) -> Any:
+    """A function of what one device has, as a function of whole values; `jax.shard_map` on types.
+
+    Inside ``f`` the mapped axes that shard a dim of an argument are varying, and the dim is that of one device. Values
+    that are replicated stay so, and are cast to varying where they meet varying ones. Devices send each other something
+    only by `shtypes.lax`.
+
+    Args:
+        f: The function, of positional arguments: trees of typed values and plain arrays. Without it, a decorator is
+            returned.
+        out_specs: Where the results' axes go, as a tree that is a prefix of the results': texts such as
+            ``"[_@x, ...]"``, types, or a `jax.P`. A mapped axis comes back at the dim that names it, as the first that
+            shards it; ``{U:x}`` makes the devices' values the terms of a pending sum. An axis that is left out promises
+            one value: the result must be reduced or invariant by type.
+        in_specs: Where the arguments' axes are, as a prefix of the tuple of arguments. By default as their types say.
+            An axis that is left out stays reduced, invariant or unreduced. Replicated arguments are sliced where a
+            spec says so.
+        mesh: The mesh; by default that of the arguments, or the one in context.
+        axes: The mesh axes to map over; by default all over which no argument varies already. The others stay as
+            they are, inside and outside.
+        explicit: Whether each cast along the mapped axes must be written (`shtypes.lax.pvary`).
+
+    Returns:
+        The function of whole values.
+
+    Raises:
+        ShardingTypeError: (when called) a spec does not fit; a result varies over an axis that its spec leaves out.
+
+    Communicates: what ``f`` does. Entering and leaving send nothing; where a spec slices an invariant argument, its
+    gradient is gathered.
+    """
+    if f is None:
+        return functools.partial(
+            shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axes=axes, explicit=explicit
+        )
+    chosen = (axes,) if isinstance(axes, str) else None if axes is None else tuple(axes)
+
+    @functools.wraps(f)
+    def mapped(*args: Any) -> Any:
+        leaves, tree = jax.tree.flatten(args)
+        over = _mesh(mesh, leaves)
+        values = [lift([x])[0][0] for x in leaves]
+        names = _mapped(chosen, over, values)
+        paths = [f"argument {jax.tree_util.keystr(p)}" for p, _ in jax.tree_util.tree_leaves_with_path(args)]
+        specs = _specs(in_specs, args, "in_specs", optional=True)
+        inside = [_enter(x, spec, names, path) for x, spec, path in zip(values, specs, paths, strict=True)]
+        with EXPLICIT((*EXPLICIT.value, *names) if explicit else EXPLICIT.value):
+            results = f(*jax.tree.unflatten(tree, inside))
+            outs, out_tree = jax.tree.flatten(results)
+            paths = [f"result {jax.tree_util.keystr(p)}" for p, _ in jax.tree_util.tree_leaves_with_path(results)]
+            specs = _specs(out_specs, results, "out_specs", optional=False)
+            outside = [_leave(x, spec, names, path) for x, spec, path in zip(outs, specs, paths, strict=True)]
+        return jax.tree.unflatten(out_tree, outside)
+
+    return mapped
+
+
+def _mesh(given: Any, leaves: Sequence[Any]) -> Mesh:
+    typed = [t.mesh for t in map(_type_of, leaves) if t is not None]
+    found = typed[0] if typed else current_mesh()
+    if given is not None and to_mesh(given) is not found:
+        raise located(
+            ShardingTypeError(f"`shard_map` is over the mesh {to_mesh(given)}, and its arguments are over {found}"),
+            "shard_map",
+            [],
+        )
+    return found
+
+
+def _type_of(x: Any) -> ShType | None:
+    t = getattr(x, "type", None)
+    return t if isinstance(t, ShType) else None
+
+
+def _mapped(axes: Sequence[str] | None, mesh: Mesh, values: Sequence[Any]) -> tuple[str, ...]:
+    if axes is not None:
+        for axis in axes:
+            mesh.index(axis)
+        return tuple(axes)
+    varying = {a for x in values for a in jax.typeof(x).axes(State.VARYING)}
+    return tuple(a for a in mesh.axis_names if a not in varying)
+
+
+def _is_spec(x: Any) -> bool:
+    return x is None or isinstance(x, (str, ShType, Spec))
+
+
+def _specs(specs: Any, tree: Any, name: str, *, optional: bool) -> list[Any]:
+    """A spec for each leaf."""
+    try:
+        spread = jax.tree.broadcast(specs, tree, is_leaf=_is_spec)
+    except ValueError as error:
+        why = str(error).strip().split("\n")[0]
+        raise located(
+            ShardingTypeError(f"`{name}` is no prefix of what it describes", why=why), "shard_map", []
+        ) from None
+    found = jax.tree.leaves(spread, is_leaf=_is_spec)
+    found = [s for s in found if s is not None or optional]
+    if len(found) != len(jax.tree.leaves(tree)):
+        raise located(
+            ShardingTypeError(f"`{name}` needs a spec for each value", hints=['"[...]" for one that is replicated']),
+            "shard_map",
+            [],
+        )
+    return found
+
+
+def _enter(x: Any, spec: Any, mapped: Sequence[str], path: str) -> Any:
+    t = jax.typeof(x)
+    try:
+        cast, inside = entering(t, spec, mapped)
+        judge("shard_map", t, cast, inserted=True)
+        return reinterpreted(move(x, cast, inserted=True), inside)
+    except ShardingTypeError as error:
+        raise located(error, f"shard_map, {path}", [t]).with_traceback(None) from None
+
+
+def _leave(x: Any, spec: Any, mapped: Sequence[str], path: str) -> Any:
+    ((x,), _) = lift([x])
+    t = jax.typeof(x)
+    try:
+        cast, outside = leaving(t, spec, mapped)
+        judge("shard_map", t, cast, inserted=True)
+        return reinterpreted(move(x, cast, inserted=True), outside)
+    except ShardingTypeError as error:
+        raise located(error, f"shard_map, {path}", [t]).with_traceback(None) from None
+
+
+__all__ = ["shard_map"]

@@ -1,0 +1,295 @@
+"""What the specs of `shard_map` make of types: on the way in and on the way out.
+
+A spec says where some mesh axes are; of the others it says nothing. Entering, the mapped axes that shard a dim become
+varying and the dim local; leaving, they come back as the major-most axes of their dim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from shtypes import notation
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.notation.syntax import read_syntax
+from shtypes.notation.target import Spec
+from shtypes.ops.rules.local import Op, priced, result
+from shtypes.policy import replicated
+from shtypes.reshard import plan, price
+from shtypes.reshard.moves import Grade
+from shtypes.types import REPLICATED, Dim, ShType, State
+
+SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
+
+#: How messages show where a spec is written.
+_EXAMPLE: Final = '"[_@x, _]", a jax.P or an sh.ShType'
+
+
+class Said(NamedTuple):
+    """What a spec says.
+
+    Attributes:
+        dims: The mesh axes on each dim.
+        states: The other axes that it names, and their states.
+    """
+
+    dims: tuple[tuple[str, ...], ...]
+    states: Mapping[str, State]
+
+    @property
+    def named(self) -> set[str]:
+        """All axes that it names."""
+        return {*self.states, *(a for axes in self.dims for a in axes)}
+
+
+def read(spec: Any, t: ShType) -> Said:
+    """Reads a spec for a value of some rank.
+
+    Raises:
+        ShardingTypeError: it is no spec, or has another rank.
+    """
+    if isinstance(spec, str):
+        syntax = read_syntax(spec)
+        written = [(d.head, tuple(a.text for a in d.axes)) for d in syntax.dims or ()]
+        if syntax.dims is None:
+            written = [("...", ())]
+        return Said(_aligned(written, t, spec), {a.text: s for s, axes in syntax.states for a in axes})
+    if isinstance(spec, ShType):
+        named = {a: s for a, s in zip(spec.mesh.axis_names, spec.states, strict=True) if s is not SHARDED}
+        return Said(_aligned([("", d.axes) for d in spec.dims], t, spec), named)
+    if isinstance(spec, Spec):
+        entries = [("", (e,) if isinstance(e, str) else tuple(e or ())) for e in spec.partitions]
+        states = {**dict.fromkeys(spec.unreduced, UNREDUCED), **dict.fromkeys(spec.reduced, REDUCED)}
+        return Said(_aligned([*entries, ("...", ())], t, spec), states)
+    raise ShardingTypeError(f"`{spec!r}` is no spec", hints=[_EXAMPLE])
+
+
+def _aligned(written: Sequence[tuple[str, tuple[str, ...]]], t: ShType, spec: Any) -> tuple[tuple[str, ...], ...]:
+    dots = [i for i, (head, _) in enumerate(written) if head == "..."]
+    missing = t.ndim - len(written) + len(dots)
+    if missing < 0 or (missing and not dots):
+        raise ShardingTypeError(f"the spec `{spec}` has {len(written) - len(dots)} dims, and {t} has {t.ndim}")
+    axes = [a for _, a in written]
+    if dots:
+        axes[dots[0] : dots[0] + 1] = [()] * missing
+    return tuple(axes)
+
+
+def _check_named(said: Said, t: ShType) -> None:
+    for axis in said.named:
+        t.mesh.index(axis)
+    listed = [*said.states, *(a for axes in said.dims for a in axes)]
+    twice = [a for a in listed if listed.count(a) > 1]
+    if twice:
+        raise ShardingTypeError(f"the spec names mesh axis `{twice[0]}` twice")
+
+
+# in
+
+
+def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType]:
+    """The type that an argument is cast to, and the type that the function is given.
+
+    Args:
+        t: The argument's type.
+        spec: Its spec; None says what the type says.
+        mapped: The axes that the function is mapped over.
+
+    Raises:
+        ShardingTypeError: the spec does not fit the type.
+    """
+    said = Said(tuple(d.axes for d in t.dims), {}) if spec is None else read(spec, t)
+    _check_named(said, t)
+    cast = _wanted(t, said, mapped)
+    if spec is not None:
+        notation.as_type(spec, t.mesh, like=cast)
+    _check_casts(t, cast)
+    dims, lead = [], []
+    for d in cast.dims:
+        own = [a for a in d.axes if a in mapped]
+        if tuple(own) != d.axes[: len(own)]:
+            raise _not_major(cast, d, own)
+        lead += own
+        dims.append(Dim(d.size // t.mesh.product(own), d.axes[len(own) :], d.name))
+    return cast, cast.replace(dims=dims, states=_rest(cast) | dict.fromkeys(lead, VARYING))
+
+
+def _rest(t: ShType) -> dict[str, State]:
+    """The states of the axes that shard no dim."""
+    return {a: s for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not SHARDED}
+
+
+def _wanted(t: ShType, said: Said, mapped: Sequence[str]) -> ShType:
+    """The argument's type with what the spec says in place of it."""
+    for axis in mapped:
+        if axis not in said.named and t.state(axis) is SHARDED:
+            raise _not_named_in(t, axis)
+    for axis in said.named:
+        if t.state(axis) is VARYING:
+            raise ShardingTypeError(
+                f"the spec names mesh axis `{axis}`, and {t} varies over it already",
+                hints=["leave it out: an axis that an enclosing shard_map maps stays as it is"],
+            )
+    dims = []
+    for d, axes in zip(t.dims, said.dims, strict=True):
+        kept = tuple(a for a in d.axes if a not in said.named and a not in mapped)
+        dims.append(d._replace(axes=(*axes, *kept)))
+    on_dims = {a for d in dims for a in d.axes}
+    rest = {a: said.states.get(a, s) for a, s in _rest(t).items()} | dict(said.states)
+    return t.replace(dims=dims, states={a: s for a, s in rest.items() if a not in on_dims})
+
+
+def _check_casts(t: ShType, cast: ShType) -> None:
+    """Only replicated axes are cast, and only without communication forward."""
+    if t == cast:
+        return
+    changed = [a for a in t.mesh.axis_names if (t.state(a), t.dim_of(a)) != (cast.state(a), cast.dim_of(a))]
+    # Only the order of axes may differ: then no state has changed, and something must be moved all the same.
+    replicated_only = bool(changed) and all(t.state(a) in REPLICATED for a in changed)
+    if not replicated_only or plan(t, cast).grade is Grade.COMMUNICATING:
+        raise ShardingTypeError(
+            f"the spec asks for {cast}, and the argument has type {t}",
+            why="entering sends nothing: only what is replicated may be sliced on the way in",
+            fixes=[_reshard_fix(t, cast)],
+            axes=changed,
+        )
+
+
+def _reshard_fix(t: ShType, dst: ShType, name: str = "x") -> Fix:
+    cost = price(t, dst)
+    target = str(dst).removeprefix(dst.dtype_name)
+    return Fix(f'sh.reshard({name}, "{target}")', cost.forward, cost.backward, cost.forward_bytes, cost.backward_bytes)
+
+
+def _not_named_in(t: ShType, axis: str) -> ShardingTypeError:
+    whole = t.with_axis(axis, replicated())
+    dim = t.dim_of(axis)
+    return ShardingTypeError(
+        f"the spec does not say where mesh axis `{axis}` goes, which shards dim {dim} of {t}",
+        why="an axis that a spec leaves out promises one value on all its devices, and each has a slice",
+        fixes=[_reshard_fix(t, whole)],
+        hints=[f"name it in the spec: `_@{axis}` at dim {dim}, and the function gets the slices"],
+        axes=[axis],
+    )
+
+
+def _not_major(t: ShType, dim: Dim, mapped: Sequence[str]) -> ShardingTypeError:
+    others = [a for a in dim.axes if a not in mapped]
+    reordered = t.replace(dims=[d._replace(axes=(*mapped, *others)) if d is dim else d for d in t.dims])
+    names = _listed(mapped)
+    return ShardingTypeError(
+        f"the mapped mesh ax{'is' if len(mapped) == 1 else 'es'} {names} must be the first to shard a dim of {t}",
+        why=f"the pieces of a device along {names} would not be contiguous: {_listed(others)} would shard them again",
+        fixes=[_reshard_fix(t, reordered)],
+        axes=dim.axes,
+    )
+
+
+def _listed(axes: Iterable[str]) -> str:
+    return ", ".join(f"`{a}`" for a in axes)
+
+
+# out
+
+
+def leaving(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType]:
+    """The type that a result is cast to, and the type that it leaves with.
+
+    Args:
+        t: The result's type.
+        spec: Its spec.
+        mapped: The axes that the function is mapped over.
+
+    Raises:
+        ShardingTypeError: the result does not keep what the spec promises.
+    """
+    said = read(spec, t)
+    _check_named(said, t)
+    for axis in mapped:
+        if axis not in said.named and t.state(axis) not in REPLICATED:
+            raise _not_named_out(t, axis)
+    inner = _rest(t)
+    dims = []
+    for i, (d, axes) in enumerate(zip(t.dims, said.dims, strict=True)):
+        lead = [a for a in axes if a in mapped and a not in d.axes]
+        _check_order(t, i, axes, lead, said, mapped)
+        inner.update(dict.fromkeys(lead, VARYING))
+        dims.append(Dim(d.size * t.mesh.product(lead), (*lead, *d.axes), d.name))
+    outer = {a: s for a, s in inner.items() if a not in {b for d in dims for b in d.axes}}
+    for axis, state in said.states.items():
+        outer[axis] = state
+        if t.state(axis) is VARYING and state is UNREDUCED and axis in mapped:
+            continue
+        if t.state(axis) is not state and not (t.state(axis) in REPLICATED and state in REPLICATED):
+            raise _other_state(t, axis, state)
+        inner[axis] = state
+    for axis in t.mesh.axis_names:
+        if axis in inner and inner[axis] is VARYING and t.state(axis) in (UNREDUCED, SHARDED):
+            raise _other_state(t, axis, SHARDED)
+    cast, final = t.replace(states=inner), t.replace(dims=dims, states=outer)
+    notation.as_type(spec, t.mesh, like=final)
+    return cast, final
+
+
+def _check_order(
+    t: ShType, i: int, axes: Sequence[str], lead: Sequence[str], said: Said, mapped: Sequence[str]
+) -> None:
+    """The mapped axes come back first, and the others as they are."""
+    own = t.dims[i].axes
+    rest = tuple(a for a in axes if a not in lead)
+    if tuple(axes[: len(lead)]) != tuple(lead) or rest not in ((), own):
+        shown = ",".join((*lead, *own))
+        raise ShardingTypeError(
+            f"dim {i} of {t} cannot leave sharded over `({','.join(axes)})`",
+            why="leaving sends nothing: the mapped axes come back as the first of their dim, the others stay",
+            hints=[f"`_@({shown})` in the spec, and sh.reshard afterwards"],
+            axes=axes,
+        )
+
+
+def _not_named_out(t: ShType, axis: str) -> ShardingTypeError:
+    state = t.state(axis)
+    if state is VARYING:
+        op = Op("psum", (axis,), VARYING, replicated())
+        return ShardingTypeError(
+            f"the spec of a result leaves out mesh axis `{axis}`, and {t} varies over it",
+            why="a spec that leaves out an axis promises one value on all its devices",
+            fixes=[priced(op, t, result(op, t))],
+            hints=[
+                f"name it at a dim, `_@{axis}`, to concatenate the devices' values",
+                f"`{{U:{axis}}}` in the spec, if they are the terms of a sum",
+            ],
+            axes=[axis],
+        )
+    if state is UNREDUCED:
+        return ShardingTypeError(
+            f"the spec of a result leaves out mesh axis `{axis}`, and {t} is unreduced over it",
+            why="a pending sum is named where it leaves, or summed before",
+            fixes=[_reshard_fix(t, t.with_axis(axis, replicated()))],
+            hints=[f"`{{U:{axis}}}` in the spec"],
+            axes=[axis],
+        )
+    return ShardingTypeError(
+        f"the spec of a result leaves out mesh axis `{axis}`, which shards dim {t.dim_of(axis)} of {t}",
+        hints=[f"name it at dim {t.dim_of(axis)}: `_@{axis}`"],
+        axes=[axis],
+    )
+
+
+def _other_state(t: ShType, axis: str, state: State) -> ShardingTypeError:
+    found = t.state(axis)
+    hints = []
+    if found is VARYING and state in REPLICATED:
+        hints = [f'sh.lax.psum(x, "{axis}", to="{state.value}")']
+    elif found in REPLICATED and state is UNREDUCED:
+        hints = [f'sh.reshard(x, {axis}="U") keeps the value', f'sh.lax.pvary(x, "{axis}") counts it on each device']
+    elif found is UNREDUCED:
+        hints = [f'sh.all_reduce(x, "{axis}") first']
+    return ShardingTypeError(
+        f"the spec of a result says that mesh axis `{axis}` is {state.name.lower()}, and {t} is {found.name.lower()}",
+        hints=hints,
+        axes=[axis],
+    )
+
+
+__all__ = ["entering", "leaving"]
