@@ -4,8 +4,8 @@
     python benchmarks/overhead.py --only eager        # one part: gated_mlp, transformer, calls or eager
     python benchmarks/overhead.py --quick --json      # small sizes, machine-readable
 
-Variants take turns in every round, in one process. Ratios are medians of the rounds' ratios. What each number means is
-in docs/benchmarks.md.
+Variants take turns in every round, in one process. Ratios are medians of the rounds' ratios: by the clock, then of
+processor time. What each number means is in docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def collect(parts: tuple[str, ...] = PARTS, *, quick: bool = False, rounds: int 
 # tables
 
 
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _ratio(value: dict[str, float] | None) -> str:
+    return "" if value is None else f"{value['wall']:.2f} {value['cpu']:.2f}"
 
 
 def build_table(name: str, found: dict[str, Any]) -> Table:

@@ -30,7 +30,7 @@ def many_arguments(mesh: Any, *, count: int, rounds: int, repeats: int) -> dict[
             "native": _call(jax.jit(function, keep_unused=True), plain),
             "per op": _call(jax.jit(function, keep_unused=True), typed),
         }
-        samples = _interleaved(calls, rounds, repeats, until_done=False)
+        samples = _interleaved(calls, rounds, repeats, timing.until_returned)
         found[name] = {
             kind: {**timing.summary(spent), "of_native": timing.ratio(spent, samples["native"])}
             for kind, spent in samples.items()
@@ -51,7 +51,10 @@ def _call(function: Callable[..., Any], args: Any) -> Callable[[], Any]:
 
 
 def _interleaved(
-    calls: dict[str, Callable[[], Any]], rounds: int, repeats: int, *, until_done: bool
+    calls: dict[str, Callable[[], Any]],
+    rounds: int,
+    repeats: int,
+    measure: Callable[[Callable[[], Any], int], timing.Spent],
 ) -> dict[str, timing.Samples]:
     samples: dict[str, timing.Samples] = {name: [] for name in calls}
     for call in calls.values():
@@ -59,7 +62,7 @@ def _interleaved(
     for _ in range(rounds):
         for name, call in calls.items():
             with timing.without_gc():
-                samples[name].append(timing.calls(call, repeats)[until_done])
+                samples[name].append(measure(call, repeats))
     return samples
 
 
@@ -99,10 +102,10 @@ def eager(mesh: Any, *, rounds: int, repeats: int) -> dict[str, Any]:
     """Eager operations: milliseconds until the result is there, and their ratios with a geometric mean."""
     found: dict[str, Any] = {}
     for name, (ours, theirs) in eager_cases(mesh).items():
-        samples = _interleaved({"shtypes": ours, "native": theirs}, rounds, repeats, until_done=True)
+        samples = _interleaved({"shtypes": ours, "native": theirs}, rounds, repeats, timing.until_done)
         found[name] = {
             **{side: timing.summary(spent) for side, spent in samples.items()},
             "of_native": timing.ratio(samples["shtypes"], samples["native"]),
         }
-    mean = timing.geometric_mean(entry["of_native"] for entry in found.values())
-    return {"ops": found, "geometric_mean": mean}
+    ratios = [entry["of_native"] for entry in found.values()]
+    return {"ops": found, "geometric_mean": {k: timing.geometric_mean(r[k] for r in ratios) for k in ("wall", "cpu")}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -82,13 +83,13 @@ def measure(model: Any, config: Any, mesh: Any, *, rounds: int, repeats: int) ->
     ran: dict[tuple[str, str], timing.Samples] = {}
     for _ in range(rounds):
         for variant, _, _ in able:
-            for stage, spent in _build(variant, config, mesh)[0].items():
-                built.setdefault((variant.policy, variant.name, stage), []).append(spent)
+            for stage, cost in _build(variant, config, mesh)[0].items():
+                built.setdefault((variant.policy, variant.name, stage), []).append(cost)
     for _ in range(rounds):
         for variant, jitted, args in able:
             with sh.policy(variant.policy), timing.without_gc():
-                spent = timing.calls(lambda: jitted(*args), repeats)[1]  # noqa: B023  # called at once
-            ran.setdefault((variant.policy, variant.name), []).append(spent)
+                cost = timing.until_done(functools.partial(jitted, *args), repeats)
+            ran.setdefault((variant.policy, variant.name), []).append(cost)
     for (policy, name), samples in ran.items():
         entry, hand = results[policy][name], ran[policy, "shard_map"]
         entry["run"] = {**timing.summary(samples), "of_shard_map": timing.ratio(samples, hand)}
@@ -102,7 +103,7 @@ def measure(model: Any, config: Any, mesh: Any, *, rounds: int, repeats: int) ->
 
 
 def _total(built: dict[tuple[str, str, str], timing.Samples], policy: str, name: str) -> timing.Samples:
-    return [sum(stages) for stages in zip(*(built[policy, name, s] for s in STAGES), strict=True)]
+    return [timing.total(stages) for stages in zip(*(built[policy, name, s] for s in STAGES), strict=True)]
 
 
 def _first(variant: Variant, config: Any, mesh: Any, expected: Any, entry: dict[str, Any]) -> tuple[Any, Any]:
@@ -118,15 +119,15 @@ def _first(variant: Variant, config: Any, mesh: Any, expected: Any, entry: dict[
     return jitted, program.args
 
 
-def _build(variant: Variant, config: Any, mesh: Any) -> tuple[dict[str, float], Any, Any]:
-    """Seconds of each stage for a step that nothing has seen before, and the results of the last two."""
+def _build(variant: Variant, config: Any, mesh: Any) -> tuple[dict[str, timing.Spent], Any, Any]:
+    """What each stage costs for a step that nothing has seen before, and the results of the last two."""
     with sh.policy(variant.policy):
         program = variant.build(config, mesh)
         jitted = variant.jit(program.step)
         with timing.without_gc():
-            trace, traced = timing.seconds(lambda: jitted.trace(*program.args))
-            lower, lowered = timing.seconds(traced.lower)
-            compile_, compiled = timing.seconds(lowered.compile)
+            trace, traced = timing.spent(lambda: jitted.trace(*program.args))
+            lower, lowered = timing.spent(traced.lower)
+            compile_, compiled = timing.spent(lowered.compile)
     return {"trace": trace, "lower": lower, "compile": compile_}, lowered, compiled
 
 

@@ -8,12 +8,20 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
-#: Seconds of each round.
-Samples = list[float]
+
+class Spent(NamedTuple):
+    """Seconds by the clock, and seconds of a processor: the second hardly depends on what else the machine does."""
+
+    wall: float
+    cpu: float
+
+
+#: One for each round.
+Samples = list[Spent]
 
 
 @contextmanager
@@ -27,31 +35,48 @@ def without_gc() -> Iterator[None]:
         gc.enable()
 
 
-def seconds(function: Callable[[], Any]) -> tuple[float, Any]:
-    """How long a call takes to return, and what it returns."""
-    start = time.perf_counter()
+def spent(function: Callable[[], Any]) -> tuple[Spent, Any]:
+    """What a call costs, in all threads, and what it returns."""
+    wall, cpu = time.perf_counter(), time.process_time()
     result = function()
-    return time.perf_counter() - start, result
+    return Spent(time.perf_counter() - wall, time.process_time() - cpu), result
 
 
-def calls(function: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Medians over some calls: until the call returns, and until its results are there.
+def until_done(function: Callable[[], Any], repeats: int) -> Spent:
+    """Medians over some calls, in all threads, until the results are there."""
+    return _medians([spent(lambda: jax.block_until_ready(function()))[0] for _ in range(repeats)])
 
-    Each call is waited for: XLA's CPU collectives deadlock when many programs are in flight.
+
+def until_returned(function: Callable[[], Any], repeats: int) -> Spent:
+    """Medians over some calls, in this thread, until the call returns.
+
+    Each is waited for all the same: XLA's CPU collectives deadlock when many programs are in flight.
     """
-    returned, done = [], []
+    found = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        wall, cpu = time.perf_counter(), time.thread_time()
         result = function()
-        returned.append(time.perf_counter() - start)
+        found.append(Spent(time.perf_counter() - wall, time.thread_time() - cpu))
         jax.block_until_ready(result)
-        done.append(time.perf_counter() - start)
-    return statistics.median(returned), statistics.median(done)
+    return _medians(found)
 
 
-def ratio(ours: Samples, theirs: Samples) -> float:
-    """The median of the rounds' ratios."""
-    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+def _medians(found: Samples) -> Spent:
+    return Spent(*map(statistics.median, zip(*found, strict=True)))
+
+
+def total(stages: Iterable[Spent]) -> Spent:
+    """The sum of what stages cost."""
+    return Spent(*map(sum, zip(*stages, strict=True)))
+
+
+def ratio(ours: Samples, theirs: Samples) -> dict[str, float]:
+    """The medians of the rounds' ratios, by the clock and of processor time."""
+    rounds = list(zip(ours, theirs, strict=True))
+    return {
+        "wall": statistics.median(a.wall / b.wall for a, b in rounds),
+        "cpu": statistics.median(a.cpu / b.cpu for a, b in rounds),
+    }
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -60,5 +85,6 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def summary(samples: Samples) -> dict[str, float]:
-    """The median and the least of some seconds, in milliseconds."""
-    return {"median_ms": statistics.median(samples) * 1e3, "min_ms": min(samples) * 1e3}
+    """The median and the least by the clock and the median of processor time, in milliseconds."""
+    wall, cpu = ([1e3 * seconds for seconds in column] for column in zip(*samples, strict=True))
+    return {"median_ms": statistics.median(wall), "min_ms": min(wall), "cpu_ms": statistics.median(cpu)}
