@@ -6,8 +6,10 @@ from jax import linearize as linearize
 from jax import make_jaxpr as make_jaxpr
 from jax.extend import source_info_util
 
+from shtypes import init as init
 from shtypes import jax_context as jax_context
 from shtypes import lax as lax
+from shtypes import random as random
 from shtypes import tree as tree
 from shtypes.analysis.assertions import assert_comm as assert_comm
 from shtypes.analysis.costs import CostModel as CostModel
