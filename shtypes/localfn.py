@@ -36,6 +36,8 @@ class LocalFn:
     """A function of shards that never communicates."""
 
     linear: ClassVar[Linear] = Linear.NO
+    #: Whether it acts on each element alone, so that mapped at the front of all operands it is itself.
+    per_element: ClassVar[bool] = False
 
     def __call__(self, *shards: Any) -> Any:
         """The result's shard, or a tuple of them."""
@@ -55,7 +57,8 @@ class LocalFn:
 
     def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
         """The function mapped over ``dims``, with the mapped dim leading in the result; None asks `jax.vmap`."""
-        return None
+        aligned = set(dims) == {0} and len(set(ranks)) == 1
+        return self if self.per_element and aligned else None
 
     def linear_in(self, index: int) -> bool:
         """For EACH: whether the function is linear in that operand."""
@@ -189,6 +192,7 @@ class Identity(LocalFn):
     label: str = "identity"
     constant: bool = False
     linear = Linear.JOINTLY
+    per_element = True
 
     def __str__(self) -> str:
         return self.label
@@ -198,9 +202,6 @@ class Identity(LocalFn):
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         return IDENTITY
-
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return self if dims[0] == 0 else None
 
     @property
     def stops_gradient(self) -> bool:
@@ -238,6 +239,7 @@ class Add(LocalFn):
 
     minus: bool = False
     linear = Linear.JOINTLY
+    per_element = True
 
     def __str__(self) -> str:
         return "sub" if self.minus else "add"
@@ -257,9 +259,6 @@ class Add(LocalFn):
             return None
         return Scale(-1) if self.minus and kept[1] else IDENTITY
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return self if len(set(ranks)) == 1 and set(dims) == {0} else None
-
 
 @dataclass(frozen=True)
 class Scale(LocalFn):
@@ -268,6 +267,7 @@ class Scale(LocalFn):
     factor: Any = field(compare=False)
     same: Any = field(init=False, repr=False)
     linear = Linear.JOINTLY
+    per_element = True
 
     def __post_init__(self) -> None:
         tell_apart(self, self.factor)
@@ -286,9 +286,6 @@ class Scale(LocalFn):
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         return self if operands[0].dtype_name == result.dtype_name else None
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return self if dims[0] == 0 else None
-
 
 @dataclass(frozen=True)
 class DivideBy(LocalFn):
@@ -297,6 +294,7 @@ class DivideBy(LocalFn):
     divisor: Any = field(compare=False)
     same: Any = field(init=False, repr=False)
     linear = Linear.JOINTLY
+    per_element = True
 
     def __post_init__(self) -> None:
         tell_apart(self, self.divisor)
@@ -310,9 +308,6 @@ class DivideBy(LocalFn):
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         return self if operands[0].dtype_name == result.dtype_name else None
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return self if dims[0] == 0 else None
-
 
 @dataclass(frozen=True)
 class AddNumber(LocalFn):
@@ -322,6 +317,7 @@ class AddNumber(LocalFn):
     minus: bool = False
     reverse: bool = False
     same: Any = field(init=False, repr=False)
+    per_element = True
 
     def __post_init__(self) -> None:
         tell_apart(self, self.number)
@@ -338,9 +334,6 @@ class AddNumber(LocalFn):
     def linear_part(self) -> LocalFn | None:
         return Scale(-1) if self.reverse else IDENTITY
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return self if dims[0] == 0 else None
-
 
 @dataclass(frozen=True)
 class WithNumbers(LocalFn):
@@ -351,6 +344,7 @@ class WithNumbers(LocalFn):
     numbers: tuple[Any, ...] = field(compare=False)
     params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
     same: Any = field(init=False, repr=False)
+    per_element = True
 
     def __post_init__(self) -> None:
         tell_apart(self, *self.numbers, *self.params)
@@ -362,15 +356,13 @@ class WithNumbers(LocalFn):
         rest = iter(xs)
         return self.fn(*[next(rest) if n is None else n for n in self.numbers], **dict(self.params))
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return self if len(set(ranks)) == 1 and set(dims) == {0} else None
-
 
 @dataclass(frozen=True)
 class Divide(LocalFn):
     """``x / y``: linear in the numerator."""
 
     linear = Linear.EACH
+    per_element = True
 
     def __str__(self) -> str:
         return "div"
@@ -386,15 +378,13 @@ class Divide(LocalFn):
             return None
         return unbroadcast(self, operands[0].local_shape, result.local_shape)
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return self if len(set(ranks)) == 1 and set(dims) == {0} else None
-
 
 @dataclass(frozen=True)
 class Mul(LocalFn):
     """``x * y``, with broadcasting."""
 
     linear = Linear.EACH
+    per_element = True
 
     def __str__(self) -> str:
         return "mul"
@@ -406,9 +396,6 @@ class Mul(LocalFn):
         if {t.dtype_name for t in operands} != {result.dtype_name}:
             return None
         return unbroadcast(self, operands[index].local_shape, result.local_shape)
-
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return self if len(set(ranks)) == 1 and set(dims) == {0} else None
 
 
 def unbroadcast(fn: LocalFn, shape: tuple[int, ...], result: tuple[int, ...]) -> LocalFn:
@@ -451,6 +438,7 @@ class Elementwise(LocalFn):
     fn: Callable[..., Any]
     params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
     same: Any = field(init=False, repr=False)
+    per_element = True
 
     def __post_init__(self) -> None:
         tell_apart(self, *self.params)
@@ -460,9 +448,6 @@ class Elementwise(LocalFn):
 
     def __call__(self, *xs: Any) -> Any:
         return self.fn(*xs, **dict(self.params))
-
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return self if len(set(ranks)) == 1 and set(dims) == {0} else None
 
 
 @dataclass(frozen=True)
@@ -511,6 +496,8 @@ class Cast(LocalFn):
 
     dtype: str
 
+    per_element = True
+
     @property
     def linear(self) -> Linear:  # type: ignore[override]  # a cast between floats is linear
         return Linear.JOINTLY if dtypes.differentiable(self.dtype) else Linear.NO
@@ -524,9 +511,6 @@ class Cast(LocalFn):
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         real = operands[0].dtype_name[0] != "c" != result.dtype_name[0]
         return Cast(operands[0].dtype_name) if operands[0].differentiable and real else None
-
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return self if dims[0] == 0 else None
 
 
 @functools.cache
