@@ -3,6 +3,9 @@
 A key and a type stand for one global array, the one that `jax.random` draws with that key: its numbers do not depend on
 the mesh, and each device makes its own part of them and nothing more. Where the type is sharded that part is a slice,
 where it is unreduced the draw is on index 0, and where it is varying the device's index is folded into the key.
+
+The bits are equal, and so are integers, bools and numbers of the unit interval. What is made of those by logarithms and
+error functions may differ in the last bits, as two calls of `jax.random` do that XLA compiles with other code around.
 """
 
 from __future__ import annotations

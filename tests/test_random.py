@@ -38,6 +38,7 @@ DRAWS: dict[str, tuple[Callable[[Any, str], Any], Callable[[Any], Any]]] = {
         lambda k, t: sh.random.uniform(k, t, minval=-2, maxval=3),
         lambda k: jax.random.uniform(k, (8, 16), minval=-2.0, maxval=3.0),
     ),
+    "uniform of units": (sh.random.uniform, lambda k: jax.random.uniform(k, (8, 16))),
     "truncated_normal": (
         lambda k, t: sh.random.truncated_normal(k, -1, 2, t),
         lambda k: jax.random.truncated_normal(k, -1.0, 2.0, (8, 16)),
@@ -65,6 +66,16 @@ DRAWS: dict[str, tuple[Callable[[Any, str], Any], Callable[[Any], Any]]] = {
 }  # fmt: skip
 
 
+#: What XLA computes alike whatever it compiles it with; logarithms and error functions may differ in the last bits.
+EXACT = ("uniform of units", "bits", "bits of u8", "randint", "rademacher")
+
+
+def _real(x: Any) -> Any:
+    """Numbers as 32-bit floats."""
+    x = np.asarray(x)
+    return x.view(np.float32) if x.dtype == np.complex64 else x.astype(np.float32)
+
+
 def test_a_draw_of_any_type_is_the_same_global_array_on_every_mesh() -> None:
     wanted = jax.jit(lambda key: {name: f(key) for name, (_, f) in DRAWS.items()})(jax.random.key(KEY))
     first: dict[str, Any] = {}
@@ -80,11 +91,11 @@ def test_a_draw_of_any_type_is_the_same_global_array_on_every_mesh() -> None:
             found = host(value)
             assert found.dtype == wanted[name].dtype
             what = f"{name} of {types[name]} on {axes}"
-            np.testing.assert_array_equal(found, first.setdefault(name, found), err_msg=what)
-            if name.startswith("init"):  # XLA multiplies constants beforehand, or not
-                np.testing.assert_allclose(found, wanted[name], rtol=3e-7, err_msg=what)
-            else:
-                np.testing.assert_array_equal(found, wanted[name], err_msg=what)
+            for other in (wanted[name], first.setdefault(name, found)):
+                if name in EXACT:
+                    np.testing.assert_array_equal(found, other, err_msg=what)
+                else:
+                    np.testing.assert_array_max_ulp(_real(found), _real(other), 4)
 
 
 def test_a_draw_of_bools_is_the_same_global_array() -> None:
@@ -101,8 +112,8 @@ def test_a_draw_of_bools_is_the_same_global_array() -> None:
 def test_one_key_draws_the_same_eagerly_under_jit_and_in_one_region() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     key = sh.random.key(KEY)
-    draw = lambda k: sh.random.normal(k, "f32[8@x,16@y]")  # noqa: E731
-    wanted = jax.random.normal(jax.random.key(KEY), (8, 16))
+    draw = lambda k: sh.random.uniform(k, "f32[8@x,16@y]")  # noqa: E731
+    wanted = jax.random.uniform(jax.random.key(KEY), (8, 16))
     for f in (draw, jax.jit(draw), sh.jit(draw)):
         np.testing.assert_array_equal(host(f(key)), wanted)
     np.testing.assert_array_equal(host(draw(jax.random.key(KEY))), wanted)  # type: ignore[no-untyped-call]
@@ -142,8 +153,8 @@ def test_keys_map_and_loop() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     keys = sh.random.split(sh.random.key(KEY), 3)
     plain = jax.random.split(jax.random.key(KEY), 3)
-    wanted = jax.vmap(lambda k: jax.random.normal(k, (8,)))(plain)
-    draw = lambda k: sh.random.normal(k, "f32[8@y]")  # noqa: E731
+    wanted = jax.vmap(lambda k: jax.random.uniform(k, (8,)))(plain)
+    draw = lambda k: sh.random.uniform(k, "f32[8@y]")  # noqa: E731
     np.testing.assert_array_equal(host(sh.vmap(draw)(keys)), wanted)
     _, rows = sh.scan(lambda c, k: (c, draw(k)), sh.array(0.0), keys)  # type: ignore[no-untyped-call]
     np.testing.assert_array_equal(host(rows), wanted)
@@ -151,11 +162,11 @@ def test_keys_map_and_loop() -> None:
 
 def test_a_varying_draw_is_another_one_on_each_device() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
-    x = sh.random.normal(sh.random.key(KEY), "f32[8@x,3]{V:y}")
+    x = sh.random.uniform(sh.random.key(KEY), "f32[8@x,3]{V:y}")
     parts = host(sh.reinterpret(x, y=1))
     for i in range(4):
         key = jax.random.fold_in(jax.random.key(KEY), i)
-        np.testing.assert_array_equal(parts[:, 3 * i : 3 * i + 3], jax.random.normal(key, (8, 3)))
+        np.testing.assert_array_equal(parts[:, 3 * i : 3 * i + 3], jax.random.uniform(key, (8, 3)))
 
 
 def test_classes_and_orders_are_drawn_as_in_jax() -> None:
@@ -176,9 +187,9 @@ def test_a_draw_has_no_gradient_and_scales_what_has() -> None:
     sh.set_mesh(sh.make_mesh({"x": 4}))
     key = sh.random.key(KEY)
     x = sh.array(np.ones((8, 4), np.float32), "f32[8@x,4]")
-    _, pull = jax.vjp(lambda x: x * sh.random.normal(key, sh.typeof(x)), x)
+    _, pull = jax.vjp(lambda x: x * sh.random.uniform(key, sh.typeof(x)), x)
     (gradient,) = pull(x)
-    np.testing.assert_array_equal(host(gradient), jax.random.normal(jax.random.key(KEY), (8, 4)))
+    np.testing.assert_array_equal(host(gradient), jax.random.uniform(jax.random.key(KEY), (8, 4)))
 
 
 @pytest.mark.parametrize(
@@ -204,8 +215,8 @@ def test_a_draw_that_does_not_type_says_why(call: Callable[[Any], Any], what: st
 
 def test_another_generator_draws_what_is_not_sharded() -> None:
     sh.set_mesh(sh.make_mesh({"x": 4}))
-    drawn = sh.random.normal(sh.random.key(3, impl="rbg"), (4, 2))
-    np.testing.assert_array_equal(host(drawn), jax.random.normal(jax.random.key(3, impl="rbg"), (4, 2)))
+    drawn = sh.random.uniform(sh.random.key(3, impl="rbg"), (4, 2))
+    np.testing.assert_array_equal(host(drawn), jax.random.uniform(jax.random.key(3, impl="rbg"), (4, 2)))
 
 
 def test_a_key_that_varies_draws_only_what_varies() -> None:
