@@ -122,8 +122,12 @@ class Array(metaclass=_ArrayMeta):
 
     def __repr__(self) -> str:
         hidden = hidden_axes(self.type) or dtypes.is_key(self.type.dtype_name)
-        if self.data is None or hidden or self.data.is_deleted() or not self.data.is_fully_addressable:
+        if self.data is None or self.data.is_deleted() or not self.data.is_fully_addressable:
             return f"Array({self.type})"
+        if hidden:
+            from shtypes.local_mode.show import per_device
+
+            return per_device(self) or f"Array({self.type})"
         return f"Array({self.type}, {np.array2string(host_value(self), prefix='Array(', threshold=100)})"
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -201,6 +201,10 @@ def _join_carry(name: str, path: str, entered: ShType | None, left: ShType | Non
 def _carry_hints(entered: ShType, left: ShType) -> list[str]:
     if entered.shape != left.shape or entered.dtype_name != left.dtype_name:
         return []
+    varying = [a for a in left.axes(State.VARYING) if entered.state(a) is not State.VARYING]
+    if varying:
+        axes = ", ".join(f'"{a}"' for a in varying)
+        return [f"sh.lax.pvary(init, {axes if len(varying) == 1 else f'({axes})'}) before the loop"]
     return [f'sh.reshard(init, "{left}") before the loop', f'sh.reshard(carry, "{entered}") at the end of the body']
 
 

@@ -94,7 +94,7 @@ def _counted(x: Any) -> Any:
 
 
 @public
-def psum(x: Any, axis_name: Axes, *, axis_index_groups: None = None, to: Any = None) -> Any:
+def psum(x: Any, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> Any:
     """The sum of the devices' values along mesh axes, on each of them; `jax.lax.psum`.
 
     Args:
@@ -120,7 +120,7 @@ def psum(x: Any, axis_name: Axes, *, axis_index_groups: None = None, to: Any = N
 
 
 @public
-def pmean(x: Any, axis_name: Axes, *, axis_index_groups: None = None, to: Any = None) -> Any:
+def pmean(x: Any, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> Any:
     """The mean of the devices' values along mesh axes; `jax.lax.pmean`: `psum` over the size of the axes."""
     total = psum(x, axis_name, axis_index_groups=axis_index_groups, to=to)
     if is_number(total):
@@ -137,7 +137,7 @@ def pmean(x: Any, axis_name: Axes, *, axis_index_groups: None = None, to: Any = 
 
 @public
 def psum_scatter(
-    x: Any, axis_name: Axes, *, scatter_dimension: int = 0, axis_index_groups: None = None, tiled: bool = False
+    x: Any, axis_name: Axes, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
     """The sum of the devices' values, of which each keeps its own part of a dim; `jax.lax.psum_scatter`.
 
@@ -170,7 +170,7 @@ def all_gather(
     x: Any,
     axis_name: Axes,
     *,
-    axis_index_groups: None = None,
+    axis_index_groups: Any = None,
     axis: int = 0,
     tiled: bool = False,
     to: Any = "varying",
@@ -357,7 +357,7 @@ def all_to_all(
     split_axis: int,
     concat_axis: int,
     *,
-    axis_index_groups: None = None,
+    axis_index_groups: Any = None,
     tiled: bool = False,
 ) -> Any:
     """The pieces of each device's value exchanged; `jax.lax.all_to_all`.
@@ -386,7 +386,7 @@ def all_to_all(
 
 
 @public
-def pswapaxes(x: Any, axis_name: Axes, axis: int, *, axis_index_groups: None = None) -> Any:
+def pswapaxes(x: Any, axis_name: Axes, axis: int, *, axis_index_groups: Any = None) -> Any:
     """A dim and a mesh axis swapped; `jax.lax.pswapaxes`: `all_to_all` that splits and stacks the same dim."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
@@ -395,7 +395,7 @@ def pswapaxes(x: Any, axis_name: Axes, axis: int, *, axis_index_groups: None = N
 
 
 @public
-def pmax(x: Any, axis_name: Axes, *, axis_index_groups: None = None, to: Any = None) -> Any:
+def pmax(x: Any, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> Any:
     """The largest of the devices' values, element by element; `jax.lax.pmax`.
 
     Args:
@@ -413,12 +413,12 @@ def pmax(x: Any, axis_name: Axes, *, axis_index_groups: None = None, to: Any = N
 
 
 @public
-def pmin(x: Any, axis_name: Axes, *, axis_index_groups: None = None, to: Any = None) -> Any:
+def pmin(x: Any, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> Any:
     """The smallest of the devices' values, element by element; `jax.lax.pmin`. As `pmax`."""
     return _extreme("pmin", x, axis_name, axis_index_groups, to)
 
 
-def _extreme(name: str, x: Any, axis_name: Axes, groups: None, to: Any) -> Any:
+def _extreme(name: str, x: Any, axis_name: Axes, groups: Any, to: Any) -> Any:
     _no_groups(groups)
     axes, state = _axes(axis_name), _replicated(to, name)
     return _each(name, x, lambda leaf, t: collect(Op(name, axes, VARYING, state), leaf))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import jax
 
@@ -24,9 +24,33 @@ from shtypes.ops.dispatch import lift, located
 from shtypes.primitives import move
 from shtypes.types import ShType, State
 
+Function = Callable[..., Any]
 
+
+@overload
 def shard_map(
-    f: Callable[..., Any] | None = None,
+    f: Function,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = None,
+    mesh: Any = None,
+    axes: str | Sequence[str] | None = None,
+    explicit: bool = False,
+) -> Function: ...
+@overload
+def shard_map(
+    f: None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = None,
+    mesh: Any = None,
+    axes: str | Sequence[str] | None = None,
+    explicit: bool = False,
+) -> Callable[[Function], Function]: ...
+def shard_map(
+    f: Function | None = None,
     /,
     *,
     out_specs: Any,

@@ -190,7 +190,8 @@ def test_a_collective_does_what_the_devices_do_forward_and_backward(row: Row, n:
     def transposed(c: Any) -> Any:
         return jax.vjp(f, x)[1](c)[0]
 
-    y, in_region = f(x), sh.jit(f)(x)
+    program = sh.jit(f).lower(x).compile()
+    y, in_region = f(x), program(x)
     assert y.type == in_region.type
     assert y.type.state("x").value == after
     for found in (y, in_region):
@@ -199,7 +200,8 @@ def test_a_collective_does_what_the_devices_do_forward_and_backward(row: Row, n:
 
     cts = random(n, wanted[0].shape, COTANGENT[after], 1)
     ct = typed_as(cts, COTANGENT[after], y.type.cotangent())
-    back, back_in_region = transposed(ct), sh.jit(transposed)(ct)
+    back_program = sh.jit(transposed).lower(ct).compile()
+    back, back_in_region = transposed(ct), back_program(ct)
     assert back.type == back_in_region.type == x.type.cotangent()
     pairs = spec.pairing(after, wanted, cts)
     for found in (back, back_in_region):
@@ -209,8 +211,8 @@ def test_a_collective_does_what_the_devices_do_forward_and_backward(row: Row, n:
     assert equations(f, x) == named(row.text, n)
     assert equations(jax.vjp(f, x)[1], ct) == named(row.back, n)
     largest = max(x.type.local_bytes, y.type.local_bytes)
-    assert collectives(sh.jit(f).lower(x).compile().as_text()) == sent(row.sends, largest, n)
-    assert collectives(sh.jit(transposed).lower(ct).compile().as_text()) == sent(row.back_sends, largest, n)
+    assert collectives(program.as_text()) == sent(row.sends, largest, n)
+    assert collectives(back_program.as_text()) == sent(row.back_sends, largest, n)
 
 
 def typed_as(devices: spec.Devices, state: str, t: Any) -> Any:
@@ -256,16 +258,15 @@ def test_a_maximum_and_its_derivative_share_among_the_winners(name: str, referen
     def gradient(x: Any, ct: Any) -> Any:
         return jax.vjp(f, x)[1](ct)[0]
 
-    runs: list[Callable[[Any], Any]] = [lambda g: g, sh.jit]
-    for run in runs:
-        y, back = run(f)(x), run(gradient)(x, ct)
+    program, back_program = sh.jit(f).lower(x).compile(), sh.jit(gradient).lower(x, ct).compile()
+    for y, back in ((f(x), gradient(x, ct)), (program(x), back_program(x, ct))):
         assert y.type.state("x").value == to
         assert back.type == x.type
         for found, expected in ((y, best), (back, wanted)):
             for a, b in zip(on_devices(found, n), expected, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-6)
-    assert collectives(sh.jit(f).lower(x).compile().as_text()).total() == 1
-    kinds = Counter(k for k, _ in collectives(sh.jit(gradient).lower(x, ct).compile().as_text()).elements())
+    assert collectives(program.as_text()).total() == 1
+    kinds = Counter(k for k, _ in collectives(back_program.as_text()).elements())
     # The maximum and the count of winners; to R also the sum of the gradient, which XLA may join with the count.
     assert kinds in ({REDUCE: 2}, {REDUCE: 2 if to == "I" else 3})
 

@@ -63,6 +63,10 @@ GATHERS: Final = frozenset({"all_gather", "all_gather_invariant", "pplace"})
 SCATTERS: Final = frozenset({"psum_scatter", "pscatter"})
 
 
+def _words(kind: Kind, axes: tuple[str, ...]) -> str:
+    return f"{kind.value} over {', '.join(f'`{a}`' for a in axes)}"
+
+
 @dataclass(frozen=True)
 class Op:
     """One collective with its parameters.
@@ -134,7 +138,7 @@ class Op:
 
     def words(self) -> str:
         """What it communicates, in words; empty for nothing."""
-        return f"{self.row.kind.value} over {', '.join(self.axes)}" if self.row.kind.communicates else ""
+        return _words(self.row.kind, self.axes) if self.row.kind.communicates else ""
 
 
 def result(op: Op, operand: ShType) -> ShType:
@@ -280,7 +284,7 @@ def priced(op: Op, src: ShType, dst: ShType, operand: str = "x", extra_backward:
     back = op.transposed() if src.differentiable else None
     backward = [back.words()] if back is not None and back.words() else []
     if extra_backward:
-        backward.append(f"{Kind.ALL_REDUCE.value} over {', '.join(op.axes)}")
+        backward.append(_words(Kind.ALL_REDUCE, op.axes))
     return Fix(
         code=f"sh.lax.{op.name}({operand}, {axes})",
         forward=op.words(),
