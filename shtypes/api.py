@@ -37,6 +37,7 @@ from shtypes.control import switch as switch
 from shtypes.control import while_loop as while_loop
 from shtypes.jit import jit as jit
 from shtypes.jit import set_region as set_region
+from shtypes.local_mode.local_map import local_map as local_map
 from shtypes.local_mode.shard_map import shard_map as shard_map
 from shtypes.meshes import abstract_mesh as abstract_mesh
 from shtypes.meshes import make_mesh as make_mesh

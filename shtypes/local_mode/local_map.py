@@ -16,7 +16,7 @@ from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import hi
 from shtypes.localfn import LocalFn, as_tuple, tell_apart
-from shtypes.mesh import Mesh, current_mesh
+from shtypes.mesh import Mesh
 from shtypes.notation.syntax import read_syntax
 from shtypes.notation.target import Spec
 from shtypes.ops.dispatch import cast, is_typed, lift, located
@@ -414,9 +414,7 @@ def _apply(
     return jax.tree.unflatten(found.tree, outs)
 
 
-def _of_types(
-    out: Any, tree: Any, arrays: Sequence[bool], leaves: Sequence[Any], types: Sequence[ShType]
-) -> Any:
+def _of_types(out: Any, tree: Any, arrays: Sequence[bool], leaves: Sequence[Any], types: Sequence[ShType]) -> Any:
     """The targets; a function of the operands' types is given them where the operands are."""
     if not callable(out) or _is_target(out):
         return out
