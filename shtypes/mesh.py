@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
 import operator
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from shtypes.errors import ShardingTypeError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@runtime_checkable
+class NamedAxes(Protocol):
+    """What has named axes with sizes, such as JAX's meshes."""
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        """The names, major to minor."""
+
+    @property
+    def axis_sizes(self) -> tuple[int, ...]:
+        """Their sizes."""
 
 
 class Mesh:
@@ -29,8 +44,12 @@ class Mesh:
     _index: Mapping[str, int]
     _interned: ClassVar[dict[tuple[tuple[str, int], ...], Mesh]] = {}
 
-    def __new__(cls, axes: Mapping[str, int] | Iterable[tuple[str, int]]) -> Mesh:
-        """Makes or finds the mesh with these axes and sizes, major to minor."""
+    def __new__(cls, axes: Mapping[str, int] | Iterable[tuple[str, int]] | NamedAxes) -> Mesh:
+        """Makes or finds the mesh with these axes and sizes, major to minor; a JAX mesh stands for its axes."""
+        if isinstance(axes, Mesh):
+            return axes
+        if isinstance(axes, NamedAxes):
+            axes = zip(axes.axis_names, axes.axis_sizes, strict=True)
         items = tuple(axes.items() if isinstance(axes, Mapping) else axes)
         found = cls._interned.get(items)
         if found is not None:
@@ -113,6 +132,8 @@ def current_mesh() -> Mesh:
     Raises:
         ShardingTypeError: no mesh is set.
     """
+    if context is _no_context and "jax" in sys.modules:
+        importlib.import_module("shtypes.meshes")  # JAX is here already, so it may have a mesh in context
     mesh = context()
     if mesh is None:
         raise ShardingTypeError(

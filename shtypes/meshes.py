@@ -113,11 +113,12 @@ def set_mesh(mesh: AnyMesh) -> None:
     Args:
         mesh: A mesh of devices (see `use_mesh` for one without).
     """
-    to_mesh(mesh)
     if not isinstance(mesh, jax.sharding.Mesh):
         raise ShardingTypeError(
-            "a mesh without devices can only be set for a block of code", hints=["with sh.use_mesh(mesh): ..."]
+            f"only a mesh of devices can be set for all that follows, not `{mesh!r:.60}`",
+            hints=["with sh.use_mesh(mesh): ... for a mesh without devices", "jax.set_mesh(None) to have none"],
         )
+    to_mesh(mesh)
     jax.set_mesh(mesh)
 
 
@@ -136,7 +137,11 @@ def use_mesh(mesh: AnyMesh) -> Iterator[None]:
         if isinstance(mesh, Mesh):
             kinds = (AxisType.Explicit,) * len(mesh.axis_names)
             mesh = AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds)
-        with jax.sharding.use_abstract_mesh(mesh):
+        outer = context_mesh()
+        with contextlib.ExitStack() as scopes:
+            if outer is not None and outer.size != mesh.size:  # JAX changes the size only by way of no mesh at all
+                scopes.enter_context(jax.set_mesh(None))
+            scopes.enter_context(jax.sharding.use_abstract_mesh(mesh))
             yield
 
 

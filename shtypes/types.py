@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
+from shtypes.mesh import Mesh, NamedAxes
 
 T = TypeVar("T", bound="ShType")
 
@@ -217,7 +217,7 @@ class ShType:
     # text
 
     @classmethod
-    def parse(cls, text: str, mesh: Mesh | None = None, **options: Any) -> ShType:
+    def parse(cls, text: str, mesh: Mesh | NamedAxes | None = None, **options: Any) -> ShType:
         """Reads a type; see `shtypes.notation.parse`."""
         from shtypes.notation import parse
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from shtypes import dtypes
 from shtypes.ambient import Sizes
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh, current_mesh
+from shtypes.mesh import Mesh, NamedAxes, current_mesh
 from shtypes.notation.scope import current_dims, sorted_sizes
 from shtypes.notation.syntax import DimText, Syntax, caret, error_at, read_syntax
 from shtypes.policy import REPLICATED_STATE, check_policy, current_policy
@@ -20,7 +20,7 @@ from shtypes.types import Dim, ShType, State, check_divides
 
 def parse(
     text: str,
-    mesh: Mesh | None = None,
+    mesh: Mesh | NamedAxes | None = None,
     *,
     like: ShType | None = None,
     dims: Mapping[str, int] | None = None,
@@ -67,8 +67,9 @@ class Known(NamedTuple):
         return tuple(d.size for d in self.dims or ())
 
 
-def common_mesh(mesh: Mesh | None, like: ShType | None) -> Mesh | None:
+def common_mesh(mesh: Mesh | NamedAxes | None, like: ShType | None) -> Mesh | None:
     """The mesh that the caller and the value agree on, if either has one."""
+    mesh = None if mesh is None else Mesh(mesh)  # it may be a JAX mesh
     if like is None:
         return mesh
     if mesh is not None and mesh is not like.mesh:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
+from shtypes.mesh import Mesh, NamedAxes
 from shtypes.notation.printing import show_dim
 from shtypes.notation.reading import Known, common_mesh, describe, parse
 from shtypes.types import ShType
@@ -35,7 +35,7 @@ Target: TypeAlias = "str | ShType | Spec"
 
 def from_spec(
     spec: Spec,
-    mesh: Mesh | None = None,
+    mesh: Mesh | NamedAxes | None = None,
     *,
     like: ShType | None = None,
     shape: Sequence[int] | None = None,
@@ -89,7 +89,7 @@ def _entry_axes(entry: object, spec: Spec) -> tuple[str, ...]:
 
 def as_type(
     target: Target,
-    mesh: Mesh | None = None,
+    mesh: Mesh | NamedAxes | None = None,
     *,
     like: ShType | None = None,
     dims: Mapping[str, int] | None = None,

@@ -71,7 +71,9 @@ def lift(xs: Sequence[Any]) -> tuple[list[Any], frozenset[int]]:
 
 def _strong(xs: Sequence[Any]) -> list[Any]:
     """Operands with Python numbers and weakly typed arrays in the dtype that they get among operands of their kind."""
-    weak = [is_number(x) or (isinstance(x, jax.Array) and not is_typed(x) and x.weak_type) for x in xs]
+    weak = [
+        is_number(x) or (isinstance(x, jax.Array) and not is_typed(x) and getattr(x, "weak_type", False)) for x in xs
+    ]
     if not any(weak) or all(weak):
         return list(xs)
     others = [np.dtype(x.dtype) for x, w in zip(xs, weak, strict=True) if not w and _has_promotion(x)]

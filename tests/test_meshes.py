@@ -1,0 +1,49 @@
+"""JAX's meshes and ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import jax
+import pytest
+
+import shtypes as sh
+
+
+def test_a_jax_mesh_is_a_mesh_for_types() -> None:
+    mesh = sh.make_mesh({"dp": 2, "tp": 4})
+    for given in (mesh, mesh.abstract_mesh, sh.abstract_mesh({"dp": 2, "tp": 4})):
+        assert sh.ShType.parse("f32[8@dp]", given) == sh.ShType.parse("f32[8@dp]", sh.abstract_mesh({"dp": 2, "tp": 4}))
+
+
+def test_a_mesh_without_devices_may_be_of_any_size_inside_another() -> None:
+    with sh.use_mesh(sh.make_mesh({"dp": 2})):
+        with sh.use_mesh(sh.abstract_mesh({"dp": 64, "tp": 64})):
+            assert sh.abstract_array("f32[4096@(dp,tp)]").type.local_shape == (1,)
+            with sh.use_mesh(sh.abstract_mesh({"x": 3})):
+                assert sh.abstract_array("f32[6@x]").type.local_shape == (2,)
+        assert sh.ShType.parse("f32[8@dp]").local_shape == (4,)
+
+
+@pytest.mark.parametrize("mesh", [None, sh.abstract_mesh({"x": 2}), 3], ids=["none", "abstract", "number"])
+def test_only_a_mesh_of_devices_is_set_for_all_that_follows(mesh: object) -> None:
+    with pytest.raises(sh.ShardingTypeError, match="only a mesh of devices"):
+        sh.set_mesh(mesh)  # type: ignore[arg-type]
+
+
+def test_the_mesh_that_jax_set_is_found_before_any_typed_value_is_made() -> None:
+    code = (
+        "import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "import shtypes as sh\n"
+        "jax.set_mesh(jax.make_mesh((2,), ('x',)))\n"
+        "assert sh.ShType.parse('f32[8@x]').local_shape == (4,)\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_a_mesh_of_more_devices_than_there_are_says_how_to_get_them() -> None:
+    with pytest.raises(sh.ShardingTypeError, match="needs 1024 devices") as caught:
+        sh.make_mesh({"x": 1024})
+    assert len(jax.devices()) < 1024
+    assert any("jax_num_cpu_devices" in hint for hint in caught.value.hints)
