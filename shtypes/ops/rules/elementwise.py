@@ -17,6 +17,7 @@ from shtypes.ops.rules.typing import (
     Typing,
     build,
     kept_state,
+    refuse_wrapped,
     rule,
     states_of,
 )
@@ -146,6 +147,7 @@ def select(
 @rule
 def linear_unary(name: str, operand: ShType, dtype: str) -> Typing:
     """Linear in one operand and acting on each element alone, such as ``neg`` and ``real``."""
+    refuse_wrapped(name, operand, dtype)
     states = {a: kept_state(operand, LINEAR_UNARY[s], dtype) for a, s in states_of(operand).items()}
     return Typing((operand,), (build(operand.mesh, dtype, operand.dims, states),))
 
@@ -182,8 +184,9 @@ def narrows(src: str, dst: str) -> bool:
 def cast(operand: ShType, dtype: str, narrow: bool = False, name: str = "astype") -> Typing:
     """A change of dtype.
 
-    Widening casts and casts between integers are linear. A cast from float to integer, and any to bool, is nonlinear.
-    A narrowing float cast of an UNREDUCED operand rounds each term, so it must be asked for with ``narrow``.
+    Widening casts and casts between integers are linear, except that the terms of an UNREDUCED unsigned integer may
+    have wrapped around. A cast from float to integer, and any to bool, is nonlinear. A narrowing float cast of an
+    UNREDUCED operand rounds each term, so it must be asked for with ``narrow``.
     """
     dtype = dtypes.short_name(dtype)
     if dtype == operand.dtype_name:

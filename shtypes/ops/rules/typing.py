@@ -101,6 +101,19 @@ def kept_state(operand: ShType, state: State, dtype: str) -> State:
     return state
 
 
+def refuse_wrapped(name: str, operand: ShType, dtype: str, word: str = "the operand") -> None:
+    """Refuses to widen the terms of an unsigned sum: they may have wrapped around, and only their sum wraps back."""
+    src, dst = operand.dtype_name, dtypes.short_name(dtype)
+    unreduced = operand.axes(State.UNREDUCED)
+    if not unreduced or src[0] != "u" or (dst[0] in "iu" and int(dst[1:]) <= int(src[1:])):
+        return
+    raise ShardingTypeError(
+        f"`{name}` would turn the terms of {word}, which is unreduced on {reasons.on(unreduced)}, into `{dst}`",
+        why=f"a term of `{src}` may have wrapped around below zero, and only the sum wraps back",
+        axes=unreduced,
+    )
+
+
 # operands that meet
 
 #: The state of a result from its operands' states on one axis; None stands for constants.
@@ -144,6 +157,8 @@ class Meeting:
         self.axes = self._label_axes()
         label_of = {axis: label for label, axes in self.axes.items() for axis in axes}
         self.states = {axis: self._joined(axis, join) for axis in self.mesh.axis_names}
+        for i, t in enumerate(self.given):
+            refuse_wrapped(name, t, dtype, self.word(i))
         self.operands = tuple(self._cast(i, casts[i], label_of) for i in range(len(self.given)))
 
     def word(self, index: int) -> str:
