@@ -1,0 +1,264 @@
+"""What must hold of a random program when it runs, and the smallest program for which it does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import shtypes as sh
+from tests.random_programs import PLAIN, Program, spread
+
+COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
+#: The compiled program is compared, not timed.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+def denoted(x: Any) -> Any:
+    """The value that the shards of a typed value mean, put together here; nothing of the library is asked.
+
+    Shards along a replicated axis must be equal to the last bit.
+    """
+    t, mesh = x.type, x.type.mesh
+    names, sizes = mesh.axis_names, [mesh.shape[a] for a in mesh.axis_names]
+    total: Any = np.zeros(t.shape, x.data.dtype)
+    held: dict[tuple[int, ...], Any] = {}
+    places = {device: np.unravel_index(i, sizes) for i, device in enumerate(x.data.sharding.mesh.devices.flat)}
+    hidden = t.axes(sh.State.UNREDUCED)
+    for shard in x.data.addressable_shards:
+        at = dict(zip(names, map(int, places[shard.device]), strict=True))
+        data = np.asarray(shard.data)
+        data = data.reshape(data.shape[: len(t.shape)])
+        split = {a for d in t.dims for a in d.axes}
+        key = tuple(at[a] for a in names if a in split or a in hidden)
+        if key in held:
+            same = np.array_equal(held[key], data, equal_nan=data.dtype.kind not in "bi")
+            assert same, f"{t}: the devices of a replicated axis hold {held[key]} and {data}"
+            continue
+        held[key] = data
+        where: list[slice] = []
+        for dim, size in zip(t.dims, map(int, data.shape), strict=True):
+            start = 0
+            for axis in dim.axes:
+                start = start * mesh.shape[axis] + at[axis]
+            where.append(slice(start * size, (start + 1) * size))
+        assert total[tuple(where)].shape == data.shape, f"{t}: shards of {data.shape}"
+        if hidden:
+            total[tuple(where)] += data
+        else:
+            total[tuple(where)] = data
+    return total
+
+
+def _floats(program: Program) -> list[str]:
+    return [name for name, (array, _) in program.inputs.items() if array.dtype.kind == "f"]
+
+
+def _weights(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    n = int(np.prod(shape, dtype=int))
+    return np.asarray(np.cos(np.arange(n) * 1.7 + 1) + 1.25, np.float32).reshape(shape)
+
+
+def _scalar(m: Any, values: Mapping[str, Any]) -> Any:
+    """A weighted sum of all floats of a program; typed, it is unreduced on every axis, which is free."""
+    parts = []
+    for value in values.values():
+        if jnp.issubdtype(value.dtype, jnp.floating):
+            part = m.sum(value * _weights(value.shape))
+            if m is sh:
+                t = jax.typeof(part)
+                part = sh.reshard(part, t.replace(states=dict.fromkeys(t.mesh.axis_names, sh.State.UNREDUCED)))
+            parts.append(part)
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def outcome(program: Program, m: Any, inputs: Mapping[str, Any], **options: Any) -> tuple[Any, dict[str, Any]]:
+    """All values of a program, and the gradients of its scalar by its float inputs."""
+    names = _floats(program)
+
+    def loss(*parts: Any) -> Any:
+        values = program.values(m, {**inputs, **dict(zip(names, parts, strict=True))}, **options)
+        mine = {f"in {n}": p for n, p in zip(names, parts, strict=True)}
+        return _scalar(m, {**values, **mine}), values
+
+    grad = sh.grad if m is sh else jax.grad
+    grads, values = grad(loss, argnums=tuple(range(len(names))), has_aux=True)(*[inputs[n] for n in names])
+    return values, dict(zip(names, grads, strict=True))
+
+
+def reference(program: Program, *, nudge: float = 0.0) -> tuple[Any, dict[str, Any]]:
+    """The outcome on one device; ``nudge`` moves the float inputs."""
+    rng = np.random.default_rng(1)
+    inputs = {}
+    for name, (array, _) in program.inputs.items():
+        moved = nudge * rng.standard_normal(array.shape) if nudge and array.dtype.kind == "f" else 0
+        inputs[name] = jnp.asarray((array + moved).astype(array.dtype))
+    found = jax.jit(lambda given: outcome(program, PLAIN, given), compiler_options=QUICK)(inputs)
+    values, grads = jax.tree.map(np.asarray, found)
+    return values, grads
+
+
+class Context:
+    """The mesh and policy of a program, and its inputs there."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.mesh = program, sh.make_mesh(program.mesh)
+
+    def __enter__(self) -> dict[str, Any]:
+        self.scopes = (sh.policy(self.program.policy), sh.use_mesh(self.mesh))
+        for scope in self.scopes:
+            scope.__enter__()
+        return {name: spread(array, text) for name, (array, text) in self.program.inputs.items()}
+
+    def __exit__(self, *error: Any) -> None:
+        for scope in reversed(self.scopes):
+            scope.__exit__(*error)
+
+
+def check(program: Program, mode: str = "region", wanted: Any = None) -> None:
+    """Runs a program and compares it with one device.
+
+    Args:
+        program: The program.
+        mode: ``"region"`` (`sh.jit`), ``"per op"`` (`jax.jit`) or ``"eager"``.
+        wanted: The outcome on one device, if it is known.
+    """
+    if not program.accepted:
+        return
+    if wanted is None:
+        wanted = reference(program)
+    with Context(program) as inputs:
+        if mode == "eager":
+            found = outcome(program, sh, inputs, refusals=True)
+        else:
+
+            def run(given: Any) -> Any:
+                return outcome(program, sh, given, refusals=True)
+
+            if mode == "per op":
+                found = jax.jit(run, compiler_options=QUICK)(inputs)
+            else:
+                compiled = sh.jit(run, compiler_options=QUICK).lower(inputs).compile()
+                _check_collectives(sh.ledger(run, inputs), compiled.as_text() or "")
+                found = compiled(inputs)
+        jax.block_until_ready(found)
+        _compare(program, inputs, found, wanted)
+
+
+def _check_collectives(ledger: Any, text: str) -> None:
+    """A compiled program has no kind of collective that its ledger has not; none, where that is empty."""
+    listed = {entry.kind for entry in ledger if entry.launches}
+    made = {"permute" if k == "collective-permute" else k for k in COLLECTIVE.findall(text)}
+    assert not ledger.not_covered, f"the ledger does not cover all:\n{ledger}"
+    assert made <= listed, f"the program has {sorted(made)}, the ledger {sorted(listed)}"
+
+
+def _compare(program: Program, inputs: Mapping[str, Any], found: Any, wanted: Any) -> None:
+    problems = list(_differences(inputs, found, wanted, program.tolerance))
+    if not problems:
+        return
+    moved = reference(program, nudge=3e-7)
+    for name, error, message in problems:
+        side, key = name
+        change = _distance(moved[side][key], wanted[side][key]) if error is not None else 0.0
+        if error is None or not change > error / 30:  # else rounding alone explains it
+            raise AssertionError(message)
+
+
+def _differences(
+    inputs: Mapping[str, Any], found: Any, wanted: Any, tolerance: float
+) -> Iterator[tuple[Any, float | None, str]]:
+    for side, what in ((0, "value"), (1, "gradient")):
+        for name, theirs in wanted[side].items():
+            mine = found[side][name]
+            if side:
+                t = inputs[name].type.cotangent()
+                if mine.type != t:
+                    yield (side, name), None, f"the gradient of {name} has type {mine.type}, not {t}"
+            if not isinstance(mine, sh.Array):
+                continue
+            label = f"{what} of {name}: {mine.type}"
+            try:
+                value = denoted(mine)
+            except AssertionError as broken:
+                yield (side, name), None, f"{label}: {broken}"
+                continue
+            if value.dtype != theirs.dtype or value.shape != theirs.shape:
+                yield (side, name), None, f"{label}: {value.dtype}{value.shape}, not {theirs.dtype}{theirs.shape}"
+                continue
+            error = _distance(value, theirs)
+            if not error <= (0 if theirs.dtype.kind in "biu" else tolerance):
+                yield (side, name), error, f"{label}: off by {error}\n{value}\nnot\n{theirs}"
+
+
+def _distance(a: Any, b: Any) -> float:
+    """The largest difference, relative to the largest element where that is above 0.1."""
+    a, b = (np.asarray(x).astype(np.float64) for x in (a, b))
+    if not a.size:
+        return 0.0
+    finite = np.isfinite(a) & np.isfinite(b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b)) | finite
+    if not same.all():
+        return float("inf")
+    a, b = np.where(finite, a, 0), np.where(finite, b, 0)
+    return float(np.max(np.abs(a - b)) / max(np.max(np.abs(b)), 0.1))
+
+
+# shrinking
+
+
+def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
+    """The smallest program found by dropping steps and inputs that still fails."""
+    steps = list(program.steps)
+    changed = True
+    while changed:
+        changed = False
+        for step in reversed(steps):
+            gone = _without(steps, step.name)
+            candidate = replace(program, steps=tuple(gone))
+            if candidate.accepted and fails(candidate):
+                steps, changed = gone, True
+                break
+    used = " ".join(s.text for s in steps)
+    kept = {n: x for n, x in program.inputs.items() if re.search(rf"\b{n}\b", used)}
+    smaller = replace(program, steps=tuple(steps), inputs=kept)
+    return smaller if fails(smaller) else replace(program, steps=tuple(steps))
+
+
+def _without(steps: list[Any], name: str) -> list[Any]:
+    """The steps without one and what needs it."""
+    gone = {name}
+    kept = []
+    for step in steps:
+        if step.name in gone or any(re.search(rf"\b{g}\b", step.text) for g in gone):
+            gone.add(step.name)
+        else:
+            kept.append(step)
+    return kept
+
+
+def failure(program: Program, mode: str) -> str | None:
+    """What is wrong with a program, or None."""
+    try:
+        check(program, mode)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def verify(program: Program, mode: str = "region") -> None:
+    """Raises an `AssertionError` that prints the smallest failing program."""
+    message = failure(program, mode)
+    if message is None:
+        return
+    kind = message.split(":")[0]
+    small = shrink(program, lambda p: (failure(p, mode) or "").startswith(kind))
+    raise AssertionError(f"{program.label}, {mode}: {failure(small, mode)}\n\n{small}")
