@@ -22,11 +22,13 @@ class Ambient(NamedTuple):
         policy: The name of the policy.
         dims: The sizes of the dim names in scope.
         scopes: What the scopes of communication say, outermost first; hashable.
+        checks: Whether results are compared across devices.
     """
 
     policy: str
     dims: Sizes = ()
     scopes: tuple[object, ...] = ()
+    checks: bool = False
 
 
 Enter = Callable[[Ambient], contextlib.AbstractContextManager[object]]

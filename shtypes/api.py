@@ -35,6 +35,8 @@ from shtypes.control import fori_loop as fori_loop
 from shtypes.control import scan as scan
 from shtypes.control import switch as switch
 from shtypes.control import while_loop as while_loop
+from shtypes.debug import debug_checks as debug_checks
+from shtypes.debug import set_debug_checks as set_debug_checks
 from shtypes.jit import jit as jit
 from shtypes.jit import set_region as set_region
 from shtypes.local_mode.local_map import local_map as local_map

@@ -17,6 +17,7 @@ from jax.tree_util import tree_flatten
 from shtypes._compat import jaxpr_of, no_trace_is_running
 from shtypes.arguments import Indices, Names, Roles
 from shtypes.array import Array
+from shtypes.debug import checks_are_on, deliver
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
 from shtypes.lowering.region import UnsupportedError
@@ -70,10 +71,13 @@ class JitFunction:
         if program.left_to_jax:
             return self._plain(*args, **kwargs)
         try:
-            return program(data)
+            results = program(data)
         except UnsupportedError:
             program.left_to_jax = True
-        return self._plain(*args, **kwargs)
+            results = self._plain(*args, **kwargs)
+        if checks_are_on():
+            deliver()
+        return results
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

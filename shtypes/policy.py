@@ -54,7 +54,7 @@ def set_policy(name: str) -> None:
     Args:
         name: ``"partial"`` (replicate forwards, partial backwards) or ``"jax"`` (JAX's own).
     """
-    ambient.set_base(Ambient(check_policy(name)))
+    ambient.set_base(ambient.base(_from_environment)._replace(policy=check_policy(name)))
 
 
 @contextlib.contextmanager

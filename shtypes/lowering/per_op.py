@@ -10,6 +10,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType
 
 from shtypes.array import Array, wrap
+from shtypes.debug import check_values, checks_are_on
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
 from shtypes.localfn import LocalFn, as_tuple
@@ -76,6 +77,10 @@ def run(fn: LocalFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> 
     compiled = _compiled(
         _local_body(fn, results), str(fn).split("[")[0], tuple(x.type for x in operands), results, context_mesh()
     )
+    if checks_are_on():
+        outs = [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
+        check_values(str(fn), outs)
+        return outs  # not noted: each call is checked
     return _noted(compiled, operands, results)
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from shtypes._compat import HiPrimitive, bound
 from shtypes.collective import Collective
 from shtypes.collective import on_shards as collective_on_shards
+from shtypes.debug import check_shards, checks_are_on
 from shtypes.hitype import hi
 from shtypes.lowering.carrier import carrier_spec, to_shard
 from shtypes.lowering.collectives import run_plan
@@ -47,7 +48,10 @@ def _moved_once(src: ShType, dst: ShType) -> Callable[[Any], Any]:
 
 
 def _local(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    return apply_local(_traced_once(eqn.primitive), shards, eqn.primitive.results)
+    outs = apply_local(_traced_once(eqn.primitive), shards, eqn.primitive.results)
+    if checks_are_on():
+        check_shards(str(eqn.primitive.fn), outs, eqn.primitive.results)
+    return outs
 
 
 def _reshard(eqn: Any, shards: Sequence[Any]) -> list[Any]:

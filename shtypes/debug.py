@@ -1,0 +1,223 @@
+"""Debug checks: values that are said to be equal on all devices are compared, and a wrong claim is an error.
+
+Types are proved, except for what a user claims (`local_map`) and what hardware does. Off, nothing of this runs: the
+switch is a part of the context that caches are keyed on, so that no program is compiled with the checks of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import source_info_util
+
+from shtypes import ambient, dtypes
+from shtypes.array import Array
+from shtypes.errors import ShardingTypeError
+from shtypes.lowering.carrier import carrier_spec, to_shard
+from shtypes.meshes import concrete_mesh
+from shtypes.policy import current_ambient
+from shtypes.types import REPLICATED, ShType
+from shtypes.where import user_line
+
+
+def checks_are_on() -> bool:
+    """Whether results are compared here."""
+    return current_ambient().checks
+
+
+@contextlib.contextmanager
+def debug_checks(on: bool = True) -> Iterator[None]:
+    """A scope in which each result of a local function is compared across the devices that should have it equal.
+
+    An eager operation that is wrong raises at its line. Compiled programs compare while they run; their first wrong
+    result raises when a call of an `sh.jit` function returns, at the next eager operation, or at the end of the scope.
+
+    Args:
+        on: Whether to check; False switches the checks off in a part of the code.
+
+    Raises:
+        ShardingTypeError: a result with a reduced or invariant axis differs along it; names the operation, its line,
+            and by how much.
+
+    Communicates: two all-reduces for each such result of a compiled program; eager values are compared on the host.
+
+    Example:
+        >>> import shtypes as sh
+        >>> first = sh.local_map(lambda x: x[:1], out="[_]", name="first")
+        >>> with sh.use_mesh(sh.make_mesh({"x": 2})), sh.debug_checks():
+        ...     first(sh.array([1.0, 2.0], "f32[2@x]"))
+        Traceback (most recent call last):
+        shtypes.errors.ShardingTypeError: `first` made a value that is not the same along mesh axis `x`
+        ...
+    """
+    with ambient.scope(current_ambient()._replace(checks=on)):
+        try:
+            yield
+        except BaseException:
+            _take()  # what went wrong first is what is raised
+            raise
+        deliver()
+
+
+def set_debug_checks(on: bool) -> None:
+    """Switches the checks of `debug_checks` on or off for all threads, outside any scope."""
+    ambient.set_base(ambient.base(current_ambient)._replace(checks=on))
+    if not on:
+        deliver()
+
+
+# what went wrong
+
+_failures: list[ShardingTypeError] = []
+_lock: Final = threading.Lock()
+
+
+def deliver() -> None:
+    """Waits for the checks of the programs that run, and raises the first failure."""
+    jax.effects_barrier()
+    for failure in _take():
+        raise failure
+
+
+def _take() -> list[ShardingTypeError]:
+    """The failures that nobody has heard of."""
+    with _lock:
+        found = list(_failures)
+        _failures.clear()
+    return found
+
+
+def _failure(name: str, t: ShType, axis: str, line: str, apart: Any) -> ShardingTypeError:
+    most = "" if apart is None else f"; elements differ by up to {float(apart):.3g}"
+    error = ShardingTypeError(
+        f"`{name}` made a value that is not the same along mesh axis `{axis}`",
+        where=f"{line}: {name} -> {t}" if line else f"{name} -> {t}",
+        why=f"its type says that each device along `{axis}` has the same value{most}",
+        hints=[
+            "a result that differs from device to device is sharded, unreduced or varying: claim that",
+            "a function of shards whose result is made whole by a collective belongs in sh.shard_map",
+        ],
+    )
+    error.placed = bool(line)
+    return error
+
+
+def _note(same: Any, apart: Any, *, name: str, t: ShType, axis: str, line: str) -> None:
+    """Keeps a failure; raising here, on one device, would leave the others waiting in their next collective."""
+    if not bool(same):
+        with _lock:
+            _failures.append(_failure(name, t, axis, line, apart if np.isfinite(apart) else None))
+
+
+def _replicated(t: ShType) -> tuple[str, ...]:
+    """The axes along which a value has copies."""
+    return tuple(a for a in t.axes(*REPLICATED) if t.mesh.shape[a] > 1)
+
+
+def _traced_line() -> str:
+    """The user's line of the equation that is lowered now."""
+    summary = source_info_util.summarize(source_info_util.current())
+    match = re.match(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?(-\d+(:\d+)?)? \((?P<function>.*)\)\Z", summary)
+    if match is None:
+        return user_line()
+    place = f"{os.path.basename(match['file'])}:{match['line']}"
+    return place if match["function"].endswith("<module>") else f"{place} in {match['function']}"
+
+
+# eager values, and values of a program that is lowered op by op
+
+
+def check_values(name: str, values: Sequence[Array]) -> None:
+    """Compares the copies of each value: at once, or when the program that is traced runs."""
+    if values and not any(isinstance(x.data, jax.core.Tracer) for x in values):
+        deliver()  # of programs that ran before
+    for x in values:
+        if x.data is None or not _replicated(x.type) or x.type.dtype_name == "float0":
+            continue
+        if isinstance(x.data, jax.core.Tracer):
+            _checker(name, x.type, _traced_line())(x.data)
+        else:
+            _compare_copies(name, x)
+
+
+def _compare_copies(name: str, x: Array) -> None:
+    """Compares the copies of a value on the host, axis by axis."""
+    data = jax.random.key_data(x.data) if dtypes.is_key(x.type.dtype_name) else x.data
+    copies = {shard.device: np.asarray(shard.data) for shard in data.addressable_shards}
+    devices = concrete_mesh(x.type.mesh).devices
+    for axis in _replicated(x.type):
+        first, *others = np.moveaxis(devices, x.type.mesh.index(axis), 0)
+        for one, other in ((one, other) for row in others for one, other in zip(first.flat, row.flat, strict=True)):
+            if one in copies and other in copies and copies[one].tobytes() != copies[other].tobytes():
+                raise _failure(name, x.type, axis, user_line(), _apart(copies[one], copies[other]))
+
+
+def _apart(a: Any, b: Any) -> Any:
+    with np.errstate(all="ignore"):
+        found = np.max(np.abs(a.astype(np.complex128) - b.astype(np.complex128)), initial=0)
+    return found if np.isfinite(found) else None
+
+
+@functools.cache
+def _checker(name: str, t: ShType, line: str) -> Any:
+    from shtypes.lowering.per_op import manual_mesh
+
+    over, options = manual_mesh(t.mesh)
+
+    def check(carrier: Any) -> None:
+        _check(name, t, line, to_shard(t, carrier))
+
+    return jax.shard_map(check, mesh=over, in_specs=carrier_spec(t), out_specs=None, check_vma=False, **options)
+
+
+# shards of a program that is lowered in one region
+
+
+def check_shards(name: str, shards: Sequence[Any], types: Sequence[ShType]) -> None:
+    """Compares the copies of each result, inside a region, when the program runs."""
+    for shard, t in zip(shards, types, strict=True):
+        if _replicated(t) and t.dtype_name != "float0":
+            _check(name, t, _traced_line(), shard)
+
+
+def _check(name: str, t: ShType, line: str, shard: Any) -> None:
+    """Compares a shard with those of the devices that should have the same."""
+    bits = _bits(shard)
+    for axis in _replicated(t):
+        same = jnp.all(lax.pmin(bits, axis) == lax.pmax(bits, axis))
+        note = functools.partial(_note, name=name, t=t, axis=axis, line=line)
+        jax.debug.callback(note, same, _spread(shard, axis))
+
+
+def _bits(x: Any) -> Any:
+    """The bits of an array, as integers that compare as they are: a NaN is itself."""
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(x)
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.int32)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return jnp.stack([_bits(x.real), _bits(x.imag)])
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return x
+    return lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
+
+
+def _spread(x: Any, axis: str) -> Any:
+    """The largest difference between copies."""
+    if not jnp.issubdtype(x.dtype, jnp.floating) or not x.size:
+        return jnp.float32(jnp.nan)
+    wide = x.astype(jnp.float32)
+    return jnp.max(lax.pmax(wide, axis) - lax.pmin(wide, axis))
+
+
+__all__ = ["debug_checks", "set_debug_checks"]
