@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shtypes import dtypes
 from shtypes._compat import HiPrimitive, Zero, no_trace_is_running
 from shtypes.analysis.scopes import Sent, judge_sent, rules_in_force
 from shtypes.array import Array
@@ -227,6 +228,10 @@ def on_shards(op: Op, src: ShType) -> Callable[[Any], Any]:
     if op.name == "ppermute":
         op, live = _in_mesh_order(op, live, src.mesh)
     run = _RUN[op.name] if live else _ALONE[op.name]
+    if dtypes.is_key(src.dtype_name):  # collectives know no extended dtypes; the dim of a key's words is the last one
+        return lambda keys: jax.random.wrap_key_data(
+            run(op, live, jax.random.key_data(keys)), impl=jax.random.key_impl(keys)
+        )
     return lambda shard: run(op, live, shard)
 
 

@@ -147,21 +147,18 @@ def _is_spec(x: Any) -> bool:
 
 def _specs(specs: Any, tree: Any, name: str, *, optional: bool) -> list[Any]:
     """A spec for each leaf."""
+    prefix: Any
+    given, prefix = jax.tree.flatten(specs, is_leaf=_is_spec)
     try:
-        spread = jax.tree.broadcast(specs, tree, is_leaf=_is_spec)
+        parts = prefix.flatten_up_to(tree)
     except ValueError as error:
         why = str(error).strip().split("\n")[0]
-        raise located(
-            ShardingTypeError(f"`{name}` is no prefix of what it describes", why=why), "shard_map", []
-        ) from None
-    found = jax.tree.leaves(spread, is_leaf=_is_spec)
-    found = [s for s in found if s is not None or optional]
-    if len(found) != len(jax.tree.leaves(tree)):
-        raise located(
-            ShardingTypeError(f"`{name}` needs a spec for each value", hints=['"[...]" for one that is replicated']),
-            "shard_map",
-            [],
-        )
+        wrong = ShardingTypeError(f"`{name}` is no prefix of what it describes", why=why)
+        raise located(wrong, "shard_map", []) from None
+    found = [spec for spec, part in zip(given, parts, strict=True) for _ in jax.tree.leaves(part)]
+    if None in found and not optional:
+        wrong = ShardingTypeError(f"`{name}` needs a spec for each value", hints=['"[...]" for one that is replicated'])
+        raise located(wrong, "shard_map", [])
     return found
 
 

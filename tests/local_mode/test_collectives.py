@@ -374,6 +374,33 @@ def test_numbers_bools_and_trees_are_summed_as_jax_sums_them(n: int) -> None:
     assert int(lax.pbroadcast(index, "x", n - 1)) == n - 1
 
 
+def test_keys_are_sent_as_they_are() -> None:
+    sh.set_mesh(sh.make_mesh({"x": 2}))
+    keys = jax.random.split(jax.random.key(0), 4)
+    words = np.asarray(jax.random.key_data(keys))
+    v = sh.reinterpret(sh.array(keys, "key<fry>[4@x]"), x="V")
+
+    def f(v: Any) -> Any:
+        return lax.ppermute(v, "x", ring(2)), lax.all_gather(v, "x", axis=1)
+
+    for run in (f, sh.jit(f)):
+        moved, gathered = run(v)
+        home = np.asarray(jax.random.key_data(sh.reinterpret(moved, x=0).to_jax()))
+        np.testing.assert_array_equal(home, np.roll(words, 2, 0))
+        assert str(gathered.type) == "key<fry>[2,2]{V:x}"
+
+
+def test_what_cannot_be_summed_or_ordered_is_refused() -> None:
+    sh.set_mesh(sh.make_mesh({"x": 2}))
+    with pytest.raises(sh.ShardingTypeError, match="`psum` cannot combine `key<fry>` values"):
+        lax.psum(sh.abstract_array("key<fry>[4]{V:x}"), "x")
+    with pytest.raises(sh.ShardingTypeError, match="`pmax` cannot order `c64` values"):
+        lax.pmax(sh.abstract_array("c64[4]{V:x}"), "x")
+    sh.set_mesh(sh.make_mesh(MESH_2D))
+    with pytest.raises(sh.ShardingTypeError, match="`pmax` is nonlinear in the operand, which is unreduced"):
+        lax.pmax(sh.abstract_array("f32[4]{V:x, U:y}"), "x")
+
+
 @each_row
 def test_a_mapped_collective_is_the_collective_of_each(row: Row) -> None:
     n = 2

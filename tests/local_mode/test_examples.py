@@ -71,7 +71,7 @@ def test_a_program_has_its_types_and_computes_what_numpy_does(
     sh.set_mesh(sh.make_mesh(mesh))
     f = getattr(module, name)
     values = [made(text, seed) for seed, text in enumerate(operands)]
-    for run in (f, sh.jit(f)):
+    for run in (f, sh.jit(f, region="require")):
         y = run(*values)
         assert str(y.type) == out
         assert_close(y, reference(*map(np.asarray, values)))
@@ -143,7 +143,9 @@ def test_a_network_has_the_loss_and_the_gradients_of_one_device(case: tuple[Any,
     sh.set_mesh(sh.make_mesh(mesh))
     with sh.policy(policy):
         params, data = network(weights, bias), batch(inputs, targets)
-        step = sh.jit(sh.value_and_grad(getattr(shard_map_tutorial, name))).lower(params, data).compile()
+        step = (
+            sh.jit(sh.value_and_grad(getattr(shard_map_tutorial, name)), region="require").lower(params, data).compile()
+        )
         loss, grads = step(params, data)
         wanted, wanted_grads = expected()
         assert_close(loss, wanted)

@@ -102,6 +102,24 @@ def test_a_function_in_local_mode_may_map_another_axis_in_it() -> None:
         assert_close(run(x), wanted)
 
 
+def test_what_is_none_in_a_tree_needs_no_spec() -> None:
+    x = value("f32[4@x]")
+    for out_specs in ("[_@x]", {"a": "[_@x]", "n": None}):
+        f = sh.shard_map(lambda t: {"a": t["a"], "n": t["b"]}, in_specs="[_@x]", out_specs=out_specs)
+        assert_close(f({"a": x, "b": None})["a"], np.asarray(x))
+
+
+def test_plain_arrays_and_numbers_enter_and_leave() -> None:
+    x = value("f32[4@x]")
+    product = sh.shard_map(lambda a, b: a * b, in_specs=("[_]", "[_@x]"), out_specs="[_@x]")
+    traced = jax.jit(lambda a: product(a, x).to_jax())(np.full(2, 3, np.float32))
+    np.testing.assert_allclose(np.asarray(traced), 3 * np.asarray(x), rtol=1e-6)
+    doubled = sh.shard_map(lambda a: (a * 2, 3.0), in_specs="[_@x]", out_specs=("[_@x]", "[]"))
+    y, three = doubled(np.arange(4.0))
+    assert str(y.type) == "f32[4@x]"
+    assert float(three) == 3.0
+
+
 def test_specs_are_prefixes_of_trees() -> None:
     @sh.shard_map(in_specs=({"w": "[_]", "b": "[_@y]"}, "[_@x, ...]"), out_specs=("[_@x, ...]", {"sum": "[]"}))
     def f(params: Any, xs: Any) -> Any:

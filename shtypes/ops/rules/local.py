@@ -155,6 +155,8 @@ def result(op: Op, operand: ShType) -> ShType:
             raise reasons.nonlinear(op.name, axis)
     if op.name in ("psum", "psum_scatter", "pmax", "pmin") and not dtypes.summable(operand.dtype_name):
         raise ShardingTypeError(f"`{op.name}` cannot combine `{operand.dtype_name}` values")
+    if op.row.transpose is None and operand.dtype_name[0] == "c":
+        raise ShardingTypeError(f"`{op.name}` cannot order `{operand.dtype_name}` values")
     n = operand.mesh.product(op.axes)
     dims = list(operand.dims)
     if op.name in GATHERS:
