@@ -93,7 +93,7 @@ from shtypes.ops.index import dynamic_slice_in_dim as dynamic_slice_in_dim
 from shtypes.ops.index import dynamic_update_slice as dynamic_update_slice
 from shtypes.ops.index import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
 from shtypes.ops.index import index_in_dim as index_in_dim
-from shtypes.ops.index import slice_ as slice
+from shtypes.ops.index import slice_ as _slice
 from shtypes.ops.index import slice_in_dim as slice_in_dim
 from shtypes.ops.joins import array_split as array_split
 from shtypes.ops.joins import column_stack as column_stack
@@ -169,6 +169,8 @@ from shtypes.transforms import reinterpret as reinterpret
 from shtypes.transforms import stop_gradient as stop_gradient
 from shtypes.transforms import vmap as vmap
 from shtypes.where import OURS as _OURS
+
+slice = _slice
 
 # JAX's equations and compiled programs name the user's lines, not ours.
 for _path in _OURS:

@@ -67,9 +67,7 @@ def normal(stddev: float = 1e-2, dtype: Any = None) -> Initializer:
     return _scaled("normal", stddev, dtype)
 
 
-def truncated_normal(
-    stddev: float = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0
-) -> Initializer:
+def truncated_normal(stddev: float = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0) -> Initializer:
     """Normal numbers between ``lower`` and ``upper`` standard deviations."""
     return _scaled("truncated_normal", stddev, dtype, lower=float(lower), upper=float(upper))
 

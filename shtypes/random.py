@@ -184,9 +184,7 @@ def bernoulli(key: Any, p: Any = 0.5, type: Any = None, *, mesh: Any = None) -> 
 
 
 @public
-def randint(
-    key: Any, type: Any = (), minval: int = 0, maxval: int = 2, dtype: Any = None, *, mesh: Any = None
-) -> Any:
+def randint(key: Any, type: Any = (), minval: int = 0, maxval: int = 2, dtype: Any = None, *, mesh: Any = None) -> Any:
     """Integers in ``[minval, maxval)``, as `jax.random.randint`; see `uniform`."""
     default = dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.int64))
     bounds = {"minval": operator.index(minval), "maxval": operator.index(maxval)}

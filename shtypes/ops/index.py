@@ -198,9 +198,7 @@ def get(x: Any, key: Any, bound: Bound = CLIP, fill_value: Any = None, name: str
     return gather(x, entries, arrays, bound, fill_value, name)
 
 
-def gather(
-    x: Any, entries: tuple[Entry, ...], arrays: Sequence[Any], bound: Bound, fill_value: Any, name: str
-) -> Any:
+def gather(x: Any, entries: tuple[Entry, ...], arrays: Sequence[Any], bound: Bound, fill_value: Any, name: str) -> Any:
     """An index that is read already."""
     operands, constants = lift([x, *arrays])
     t = jax.typeof(operands[0])

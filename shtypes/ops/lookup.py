@@ -185,9 +185,7 @@ class OneHot(LocalFn):
 
 
 @public
-def one_hot(
-    ids: Any, num_classes: int, *, dtype: Any = None, axis: int = -1, over: str | Sequence[str] = ()
-) -> Any:
+def one_hot(ids: Any, num_classes: int, *, dtype: Any = None, axis: int = -1, over: str | Sequence[str] = ()) -> Any:
     """A new dim of classes with a one at each id, as `jax.nn.one_hot`; each device makes its own part.
 
     Args:

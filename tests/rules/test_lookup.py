@@ -30,9 +30,7 @@ def _segments(operands: Sequence[Array], site: Site) -> Array:
 
 
 CASES = [
-    positions_case(
-        "take along", [(4, 4), (8, 4)], "fi", _along, lambda types: take_along("take_along_axis", types, 0)
-    ),
+    positions_case("take along", [(4, 4), (8, 4)], "fi", _along, lambda types: take_along("take_along_axis", types, 0)),
     positions_case(
         "take along, stretched", [(4, 1), (8, 2)], "fi", _along, lambda types: take_along("take_along_axis", types, 0)
     ),

@@ -202,9 +202,7 @@ def dynamic_slice(
 
 
 @rule
-def dynamic_update_slice(
-    name: str, operands: Sequence[ShType], constants: frozenset[int] = NO_CONSTANTS
-) -> Typing:
+def dynamic_update_slice(name: str, operands: Sequence[ShType], constants: frozenset[int] = NO_CONSTANTS) -> Typing:
     """A slice replaced from positions known at run time; ``operands`` are ``x``, scalar positions and the new slice."""
     operand, *starts, update = operands
     own = _span_labels(name, operand, update.shape)
