@@ -37,7 +37,7 @@ SIZES = (1, 4, 8)
 class Plain(Reference):
     """JAX's own functions, under the names that typed programs use."""
 
-    vmap = staticmethod(jax.vmap)
+    vmap, grad, jvp, vjp = map(staticmethod, (jax.vmap, jax.grad, jax.jvp, jax.vjp))
     checkpoint = staticmethod(jax.checkpoint)
 
     @staticmethod
@@ -604,6 +604,23 @@ def mapped(d: Draw) -> Drawn:
 def looped(d: Draw) -> Drawn:
     v = d.value()
     return f"m.fori_loop(0, 3, lambda i, c: ({_body(d, ['c', v.name], 1)}) * 0.5, {v.name})", v.bound * 2
+
+
+@op(2)
+def derived(d: Draw) -> Drawn:
+    """A derivative as a value, whose own derivative is then of the second order."""
+    v = d.value()
+    w = d.value("f", lambda x: x.shape == v.shape)
+    inner = _body(d, ["a", "a", w.name], 3)
+    if d.flip(0.3):
+        inner = f'm.reshard({inner}, "{d.type(v.shape)}")'
+    forms = [
+        f"m.grad(lambda a: m.sum({inner}))({v.name})",
+        f"m.jvp(lambda a: {inner}, ({v.name},), ({w.name},))[1]",
+        f"m.vjp(lambda a: {inner}, {v.name})[1](m.ones_like({v.name}))[0]",
+        f"m.vjp(lambda a: {inner}, {v.name})[1]({w.name})[0]",
+    ]
+    return d.one(forms), (v.bound + w.bound + 1) ** 3
 
 
 def draw_program(seed: int, *, steps: tuple[int, int] = (5, 30), bf16: bool = False) -> Program:

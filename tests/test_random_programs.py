@@ -558,6 +558,17 @@ def test_branches_may_all_pass_a_value_on(call: Any, traced: bool) -> None:
             np.testing.assert_array_equal(denoted(value), FOUR)
 
 
+@pytest.mark.parametrize("fun", [sh.sin, lambda a: a * 3], ids=["nonlinear", "linear"])
+@pytest.mark.parametrize("other", ["[4@x]", "[4]{U:x}", "[4]{I:x}", "f32[4, 1]", None])
+def test_a_tangent_of_another_type_than_its_value_is_refused(fun: Any, other: str | None) -> None:
+    with sh.use_mesh(sh.make_mesh(X)):
+        x = sh.array(FOUR, "[4]{R:x}")
+        tangent = FOUR if other is None else sh.zeros(other, dtype="f32")
+        with pytest.raises(sh.ShardingTypeError, match="a tangent has the type of its value"):
+            sh.jvp(fun, (x,), (tangent,))
+        assert sh.jvp(fun, (x,), (x,))[1].type == x.type
+
+
 # the checks can fail
 
 

@@ -1,4 +1,4 @@
-"""Gradients of typed losses: `grad`, `value_and_grad` and `vjp`, as in JAX."""
+"""Derivatives of typed functions: `grad`, `value_and_grad`, `vjp` and `jvp`, as in JAX."""
 
 from __future__ import annotations
 
@@ -126,6 +126,46 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         return pull(jax.tree.unflatten(tree, [_cotangent(c, t) for c, t in zip(cts, types, strict=True)]))
 
     return (result, pull_typed, *outs[2:])
+
+
+def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
+    """The value of a function and its derivative along tangents, as `jax.jvp`.
+
+    Args:
+        fun: A function of any trees of typed values and plain arrays.
+        primals: The sequence of its arguments.
+        tangents: As many tangents. That of a typed value has the type of the value.
+        has_aux: Whether ``fun`` returns ``(result, aux)``.
+
+    Returns:
+        ``(result, tangent)`` or ``(result, tangent, aux)``.
+
+    Raises:
+        ShardingTypeError: a tangent has another type.
+    """
+    leaves: list[Any] = jax.tree.leaves(tuple(primals))
+    tree: Any = jax.tree.structure(tuple(primals))
+    if jax.tree.structure(tuple(tangents)) == tree:  # else JAX says so
+        for primal, tangent in zip(leaves, jax.tree.leaves(tuple(tangents)), strict=True):
+            _check_tangent(primal, tangent)
+    found: Any = jax.jvp(fun, tuple(primals), tuple(tangents), has_aux=has_aux)
+    return found
+
+
+def _check_tangent(primal: Any, tangent: Any) -> None:
+    """Refuses a tangent whose shards are not those of a tangent: JAX compares no types but its own."""
+    if not is_typed(primal) or not jax.typeof(primal).differentiable:
+        return
+    t: Any = jax.typeof(primal)
+    if is_typed(tangent) and jax.typeof(tangent) == t:
+        return
+    given: Any = jax.typeof(tangent) if is_typed(tangent) else type(tangent).__name__
+    same_array = is_typed(tangent) and (given.shape, given.dtype_name) == (t.shape, t.dtype_name)
+    raise ShardingTypeError(
+        f"a tangent is {given} instead of {t}",
+        why="a tangent has the type of its value",
+        hints=[f'sh.reshard(tangent, "{t.canonical()}")'] if same_array else [f'sh.array(tangent, "{t.canonical()}")'],
+    )
 
 
 def _cotangent(ct: Any, primal: Any) -> Any:
