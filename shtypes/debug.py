@@ -156,8 +156,9 @@ def _compare_copies(name: str, x: Array) -> None:
     copies = {shard.device: np.asarray(shard.data) for shard in data.addressable_shards}
     devices = concrete_mesh(x.type.mesh).devices
     for axis in _replicated(x.type):
-        first, *others = np.moveaxis(devices, x.type.mesh.index(axis), 0)
-        for one, other in ((one, other) for row in others for one, other in zip(first.flat, row.flat, strict=True)):
+        along = x.type.mesh.index(axis)
+        first, *others = np.moveaxis(devices, along, 0).reshape(devices.shape[along], -1)
+        for one, other in ((one, other) for row in others for one, other in zip(first, row, strict=True)):
             if one in copies and other in copies and copies[one].tobytes() != copies[other].tobytes():
                 raise _failure(name, x.type, axis, user_line(), _apart(copies[one], copies[other]))
 
