@@ -332,6 +332,8 @@ class AddNumber(LocalFn):
 
     @property
     def linear_part(self) -> LocalFn | None:
+        if isinstance(self.number, complex):  # the result may be complex where the operand is not
+            return Scale(-1 + 0j if self.reverse else 1 + 0j)
         return Scale(-1) if self.reverse else IDENTITY
 
 

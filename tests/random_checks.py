@@ -201,7 +201,7 @@ def _differences(
 
 def _distance(a: Any, b: Any) -> float:
     """The largest difference, relative to the largest element where that is above 0.1."""
-    a, b = (np.asarray(x).astype(np.float64) for x in (a, b))
+    a, b = (np.asarray(x).astype(np.complex128 if np.iscomplexobj(x) else np.float64) for x in (a, b))
     if not a.size:
         return 0.0
     finite = np.isfinite(a) & np.isfinite(b)

@@ -37,7 +37,10 @@ SIZES = (1, 4, 8)
 class Plain(Reference):
     """JAX's own functions, under the names that typed programs use."""
 
-    vmap, grad, jvp, vjp = map(staticmethod, (jax.vmap, jax.grad, jax.jvp, jax.vjp))
+    vmap: Any = staticmethod(jax.vmap)
+    grad: Any = staticmethod(jax.grad)
+    jvp: Any = staticmethod(jax.jvp)
+    vjp: Any = staticmethod(jax.vjp)
     checkpoint = staticmethod(jax.checkpoint)
 
     @staticmethod
