@@ -11,7 +11,6 @@ from shtypes.errors import ShardingTypeError
 from shtypes.policy import current_ambient
 
 
-
 @contextlib.contextmanager
 def dims(**sizes: int) -> Iterator[None]:
     """A scope in which dim names have these sizes; nests, the inner wins, and it holds for this thread.

@@ -198,10 +198,12 @@ def test_threads_do_not_note_each_others_ops() -> None:
     thread = threading.Thread(target=lambda: found.append(slow(x)))
     thread.start()
     assert inside.wait(60)
-    total = x + y
-    assert replay.recording() is None
-    done.set()
-    thread.join()
+    try:
+        total = x + y
+        assert replay.recording() is None
+    finally:  # or the thread would wait, and hide what failed here
+        done.set()
+        thread.join()
     same(found[0], -x)
     same(slow(y), -y)
     np.testing.assert_array_equal(np.asarray(total), np.asarray(x) + np.asarray(y))
