@@ -70,9 +70,6 @@ class Local(HiPrimitive):
             if fn is not None:
                 return local_all(fn, *nonzero, out=self.results)
             return local_all(linear_part, *map(instantiate_zeros, tangents), out=self.results)
-        if self.fn.linear is Linear.JOINTLY and all(kept):  # the others have no gradient: positions, predicates
-            pairs = zip(primals, tangents, types, strict=True)
-            return list(self.bind(*[instantiate_zeros(t) if own.differentiable else p for p, t, own in pairs]))
         if self.fn.linear is Linear.EACH and all(kept) and all(map(self.fn.linear_in, _indices(active))):
             terms = [
                 self.bind(*[t if j == i else p for j, p in enumerate(primals)])[0]
