@@ -1,4 +1,4 @@
-"""The command ``shtypes``."""
+"""``shtypes demo``."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ import sys
 
 import click
 
-from shtypes.errors import ShardingTypeError
 
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="shtypes")
-def cli() -> None:
-    """Sharding types for JAX."""
-
-
-@cli.command()
+@click.command("demo")
 @click.option("--width", type=int, default=None, help="Columns to print in; by default those of the terminal.")
-def demo(width: int | None) -> None:
+def command(width: int | None) -> None:
     """Type, run and differentiate a gated MLP, and show what it communicates under both policies.
 
     Needs nothing but CPU devices: a mesh of two by two of them is made. Exits with 1 if a value is wrong.
@@ -31,16 +23,3 @@ def demo(width: int | None) -> None:
 
     if not show(Console(width=width or (None if sys.stdout.isatty() else 140), highlight=False)):
         raise SystemExit(1)
-
-
-def main() -> None:
-    """Runs the command; what a user did wrong is said in one message, without a traceback."""
-    try:
-        cli()
-    except ShardingTypeError as error:
-        click.echo(f"error: {error}", err=True)
-        raise SystemExit(2) from None
-
-
-if __name__ == "__main__":
-    main()
