@@ -15,7 +15,7 @@ from jax import lax
 from shtypes._compat import trace_of
 from shtypes.array import to_jax
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import IDENTITY
+from shtypes.functions.basics import IDENTITY
 from shtypes.ops.dispatch import is_typed, located
 from shtypes.primitives import local, move
 from shtypes.reshard.join import join

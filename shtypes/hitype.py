@@ -92,7 +92,7 @@ class HiShType(ShType, HiType):
 
     def vspace_add(self, x: Any, y: Any) -> Any:
         """The sum of two values of this type."""
-        from shtypes.localfn import Add
+        from shtypes.functions.arithmetic import Add
         from shtypes.primitives import local
 
         return local(Add(), x, y, out=self)

@@ -16,8 +16,9 @@ import jax
 from shtypes.analysis.scopes import judge
 from shtypes.collective import AxisIndex, Op, collect, reinterpreted, vary
 from shtypes.errors import ShardingTypeError
+from shtypes.functions.arithmetic import DivideBy
+from shtypes.functions.basics import Cast
 from shtypes.hitype import hi
-from shtypes.localfn import Cast, DivideBy
 from shtypes.mesh import Mesh, current_mesh
 from shtypes.ops.dispatch import is_number, lift, located
 from shtypes.policy import replicated

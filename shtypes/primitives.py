@@ -17,9 +17,11 @@ from jax.sharding import NamedSharding
 from shtypes._compat import HiPrimitive, Zero, instantiate_zeros, is_undefined_primal, no_trace_is_running
 from shtypes.array import Array, wrap
 from shtypes.errors import ShardingTypeError
+from shtypes.functions.basics import IDENTITY, Full
+from shtypes.functions.derivatives import Jvp, Transpose, Vmap
 from shtypes.hitype import HiShType, hi
 from shtypes.local_mode.explicit import check_written
-from shtypes.localfn import IDENTITY, Full, Jvp, Linear, LocalFn, Transpose, Vmap
+from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.carrier import explicit_spec
 from shtypes.lowering.per_op import run
 from shtypes.meshes import jax_mesh

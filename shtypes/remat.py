@@ -12,7 +12,9 @@ import jax
 from jax.ad_checkpoint import checkpoint_name as name_plain
 
 from shtypes.analysis.scopes import Recomputed, under
-from shtypes.localfn import IDENTITY, Identity, LocalFn, Vmap
+from shtypes.functions.basics import IDENTITY, Identity
+from shtypes.functions.derivatives import Vmap
+from shtypes.localfn import LocalFn
 from shtypes.ops.dispatch import is_typed
 from shtypes.ops.einsum import Einsum
 from shtypes.primitives import Local, local

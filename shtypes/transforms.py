@@ -13,7 +13,7 @@ from shtypes.analysis.scopes import judge
 from shtypes.array import _as_type
 from shtypes.collective import reinterpreted, vary
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Identity
+from shtypes.functions.basics import Identity
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.reshard import normalize_dim
 from shtypes.policy import replicated

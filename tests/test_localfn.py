@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.localfn import AddNumber, DivideBy, Elementwise, Full, LocalFn, Scale, WithNumbers
+from shtypes.functions.arithmetic import AddNumber, DivideBy, Scale
+from shtypes.functions.basics import Elementwise, Full, WithNumbers
+from shtypes.localfn import LocalFn
 
 MAKERS: list[Callable[[Any], LocalFn]] = [
     Scale,

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.localfn import Elementwise, LinearFn, LocalFn
+from shtypes.functions.basics import Elementwise, LinearFn
+from shtypes.localfn import LocalFn
 from shtypes.primitives import local, local_all
 from tests import programs as p
 

@@ -14,7 +14,8 @@ from jax.sharding import PartitionSpec
 from shtypes import dtypes
 from shtypes.array import _as_type, check_width
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Full, LocalFn, tell_apart
+from shtypes.functions.basics import Full
+from shtypes.localfn import LocalFn, tell_apart
 from shtypes.mesh import current_mesh
 from shtypes.meshes import to_mesh
 from shtypes.ops.dispatch import all_replicated, dtype_name, is_number, lift

@@ -15,7 +15,8 @@ from jax import lax
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Elementwise, Linear, LocalFn, Permute, local_dtype
+from shtypes.functions.basics import Elementwise, Permute
+from shtypes.localfn import Linear, LocalFn, local_dtype
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift, typed

@@ -15,20 +15,9 @@ import jax.scipy.special
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import (
-    Add,
-    AddNumber,
-    Cast,
-    Divide,
-    DivideBy,
-    Elementwise,
-    LinearFn,
-    LocalFn,
-    Mul,
-    Scale,
-    WithNumbers,
-    local_dtype,
-)
+from shtypes.functions.arithmetic import Add, AddNumber, Divide, DivideBy, Mul, Scale
+from shtypes.functions.basics import Cast, Elementwise, LinearFn, WithNumbers
+from shtypes.localfn import LocalFn, local_dtype
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, dtype_name, is_number, lift, result_dtype

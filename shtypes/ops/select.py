@@ -11,7 +11,8 @@ import jax.numpy as jnp
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn, local_dtype, tell_apart, unbroadcast
+from shtypes.functions.arithmetic import unbroadcast
+from shtypes.localfn import Linear, LocalFn, local_dtype, tell_apart
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, is_number, lift

@@ -10,7 +10,8 @@ import jax
 from jax import lax
 
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn, Permute
+from shtypes.functions.basics import Permute
+from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, as_ints, lift, typed

@@ -1,0 +1,1 @@
+"""The local functions that several ops share."""
