@@ -16,8 +16,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
-from shtypes.ops.arrange import Crop, Pad
 from shtypes.ops.dispatch import apply, is_typed, lift
+from shtypes.ops.pad import Crop, Pad
 from shtypes.ops.shape import expand_dims, ravel, reshape
 from shtypes.ops.whole import apply_whole, one_dim
 from shtypes.types import ShType

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from shtypes.array import install
-from shtypes.ops import arrange, cumulative, reduce, reduce_nonlinear, reshard, shape, sorting
+from shtypes.ops import arrange, cumulative, diagonals, reduce, reduce_nonlinear, reshard, shape, sorting
 from shtypes.ops import elementwise as ew
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.einsum import matmul
@@ -90,7 +90,8 @@ def install_operators() -> None:
                 name: getattr(reduce_nonlinear, name)
                 for name in ("all", "any", "argmax", "argmin", "max", "min", "prod", "ptp", "std", "var")
             },
-            **{name: getattr(arrange, name) for name in ("diagonal", "repeat", "trace")},
+            **{name: getattr(diagonals, name) for name in ("diagonal", "trace")},
+            "repeat": arrange.repeat,
             **{name: getattr(cumulative, name) for name in ("cumprod", "cumsum")},
             **{name: getattr(sorting, name) for name in ("argsort", "sort")},
             "reshape": shape.reshape,

@@ -16,8 +16,9 @@ from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn
 from shtypes.ops.dispatch import apply, is_number, lift
 from shtypes.ops.elementwise import astype
-from shtypes.ops.index import CLIP, DROP, GET_MODES, bound_of, get, parse_index
+from shtypes.ops.index import CLIP, DROP, GET_MODES, bound_of, get
 from shtypes.ops.positions import Bound, LocalEntry, Place, local_entries, local_index, shown
+from shtypes.ops.read_index import parse_index
 from shtypes.ops.rules.index import scatter as _scatter_rule
 from shtypes.types import ShType
 from shtypes.where import public

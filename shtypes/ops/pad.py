@@ -1,0 +1,178 @@
+"""Padding: something put around a value. Nothing here communicates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shtypes import dtypes
+from shtypes.errors import ShardingTypeError
+from shtypes.localfn import Linear, LocalFn, tell_apart
+from shtypes.lowering.replay import public
+from shtypes.ops.dispatch import is_number, lift
+from shtypes.ops.whole import apply_whole, function
+from shtypes.types import ShType, State
+
+Widths = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Pad(LocalFn):
+    """The operand with ``value`` around it; ``widths`` are before and after each dim."""
+
+    widths: Widths
+    value: Any = field(default=0, compare=False)
+    same: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tell_apart(self, self.value)
+
+    @property
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the value
+        return Linear.JOINTLY if not self.value else Linear.NO
+
+    @property
+    def linear_part(self) -> LocalFn | None:
+        return Pad(self.widths)
+
+    def __str__(self) -> str:
+        value = f", {self.value}" if self.value else ""
+        return f"pad[{','.join(f'{a}:{b}' for a, b in self.widths)}{value}]"
+
+    def __call__(self, x: Any) -> Any:
+        if isinstance(self.value, tuple):
+            return jnp.pad(x, self.widths, constant_values=self.value)
+        return lax.pad(x, jnp.asarray(self.value, x.dtype), [(a, b, 0) for a, b in self.widths])
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        return Crop(self.widths)
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+        plain = dims[0] == 0 and not isinstance(self.value, tuple)
+        return Pad(((0, 0), *self.widths), self.value) if plain else None
+
+
+@dataclass(frozen=True)
+class Crop(LocalFn):
+    """The transpose of `Pad`: the operand without what is around it."""
+
+    widths: Widths
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return f"crop[{','.join(f'{a}:{b}' for a, b in self.widths)}]"
+
+    def __call__(self, x: Any) -> Any:
+        ends = [n - after for n, (_, after) in zip(x.shape, self.widths, strict=True)]
+        return lax.slice(x, [before for before, _ in self.widths], ends)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        return Pad(self.widths)
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+        return Crop(((0, 0), *self.widths)) if dims[0] == 0 else None
+
+
+@dataclass(frozen=True)
+class Frame(LocalFn):
+    """What `Pad` puts around an operand, and zeros in its place."""
+
+    pad: Pad
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"frame[{self.pad.value}]"
+
+    def __call__(self) -> Any:
+        return self.pad(jnp.zeros(self.shape, dtypes.to_numpy(self.dtype)))
+
+
+#: Modes in which what is put around is linear in the operand.
+_LINEAR_MODES = frozenset({"edge", "empty", "linear_ramp", "mean", "reflect", "symmetric", "wrap"})
+
+
+@public
+def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
+    """The value with something around it, as `jax.numpy.pad`.
+
+    Per axis: every state is kept; a dim that grows must be whole. A non-zero constant around an unreduced value is
+    masked, so that it counts once. The modes ``maximum``, ``minimum`` and ``median`` are nonlinear.
+
+    Args:
+        array (...): A value.
+        pad_width: How much before and after each dim: a number, a pair, or a pair for each dim.
+        mode: What to put there, as in `jax.numpy`.
+        **kwargs: As in `jax.numpy`: ``constant_values`` (numbers), ``end_values``, ``stat_length``, ``reflect_type``.
+
+    Raises:
+        ShardingTypeError: a dim that grows is sharded; a nonlinear mode meets an unreduced value.
+
+    Transpose: the part of the cotangent without what was put around. Communicates: nothing.
+    """
+    ((x,), _) = lift([array])
+    t = jax.typeof(x)
+    widths = _widths(pad_width, t.ndim)
+    along = [d for d, (before, after) in enumerate(widths) if before or after]
+    if mode == "constant":
+        return _pad_constant(x, widths, along, _constant_values(kwargs.pop("constant_values", 0), t.ndim, kwargs))
+    if not isinstance(mode, str):
+        raise ShardingTypeError("`pad` takes a mode by name, not a function")
+    params = {k: _static(v) for k, v in kwargs.items()}
+    linear = mode in _LINEAR_MODES and not np.any(kwargs.get("end_values", 0))
+    fn = function("pad", jnp.pad, linear=linear, pad_width=widths, mode=mode, **params)
+    return apply_whole("pad", fn, x, along)
+
+
+def _pad_constant(x: Any, widths: Widths, along: Sequence[int], value: Any) -> Any:
+    t = jax.typeof(x)
+    if value and State.UNREDUCED in t.states:
+        from shtypes.ops.create import _masked
+        from shtypes.ops.elementwise import add
+
+        padded = apply_whole("pad", Pad(widths), x, along)
+        around: Any = jax.typeof(padded)
+        inner = [n - a - b for n, (a, b) in zip(around.local_shape, widths, strict=True)]
+        return add(padded, _masked(Frame(Pad(widths, value), tuple(inner), t.dtype_name), around))
+    return apply_whole("pad", Pad(widths, value), x, along)
+
+
+def _widths(pad_width: Any, ndim: int) -> Widths:
+    try:
+        table = np.broadcast_to(np.asarray(pad_width, dtype=np.int64), (ndim, 2))
+        exact = np.array_equal(table, np.broadcast_to(np.asarray(pad_width), (ndim, 2)))
+    except (TypeError, ValueError):
+        exact = False
+    if not exact or (table < 0).any():
+        raise ShardingTypeError(f"`pad` of {ndim} dims cannot use pad_width={pad_width!r:.60}")
+    return tuple((int(a), int(b)) for a, b in table)
+
+
+def _constant_values(values: Any, ndim: int, others: dict[str, Any]) -> Any:
+    """One number, or a pair of them for each dim."""
+    if others:
+        raise ShardingTypeError(f"`pad` with mode='constant' has no parameter {', '.join(map(repr, others))}")
+    if is_number(values):
+        return values
+    if isinstance(values, jax.core.Tracer) or type(values).__module__.startswith("shtypes"):
+        raise ShardingTypeError(
+            "`pad` puts numbers around a value, not a traced array", hints=["sh.where(inside, sh.pad(x, n), value)"]
+        )
+    table = np.asarray(values)
+    if table.ndim == 0:
+        return table.item()
+    pairs = tuple(map(tuple, np.broadcast_to(table, (ndim, 2)).tolist()))
+    return pairs if np.any(table) else 0
+
+
+def _static(value: Any) -> Any:
+    """A parameter that can be hashed."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return tuple(_static(v) for v in (value.tolist() if isinstance(value, np.ndarray) else value))
+    return value
