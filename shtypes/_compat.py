@@ -42,6 +42,24 @@ __all__ = [
 VERSION: tuple[int, ...] = tuple(int(part) for part in jax.__version__.split(".")[:3])
 
 
+def _private(module: str, name: str) -> Any:
+    """A private JAX object, or None where this release has none."""
+    import importlib
+
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+
+
+#: JAX's table of rules for linearizing; None where this release has none.
+_linearizations: dict[Any, Any] | None = _private("jax._src.interpreters.ad", "primitive_linearizations")
+#: Whether such a rule gives residuals of two kinds, as from 0.11 on.
+_STRUCTURED_RESIDUALS: Final = "structured_residuals" in getattr(
+    _private("jax._src.interpreters.ad", "LinearizeTrace"), "__annotations__", {}
+)
+
+
 class HiPrimitive(Primitive):
     """A primitive on typed values: what `jax.experimental.hijax` called so until 0.11.0, on every release.
 
@@ -52,6 +70,8 @@ class HiPrimitive(Primitive):
         super().__init__(name)
         ad.primitive_jvps[self] = self.jvp
         ad.primitive_transposes[self] = self.transpose
+        if _linearizations is not None and type(self).linearize is not HiPrimitive.linearize:
+            _linearizations[self] = self._linearized
         batching.fancy_primitive_batchers[self] = self.batch
 
     def is_high(self, *avals: Any, **params: Any) -> bool:
@@ -71,21 +91,24 @@ class HiPrimitive(Primitive):
     def jvp(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be differentiated")
 
+    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool]) -> Any:
+        """The results, which of them have a tangent, and the function from the operands' tangents to the results'.
+
+        May be left out: JAX then traces the jvp and takes it apart, at twice the price.
+        """
+        raise NotImplementedError(f"`{self.name}` cannot be linearized")
+
+    def _linearized(self, is_vjp: bool, nonzero: Sequence[bool], *primals: Any) -> Any:
+        outs, carried, push = self.linearize(primals, nonzero)
+        if _STRUCTURED_RESIDUALS:
+            return outs, carried, (), None, lambda residuals, structured, *tangents: push(tangents)
+        return outs, carried, (), lambda residuals, *tangents: push(tangents)
+
     def transpose(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be transposed")
 
     def batch(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be mapped over")
-
-
-def _private(module: str, name: str) -> Any:
-    """A private JAX object, or None where this release has none."""
-    import importlib
-
-    try:
-        return getattr(importlib.import_module(module), name, None)
-    except ImportError:
-        return None
 
 
 _trace_state_clean: Callable[[], bool] | None = _private("jax._src.core", "trace_state_clean")

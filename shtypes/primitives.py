@@ -45,14 +45,20 @@ class Local(HiPrimitive):
         return run(self.fn, operands, self.results)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        outs, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents])
+        return outs, push(tangents)
+
+    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool]) -> tuple[list[Any], list[bool], Any]:
         outs = self.bind(*primals)
-        active = tuple(not isinstance(t, Zero) and jax.typeof(t).dtype != jax.dtypes.float0 for t in tangents)
-        kept = tuple(t.differentiable for t in self.results)
-        zeros: list[Any] = [Zero(t.to_tangent_aval()) for t in self.results]
-        if not any(active) or not any(kept) or self.fn.stops_gradient:
-            return outs, zeros
-        moved = iter(self._tangents(primals, tangents, active, kept))
-        return outs, [next(moved) if k else z for k, z in zip(kept, zeros, strict=True)]
+        active = tuple(n and jax.typeof(p).differentiable for p, n in zip(primals, nonzero, strict=True))
+        moves = any(active) and not self.fn.stops_gradient
+        carried = [moves and t.differentiable for t in self.results]
+
+        def push(tangents: Sequence[Any]) -> list[Any]:
+            moved = iter(self._tangents(primals, tangents, active, tuple(carried)) if any(carried) else ())
+            return [next(moved) if c else Zero(t.to_tangent_aval()) for c, t in zip(carried, self.results, strict=True)]
+
+        return outs, carried, push
 
     def _tangents(
         self, primals: Sequence[Any], tangents: Sequence[Any], active: tuple[bool, ...], kept: tuple[bool, ...]
@@ -183,11 +189,13 @@ class Reshard(HiPrimitive):
         return run_reshard(x, self.dst)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        (t,) = tangents
-        out = self.bind(*primals)
-        if isinstance(t, Zero) or not self.dst.differentiable:
-            return out, Zero(self.dst.to_tangent_aval())
-        return out, self.bind(t)
+        out, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents])
+        return out, push(tangents)
+
+    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool]) -> tuple[Any, bool, Any]:
+        carried = nonzero[0] and self.dst.differentiable
+        zero = Zero(self.dst.to_tangent_aval())
+        return self.bind(*primals), carried, lambda tangents: self.bind(*tangents) if carried else zero
 
     def transpose(self, ct: Any, x: Any) -> list[Any]:
         return [Zero(x.aval) if isinstance(ct, Zero) else move(ct, x.aval, inserted=self.inserted)]
