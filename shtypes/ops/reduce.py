@@ -39,8 +39,12 @@ class Sum(LocalFn):
         return f"{'sum' if self.count == 1 else 'mean'}[{dims}]"
 
     def __call__(self, x: Any) -> Any:
-        total = jnp.sum(x, self.dims, keepdims=self.keepdims, dtype=self.dtype and dtypes.to_numpy(self.dtype))
-        return total if self.count == 1 else total / self.count
+        dtype = dtypes.to_numpy(self.dtype) if self.dtype else None
+        if self.count == 1:
+            return jnp.sum(x, self.dims, keepdims=self.keepdims, dtype=dtype)
+        # Where the terms are narrow, the sum and the count may be too large for them.
+        wide = jnp.sum(x, self.dims, keepdims=self.keepdims, dtype=_wide(dtype or x.dtype))
+        return (wide / float(self.count)).astype(dtype or x.dtype)
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         if operands[0].dtype_name != result.dtype_name:
@@ -67,11 +71,16 @@ class Spread(LocalFn):
 
     def __call__(self, x: Any) -> Any:
         x = x if self.keepdims else lax.expand_dims(x, self.dims)
-        x = x if self.count == 1 else x / self.count
+        x = x if self.count == 1 else (x.astype(_wide(x.dtype)) / float(self.count)).astype(x.dtype)
         return jnp.broadcast_to(x, self.shape)
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         return Sum(self.dims, self.keepdims, None, self.count)
+
+
+def _wide(dtype: Any) -> Any:
+    """The dtype to compute a mean in."""
+    return jnp.promote_types(dtype, jnp.float32)
 
 
 def normalize_dims(axis: Axis, ndim: int, what: str) -> tuple[int, ...]:
@@ -89,6 +98,9 @@ def _summed(name: str, x: Any, axis: Axis, keepdims: bool, dtype: Any, out: Any,
     dims = normalize_dims(axis, t.ndim, name)
     count = math.prod(t.shape[d] for d in dims) if mean else 1
     wanted = None if dtype is None else dtype_name(dtype)
+    if mean and wanted is not None and not dtypes.differentiable(wanted):  # the parts of a mean are not whole numbers
+        whole = _summed(name, x, axis, keepdims, None, out, mean)
+        return whole.astype(dtype)
     if dtype is not None and t.axes(State.UNREDUCED):  # each term would be rounded
         typed(name, lambda types: rules.cast(types[0], dtype_name(dtype), name=name), (t,))
     if mean and wanted is None and not t.differentiable:

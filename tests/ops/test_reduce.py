@@ -102,3 +102,24 @@ def test_bad_arguments_are_refused_with_the_line(fn: Callable[[Any], Any]) -> No
     with pytest.raises(sh.ShardingTypeError) as raised:
         fn(sh.array(X, "[4@x,8,2]"))
     assert raised.value.where.startswith("test_reduce.py:")
+
+
+def test_a_mean_over_more_elements_than_its_dtype_counts_is_right() -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x = sh.array(np.full(1 << 17, 3, np.float16), "f16[_@x]")
+        assert np.asarray(sh.all_reduce(sh.mean(x))) == 3
+        np.testing.assert_array_equal(sh.grad(lambda x: sh.all_reduce(sh.mean(x)))(x), np.float16(2**-17))
+
+
+def test_a_mean_over_more_elements_than_an_int32_counts_has_a_type() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 1000})):
+        x = sh.abstract_array("f32[100000@x, 100000]")
+        assert str(sh.typeof(sh.mean(x))) == "f32[]{U:x}"
+
+
+def test_a_mean_of_whole_numbers_is_cut_only_when_it_is_whole() -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x = sh.array(np.arange(8, dtype=np.int32), "i32[_@x]")
+        assert np.asarray(sh.mean(x, dtype="int32", out="[]")) == 3
+        with pytest.raises(sh.ShardingTypeError, match="unreduced"):
+            sh.mean(x, dtype="int32")
