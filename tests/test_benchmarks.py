@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+import shtypes as sh
 from benchmarks import overhead
 from benchmarks.measure import hlo, timing
+from benchmarks.models import transformer
 
 ROOT = Path(__file__).parents[1]
 
@@ -84,6 +86,16 @@ def test_the_script_prints_json() -> None:
     found = json.loads(done.stdout)
     assert found["environment"]["devices"] == "8 cpu"
     assert set(found) == {"environment", "calls"}
+
+
+@pytest.mark.parametrize("scan", [False, True], ids=["unrolled", "scanned"])
+def test_a_step_for_any_number_of_devices_has_the_sums_of_the_model(scan: bool) -> None:
+    config = transformer.Config(layers=3, batch=64, seq=2, hidden=64, heads=64, inter=64)
+    program = transformer.only_types(config, sh.abstract_mesh({"dp": 64, "tp": 64}), scan=scan)
+    found = sh.ledger(program.step, *program.args)
+    by_axis = {axis: total.launches for axis, total in found.by_axes().items()}
+    stacks = 1 if scan else config.layers  # the gradients of stacked layers are summed together
+    assert by_axis == {("tp",): 4 * config.layers, ("dp",): 7 * stacks + 1, ("dp", "tp"): 2 * stacks}
 
 
 HLO = """

@@ -6,6 +6,7 @@ all gradients. Attention is neither causal nor shifted by its maximum: the score
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -54,6 +55,7 @@ SPECS: Final = {
     "down": P("tp", None),
 }
 STREAM: Final = P("dp", None, None)
+STREAM_TYPE: Final = "f32[batch@dp, seq, hidden]"
 EPS: Final = 1e-6
 
 
@@ -79,8 +81,8 @@ def data(config: Config) -> tuple[Tree, Any]:
     return [layer() for _ in range(c.layers)], rng.standard_normal((c.batch, c.seq, c.hidden)).astype("float32")
 
 
-def typed(config: Config, mesh: Any) -> Program:
-    """With shtypes, under the policy in force."""
+def typed_step(config: Config, *, scan: bool = False) -> Callable[[Tree, Any], Any]:
+    """A training step with shtypes, under the policy in force; scanned layers come stacked."""
     scale = (config.hidden // config.heads) ** -0.5
 
     def norm(x: Any, g: Any) -> Any:
@@ -96,23 +98,46 @@ def typed(config: Config, mesh: Any) -> Program:
         h = sh.silu(sh.einsum("bsh,hi->bsi", x, w["gate"])) * sh.einsum("bsh,hi->bsi", x, w["up"])
         return sh.einsum("bsi,ih->bsh", h, w["down"])
 
+    def layer(x: Any, w: Tree) -> Any:
+        x = x + sh.all_reduce(attention(norm(x, w["norm1"]), w))
+        return x + sh.all_reduce(mlp(norm(x, w["norm2"]), w))
+
     def loss(params: Tree, x: Any) -> Any:
-        for w in params:
-            x = x + sh.all_reduce(attention(norm(x, w["norm1"]), w))
-            x = x + sh.all_reduce(mlp(norm(x, w["norm2"]), w))
+        if scan:
+            x, _ = sh.scan(lambda x, w: (layer(x, w), None), x, params)
+        else:
+            x = functools.reduce(layer, params, x)
         return sh.mean(x * x)
 
     def step(params: Tree, x: Any) -> Any:
         value, grads = sh.value_and_grad(loss)(params, x)
         return sh.all_reduce(value), jax.tree.map(sh.all_reduce, grads)
 
+    return step
+
+
+def typed(config: Config, mesh: Any) -> Program:
+    """With shtypes, under the policy in force."""
     params, x = data(config)
     typed_params = [{name: sh.array(v, TYPES[name], mesh=mesh) for name, v in w.items()} for w in params]
-    return Program(step, (typed_params, sh.array(x, "f32[batch@dp, seq, hidden]", mesh=mesh)))
+    return Program(typed_step(config), (typed_params, sh.array(x, STREAM_TYPE, mesh=mesh)))
 
 
-def _loss(config: Config, hooks: Hooks) -> Callable[[Tree, Any], Any]:
-    """The loss in plain JAX."""
+def only_types(config: Config, mesh: Any, *, scan: bool = False) -> Program:
+    """The same without devices: its arguments have only types."""
+    c, dim = config, config.hidden // config.heads
+    sizes = {"hidden": c.hidden, "heads": c.heads, "dim": dim, "inter": c.inter, "batch": c.batch, "seq": c.seq}
+    with sh.use_mesh(mesh), sh.dims(**sizes):
+        x = sh.abstract_array(STREAM_TYPE)
+        if scan:
+            params: Tree = {n: sh.abstract_array(t.replace("[", f"[{c.layers}, ")) for n, t in TYPES.items()}
+        else:
+            params = [{n: sh.abstract_array(t) for n, t in TYPES.items()} for _ in range(c.layers)]
+    return Program(typed_step(config, scan=scan), (params, x))
+
+
+def _loss(config: Config, hooks: Hooks, *, scan: bool = False) -> Callable[[Tree, Any], Any]:
+    """The loss in plain JAX; scanned layers come stacked."""
     scale = (config.hidden // config.heads) ** -0.5
 
     def norm(x: Any, g: Any) -> Any:
@@ -128,20 +153,30 @@ def _loss(config: Config, hooks: Hooks) -> Callable[[Tree, Any], Any]:
         h = jax.nn.silu(jnp.einsum("bsh,hi->bsi", x, w["gate"])) * jnp.einsum("bsh,hi->bsi", x, w["up"])
         return hooks.leave("bsi,ih->bsh", h, w["down"])
 
+    def layer(x: Any, params: Tree) -> Any:
+        w = {name: hooks.weight(v) for name, v in params.items()}
+        x = x + attention(hooks.enter(norm(x, w["norm1"])), w)
+        return x + mlp(hooks.enter(norm(x, w["norm2"])), w)
+
     def loss(params: Tree, x: Any) -> Any:
-        for layer in params:
-            w = {name: hooks.weight(v) for name, v in layer.items()}
-            x = x + attention(hooks.enter(norm(x, w["norm1"])), w)
-            x = x + mlp(hooks.enter(norm(x, w["norm2"])), w)
+        if scan:
+            x, _ = jax.lax.scan(lambda x, w: (layer(x, w), None), x, params)
+        else:
+            x = functools.reduce(layer, params, x)
         return hooks.loss(x)
 
     return loss
 
 
+def plain_step(config: Config, *, scan: bool = False) -> Callable[[Tree, Any], Any]:
+    """A training step of plain JAX, for one device."""
+    hooks = Hooks(common.same, common.same, jnp.einsum, common.mean_square)
+    return jax.value_and_grad(_loss(config, hooks, scan=scan))
+
+
 def single_device(config: Config) -> Program:
     """Plain JAX, to compare numbers with."""
-    hooks = Hooks(common.same, common.same, jnp.einsum, common.mean_square)
-    return Program(jax.value_and_grad(_loss(config, hooks)), data(config))
+    return Program(plain_step(config), data(config))
 
 
 def explicit(config: Config, mesh: Any) -> Program:

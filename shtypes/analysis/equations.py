@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 from jax.extend import source_info_util
@@ -27,47 +27,13 @@ from shtypes._compat import (
     is_literal,
     jaxpr_of,
 )
+from shtypes.collective import Collective as Collective
 from shtypes.hitype import HiShType
 from shtypes.lowering.carrier import carrier_spec
 from shtypes.lowering.region.planning import HANDS_ON, PLACED, same_spec, spec_of
 from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
-from shtypes.reshard import Kind
-from shtypes.types import ShType
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
-
-
-@runtime_checkable
-class Collective(Protocol):
-    """A primitive of local mode that says itself what it communicates, each time that it runs."""
-
-    @property
-    def kind(self) -> Kind:
-        """What it does on the devices."""
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The mesh axes that it runs over."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that each device sends."""
-
-    @property
-    def launches(self) -> int:
-        """How many collectives the compiled program has for it."""
-
-    @property
-    def src(self) -> ShType:
-        """The type of its operand."""
-
-    @property
-    def dst(self) -> ShType:
-        """The type of its result."""
-
-    @property
-    def inserted(self) -> bool:
-        """Whether a typing rule inserted it."""
 
 
 class Place(NamedTuple):
