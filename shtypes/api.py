@@ -11,6 +11,8 @@ from shtypes import lax as lax
 from shtypes import random as random
 from shtypes import tree as tree
 from shtypes.analysis.assertions import assert_comm as assert_comm
+from shtypes.analysis.check import Signature as Signature
+from shtypes.analysis.check import check as check
 from shtypes.analysis.costs import CostModel as CostModel
 from shtypes.analysis.costs import Link as Link
 from shtypes.analysis.costs import cost_model as cost_model
@@ -164,6 +166,7 @@ from shtypes.ops.sorting import top_k as top_k
 from shtypes.remat import checkpoint as checkpoint
 from shtypes.remat import checkpoint_name as checkpoint_name
 from shtypes.remat import checkpoint_policies as checkpoint_policies
+from shtypes.signatures.typed import typed as typed
 from shtypes.transforms import constant as constant
 from shtypes.transforms import reinterpret as reinterpret
 from shtypes.transforms import stop_gradient as stop_gradient

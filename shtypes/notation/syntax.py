@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn
@@ -25,6 +26,8 @@ class DimText(NamedTuple):
     size: int | None
     axes: tuple[Word, ...]
     at: int
+    #: In signatures: ``*`` for any number of dims of one name, ``=`` for the arithmetic of dims that ``head`` holds.
+    form: str = ""
 
 
 class Syntax(NamedTuple):
@@ -33,13 +36,20 @@ class Syntax(NamedTuple):
     dtype: Word | None
     dims: tuple[DimText, ...] | None
     states: tuple[tuple[State, tuple[Word, ...]], ...]
+    #: In signatures: whether the axes that are not mentioned may be in any state.
+    any_state: bool = False
 
 
 _SPACE: Final = re.compile(r"\s*")
 _DTYPE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(<[^\[\]{}\s]*)?")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE: Final = re.compile(r"[0-9]+")
-_MARK: Final = {mark: re.compile(re.escape(mark)) for mark in ("...", *"[]{}(),:@=")}
+_MARK: Final = {mark: re.compile(re.escape(mark)) for mark in ("...", *"[]{}(),:@=*")}
+_ARITHMETIC: Final = re.compile(r"[^,\]@={}]+")
+#: What arithmetic of dims may hold: a division without rest is written `/`, one that rounds down `//`.
+_NODES: Final = (
+    ast.Expression, ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv,
+)  # fmt: skip
 _STATES: Final = {s.value: s for s in BRACED}
 
 
@@ -57,6 +67,11 @@ def caret(text: str, at: int) -> str:
 def read_syntax(text: str) -> Syntax:
     """Reads a text without asking what it means."""
     return _Reader(text).type()
+
+
+def read_signature(text: str) -> Syntax:
+    """Reads the text of a signature, which may hold ``*batch``, ``2*h`` and ``{...}`` besides."""
+    return _SignatureReader(text).type()
 
 
 class _Reader:
@@ -105,9 +120,10 @@ class _Reader:
                 if not self.mark("]"):
                     self.expected("`,`", "`]`", *(() if dims[-1].axes or dims[-1].head == "..." else ("`@`",)))
                 break
-        if sum(d.head == "..." for d in dims) > 1:
-            last = [d for d in dims if d.head == "..."][-1]
-            raise error_at(self.text, last.at, "a type has `...` at most once")
+        open_ended = [d for d in dims if d.head == "..." or d.form == "*"]
+        if len(open_ended) > 1:
+            what = "`...`" if all(d.head == "..." for d in open_ended) else "`...` or a dim like `*batch`"
+            raise error_at(self.text, open_ended[-1].at, f"a type has {what} at most once")
         return tuple(dims)
 
     def dim(self) -> DimText:
@@ -147,6 +163,8 @@ class _Reader:
     def states(self) -> tuple[tuple[State, tuple[Word, ...]], ...]:
         states: list[tuple[State, tuple[Word, ...]]] = []
         while not self.mark("}"):
+            if self.others():
+                continue
             letter = self.take(_NAME)
             if letter is None:
                 self.expected("a state (V, U, R, I)", "`}`")
@@ -164,6 +182,56 @@ class _Reader:
             states.append((_STATES[letter.text], self.axes()))
             self.mark(",")
         return tuple(states)
+
+    def others(self) -> bool:
+        """Whether ``...`` comes next, for the axes that braces do not name."""
+        return False
+
+
+class _SignatureReader(_Reader):
+    """Reads what only signatures hold, too."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.any_state = False
+
+    def type(self) -> Syntax:
+        return super().type()._replace(any_state=self.any_state)
+
+    def others(self) -> bool:
+        found = self.mark("...")
+        self.any_state |= found
+        if found:
+            self.mark(",")
+        return found
+
+    def dim(self) -> DimText:
+        start = self.at
+        if star := self.take(_MARK["*"]):
+            name = self.take(_NAME)
+            if name is None:
+                self.expected("the name of any number of dims: `*batch`")
+            return DimText("..." if name.text == "_" else name.text, None, (), star.at, "" if name.text == "_" else "*")
+        found = self.take(_MARK["..."]) or self.take(_SIZE) or self.take(_NAME)
+        after = self.text[_end(_SPACE, self.text, self.at) :][:1]
+        self.at = start
+        if (found is None and after != "(") or after in ("", *",]@="):
+            return super().dim()
+        arithmetic = self.take(_ARITHMETIC)
+        if arithmetic is None:
+            return super().dim()
+        try:
+            tree = ast.parse(arithmetic.text.strip(), mode="eval")
+        except SyntaxError:
+            tree = None
+        if tree is None or not all(isinstance(node, _NODES) and _whole(node) for node in ast.walk(tree)):
+            what = f"cannot read `{arithmetic.text.strip()}` as arithmetic of dims"
+            raise error_at(self.text, arithmetic.at, what, hints=["`2*h`, `h + 1`, `(a + b) // 2`"])
+        return DimText(arithmetic.text.strip(), None, self.sharding(), arithmetic.at, "=")
+
+
+def _whole(node: ast.AST) -> bool:
+    return not isinstance(node, ast.Constant) or type(node.value) is int
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:

@@ -1,0 +1,222 @@
+"""`check`: the types of a function's results and gradients from the types of its arguments; nothing runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+
+from shtypes import notation
+from shtypes.analysis.assertions import with_gradient
+from shtypes.analysis.ledger import Ledger, ledger_of
+from shtypes.analysis.subject import Subject, is_array, mesh_of, subject
+from shtypes.array import Array
+from shtypes.meshes import AnyMesh, to_mesh, use_mesh
+from shtypes.policy import current_policy, policy
+from shtypes.types import ShType
+from shtypes.where import public
+
+
+class Signature:
+    """The types of a call: of the arguments, the results and, if asked for, the gradients.
+
+    Attributes:
+        name: The function's name.
+        arguments: The arguments by name; trees of types, and what is no array as it is.
+        results: The results: a tree of types.
+        gradients: The gradients of the arguments that have any, by name; None where they were not asked for.
+        policy: The policy under which the program was typed, and types print.
+        ledger: What the program communicates, backward too if gradients were asked for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        results: Any,
+        gradients: Mapping[str, Any] | None,
+        policy: str,
+        program: Any,
+    ) -> None:
+        self.name, self.arguments, self.results, self.policy = name, dict(arguments), results, policy
+        self.gradients = None if gradients is None else dict(gradients)
+        self._program = program
+        self._ledger: Ledger | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the program communicates."""
+        if self._ledger is None:
+            self._ledger = ledger_of(self._program)
+        return self._ledger
+
+    def __str__(self) -> str:
+        parts = [("argument ", self.arguments), ("result", {"": self.results})]
+        parts += [] if self.gradients is None else [("gradient ", self.gradients)]
+        rows = [
+            (f"{kind}{path}:", text)
+            for kind, trees in parts
+            for name, tree in trees.items()
+            for path, text in self._rows(name, tree)
+        ]
+        width = max(len(head) for head, _ in rows)
+        return "\n".join([self.name, *(f"  {head:<{width}} {text}" for head, text in rows)])
+
+    def _rows(self, name: str, tree: Any) -> Iterator[tuple[str, str]]:
+        for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)[0]:
+            text = notation.show(leaf, self.policy) if isinstance(leaf, ShType) else _plain(leaf)
+            yield name + jax.tree_util.keystr(keys), text
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The signature for JSON: types as canonical text, by name and path."""
+
+        def listed(trees: Mapping[str, Any]) -> dict[str, str]:
+            found: dict[str, str] = {}
+            for name, tree in trees.items():
+                for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)[0]:
+                    shown = leaf.canonical() if isinstance(leaf, ShType) else _plain(leaf)
+                    found[name + jax.tree_util.keystr(keys)] = shown
+            return found
+
+        return {
+            "function": self.name,
+            "policy": self.policy,
+            "arguments": listed(self.arguments),
+            "results": listed({"result": self.results}),
+            "gradients": None if self.gradients is None else listed(self.gradients),
+        }
+
+
+@public
+def check(
+    f: Callable[..., Any],
+    *types: Any,
+    grad: bool = False,
+    mesh: AnyMesh | None = None,
+    policy: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    **named: Any,
+) -> Signature:
+    """The types of a function's results, and of its gradients, from types alone: no device, and no data.
+
+    Any mesh size will do, and no JAX backend is started. The annotations of the function are checked, too, whether or
+    not it is `typed`.
+
+    Args:
+        f: A function of trees of typed values.
+        *types: Its arguments: texts of types such as ``"f32[8@dp, 16]"``, types, values, or trees of these; numbers are
+            as they are. Without any, those that the annotations of ``f`` say.
+        grad: Whether its backward pass, to all arguments with gradients, is typed too.
+        mesh: The mesh of the texts; by default the one in context.
+        policy: The policy; by default the one in force.
+        dims: Sizes of dim names.
+        **named: More arguments of ``f``.
+
+    Returns:
+        The signature: it prints, and has the types and the ledger as attributes.
+
+    Raises:
+        ShardingTypeError: the program does not type, a text cannot be read, or the annotations leave a type open.
+
+    Communicates: nothing.
+
+    Example:
+        >>> import shtypes as sh
+        >>> def layer(x, w):
+        ...     return sh.silu(x @ w)
+        >>> check(
+        ...     layer,
+        ...     "f32[8192@dp, 1024]",
+        ...     "f32[1024, 4096@tp]",
+        ...     grad=True,
+        ...     mesh=sh.abstract_mesh({"dp": 64, "tp": 64}),
+        ... )
+        layer
+          argument x: f32[8192@dp,1024]
+          argument w: f32[1024,4096@tp]
+          result:     f32[8192@dp,4096@tp]
+          gradient x: f32[8192@dp,1024]{U:tp}
+          gradient w: f32[1024,4096@tp]{U:dp}
+    """
+    with scopes(mesh, policy, dims):
+        asked = subject(f, types, named)
+        with contextlib.nullcontext() if mesh is not None else _mesh_scope(asked):
+            return signature_of(asked, grad=grad)
+
+
+def signature_of(asked: Subject, *, grad: bool) -> Signature:
+    """The signature of a call, in the scopes around it."""
+    if grad:
+        results: Any = None
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            nonlocal results
+            found = asked.function(*args, **kwargs)
+            results = jax.tree.map(_type, found)
+            return found
+
+        program, (_, _, cotangents) = asked._replace(function=with_gradient(noting)).traced()
+        gradients = _gradients(asked, cotangents)
+    else:
+        program, results = asked.traced()
+        gradients = None
+    arguments = {name: jax.tree.map(_type, x) for name, x in asked.arguments.items()}
+    return Signature(asked.name, arguments, results, gradients, current_policy(), program)
+
+
+def _gradients(asked: Subject, cotangents: Any) -> dict[str, Any]:
+    """The cotangents of the arguments that have gradients, in the arguments' trees."""
+    left = iter(cotangents)
+    flat, tree = jax.tree.flatten((asked.args, asked.kwargs))
+    marked = [next(left) if _has_gradient(x) else None for x in flat]
+    args, kwargs = jax.tree.unflatten(tree, marked)
+    named = Subject(asked.function, args, kwargs).arguments
+    return {name: x for name, x in named.items() if jax.tree.leaves(x)}
+
+
+def _has_gradient(x: Any) -> bool:
+    if isinstance(x, Array):
+        return bool(x.type.differentiable)
+    return bool(is_array(x) and jax.numpy.issubdtype(x.dtype, jax.numpy.inexact))
+
+
+def _type(x: Any) -> Any:
+    if isinstance(x, Array):
+        return jax.typeof(x)
+    return jax.ShapeDtypeStruct(x.shape, x.dtype) if is_array(x) else x
+
+
+def _plain(x: Any) -> str:
+    """What is no typed value, in a line of text."""
+    if hasattr(x, "shape") and hasattr(x, "dtype"):
+        return f"{x.dtype}[{','.join(map(str, x.shape))}], plain"
+    return f"{x!r:.60}"
+
+
+@contextlib.contextmanager
+def scopes(mesh: AnyMesh | None, name: str | None, dims: Mapping[str, int] | None) -> Iterator[None]:
+    """A mesh, a policy and dim names in force, where they are given."""
+    with contextlib.ExitStack() as stack:
+        if mesh is not None:
+            stack.enter_context(use_mesh(to_mesh(mesh)))
+        if name is not None:
+            stack.enter_context(policy(name))
+        if dims:
+            stack.enter_context(notation.dims(**dims))
+        yield
+
+
+def _mesh_scope(asked: Subject) -> Any:
+    """The mesh of the arguments, where none is in context: what the function makes is on it too."""
+    from shtypes.mesh import context
+
+    found = mesh_of((asked.args, asked.kwargs))
+    return use_mesh(found) if context() is None and found is not None else contextlib.nullcontext()
+
+
+__all__ = ["Signature", "check"]

@@ -1,0 +1,148 @@
+"""What is asked about: a function with arguments that may be values, types, texts of types, or trees of these."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from shtypes import notation
+from shtypes.array import Array, abstract_array
+from shtypes.errors import ShardingTypeError
+from shtypes.mesh import Mesh, current_mesh
+from shtypes.policy import replicated
+from shtypes.signatures.annotations import annotations_of
+from shtypes.signatures.nodes import Making
+from shtypes.signatures.typed import is_typed_function, typed
+from shtypes.types import ShType
+
+
+class Subject(NamedTuple):
+    """A function, and a call of it with values that need no data.
+
+    Attributes:
+        function: The function; its annotations are checked if they ask anything.
+        args: The arguments; types and texts have become values that have only types.
+        kwargs: More of them.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        f = inspect.unwrap(self.function)
+        return str(getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", "f"))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by name; by position where the function does not tell their names."""
+        try:
+            bound = inspect.signature(self.function).bind(*self.args, **self.kwargs)
+        except (TypeError, ValueError):
+            return {**{f"argument {i}": x for i, x in enumerate(self.args)}, **self.kwargs}
+        found: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = bound.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                found |= {f"{name}[{i}]": x for i, x in enumerate(value)}
+            elif kind is inspect.Parameter.VAR_KEYWORD:
+                found |= value
+            else:
+                found[name] = value
+        return found
+
+    def traced(self) -> tuple[Any, Any]:
+        """The typed program, with its inputs in the order of the arguments, and its results as types in their tree.
+
+        What is no array (numbers, texts, None) is as it is where Python runs the function.
+        """
+        leaves, tree = jax.tree.flatten((self.args, self.kwargs))
+        places = [i for i, x in enumerate(leaves) if is_array(x)]
+        out: list[Any] = []
+
+        def run(*values: Any) -> Any:
+            given = list(leaves)
+            for i, value in zip(places, values, strict=True):
+                given[i] = value
+            args, kwargs = jax.tree.unflatten(tree, given)
+            results = self.function(*args, **kwargs)
+            flat, structure = jax.tree.flatten(results)
+            out[:] = [structure, [i for i, x in enumerate(flat) if is_array(x)], flat]
+            return [flat[i] for i in out[1]]
+
+        run.__name__ = run.__qualname__ = self.name
+        program = jax.make_jaxpr(run)(*[leaves[i] for i in places])
+        structure, indices, flat = out
+        for i, t in zip(indices, program.out_avals, strict=True):
+            flat[i] = t
+        return program, jax.tree.unflatten(structure, flat)
+
+
+def is_array(x: Any) -> bool:
+    """Whether a leaf is traced: a typed value or any other array, but no number."""
+    return isinstance(x, (Array, jax.Array, np.ndarray, jax.ShapeDtypeStruct, jax.core.Tracer))
+
+
+def subject(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Subject:
+    """A function with its arguments made ready; without any, they are made from its annotations.
+
+    Raises:
+        ShardingTypeError: a text cannot be read, or the annotations leave a type open.
+    """
+    if not callable(f):
+        raise ShardingTypeError(f"a function is asked about, not {f!r:.60}")
+    function = f
+    try:
+        asked = annotations_of(f)
+    except (NameError, TypeError, ValueError):
+        asked = None
+    if asked is not None and asked.ask and not is_typed_function(f):
+        function = typed(f)
+    if not args and not kwargs and asked is not None:
+        args = _from_annotations(f, asked.signature, asked.nodes)
+    given = jax.tree.map(abstract, (args, dict(kwargs)))
+    return Subject(function, *given)
+
+
+def abstract(x: Any) -> Any:
+    """A type or the text of one as a value that has only a type; anything else as it is."""
+    if isinstance(x, str):
+        return abstract_array(x)
+    return abstract_array(x) if isinstance(x, ShType) else x
+
+
+def _from_annotations(f: Any, signature: inspect.Signature, nodes: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arguments that a signature's texts say, up to the first that has a default."""
+    sizes = dict(notation.current_dims())
+    making: Making | None = None
+    args = []
+    for p in signature.parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) or p.default is not p.empty:
+            continue
+        if p.name not in nodes:
+            raise ShardingTypeError(
+                f"argument `{p.name}` of `{getattr(f, '__name__', 'f')}` has no type",
+                why="it is neither given nor written in the signature",
+                hints=[f'{p.name}: Annotated[sh.Array, "f32[8@dp, 16]"]', 'sh.check(f, "f32[8@dp, 16]")'],
+            )
+        making = making or Making(current_mesh(), replicated(), sizes, abstract_array)
+        try:
+            args.append(nodes[p.name].example(making))
+        except ShardingTypeError as error:
+            error.what = f"argument `{p.name}`: {error.what}"
+            raise
+    return tuple(args)
+
+
+def mesh_of(args: Any) -> Mesh | None:
+    """The mesh of the first typed value in a tree."""
+    return next((x.type.mesh for x in jax.tree.leaves(args) if isinstance(x, Array)), None)
+
+
+__all__ = ["Subject", "abstract", "is_array", "mesh_of", "subject"]

@@ -1,0 +1,188 @@
+"""From annotations, such as ``Annotated[Array, "f32[...]"]`` and what holds it, to what they ask of values."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from shtypes.array import Array
+from shtypes.errors import ShardingTypeError
+from shtypes.signatures.nodes import Either, Every, Leaf, Node, Record, Sequence, Table, Tuple, Typed
+from shtypes.signatures.pattern import pattern
+
+
+class Reader:
+    """Reads annotations.
+
+    Args:
+        names: The names that annotations which are text may use, besides those of the module of a class.
+        last: Whether an annotation that cannot be evaluated asks nothing, unless it holds a text or `Array`: a class
+            may be imported for type checkers only. Else it is an error.
+    """
+
+    def __init__(self, names: Mapping[str, Any], *, last: bool = True) -> None:
+        self._names, self._last = names, last
+        self._records: dict[type, Record] = {}
+
+    def read(self, annotation: Any, names: Mapping[str, Any] | None = None) -> Node | None:
+        """What an annotation asks of values, evaluated first if it is text; None for nothing.
+
+        Raises:
+            NameError: it names what is not defined (yet).
+            ShardingTypeError: a text in it cannot be read.
+        """
+
+        def one() -> None: ...
+
+        one.__annotations__ = {"it": annotation}
+        scope = dict(self._names if names is None else {**names, **self._names})
+        try:
+            hint = typing.get_type_hints(one, globalns=scope, include_extras=True)["it"]
+        except NameError:
+            text = str(getattr(annotation, "__forward_arg__", annotation))
+            if not self._last or any(mark in text for mark in ("'", '"', "Array", "Annotated")):
+                raise
+            return None
+        return self.node(hint)
+
+    def node(self, hint: Any, text: str | None = None) -> Node | None:
+        """What an evaluated annotation asks, with the text of an ``Annotated`` around it."""
+        hint = getattr(hint, "__value__", hint) if type(hint).__name__ == "TypeAliasType" else hint
+        origin, args = typing.get_origin(hint), typing.get_args(hint)
+        if origin is typing.Annotated:
+            return self.node(args[0], next((m for m in hint.__metadata__ if isinstance(m, str)), text))
+        if hint is Array:
+            return Typed() if text is None else Leaf(pattern(text))
+        if hint is typing.Any or hint is jax.Array:
+            return None if text is None else Leaf(pattern(text))
+        if origin in (typing.Union, types.UnionType):
+            return self._either(args, text)
+        if text is not None:  # one text for all the values of a tree
+            return Every(pattern(text)) if self._holds_arrays(hint) else None
+        if origin is tuple:
+            if len(args) == 2 and args[1] is Ellipsis:
+                return self._wrapped(Sequence, args[0])
+            nodes = tuple(self.node(a) for a in args)
+            return Tuple(nodes) if any(n is not None for n in nodes) else None
+        if isinstance(origin, type) and issubclass(origin, collections.abc.Mapping) and len(args) == 2:
+            return self._wrapped(Table, args[1])
+        if isinstance(origin, type) and issubclass(origin, collections.abc.Sequence) and len(args) == 1:
+            return self._wrapped(Sequence, args[0])
+        if origin is not None and origin in (typing.Required, typing.NotRequired, _READ_ONLY):
+            return self.node(args[0])
+        return self._record(hint) if _is_record(hint) else None
+
+    def _wrapped(self, kind: Callable[[Node], Node], item: Any) -> Node | None:
+        node = self.node(item)
+        return None if node is None else kind(node)
+
+    def _either(self, args: tuple[Any, ...], text: str | None) -> Node | None:
+        members = {a: self.node(a, text) for a in args if a is not types.NoneType}
+        if all(node is None for node in members.values()):
+            return None
+        plain = tuple(typing.get_origin(a) or a for a, node in members.items() if node is None)
+        return Either(tuple(members.values()), plain, types.NoneType in args)
+
+    def _record(self, owner: type) -> Node | None:
+        known = self._records.get(owner)
+        if known is not None:  # it holds itself
+            return known
+        record = self._records[owner] = Record(owner, {})
+        for base in reversed(owner.__mro__):
+            module = vars(sys.modules.get(base.__module__, types)) if base.__module__ != "builtins" else {}
+            for name, annotation in inspect.get_annotations(base).items():
+                node = self.read(annotation, {**module, owner.__name__: owner})
+                if node is not None:
+                    record.fields[name] = node
+        return record if record.fields else None
+
+    def _holds_arrays(self, hint: Any) -> bool:
+        """Whether typed values may be in a tree of this kind."""
+        if hint is Array or _is_record(hint):
+            return True
+        return any(self._holds_arrays(a) for a in typing.get_args(hint))
+
+
+_READ_ONLY = getattr(typing, "ReadOnly", None)  # Python 3.13
+
+
+def _is_record(hint: Any) -> bool:
+    if not isinstance(hint, type):
+        return False
+    is_named_tuple = issubclass(hint, tuple) and hasattr(hint, "_fields")
+    return dataclasses.is_dataclass(hint) or is_named_tuple or typing.is_typeddict(hint)
+
+
+# of a function
+
+
+class Annotations(NamedTuple):
+    """What a function's annotations ask.
+
+    Attributes:
+        signature: Its parameters.
+        nodes: What each parameter asks, by name; of ``*args`` and ``**kwargs``, what each one of them asks.
+        result: What its result is to be.
+    """
+
+    signature: inspect.Signature
+    nodes: Mapping[str, Node]
+    result: Node | None
+
+    @property
+    def ask(self) -> bool:
+        """Whether they ask anything."""
+        return bool(self.nodes) or self.result is not None
+
+
+def annotations_of(f: Callable[..., Any], local: Mapping[str, Any] | None = None, *, last: bool = True) -> Annotations:
+    """Reads the annotations of a function.
+
+    Args:
+        f: The function; what wraps another is looked through.
+        local: Names besides those of its module, for annotations that are text.
+        last: As for `Reader`.
+
+    Raises:
+        NameError: an annotation names what is not defined (yet).
+        ShardingTypeError: a text in one cannot be read.
+    """
+    inner = inspect.unwrap(getattr(f, "__func__", f))
+    reader = Reader({**getattr(inner, "__globals__", {}), **(local or {}), **_closure(inner)}, last=last)
+    nodes: dict[str, Node] = {}
+    result = None
+    for name, annotation in inspect.get_annotations(inner).items() if callable(inner) else ():
+        try:
+            node = reader.read(annotation)
+        except ShardingTypeError as error:
+            what = "the result" if name == "return" else f"argument `{name}`"
+            error.what = f"the signature of {what} of `{inner.__name__}` cannot be read: {error.what}"
+            raise
+        if name == "return":
+            result = node
+        elif node is not None:
+            nodes[name] = node
+    return Annotations(inspect.signature(f), nodes, result)
+
+
+def _closure(f: Any) -> dict[str, Any]:
+    """The names that a function captures: texts of annotations may use them."""
+    names = getattr(getattr(f, "__code__", None), "co_freevars", ())
+    found = {}
+    for name, cell in zip(names, getattr(f, "__closure__", None) or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return found
+
+
+__all__ = ["Annotations", "Reader", "annotations_of"]

@@ -1,0 +1,277 @@
+"""Whether a type fits the text of a signature, and what that says of the dim names. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.mesh import Mesh
+from shtypes.notation.syntax import DimText
+from shtypes.signatures.pattern import Pattern, evaluate, names_in
+from shtypes.types import Dim, ShType, State
+
+#: The dims that a name like ``*batch`` stands for: their sizes and axes.
+Group = tuple[tuple[int, tuple[str, ...]], ...]
+
+
+class Claim(NamedTuple):
+    """What a type says of a dim name.
+
+    Attributes:
+        name: The name; of any number of dims with ``*``.
+        value: Its size, or the dims that it stands for.
+        dim: The index of the (first) dim.
+    """
+
+    name: str
+    value: int | Group
+    dim: int
+
+
+class Structure(NamedTuple):
+    """How a type fits a text, but for the sizes of dim names.
+
+    Attributes:
+        reasons: Why it does not fit.
+        claims: What it says of dim names.
+        arithmetic: The dims written as arithmetic, with their index and size.
+        wanted: The type that the text asks of a value of this shape and dtype; None where these do not fit.
+    """
+
+    reasons: tuple[str, ...]
+    claims: tuple[Claim, ...] = ()
+    arithmetic: tuple[tuple[DimText, int, int], ...] = ()
+    wanted: ShType | None = None
+
+
+class Bindings:
+    """What the dim names of one call stand for, and who said so.
+
+    Args:
+        sizes: The sizes of the names in a `dims` scope.
+    """
+
+    def __init__(self, sizes: Iterable[tuple[str, int]] = ()) -> None:
+        self.of: dict[str, tuple[int | Group, str]] = {name: (size, "`sh.dims`") for name, size in sizes}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the names."""
+        return {name: value for name, (value, _) in self.of.items() if isinstance(value, int)}
+
+    def copy(self) -> Bindings:
+        """The same names; later ones are its own."""
+        new = Bindings()
+        new.of = dict(self.of)
+        return new
+
+    def add(self, claims: Iterable[Claim], source: str) -> list[str]:
+        """Takes claims on, and returns why they do not fit what is known."""
+        reasons = []
+        for name, value, dim in claims:
+            known = self.of.setdefault(name, (value, source))
+            if known[0] == value:
+                continue
+            if isinstance(value, int):
+                reasons.append(f"dim {dim} has size {value}, and `{name}` is {known[0]} by {known[1]}")
+            else:
+                reasons.append(f"`{name}` stands for {_shown(value)} here, and for {_shown(known[0])} by {known[1]}")
+        return reasons
+
+    def settle(self, structure: Structure) -> list[str]:
+        """Why dims that are written as arithmetic do not have the size that it comes to."""
+        reasons = []
+        for dim, index, size in structure.arithmetic:
+            missing = [name for name in names_in(dim.head) if name not in self.sizes]
+            if missing:
+                reasons.append(f"nothing says what `{missing[0]}` in `{dim.head}` is")
+                continue
+            try:
+                wanted = evaluate(dim, self.sizes)
+            except ShardingTypeError as error:
+                reasons.append(error.what)
+                continue
+            if wanted != size:
+                reasons.append(f"dim {index} has size {size}, and `{dim.head}` is {wanted}")
+        return reasons
+
+    def __str__(self) -> str:
+        shown = (f"{name}={_shown(value)} by {source}" for name, (value, source) in self.of.items())
+        return ", ".join(shown)
+
+
+def _shown(value: int | Group) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return f"[{', '.join(str(n) + ('@' + axes_text(axes) if axes else '') for n, axes in value)}]"
+
+
+def axes_text(axes: Iterable[str]) -> str:
+    """One axis, or several in parentheses."""
+    listed = tuple(axes)
+    return listed[0] if len(listed) == 1 else f"({','.join(listed)})"
+
+
+@functools.lru_cache(maxsize=8192)
+def structure(pattern: Pattern, t: ShType, replicated: State) -> Structure:
+    """How a type fits a text.
+
+    Args:
+        pattern: The text.
+        t: The type.
+        replicated: The state of an axis that is not mentioned, by policy.
+
+    Raises:
+        ShardingTypeError: the text names an axis that the mesh has not.
+    """
+    for axis in pattern.axes:
+        try:
+            t.mesh.index(axis)
+        except ShardingTypeError as error:
+            raise error.located(pattern.at(axis)) from None
+    reasons = []
+    if pattern.dtypes is not None and t.dtype_name not in pattern.dtypes:
+        reasons.append(f"its dtype is `{t.dtype_name}`")
+    fits = not reasons
+    aligned = _aligned(pattern, t)
+    if aligned is None:
+        written = [d for d in pattern.dims or () if not _open_ended(d)]
+        more = " or more" if len(written) < len(pattern.dims or ()) else ""
+        reasons.append(f"it has {_dims(t.ndim)}, and the signature {_dims(len(written))}{more}")
+        return Structure(tuple(reasons))
+    claims, arithmetic, open_axes = [], [], set()
+    dims: list[Dim] = []
+    for d, first, group in aligned:
+        if _open_ended(d):
+            open_axes |= {axis for dim in group for axis in dim.axes}
+            dims += [dim._replace(axes=tuple(a for a in dim.axes if a not in set(pattern.axes))) for dim in group]
+            if d.form == "*":
+                claims.append(Claim(d.head, tuple((dim.size, dim.axes) for dim in group), first))
+            continue
+        (dim,) = group
+        axes = tuple(word.text for word in d.axes)
+        dims.append(dim._replace(axes=axes))
+        if d.form == "=":
+            arithmetic.append((d, first, dim.size))
+        elif d.size is not None and d.size != dim.size:
+            reasons.append(f"dim {first} has size {dim.size}, not {d.size}")
+            fits = False
+        if d.head not in ("", "_") and not d.form:
+            claims.append(Claim(d.head, dim.size, first))
+        if axes != dim.axes:
+            reasons.append(f"{_dim(d, first)} is {_sharded(dim.axes)}, and the signature has it {_sharded(axes)}")
+    expected = _states(pattern, t, replicated, open_axes)
+    for axis, state in expected.items():
+        if state is not t.state(axis) and t.state(axis) is not State.SHARDED:
+            said = "" if axis in pattern.states else ", because it does not mention it"
+            got, wanted = t.state(axis).name.lower(), state.name.lower()
+            reasons.append(f"mesh axis `{axis}` is {got}, and the signature has it {wanted}{said}")
+    wanted_type = _wanted(t, dims, expected) if reasons and fits else None
+    return Structure(tuple(reasons), tuple(claims), tuple(arithmetic), wanted_type)
+
+
+def _open_ended(d: DimText) -> bool:
+    return d.head == "..." or d.form == "*"
+
+
+def _aligned(pattern: Pattern, t: ShType) -> list[tuple[DimText, int, tuple[Dim, ...]]] | None:
+    """Each written dim with the index of the first dim that it stands for, and these dims; None if they do not fit."""
+    written = (DimText("...", None, (), 0),) if pattern.dims is None else pattern.dims
+    rest = t.ndim - sum(not _open_ended(d) for d in written)
+    if rest < 0 or (rest and not any(map(_open_ended, written))):
+        return None
+    found, at = [], 0
+    for d in written:
+        count = rest if _open_ended(d) else 1
+        found.append((d, at, t.dims[at : at + count]))
+        at += count
+    return found
+
+
+def _states(pattern: Pattern, t: ShType, replicated: State, open_axes: set[str]) -> dict[str, State]:
+    """The states that the text asks for, of the axes that it does not write at dims."""
+    silent = None if pattern.any_state else replicated
+    expected: dict[str, State] = {}
+    for axis in t.mesh.axis_names:
+        if axis in pattern.sharding_axes or (axis in open_axes and axis not in pattern.states):
+            continue
+        state = pattern.states.get(axis, silent)
+        if state is State.INVARIANT and not t.differentiable:  # without a gradient R and I are one state
+            state = State.REDUCED
+        if state is not None:
+            expected[axis] = state
+    return expected
+
+
+def _wanted(t: ShType, dims: list[Dim], expected: Mapping[str, State]) -> ShType | None:
+    """The type that the text asks of this value."""
+    sharding = {axis for d in dims for axis in d.axes}
+    states = {a: expected.get(a, t.state(a)) for a in t.mesh.axis_names if a not in sharding}
+    try:
+        return t.replace(dims=dims, states=states)
+    except ShardingTypeError:
+        return None
+
+
+def _dims(count: int) -> str:
+    return f"{count} dim{'' if count == 1 else 's'}"
+
+
+def _dim(d: DimText, index: int) -> str:
+    return f"dim {index}" + (f" (`{d.head}`)" if d.head not in ("", "_") else "")
+
+
+def _sharded(axes: tuple[str, ...]) -> str:
+    return f"sharded over `{axes_text(axes)}`" if axes else "not sharded"
+
+
+def fix_for(t: ShType, wanted: ShType | None, name: str) -> Fix | None:
+    """The reshard that makes a value fit, priced; None where there is none."""
+    if wanted is None or wanted == t:
+        return None
+    from shtypes.reshard import price
+
+    try:
+        cost = price(t, wanted)
+    except ShardingTypeError:
+        return None
+    target = str(wanted).removeprefix(wanted.dtype_name)
+    return Fix(f'sh.reshard({name}, "{target}")', cost.forward, cost.backward, cost.forward_bytes, cost.backward_bytes)
+
+
+def instance(pattern: Pattern, mesh: Mesh, replicated: State, sizes: dict[str, int]) -> ShType:
+    """The one type that a text allows, once its names have sizes; a size that the text gives joins ``sizes``.
+
+    Raises:
+        ShardingTypeError: the text leaves something open: the dtype, ``...``, ``_``, ``*batch``, or a name's size.
+    """
+    for d in pattern.dims or ():
+        if d.head and d.size is not None:
+            sizes.setdefault(d.head, d.size)
+    if pattern.dtypes is None or len(pattern.dtypes) != 1:
+        raise _open(pattern, pattern.text.partition("[")[0], "the dtype")
+    dims = []
+    for d in pattern.dims if pattern.dims is not None else (DimText("...", None, (), 0),):
+        if _open_ended(d) or d.head == "_":
+            raise _open(pattern, d.head, f"`{'*' if d.form == '*' else ''}{d.head}`")
+        missing = [n for n in (names_in(d.head) if d.form else (d.head,)) if n and n not in sizes]
+        if missing:
+            raise _open(pattern, missing[0], f"the size of `{missing[0]}`")
+        size = evaluate(d, sizes) if d.form else sizes[d.head] if d.head else d.size or 0
+        dims.append(Dim(size, tuple(word.text for word in d.axes), d.head if d.head and not d.form else None))
+    states = {a: pattern.states.get(a, replicated) for a in mesh.axis_names if a not in pattern.sharding_axes}
+    for axis in pattern.axes:
+        mesh.index(axis)
+    (dtype,) = pattern.dtypes
+    return ShType(mesh, dtype, dims, states)
+
+
+def _open(pattern: Pattern, what: str, named: str) -> ShardingTypeError:
+    return ShardingTypeError(
+        f"the signature leaves {named} open",
+        where=pattern.at(what),
+        why="without a value, its text must say all of a type",
+        hints=["sh.dims(batch=8) gives names their sizes", "give the types of the arguments"],
+    )

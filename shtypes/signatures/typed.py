@@ -1,0 +1,296 @@
+"""`typed`: a decorator that checks a function's annotations where it is called or traced."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.notation import current_dims
+from shtypes.policy import replicated
+from shtypes.signatures.annotations import Annotations, annotations_of
+from shtypes.signatures.matching import Bindings, fix_for, structure
+from shtypes.signatures.nodes import Checking, Problem, type_of
+from shtypes.where import user_line
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Of one call, how many values that do not fit are listed.
+MOST = 4
+
+
+def typed(f: F) -> F:
+    """Checks the sharding types of a function's arguments and results, as its annotations say them.
+
+    The texts are those of types, in ``Annotated[sh.Array, "f32[s, b@dp, h]"]`` or, for short,
+    ``sh.Array["f32[s, b@dp, h]"]``. They are read under the policy in force at the call: an axis that a text does not
+    mention is replicated. Besides:
+
+    - a dim name is any size, the same in all arguments and results of one call, where ``seq=4`` or `dims` may give it;
+    - ``_`` is any size, ``...`` any dims however sharded, ``*batch`` the same for the same dims everywhere;
+    - arithmetic of dims: ``2*h``, ``h + 1``, ``(a + b) // 2``; with ``/`` the division must leave no rest;
+    - for a dtype, nothing (any dtype) or one of ``float``, ``int``, ``uint``, ``integer``, ``complex``, ``inexact``,
+      ``number``, ``key``;
+    - ``{...}`` in braces: the other axes may be in any state.
+
+    Lists, tuples, dicts, dataclasses, named tuples, typed dicts, unions and optional values are looked into; a text
+    around a tree, ``Annotated[dict[str, sh.Array], "f32[...]"]``, holds for all its values. Other annotations are not
+    checked. Checks run where Python runs the function: under `jit` once, while it is traced, and nothing of them is in
+    the compiled program.
+
+    Args:
+        f: A function or a method; put the decorator below ``staticmethod`` and ``classmethod``, or above them.
+
+    Returns:
+        The function, checked.
+
+    Raises:
+        ShardingTypeError: a text cannot be read; (when called) a value does not fit, with all that do not.
+
+    Communicates: nothing.
+
+    Example:
+        >>> from typing import Annotated as A
+        >>> import shtypes as sh
+        >>> @sh.typed
+        ... def double(x: A[sh.Array, "f32[n@dp]"]) -> A[sh.Array, "f32[n@dp]"]:
+        ...     return x + x
+        >>> with sh.use_mesh(sh.make_mesh({"dp": 2})):
+        ...     print(double(sh.ones("f32[8@dp]")).type)
+        f32[8@dp]
+    """
+    if isinstance(f, (staticmethod, classmethod)):
+        return type(f)(typed(f.__func__))
+    if not callable(f):
+        raise ShardingTypeError(f"`typed` takes a function, not {f!r:.60}", hints=["@sh.typed above `def`"])
+    local = sys._getframe(1).f_locals if _has_text(f) else {}
+    asked: Annotations | None
+    try:
+        asked = annotations_of(f, local, last=False)
+    except NameError:  # something is defined further down
+        asked = None
+    except ShardingTypeError as error:
+        raise _unreadable(error, f) from None
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal asked
+        if asked is None:
+            asked = _read(f)
+        return _checked(f, asked, args, kwargs)
+
+    call.__shtypes_typed__ = True  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
+
+
+def is_typed_function(f: Any) -> bool:
+    """Whether a function checks its annotations itself, or wraps one that does."""
+    while f is not None:
+        if getattr(f, "__shtypes_typed__", False):
+            return True
+        f = getattr(f, "__wrapped__", None)
+    return False
+
+
+def _has_text(f: Any) -> bool:
+    found = getattr(inspect.unwrap(f), "__annotations__", {})
+    return any(isinstance(a, str) for a in found.values())
+
+
+def _read(f: Callable[..., Any]) -> Annotations:
+    try:
+        return annotations_of(f, _enclosing(f))
+    except NameError as error:
+        raise ShardingTypeError(
+            f"the annotations of `{_name(f)}` cannot be read: {error}",
+            where=definition(f),
+            why="they are evaluated when the function is first called, in its module",
+        ) from None
+    except ShardingTypeError as error:
+        raise _unreadable(error, f) from None
+
+
+def _enclosing(f: Any) -> dict[str, Any]:
+    """The local names of the functions that a function is defined in, where these are running."""
+    code: Any = getattr(inspect.unwrap(f), "__code__", None)
+    outer = str(getattr(f, "__qualname__", "")).split(".")
+    found: dict[str, Any] = {}
+    frame = sys._getframe(1) if code is not None and "<locals>" in outer else None
+    while frame is not None:
+        if frame.f_code.co_filename == code.co_filename and frame.f_code.co_name in outer:
+            found = {**frame.f_locals, **found}
+        frame = frame.f_back
+    return found
+
+
+def _unreadable(error: ShardingTypeError, f: Callable[..., Any]) -> ShardingTypeError:
+    error.where = f"{definition(f)}\n{error.where}"
+    error.placed = True
+    return error
+
+
+def _name(f: Any) -> str:
+    return str(getattr(f, "__qualname__", None) or getattr(f, "__name__", "f")).rpartition("<locals>.")[2]
+
+
+# a call
+
+
+def _checked(f: Callable[..., Any], asked: Annotations, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    if not asked.ask:
+        return f(*args, **kwargs)
+    try:
+        bound = asked.signature.bind(*args, **kwargs)
+    except TypeError:
+        return f(*args, **kwargs)  # Python says what is wrong with the call
+    into = Checking(Bindings(current_dims()), replicated())
+    try:
+        for name, value in bound.arguments.items():
+            node = asked.nodes.get(name)
+            if node is None:
+                continue
+            parameter = asked.signature.parameters[name]
+            kind = parameter.kind
+            if value is parameter.default:
+                continue
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                for i, item in enumerate(value):
+                    node.check(item, f"{name}[{i}]", into)
+            elif kind is inspect.Parameter.VAR_KEYWORD:
+                for key, item in value.items():
+                    node.check(item, key, into)
+            else:
+                node.check(value, name, into)
+        into.settle()
+    except ShardingTypeError as error:  # such as an axis that the mesh has not
+        raise _unreadable(error, f) from None
+    if into.problems:
+        raise _refused(f, into, bound.arguments, "argument")
+    result = f(*args, **kwargs)
+    if asked.result is not None:
+        try:
+            asked.result.check(result, "result", into)
+            into.settle()
+        except ShardingTypeError as error:
+            raise _unreadable(error, f) from None
+        if into.problems:
+            raise _refused(f, into, bound.arguments, "result")
+    return result
+
+
+# what is said
+
+
+def _refused(f: Callable[..., Any], into: Checking, arguments: Mapping[str, Any], what: str) -> ShardingTypeError:
+    """The error for the values of a call that do not fit."""
+    first, name = into.problems[0], _name(f)
+    many = len(into.problems) > 1
+    line = user_line()
+    call = f"{name}({', '.join(f'{k}: {_shown(v)}' for k, v in arguments.items())})"
+    where = [f"{line}: {call}" if line else call]
+    where += dict.fromkeys(f"{_said_at(f, p)}: {_said(p)}" for p in into.problems[:MOST])
+    why = "; ".join(first.reasons)
+    if many:
+        why = "\n".join(f"`{p.path}` is {p.got}: {'; '.join(p.reasons)}" for p in into.problems[:MOST])
+        if len(into.problems) > MOST:
+            why += f"\nand {len(into.problems) - MOST} more"
+    if into.bindings.of:
+        why += f"\nso far: {into.bindings}"
+    subject = f"{what} `{first.path}` of `{name}`" if what == "argument" else _result(first.path, name)
+    verb = "takes" if what == "argument" else "returns"
+    error = ShardingTypeError(
+        f"{len(into.problems)} values that `{name}` {verb} do not fit its signature"
+        if many
+        else f"{subject} is {first.got}, not {first.expected}",
+        where="\n".join(where),
+        why=why,
+        fixes=_fixes(into) if not many or what == "argument" else (),
+        hints=_hints(first),
+    )
+    error.placed = True
+    return error
+
+
+def _result(path: str, name: str) -> str:
+    inner = path.removeprefix("result")
+    return f"the result of `{name}`" if not inner else f"`{inner}` of the result of `{name}`"
+
+
+def _shown(value: Any) -> str:
+    t = type_of(value)
+    return str(t) if t is not None else type(value).__name__
+
+
+def _said(problem: Problem) -> str:
+    name = problem.owner[1] if problem.owner else problem.path
+    return f"{name}: {problem.expected}"
+
+
+def _fixes(into: Checking) -> list[Fix]:
+    """A reshard for each value, where each of them has one."""
+    fixes = []
+    for problem in into.problems[:MOST]:
+        if problem.found is None or problem.pattern is None:
+            continue
+        # Anew, because what is remembered of an equal type may have other dim names.
+        found = structure.__wrapped__(problem.pattern, problem.found, into.replicated)
+        fix = fix_for(problem.found, found.wanted, problem.path)
+        if fix is not None:
+            fixes.append(fix)
+    return fixes
+
+
+def _hints(problem: Problem) -> list[str]:
+    if problem.found is None and problem.pattern is not None:
+        written = all(d.head not in ("_", "...") and not d.form for d in problem.pattern.dims or ())
+        shown = f'"{problem.expected}"' if written and problem.pattern.dims is not None else "type"
+        return [f"sh.array({problem.path}, {shown})"] if problem.got != "None" else []
+    dtypes = problem.pattern.dtypes if problem.pattern else None
+    if problem.found is not None and dtypes is not None and len(dtypes) == 1 and problem.found.dtype_name not in dtypes:
+        (dtype,) = dtypes
+        return [f'{problem.path}.astype("{dtype}")']
+    return []
+
+
+def definition(f: Callable[..., Any]) -> str:
+    """``model.py:12`` of a function."""
+    code = getattr(inspect.unwrap(f), "__code__", None)
+    return "" if code is None else f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+
+
+def _said_at(f: Callable[..., Any], problem: Problem) -> str:
+    """The line of the user's that says what a value does not fit."""
+    subject: Any = inspect.unwrap(f) if problem.owner is None else problem.owner[0]
+    wanted = problem.path.partition("[")[0].partition(".")[0] if problem.owner is None else problem.owner[1]
+    try:
+        lines, start = inspect.getsourcelines(subject)
+        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return definition(f)
+    file = os.path.basename(inspect.getsourcefile(subject) or "")
+    return f"{file}:{start + _line_of(tree, wanted) - 1}"
+
+
+def _line_of(tree: ast.stmt, wanted: str) -> int:
+    """The line, counted from 1, of a parameter's, a result's or a field's annotation."""
+    if isinstance(tree, ast.ClassDef):
+        fields = [n for n in tree.body if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == wanted]
+        return fields[0].lineno if fields else tree.lineno
+    if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
+        a = tree.args
+        every = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
+        named = [p for p in every if p.arg == wanted]
+        if named:
+            return named[0].lineno
+        if wanted == "result" and tree.returns is not None:
+            return tree.returns.lineno
+    return tree.lineno
+
+
+__all__ = ["typed"]
