@@ -158,7 +158,7 @@ _installed = False
 
 
 def install_shims() -> None:
-    """Repairs what JAX's own lowering of typed values lacks, on 0.10.2 to 0.12: three gaps around `jax.checkpoint`.
+    """Repairs what JAX lacks for typed values, on 0.10.2 to 0.12: three gaps around `jax.checkpoint`, one in `cond`.
 
     Each repair acts only where a typed value is among the operands or results.
     """
@@ -175,6 +175,9 @@ def install_shims() -> None:
     closed_call = _private("jax._src.core", "closed_call_p")
     if closed_call is not None:
         _shim_closed_call(closed_call)
+    conditionals = _private("jax._src.lax.control_flow", "conditionals")
+    if hasattr(getattr(conditionals, "lax", None), "asarray"):
+        conditionals.lax = _KeepsTyped(conditionals.lax)
 
 
 def _shim_remat(remat_p: Any) -> None:
@@ -208,6 +211,22 @@ def _shim_closed_call(closed_call_p: Any) -> None:
         return jax.core.eval_jaxpr(call_jaxpr.jaxpr, call_jaxpr.consts, *args)
 
     closed_call_p.to_lojax = to_lojax
+
+
+class _KeepsTyped:
+    """JAX's module of operations as its `cond` and `switch` see it.
+
+    What every branch passes on as it is goes past the conditional through ``asarray``, which refuses typed values.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def asarray(self, x: Any) -> Any:
+        return x if jax.typeof(x).is_high else self._module.asarray(x)
 
 
 # reading jaxprs

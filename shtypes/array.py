@@ -18,6 +18,11 @@ from shtypes.lowering.carrier import carrier_sharding, hidden_axes
 from shtypes.types import ShType, State
 from shtypes.where import public
 
+if TYPE_CHECKING:  # a base without anything that is set at run time
+    from shtypes.array_methods import Methods as _Methods
+else:
+    _Methods = object
+
 
 class _ArrayMeta(type):
     """Lets ``isinstance(x, Array)`` hold for tracers of typed values as well."""
@@ -26,7 +31,7 @@ class _ArrayMeta(type):
         return type(x) is Array or (isinstance(x, jax.core.Tracer) and type(jax.typeof(x)) is HiShType)
 
 
-class Array(metaclass=_ArrayMeta):
+class Array(_Methods, metaclass=_ArrayMeta):
     """A typed value: a type, and the global `jax.Array` that carries it.
 
     Made by `shtypes.array` and `shtypes.from_jax`, never directly. Tracers of typed values have the same attributes,
@@ -39,6 +44,7 @@ class Array(metaclass=_ArrayMeta):
 
     __slots__ = ("__weakref__", "data", "type")
     __array_ufunc__ = None  # numpy leaves operators to us
+    __hash__ = None  # as of a jax.Array: equality is element by element
 
     type: HiShType
     data: Any

@@ -26,7 +26,7 @@ from shtypes.lowering.per_op import run_collective
 from shtypes.mesh import Mesh
 from shtypes.ops.rules import local as rules
 from shtypes.ops.rules.local import Op
-from shtypes.primitives import local, move
+from shtypes.primitives import check_tangents, local, move
 from shtypes.reshard.moves import Kind
 from shtypes.types import COTANGENT, ShType, State
 
@@ -83,6 +83,7 @@ class Collective(HiPrimitive):
         return run_collective(on_shards(self.op, self.src), self.op.name, x, self.dst)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        check_tangents(primals, tangents)
         (x,), (t,) = primals, tangents
         out = self.bind(x)
         if isinstance(t, Zero) or not self.dst.differentiable:

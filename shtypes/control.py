@@ -12,12 +12,10 @@ from typing import Any
 import jax
 from jax import lax
 
-from shtypes._compat import trace_of
 from shtypes.array import to_jax
 from shtypes.errors import ShardingTypeError
-from shtypes.functions.basics import IDENTITY
 from shtypes.ops.dispatch import is_typed, located
-from shtypes.primitives import local, move
+from shtypes.primitives import move
 from shtypes.reshard.join import join
 from shtypes.types import ShType, State
 
@@ -220,8 +218,6 @@ def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callabl
         def watched(position: int) -> Callable[..., Any]:
             def branch(*operands: Any) -> Any:
                 out = branches[position](*operands)
-                if not position:
-                    out = _made_here(out, jax.tree.leaves(operands))
                 if wanted is not None:
                     return _cast(out, wanted)
                 seen[position] = (jax.tree.structure(out), _types(out))
@@ -240,22 +236,6 @@ def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callabl
     except _TypesDiffer as differ:
         wanted = differ.types
     return attempt()
-
-
-def _made_here(out: Any, operands: Sequence[Any]) -> Any:
-    """Results of a branch that are all its own.
-
-    What every branch passes on as it is, JAX takes past the conditional through `jax.numpy.asarray`, which refuses
-    typed values. So one of the branches passes nothing on.
-    """
-    trace = next((trace_of(x) for x in operands), None)
-
-    def own(leaf: Any) -> Any:
-        if not is_typed(leaf) or (trace_of(leaf) is trace is not None and not any(leaf is x for x in operands)):
-            return leaf
-        return local(IDENTITY, leaf, out=jax.typeof(leaf))
-
-    return jax.tree.map(own, out)
 
 
 def _join_results(

@@ -70,6 +70,13 @@ class LocalFn:
         """Whether results count as constants."""
         return False
 
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+        """The same function with one operand more, a number, and its value; None where it holds no number.
+
+        Eager calls with one number after another then share a compilation.
+        """
+        return None
+
 
 def tell_apart(fn: LocalFn, *numbers: Any) -> None:
     """Makes local functions equal only if their numbers do the same: 1 is not 1.0, and 0.0 is not -0.0.

@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding
 
 from shtypes._compat import HiPrimitive, Zero, instantiate_zeros, is_undefined_primal, no_trace_is_running
 from shtypes.array import Array, wrap
+from shtypes.autodiff.cotangent import check_tangent
 from shtypes.errors import ShardingTypeError
 from shtypes.functions.basics import IDENTITY, Full
 from shtypes.functions.derivatives import Jvp, Transpose, Vmap
@@ -45,6 +46,7 @@ class Local(HiPrimitive):
         return run(self.fn, operands, self.results)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        check_tangents(primals, tangents)
         outs, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents])
         return outs, push(tangents)
 
@@ -139,6 +141,16 @@ class Local(HiPrimitive):
         return local_all(fn, *operands, out=results), [0] * len(results)
 
 
+def check_tangents(primals: Sequence[Any], tangents: Sequence[Any]) -> None:
+    """Refuses tangents of other types than their values, which raw `jax.jvp` lets through."""
+    for x, t in zip(primals, tangents, strict=True):
+        own = jax.typeof(x)
+        if type(t) is not Zero and type(own) is HiShType and own.differentiable:
+            given = jax.typeof(t)
+            if given is not own and given != own:
+                check_tangent(given if type(given) is HiShType else str(given), own)
+
+
 def _indices(flags: Sequence[bool]) -> list[int]:
     return [i for i, flag in enumerate(flags) if flag]
 
@@ -189,6 +201,7 @@ class Reshard(HiPrimitive):
         return run_reshard(x, self.dst)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        check_tangents(primals, tangents)
         out, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents])
         return out, push(tangents)
 
@@ -253,6 +266,7 @@ class _Door(HiPrimitive):
     """A linear change of representation between typed values and plain arrays; moves nothing."""
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        check_tangents(primals, tangents)
         (x,), (t,) = primals, tangents
         out = self.bind(x, **params)
         if isinstance(t, Zero) or jax.typeof(t).dtype == jax.dtypes.float0:

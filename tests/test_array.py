@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+import inspect
+import pathlib
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -155,3 +159,40 @@ def test_no_mesh_is_said_to_be_missing() -> None:
         jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())),
     ):
         sh.array(X, "[4@x,8]")
+
+
+def test_a_value_is_not_hashable_as_a_jax_array_is_not() -> None:
+    for value in (sh.array(np.ones(4, np.float32)), jnp.ones(4)):
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(value)
+
+
+def test_type_checkers_see_what_values_have() -> None:
+    """The stub lists the installed operators, methods and properties, with their parameters."""
+    tree = ast.parse((pathlib.Path(sh.__file__).parent / "array_methods.pyi").read_text())
+    stub = {
+        f.name: f
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        for f in node.body
+        if isinstance(f, ast.FunctionDef)
+    }
+    jax_internal = {"aval", "val"}  # they refuse
+    source = ast.parse(inspect.getsource(sys.modules["shtypes.array"]))
+    (written,) = (n for n in source.body if isinstance(n, ast.ClassDef) and n.name == "Array")
+    known = {n.name for n in written.body if isinstance(n, ast.FunctionDef)} | {"type", "data"}
+    installed = {
+        name: value
+        for name, value in vars(sh.Array).items()
+        if name not in known | jax_internal and (callable(value) or isinstance(value, property))
+    }
+    assert set(stub) == set(installed)
+    for name, value in installed.items():
+        if isinstance(value, property):
+            assert stub[name].decorator_list, name
+        elif not name.startswith("_"):
+            mine, theirs = stub[name].args, inspect.signature(value).parameters.values()
+            if not any(p.kind is p.VAR_POSITIONAL for p in theirs):
+                wanted = [p.name for p in theirs if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)][1:]
+                given = [a.arg for a in (*mine.posonlyargs, *mine.args, *mine.kwonlyargs)][1:]
+                assert given == wanted, name

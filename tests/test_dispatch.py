@@ -60,3 +60,31 @@ def test_the_gradient_through_a_shared_cast_is_that_of_one_device(f: Callable[..
     wanted = sum((host_x @ powers[k]).T @ (ones @ powers[power - 1 - k].T) for k in range(power))
     for g in (jax.grad(f)(w, x), jax.jit(jax.grad(f))(w, x)):
         np.testing.assert_allclose(np.asarray(g), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32"])
+@pytest.mark.parametrize(
+    "op",
+    [lambda x, n: x * n, lambda x, n: n - x, lambda x, n: x / n, lambda x, n: x > n, lambda x, n: sh.maximum(n, x)],
+    ids=["mul", "rsub", "div", "greater", "maximum"],
+)
+def test_eager_calls_with_other_numbers_share_a_compilation_and_its_bits(op: Any, dtype: str) -> None:
+    x = sh.astype(sh.array(np.linspace(-3, 9, 8, dtype=np.float32), "[8@dp]"), dtype)
+    numbers = [3, 7, 12] if dtype == "i32" else [0.37, 1 / 3, 2.7, -0.1, 3e-5]
+    jax.block_until_ready(op(x, numbers[0]))
+    compiled: list[str] = []
+
+    def listen(event: str, duration_secs: float, **_: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        found = [op(x, n) for n in numbers]
+        assert not compiled
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    for number, y in zip(numbers, found, strict=True):
+        wanted = jax.jit(op, static_argnums=1)(x, number)
+        assert y.type == wanted.type
+        np.testing.assert_array_equal(np.asarray(y), np.asarray(wanted))

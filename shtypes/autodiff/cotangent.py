@@ -79,3 +79,25 @@ def check_cotangent(given: ShType, primal: ShType, what: str) -> None:
         why=f"the type of a gradient is a function of the type of the value, which is {primal}",
         hints=[f'sh.reshard(ct, "{wanted.canonical()}")'] if same_array else [],
     )
+
+
+def check_tangent(given: ShType | str, primal: ShType) -> None:
+    """Checks that a tangent has the type of its value: JAX compares no types but its own.
+
+    Args:
+        given: The type of the tangent, or what it is where it has none.
+        primal: The type of the value, which has a gradient.
+
+    Raises:
+        ShardingTypeError: it has another type.
+    """
+    if given == primal:
+        return
+    typed = isinstance(given, ShType)
+    same_array = isinstance(given, ShType) and (given.shape, given.dtype_name) == (primal.shape, primal.dtype_name)
+    hints = [f'sh.{"reshard" if typed else "array"}(tangent, "{primal.canonical()}")']
+    raise ShardingTypeError(
+        f"a tangent is {given} instead of {primal}",
+        why="a tangent has the type of its value",
+        hints=hints if same_array or not typed else [],
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shtypes.functions.basics import IDENTITY
+from shtypes.functions.numbers import apart
 from shtypes.localfn import Linear, LocalFn, tell_apart
 from shtypes.types import ShType
 
@@ -64,6 +65,9 @@ class Scale(LocalFn):
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         return self if operands[0].dtype_name == result.dtype_name else None
 
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+        return None if self.negates else apart(self, "factor", operands)
+
 
 @dataclass(frozen=True)
 class DivideBy(LocalFn):
@@ -85,6 +89,9 @@ class DivideBy(LocalFn):
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         return self if operands[0].dtype_name == result.dtype_name else None
+
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+        return apart(self, "divisor", operands)
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,9 @@ class AddNumber(LocalFn):
         if isinstance(self.number, complex):  # the result may be complex where the operand is not
             return Scale(-1 + 0j if self.reverse else 1 + 0j)
         return Scale(-1) if self.reverse else IDENTITY
+
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+        return apart(self, "number", operands)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from shtypes import dtypes
+from shtypes.functions.numbers import apart
 from shtypes.localfn import Linear, LocalFn, tell_apart
 from shtypes.types import ShType
 
@@ -104,6 +105,34 @@ class WithNumbers(LocalFn):
     def __call__(self, *xs: Any) -> Any:
         rest = iter(xs)
         return self.fn(*[next(rest) if n is None else n for n in self.numbers], **dict(self.params))
+
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+        if self.name not in _NUMBER_IS_AN_OPERAND or len(self.numbers) != 2:
+            return None
+        first = self.numbers[1] is None
+        return apart(OneNumber(self.name, self.fn, self.numbers[1 - first], first, self.params), "number", operands)
+
+
+#: Functions of two operands for which a number is what an array of one element is.
+_NUMBER_IS_AN_OPERAND = {
+    *("maximum", "minimum", "fmax", "fmin", "mod", "remainder", "fmod", "floor_divide", "arctan2", "hypot"),
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logaddexp", "copysign"),
+}
+
+
+@dataclass(frozen=True)
+class OneNumber(LocalFn):
+    """A function of two operands on a number and an array, in this order if ``first``."""
+
+    name: str
+    fn: Callable[..., Any]
+    number: Any = field(compare=False)
+    first: bool
+    params: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, x: Any) -> Any:
+        pair = (self.number, x) if self.first else (x, self.number)
+        return self.fn(*pair, **dict(self.params))
 
 
 @dataclass(frozen=True)

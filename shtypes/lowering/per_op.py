@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType
 
+from shtypes._compat import no_trace_is_running
 from shtypes.array import Array, wrap
 from shtypes.debug import check_values, checks_are_on
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
 from shtypes.localfn import LocalFn, as_tuple
-from shtypes.lowering.carrier import carrier_shape, carrier_spec, from_shard, to_shard
+from shtypes.lowering.carrier import carrier_shape, carrier_sharding, carrier_spec, from_shard, to_shard
 from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.replay import recording
 from shtypes.meshes import concrete_mesh, context_mesh, jax_mesh
@@ -45,22 +48,52 @@ def manual_mesh(mesh: Any) -> tuple[Any, dict[str, Any]]:
 
 @functools.cache
 def _compiled(
-    fn: Callable[..., Any], name: str, ins: tuple[ShType, ...], outs: tuple[ShType, ...], context: AbstractMesh | None
+    fn: Callable[..., Any],
+    name: str,
+    ins: tuple[ShType, ...],
+    outs: tuple[ShType, ...],
+    context: AbstractMesh | None,
+    numbers: int = 0,
 ) -> Callable[..., Any]:
-    """``fn`` on shards as a jitted function of carriers; ``context`` is only a part of the key."""
+    """``fn`` on shards, and then numbers, as a jitted function of carriers; ``context`` is only a part of the key."""
     mesh = (*ins, *outs)[0].mesh
     over, options = manual_mesh(mesh)
-    if not ins and context is None:
+    # XLA drops operands without elements, and then finds none where its partitioner wants one: they are made inside.
+    given = [t for t in ins if t.size]
+    if not given and context is None:
         over = concrete_mesh(mesh)  # without operands nothing else says which devices
 
     def body(*carriers: Any) -> tuple[Any, ...]:
-        results = fn(*[to_shard(t, c) for t, c in zip(ins, carriers, strict=True)])
-        return tuple(from_shard(t, r) for t, r in zip(outs, results, strict=True))
+        rest = iter(carriers)
+        shards = [to_shard(t, next(rest)) if t.size else jnp.zeros(t.local_shape, t.dtype) for t in ins]
+        return tuple(from_shard(t, r) for t, r in zip(outs, fn(*shards, *rest), strict=True))
 
     body.__name__ = name
-    specs = tuple(map(carrier_spec, ins)), tuple(map(carrier_spec, outs))
-    mapped = jax.shard_map(body, mesh=over, in_specs=specs[0], out_specs=specs[1], check_vma=False, **options)
-    return jax.jit(mapped, inline=True)
+    in_specs = (*map(carrier_spec, given), *[jax.P()] * numbers)
+    out_specs = tuple(map(carrier_spec, outs))
+    mapped = jax.jit(
+        jax.shard_map(body, mesh=over, in_specs=in_specs, out_specs=out_specs, check_vma=False, **options), inline=True
+    )
+    return mapped if all(t.size for t in (*ins, *outs)) else _around_empty(mapped, ins, outs)
+
+
+def _around_empty(
+    mapped: Callable[..., Any], ins: tuple[ShType, ...], outs: tuple[ShType, ...]
+) -> Callable[..., Sequence[Any]]:
+    """A compiled function that takes no carriers without elements, and whose own XLA gives wrong shards."""
+    kept = [bool(t.size) for t in ins]
+
+    def call(*carriers: Any) -> Sequence[Any]:
+        found = mapped(*itertools.compress(carriers, kept), *carriers[len(kept) :])
+        if not no_trace_is_running():
+            return tuple(found)
+        return tuple(c if t.size else _empty(t) for t, c in zip(outs, found, strict=True))
+
+    return call
+
+
+def _empty(t: ShType) -> Any:
+    return jax.device_put(jnp.zeros(carrier_shape(t), t.dtype), carrier_sharding(t))
 
 
 @functools.cache
@@ -74,14 +107,23 @@ def run(fn: LocalFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> 
         return [wrap(t, None) for t in results]
     if all(t.dtype_name == "float0" for t in results):
         return [wrap(t, jax.numpy.zeros(carrier_shape(t), jax.dtypes.float0)) for t in results]
-    compiled = _compiled(
-        _local_body(fn, results), str(fn).split("[")[0], tuple(x.type for x in operands), results, context_mesh()
-    )
+    compiled = _compiled_local(fn, tuple(x.type for x in operands), results)
     if checks_are_on():
         outs = [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
         check_values(str(fn), outs)
         return outs  # not noted: each call is checked
     return _noted(compiled, operands, results)
+
+
+def _compiled_local(fn: LocalFn, ins: tuple[ShType, ...], outs: tuple[HiShType, ...]) -> Callable[..., Any]:
+    """A local function compiled; where it runs at once, for all Python numbers that it could hold."""
+    name = str(fn).split("[")[0]
+    apart = fn.number_apart(ins) if no_trace_is_running() else None
+    if apart is None:
+        return _compiled(_local_body(fn, outs), name, ins, outs, context_mesh())
+    of_number, number = apart
+    compiled = _compiled(_local_body(of_number, outs), name, ins, outs, context_mesh(), 1)
+    return lambda *carriers: compiled(*carriers, number)
 
 
 def _noted(compiled: Callable[..., Any], operands: Sequence[Array], results: Sequence[HiShType]) -> list[Array]:

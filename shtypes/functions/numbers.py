@@ -1,0 +1,46 @@
+"""Functions of shards with their Python number as an operand, so that eager calls compile once for all numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from shtypes.localfn import LocalFn
+from shtypes.types import ShType
+
+
+@dataclass(frozen=True)
+class OfNumber(LocalFn):
+    """A local function of one operand, and of the Python number that ``fn`` has a place for."""
+
+    fn: LocalFn
+    place: str
+
+    def __call__(self, x: Any, number: Any) -> Any:
+        return replace(self.fn, **{self.place: number})(x)  # type: ignore[type-var]  # each holder is a dataclass
+
+
+def apart(fn: LocalFn, place: str, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+    """The number in a field of ``fn`` apart, in the dtype that JAX gives it beside the operand; see `number_apart`."""
+    number: Any = getattr(fn, place)
+    dtype: Any = operands[0].dtype
+    if type(number) not in (int, float) or jnp.result_type(dtype, number) != dtype or not _plain(number, dtype):
+        return None
+    value = np.asarray(number, np.float32 if type(number) is float and dtype.itemsize < 4 else None).astype(dtype)
+    return OfNumber(replace(fn, **{place: 0}), place), value  # type: ignore[type-var]
+
+
+def _plain(number: Any, dtype: Any) -> bool:
+    """Whether a number is one that numpy rounds to a dtype as XLA does: no overflow, nothing subnormal, not complex."""
+    about: Any = jnp  # its finfo has no annotations
+    if jnp.issubdtype(dtype, jnp.integer):
+        return bool(about.iinfo(dtype).min <= number <= about.iinfo(dtype).max)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return False
+    limits = about.finfo(dtype)
+    fits = abs(number) <= (float(limits.max) if type(number) is float else 1 << 24)
+    return bool(fits and (number == 0 or abs(number) >= limits.tiny))
