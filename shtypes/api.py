@@ -51,7 +51,6 @@ from shtypes.notation import dims as dims
 from shtypes.ops import fft as fft
 from shtypes.ops import linalg as linalg
 from shtypes.ops import operators as operators
-from shtypes.ops import scatter as scatter
 from shtypes.ops.arrange import flip as flip
 from shtypes.ops.arrange import fliplr as fliplr
 from shtypes.ops.arrange import flipud as flipud
@@ -59,6 +58,10 @@ from shtypes.ops.arrange import repeat as repeat
 from shtypes.ops.arrange import roll as roll
 from shtypes.ops.arrange import rot90 as rot90
 from shtypes.ops.arrange import tile as tile
+from shtypes.ops.conv import conv as conv
+from shtypes.ops.conv import conv_general_dilated as conv_general_dilated
+from shtypes.ops.conv import conv_transpose as conv_transpose
+from shtypes.ops.conv import conv_with_general_padding as conv_with_general_padding
 from shtypes.ops.create import arange as arange
 from shtypes.ops.create import full as full
 from shtypes.ops.create import full_like as full_like
@@ -88,6 +91,13 @@ from shtypes.ops.einsum import vdot as vdot
 from shtypes.ops.einsum import vecdot as vecdot
 from shtypes.ops.einsum import vecmat as vecmat
 from shtypes.ops.elementwise import *  # noqa: F403  # one name per function of jax.numpy and jax.nn
+from shtypes.ops.gather import gather as gather
+from shtypes.ops.gather import scatter as scatter
+from shtypes.ops.gather import scatter_add as scatter_add
+from shtypes.ops.gather import scatter_max as scatter_max
+from shtypes.ops.gather import scatter_min as scatter_min
+from shtypes.ops.gather import scatter_mul as scatter_mul
+from shtypes.ops.gather import scatter_sub as scatter_sub
 from shtypes.ops.joins import array_split as array_split
 from shtypes.ops.joins import column_stack as column_stack
 from shtypes.ops.joins import concat as concat

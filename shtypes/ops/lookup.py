@@ -35,7 +35,7 @@ _TAKE_MODES = {
 }
 
 
-def _integers(ids: Any, name: str) -> Any:
+def as_positions(ids: Any, name: str) -> Any:
     """Positions, which must be integers, as something that `lift` takes."""
     ids = np.asarray(ids) if isinstance(ids, (list, tuple, int)) else ids
     if not hasattr(ids, "dtype") or not jnp.issubdtype(ids.dtype, jnp.integer):
@@ -69,7 +69,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str | None = None,
     ((x,), _) = lift([ravel(x) if axis is None else x])
     t = jax.typeof(x)
     (dim,) = normalize_dims(axis or 0, t.ndim, "take")
-    return _taken("take", x, _integers(indices, "take"), dim, bound_of(mode, _TAKE_MODES), fill_value)
+    return _taken("take", x, as_positions(indices, "take"), dim, bound_of(mode, _TAKE_MODES), fill_value)
 
 
 def _taken(name: str, x: Any, ids: Any, dim: int, bound: Bound, fill_value: Any) -> Any:
@@ -97,7 +97,7 @@ def embedding(table: Any, ids: Any) -> Any:
     reduced.
     """
     ((table,), _) = lift([table])
-    return _taken("embedding", table, _integers(ids, "embedding"), 0, Bound(negative=False), None)
+    return _taken("embedding", table, as_positions(ids, "embedding"), 0, Bound(negative=False), None)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1, mode: str | None = Non
 
     Communicates: nothing. Transpose: a scatter-add of the cotangent.
     """
-    (x, ids), constants = lift([x, _integers(indices, "take_along_axis")])
+    (x, ids), constants = lift([x, as_positions(indices, "take_along_axis")])
     t = jax.typeof(x)
     (dim,) = normalize_dims(axis, t.ndim, "take_along_axis")
     bound = bound_of("fill" if mode is None else mode, GET_MODES)
@@ -200,7 +200,7 @@ def one_hot(ids: Any, num_classes: int, *, dtype: Any = None, axis: int = -1, ov
 
     Communicates: nothing.
     """
-    ((ids,), _) = lift([_integers(ids, "one_hot")])
+    ((ids,), _) = lift([as_positions(ids, "one_hot")])
     t = jax.typeof(ids)
     (dim,) = normalize_dims(axis, t.ndim + 1, "one_hot")
     name = dtype_name(np.float64 if dtype is None else dtype)
@@ -257,7 +257,7 @@ def segment_sum(
 
     Communicates: nothing. Transpose: the rows of the cotangent at the segments' numbers.
     """
-    (data, ids), constants = lift([data, _integers(segment_ids, "segment_sum")])
+    (data, ids), constants = lift([data, as_positions(segment_ids, "segment_sum")])
     axes = _over(over)
     bound = Bound(negative=False, clip=bound_of("drop" if mode is None else mode, GET_MODES).clip)
     local = num_segments // jax.typeof(data).mesh.product(axes)

@@ -120,7 +120,8 @@ def local_index(
 ) -> tuple[tuple[Any, ...], Any]:
     """An index for a device's own part, and which of its rows exist here; None where all do.
 
-    The rows that do not are clipped to those that do or, for updates, past the end, where they are dropped.
+    The rows that do not are clipped to those that do or, for updates, past the end, where they are dropped: each at its
+    own place there, so that positions that differ still do.
     """
     index: list[Any] = []
     present: list[Any] = []
@@ -134,10 +135,15 @@ def local_index(
         else:
             at, here = found(entry, ids, bound)
             if here is not None:
-                at = jnp.where(here, at, entry.local) if past_end else jnp.clip(at, 0, entry.local - 1)
+                at = jnp.where(here, at, past(at, entry.local)) if past_end else jnp.clip(at, 0, entry.local - 1)
                 present.append(here)
             index.append(at)
     return tuple(index), functools.reduce(jnp.logical_and, present) if present else None
+
+
+def past(at: Any, size: int) -> Any:
+    """As many different positions past the end of a dim."""
+    return size + jnp.arange(at.size, dtype=at.dtype).reshape(at.shape)
 
 
 def _as_slice(span: Span) -> slice:

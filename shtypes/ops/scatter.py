@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from shtypes.localfn import Linear, LocalFn
 from shtypes.ops.dispatch import apply, is_number, lift
 from shtypes.ops.elementwise import astype
 from shtypes.ops.index import CLIP, DROP, GET_MODES, bound_of, get
-from shtypes.ops.positions import Bound, LocalEntry, Place, local_entries, local_index, shown
+from shtypes.ops.positions import Bound, LocalEntry, local_entries, local_index, shown
 from shtypes.ops.read_index import parse_index
 from shtypes.ops.rules.index import scatter as _scatter_rule
 from shtypes.types import ShType
@@ -169,16 +169,10 @@ def _changed(how: str, at: Updates, values: Any, mode: Any, unique: bool) -> Any
     name = f"at_{how}"
     return apply(
         name,
-        Scatter(how, local, bound, _once(local, operands[1:-1], unique)),
+        Scatter(how, local, bound, unique or all(jax.typeof(i).size == 1 for i in operands[1:-1])),
         lambda types: _scatter_rule(name, how, types, entries, constants),
         *operands,
     )
-
-
-def _once(entries: Sequence[LocalEntry], ids: Sequence[Any], unique: bool) -> bool:
-    """Whether no row is changed twice: one position in each dim, or as many as the user says that differ."""
-    elsewhere = any(isinstance(e, Place) and e.axes for e in entries)  # those that are dropped are all the same one
-    return all(jax.typeof(i).size == 1 for i in ids) or (unique and not elsewhere)
 
 
 def _number(value: Any, t: ShType, how: str) -> Any:

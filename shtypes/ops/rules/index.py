@@ -307,10 +307,26 @@ def scatter(
     found = result_labels(entries, own, len(shape))
     target = _result_shape(entries, found, shape)
     _check_update_shape(name, update, target)
-    ahead = len(target) - update.ndim
-    _check_parts(name, update, found[ahead:])
     ids_labels = [aligned(t, shape, [("ids", j) for j in range(len(shape))]) for t in ids]
     labels: list[Sequence[Label | None]] = [own, *ids_labels, aligned(update, target, found)]
+    return scattered(name, how, operands, labels, constants)
+
+
+def scattered(
+    name: str,
+    how: str,
+    operands: Sequence[ShType],
+    labels: Sequence[Sequence[Label | None]],
+    constants: frozenset[int],
+) -> Typing:
+    """A change of an array: ``operands`` are it, positions and updates, whose dims are labelled.
+
+    The kinds of labels are ``at`` (looked up), ``ids`` (of positions, which the result lacks), ``part`` and ``new``
+    (not sharded); dims with any other one are kept.
+    """
+    operand, *ids, update = operands
+    own = labels[0]
+    _check_parts(name, update, labels[-1])
     join, of_operand, of_update = _SCATTERS[how]
     casts = [of_operand, *(FACTOR for _ in ids), of_update]
     met = Meeting(name, operands, labels, join, casts, operand.dtype_name, constants)

@@ -1,0 +1,88 @@
+"""gather and scatter by dimension numbers against JAX on one device, over random types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from jax.lax import GatherDimensionNumbers as Gathered
+from jax.lax import ScatterDimensionNumbers as Scattered
+
+import shtypes as sh
+from tests.end_to_end import Case, check, sampled
+
+rng = np.random.default_rng(0)
+
+
+def arr(*shape: int) -> Any:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def ids(n: int, *shape: int) -> Any:
+    """Positions of a dim of size ``n``, some of them out of range."""
+    return rng.integers(-2, n + 2, shape).astype(np.int32)
+
+
+ROWS = Gathered((1,), (0,), (0,))
+BATCH = Gathered((1,), (1,), (1,), (0,), (0,))
+INTO_ROWS = Scattered((1,), (0,), (0,))
+INTO_BATCH = Scattered((1,), (1,), (1,), (0,), (0,))
+DIFFERENT = np.array([[3], [1], [7], [-1]], np.int32)
+
+OPS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+    ("rows", lambda m, x, i: m.gather(x, i, ROWS, (1, 4), mode="fill"), (arr(8, 4), ids(8, 4, 1))),
+    ("rows, clipped", lambda m, x, i: m.gather(x, i, ROWS, (1, 4), mode="clip"), (arr(8, 4), ids(8, 4, 1))),
+    ("one row", lambda m, x, i: m.gather(x, i, Gathered((0,), (0,), (0,)), (1, 4)), (arr(8, 4), ids(5, 1) % 8)),
+    (
+        "elements",
+        lambda m, x, i: m.gather(x, i, Gathered((), (0, 1), (1, 0)), (1, 1), mode="fill", fill_value=2.0),
+        (arr(4, 4), ids(4, 4, 2)),
+    ),
+    (
+        "windows",
+        lambda m, x, i: m.gather(x, i, Gathered((0, 2), (), (0, 1)), (2, 4), mode="fill"),
+        (arr(8, 4), ids(2, 4, 2)),
+    ),
+    ("batched", lambda m, x, i: m.gather(x, i, BATCH, (1, 1, 4), mode="fill"), (arr(4, 8, 4), ids(8, 4, 1))),
+    ("add rows", lambda m, x, i, u: m.scatter_add(x, i, u, INTO_ROWS), (arr(8, 4), ids(8, 4, 1), arr(4, 4))),
+    ("add a row", lambda m, x, i, u: m.scatter_add(x, i, u, Scattered((0,), (0,), (0,))),
+     (arr(8, 4), ids(8, 1), arr(4))),
+    ("add windows", lambda m, x, i, u: m.scatter_add(x, i, u, Scattered((1, 2), (), (0, 1))),
+     (arr(8, 4), ids(2, 4, 2), arr(4, 2, 4))),
+    ("add, batched", lambda m, x, i, u: m.scatter_sub(x, i, u, INTO_BATCH), (arr(4, 8, 4), ids(8, 4, 1), arr(4, 4))),
+    ("set", lambda m, x, i, u: m.scatter(x, i, u, INTO_ROWS, mode="clip"), (arr(8, 4), ids(8, 4, 1), arr(4, 4))),
+    ("multiply", lambda m, x, i, u: m.scatter_mul(x, i, u, INTO_ROWS, unique_indices=True),
+     (arr(8, 4), DIFFERENT, arr(4, 4))),
+]  # fmt: skip
+
+
+def test_windows_and_their_gradients_are_those_of_one_device() -> None:
+    mesh = sh.make_mesh({"x": 2, "y": 2})
+    check(mesh, [c for name, fn, ops in OPS for c in sampled(mesh, fn, *ops, id=name, count=10)])
+
+
+def test_updates_that_a_device_drops_differ_if_all_do() -> None:
+    mesh = sh.make_mesh({"x": 4})
+    x, u = arr(8, 4), arr(4, 4)
+    check(mesh, [
+        Case(lambda m, x, i, u: m.scatter_mul(x, i, u, INTO_ROWS, unique_indices=True), (x, DIFFERENT, u),
+             ("f32[8@x,4]", "i32[4,1]", "f32[4,4]"), out="f32[8@x,4]"),
+        Case(lambda m, x, i, u: x.at[i[:, 0]].multiply(u, unique_indices=True), (x, DIFFERENT, u),
+             ("f32[8@x,4]", "i32[4,1]", "f32[4,4]"), out="f32[8@x,4]"),
+        Case(lambda m, x, i, u: m.scatter_max(x, i, u, INTO_ROWS), (x, DIFFERENT, u),
+             ("f32[8@x,4]", "i32[4,1]", "f32[4,4]"), out="f32[8@x,4]", grad=False),
+        Case(lambda m, x, i, u: m.scatter_min(x, i, u, INTO_ROWS), (x, DIFFERENT, u),
+             ("f32[8@x,4]", "i32[4,1]", "f32[4,4]"), out="f32[8@x,4]", grad=False),
+    ])  # fmt: skip
+
+
+def test_a_window_of_a_sharded_dim_is_refused_with_prices() -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2})), pytest.raises(sh.ShardingTypeError) as info:
+        sh.gather(sh.array(arr(8, 4), "f32[8@x,4]"), ids(8, 4, 1), Gathered((0, 1, 2), (), (0,)), (2, 4))
+    assert info.value.what.startswith("`gather[2,4]` cannot be applied to f32[8, 4] and i32[4, 1]")
+    with sh.use_mesh(sh.make_mesh({"x": 2})), pytest.raises(sh.ShardingTypeError) as info:
+        sh.gather(sh.array(arr(8, 4), "f32[8@x,4]"), ids(8, 4, 1), Gathered((1, 2), (), (0,)), (2, 4))
+    assert info.value.what == "`gather` acts along dim 0, which is sharded on mesh axis `x`"
+    assert 'sh.reshard(lhs, "[8,4@x]")' in str(info.value)
