@@ -13,6 +13,8 @@ from shtypes import tree as tree
 from shtypes.analysis.assertions import assert_comm as assert_comm
 from shtypes.analysis.check import Signature as Signature
 from shtypes.analysis.check import check as check
+from shtypes.analysis.compare.compare import compare as compare
+from shtypes.analysis.compare.report import Comparison as Comparison
 from shtypes.analysis.costs import CostModel as CostModel
 from shtypes.analysis.costs import Link as Link
 from shtypes.analysis.costs import cost_model as cost_model

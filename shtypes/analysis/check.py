@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from shtypes import notation
+import shtypes.notation as notation
 from shtypes.analysis.assertions import with_gradient
 from shtypes.analysis.ledger import Ledger, ledger_of
 from shtypes.analysis.subject import Subject, is_array, mesh_of, subject
@@ -28,6 +28,7 @@ class Signature:
         results: The results: a tree of types.
         gradients: The gradients of the arguments that have any, by name; None where they were not asked for.
         policy: The policy under which the program was typed, and types print.
+        program: The typed program: a closed jaxpr.
         ledger: What the program communicates, backward too if gradients were asked for.
     """
 
@@ -42,14 +43,14 @@ class Signature:
     ) -> None:
         self.name, self.arguments, self.results, self.policy = name, dict(arguments), results, policy
         self.gradients = None if gradients is None else dict(gradients)
-        self._program = program
+        self.program = program
         self._ledger: Ledger | None = None
 
     @property
     def ledger(self) -> Ledger:
         """What the program communicates."""
         if self._ledger is None:
-            self._ledger = ledger_of(self._program)
+            self._ledger = ledger_of(self.program)
         return self._ledger
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from shtypes import notation
+import shtypes.notation as notation
 from shtypes.array import Array, abstract_array
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh, current_mesh

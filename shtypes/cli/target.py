@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import click
 
-from shtypes import notation
+import shtypes.notation as notation
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
 from shtypes.policy import REPLICATED_STATE, current_policy, policy

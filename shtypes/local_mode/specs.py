@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from shtypes import notation
+import shtypes.notation as notation
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.notation.syntax import read_syntax
 from shtypes.notation.target import Spec

@@ -1,0 +1,1 @@
+"""One program under two policies: what differs, and how that is shown."""
