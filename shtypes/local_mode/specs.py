@@ -15,7 +15,7 @@ from shtypes.notation.syntax import read_syntax
 from shtypes.notation.target import Spec
 from shtypes.ops.rules.local import Op, priced, result
 from shtypes.policy import replicated
-from shtypes.reshard import plan, price
+from shtypes.reshard import grade_of, plan, price
 from shtypes.reshard.moves import Grade
 from shtypes.types import REPLICATED, Dim, ShType, State
 
@@ -146,7 +146,7 @@ def _check_casts(t: ShType, cast: ShType) -> None:
     changed = [a for a in t.mesh.axis_names if (t.state(a), t.dim_of(a)) != (cast.state(a), cast.dim_of(a))]
     # Only the order of axes may differ: then no state has changed, and something must be moved all the same.
     replicated_only = bool(changed) and all(t.state(a) in REPLICATED for a in changed)
-    if not replicated_only or plan(t, cast).grade is Grade.COMMUNICATING:
+    if not replicated_only or grade_of(plan(t, cast)) is Grade.COMMUNICATING:
         raise ShardingTypeError(
             f"the spec asks for {cast}, and the argument has type {t}",
             why="entering sends nothing: only what is replicated may be sliced on the way in",

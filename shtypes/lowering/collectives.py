@@ -13,7 +13,7 @@ from jax import lax
 
 from shtypes import dtypes
 from shtypes.reshard.moves import Kind
-from shtypes.reshard.planner import Plan, Step
+from shtypes.reshard.steps import Plan, Step
 from shtypes.types import ShType
 
 

@@ -11,17 +11,19 @@ if TYPE_CHECKING:
     from shtypes.reshard.moves import Grade as Grade
     from shtypes.reshard.moves import Kind as Kind
     from shtypes.reshard.moves import Move as Move
-    from shtypes.reshard.planner import Plan as Plan
     from shtypes.reshard.planner import Price as Price
-    from shtypes.reshard.planner import Step as Step
     from shtypes.reshard.planner import backward as backward
-    from shtypes.reshard.planner import describe as describe
+    from shtypes.reshard.planner import grade_of as grade_of
     from shtypes.reshard.planner import plan as plan
     from shtypes.reshard.planner import price as price
+    from shtypes.reshard.steps import Plan as Plan
+    from shtypes.reshard.steps import Step as Step
+    from shtypes.reshard.steps import describe as describe
 
 _HOMES: Final = {
     **dict.fromkeys(("MOVES", "REINTERPRETATIONS", "Grade", "Kind", "Move"), "moves"),
-    **dict.fromkeys(("Plan", "Price", "Step", "backward", "describe", "plan", "price"), "planner"),
+    **dict.fromkeys(("Price", "backward", "grade_of", "plan", "price"), "planner"),
+    **dict.fromkeys(("Plan", "Step", "describe"), "steps"),
 }
 
 

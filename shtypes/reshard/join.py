@@ -8,7 +8,7 @@ from typing import Final
 
 from shtypes.errors import ShardingTypeError
 from shtypes.reshard.moves import Grade
-from shtypes.reshard.planner import plan
+from shtypes.reshard.planner import grade_of, plan
 from shtypes.types import Dim, ShType, State
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
@@ -40,7 +40,7 @@ def join(types: Iterable[ShType], what: str = "values") -> ShType:
     for t in distinct:
         varying = (a for a in joined.axes(VARYING) if t.state(a) is REDUCED)  # free, and no move of a plan
         kept = functools.reduce(lambda kept, axis: kept.with_axis(axis, REDUCED), varying, joined)
-        if plan(t, kept).grade is not Grade.FREE:
+        if grade_of(plan(t, kept)) is not Grade.FREE:
             raise _no_join(t, joined, what)
     return joined
 
