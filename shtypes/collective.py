@@ -120,8 +120,14 @@ def _applied(op: Op, x: Any, dst: ShType, inserted: bool = False) -> Any:
     return primitive.bind(x)
 
 
-def collect(op: Op, x: Any, *, inserted: bool = False) -> Any:
+def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None = None) -> Any:
     """A collective applied to a typed value.
+
+    Args:
+        op: The collective.
+        x (...): Its operand.
+        inserted: Whether a typing rule asks for it.
+        has_gradient: Whether the value may be differentiated: then scopes judge the transpose too. By its dtype.
 
     Raises:
         ShardingTypeError: the value's type does not fit.
@@ -129,14 +135,14 @@ def collect(op: Op, x: Any, *, inserted: bool = False) -> Any:
     src = jax.typeof(x)
     dst = rules.result(op, src)
     if rules_in_force():
-        _judge(op, src, dst, inserted)
+        _judge(op, src, dst, inserted, src.differentiable if has_gradient is None else has_gradient)
     return _applied(op, x, dst, inserted)
 
 
-def _judge(op: Op, src: ShType, dst: ShType, inserted: bool) -> None:
+def _judge(op: Op, src: ShType, dst: ShType, inserted: bool, has_gradient: bool) -> None:
     """Checks a collective against the scopes around it."""
     back = Sent()
-    if src.differentiable:
+    if has_gradient:
         transposed = op.transposed()
         # A maximum that is differentiated counts its winners, by an all-reduce of its own.
         back = _sent(op, src, dst) if transposed is None else _sent(transposed, dst.cotangent(), src.cotangent())

@@ -215,7 +215,7 @@ def gather(
 def _inside(ids: Any, t: ShType, numbers: Numbers, sizes: Sequence[int]) -> Any:
     """Which windows fit, for each element of them."""
     from shtypes.ops.elementwise import greater_equal, less_equal, logical_and
-    from shtypes.ops.reduce_nonlinear import all as all_
+    from shtypes.ops.extremes import all as all_
 
     dtype = jax.typeof(ids).dtype
     last = [min(t.shape[d] - sizes[d], np.iinfo(dtype).max) for d in numbers.indexed]

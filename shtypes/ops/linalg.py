@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
+import numpy as np
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, as_tuple
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, lift
+from shtypes.ops.across import extreme
+from shtypes.ops.asking import finished, over
+from shtypes.ops.dispatch import apply, dtype_name, lift
 from shtypes.ops.einsum import einsum
+from shtypes.ops.elementwise import abs as abs_
+from shtypes.ops.elementwise import astype, conj, multiply, not_equal, power, real, sqrt
 from shtypes.ops.reduce import Axis, normalize_dims
-from shtypes.ops.reduce_nonlinear import reduced, reduced_by
-from shtypes.ops.whole import apply_whole, function, made
+from shtypes.ops.reduce_nonlinear import added
+from shtypes.ops.whole import apply_whole, function, made, reduced, reduced_by
 from shtypes.types import ShType
 
 
@@ -82,7 +88,7 @@ matrix_norm = _matrix_function("matrix_norm", "The norm of matrices", keepdims=F
 
 
 @public
-def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> Any:
+def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """The norm of vectors or matrices, as `jax.numpy.linalg.norm`; typed as `max`.
 
     Args:
@@ -90,27 +96,83 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> 
         ord: Which norm.
         axis: One dim for vectors, two for matrices; by default all dims, as one vector if ``ord`` is not given.
         keepdims: Keeps the dims with size 1.
+        out: A type for the result; allows to communicate where a dim is sharded.
 
     Raises:
-        ShardingTypeError: one of the dims is sharded, or the value is unreduced. (The sum of squares of a sharded value
-            is pending, and reduced first its root is the norm.)
+        ShardingTypeError: one of the dims is sharded and nothing allows to communicate, or the norm needs singular
+            values of a matrix that is sharded; the value is unreduced.
 
-    Communicates: nothing. Transpose: by JAX.
+    Communicates: nothing; along a sharded dim, an all-reduce of one number for each row. Transpose: by JAX.
     """
     ((x,), _) = lift([x])
-    if isinstance(axis, (tuple, list)) and len(axis) == 2:  # the order of rows and columns counts
-        ndim = jax.typeof(x).ndim
-        dims = normalize_dims(axis, ndim, "norm")
-        fn = function("norm", jnp.linalg.norm, ord=ord, axis=tuple(d % ndim for d in axis), keepdims=bool(keepdims))
-        return reduced_by("norm", fn, x, dims, keepdims)
-    return reduced("norm", jnp.linalg.norm, x, axis, keepdims, ord=ord)
+    ndim = jax.typeof(x).ndim
+    dims = normalize_dims(axis, ndim, "norm")
+    if len(dims) == 2 and (axis is not None or ord is not None):
+        pair = tuple(int(d) % ndim for d in (axis if isinstance(axis, (tuple, list)) else dims))
+        fn = function("norm", jnp.linalg.norm, ord=ord, axis=pair, keepdims=bool(keepdims))
+        whole = partial(reduced_by, "norm", fn, dims=dims, keepdims=keepdims)
+        join = _MATRIX_NORMS.get(ord)
+        if join is None:
+            return finished(whole(x), out)
+        return over("linalg.norm", x, dims, keepdims, out, lambda x, dims: whole(x), lambda x, dims: join(x, pair))
+    given = None if axis is None else dims[0] if len(dims) == 1 else dims
+    return over(
+        "linalg.norm",
+        x,
+        dims,
+        keepdims,
+        out,
+        lambda x, dims: reduced("norm", jnp.linalg.norm, x, given, keepdims, ord=ord),
+        lambda x, dims: _vector_norm(x, 2 if ord is None else ord, dims),
+    )
 
 
 @public
-def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> Any:
+def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2, out: Any = None) -> Any:
     """The norm of vectors, as `jax.numpy.linalg.vector_norm`; typed as `norm`."""
     ((x,), _) = lift([x])
-    return reduced("vector_norm", jnp.linalg.vector_norm, x, axis, keepdims, ord=ord)
+    return over(
+        "linalg.vector_norm",
+        x,
+        axis,
+        keepdims,
+        out,
+        lambda x, dims: reduced("vector_norm", jnp.linalg.vector_norm, x, axis, keepdims, ord=ord),
+        lambda x, dims: _vector_norm(x, ord, dims),
+    )
+
+
+def _vector_norm(x: Any, ord: Any, dims: tuple[int, ...]) -> Any:
+    """The norm over dims, which may be sharded; they are kept."""
+    if not jax.typeof(x).differentiable:
+        x = astype(x, dtype_name(jnp.result_type(float)))
+    is_complex = jax.typeof(x).dtype_name[0] == "c"
+    if ord in (np.inf, -np.inf):
+        return extreme("max" if ord > 0 else "min", abs_(x), dims)
+    if ord == 2:
+        return sqrt(added(real(multiply(x, conj(x))) if is_complex else multiply(x, x), dims))
+    size = abs_(x)
+    if ord == 0:
+        return added(astype(not_equal(x, 0), jax.typeof(size).dtype_name), dims)
+    if ord == 1:
+        return added(size, dims)
+    return power(added(power(size, ord), dims), 1 / ord)
+
+
+def _by_sums(name: str, place: int) -> Callable[[Any, tuple[int, ...]], Any]:
+    """The greatest or least of the sums of absolute values over one dim of a matrix."""
+    return lambda x, pair: extreme(name, added(abs_(x), (pair[place],)), (pair[1 - place],))
+
+
+#: The norms of matrices that are made of sums and extremes, by ``ord``; the others need singular values.
+_MATRIX_NORMS: Final[dict[Any, Callable[[Any, tuple[int, ...]], Any]]] = {
+    None: lambda x, pair: _vector_norm(x, 2, tuple(sorted(pair))),
+    "fro": lambda x, pair: _vector_norm(x, 2, tuple(sorted(pair))),
+    1: _by_sums("max", 0),
+    -1: _by_sums("min", 0),
+    np.inf: _by_sums("max", 1),
+    -np.inf: _by_sums("min", 1),
+}
 
 
 # linear systems

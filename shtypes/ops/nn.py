@@ -1,4 +1,4 @@
-"""Normalised exponentials along dims that every device holds whole, with the names of `jax.nn`."""
+"""Normalised exponentials, with the names of `jax.nn`; along sharded dims where communication is asked for."""
 
 from __future__ import annotations
 
@@ -10,40 +10,59 @@ import jax.numpy as jnp
 
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
+from shtypes.ops.across import bound, constant
+from shtypes.ops.asking import along, finished, sharding
 from shtypes.ops.dispatch import apply, lift
-from shtypes.ops.reduce import Axis, normalize_dims
+from shtypes.ops.elementwise import add, divide, exp, log, multiply, rsqrt, square, subtract
+from shtypes.ops.reduce import Axis, normalize_dims, only
+from shtypes.ops.reduce_nonlinear import added, averaged
+from shtypes.ops.select import where as _where
 from shtypes.ops.whole import apply_whole, function
-from shtypes.types import ShType
+from shtypes.types import ShType, State
 
 
-def _softmax(name: str) -> Callable[..., Any]:
+def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """From the shifted values and the sum of their exponentials, by ``join``."""
     native = getattr(jax.nn, name)
 
-    def op(x: Any, axis: Axis = -1, where: Any = None) -> Any:
+    def op(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Any:
         ((x,), _) = lift([x])
-        ndim = jax.typeof(x).ndim
-        dims = normalize_dims(axis, ndim, name)
-        if where is None:
-            return apply_whole(name, function(name, native, axis=dims), x, dims)
-        return _masked(name, native, x, dims, where)
+        dims = normalize_dims(axis, jax.typeof(x).ndim, name)
+        if where is not None and not sharding(jax.typeof(only(name, x, where, 0)), dims):
+            return finished(_masked(name, native, x, dims, where), out)
+        if where is not None:
+            x = only(name, x, where, 0)  # of the type that both have together
+
+        def across(x: Any) -> Any:
+            kept = x if where is None else _where(where, x, -jnp.inf)
+            shifted = subtract(kept, constant(bound("max", kept, dims)))
+            y = join(shifted, added(exp(shifted), dims, State.REDUCED))
+            return y if where is None or name == "softmax" else _where(where, y, -jnp.inf)
+
+        return along(
+            f"nn.{name}", x, dims, lambda x: apply_whole(name, function(name, native, axis=dims), x, dims), across, out
+        )
 
     op.__name__ = op.__qualname__ = name
     op.__doc__ = f"""`jax.nn.{name}` over dims, the last by default.
 
-    Per axis: every state but unreduced is kept; the dims must be whole.
+    Per axis: every state but unreduced is kept. Where an axis shards one of the dims, ``out`` or an `implicit_comm`
+    scope must allow communication.
 
     Args:
         x (...): A value.
         axis: The dims.
         where (...): A bool array that says which elements count, as in JAX.
+        out: A type for the result, such as that of ``x``; allows to communicate.
 
     Returns:
         (...): The result, of the same type.
 
     Raises:
-        ShardingTypeError: one of the dims is sharded, or the value is unreduced.
+        ShardingTypeError: one of the dims is sharded and nothing allows to communicate, or the value is unreduced.
 
-    Communicates: nothing. Transpose: by JAX.
+    Communicates: nothing; along a sharded dim, two all-reduces of one number for each row (the maximum, the sum), and
+    backward one. Transpose: by JAX.
     """
     return public(op)
 
@@ -51,14 +70,12 @@ def _softmax(name: str) -> Callable[..., Any]:
 def _masked(name: str, native: Callable[..., Any], x: Any, dims: tuple[int, ...], where: Any) -> Any:
     """With a mask, which meets the value as an operand of a nonlinear function."""
     (x, mask), constants = lift([x, where])
-    ndim = max(jax.typeof(x).ndim, jax.typeof(mask).ndim)
-    places = tuple(d + ndim - jax.typeof(x).ndim for d in dims)
     dtype = jax.typeof(x).dtype_name
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
-        return rules.nonlinear_along_all(name, types, places, dtype, constants)
+        return rules.nonlinear_along_all(name, types, dims, dtype, constants)
 
-    return apply(name, function(name, _with_mask, native=native, axis=places), rule, x, mask)
+    return apply(name, function(name, _with_mask, native=native, axis=dims), rule, x, mask)
 
 
 def _with_mask(x: Any, mask: Any, native: Callable[..., Any], axis: tuple[int, ...]) -> Any:
@@ -66,23 +83,54 @@ def _with_mask(x: Any, mask: Any, native: Callable[..., Any], axis: tuple[int, .
     return native(x, axis=axis, where=mask)
 
 
-softmax, log_softmax = map(_softmax, ("softmax", "log_softmax"))
+softmax = _softmax("softmax", lambda shifted, total: divide(exp(shifted), total))
+log_softmax = _softmax("log_softmax", lambda shifted, total: subtract(shifted, log(total)))
 
 
 @public
-def standardize(x: Any, axis: Axis = -1, epsilon: float = 1e-5) -> Any:
+def standardize(
+    x: Any,
+    axis: Axis = -1,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: float = 1e-5,
+    where: Any = None,
+    *,
+    out: Any = None,
+) -> Any:
     """The value less its mean, over its standard deviation, as `jax.nn.standardize`; typed as `softmax`.
 
     Args:
         x (...): A value.
         axis: The dims; the last by default.
+        mean: The mean, with the dims kept, where it is known.
+        variance: The variance, where it is known.
         epsilon: Added to the variance.
+        where (...): A bool array that says which elements count for both.
+        out: A type for the result; allows to communicate.
 
-    Communicates: nothing. Transpose: by JAX.
+    Communicates: nothing; along a sharded dim, two all-reduces of one number for each row, forward and backward.
+    Transpose: by JAX.
     """
     ((x,), _) = lift([x])
     dims = normalize_dims(axis, jax.typeof(x).ndim, "standardize")
-    return apply_whole("standardize", function("standardize", jax.nn.standardize, axis=dims, epsilon=epsilon), x, dims)
+    met = x if where is None else only("standardize", x, where, 0)
+
+    def across(met: Any) -> Any:
+        center = averaged(met, dims, where) if mean is None else mean
+        away = subtract(met if where is None else x, center)
+        spread = averaged(square(away), dims, where) if variance is None else variance
+        return multiply(away, rsqrt(add(spread, epsilon)))
+
+    def whole(met: Any) -> Any:
+        if mean is None and variance is None and where is None:
+            fn = function("standardize", jax.nn.standardize, axis=dims, epsilon=epsilon)
+            return apply_whole("standardize", fn, met, dims)
+        if sharding(jax.typeof(met), dims):
+            apply_whole("standardize", function("standardize", jax.nn.standardize, axis=dims), met, dims)
+        return across(met)
+
+    return along("nn.standardize", met, dims, whole, across, out)
 
 
 __all__ = ["log_softmax", "softmax", "standardize"]

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from shtypes.array import install
-from shtypes.ops import arrange, cumulative, diagonals, reduce, reduce_nonlinear, reshard, shape, sorting
+from shtypes.ops import arrange, cumulative, diagonals, extremes, reduce, reduce_nonlinear, reshard, shape, sorting
 from shtypes.ops import elementwise as ew
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.einsum import matmul
@@ -86,10 +86,8 @@ def install_operators() -> None:
         {
             "sum": reduce.sum,
             "mean": reduce.mean,
-            **{
-                name: getattr(reduce_nonlinear, name)
-                for name in ("all", "any", "argmax", "argmin", "max", "min", "prod", "ptp", "std", "var")
-            },
+            **{name: getattr(extremes, name) for name in ("all", "any", "argmax", "argmin", "max", "min", "ptp")},
+            **{name: getattr(reduce_nonlinear, name) for name in ("prod", "std", "var")},
             **{name: getattr(diagonals, name) for name in ("diagonal", "trace")},
             "repeat": arrange.repeat,
             **{name: getattr(cumulative, name) for name in ("cumprod", "cumsum")},

@@ -17,8 +17,10 @@ from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, local_dtype
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, as_ints, dtype_name, lift, typed
+from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift, typed
+from shtypes.ops.elementwise import add, astype
 from shtypes.ops.reshard import reshard
+from shtypes.ops.select import where as select
 from shtypes.types import ShType, State
 
 Axis = int | Sequence[int] | None
@@ -92,55 +94,121 @@ def normalize_dims(axis: Axis, ndim: int, what: str) -> tuple[int, ...]:
     return tuple(sorted(dims))
 
 
-def _summed(name: str, x: Any, axis: Axis, keepdims: bool, dtype: Any, out: Any, mean: bool) -> Any:
-    ((x,), _) = lift([x])
-    t = jax.typeof(x)
-    dims = normalize_dims(axis, t.ndim, name)
-    count = math.prod(t.shape[d] for d in dims) if mean else 1
-    wanted = None if dtype is None else dtype_name(dtype)
-    if mean and wanted is not None and not dtypes.differentiable(wanted):  # the parts of a mean are not whole numbers
-        whole = _summed(name, x, axis, keepdims, None, out, mean)
-        return whole.astype(dtype)
-    if dtype is not None and t.axes(State.UNREDUCED):  # each term would be rounded
+def only(name: str, x: Any, where: Any, instead: Any) -> Any:
+    """The elements that a mask keeps; the others are ``instead``.
+
+    Raises:
+        ShardingTypeError: the mask does not broadcast to the operand.
+    """
+    mask = tuple(jax.typeof(where).shape) if hasattr(where, "dtype") else np.shape(where)
+    shape = jax.typeof(x).shape
+    if len(mask) > len(shape) or any(m not in (1, n) for m, n in zip(mask[::-1], shape[::-1], strict=False)):
+        raise ShardingTypeError(f"`{name}` of {jax.typeof(x)} cannot take a mask of shape {list(mask)}")
+    return select(where, x, instead)
+
+
+def sum_of(
+    name: str, x: Any, dims: tuple[int, ...], keepdims: Any = False, dtype: str | None = None, count: int = 1
+) -> Any:
+    """The sum over dims of a typed value, over ``count``."""
+    fn = Sum(dims, bool(keepdims), dtype, count)
+    found = local_dtype(fn, (jax.typeof(x).dtype_name,), jax.typeof(x).ndim)
+    return apply(name, fn, lambda types: rules.reduce_sum(types[0], dims, bool(keepdims), found), x)
+
+
+def _dtype(name: str, t: ShType, dtype: Any) -> str | None:
+    """The dtype to sum in, where it is given."""
+    if dtype is None:
+        return None
+    if t.axes(State.UNREDUCED):  # each term would be rounded
         typed(name, lambda types: rules.cast(types[0], dtype_name(dtype), name=name), (t,))
-    if mean and wanted is None and not t.differentiable:
-        wanted = dtype_name(np.float64)  # as JAX: before the sum, which could overflow
-    fn = Sum(dims, keepdims, wanted, count)
-    found = local_dtype(fn, (t.dtype_name,), t.ndim)
-    y = apply(name, fn, lambda types: rules.reduce_sum(types[0], dims, keepdims, found), x)
-    return y if out is None else reshard(y, out)
+    return dtype_name(dtype)
 
 
 @public
-def sum(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, out: Any = None) -> Any:
-    """The sum over dims; over a sharded dim it is unreduced on the axes that sharded it.
+def sum(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+    promote_integers: bool = True,
+) -> Any:
+    """The sum over dims, as `jax.numpy.sum`; over a sharded dim it is unreduced on the axes that sharded it.
 
     Args:
-        x (...): Summand.
-        axis: Dims to sum over, as in `jax.numpy`; all by default.
+        a (...): Summand.
+        axis: Dims to sum over; all by default.
         dtype: The dtype to sum in.
-        keepdims: Keeps the summed dims with size 1.
         out: A type to reshard the result to.
+        keepdims: Keeps the summed dims with size 1.
+        initial: A number to add, once: to an unreduced sum it is added on index 0.
+        where: A bool array that says which elements count; linear in ``a``, so that it may be unreduced.
+        promote_integers: Whether narrow integers are summed in JAX's default ones.
 
     Returns:
         (...): The sum. Per axis: sharded on a summed dim becomes unreduced, any other state is kept.
 
     Communicates: nothing but what ``out`` asks for. Transpose: broadcast along the dims; moves nothing.
     """
-    return _summed("sum", x, axis, keepdims, dtype, out, mean=False)
+    ((x,), _) = lift([a])
+    t = jax.typeof(x)
+    dims = normalize_dims(axis, t.ndim, "sum")
+    wanted = _dtype("sum", t, dtype)
+    if wanted is None and not promote_integers and not t.differentiable:
+        wanted = t.dtype_name
+    y = sum_of("sum", x if where is None else only("sum", x, where, 0), dims, keepdims, wanted)
+    if initial is not None:
+        y = add(y, scalar("sum", initial, y))
+    return y if out is None else reshard(y, out)
+
+
+def scalar(name: str, initial: Any, y: Any) -> Any:
+    """An ``initial=`` in the dtype of a result.
+
+    Raises:
+        ShardingTypeError: it is no scalar.
+    """
+    (_, value), _ = lift([y, np.asarray(initial) if is_number(initial) else initial])
+    if jax.typeof(value).ndim:
+        raise ShardingTypeError(f"the `initial` of `{name}` is a scalar, not {jax.typeof(value)}")
+    return astype(value, jax.typeof(y).dtype_name)
 
 
 @public
-def mean(x: Any, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, out: Any = None) -> Any:
+def mean(
+    a: Any, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+) -> Any:
     """The mean over dims: the sum over the *global* number of elements; typed as `sum`.
 
     Args:
-        x (...): The operand.
+        a (...): The operand.
         axis: Dims, as in `jax.numpy`; all by default.
         dtype: The dtype to sum in.
-        keepdims: Keeps the dims with size 1.
         out: A type to reshard the result to.
+        keepdims: Keeps the dims with size 1.
+        where: A bool array that says which elements count. Where it is sharded along the dims, their number is a
+            pending sum too, and must be reduced before it divides: only with ``out`` or in `implicit_comm`.
 
-    Communicates: nothing but what ``out`` asks for. Transpose: broadcast and division; moves nothing.
+    Raises:
+        ShardingTypeError: ``where`` is sharded along the dims, and nothing asks to communicate.
+
+    Communicates: nothing but what ``out`` asks for, and with a sharded ``where`` an all-reduce of one integer for each
+    row. Transpose: broadcast and division; moves nothing.
     """
-    return _summed("mean", x, axis, keepdims, dtype, out, mean=True)
+    ((x,), _) = lift([a])
+    t = jax.typeof(x)
+    dims = normalize_dims(axis, t.ndim, "mean")
+    wanted = _dtype("mean", t, dtype)
+    if wanted is not None and not dtypes.differentiable(wanted):  # the parts of a mean are not whole numbers
+        return astype(mean(x, dims, None, out, keepdims, where=where), wanted)
+    if wanted is None and not t.differentiable:
+        wanted = dtype_name(np.float64)  # as JAX: before the sum, which could overflow
+    if where is None:
+        y = sum_of("mean", x, dims, keepdims, wanted, math.prod(t.shape[d] for d in dims))
+        return y if out is None else reshard(y, out)
+    from shtypes.ops.reduce_where import mean_of
+
+    return mean_of(x, where, dims, keepdims, wanted, out)

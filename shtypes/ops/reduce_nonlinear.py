@@ -1,218 +1,271 @@
-"""Reductions that are not sums: the dims must be whole on every device, and nothing unreduced."""
+"""Products, variances and sums of exponentials: nonlinear, and made of sums where a sharded dim may communicate."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import LocalFn
 from shtypes.lowering.replay import public
-from shtypes.ops import reduce, rules
-from shtypes.ops.dispatch import apply, dtype_name, lift
-from shtypes.ops.elementwise import isnan, not_equal
-from shtypes.ops.reduce import Axis, normalize_dims
+from shtypes.ops import reduce
+from shtypes.ops.across import bound, constant, matching, product, total
+from shtypes.ops.asking import DOC, finished, may_communicate, over, sharding, with_own_fixes
+from shtypes.ops.dispatch import dtype_name, is_number, lift
+from shtypes.ops.elementwise import abs as abs_
+from shtypes.ops.elementwise import (
+    add,
+    astype,
+    divide,
+    exp,
+    isfinite,
+    less,
+    log,
+    multiply,
+    not_equal,
+    sign,
+    sqrt,
+    square,
+    subtract,
+)
+from shtypes.ops.reduce import Axis, normalize_dims, only, scalar
+from shtypes.ops.reduce_where import mean_of
 from shtypes.ops.select import where as _where
-from shtypes.ops.whole import function, made
-
-
-def reduced(name: str, fn: Callable[..., Any], x: Any, axis: Axis, keepdims: bool, **params: Any) -> Any:
-    """A reduction over dims, as one local function."""
-    dims = normalize_dims(axis, jax.typeof(x).ndim, name)
-    given = dims[0] if isinstance(axis, int) else None if axis is None else dims
-    return reduced_by(name, function(name, fn, axis=given, keepdims=bool(keepdims), **params), x, dims, keepdims)
-
-
-def reduced_by(name: str, fn: LocalFn, x: Any, dims: tuple[int, ...], keepdims: bool) -> Any:
-    """A reduction over ``dims`` by a local function that makes one result."""
-    t = jax.typeof(x)
-    dtype = dtypes.from_numpy(made(fn, (t.shape, t.dtype_name)).dtype)
-    return apply(name, fn, lambda types: rules.reduce_nonlinear(name, types[0], dims, keepdims, dtype), x)
-
-
-def _reduction(name: str, identity: Any = None) -> Callable[..., Any]:
-    """The typed form of a reduction of `jax.numpy`; ``identity`` is what elements that ``where`` leaves out become."""
-    native = getattr(jnp, name)
-
-    def op(
-        a: Any, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None, dtype: Any = None
-    ) -> Any:
-        ((x,), _) = lift([a])
-        if where is not None:
-            left_out = identity if initial is None else initial
-            if left_out is None:
-                raise ShardingTypeError(f"`{name}` with `where` needs `initial`", why="it may find no element")
-            x = _where(where, x, left_out)
-        options: dict[str, Any] = {} if initial is None else {"initial": initial}
-        if dtype is not None:
-            options["dtype"] = dtypes.to_numpy(dtype_name(dtype))
-        return reduced(name, native, x, axis, keepdims, **options)
-
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = _doc(name)
-    return public(op)
-
-
-def _doc(name: str) -> str:
-    return f"""`{name}` over dims, as in `jax.numpy`.
-
-    Per axis: every state but unreduced is kept; the dims must be whole.
-
-    Args:
-        a (...): The operand.
-        axis: The dims; all by default.
-        keepdims: Keeps the dims with size 1.
-        initial: A number that is among the elements.
-        where: A bool array that says which elements count.
-        dtype: The dtype to compute in, where `jax.numpy` has one.
-
-    Returns:
-        (...): The result.
-
-    Raises:
-        ShardingTypeError: one of the dims is sharded, or the operand is unreduced.
-
-    Communicates: nothing. Transpose: by JAX.
-    """
-
-
-max, min, prod = _reduction("max"), _reduction("min"), _reduction("prod", 1)
-amax, amin = max, min
-any, all = _reduction("any", False), _reduction("all", True)
-
-
-def _plain(name: str, **defaults: Any) -> Callable[..., Any]:
-    """The typed form of a reduction of `jax.numpy` with parameters of its own."""
-    native = getattr(jnp, name)
-
-    def op(a: Any, axis: Axis = None, *, keepdims: bool = False, **params: Any) -> Any:
-        ((x,), _) = lift([a])
-        unknown = next((k for k in params if k not in defaults), None)
-        if unknown is not None:
-            raise ShardingTypeError(f"`{name}` has no parameter `{unknown}`; it has {', '.join(defaults) or 'none'}")
-        return reduced(name, native, x, axis, keepdims, **params)
-
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""`{name}` over dims, as in `jax.numpy`; typed as `max`.
-
-    Args:
-        a (...): The operand.
-        axis: The dims; all by default.
-        keepdims: Keeps the dims with size 1.
-        **params: As in `jax.numpy`: {", ".join(f"``{k}``" for k in defaults) or "none"}.
-
-    Communicates: nothing. Transpose: by JAX.
-    """
-    return public(op)
-
-
-var, std = _plain("var", ddof=0, correction=None), _plain("std", ddof=0, correction=None)
-ptp, median = _plain("ptp"), _plain("median")
-nanmax, nanmin = _plain("nanmax", initial=None), _plain("nanmin", initial=None)
-
-
-def _position(name: str) -> Callable[..., Any]:
-    native = getattr(jnp, name)
-
-    def op(a: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
-        ((x,), _) = lift([a])
-        return reduced(name, native, x, axis, keepdims)
-
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""`{name}` along a dim (all as one by default), as in `jax.numpy`; typed as `max`, no gradient.
-
-    Args:
-        a (...): The operand.
-        axis: The dim.
-        keepdims: Keeps it with size 1.
-
-    Communicates: nothing.
-    """
-    return public(op)
-
-
-argmax, argmin = _position("argmax"), _position("argmin")
-nanargmax, nanargmin = _position("nanargmax"), _position("nanargmin")
+from shtypes.ops.shape import squeeze
+from shtypes.ops.whole import reduced
+from shtypes.types import State
 
 
 @public
-def logsumexp(a: Any, axis: Axis = None, *, keepdims: bool = False, where: Any = None) -> Any:
+def prod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+    promote_integers: bool = True,
+) -> Any:
+    """The product over dims, as `jax.numpy.prod`.
+
+    Per axis: every state but unreduced is kept. Where an axis shards one of the dims, ``out`` or an `implicit_comm`
+    scope must allow communication; the result is then invariant there, or what ``out`` says.
+
+    Args:
+        a (...): The operand.
+        axis: The dims; all by default.
+        dtype: The dtype to multiply in.
+        out: A type for the result; allows to communicate.
+        keepdims: Keeps the dims with size 1.
+        initial: A number to multiply by, once.
+        where: A bool array that says which elements count.
+        promote_integers: Whether narrow integers are multiplied in JAX's default ones.
+
+    Communicates: nothing; along a sharded dim, an all-gather of one number for each row and device, and backward
+    nothing. Transpose: by JAX.
+    """
+    ((x,), _) = lift([a])
+    x = x if where is None else only("prod", x, where, 1)
+    options: dict[str, Any] = {} if dtype is None else {"dtype": dtypes.to_numpy(dtype_name(dtype))}
+    if not promote_integers:
+        options["promote_integers"] = False
+    y = over(
+        "prod",
+        x,
+        axis,
+        keepdims,
+        None if initial is not None else out,
+        lambda x, dims: reduced("prod", jnp.prod, x, dims, keepdims, **options),
+        lambda x, dims: product(x, dims, **options),
+    )
+    return y if initial is None else finished(multiply(y, scalar("prod", initial, y)), out)
+
+
+def _variance(name: str) -> Callable[..., Any]:
+    native = getattr(jnp, name)
+
+    def op(
+        a: Any,
+        axis: Axis = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: Any = 0,
+        keepdims: bool = False,
+        *,
+        where: Any = None,
+        mean: Any = None,
+        correction: Any = None,
+    ) -> Any:
+        ((x,), _) = lift([a])
+        if where is not None:
+            x = only(name, x, where, 0)  # of the type that both have together
+        if correction is not None and ddof:
+            raise ShardingTypeError(f"`{name}` takes `ddof` or `correction`, not both")
+        taken = ddof if correction is None else correction
+        wanted = None if dtype is None else dtype_name(dtype)
+        options: dict[str, Any] = {} if wanted is None else {"dtype": dtypes.to_numpy(wanted)}
+
+        def across(x: Any, dims: tuple[int, ...]) -> Any:
+            v = _spread(x, dims, taken, where, mean, wanted)
+            return sqrt(v) if name == "std" else v
+
+        def whole(x: Any, dims: tuple[int, ...]) -> Any:
+            if where is None and mean is None:
+                return reduced(name, native, x, dims, keepdims, ddof=taken, **options)
+            y = across(x, dims)
+            return y if keepdims else squeeze(y, dims)
+
+        return over(name, x, axis, keepdims, out, whole, across)
+
+    op.__name__ = op.__qualname__ = name
+    op.__doc__ = f"""The {"variance" if name == "var" else "standard deviation"} over dims, as `jax.numpy.{name}`.
+
+    {DOC}
+
+    Args:
+        a (...): The operand.
+        axis: The dims; all by default.
+        dtype: The dtype to compute in.
+        out: A type for the result; allows to communicate.
+        ddof: What is taken from the number of elements.
+        keepdims: Keeps the dims with size 1.
+        where: A bool array that says which elements count.
+        mean: The mean, with the dims kept, where it is known.
+        correction: Another name of ``ddof``.
+
+    Communicates: nothing; along a sharded dim, two all-reduces of one number for each row (the mean, the squares), and
+    backward one. Transpose: by JAX.
+    """
+    return public(op)
+
+
+def _spread(x: Any, dims: tuple[int, ...], taken: Any, where: Any, mean: Any, dtype: str | None) -> Any:
+    """The variance over dims, which may be sharded; the dims are kept."""
+    t = jax.typeof(x)
+    kept = dtype or (t.dtype_name if t.differentiable else dtype_name(jnp.result_type(float)))
+    x = astype(x, wide(kept))  # as JAX: rounded once
+    away = subtract(x, averaged(x, dims, where) if mean is None else mean)
+    squares = square(abs_(away)) if kept[0] == "c" else square(away)
+    found = averaged(squares, dims, where, taken, State.INVARIANT)
+    return found if kept[0] == "c" else astype(found, kept)
+
+
+def wide(dtype: str) -> str:
+    """The dtype that statistics are computed in: at least 32 bits."""
+    return "f32" if dtype in ("bf16", "f16") or dtype.startswith("f8") else dtype
+
+
+def averaged(x: Any, dims: tuple[int, ...], where: Any = None, taken: Any = 0, state: State = State.REDUCED) -> Any:
+    """The mean over dims, reduced where they are sharded; the dims are kept.
+
+    By default reduced: it meets sharded values, which would cast an invariant one to that.
+    """
+    if where is None:
+        count = math.prod(jax.typeof(x).shape[d] for d in dims)
+        y = (
+            reduce.sum_of("mean", x, dims, True, None, count)
+            if not taken
+            else divide(reduce.sum_of("sum", x, dims, True), count - taken)
+        )
+    else:
+        y = mean_of(x, where, dims, True, None, None, taken=taken, asked=True)
+    return total(y, jax.typeof(y).axes(State.UNREDUCED), state)
+
+
+var, std = _variance("var"), _variance("std")
+
+
+@public
+def logsumexp(
+    a: Any,
+    axis: Axis = None,
+    b: Any = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    where: Any = None,
+    *,
+    out: Any = None,
+) -> Any:
     """``log(sum(exp(a)))`` over dims without overflow, as `jax.nn.logsumexp`; typed as `max`.
 
     Args:
         a (...): The operand.
         axis: The dims; all by default.
+        b (...): Factors of the exponentials.
         keepdims: Keeps the dims with size 1.
+        return_sign: Whether to return the sign of the sum too, and the logarithm of its absolute value.
         where: A bool array that says which elements count.
+        out: A type for the result; allows to communicate.
 
-    Communicates: nothing. Transpose: by JAX.
+    Communicates: nothing; along a sharded dim, two all-reduces of one number for each row (the maximum, the sum), and
+    backward nothing. Transpose: by JAX.
     """
     ((x,), _) = lift([a])
+    if not jax.typeof(x).differentiable:
+        x = astype(x, dtype_name(jnp.result_type(float)))
     if where is not None:
-        x = _where(where, x, -jnp.inf)
-    return reduced("logsumexp", jax.nn.logsumexp, x, axis, keepdims)
+        x = only("logsumexp", x, where, -jnp.inf)
+    if b is None and not return_sign:
+        return over(
+            "logsumexp",
+            x,
+            axis,
+            keepdims,
+            out,
+            lambda x, dims: reduced("logsumexp", jax.nn.logsumexp, x, dims, keepdims),
+            log_of_sum,
+        )
+    if b is not None:
+        ((b,), _) = lift([np.asarray(b) if is_number(b) else b])
+        x = _where(not_equal(b, 0), x, -jnp.inf)
+
+    def signed(x: Any, dims: tuple[int, ...]) -> Any:
+        most = finite_bound(x, dims)
+        terms = exp(subtract(x, most))
+        summed = added(terms if b is None else multiply(terms, b), dims)
+        return add(log(abs_(summed)), matching(most, jax.typeof(summed))), summed
+
+    dims = normalize_dims(axis, jax.typeof(x).ndim, "logsumexp")
+
+    def plain(x: Any) -> Any:
+        y = log_of_sum(x, dims)
+        return y if keepdims else squeeze(y, dims)
+
+    if sharding(jax.typeof(x), dims) and not may_communicate(out):
+        try:
+            reduced("logsumexp", jax.nn.logsumexp, x, dims, keepdims)
+        except ShardingTypeError as error:
+            raise with_own_fixes(error, "logsumexp", plain, jax.typeof(x)) from None
+    y, summed = signed(x, dims)
+    if not return_sign:
+        y = _where(less(summed, 0), jnp.nan, y)
+    y, signs = (v if keepdims else squeeze(v, dims) for v in (y, sign(summed)))
+    return (finished(y, out), finished(signs, out)) if return_sign else finished(y, out)
 
 
-# sums after an elementwise step
+def finite_bound(x: Any, dims: tuple[int, ...]) -> Any:
+    """The maximum over dims, or zero where it is not finite; no gradient."""
+    most = bound("max", x, dims)
+    return matching(constant(_where(isfinite(most), most, 0)), jax.typeof(x))
 
 
-@public
-def count_nonzero(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Any:
-    """How many elements are not zero, as in `jax.numpy`; a sum, so over a sharded dim it is unreduced.
-
-    Args:
-        a (...): The operand, not unreduced.
-        axis: The dims; all by default.
-        keepdims: Keeps the dims with size 1.
-
-    Communicates: nothing.
-    """
-    ((x,), _) = lift([a])
-    found = not_equal(x, 0) if jax.typeof(x).dtype_name != "bool" else x
-    return reduce.sum(found, axis, keepdims=keepdims, dtype=dtype_name(jnp.int_))
+def added(x: Any, dims: tuple[int, ...], state: State = State.INVARIANT) -> Any:
+    """The sum over dims, reduced where they are sharded; the dims are kept."""
+    axes = sharding(jax.typeof(x), dims)
+    return total(reduce.sum_of("sum", x, dims, True), axes, state)
 
 
-@public
-def nansum(a: Any, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Any:
-    """The sum of the elements that are not NaN; typed as `sum` of a value that is not unreduced.
-
-    Args:
-        a (...): The operand.
-        axis: The dims; all by default.
-        dtype: The dtype to sum in.
-        keepdims: Keeps the dims with size 1.
-
-    Communicates: nothing. Transpose: the cotangent, zero at NaNs.
-    """
-    ((x,), _) = lift([a])
-    return reduce.sum(_where(isnan(x), 0, x), axis, dtype=dtype, keepdims=keepdims)
+def log_of_sum(x: Any, dims: tuple[int, ...]) -> Any:
+    """The logsumexp over dims, which may be sharded; they are kept."""
+    most = finite_bound(x, dims)
+    summed = added(exp(subtract(x, most)), dims)
+    return add(log(summed), matching(most, jax.typeof(summed)))
 
 
-@public
-def average(a: Any, axis: Axis = None, weights: Any = None, *, keepdims: bool = False) -> Any:
-    """The mean weighted by ``weights``, as in `jax.numpy`, over their sum; without weights it is `mean`.
-
-    Args:
-        a (...): The operand.
-        axis: The dims; all by default.
-        weights (...): Of the operand's shape; their own sum must not be unreduced: over sharded dims it has to be
-            reduced first.
-        keepdims: Keeps the dims with size 1.
-
-    Communicates: nothing.
-    """
-    if weights is None:
-        return reduce.mean(a, axis, keepdims=keepdims)
-    ((x, w), _) = lift([a, weights])
-    total = reduce.sum(w, axis, keepdims=keepdims)
-    return reduce.sum(x * w, axis, keepdims=keepdims) / total
-
-
-__all__ = [
-    "all", "amax", "amin", "any", "argmax", "argmin", "average", "count_nonzero", "logsumexp", "max", "median", "min",
-    "nanargmax", "nanargmin", "nanmax", "nanmin", "nansum", "prod", "ptp", "std", "var",
-]  # fmt: skip
+__all__ = ["added", "averaged", "finite_bound", "log_of_sum", "logsumexp", "prod", "std", "var", "wide"]

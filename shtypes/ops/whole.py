@@ -13,7 +13,8 @@ from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, as_tuple, tell_apart
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply_all
+from shtypes.ops.dispatch import apply, apply_all
+from shtypes.ops.reduce import normalize_dims
 from shtypes.types import ShType
 
 
@@ -94,6 +95,20 @@ def apply_whole(
 
 def one_dim(name: str, x: Any, axis: int) -> int:
     """``axis=`` as a dim from the front."""
-    from shtypes.ops.reduce import normalize_dims
-
     return normalize_dims(int(axis), jax.typeof(x).ndim, name)[0]
+
+
+def reduced(
+    name: str, fn: Callable[..., Any], x: Any, axis: int | Sequence[int] | None, keepdims: bool, **params: Any
+) -> Any:
+    """A reduction over dims, as one local function."""
+    dims = normalize_dims(axis, jax.typeof(x).ndim, name)
+    given = dims[0] if isinstance(axis, int) else None if axis is None else dims
+    return reduced_by(name, function(name, fn, axis=given, keepdims=bool(keepdims), **params), x, dims, keepdims)
+
+
+def reduced_by(name: str, fn: LocalFn, x: Any, dims: tuple[int, ...], keepdims: bool) -> Any:
+    """A reduction over ``dims`` by a local function that makes one result."""
+    t = jax.typeof(x)
+    dtype = dtypes.from_numpy(made(fn, (t.shape, t.dtype_name)).dtype)
+    return apply(name, fn, lambda types: rules.reduce_nonlinear(name, types[0], dims, keepdims, dtype), x)

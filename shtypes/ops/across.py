@@ -1,0 +1,206 @@
+"""What reductions of sharded dims are made of: each device reduces its own part, then a collective joins the results.
+
+One number is sent for each row. Every collective is a reshard or a collective of local mode, whose types say so: a
+device's own part is a varying value. All keep the reduced dims, with size 1.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shtypes import dtypes
+from shtypes.collective import Op, collect, reinterpreted, vary
+from shtypes.localfn import LocalFn
+from shtypes.ops import rules
+from shtypes.ops.asking import sharding, to_state
+from shtypes.ops.dispatch import apply, apply_all
+from shtypes.ops.elementwise import astype, divide, equal, multiply
+from shtypes.ops.reduce import sum as sum_
+from shtypes.ops.reshard import reshard
+from shtypes.ops.whole import function, reduced
+from shtypes.primitives import move
+from shtypes.types import ShType, State
+
+Whole = Callable[[Any], Any]
+REDUCED, INVARIANT, VARYING = State.REDUCED, State.INVARIANT, State.VARYING
+
+
+def own(x: Any, axes: Sequence[str]) -> Any:
+    """Each device's own slices on these axes, as a varying value: no axis shards their dims any more."""
+    t = jax.typeof(x)
+    dims = [d._replace(size=d.size // t.mesh.product(d.axes), axes=()) if set(d.axes) & {*axes} else d for d in t.dims]
+    states = {a: s for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not State.SHARDED}
+    return reinterpreted(x, t.replace(dims=dims, states=states | dict.fromkeys(axes, VARYING)))
+
+
+def total(pending: Any, axes: Sequence[str], state: State = INVARIANT) -> Any:
+    """A pending sum, reduced: by one all-reduce."""
+    return reshard(pending, to_state(jax.typeof(pending), axes, state))
+
+
+def constant(x: Any) -> Any:
+    """The value without its gradient."""
+    from shtypes.transforms import stop_gradient
+
+    return stop_gradient(x)
+
+
+def matching(x: Any, t: ShType) -> Any:
+    """A value without a gradient, invariant where ``t`` is: beside a reduced one, an invariant value would be cast."""
+    src = jax.typeof(x)
+    axes = [a for a in t.axes(INVARIANT) if src.state(a) is REDUCED]
+    return move(x, to_state(src, axes, INVARIANT), inserted=True)
+
+
+def bound(name: str, x: Any, dims: tuple[int, ...]) -> Any:
+    """The maximum or minimum over dims, reduced and without a gradient: what only keeps exponentials in range.
+
+    Communicates: an all-reduce of one number for each row.
+    """
+    return _best(name, constant(x), dims, REDUCED, has_gradient=False)
+
+
+def _best(name: str, x: Any, dims: tuple[int, ...], state: State, *, has_gradient: bool = True) -> Any:
+    axes = sharding(jax.typeof(x), dims)
+    found = reduced(name, getattr(jnp, name), own(x, axes), dims, True)
+    return _winner(name, found, axes, state, has_gradient) if axes else found
+
+
+def _winner(name: str, found: Any, axes: tuple[str, ...], state: State, has_gradient: bool) -> Any:
+    """The greatest or least of what devices found; a NaN wins, as on one device.
+
+    Collectives leave open what becomes of a NaN. So floats are sent as integers of the same order.
+    """
+    t = jax.typeof(found)
+    op = Op(f"p{name}", axes, VARYING, state)
+    if not t.differentiable or t.dtype_name[0] == "c":
+        return collect(op, found)
+    integers = "i64" if t.dtype_name == "f64" else "i32"
+    fn, back = (
+        function(n, f, least=name == "min", dtype=t.dtype_name) for n, f in (("ordered", _ordered), ("value", _value))
+    )
+    sent = apply("ordered", fn, lambda types: rules.nonlinear(name, types, integers), constant(found))
+    best = collect(op, sent, has_gradient=has_gradient)
+    value = apply("value", back, lambda types: rules.nonlinear(name, types, t.dtype_name), best)
+    return move(value, to_state(t, axes, state), inserted=True)  # integers know one replicated state
+
+
+def _ordered(x: Any, least: bool, dtype: str) -> Any:
+    """Floats as integers in the same order; NaN is beyond all others, above for a maximum, below for a minimum."""
+    x = x if x.dtype.itemsize == 8 else x.astype(np.float32)
+    kind = np.int64 if x.dtype.itemsize == 8 else np.int32
+    bits, limits = lax.bitcast_convert_type(x, kind), np.iinfo(kind)
+    order = jnp.where(bits < 0, bits ^ kind(limits.max), bits)
+    return jnp.where(jnp.isnan(x), kind(limits.min if least else limits.max), order)
+
+
+def _value(order: Any, least: bool, dtype: str) -> Any:
+    """The float of such an integer."""
+    bits = jnp.where(order < 0, order ^ np.iinfo(order.dtype).max, order)
+    wide = lax.bitcast_convert_type(bits, np.float64 if order.dtype.itemsize == 8 else np.float32)
+    return wide.astype(dtypes.to_numpy(dtype))
+
+
+def extreme(name: str, x: Any, dims: tuple[int, ...]) -> Any:
+    """The maximum or minimum over dims; invariant.
+
+    Communicates: an all-reduce of one number for each row; where it is differentiated, one more that counts the
+    elements that reach it, among which the gradient is shared equally.
+    """
+    t = jax.typeof(x)
+    if t.dtype_name == "bool":
+        return astype(extreme(name, astype(x, "u8"), dims), "bool")
+    return _differentiated(name, dims, x) if t.differentiable else _best(name, x, dims, INVARIANT)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _differentiated(name: str, dims: tuple[int, ...], x: Any) -> Any:
+    return _best(name, x, dims, INVARIANT)
+
+
+@_differentiated.defjvp
+def _shared_by_winners(name: str, dims: tuple[int, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (x,), (dx,) = primals, tangents
+    t = jax.typeof(x)
+    axes = sharding(t, dims)
+    y = _differentiated(name, dims, x)
+    won = matching(astype(equal(constant(x), constant(y)), t.dtype_name), t)
+    count = total(sum_(won, dims, keepdims=True), axes, REDUCED)
+    return y, total(divide(sum_(multiply(dx, won), dims, keepdims=True), count), axes)
+
+
+def product(x: Any, dims: tuple[int, ...], **options: Any) -> Any:
+    """The product over dims; invariant.
+
+    Communicates: an all-gather of one number for each row and device; backward nothing.
+    """
+    axes = sharding(jax.typeof(x), dims)
+    found = reduced("prod", jnp.prod, own(x, axes), dims, True, **options)
+    each = collect(Op("all_gather_invariant", axes, VARYING, INVARIANT, dim=0), found)
+    return reduced("prod", jnp.prod, each, 0, False, **options)
+
+
+@dataclass(frozen=True)
+class Candidate(LocalFn):
+    """The best element of a device's own part of some dims, and where it is among all of them, as one flat index."""
+
+    name: str
+    dims: tuple[int, ...]
+    whole: tuple[tuple[int, tuple[str, ...]], ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}[own]"
+
+    def __call__(self, x: Any) -> tuple[Any, Any]:
+        rows = jnp.moveaxis(x, self.dims, range(-len(self.dims), 0))
+        sizes = rows.shape[rows.ndim - len(self.dims) :]
+        flat = rows.reshape(*rows.shape[: rows.ndim - len(sizes)], -1)
+        at = getattr(jnp, self.name)(flat, -1, keepdims=True)
+        best = jnp.take_along_axis(flat, at, -1)
+        place = jnp.zeros_like(at)
+        for n, (size, axes), i in zip(sizes, self.whole, jnp.unravel_index(at, sizes), strict=True):
+            start = lax.axis_index(axes).astype(at.dtype) * n if axes else 0
+            place = place * size + i.astype(at.dtype) + start
+        kept = tuple(1 if d in self.dims else n for d, n in enumerate(x.shape))
+        return best.reshape(kept), place.reshape(kept)
+
+
+def _earliest(found: Any, best: Any, place: Any) -> Any:
+    """The place where what a device found is the best of all, else what no place exceeds."""
+    wins = (found == best) | ((found != found) & (best != best))
+    return jnp.where(wins, place, np.iinfo(place.dtype).max)
+
+
+def position(name: str, x: Any, dims: tuple[int, ...]) -> Any:
+    """The flat index of the first best element over dims; invariant, and the same as on one device.
+
+    Communicates: two all-reduces of one number for each row.
+    """
+    x = constant(x)
+    if jax.typeof(x).dtype_name == "bool":
+        x = astype(x, "u8")
+    t = jax.typeof(x)
+    axes = sharding(t, dims)
+    index = dtypes.from_numpy(jnp.argmax(jnp.zeros(1)).dtype)
+    fn = Candidate(name, dims, tuple((t.dims[d].size, t.dims[d].axes) for d in dims))
+
+    def rule(types: tuple[ShType, ...]) -> rules.Typing:
+        typings = [rules.reduce_nonlinear(name, types[0], dims, True, n) for n in (t.dtype_name, index)]
+        return rules.Typing(typings[0].operands, tuple(r.results[0] for r in typings))
+
+    found, place = apply_all(name, fn, rule, [own(x, axes)])
+    best = vary(_winner(name.removeprefix("arg"), found, axes, REDUCED, False), axes)
+    wins = function("earliest", _earliest)
+    first = apply(name, wins, lambda types: rules.nonlinear(name, types, index), found, best, place)
+    return collect(Op("pmin", axes, VARYING, INVARIANT), first)
+
+
+__all__ = ["bound", "constant", "extreme", "matching", "own", "position", "product", "total"]

@@ -1,0 +1,158 @@
+"""Two ways for one op: along dims that every device holds, and across devices, which the user must ask for.
+
+``out=`` asks for it, and so does an `implicit_comm` scope. Else the error offers the second way, typed again and priced
+by the ledger.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jax
+
+from shtypes.advice import MOST
+from shtypes.analysis.scopes import allows_implicit
+from shtypes.array import abstract_array
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.ops.reduce import Axis, normalize_dims
+from shtypes.ops.reshard import reshard
+from shtypes.ops.shape import squeeze
+from shtypes.policy import replicated
+from shtypes.types import ShType, State
+
+Whole = Callable[[Any], Any]
+
+
+def sharding(t: ShType, dims: Sequence[int]) -> tuple[str, ...]:
+    """The mesh axes that shard the dims, dim by dim."""
+    return tuple(a for d in dims for a in t.dims[d].axes)
+
+
+def along(name: str, x: Any, dims: Sequence[int], whole: Whole, across: Whole, out: Any = None) -> Any:
+    """An op along ``dims``: ``whole`` where no axis shards them, else ``across`` if communication is asked for.
+
+    Args:
+        name: What the user calls it, after ``sh.``: for fixes.
+        x (...): The operand.
+        dims: The dims.
+        whole: The op where every device holds the dims; refuses sharded ones.
+        across: The op where they are sharded.
+        out: A type to reshard the result to, which allows communication.
+
+    Raises:
+        ShardingTypeError: a dim is sharded, and communication is not asked for; or what the op itself refuses.
+    """
+    if not sharding(jax.typeof(x), dims):
+        return finished(whole(x), out)
+    if may_communicate(out):
+        return finished(across(x), out)
+    try:
+        return whole(x)
+    except ShardingTypeError as error:
+        raise with_own_fixes(error, name, across, jax.typeof(x)) from None
+
+
+def may_communicate(out: Any) -> bool:
+    """Whether the user asked for it."""
+    return out is not None or allows_implicit()
+
+
+def finished(y: Any, out: Any) -> Any:
+    """A result in the type that is asked for."""
+    return y if out is None else reshard(y, out)
+
+
+def with_own_fixes(
+    error: ShardingTypeError, name: str, across: Callable[..., Any], *types: ShType
+) -> ShardingTypeError:
+    """An error with the ways to ask for ``across`` among its fixes, typed and priced by the ledger."""
+    try:
+        own = list(_own_fixes(name, across, types))
+    except ShardingTypeError:  # it does not type for another reason
+        own = []
+    found = {fix.code: fix for fix in (*own, *error.fixes)}
+    ranked = sorted(found.values(), key=lambda f: f.bytes_forward + f.bytes_backward)
+    error.fixes = tuple(ranked[:MOST])
+    return error
+
+
+def _own_fixes(name: str, across: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
+    natural: Any = jax.make_jaxpr(across)(*map(abstract_array, types)).out_avals[0]
+    lost = [a for a in natural.axes(State.INVARIANT) if any(t.state(a) is not State.INVARIANT for t in types)]
+    outs = {natural: None}
+    if natural.differentiable and replicated() is State.REDUCED:
+        outs[to_state(natural, lost, State.REDUCED)] = None
+    return [_priced(name, lambda *xs, out=out: reshard(across(*xs), out), types, out) for out in outs]
+
+
+def _priced(name: str, f: Callable[..., Any], types: Sequence[ShType], out: ShType) -> Fix:
+    """What a call with ``out`` communicates, in both directions."""
+    from shtypes.analysis.ledger import ledger
+
+    chosen = [i for i, t in enumerate(types) if t.differentiable]
+
+    def both(ct: Any, *xs: Any) -> Any:
+        def of_chosen(*values: Any) -> Any:
+            merged = dict(zip(chosen, values, strict=True))
+            return f(*[merged.get(i, x) for i, x in enumerate(xs)])
+
+        y, pull = jax.vjp(of_chosen, *[xs[i] for i in chosen])
+        return y, pull(ct)
+
+    book = ledger(both, out.cotangent(), *types) if chosen and out.differentiable else ledger(f, *types)
+    text = str(out).removeprefix(out.dtype_name)
+    sides = [[e for e in book.entries if (e.direction == "forward") is forward] for forward in (True, False)]
+    words = [_words([f"{e.kind} over {', '.join(f'`{a}`' for a in e.axes)}" for e in side]) for side in sides]
+    sent = [sum(e.bytes for e in side) for side in sides]
+    return Fix(f'sh.{name}(..., out="{text}")', words[0], words[1], sent[0], sent[1])
+
+
+def _words(found: Sequence[str]) -> str:
+    counted = ((word, len(list(group))) for word, group in itertools.groupby(sorted(found)))
+    return " and ".join(word if n == 1 else f"{n} times {word}" for word, n in counted)
+
+
+#: What the docstrings of all of them say of sharded dims.
+DOC: Final = """Per axis: every state but unreduced is kept. Where an axis shards one of the dims, ``out`` or an
+    `implicit_comm` scope must allow communication; the result is then invariant there, or what ``out`` says."""
+
+
+def over(
+    name: str,
+    x: Any,
+    axis: Axis,
+    keepdims: Any,
+    out: Any,
+    whole: Callable[[Any, tuple[int, ...]], Any],
+    across: Callable[[Any, tuple[int, ...]], Any],
+) -> Any:
+    """A reduction in two ways, of which the second keeps the dims.
+
+    Args:
+        name: What the user calls it, after ``sh.``.
+        x (...): The operand.
+        axis: The dims as the user gives them.
+        keepdims: Whether the result keeps them.
+        out: A type for the result, which allows communication.
+        whole: The op over dims that are whole, in its final shape.
+        across: The op over dims that are sharded, which it keeps with size 1.
+    """
+    dims = normalize_dims(axis, jax.typeof(x).ndim, name)
+
+    def joined(x: Any) -> Any:
+        y = across(x, dims)
+        return y if keepdims else squeeze(y, dims)
+
+    return along(name, x, dims, lambda x: whole(x, dims), joined, out)
+
+
+def to_state(t: ShType, axes: Sequence[str], state: State) -> ShType:
+    """The type with each of the axes replicated or unreduced."""
+    for axis in axes:
+        t = t.with_axis(axis, state)
+    return t
+
+
+__all__ = ["DOC", "along", "finished", "may_communicate", "over", "sharding", "to_state", "with_own_fixes"]

@@ -1,0 +1,197 @@
+"""Extremes, their positions, and truth: reductions that pick an element; along sharded dims where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
+from shtypes.ops.across import extreme, position
+from shtypes.ops.asking import DOC, finished, over
+from shtypes.ops.dispatch import lift
+from shtypes.ops.elementwise import maximum, minimum, not_equal, subtract
+from shtypes.ops.reduce import Axis, only, scalar
+from shtypes.ops.whole import reduced
+
+
+def _extreme(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    native = getattr(jnp, name)
+
+    def op(
+        a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Any:
+        ((x,), _) = lift([a])
+        if where is not None:
+            if initial is None:
+                raise ShardingTypeError(f"`{name}` with `where` needs `initial`", why="it may find no element")
+            x = only(name, x, where, initial)
+        y = over(
+            name,
+            x,
+            axis,
+            keepdims,
+            None if initial is not None else out,
+            lambda x, dims: reduced(name, native, x, dims, keepdims),
+            lambda x, dims: extreme(name, x, dims),
+        )
+        return y if initial is None else finished(join(y, scalar(name, initial, y)), out)
+
+    op.__name__ = op.__qualname__ = name
+    op.__doc__ = f"""The {name}imum over dims, as `jax.numpy.{name}`.
+
+    {DOC}
+
+    Args:
+        a (...): The operand.
+        axis: The dims; all by default.
+        out: A type for the result; allows to communicate.
+        keepdims: Keeps the dims with size 1.
+        initial: A number that is among the elements.
+        where: A bool array that says which elements count; needs ``initial``.
+
+    Returns:
+        (...): The result.
+
+    Raises:
+        ShardingTypeError: one of the dims is sharded and nothing allows to communicate, or the operand is unreduced.
+
+    Communicates: nothing; along a sharded dim, an all-reduce of one number for each row, and backward one of as many
+    that counts the elements which reach the result. Transpose: to those elements, in equal parts.
+    """
+    return public(op)
+
+
+max, min = _extreme("max", maximum), _extreme("min", minimum)
+amax, amin = max, min
+
+
+def _truth(name: str, identity: bool, what: str, same: str) -> Callable[..., Any]:
+    native = getattr(jnp, name)
+
+    def op(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Any:
+        ((x,), _) = lift([a])
+        x = x if where is None else only(name, x, where, identity)
+
+        def across(x: Any, dims: tuple[int, ...]) -> Any:
+            return extreme(same, x if jax.typeof(x).dtype_name == "bool" else not_equal(x, 0), dims)
+
+        return over(name, x, axis, keepdims, out, lambda x, dims: reduced(name, native, x, dims, keepdims), across)
+
+    op.__name__ = op.__qualname__ = name
+    op.__doc__ = f"""Whether {what} of the elements over dims {"are" if identity else "is"} true, as `jax.numpy.{name}`.
+
+    {DOC}
+
+    Args:
+        a (...): The operand.
+        axis: The dims; all by default.
+        out: A type for the result; allows to communicate.
+        keepdims: Keeps the dims with size 1.
+        where: A bool array that says which elements count.
+
+    Communicates: nothing; along a sharded dim, an all-reduce of one byte for each row.
+    """
+    return public(op)
+
+
+any, all = _truth("any", False, "any", "max"), _truth("all", True, "all", "min")
+
+
+def _plain(name: str, **defaults: Any) -> Callable[..., Any]:
+    """The typed form of a reduction of `jax.numpy` with parameters of its own, of whole dims."""
+    native = getattr(jnp, name)
+
+    def op(a: Any, axis: Axis = None, *, keepdims: bool = False, **params: Any) -> Any:
+        ((x,), _) = lift([a])
+        unknown = next((k for k in params if k not in defaults), None)
+        if unknown is not None:
+            raise ShardingTypeError(f"`{name}` has no parameter `{unknown}`; it has {', '.join(defaults) or 'none'}")
+        return reduced(name, native, x, axis, keepdims, **params)
+
+    op.__name__ = op.__qualname__ = name
+    op.__doc__ = f"""`{name}` over dims, as in `jax.numpy`; the dims must be whole.
+
+    Args:
+        a (...): The operand.
+        axis: The dims; all by default.
+        keepdims: Keeps the dims with size 1.
+        **params: As in `jax.numpy`: {", ".join(f"``{k}``" for k in defaults) or "none"}.
+
+    Communicates: nothing. Transpose: by JAX.
+    """
+    return public(op)
+
+
+median = _plain("median")
+nanmax, nanmin = _plain("nanmax", initial=None), _plain("nanmin", initial=None)
+
+
+@public
+def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> Any:
+    """The maximum less the minimum over dims, as `jax.numpy.ptp`; typed as `max`.
+
+    Args:
+        a (...): The operand.
+        axis: The dims; all by default.
+        out: A type for the result; allows to communicate.
+        keepdims: Keeps the dims with size 1.
+
+    Communicates: nothing; along a sharded dim what `max` and `min` do.
+    """
+    ((x,), _) = lift([a])
+    return over(
+        "ptp",
+        x,
+        axis,
+        keepdims,
+        out,
+        lambda x, dims: reduced("ptp", jnp.ptp, x, dims, keepdims),
+        lambda x, dims: subtract(extreme("max", x, dims), extreme("min", x, dims)),
+    )
+
+
+def _position(name: str) -> Callable[..., Any]:
+    native = getattr(jnp, name)
+    known = name in ("argmax", "argmin")
+
+    def op(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Any:
+        ((x,), _) = lift([a])
+        if not known:
+            return finished(reduced(name, native, x, axis, bool(keepdims)), out)
+        given = None if axis is None else int(axis)
+        return over(
+            name,
+            x,
+            given,
+            keepdims,
+            out,
+            lambda x, dims: reduced(name, native, x, given, bool(keepdims)),
+            lambda x, dims: position(name, x, dims),
+        )
+
+    op.__name__ = op.__qualname__ = name
+    along_sharded = "two all-reduces of one number for each row" if known else "refused"
+    op.__doc__ = f"""`{name}` along a dim (all as one by default), as in `jax.numpy`; typed as `max`, no gradient.
+
+    Args:
+        a (...): The operand.
+        axis: The dim.
+        out: A type for the result{"; allows to communicate" if known else ""}.
+        keepdims: Keeps it with size 1.
+
+    Communicates: nothing; along a sharded dim: {along_sharded}.
+    """
+    return public(op)
+
+
+argmax, argmin = _position("argmax"), _position("argmin")
+nanargmax, nanargmin = _position("nanargmax"), _position("nanargmin")
+
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "max", "median", "min", "nanargmax", "nanargmin", "nanmax",
+    "nanmin", "ptp",
+]  # fmt: skip
