@@ -20,6 +20,8 @@ from shtypes.analysis.costs import Link as Link
 from shtypes.analysis.costs import cost_model as cost_model
 from shtypes.analysis.ledger import Ledger as Ledger
 from shtypes.analysis.ledger import ledger as ledger
+from shtypes.analysis.picture.visualize import Picture as Picture
+from shtypes.analysis.picture.visualize import visualize as visualize
 from shtypes.analysis.scopes import comm_budget as comm_budget
 from shtypes.analysis.scopes import implicit_comm as implicit_comm
 from shtypes.analysis.scopes import no_comm as no_comm

@@ -1,0 +1,1 @@
+"""Who holds what: a type as a picture of its devices."""
