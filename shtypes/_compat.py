@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import sys
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -17,6 +22,7 @@ __all__ = [
     "Cond",
     "HiPrimitive",
     "HiType",
+    "OpenTrace",
     "Scan",
     "UnknownEquationError",
     "While",
@@ -35,7 +41,10 @@ __all__ = [
     "is_undefined_primal",
     "jaxpr_of",
     "no_trace_is_running",
+    "open_scans",
+    "open_traces",
     "register_hitype",
+    "shim_custom_derivatives",
     "trace_context",
 ]
 
@@ -149,6 +158,79 @@ def trace_notes(trace: Any) -> dict[Any, Any] | None:
     return notes
 
 
+# traces that are running
+
+
+class OpenTrace(NamedTuple):
+    """A program that is being traced, and of which equations exist so far.
+
+    Attributes:
+        purpose: What JAX traces it for: ``"jit"``, ``"scan"``, ``"while_body"``, ``"checkpoint / remat"``, …
+        frame: Where JAX keeps its equations.
+    """
+
+    purpose: str
+    frame: Any
+
+    @property
+    def length(self) -> int:
+        """How many equations there are, those among them whose results nobody holds any more."""
+        return len(self.frame.tracing_eqns)
+
+    def equations(self, start: int = 0) -> list[Any]:
+        """The equations from a position on, without those whose results nobody holds."""
+        found = []
+        for held in self.frame.tracing_eqns[start:]:
+            eqn = held() if isinstance(held, weakref.ref) else held
+            if eqn is not None:
+                found.append(_Traced(eqn) if hasattr(eqn, "in_tracers") else eqn)
+        return found
+
+    def constant(self, atom: Any) -> Any:
+        """The concrete value that a variable stands for; None for other variables."""
+        return None if is_literal(atom) else self.frame.constvar_to_val.get(atom)
+
+
+class _Traced:
+    """An equation as it is kept while JAX traces, in the form that it has afterwards."""
+
+    __slots__ = ("ctx", "effects", "invars", "outvars", "params", "primitive", "source_info")
+
+    def __init__(self, eqn: Any) -> None:
+        self.invars = [t.val for t in eqn.in_tracers]
+        self.outvars, self.primitive, self.params = eqn.outvars, eqn.primitive, eqn.params
+        self.effects, self.source_info, self.ctx = eqn.effects, eqn.source_info, eqn.ctx
+
+
+_trace_ctx: Any = _private("jax._src.core", "trace_ctx")
+
+
+def open_traces() -> list[OpenTrace]:
+    """The programs that are being traced here, innermost first; none where this JAX hides them."""
+    found = []
+    trace = getattr(_trace_ctx, "trace", None)
+    while trace is not None:
+        frame: Any = getattr(trace, "frame", None)
+        if hasattr(frame, "tracing_eqns"):
+            purpose = getattr(frame.debug_info, "traced_for", "") if frame.debug_info is not None else ""
+            found.append(OpenTrace(str(purpose), frame))
+        trace = getattr(trace, "parent_trace", None)
+    return found
+
+
+def open_scans() -> list[int]:
+    """The lengths of the scans whose bodies are being traced here, innermost first: those on Python's stack."""
+    found = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "scan" and frame.f_globals.get("__name__") == "jax._src.lax.control_flow.loops":
+            length = frame.f_locals.get("length")
+            if isinstance(length, int):
+                found.append(length)
+        frame = frame.f_back
+    return found
+
+
 def _raise_all(avals: Sequence[Any], lo_values: Sequence[Any]) -> list[Any]:
     rest = iter(lo_values)
     return [a.raise_val(*[next(rest) for _ in a.lo_ty()]) if a.is_high else next(rest) for a in avals]
@@ -172,6 +254,7 @@ def install_shims() -> None:
     barrier = _private("jax._src.lax.lax", "optimization_barrier_p")
     if barrier is not None:
         _shim_barrier(barrier)
+    _shim_jit_shardings()
     closed_call = _private("jax._src.core", "closed_call_p")
     if closed_call is not None:
         _shim_closed_call(closed_call)
@@ -202,6 +285,40 @@ def _shim_barrier(barrier_p: Any) -> None:
 
     barrier_p.is_high = lambda *avals, **_: any(a.is_high for a in avals)
     barrier_p.to_lojax = to_lojax
+
+
+def _shim_jit_shardings() -> None:
+    """`jax.jit` up to 0.11 takes in_shardings and out_shardings for typed values, and moves their carriers."""
+    pjit: Any = importlib.import_module("jax._src.pjit")
+    original = getattr(pjit, "pjit_check_aval_sharding", None)
+    if original is None:
+        return
+
+    def check(shardings: Any, flat_avals: Any, *args: Any, **kwargs: Any) -> Any:
+        for sharding, aval in zip(shardings, flat_avals, strict=False):
+            if isinstance(sharding, jax.sharding.Sharding) and hasattr(aval, "refuse_sharding"):
+                aval.refuse_sharding(by_jit="constraint" not in str(args))
+        return original(shardings, flat_avals, *args, **kwargs)
+
+    pjit.pjit_check_aval_sharding = check
+
+
+def shim_custom_derivatives(replaced: Callable[[Any, Any], Any]) -> None:
+    """Lets JAX's own `custom_vjp` and `custom_jvp` run as another one, call by call.
+
+    Args:
+        replaced: From one of them and the arguments of a call to the one to run.
+    """
+    for kind in (jax.custom_vjp, jax.custom_jvp):
+        _shim_call(kind, kind.__call__, replaced)
+
+
+def _shim_call(kind: Any, original: Any, replaced: Callable[[Any, Any], Any]) -> None:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(replaced(self, (args, kwargs)), *args, **kwargs)
+
+    kind.__call__ = call
 
 
 def _shim_closed_call(closed_call_p: Any) -> None:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 
 from shtypes import dtypes
 from shtypes._compat import aval_method, aval_property, no_trace_is_running, register_hitype
-from shtypes.analysis.scopes import judge_leaving
+from shtypes.analysis.judging import judge_leaving
+from shtypes.analysis.scopes import rules_in_force
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
 from shtypes.lowering.carrier import carrier_sharding, hidden_axes
@@ -306,8 +308,15 @@ def array(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
     says_dtype = isinstance(target, ShType) or (isinstance(target, str) and target.lstrip()[:1] not in ("[", "{", ""))
     default = None if says_dtype else own if dtypes.is_key(own) else dtypes.from_numpy(_canonical(host.dtype))
     t = hi(_as_type(target, mesh, shape=tuple(host.shape), dtype=default))
+    if _lies_somewhere(host) and (rules_in_force() or not no_trace_is_running()):
+        return from_jax(host, t)  # what that sends is to be seen
     same = own == t.dtype_name and (dtypes.is_key(own) or host.dtype == t.dtype)  # not of the other byte order
     return _placed(host if same else _converted(host, own, t), t)
+
+
+def _lies_somewhere(x: Any) -> bool:
+    """Whether an array is on several devices, and not the same on each."""
+    return isinstance(x, jax.Array) and isinstance(x.sharding, NamedSharding) and not x.sharding.is_fully_replicated
 
 
 def _canonical(dtype: Any) -> Any:

@@ -17,7 +17,8 @@ from jax import lax
 
 from shtypes import dtypes
 from shtypes._compat import HiPrimitive, Zero, no_trace_is_running
-from shtypes.analysis.scopes import Sent, judge_sent, rules_in_force
+from shtypes.analysis.judging import Sent, judge_sent
+from shtypes.analysis.scopes import rules_in_force
 from shtypes.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,10 +14,27 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.carrier import carrier_shape, explicit_spec
 from shtypes.meshes import jax_mesh
 from shtypes.types import Dim, ShType
+from shtypes.where import line_of, placed
 
 
 class _NoShardingError(ShardingTypeError, AttributeError):
-    """For JAX, which looks whether a type has a ``sharding``, and for users whose call looked without asking."""
+    """For JAX, which looks whether a type has a ``sharding``, and for users whose call looked without asking.
+
+    JAX looks often. So the user's line is found only when it is asked for.
+    """
+
+    def __init__(self, what: str, *, why: str, hints: Sequence[str]) -> None:
+        super().__init__(what, why=why, hints=hints)
+        self._where = ""
+
+    @property
+    def where(self) -> str:
+        """The user's line."""
+        return self._where or line_of(self.__traceback__)
+
+    @where.setter
+    def where(self, found: str) -> None:
+        self._where = found
 
 
 class HiShType(ShType, HiType):
@@ -44,6 +62,19 @@ class HiShType(ShType, HiType):
             f"a typed value, {self}, was given to a function of JAX that takes plain arrays only",
             why="those do not know its type",
             hints=["use the function of the same name in shtypes", "x.to_jax() gives a plain jax.Array"],
+        )
+
+    def refuse_sharding(self, by_jit: bool) -> None:
+        """Says that a sharding does not go with a typed value."""
+        if not by_jit:
+            _ = self.sharding
+        raise placed(
+            ShardingTypeError(
+                f"in_shardings and out_shardings do not go with typed values, here {self}",
+                why="their types say how they lie on the devices",
+                hints=["sh.reshard(x, type) in the function"],
+            ),
+            "jit",
         )
 
     # lowering

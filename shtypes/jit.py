@@ -15,6 +15,8 @@ import jax
 from jax.tree_util import tree_flatten
 
 from shtypes._compat import jaxpr_of, no_trace_is_running
+from shtypes.analysis.scopes import open_watches
+from shtypes.analysis.watching import counted
 from shtypes.arguments import Indices, Names, Roles
 from shtypes.array import Array
 from shtypes.debug import checks_are_on, deliver
@@ -67,6 +69,13 @@ class JitFunction:
         """The results of the function."""
         if not no_trace_is_running():  # under a transformation: the outermost jit makes the region
             return self._plain(*args, **kwargs)
+        if not open_watches():
+            return self._run(args, kwargs)
+        with counted() as count:  # by each call, traced before or not
+            count(self._plain.trace(*args, **kwargs).jaxpr)
+            return self._run(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         program, data = self._program(args, kwargs)
         if program.left_to_jax:
             return self._plain(*args, **kwargs)
@@ -88,7 +97,10 @@ class JitFunction:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """The typed program for these arguments, which may be values without data."""
         program, data = self._program(args, kwargs)
-        return Traced(program, self._plain.trace(*args, **kwargs), data)
+        with counted() as count:
+            traced = self._plain.trace(*args, **kwargs)
+            count(traced.jaxpr)
+        return Traced(program, traced, data)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The lowered program for these arguments: ``.trace(...).lower()``."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import jax
 
-from shtypes.analysis.scopes import judge
+from shtypes.analysis.judging import judge
 from shtypes.collective import AxisIndex, Op, collect, reinterpreted, vary
 from shtypes.errors import ShardingTypeError
 from shtypes.functions.arithmetic import DivideBy

@@ -9,7 +9,7 @@ import numpy as np
 
 from shtypes import dtypes
 from shtypes._compat import no_trace_is_running
-from shtypes.analysis.scopes import judge
+from shtypes.analysis.judging import judge, look
 from shtypes.array import Array, _as_type, _placed, wrap
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
@@ -106,6 +106,7 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
         t = _as_own(x, wanted, mesh)
         _refuse_pending(t)
         own = from_jax_p.bind(x, ty=t)
+        look()
     if wanted is None:
         return own
     judge("from_jax", jax.typeof(own), wanted, has_gradient=isinstance(x, jax.core.Tracer))

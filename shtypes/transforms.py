@@ -9,7 +9,7 @@ from typing import Any, Final
 import jax
 from jax import lax
 
-from shtypes.analysis.scopes import judge
+from shtypes.analysis.judging import judge
 from shtypes.array import _as_type
 from shtypes.collective import reinterpreted, vary
 from shtypes.errors import ShardingTypeError

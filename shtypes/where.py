@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Final, ParamSpec, TypeVar
 
 from shtypes.errors import ShardingTypeError
@@ -23,13 +23,31 @@ def user_line() -> str:
     """``file.py:12 in loss`` of the line that called into shtypes; empty if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(OURS) and not _is_library(name):
-            function = frame.f_code.co_name
-            place = f"{os.path.basename(name)}:{frame.f_lineno}"
-            return place if function == "<module>" else f"{place} in {function}"
+        if _is_the_users(frame):
+            return _words(frame, frame.f_lineno)
         frame = frame.f_back
     return ""
+
+
+def line_of(traceback: TracebackType | None) -> str:
+    """The same of the line that an error came through; empty if it is not known."""
+    found = ""
+    while traceback is not None:
+        if _is_the_users(traceback.tb_frame):
+            found = _words(traceback.tb_frame, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+def _is_the_users(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return not name.startswith(OURS) and not _is_library(name)
+
+
+def _words(frame: FrameType, line: int) -> str:
+    function = frame.f_code.co_name
+    place = f"{os.path.basename(frame.f_code.co_filename)}:{line}"
+    return place if function == "<module>" else f"{place} in {function}"
 
 
 def _is_library(name: str) -> bool:

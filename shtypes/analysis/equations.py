@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -74,6 +75,7 @@ class Equation(NamedTuple):
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"`` (by checkpoint, in the backward pass).
         times: How often it runs, or None where a while loop decides.
         branches: The branches that it is in, outermost first.
+        checkpointed: Whether it is in a checkpoint, which may run it again.
     """
 
     eqn: Any
@@ -81,6 +83,7 @@ class Equation(NamedTuple):
     direction: str
     times: int | None
     branches: tuple[Branch, ...] = ()
+    checkpointed: bool = False
 
 
 def place_of(eqn: Any) -> Place:
@@ -105,7 +108,13 @@ def equations(jaxpr: Any) -> Iterator[Equation]:
         jaxpr: What `jax.make_jaxpr` returned, or the ``jaxpr`` of a traced function.
     """
     opened = jaxpr_of(jaxpr)
-    yield from _Walk().equations(opened, (True,) * len(opened.outvars), "", 1, ())
+    yield from _Walk().equations(opened, (True,) * len(opened.outvars), _Around())
+
+
+def equations_of(eqns: Sequence[Any]) -> Iterator[Equation]:
+    """The same of some equations, whose own results are all taken for used."""
+    outvars = [v for eqn in eqns for v in eqn.outvars]
+    yield from equations(SimpleNamespace(eqns=eqns, outvars=outvars, invars=(), constvars=()))
 
 
 class _Body(NamedTuple):
@@ -124,6 +133,15 @@ class _Use(NamedTuple):
     bodies: tuple[_Body, ...] = ()
 
 
+class _Around(NamedTuple):
+    """What is known of all equations of a body: their name stack so far, and the rest as in `Equation`."""
+
+    stack: str = ""
+    times: int | None = 1
+    branches: tuple[Branch, ...] = ()
+    checkpointed: bool = False
+
+
 class _Walk:
     """One walk over a program; remembers what it found out about each body."""
 
@@ -131,20 +149,20 @@ class _Walk:
         self._known: dict[Any, tuple[list[tuple[Any, _Use]], tuple[bool, ...]]] = {}
         self._choices = 0
 
-    def equations(
-        self, jaxpr: Any, used: tuple[bool, ...], stack: str, times: int | None, branches: tuple[Branch, ...]
-    ) -> Iterator[Equation]:
+    def equations(self, jaxpr: Any, used: tuple[bool, ...], around: _Around) -> Iterator[Equation]:
+        stack, times, branches, checkpointed = around
         for eqn, use in self._live(jaxpr, used)[0]:
             own = f"{stack}/{eqn.source_info.name_stack}"
             place = place_of(eqn)
             if not use.bodies or outside(eqn):
-                yield Equation(eqn, place, direction_of(own), times, branches)
+                yield Equation(eqn, place, direction_of(own), times, branches, checkpointed)
             self._choices += 1
             choice = self._choices
+            again = checkpointed or eqn.primitive.name in ("remat2", "checkpoint")
             for body in use.bodies:
                 inner = branches if body.branch is None else (*branches, Branch(choice, *body.branch, place))
                 runs = None if times is None or body.trips is None else times * body.trips
-                yield from self.equations(body.jaxpr, body.used, own, runs, inner)
+                yield from self.equations(body.jaxpr, body.used, _Around(own, runs, inner, again))
 
     def _live(self, jaxpr: Any, used: tuple[bool, ...]) -> tuple[list[tuple[Any, _Use]], tuple[bool, ...]]:
         """The equations that effects or used results need, and which operands of the jaxpr these need."""
@@ -226,6 +244,9 @@ def outside(eqn: Any) -> str:
         return ""
     if isinstance(p, HiPrimitive):
         return "it is not known to the ledger"
+    if p.name == "debug_callback" or (p.name == "device_put" and not any(eqn.params.get("devices", (None,)))):
+        # What a callback is given, or is put where it is, goes nowhere if every device has it.
+        return next(filter(None, (_placed_by_jax(v.aval) for v in eqn.invars)), "")
     if p.name in PLACED:
         return "it says itself where it runs"
     placements = (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ()))

@@ -15,7 +15,7 @@ import jax
 from shtypes.analysis.equations import Branch, Collective, Equation, Place, equations, outside
 from shtypes.array import abstract_array
 from shtypes.primitives import Reshard
-from shtypes.reshard import plan
+from shtypes.reshard import Step, plan
 from shtypes.types import ShType
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ def ledger_of(jaxpr: Any) -> Ledger:
     uncovered: list[NotCovered] = []
     for found in equations(jaxpr):
         if isinstance(found.eqn.primitive, (Reshard, Collective)):
-            entries += _collectives(found)
+            entries += entries_of(found)
         elif why := outside(found.eqn):
             name = str(found.eqn.primitive)
             uncovered.append(NotCovered(name, why, found.times, found.direction, found.place))
@@ -359,26 +359,31 @@ def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return jax.make_jaxpr(f)(*args, **kwargs)
 
 
-def _collectives(found: Equation) -> Iterator[Entry]:
-    """What an equation of ours communicates."""
+def entries_of(found: Equation) -> Iterator[Entry]:
+    """What an equation communicates, if it is one of ours that does."""
     p = found.eqn.primitive
-    steps = plan(p.src, p.dst).steps if isinstance(p, Reshard) else (p,)
-    for step in steps:
-        if step.kind.communicates:
-            yield Entry(
-                kind=step.kind.value,
-                axes=step.axes,
-                dtype=p.src.dtype_name,
-                bytes=step.bytes,
-                launches=step.launches,
-                times=found.times,
-                direction=found.direction,
-                place=found.place,
-                src=p.src,
-                dst=p.dst,
-                inserted=p.inserted,
-                branches=found.branches,
-            )
+    if isinstance(p, (Reshard, Collective)):
+        for step in plan(p.src, p.dst).steps if isinstance(p, Reshard) else (p,):
+            if step.kind.communicates:
+                yield entry(found, step, p.src, p.dst, p.inserted)
+
+
+def entry(found: Equation, step: Step | Collective, src: ShType, dst: ShType, inserted: bool) -> Entry:
+    """The entry for one step of an equation."""
+    return Entry(
+        kind=step.kind.value,
+        axes=step.axes,
+        dtype=src.dtype_name,
+        bytes=step.bytes,
+        launches=step.launches,
+        times=found.times,
+        direction=found.direction,
+        place=found.place,
+        src=src,
+        dst=dst,
+        inserted=inserted,
+        branches=found.branches,
+    )
 
 
 __all__ = ["Entry", "Ledger", "NotCovered", "Total", "ledger", "ledger_of"]

@@ -1,22 +1,20 @@
-"""Scopes that forbid, bound or allow communication. Pure: a move is judged by its types, where it is made.
+"""Scopes that forbid, bound or allow communication. Pure: what they say is judged in `judging`.
 
-All communication is in reshards and casts, and the types of cotangents follow from those of values. So judging a move
-at the forward trace, before anything runs, proves both directions. Moves that transposition makes are not judged again.
+What a scope sees besides single moves (their sum, and what JAX does on plain arrays) is watched by `watching`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from shtypes import ambient
 from shtypes.errors import ShardingTypeError
-from shtypes.policy import current_ambient, current_policy
-from shtypes.reshard import Kind, Plan, backward, plan
-from shtypes.types import ShType, State
+from shtypes.policy import current_ambient
+from shtypes.reshard import Kind
 
 F = TypeVar("F", bound=Callable[..., Any])
 Direction = Literal["both", "forward", "backward"]
@@ -40,12 +38,17 @@ class NoComm:
 
 @dataclass(frozen=True)
 class Budget:
-    """What each move may communicate, in each direction; None for no bound."""
+    """What all that runs in a scope may communicate, in each direction; None for no bound."""
 
     kinds: tuple[str, ...] | None
     axes: tuple[str, ...] | None
     bytes: int | None
     launches: int | None
+
+    @property
+    def bounds_sums(self) -> bool:
+        """Whether it says how much, and not only what."""
+        return self.bytes is not None or self.launches is not None
 
     def __str__(self) -> str:
         return "comm_budget"
@@ -100,6 +103,96 @@ def under(rules: Rules | None, f: F, *more: Rule) -> F:
     return call  # type: ignore[return-value]
 
 
+# what scopes see while they are open
+
+
+class Sums(NamedTuple):
+    """What was sent, loops counted.
+
+    Attributes:
+        bytes: Bytes that each device sent.
+        launches: Collectives that ran.
+        bounded: Whether that is all: False where something runs in a `while` loop, nobody knows how often.
+    """
+
+    bytes: int = 0
+    launches: int = 0
+    bounded: bool = True
+
+    def __add__(self, other: object) -> Sums:
+        if not isinstance(other, Sums):
+            return NotImplemented
+        return Sums(self.bytes + other.bytes, self.launches + other.launches, self.bounded and other.bounded)
+
+    def times(self, n: int | None) -> Sums:
+        """So often; None where nobody knows."""
+        if n is None:
+            return self._replace(bounded=self.bounded and not self.launches)
+        return Sums(self.bytes * n, self.launches * n, self.bounded)
+
+
+class Watch(Protocol):
+    """What one run of a scope sees."""
+
+    rule: Rule
+
+    def sums(self, moved: dict[str, Sums], inserted: bool) -> tuple[dict[str, Sums], int | None]:
+        """What is sent in each direction so far, with a move that is being made now, and how often that runs."""
+
+    def look(self) -> None:
+        """Checks what JAX was asked to do on plain arrays.
+
+        Raises:
+            ShardingTypeError: it may communicate where no type shows it.
+        """
+
+    def leave(self) -> None:
+        """Checks all that was traced in the scope.
+
+        Raises:
+            ShardingTypeError: a budget is exceeded, or JAX may communicate where no type shows it.
+        """
+
+
+_thread = threading.local()
+_make_watch: Callable[[Rule], Watch] | None = None
+_runs_again: Callable[[], bool] | None = None
+
+
+def connect_watch(make: Callable[[Rule], Watch], runs_again: Callable[[], bool]) -> None:
+    """Says what watches a scope, and what knows JAX's own checkpoint; without them, each move is judged alone."""
+    global _make_watch, _runs_again
+    _make_watch, _runs_again = make, runs_again
+
+
+def runs_again() -> bool:
+    """Whether the code is in JAX's own `checkpoint`, which may run it again in the backward pass."""
+    return _runs_again is not None and _runs_again()
+
+
+def open_watches() -> list[Any]:
+    """The watches of the scopes that are open in this thread and in force here, outermost first."""
+    found = getattr(_thread, "watches", ())
+    rules = rules_in_force() if found else ()
+    return [watch for watch in found if watch.rule in rules]
+
+
+@contextlib.contextmanager
+def _watched(rule: Rule) -> Iterator[None]:
+    if _make_watch is None or not isinstance(rule, (NoComm, Budget)):
+        yield
+        return
+    if not hasattr(_thread, "watches"):
+        _thread.watches = []
+    watch = _make_watch(rule)
+    _thread.watches.append(watch)
+    try:
+        yield
+        watch.leave()
+    finally:
+        _thread.watches.remove(watch)
+
+
 # the public scopes
 
 
@@ -111,8 +204,9 @@ class CommScope(contextlib.ContextDecorator):
         self._entered = threading.local()
 
     def __enter__(self) -> None:
-        scope = in_force((*rules_in_force(), self.rule))
-        scope.__enter__()
+        scope = contextlib.ExitStack()
+        scope.enter_context(in_force((*rules_in_force(), self.rule)))
+        scope.enter_context(_watched(self.rule))
         self._stack().append(scope)
 
     def __exit__(self, *error: Any) -> None:
@@ -129,8 +223,8 @@ def no_comm(direction: Any = "both") -> Any:
     """A scope without communication: what would communicate is an error, before anything runs.
 
     A context manager or a decorator (with or without parentheses), around or inside traced code. Casts that communicate
-    in the backward pass alone are errors too, unless only ``"forward"`` is asked for. A plain array that is sharded
-    cannot leave: what JAX does with it is not known to the types.
+    in the backward pass alone are errors too, unless only ``"forward"`` is asked for. What JAX is asked to do on plain
+    arrays that are sharded, or that it places, is an error as well: no type shows what that sends.
 
     Args:
         direction: ``"both"``, ``"forward"``, or ``"backward"``, which forbids only what communicates backward: casts
@@ -165,19 +259,26 @@ def comm_budget(
     bytes: int | None = None,
     launches: int | None = None,
 ) -> CommScope:
-    """A scope in which each reshard and each cast may communicate so much, forward and backward each.
+    """A scope in which all that runs may communicate so much, in the forward pass and in the backward pass each.
 
-    A context manager or a decorator. It bounds single moves; what a program sends in all, loops counted, is for
-    `shtypes.assert_comm`. What is None is not bounded.
+    A context manager, or a decorator, whose budget is that of one call. What runs in a `scan` counts as often as it
+    runs; in a `while` loop nobody knows how often, and a bound on bytes or launches forbids it there. What is None is
+    not bounded.
 
     Args:
         kinds: The kinds of collectives that are allowed, such as ``"all-reduce"``.
         axes: The mesh axes that they may run over.
-        bytes: The most that each device may send for one move.
-        launches: The most collectives that one move may launch.
+        bytes: The most that each device may send in each pass.
+        launches: The most collectives that may run in each pass.
 
     Raises:
-        ShardingTypeError: there is no such kind; (inside) a move would exceed the budget.
+        ShardingTypeError: there is no such kind; (inside) a move, or the sum of all, exceeds the budget.
+
+    Example:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.abstract_mesh({"tp": 4})), sh.comm_budget(bytes=1000, launches=2):
+        ...     pending = sh.abstract_array("f32[64]{U:tp}")
+        ...     _ = sh.all_reduce(pending), sh.all_reduce(pending)
     """
     names = _names(kinds)
     for kind in names or ():
@@ -202,170 +303,9 @@ def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
     return (given,) if isinstance(given, str) else tuple(sorted(given))
 
 
-# judging
-
-
 def allows_implicit() -> bool:
     """Whether ops may insert reshards."""
     return any(isinstance(rule, Implicit) for rule in rules_in_force())
-
-
-class Sent(NamedTuple):
-    """What a move communicates in one direction.
-
-    Attributes:
-        kinds: The kinds of its collectives.
-        axes: The mesh axes that they run over.
-        bytes: Bytes that each device sends.
-        launches: How many collectives run.
-        words: The collectives in words.
-    """
-
-    kinds: tuple[str, ...] = ()
-    axes: tuple[str, ...] = ()
-    bytes: int = 0
-    launches: int = 0
-    words: str = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.kinds)
-
-
-def sent_by(plan: Plan) -> Sent:
-    """What a plan communicates; by states, so that the size of an axis does not matter."""
-    steps = [s for s in plan.steps if s.kind.communicates]
-    axes = dict.fromkeys(a for s in steps for a in s.axes)
-    return Sent(tuple(s.kind.value for s in steps), tuple(axes), plan.bytes, plan.launches, plan.words)
-
-
-class _Event(NamedTuple):
-    """What a move sends, in which direction and why there."""
-
-    direction: str
-    sent: Sent
-    why: str
-
-
-def judge(
-    op: str, src: ShType, dst: ShType, *, name: str = "x", inserted: bool = False, has_gradient: bool = True
-) -> None:
-    """Checks a reshard or a cast against the scopes around it.
-
-    Args:
-        op: What the user called.
-        src: The type before.
-        dst: The type after.
-        name: What the value is called in advice.
-        inserted: Whether a typing rule asks for it.
-        has_gradient: Whether the value may be differentiated.
-
-    Raises:
-        ShardingTypeError: a scope forbids it.
-    """
-    if src == dst or not rules_in_force():
-        return
-    goal = dst
-    for axis in dst.axes(State.VARYING):  # to varying costs what to reduced does
-        if src.state(axis) is not State.VARYING:
-            goal = goal.with_axis(axis, State.REDUCED)
-    forth = plan(src, goal)
-    back = backward(forth) if src.differentiable and has_gradient else None
-    try:
-        judge_sent(op, src, dst, sent_by(forth), Sent() if back is None else sent_by(back), inserted=inserted)
-    except ShardingTypeError as error:
-        error.hints = _hints(src, dst, error.axes, name)
-        raise
-
-
-def judge_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, inserted: bool = False) -> None:
-    """Checks what communicates against the scopes around it.
-
-    Args:
-        op: What the user called.
-        src: The type before.
-        dst: The type after.
-        forth: What is sent for the value.
-        back: What is sent for its gradient.
-        inserted: Whether a typing rule asks for it.
-
-    Raises:
-        ShardingTypeError: a scope forbids it.
-    """
-    rules = rules_in_force()
-    events = _events(src, dst, forth, back, rules)
-    for rule in rules:
-        for event in events:
-            reason = _against(rule, event)
-            if reason:
-                changed = [a for a, s, d in zip(src.mesh.axis_names, src.states, dst.states, strict=True) if s is not d]
-                raise ShardingTypeError(
-                    f"{reason} in the {event.direction} pass: `{op}` {'casts' if inserted else 'takes'} {src} to {dst}",
-                    why="; ".join(filter(None, (event.why, f"each device would send {event.sent.bytes} B"))),
-                    axes=changed,
-                )
-
-
-def _events(src: ShType, dst: ShType, forth: Sent, back: Sent, rules: Rules) -> list[_Event]:
-    if any(isinstance(rule, InBackward) for rule in rules):
-        # Its own gradient is one of second order.
-        return [_Event("backward", forth, "it is in the backward function of a `custom_vjp`")] if forth else []
-    events = [_Event("forward", forth, "")] if forth else []
-    if back:
-        events.append(_Event("backward", back, f"the gradient goes back from {dst.cotangent()} to {src.cotangent()}"))
-    if forth and any(isinstance(rule, Recomputed) for rule in rules):
-        events.append(_Event("backward", forth, "`checkpoint` may run it again there"))
-    return events
-
-
-def _against(rule: Rule, event: _Event) -> str:
-    """What of an event a rule forbids, as the start of a sentence; empty if nothing."""
-    sent = event.sent
-    if isinstance(rule, NoComm):
-        return f"`{rule}` forbids {sent.words}" if rule.direction in ("both", event.direction) else ""
-    if not isinstance(rule, Budget):
-        return ""
-    if rule.kinds is not None and not set(sent.kinds) <= set(rule.kinds):
-        return f"`comm_budget` allows {_listed(rule.kinds)} only, not {sent.words}"
-    if rule.axes is not None and not set(sent.axes) <= set(rule.axes):
-        return f"`comm_budget` allows collectives over {_listed([f'`{a}`' for a in rule.axes])} only, not {sent.words}"
-    if rule.bytes is not None and sent.bytes > rule.bytes:
-        return f"`comm_budget` allows {rule.bytes} B/device for one move, not {sent.bytes} for {sent.words}"
-    if rule.launches is not None and sent.launches > rule.launches:
-        return f"`comm_budget` allows {rule.launches} collectives for one move, not {sent.launches}: {sent.words}"
-    return ""
-
-
-def _listed(items: Sequence[str]) -> str:
-    return ", ".join(items) or "nothing"
-
-
-def _hints(src: ShType, dst: ShType, changed: Sequence[str], name: str) -> tuple[str, ...]:
-    """What else to do. It cannot be typed again here, because it is outside the scope."""
-    if any(src.state(a) not in (State.INVARIANT, State.REDUCED) for a in changed) or not changed:
-        return (f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}") before the scope',)
-    reduced = ", ".join(f'{a}="R"' for a in changed if src.state(a) is State.INVARIANT)
-    to = "" if current_policy() == "partial" else ', to="R"'
-    return (
-        f"sh.reshard({name}, {reduced}) before the scope",
-        f"sh.constant({name}{to}) if it needs no gradient, such as a learning rate",
-    )
-
-
-def judge_leaving(t: ShType) -> None:
-    """Checks that a value may become a plain array.
-
-    Raises:
-        ShardingTypeError: it is sharded, and a scope forbids or bounds communication.
-    """
-    sharded = t.axes(State.SHARDED)
-    rule = next((rule for rule in rules_in_force() if isinstance(rule, (NoComm, Budget))), None)
-    if sharded and rule is not None:
-        raise ShardingTypeError(
-            f"`{rule}` cannot vouch for {t} as a plain array: it is sharded over {', '.join(sharded)}",
-            why="JAX places what is computed on it, and may communicate where no type shows it",
-            hints=["use the function of the same name in shtypes", "x.to_jax() outside the scope"],
-            axes=sharded,
-        )
 
 
 __all__ = ["CommScope", "comm_budget", "implicit_comm", "no_comm"]

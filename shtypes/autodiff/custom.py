@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from shtypes._compat import shim_custom_derivatives
 from shtypes.analysis.scopes import InBackward, Rules, rules_in_force, under
 from shtypes.autodiff.cotangent import check_cotangent
 from shtypes.errors import ShardingTypeError
@@ -88,6 +89,7 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
             if self._rules is not None:
                 fwd, bwd = self._rules
                 native.defvjp(under(rules, fwd), under(rules, bwd, InBackward()))
+            native.__dict__["runs_in_scopes"] = True
             self._native[rules] = native
         return native
 
@@ -125,6 +127,27 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
 @dataclass
 class _Leaf:
     type: ShType | None
+
+
+def _in_scopes(native: Any, given: Any) -> Any:
+    """JAX's own `custom_vjp` or `custom_jvp`; for typed values one whose functions run under the scopes of the call."""
+    rules = rules_in_force()
+    if not rules or getattr(native, "runs_in_scopes", False) or not any(map(is_typed, jax.tree.leaves(given))):
+        return native
+
+    def scoped(f: Any, *more: Any) -> Any:
+        return None if f is None else functools.wraps(f)(under(rules, f, *more))
+
+    found: Any = object.__new__(type(native))
+    found.__dict__.update(native.__dict__, fun=scoped(native.fun))
+    if isinstance(native, jax.custom_vjp):
+        found.fwd, found.bwd = scoped(native.fwd), scoped(native.bwd, InBackward())
+    else:
+        found.jvp = scoped(native.jvp)
+    return found
+
+
+shim_custom_derivatives(_in_scopes)
 
 
 __all__ = ["custom_vjp"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import jax
 import numpy as np
 
 from shtypes import dtypes
-from shtypes._compat import inner_jaxprs, jaxpr_of
+from shtypes._compat import captured, inner_jaxprs, jaxpr_of
 from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import hi
@@ -86,6 +86,10 @@ class Made(NamedTuple):
     has_own_backward: bool
 
 
+#: JAX's primitives that place arrays.
+_PLACING: Final = {"shard_map", "sharding_constraint", "mesh_cast", "reshard"}
+
+
 @functools.cache
 def made(fn: UserFn, operands: Shards) -> Made:
     """Traces a function on shards, outside any mesh: what communicates has no axis to do it over.
@@ -111,9 +115,40 @@ def made(fn: UserFn, operands: Shards) -> Made:
         raise ShardingTypeError(
             f"`{fn}` cannot be applied to shards {given}", why=str(error).strip().split("\n")[0]
         ) from error
+    held = next((x for x in captured(jaxpr) if _is_sharded(x)), None)
+    if held is not None:
+        raise ShardingTypeError(
+            f"`{fn}` is no function of shards: it captures a sharded array, {jax.typeof(held)}",
+            why="it would see all of it on each device",
+            hints=["pass it as an argument: a function of shards is given its shard"],
+        )
+    placing = _placing(jaxpr_of(jaxpr))
+    if placing is not None:
+        raise ShardingTypeError(
+            f"`{fn}` is no function of shards: `{placing}` in it says where arrays lie",
+            why="a function of shards runs on each device, and sees its own shard only",
+            hints=["sh.shard_map takes functions that communicate", "sh.reshard before or after it"],
+        )
     leaves, tree = jax.tree.flatten(outs)
     shards = tuple((tuple(map(int, o.shape)), dtypes.from_numpy(o.dtype)) for o in leaves)
     return Made(shards, tree, _has_own_backward(jaxpr_of(jaxpr)))
+
+
+def _is_sharded(x: Any) -> bool:
+    return is_typed(x) or (isinstance(x, jax.Array) and not x.sharding.is_fully_replicated)
+
+
+def _placing(jaxpr: Any) -> str | None:
+    """The name of an equation that places arrays or reaches other devices, if there is one."""
+    for eqn in jaxpr.eqns:
+        shardings = [*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ())]
+        devices = eqn.params.get("devices", ()) if eqn.primitive.name == "device_put" else ()
+        if eqn.primitive.name in _PLACING or any(isinstance(s, jax.sharding.Sharding) for s in (*shardings, *devices)):
+            return str(eqn.primitive)
+        inner = next(filter(None, (_placing(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn))), None)
+        if inner is not None:
+            return inner
+    return None
 
 
 def _has_own_backward(jaxpr: Any) -> bool:

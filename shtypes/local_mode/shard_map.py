@@ -12,7 +12,7 @@ from typing import Any, overload
 
 import jax
 
-from shtypes.analysis.scopes import judge
+from shtypes.analysis.judging import judge
 from shtypes.collective import reinterpreted
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.explicit import EXPLICIT

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running, trace_context
+from shtypes.analysis.scopes import open_watches
 from shtypes.array import Array, wrap
 from shtypes.hitype import HiShType
 from shtypes.meshes import context_mesh
@@ -110,7 +111,7 @@ def replayed(op: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(op)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if _thread.recording is not None or not no_trace_is_running():
+        if _thread.recording is not None or open_watches() or not no_trace_is_running():
             return op(*args, **kwargs)
         operands: list[Array] = []
         key = _key(args, kwargs, operands)

@@ -17,7 +17,8 @@ from jax.extend.core import set_current_trace
 from shtypes import dtypes
 from shtypes._compat import no_trace_is_running, trace_notes, trace_of
 from shtypes.advice import called_names, cheapest, fixes, without_backward
-from shtypes.analysis.scopes import allows_implicit, judge, rules_in_force
+from shtypes.analysis.judging import judge, look
+from shtypes.analysis.scopes import allows_implicit, rules_in_force
 from shtypes.array import Array, wrap
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
@@ -167,9 +168,13 @@ def apply_all(name: str, fn: LocalFn, rule: Rule, operands: Sequence[Any]) -> li
     """Applies an op that has several results."""
     types = tuple(jax.typeof(x) for x in operands)
     typing = typed(name, rule, types)
-    if types != typing.operands and rules_in_force():
+    if not rules_in_force():
+        return local_all(fn, *map(cast, operands, typing.operands), out=typing.results)
+    if types != typing.operands:
         _judge_casts(name, rule, types, typing.operands)
-    return local_all(fn, *map(cast, operands, typing.operands), out=typing.results)
+    results = local_all(fn, *map(cast, operands, typing.operands), out=typing.results)
+    look()
+    return results
 
 
 def _judge_casts(name: str, rule: Rule, types: tuple[ShType, ...], casts: Sequence[ShType]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jax.scipy.special
+import numpy as np
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
@@ -91,9 +92,10 @@ def _additive(name: str, x: Value, y: Value, *, minus: bool) -> Value:
         if not (unreduced and number != 0):
             fn = AddNumber(number, minus, reverse and minus)
             return _unary_linear(name, fn, value)
-        # Added on each device it would count once per device: an array, it is masked like any replicated operand.
+        # Added on each device it would count once per device: an array, it is masked like any replicated operand. Of
+        # numpy, since JAX's would be traced, and have a gradient.
         dtype = local_dtype(AddNumber(number), (jax.typeof(value).dtype_name,))
-        array = jnp.asarray(number, dtypes.to_numpy(dtype)) if not isinstance(number, complex) else jnp.asarray(number)
+        array = np.asarray(number) if isinstance(number, complex) else np.asarray(number, dtypes.to_numpy(dtype))
         x, y = (array, value) if reverse else (value, array)
     operands, constants = lift([x, y])
     dtype = result_dtype(Add(minus), operands)

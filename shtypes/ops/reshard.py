@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from shtypes.analysis.scopes import judge
+from shtypes.analysis.judging import judge
 from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
@@ -102,8 +103,9 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     if len(branches) == 2:
         fixed = constants
     elif branches and any(numbers) and State.UNREDUCED in jax.typeof(branches[0]).states:
-        # The number would count once per device: as an array it is masked like any replicated branch.
-        arrays = [jnp.asarray(b, dtypes.to_numpy(dtype)) if is_number(b) else b for b in (x, y)]
+        # The number would count once per device: as an array it is masked like any replicated branch. Of numpy, since
+        # JAX's would be traced, and have a gradient.
+        arrays = [np.asarray(b, dtypes.to_numpy(dtype)) if is_number(b) else b for b in (x, y)]
         numbers = (None, None)
         (predicate, *branches), fixed = lift([predicate, *arrays])
     else:

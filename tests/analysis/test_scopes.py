@@ -277,8 +277,14 @@ def test_a_program_that_is_silent_backward_may_communicate_forward() -> None:
         ({"kinds": ["all-reduce"]}, "`comm_budget` allows all-reduce only, not all-gather over `dp`"),
         ({"kinds": []}, "`comm_budget` allows nothing only"),
         ({"axes": "tp"}, "`comm_budget` allows collectives over `tp` only, not all-gather over `dp`"),
-        ({"bytes": 127}, "`comm_budget` allows 127 B/device for one move, not 128 for all-gather over `dp`"),
-        ({"launches": 0}, "`comm_budget` allows 0 collectives for one move, not 1: all-gather over `dp`"),
+        (
+            {"bytes": 127},
+            "`comm_budget` allows 127 B/device in the forward pass, and all-gather over `dp` makes it 128",
+        ),
+        (
+            {"launches": 0},
+            "`comm_budget` allows 0 collectives in the forward pass, and all-gather over `dp` makes it 1",
+        ),
     ],
     ids=["kinds", "no kind", "axes", "bytes", "launches"],
 )
