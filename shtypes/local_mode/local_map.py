@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from shtypes import dtypes
@@ -23,6 +24,7 @@ from shtypes.ops.dispatch import cast, is_typed, lift, located
 from shtypes.ops.rules.claims import claimed
 from shtypes.ops.rules.typing import Typing
 from shtypes.primitives import local_all
+from shtypes.transforms import stop_gradient
 from shtypes.types import Dim, ShType, State
 from shtypes.where import public
 
@@ -55,7 +57,8 @@ class UserFn(LocalFn):
         return self.f(*args, **kwargs)
 
     def __call__(self, *shards: Any) -> Any:
-        return tuple(jax.tree.leaves(self.call(shards)))
+        # Results may be numbers and NumPy arrays too.
+        return tuple(x if isinstance(x, jax.Array) else jnp.asarray(x) for x in jax.tree.leaves(self.call(shards)))
 
 
 class _Shard:
@@ -357,7 +360,15 @@ def _varying(mesh: Mesh, shape: tuple[int, ...], dtype: str) -> ShType:
 # the public function
 
 
-def local_map(f: Any = None, /, *, out: Any, residuals: Residuals = "auto", name: str | None = None) -> Any:
+def local_map(
+    f: Any = None,
+    /,
+    *,
+    out: Any,
+    residuals: Residuals = "auto",
+    differentiable: bool = True,
+    name: str | None = None,
+) -> Any:
     """Any JAX function of shards as a typed op: a kernel with its own backward pass, or what no typed op does.
 
     ``f`` sees plain arrays, one device's own parts, and does not communicate. What its results mean is your word, by
@@ -376,6 +387,8 @@ def local_map(f: Any = None, /, *, out: Any, residuals: Residuals = "auto", name
         residuals: What the backward pass uses. ``"save"``: residuals of the forward pass, as JAX finds them; there is
             no forward-mode derivative then. ``"recompute"``: the operands. By default, they are saved where a
             `jax.custom_vjp` is somewhere in ``f``.
+        differentiable: Whether gradients pass. An optimizer's update has none, and then its results may be invariant
+            and sharded on one axis.
         name: The name to print; that of ``f`` by default.
 
     Returns:
@@ -401,18 +414,33 @@ def local_map(f: Any = None, /, *, out: Any, residuals: Residuals = "auto", name
         known = ", ".join(map(repr, get_args(Residuals)))
         raise ShardingTypeError(f"`residuals` of `local_map` is one of {known}, not {residuals!r}")
     if f is None:
-        return lambda function: local_map(function, out=out, residuals=residuals, name=name)
+        return lambda function: local_map(
+            function, out=out, residuals=residuals, differentiable=differentiable, name=name
+        )
     called = name or getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", type(f).__name__)
 
     @functools.wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        return _apply(f, str(called), out, residuals, args, kwargs)
+        if not differentiable:
+            args, kwargs = jax.tree.map(_stopped, (args, kwargs))
+        return _apply(f, str(called), out, residuals, differentiable, args, kwargs)
 
     return public(mapped)
 
 
+def _stopped(x: Any) -> Any:
+    """Without a gradient, if it is an array."""
+    return stop_gradient(x) if is_typed(x) or isinstance(x, jax.Array) else x
+
+
 def _apply(
-    f: Callable[..., Any], name: str, out: Any, residuals: Residuals, args: tuple[Any, ...], kwargs: dict[str, Any]
+    f: Callable[..., Any],
+    name: str,
+    out: Any,
+    residuals: Residuals,
+    differentiable: bool,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     leaves, tree = jax.tree.flatten((args, kwargs))
     arrays = [is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)) for x in leaves]
@@ -434,6 +462,8 @@ def _apply(
         return claimed(name, types, _claims(name, made(fn, _shards(types)), target, types[0].mesh), constants)
 
     types = tuple(jax.typeof(x) for x in operands)
+    if not differentiable:
+        constants = frozenset(range(len(operands)))
     try:
         typing = rule(types)
     except ShardingTypeError as error:  # without fixes: what other shards would mean to the function nobody knows

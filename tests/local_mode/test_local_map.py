@@ -313,3 +313,21 @@ def test_an_error_of_the_function_itself_is_not_hidden() -> None:
 
     with pytest.raises(KeyError, match="mine"):
         sh.local_map(broken, out="[_]")(sh.array(X, "[_,_]"))
+
+
+def test_without_gradients_results_may_be_invariant_and_sharded() -> None:
+    def of_both(x: Any, step: Any, name: str) -> Any:
+        return x * 2, step + 1, len(name)
+
+    def mapped(x: Any, step: Any) -> Any:
+        claims = ("[_@x]", "[]{I:x}", "[]{I:x}")
+        return sh.local_map(of_both, out=claims, differentiable=False)(x, step, name="abc")
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x, step = sh.array(np.arange(4.0), "f32[_@x]"), sh.array(np.float32(3), "f32[]{I:x}")
+        doubled, after, _ = mapped(x, step)
+        np.testing.assert_array_equal(np.asarray(doubled), [0, 2, 4, 6])
+        assert (str(after.type), float(np.asarray(after))) == ("f32[]{I:x}", 4)
+        assert sh.grad(lambda x: sh.all_reduce(sh.sum(mapped(x, step)[0] + x)))(x).tolist() == [1, 1, 1, 1]
+        with pytest.raises(sh.ShardingTypeError, match="cannot make invariant and sharded results"):
+            sh.local_map(of_both, out=("[_@x]", "[]{I:x}", "[]{I:x}"))(x, step, name="abc")

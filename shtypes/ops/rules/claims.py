@@ -20,7 +20,7 @@ def claimed(
 ) -> Typing:
     """A function of shards with the result types that its user claims.
 
-    Per axis: where the results are invariant, so are the operands that have a gradient, or else those that are
+    Per axis: where results are invariant, so are the operands that have a gradient, or else those that are
     invariant are cast to reduced, so that the gradient which each device finds is one term of theirs. An unreduced
     operand makes every result unreduced.
     """
@@ -32,7 +32,7 @@ def claimed(
             if t.state(axis) is State.UNREDUCED:
                 _check_unreduced(name, results, axis, reasons.operand_word(i, len(operands)))
         claims = {t.state(axis) for t in made}
-        if State.INVARIANT in claims:
+        if State.INVARIANT in claims and flows:
             _check_invariant(name, [(reasons.operand_word(i, len(operands)), operands[i]) for i in flows], claims, axis)
             continue
         for i in flows:
