@@ -46,6 +46,7 @@ __all__ = [
     "register_hitype",
     "shim_custom_derivatives",
     "trace_context",
+    "user_frames",
 ]
 
 VERSION: tuple[int, ...] = tuple(int(part) for part in jax.__version__.split(".")[:3])
@@ -352,6 +353,56 @@ class _KeepsTyped:
 def jaxpr_of(jaxpr: Any) -> Any:
     """The open jaxpr of a closed one; 0.12 has one class for both."""
     return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+class UserFrame(NamedTuple):
+    """An expression of the user's that was being evaluated; one object for each place in a program.
+
+    Attributes:
+        file: Its file.
+        function: The function that it is in, as Python qualifies it.
+        line: The first line of the expression.
+        column: Its first column, in bytes.
+        end_line: Its last line.
+        end_column: The column after its end.
+        parameters: The names of the function's positional parameters.
+    """
+
+    file: str
+    function: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    parameters: tuple[str, ...]
+
+
+_is_user_filename: Callable[[str], bool] | None = _private("jax._src.source_info_util", "is_user_filename")
+_raw_frame_to_frame: Callable[..., Any] | None = _private("jax._src.source_info_util", "raw_frame_to_frame")
+_frames: dict[tuple[int, int], tuple[Any, UserFrame | None]] = {}  # holds the code object, so that its id stays its own
+
+
+def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
+    """The user's frames of an equation, innermost first; none where this JAX hides them."""
+    traceback = eqn.source_info.traceback
+    if traceback is None or _raw_frame_to_frame is None or _is_user_filename is None:
+        return ()
+    found = []
+    for code, last in zip(*traceback.raw_frames(), strict=True):
+        known = _frames.get((id(code), last))
+        if known is None:
+            known = _frames[id(code), last] = (code, _user_frame(code, last))
+        if known[1] is not None:
+            found.append(known[1])
+    return tuple(found)
+
+
+def _user_frame(code: Any, last: int) -> UserFrame | None:
+    if _raw_frame_to_frame is None or _is_user_filename is None or not _is_user_filename(code.co_filename):
+        return None
+    frame = _raw_frame_to_frame(code, last)
+    place = (frame.start_line, frame.start_column, frame.end_line, frame.end_column)
+    return UserFrame(frame.file_name, frame.function_name, *place, code.co_varnames[: code.co_argcount])
 
 
 def is_literal(atom: Any) -> bool:

@@ -18,6 +18,8 @@ from shtypes.analysis.compare.report import Comparison as Comparison
 from shtypes.analysis.costs import CostModel as CostModel
 from shtypes.analysis.costs import Link as Link
 from shtypes.analysis.costs import cost_model as cost_model
+from shtypes.analysis.explain.explanation import Explanation as Explanation
+from shtypes.analysis.explain.explanation import explain as explain
 from shtypes.analysis.ledger import Ledger as Ledger
 from shtypes.analysis.ledger import ledger as ledger
 from shtypes.analysis.picture.visualize import Picture as Picture

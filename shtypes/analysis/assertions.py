@@ -29,7 +29,7 @@ def with_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
 
     def both(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))
-        chosen = [i for i, x in enumerate(leaves) if _has_gradient(x)]
+        chosen = [i for i, x in enumerate(leaves) if has_gradient(x)]
 
         def of_chosen(*values: Any) -> Any:
             merged = list(leaves)
@@ -37,21 +37,21 @@ def with_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
                 merged[i] = value
             inner_args, inner_kwargs = jax.tree.unflatten(tree, merged)
             results = jax.tree.leaves(f(*inner_args, **inner_kwargs))
-            return [r for r in results if _has_gradient(r)], [r for r in results if not _has_gradient(r)]
+            return [r for r in results if has_gradient(r)], [r for r in results if not has_gradient(r)]
 
         results, pull, others = jax.vjp(of_chosen, *[leaves[i] for i in chosen], has_aux=True)
-        return results, others, pull([_zero_cotangent(r) for r in results])
+        return results, others, pull([zero_cotangent(r) for r in results])
 
     return both
 
 
-def _has_gradient(x: Any) -> bool:
+def has_gradient(x: Any) -> bool:
     if is_typed(x):
         return bool(jax.typeof(x).differentiable)
     return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
 
 
-def _zero_cotangent(x: Any) -> Any:
+def zero_cotangent(x: Any) -> Any:
     return zeros_of(jax.typeof(x).cotangent()) if is_typed(x) else jnp.zeros_like(x)
 
 

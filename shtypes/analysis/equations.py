@@ -108,7 +108,7 @@ def equations(jaxpr: Any) -> Iterator[Equation]:
         jaxpr: What `jax.make_jaxpr` returned, or the ``jaxpr`` of a traced function.
     """
     opened = jaxpr_of(jaxpr)
-    yield from _Walk().equations(opened, (True,) * len(opened.outvars), _Around())
+    yield from Walk().equations(opened, (True,) * len(opened.outvars), _Around())
 
 
 def equations_of(eqns: Sequence[Any]) -> Iterator[Equation]:
@@ -117,7 +117,7 @@ def equations_of(eqns: Sequence[Any]) -> Iterator[Equation]:
     yield from equations(SimpleNamespace(eqns=eqns, outvars=outvars, invars=(), constvars=()))
 
 
-class _Body(NamedTuple):
+class Body(NamedTuple):
     """A body of an equation: which results are used, how often it runs, and the branch that it is, if it is one."""
 
     jaxpr: Any
@@ -126,11 +126,11 @@ class _Body(NamedTuple):
     branch: tuple[int, int] | None = None
 
 
-class _Use(NamedTuple):
+class Use(NamedTuple):
     """What an equation needs for the results that are used."""
 
     operands: tuple[bool, ...]
-    bodies: tuple[_Body, ...] = ()
+    bodies: tuple[Body, ...] = ()
 
 
 class _Around(NamedTuple):
@@ -142,16 +142,17 @@ class _Around(NamedTuple):
     checkpointed: bool = False
 
 
-class _Walk:
+class Walk:
     """One walk over a program; remembers what it found out about each body."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, tuple[list[tuple[Any, _Use]], tuple[bool, ...]]] = {}
+        self._known: dict[Any, tuple[list[tuple[Any, Use]], tuple[bool, ...]]] = {}
         self._choices = 0
 
     def equations(self, jaxpr: Any, used: tuple[bool, ...], around: _Around) -> Iterator[Equation]:
+        """The equations of a body and of the bodies inside it."""
         stack, times, branches, checkpointed = around
-        for eqn, use in self._live(jaxpr, used)[0]:
+        for eqn, use in self.live(jaxpr, used)[0]:
             own = f"{stack}/{eqn.source_info.name_stack}"
             place = place_of(eqn)
             if not use.bodies or outside(eqn):
@@ -164,8 +165,13 @@ class _Walk:
                 runs = None if times is None or body.trips is None else times * body.trips
                 yield from self.equations(body.jaxpr, body.used, _Around(own, runs, inner, again))
 
-    def _live(self, jaxpr: Any, used: tuple[bool, ...]) -> tuple[list[tuple[Any, _Use]], tuple[bool, ...]]:
-        """The equations that effects or used results need, and which operands of the jaxpr these need."""
+    def live(self, jaxpr: Any, used: tuple[bool, ...]) -> tuple[list[tuple[Any, Use]], tuple[bool, ...]]:
+        """The equations that effects or used results need, with what they need, and the operands that these need.
+
+        Args:
+            jaxpr: An open jaxpr.
+            used: Which of its results are used.
+        """
         key = (id(jaxpr), used)
         if key not in self._known:
             needed = {v for v, u in zip(jaxpr.outvars, used, strict=True) if u and not is_literal(v)}
@@ -181,7 +187,7 @@ class _Walk:
             self._known[key] = kept[::-1], tuple(v in needed for v in jaxpr.invars)
         return self._known[key]
 
-    def _use(self, eqn: Any, outs: tuple[bool, ...]) -> _Use:
+    def _use(self, eqn: Any, outs: tuple[bool, ...]) -> Use:
         try:
             what = control(eqn)
         except UnknownEquationError:
@@ -192,37 +198,37 @@ class _Walk:
             case While():
                 return self._while(what, outs)
             case Cond():
-                bodies = [_Body(jaxpr_of(b), outs, 1, (i, len(what.branches))) for i, b in enumerate(what.branches)]
-                return _Use((True, *_either(*(self._live(b.jaxpr, outs)[1] for b in bodies))), tuple(bodies))
+                bodies = [Body(jaxpr_of(b), outs, 1, (i, len(what.branches))) for i, b in enumerate(what.branches)]
+                return Use((True, *_either(*(self.live(b.jaxpr, outs)[1] for b in bodies))), tuple(bodies))
             case Call():
                 body = jaxpr_of(what.body)
-                return _Use(self._live(body, outs)[1], (_Body(body, outs),))
+                return Use(self.live(body, outs)[1], (Body(body, outs),))
         inner = [(jaxpr_of(body), trips) for body, trips in inner_jaxprs(eqn)]
-        bodies = [_Body(body, (True,) * len(body.outvars), trips) for body, trips in inner]
-        return _Use((True,) * len(eqn.invars), tuple(bodies))
+        bodies = [Body(body, (True,) * len(body.outvars), trips) for body, trips in inner]
+        return Use((True,) * len(eqn.invars), tuple(bodies))
 
-    def _scan(self, scan: Scan, outs: tuple[bool, ...]) -> _Use:
+    def _scan(self, scan: Scan, outs: tuple[bool, ...]) -> Use:
         body, n, m = jaxpr_of(scan.body), scan.consts, scan.consts + scan.carry
         used = outs
         while True:  # a carry is needed where its next value is
-            ins = self._live(body, used)[1]
+            ins = self.live(body, used)[1]
             wider = (*_either(used[: scan.carry], ins[n:m]), *outs[scan.carry :])
             if wider == used:
-                return _Use((*ins[:n], *used[: scan.carry], *ins[m:]), (_Body(body, used, scan.length),))
+                return Use((*ins[:n], *used[: scan.carry], *ins[m:]), (Body(body, used, scan.length),))
             used = wider
 
-    def _while(self, loop: While, outs: tuple[bool, ...]) -> _Use:
+    def _while(self, loop: While, outs: tuple[bool, ...]) -> Use:
         test, body = jaxpr_of(loop.cond), jaxpr_of(loop.body)
-        tested = self._live(test, (True,))[1]
+        tested = self.live(test, (True,))[1]
         used = _either(outs, tested[loop.cond_consts :])
         while True:
-            ins = self._live(body, used)[1]
+            ins = self.live(body, used)[1]
             wider = _either(used, ins[loop.body_consts :])
             if wider == used:
                 break
             used = wider
-        bodies = (_Body(test, (True,), None), _Body(body, used, None))
-        return _Use((*tested[: loop.cond_consts], *ins[: loop.body_consts], *used), bodies)
+        bodies = (Body(test, (True,), None), Body(body, used, None))
+        return Use((*tested[: loop.cond_consts], *ins[: loop.body_consts], *used), bodies)
 
 
 def _either(*flags: Sequence[bool]) -> tuple[bool, ...]:

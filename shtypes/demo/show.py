@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 import shtypes as sh
+from shtypes.analysis.explain.explanation import explain
 from shtypes.analysis.ledger import ledger
-from shtypes.analysis.listing import listing
 from shtypes.demo import gated_mlp as model
 
 MESH = {"dp": 2, "tp": 2}
@@ -33,7 +33,7 @@ class Run:
         host = host_arrays()
         with sh.policy(policy):
             args = [sh.array(a, t) for a, t in zip(host, TYPES, strict=True)]
-            self.listing = listing(block, *args)
+            self.listing = explain(block, *args, grad=True)
             step = sh.value_and_grad(loss, argnums=ARGNUMS)
             self.ledger = ledger(step, *args)
             out = sh.jit(block)(*args)
@@ -119,8 +119,7 @@ def show(console: Console) -> bool:
 
 
 def _listing(run: Run) -> str:
-    with sh.policy(run.policy):
-        return str(run.listing)
+    return run.listing.text(source=False, totals=False).partition("\n\n")[2]
 
 
 def _heading(console: Console, title: str) -> None:

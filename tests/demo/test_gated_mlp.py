@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 import shtypes as sh
+from shtypes.analysis.explain.explanation import Explanation
+from shtypes.analysis.explain.listing import lines_of
 from shtypes.analysis.ledger import ledger
-from shtypes.analysis.listing import Listing, listing
 from shtypes.demo import gated_mlp as model
 from shtypes.demo.show import ARGNUMS, MESH, SIZES, TYPES, show
 
@@ -69,11 +70,11 @@ def arguments() -> list[Any]:
         return [sh.abstract_array(t, mesh) for t in TYPES]
 
 
-def listed(policy: str, block: Any) -> tuple[Listing, dict[str, str], dict[str, str]]:
+def listed(policy: str, block: Any) -> tuple[Explanation, dict[str, str], dict[str, str]]:
     with sh.policy(policy):
-        found = listing(block, *arguments())
-        forward = {line.name: str(line.type) for line in (*found.arguments, *found.forward)}
-        return found, forward, {line.name: str(line.type) for line in found.backward}
+        found = sh.explain(block, *arguments(), grad=True)
+        forward = {line.name: str(line.type) for line in (*found.arguments, *lines_of(found.forward))}
+        return found, forward, {line.name: str(line.type) for line in (*found.seeds, *lines_of(found.backward))}
 
 
 def without_casts(types: dict[str, str]) -> dict[str, str]:
@@ -91,14 +92,14 @@ def test_every_line_has_the_type_of_the_post_under_jax_with_its_casts() -> None:
 @pytest.mark.core
 def test_every_line_has_the_type_of_the_post_under_partial_without_annotations() -> None:
     found, forward, backward = listed("partial", model.mlp)
-    assert not any("reshard" in line.op or "cast" in line.op for line in (*found.forward, *found.backward))
+    assert not any("reshard" in line.op or "cast" in line.op for line in found.lines)
     assert {name: forward[name] for name in POST_FORWARD} == without_casts(POST_FORWARD)
     assert backward == without_casts(POST_BACKWARD)
 
 
 def test_the_backward_equations_are_those_of_the_post() -> None:
     found, _, _ = listed("partial", model.mlp)
-    made = {line.name: " ".join((line.op, *line.operands)) for line in found.backward}
+    made = {line.name: " ".join((line.op, *line.operands)) for line in lines_of(found.backward)}
     assert {name: made[name] for name in POST_EINSUMS} == POST_EINSUMS
 
 

@@ -1,0 +1,189 @@
+"""`explain`: the typed listing of a program, with the source beside it, its communication, and what it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from shtypes.analysis.explain.cotangents import name_cotangents, resolve
+from shtypes.analysis.explain.listing import Block, Item, Line, Lister, communication, lines_of
+from shtypes.analysis.explain.saved import Saved, saved_by
+from shtypes.analysis.explain.traced import Trace, trace
+from shtypes.analysis.explain.values import Scope, Value
+from shtypes.analysis.explain.walk import Walker
+from shtypes.analysis.ledger import Entry, Ledger
+from shtypes.analysis.subject import subject
+from shtypes.mesh import Mesh
+from shtypes.policy import current_policy, policy
+from shtypes.types import ShType
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The typed listing of a program.
+
+    ``str()`` is its text, `rich` prints it in colours, notebooks show the page; see `to_json`, `to_html` and `plot`.
+
+    Attributes:
+        function: The name of the function.
+        policy: The policy that it was traced under, and that its types print under.
+        mesh: The mesh of its types; None where it has none.
+        gradient: Whether the backward pass is listed too.
+        arguments: What the function takes.
+        results: What it returns.
+        seeds: The cotangents that the backward pass starts from, one for each result that has a gradient.
+        gradients: The cotangents of the arguments, under the names that the listing gives them.
+        items: The listing: lines, and the blocks of loops and conditionals, in program order.
+        ledger: The collectives.
+        saved: What the forward pass keeps for the backward pass.
+    """
+
+    function: str
+    policy: str
+    mesh: Mesh | None
+    gradient: bool
+    arguments: tuple[Line, ...]
+    results: tuple[Line, ...]
+    seeds: tuple[Line, ...]
+    gradients: tuple[Line, ...]
+    items: tuple[Item, ...]
+    ledger: Ledger
+    saved: tuple[Saved, ...]
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """All lines in program order, those inside loops and branches among them."""
+        return tuple(lines_of(self.items))
+
+    @property
+    def forward(self) -> tuple[Item, ...]:
+        """The lines and blocks of the forward pass."""
+        return tuple(item for item in self.items if item.direction == "forward")
+
+    @property
+    def backward(self) -> tuple[Item, ...]:
+        """The lines and blocks of the backward pass, what a checkpoint computes again among them."""
+        return tuple(item for item in self.items if item.direction != "forward")
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes that each device keeps for the backward pass, besides the arguments."""
+        return sum(value.bytes for value in self.saved if not value.argument)
+
+    def text(self, *, source: bool = True, totals: bool = True) -> str:
+        """The listing as plain text.
+
+        Args:
+            source: Whether the source stands beside the lines.
+            totals: Whether the communication and what is saved follow the listing.
+        """
+        from shtypes.analysis.explain.text import plain
+
+        with policy(self.policy):
+            return plain(self, source=source, totals=totals)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<Explanation of {self.function}: {len(self.lines)} lines, {self.ledger.bytes} B/device>"
+
+    def __rich__(self) -> Any:
+        """The listing for `rich`: collectives and casts stand out."""
+        from shtypes.analysis.explain.text import rich
+
+        with policy(self.policy):
+            return rich(self)
+
+
+def explain(f: Callable[..., Any], *args: Any, grad: bool = False, **kwargs: Any) -> Explanation:
+    """The types of every line of a function, and with ``grad`` of every cotangent; nothing runs.
+
+    Lines carry the names that the source assigns to. A cotangent of ``x`` is ``g_x``; where several lines send one,
+    each is ``g_x_from_y`` and their sum ``g_x``. Backward lines are the equations of JAX's own gradient of ``f``, each
+    under the forward line that causes it.
+
+    Args:
+        f: A function of any trees of typed values and plain arrays, jitted or not; loops, branches, checkpoints, custom
+            derivatives, mapped functions and local mode are all looked into.
+        *args: Its arguments: values, values that have only types, types, or the texts of types. Without any, they are
+            those of the signature's annotations.
+        grad: Whether to list the backward pass too, from given cotangents of all results to every argument with a
+            gradient. The function need not return a scalar.
+        **kwargs: More arguments.
+
+    Returns:
+        The listing, with the ledger of the same program and what it saves for the backward pass.
+
+    Raises:
+        ShardingTypeError: the function does not type.
+
+    Example:
+        >>> import shtypes as sh
+        >>> def square(x):
+        ...     return sh.sum(x * x)
+        >>> with sh.use_mesh(sh.abstract_mesh({"dp": 2})):
+        ...     found = sh.explain(square, sh.ShType.parse("f32[8@dp]"))
+        >>> print(found.text(source=False, totals=False))
+        square on the mesh dp=2, policy "partial"
+        <BLANKLINE>
+        x: f32[8@dp]
+        <BLANKLINE>
+        mul_x: f32[8@dp] = mul x x
+        square: f32[]{U:dp} = sum[0] mul_x
+    """
+    about = subject(f, args, kwargs)
+    traced = trace(about, grad=grad)
+    walker = Walker()
+    scope = walker.program(traced.jaxpr, traced.arguments)
+    seeds, gradients = _begin(scope, traced)
+    walker.backward_bodies(scope)
+    name_cotangents(scope)
+    found = list(communication(scope))
+    ledger = Ledger([e for e in found if isinstance(e, Entry)], [e for e in found if not isinstance(e, Entry)])
+    started = {id(v.made) for v in seeds if v.made is not None}
+    scope.records = [r for r in scope.records if id(r) not in started]
+    arguments = tuple(Line(v.name, v.type) for v in scope.given)
+    return Explanation(
+        function=about.name,
+        policy=current_policy(),
+        mesh=_mesh(scope),
+        gradient=grad,
+        arguments=arguments,
+        results=_results(scope, traced),
+        seeds=tuple(Line(v.name, v.type, direction="backward") for v in seeds),
+        gradients=tuple(Line(v.name, v.type, direction="backward") for v in gradients),
+        items=Lister().items(scope),
+        ledger=ledger,
+        saved=saved_by(scope),
+    )
+
+
+def _begin(scope: Scope, traced: Trace) -> tuple[list[Value], list[Value]]:
+    """Names the cotangents that the backward pass starts from, and finds what each other one is of."""
+    count, seeds, targets = len(traced.results), [], {}
+    for i, source in enumerate(traced.sources):
+        seed, result = scope.results[count + i], scope.results[source]
+        if isinstance(seed, Value) and isinstance(result, Value):
+            if seed.of is not result:  # else the first equation of the backward pass named it
+                seed.gradient, seed.of, seed.name = True, result, scope.unique(f"g_{result.name}")
+            seeds.append(seed)
+    first = count + len(traced.sources)
+    for i, argument in enumerate(traced.differentiated):
+        targets[first + i] = scope.given[argument]
+    resolve(scope, targets)
+    return seeds, [v for v in scope.results[first:] if isinstance(v, Value)]
+
+
+def _results(scope: Scope, traced: Trace) -> tuple[Line, ...]:
+    values = scope.results[: len(traced.results)] if traced.results else scope.results
+    return tuple(Line(v.name, v.type) for v in values if isinstance(v, Value))
+
+
+def _mesh(scope: Scope) -> Mesh | None:
+    values = [*scope.given, *(v for r in scope.records for v in r.outs)]
+    return next((v.type.mesh for v in values if isinstance(v.type, ShType)), None)
+
+
+__all__ = ["Block", "Explanation", "Line", "Saved", "explain"]

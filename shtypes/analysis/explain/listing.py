@@ -1,0 +1,219 @@
+"""The lines of a listing, and the blocks that loops and conditionals make of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shtypes._compat import Cond, Scan, While
+from shtypes.analysis.equations import Place, outside
+from shtypes.analysis.explain.cotangents import saved_only
+from shtypes.analysis.explain.given import control_of
+from shtypes.analysis.explain.values import Record, Scope, Value
+from shtypes.analysis.ledger import Entry, NotCovered, entries_of
+from shtypes.collective import Collective
+from shtypes.policy import current_policy
+from shtypes.primitives import Reshard
+from shtypes.types import ShType
+
+_NOWHERE = Place()
+
+
+@dataclass(frozen=True)
+class Line:
+    """One value of a listing.
+
+    Attributes:
+        name: Its name: what the source assigns it to, ``g_x`` for the cotangent of ``x``, or made from the operation.
+        type: Its type; of a plain array, JAX's.
+        op: How it is made, as the jaxpr prints it; empty for what is given.
+        operands: The names of what it is made from.
+        direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
+        place: The user's line that makes it, or that causes it.
+        cause: For a backward line, the forward line that causes it; None where none does alone.
+        times: How often it runs, or None where a while loop decides.
+        cast: Whether a typing rule inserted it.
+        collectives: What it communicates.
+        not_covered: Why its communication is not known; empty where it is.
+        span: The last line of the user's expression.
+    """
+
+    name: str
+    type: Any
+    op: str = ""
+    operands: tuple[str, ...] = ()
+    direction: str = "forward"
+    place: Place = _NOWHERE
+    cause: Line | None = field(default=None, repr=False)
+    times: int | None = 1
+    cast: bool = False
+    collectives: tuple[Entry, ...] = ()
+    not_covered: str = ""
+    span: int = 0
+
+    def __str__(self) -> str:
+        made = f" = {' '.join((self.op, *self.operands))}" if self.op else ""
+        return f"{self.name}: {type_text(self.type)}{made}"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A loop, a conditional, or one of its bodies.
+
+    Attributes:
+        title: What it is: ``"scan, 12 steps"``, ``"branch 0 of 2"``.
+        results: What it makes; empty for a body.
+        given: What the body is given that is its own.
+        items: What is inside.
+        direction: As in `Line`.
+        place: The user's line.
+        cause: As in `Line`.
+    """
+
+    title: str
+    results: tuple[Line, ...]
+    given: tuple[Line, ...]
+    items: tuple[Item, ...]
+    direction: str
+    place: Place
+    cause: Line | None = field(default=None, repr=False)
+
+
+Item = Line | Block
+
+
+def type_text(t: Any) -> str:
+    """The text of a type, typed or JAX's own, under the policy in force."""
+    return _shown(t.exact, t, current_policy()) if isinstance(t, ShType) else str(t.str_short(short_dtypes=True))
+
+
+@functools.lru_cache(maxsize=4096)
+def _shown(exact: Any, t: Any, policy: str) -> str:
+    return str(t)
+
+
+def lines_of(items: Iterable[Item]) -> Iterator[Line]:
+    """All lines, those inside blocks among them, in program order."""
+    for item in items:
+        if isinstance(item, Line):
+            yield item
+        else:
+            yield from item.given
+            yield from lines_of(item.items)
+            yield from item.results
+
+
+class Lister:
+    """Makes the lines of a program; remembers those of the forward pass, which cause the others."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, Line] = {}  # by record
+
+    def items(self, scope: Scope) -> tuple[Item, ...]:
+        """The lines and blocks of a body, in program order; the cotangents of one line in the order of its operands."""
+        items: list[Item] = []
+        group: list[Record] = []
+        for record in [*scope.records, None]:
+            if group and (record is None or record.link is not group[0].link):
+                for member in _in_order(group):
+                    items += self._items(member)
+                group = []
+            if record is not None and record.backward and record.link is not None:
+                group.append(record)
+            elif record is not None:
+                items += self._items(record)
+        return tuple(items)
+
+    def _items(self, record: Record) -> list[Item]:
+        if record.bodies:
+            return [self._block(record)]
+        entries = tuple(entries_of(record.found))
+        why = outside(record.found.eqn)
+        if not (record.frames or entries or why or record.found.direction != "forward"):
+            return []  # JAX's own: zeros for what only another branch saves
+        cast = isinstance(record.found.eqn.primitive, Reshard) and record.found.eqn.primitive.inserted
+        first = self._line(record, record.outs[0], entries, why, cast=cast) if record.outs else None
+        if first is None:
+            return []
+        self._first[id(record)] = first
+        return [first, *(self._line(record, v, (), why, cast=cast) for v in record.outs[1:])]
+
+    def _line(
+        self, record: Record, value: Value, entries: tuple[Entry, ...] = (), why: str = "", *, cast: bool = False
+    ) -> Line:
+        found = record.found
+        return Line(
+            name=value.name,
+            type=value.type,
+            op=record.op,
+            operands=tuple(v if isinstance(v, str) else v.name for v in record.operands),
+            direction=found.direction,
+            place=found.place,
+            cause=self._cause(record),
+            times=found.times,
+            cast=cast,
+            collectives=entries,
+            not_covered=why,
+            span=record.frames[0].end_line if record.frames else 0,
+        )
+
+    def _cause(self, record: Record) -> Line | None:
+        return None if record.link is None or record.sums else self._first.get(id(record.link))
+
+    def _block(self, record: Record) -> Block:
+        what, name = control_of(record.found.eqn), record.found.eqn.primitive.name
+        title = {While: "while loop", Cond: "conditional"}.get(type(what), name)
+        if isinstance(what, Scan):
+            reverse = ", in reverse" if what.reverse else ""
+            title = f"scan, {what.length} step{'' if what.length == 1 else 's'}{reverse}"
+            name = f"scan[{what.length}]"
+        shown = [v for v in record.outs if (v.uses or v.returned) and not saved_only(v)]
+        results = tuple(replace(self._line(record, v), op=name) for v in shown)
+        place, direction = record.found.place, record.found.direction
+        bodies = [Block(b.label, (), _given(record, b), self.items(b), direction, place, None) for b in record.bodies]
+        if results:
+            self._first[id(record)] = results[0]
+        cause = self._cause(record)
+        if len(bodies) == 1:
+            return Block(title, results, bodies[0].given, bodies[0].items, direction, place, cause)
+        return Block(title, results, (), tuple(bodies), direction, place, cause)
+
+
+def _in_order(group: list[Record]) -> list[Record]:
+    """The backward equations of one line: by operand, the sums last; as they are where one takes another's result."""
+    made = {id(v) for r in group for v in r.outs}
+    if any(id(v) in made for r in group if not r.sums for v in r.values):
+        return group
+    sums = [r for r in group if r.sums]
+    cause = group[0].link
+    places = {id(v): i for i, v in reversed(list(enumerate(cause.values)))} if cause is not None else {}
+    return [*sorted((r for r in group if not r.sums), key=lambda r: places.get(id(r.outs[0].of), len(places))), *sums]
+
+
+def _given(record: Record, body: Scope) -> tuple[Line, ...]:
+    """What a body is given and what is not there outside."""
+    outer = set(map(id, record.values))
+    found = record.found
+    return tuple(
+        Line(v.name, v.type, direction=found.direction, place=found.place, times=found.times)
+        for v in body.given
+        if id(v) not in outer and v.uses and not (found.direction != "forward" and not v.gradient)
+    )
+
+
+def communication(scope: Scope) -> Iterator[Entry | NotCovered]:
+    """What the equations of a body communicate, in program order, and what is not covered."""
+    for record in scope.records:
+        found = record.found
+        if isinstance(found.eqn.primitive, (Reshard, Collective)):
+            yield from entries_of(found)
+        elif (not record.bodies or _is_opaque(record)) and (why := outside(found.eqn)):
+            yield NotCovered(str(found.eqn.primitive), why, found.times, found.direction, found.place)
+        for body in record.bodies:
+            yield from communication(body)
+
+
+def _is_opaque(record: Record) -> bool:
+    return control_of(record.found.eqn) is None

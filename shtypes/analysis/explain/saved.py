@@ -1,0 +1,56 @@
+"""What the forward pass keeps for the backward pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from shtypes.analysis.equations import Place
+from shtypes.analysis.explain.values import Record, Scope, Value
+from shtypes.types import ShType
+
+
+class Saved(NamedTuple):
+    """A value that the backward pass needs again.
+
+    Attributes:
+        name: Its name; of what a loop saves at each step, ``saved_x``.
+        type: Its type.
+        bytes: Bytes on each device.
+        argument: Whether it is an argument, which is there anyhow.
+        place: The user's line that makes it.
+    """
+
+    name: str
+    type: Any
+    bytes: int
+    argument: bool
+    place: Place
+
+
+def saved_by(scope: Scope) -> tuple[Saved, ...]:
+    """What the forward equations of a program leave for its backward equations, in program order.
+
+    What a checkpoint computes again is not among them, and what the compiler saves by fusing is not known here.
+    """
+    own = [(v, None) for v in scope.given]
+    made = [(v, r) for r in scope.records if r.found.direction == "forward" for v in r.outs]
+    return tuple(_saved([*own, *made]))
+
+
+def _saved(values: Sequence[tuple[Value, Record | None]]) -> Iterator[Saved]:
+    for value, record in values:
+        later = any(use.found.direction != "forward" for use in value.uses)
+        if not value.gradient and (later if value.kept is None else value.kept):
+            place = record.found.place if record is not None else Place()
+            yield Saved(value.name, value.type, bytes_of(value.type), record is None, place)
+
+
+def bytes_of(t: Any) -> int:
+    """Bytes of each device's part of a value."""
+    if isinstance(t, ShType):
+        return int(t.local_bytes)
+    sharding = getattr(t, "sharding", None)
+    shape = t.shape if sharding is None else sharding.shard_shape(t.shape)
+    return int(math.prod(shape) * t.dtype.itemsize)

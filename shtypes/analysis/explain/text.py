@@ -1,0 +1,165 @@
+"""The listing as text: plain, and for `rich` with the collectives and casts in colours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from shtypes.analysis.explain.listing import Block, Item, Line, type_text
+from shtypes.analysis.explain.source import line_text
+from shtypes.analysis.ledger import Entry
+
+if TYPE_CHECKING:
+    from shtypes.analysis.explain.explanation import Explanation
+
+#: The column that the source stands in, at most; longer lines push it to the right.
+_WIDEST: Final = 88
+_INDENT: Final = "    "
+#: More of a source line is cut off.
+_LONGEST: Final = 80
+
+
+class Row(NamedTuple):
+    """One row of the text.
+
+    Attributes:
+        kind: What it is, a key of the styles.
+        text: The text.
+        beside: The source.
+    """
+
+    kind: str
+    text: str
+    beside: str = ""
+
+
+def plain(found: Explanation, *, source: bool, totals: bool) -> str:
+    """The text of a listing."""
+    rows = list(_single_spaced(_rows(found, totals=totals)))
+    width = min(max((len(r.text) for r in rows if r.beside), default=0), _WIDEST)
+    return "\n".join(f"{r.text:{width}}  | {r.beside}" if source and r.beside else r.text for r in rows)
+
+
+def rich(found: Explanation) -> Any:
+    """The listing for `rich`."""
+    from rich.console import Group
+    from rich.text import Text
+
+    rows = list(_single_spaced(_rows(found, totals=False)))
+    width = min(max((len(r.text) for r in rows if r.beside), default=0), _WIDEST)
+    texts = []
+    for row in rows:
+        text = Text(row.text, style=_STYLES[row.kind], no_wrap=True)
+        if row.beside:
+            text.append(" " * max(width - len(row.text), 0) + "  | ", style="dim").append(row.beside, style="dim")
+        texts.append(text)
+    return Group(*texts, Text(), found.ledger, *(Text(t) for t in _saved_rows(found)))
+
+
+_STYLES: Final = {
+    "title": "bold",
+    "note": "",
+    "line": "",
+    "cast": "yellow",
+    "collective": "bold magenta",
+    "heading": "dim italic",
+    "block": "cyan",
+}
+
+
+def _rows(found: Explanation, *, totals: bool) -> Iterator[Row]:
+    mesh = "" if found.mesh is None else " on the mesh " + ", ".join(f"{a}={n}" for a, n in found.mesh.shape.items())
+    yield Row("title", f'{found.function}{mesh}, policy "{found.policy}"')
+    yield Row("note", "")
+    for line in found.arguments:
+        yield Row("line", str(line))
+    if found.arguments and found.forward:
+        yield Row("note", "")
+    yield from _items(found.forward, "")
+    if found.gradient:
+        yield Row("note", "")
+        for line in found.seeds:
+            yield Row("line", str(line))
+        yield from _items(found.backward, "")
+    if totals:
+        yield Row("note", "")
+        for text in (*str(found.ledger).splitlines(), *_saved_rows(found)):
+            yield Row("note", text)
+
+
+def _saved_rows(found: Explanation) -> list[str]:
+    if not found.gradient:
+        return []
+    kept = [value for value in found.saved if not value.argument]
+    if not kept:
+        return ["saved for the backward pass: nothing but arguments"]
+    sizes: dict[str, list[int]] = {}
+    for value in kept:
+        sizes.setdefault(type_text(value.type), []).append(value.bytes)
+    rows = [f"saved for the backward pass, besides arguments: {found.saved_bytes} B/device"]
+    largest = sorted(sizes.items(), key=lambda pair: -sum(pair[1]))
+    return rows + [f"  {sum(n)} B/device: {f'{len(n)} of ' if len(n) > 1 else ''}{text}" for text, n in largest]
+
+
+def _items(items: Sequence[Item], indent: str) -> Iterator[Row]:
+    """The rows of one level; backward lines under the forward line that causes them."""
+    heading: Line | str | None = None
+    place = None
+    for item in items:
+        above = item.cause if item.direction == "backward" else "again" if item.direction == "recomputed" else None
+        if above is not heading:
+            yield Row("note", "")
+            if isinstance(above, Line):
+                yield Row("heading", f"{indent}# {above}", _beside(above))
+            elif above:
+                yield Row("heading", f"{indent}# computed again")
+            heading = above
+        if isinstance(item, Line):
+            yield from _line(item, indent, "" if item.direction != "forward" or item.place == place else _beside(item))
+            place = item.place
+        else:
+            yield from _block(item, indent)
+            place = None
+
+
+def _line(line: Line, indent: str, beside: str = "") -> Iterator[Row]:
+    kind = "collective" if line.collectives else "cast" if line.cast else "line"
+    sent = "".join(f"  <- {collective_text(e)}" for e in line.collectives)
+    unknown = f"  <- not covered: {line.not_covered}" if line.not_covered else ""
+    yield Row(kind, f"{indent}{line}{sent}{unknown}", beside)
+
+
+def collective_text(entry: Entry) -> str:
+    """One collective in a few words."""
+    times = (
+        "" if entry.times == 1 else ", an unknown number of times" if entry.times is None else f", {entry.times} times"
+    )
+    return f"{entry}, {entry.bytes} B/device{times}"
+
+
+def _block(block: Block, indent: str) -> Iterator[Row]:
+    branch = not block.results and block.cause is None
+    yield Row("block", f"{indent}{block.title}:", "" if branch or block.direction != "forward" else _beside(block))
+    inner = indent + _INDENT
+    for line in block.given:
+        yield from _line(line, inner)
+    if block.given and block.items:
+        yield Row("note", "")
+    yield from _items(block.items, inner)
+    for line in block.results:
+        yield from _line(line, indent)
+
+
+def _beside(item: Item) -> str:
+    text = line_text(item.place)
+    cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return f"{item.place}  {cut}" if text else str(item.place)
+
+
+def _single_spaced(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows without empty ones in a row, or at the start of a block."""
+    last = Row("note", "")
+    for row in rows:
+        if row.text or (last.text and not last.text.endswith(":")):
+            yield row
+            last = row

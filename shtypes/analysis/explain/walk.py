@@ -1,0 +1,300 @@
+"""From a traced program to its equations with their values, named forward, and linked backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from shtypes._compat import Call, Cond, Scan, While, is_literal, jaxpr_of, user_frames
+from shtypes.analysis.equations import Body, Branch, Equation, Place, Use, Walk, direction_of, outside
+from shtypes.analysis.explain.cotangents import cotangent_type, resolve
+from shtypes.analysis.explain.given import (
+    backward_given,
+    body_frame,
+    control_of,
+    forward_given,
+    name_carry,
+    result_names,
+)
+from shtypes.analysis.explain.links import Links
+from shtypes.analysis.explain.names import Unique, assigned
+from shtypes.analysis.explain.values import Operand, Record, Scope, Value
+
+#: The longest name that is made from an operation and its operand.
+_LONGEST = 24
+
+
+class Context(NamedTuple):
+    """Where a body runs: what its operations are named under, how often, in which branches."""
+
+    stack: str = ""
+    times: int | None = 1
+    branches: tuple[Branch, ...] = ()
+
+
+class Walker:
+    """One walk over a program."""
+
+    def __init__(self) -> None:
+        self._walk = Walk()
+        self._choices = 0
+        self._pending: dict[
+            int, tuple[Use, Context]
+        ] = {}  # bodies of the backward pass, whose values are not known yet
+
+    def program(self, jaxpr: Any, arguments: Sequence[str]) -> Scope:
+        """The equations of a program; cotangents are not linked yet.
+
+        Args:
+            jaxpr: The traced program.
+            arguments: The names of its arguments.
+        """
+        opened = jaxpr_of(jaxpr)
+        scope = Scope()
+        scope.given = [Value(v.aval, scope.unique(n)) for v, n in zip(opened.invars, arguments, strict=True)]
+        self._fill(scope, opened, (True,) * len(opened.outvars), Context(), None)
+        return scope
+
+    def backward_bodies(self, scope: Scope) -> None:
+        """Adds the bodies of the loops and conditionals that run in the backward pass, once `resolve` is done."""
+        for record in scope.records:
+            if id(record) not in self._pending:
+                continue
+            use, context = self._pending.pop(id(record))
+            linked = record.link.bodies if record.link is not None else []
+            for i, (body, label, inner) in enumerate(self._bodies(record, use, context)):
+                forward = linked[i] if i < len(linked) else None
+                made = Scope(label, forward.unique if forward else Unique())
+                made.given, targets = backward_given(record, i, forward, body)
+                self._fill(made, body.jaxpr, body.used, inner, forward)
+                record.bodies.append(made)
+                resolve(made, targets)
+                self.backward_bodies(made)
+
+    def _fill(self, scope: Scope, jaxpr: Any, used: tuple[bool, ...], context: Context, linked: Scope | None) -> None:
+        """The equations of a body whose ``given`` are known; those that run in the backward pass have no bodies yet."""
+        scope.results = _Filler(self, scope, linked).run(jaxpr, used, scope.given, context)
+
+    def _bodies(self, record: Record, use: Use, context: Context) -> Iterator[tuple[Body, str, Context]]:
+        """The bodies of a loop or a conditional, what each is, and where it runs."""
+        labels = _labels(record, len(use.bodies))
+        self._choices += 1
+        for body, label in zip(use.bodies, labels, strict=True):
+            branches = context.branches
+            if body.branch is not None:
+                branches = (*branches, Branch(self._choices, *body.branch, record.found.place))
+            runs = None if context.times is None or body.trips is None else context.times * body.trips
+            yield body, label, Context(context.stack, runs, branches)
+
+
+class _Filler:
+    """Fills one scope: follows calls, names what is computed forward, links what is computed backward."""
+
+    def __init__(self, walker: Walker, scope: Scope, linked: Scope | None) -> None:
+        self.walker, self.scope, self.linked = walker, scope, linked
+        self.links = Links((linked, scope) if linked is not None else (scope,))
+
+    def run(self, jaxpr: Any, used: tuple[bool, ...], given: Sequence[Operand], context: Context) -> list[Operand]:
+        env: dict[Any, Operand] = dict(zip(jaxpr.invars, given, strict=True))
+        env |= {v: Value(v.aval, self.scope.unique("constant")) for v in jaxpr.constvars}
+        live = self.walker._walk.live(jaxpr, used)[0]
+        frames = [user_frames(eqn) for eqn, _ in live]
+        stacks = [f"{context.stack}/{eqn.source_info.name_stack}" for eqn, _ in live]
+        needed = _needed(jaxpr, live, stacks)
+        finals = _finals([str(eqn.primitive) for eqn, _ in live], frames)
+        for (eqn, use), at, final, stack in zip(live, frames, finals, stacks, strict=True):
+            operands = [_operand(env, v) for v in eqn.invars]
+            inner = context._replace(stack=stack)
+            what = control_of(eqn)
+            if isinstance(what, Call) and not outside(eqn):
+                outs = self.run(use.bodies[0].jaxpr, use.bodies[0].used, operands, inner)
+            else:
+                wanted = [needed.get(v) for v in eqn.outvars]
+                outs = self._results(self._record(eqn, use, at, operands, inner, final=final, wanted=wanted))
+            env.update(zip(eqn.outvars, outs, strict=True))
+        results = [_operand(env, v) for v in jaxpr.outvars]
+        for value in results:
+            if isinstance(value, Value):
+                value.returned = True
+        return results
+
+    def _record(
+        self,
+        eqn: Any,
+        use: Use,
+        frames: Any,
+        operands: list[Operand],
+        context: Context,
+        *,
+        final: bool,
+        wanted: Sequence[str | None],
+    ) -> Record:
+        place = Place(frames[0].file, frames[0].line, frames[0].function) if frames else Place()
+        found = Equation(eqn, place, direction_of(context.stack), context.times, context.branches)
+        record = Record(found, frames, operands, len(self.scope.records))
+        self.scope.records.append(record)
+        for value in record.values:
+            value.uses.append(record)
+        if found.direction == "forward":
+            same = self.scope.forward.setdefault(record.key, [])
+            record.instance = len(same)
+            same.append(record)
+            for i in range(1, len(record.key)):
+                self.scope.calls.setdefault(record.key[i:], []).append(record)
+        else:
+            record.link = self.links.cause(record)
+        record.outs = self._outs(record, final=final, wanted=wanted)
+        if use.bodies and record.backward:
+            self.walker._pending[id(record)] = use, context
+        elif use.bodies:
+            self._enter(record, use, context)
+        return record
+
+    def _outs(self, record: Record, *, final: bool, wanted: Sequence[str | None]) -> list[Value]:
+        avals = [v.aval for v in record.found.eqn.outvars]
+        if record.backward:
+            gradient = any(v.gradient for v in record.values) or self._seeded(record) or not record.values
+            outs = [Value(t, made=record, gradient=gradient) for t in avals]
+            if record.link is not None and gradient:
+                record.link.answered = True
+            return outs
+        outs = [Value(t, made=record) for t in avals]
+        known = record.link.outs if record.link is not None else []  # computed again under the same names
+        for i, value in enumerate(known[: len(outs)]):
+            if value.type == outs[i].type:
+                value.kept = any(use.found.direction != "forward" for use in value.uses)
+                outs[i] = value
+        for value, where in zip(outs, wanted, strict=True):
+            value.name = value.name or ("" if where else "_")
+        # What a loop saves for the backward pass is named after what it is in the loop.
+        fresh = [
+            i for i, (v, w) in enumerate(zip(outs, wanted, strict=True)) if not v.name and not _is_saved(record, w)
+        ]
+        names = result_names(record, assigned(record.frames) if final else (), fresh, len(outs))
+        for i, name in zip(fresh, names, strict=True):
+            outs[i].name = self.scope.unique(name or _made_name(record))
+        return outs
+
+    def _enter(self, record: Record, use: Use, context: Context) -> None:
+        """The bodies of a loop or conditional whose equations are computed forward."""
+        again = record.link.bodies if record.link is not None else []
+        for i, (body, label, inner) in enumerate(self.walker._bodies(record, use, context)):
+            forward = again[i] if i < len(again) else None
+            made = Scope(label, forward.unique if forward else Unique())
+            frame = body_frame(record, [user_frames(eqn) for eqn, _ in self._peek(body)])
+            given = forward_given(record, i, body, frame)
+            if forward is not None and len(forward.given) == len(given):
+                given = forward.given
+            else:
+                outer = set(map(id, record.values))
+                for value in sorted(given, key=lambda v: id(v) not in outer):  # names from outside are taken
+                    taken = made.unique(value.name)
+                    value.name = value.name if id(value) in outer else taken
+            made.given = given
+            self.walker._fill(made, body.jaxpr, body.used, inner, forward)
+            record.bodies.append(made)
+            name_carry(record, made, frame)
+            for out, result in zip(record.outs, made.results, strict=False):
+                if isinstance(result, Value):
+                    out.inner.setdefault(i, result)
+            resolve(made, {})
+            self.walker.backward_bodies(made)
+
+    def _results(self, record: Record) -> list[Operand]:
+        """What an equation makes; what all branches pass on as they took it, to be saved, is the operand itself."""
+        if not _is_cond(record):
+            return list(record.outs)
+        own, results = set(map(id, record.values)), list[Operand](record.outs)
+        for i, out in enumerate(record.outs):
+            inside = {id(v): v for body in record.bodies for v in body.results[i : i + 1] if isinstance(v, Value)}
+            if not out.name and len(inside) == 1 and own.issuperset(inside):
+                results[i] = next(iter(inside.values()))
+        return results
+
+    def _peek(self, body: Body) -> list[Any]:
+        return self.walker._walk.live(body.jaxpr, body.used)[0]
+
+    # links
+
+    def _seeded(self, record: Record) -> bool:
+        """Whether an equation starts the backward pass; names the cotangent that it starts with."""
+        cause = record.link
+        if cause is None or not cause.outs:
+            return False
+        own = {id(v) for v in (*cause.values, *cause.outs)}
+        for value in record.values:
+            if id(value) not in own and cotangent_type(cause.outs[0].type) == value.type:
+                value.gradient, value.of = True, cause.outs[0]
+                value.name = self.scope.unique(f"g_{cause.outs[0].name}")
+                return True
+        return False
+
+
+# reading equations
+
+
+def _labels(record: Record, count: int) -> list[str]:
+    what = control_of(record.found.eqn)
+    if isinstance(what, While):
+        return ["condition", "body"]
+    if isinstance(what, Cond):
+        return [f"branch {i} of {count}" for i in range(count)]
+    return [""] * count
+
+
+def _needed(jaxpr: Any, live: Sequence[tuple[Any, Use]], stacks: Sequence[str]) -> dict[Any, str]:
+    """The variables of a body that something takes, and whether something computed forward does."""
+    needed: dict[Any, str] = {}
+    for (eqn, _), stack in zip(live, stacks, strict=True):
+        direction = direction_of(stack)
+        for v in eqn.invars:
+            if not is_literal(v) and needed.get(v) != "forward":
+                needed[v] = direction
+    return needed | {v: "forward" for v in jaxpr.outvars if not is_literal(v)}
+
+
+def _is_cond(record: Record) -> bool:
+    return isinstance(control_of(record.found.eqn), Cond)
+
+
+def _is_saved(record: Record, where: str | None) -> bool:
+    return isinstance(control_of(record.found.eqn), (Scan, While, Cond)) and where not in (None, "forward")
+
+
+def _operand(env: dict[Any, Operand], atom: Any) -> Operand:
+    if not is_literal(atom):
+        return env.get(atom, "_")  # of what is not used, nothing is computed
+    value = atom.val
+    return str(value.item()) if getattr(value, "ndim", 1) == 0 and hasattr(value, "item") else _literal(value)
+
+
+def _literal(value: Any) -> str:
+    for plain in (bool, int, float, complex):
+        if isinstance(value, plain):
+            return plain.__repr__(value)  # JAX's own kinds of numbers print more
+    return str(value)
+
+
+def _finals(ops: Sequence[str], frames: Sequence[Any]) -> list[bool]:
+    """Which equations make what their expression makes: the last of each run, and earlier ones of its operation."""
+    finals = [False] * len(ops)
+    last = None
+    for i in reversed(range(len(ops))):
+        if i + 1 == len(ops) or frames[i] != frames[i + 1]:
+            enters = i + 1 < len(ops) and len(frames[i + 1]) > len(frames[i]) > 0
+            enters = enters and frames[i + 1][-len(frames[i]) :] == frames[i]
+            last = None if enters else _base(ops[i])  # before a function, its operands are prepared
+        finals[i] = _base(ops[i]) == last
+    return finals
+
+
+def _base(op: str) -> str:
+    return op.split("[")[0]
+
+
+def _made_name(record: Record) -> str:
+    """A name for what no statement names: the operation and its first operand."""
+    op = "".join(c if c.isalnum() else "_" for c in _base(record.op)).strip("_")
+    first = next((v.name for v in record.values if v.name), "")
+    name = f"{op}_{first}" if first else op
+    return name if len(name) <= _LONGEST else op

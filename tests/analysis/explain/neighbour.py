@@ -1,0 +1,11 @@
+"""A second file, for listings that go through several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def halve(x: Any) -> Any:
+    """Half of it."""
+    half = x * 0.5
+    return half  # noqa: RET504  # the name is what listings print

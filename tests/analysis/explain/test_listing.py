@@ -1,0 +1,159 @@
+"""Listings of whole programs: their golden text, and what must hold of every line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shtypes as sh
+from shtypes.analysis.assertions import with_gradient
+from shtypes.analysis.explain.explanation import Explanation
+from shtypes.analysis.explain.listing import Block, Line, lines_of
+from tests.analysis.explain import programs
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "explain"
+MESH = {"dp": 2, "tp": 2}
+DIFFERENTIATED = ["transformer", "custom", "branches", "local", "mapped"]
+PROGRAMS = [*DIFFERENTIATED, "microbatches"]
+
+
+def explained(name: str, policy: str = "partial") -> Explanation:
+    with sh.policy(policy), sh.use_mesh(sh.abstract_mesh(MESH)):
+        return sh.explain(getattr(programs, name), *programs.arguments(name), grad=name in DIFFERENTIATED)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_text_is_what_it_was(name: str) -> None:
+    text = f"{explained(name)}\n"
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_ledger_is_that_of_the_gradient(name: str, policy: str) -> None:
+    f, found = getattr(programs, name), explained(name, policy)
+    with sh.policy(policy), sh.use_mesh(sh.abstract_mesh(MESH)):
+        wanted = sh.ledger(with_gradient(f) if name in DIFFERENTIATED else f, *programs.arguments(name))
+    assert [entry._replace(branches=()) for entry in found.ledger] == [entry._replace(branches=()) for entry in wanted]
+    assert found.ledger.not_covered == wanted.not_covered
+    assert found.ledger.total == wanted.total
+    assert sum(len(line.collectives) for line in found.lines) == len(wanted)
+
+
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+def test_every_cotangent_has_the_type_that_its_name_says(name: str, policy: str) -> None:
+    found = explained(name, policy)
+    checked = 0
+    for forward, backward in levels(found):
+        for line in backward:
+            of = cotangent_of(line.name, forward)
+            if of is not None:
+                checked += 1
+                assert line.type == of.type.to_ct_aval(), line
+    assert checked > 5
+    assert [line.name for line in found.gradients] == [f"g_{a.name}" for a in found.arguments if a.type.differentiable]
+
+
+def levels(found: Explanation) -> list[tuple[dict[str, Line], list[Line]]]:
+    """For the program and each block of its backward pass, the forward lines that it may name, and its own lines."""
+    known = {line.name: line for line in (*found.arguments, *lines_of(found.forward))}
+    own = [item for item in found.backward if isinstance(item, Line)]
+    pairs = [(known, [*found.seeds, *own])]
+    blocks = [item for item in found.backward if isinstance(item, Block)]
+    while blocks:
+        block = blocks.pop()
+        causes = {line.cause.name: line.cause for line in lines_of(block.items) if line.cause is not None}
+        pairs.append((causes, [item for item in block.items if isinstance(item, Line)]))
+        blocks += [item for item in block.items if isinstance(item, Block)]
+    return pairs
+
+
+def cotangent_of(name: str, known: dict[str, Line]) -> Line | None:
+    for suffix in ("", "_so_far"):
+        if name.startswith("g_") and name.endswith(suffix):
+            found = known.get(name[2 : len(name) - len(suffix)])
+            if found is not None:
+                return found
+    return known.get(name[2:].partition("_from_")[0]) if name.startswith("g_") else None
+
+
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+def test_every_backward_line_is_under_a_forward_line_or_a_sum_of_others(name: str) -> None:
+    for line in explained(name).lines:
+        if line.direction == "backward" and line.cause is None:
+            assert line.op in ("add", "add_any") or not line.op or not line.operands, line
+        elif line.direction == "backward":
+            assert line.cause is not None
+            assert line.cause.direction == "forward"
+
+
+def test_a_python_loop_gets_a_name_and_a_cause_for_each_round() -> None:
+    def chain(x: Any) -> Any:
+        for _ in range(4):
+            x = sh.sin(x) * 2.0
+        return sh.sum(x)
+
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        found = sh.explain(chain, sh.ShType.parse("f32[8@dp]"), grad=True)
+    names = [item.name for item in found.forward if isinstance(item, Line)]
+    assert names == ["sin_x", "x_2", "sin_x_2", "x_3", "sin_x_3", "x_4", "sin_x_4", "x_5", "chain"]
+    causes = [item.cause.name for item in found.backward if isinstance(item, Line) and item.cause is not None]
+    assert causes == names[::-1]
+    assert [item.name for item in found.backward if isinstance(item, Line)][-1] == "g_x"
+
+
+def test_arguments_have_the_names_and_paths_of_the_signature() -> None:
+    def f(params: Any, *rest: Any, scale: Any) -> Any:
+        return params["w"] @ rest[0] * scale
+
+    t = sh.ShType.parse
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        found = sh.explain(f, {"w": t("f32[8@dp, 4]")}, t("f32[4]"), scale=t("f32[]"))
+    assert [line.name for line in found.arguments] == ["params['w']", "rest[0]", "scale"]
+
+
+def test_what_a_checkpoint_does_not_keep_is_not_saved() -> None:
+    def block(x: Any, w: Any) -> Any:
+        return sh.sin(sh.sin(x @ w))
+
+    def of(f: Any) -> Explanation:
+        return sh.explain(lambda x, w: sh.sum(f(x, w)), *args, grad=True)
+
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        args = [sh.ShType.parse(text) for text in ("f32[8@dp, 16]", "f32[16, 16@tp]")]
+        kept, again = of(block), of(sh.checkpoint(block))
+    size = 8 // 2 * 16 // 2 * 4
+    assert (kept.saved_bytes, again.saved_bytes) == (2 * size, 0)
+    assert [v.name for v in again.saved if v.argument] == ["x", "w"]
+    assert {line.direction for line in again.lines} == {"forward", "backward", "recomputed"}
+
+
+def test_what_is_no_array_is_a_constant() -> None:
+    @sh.jit
+    def inner(x: Any) -> Any:
+        doubled = x * 2.0
+        return doubled + 1.0
+
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        found = sh.explain(inner, sh.ShType.parse("f32[8@dp]"))
+        mixed = sh.explain(lambda x, keep: x if keep else inner(x), "f32[8@dp]", False)
+    assert [line.name for line in found.lines] == ["doubled", "inner"]
+    assert [line.name for line in mixed.lines] == ["doubled", "inner"]
+
+
+def test_what_does_not_type_is_refused_with_the_user_s_line() -> None:
+    def wrong(x: Any) -> Any:
+        return sh.sin(sh.sum(x))
+
+    with (
+        sh.use_mesh(sh.abstract_mesh(MESH)),
+        pytest.raises(sh.ShardingTypeError, match=r"test_listing\.py:\d+ in wrong"),
+    ):
+        sh.explain(wrong, sh.ShType.parse("f32[8@dp]"))
