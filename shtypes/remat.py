@@ -17,6 +17,7 @@ from shtypes.functions.derivatives import Vmap
 from shtypes.localfn import LocalFn
 from shtypes.ops.dispatch import is_typed
 from shtypes.ops.einsum import Einsum
+from shtypes.overlap.primitives import Overlapped
 from shtypes.primitives import Local, local
 
 Policy = Callable[..., Any]
@@ -98,6 +99,8 @@ def _name_of(prim: Any, params: dict[str, Any]) -> str | None:
 
 def _contraction(prim: Any) -> str | None:
     """The equation of a typed contraction."""
+    if isinstance(prim, Overlapped):
+        return prim.equations[0]
     fn = _function_of(prim)
     return fn.equation if isinstance(fn, Einsum) and "," in fn.equation else None
 

@@ -55,7 +55,7 @@ class CostModel:
             return 0.0
         links = [self.axes.get(axis, self.default) for axis in entry.axes if entry.src.mesh.shape[axis] > 1]
         latency, bandwidth = max(link.latency for link in links), min(link.bandwidth for link in links)
-        steps = {"all-reduce": 2 * (entry.group - 1), "permute": 1}.get(entry.kind, entry.group - 1)
+        steps = {"all-reduce": 2 * (entry.group - 1), "permute": entry.launches}.get(entry.kind, entry.group - 1)
         return steps * latency + entry.bytes / bandwidth
 
 

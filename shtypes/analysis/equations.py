@@ -32,6 +32,7 @@ from shtypes.collective import Collective as Collective
 from shtypes.hitype import HiShType
 from shtypes.lowering.carrier import carrier_spec
 from shtypes.lowering.region.planning import HANDS_ON, PLACED, same_spec, spec_of
+from shtypes.overlap.primitives import Overlapped as Overlapped
 from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
@@ -246,7 +247,7 @@ def outside(eqn: Any) -> str:
     p = eqn.primitive
     if isinstance(p, FromJax):
         return _entering(eqn)
-    if isinstance(p, (Local, Reshard, ToJax, Raise, EnsureMapped, Collective)):
+    if isinstance(p, (Local, Reshard, ToJax, Raise, EnsureMapped, Collective, Overlapped)):
         return ""
     if isinstance(p, HiPrimitive):
         return "it is not known to the ledger"

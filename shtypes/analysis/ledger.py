@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import jax
 
-from shtypes.analysis.equations import Branch, Collective, Equation, Place, equations, outside
+from shtypes.analysis.equations import Branch, Collective, Equation, Overlapped, Place, equations, outside
 from shtypes.array import abstract_array
+from shtypes.overlap.ring import Round
 from shtypes.primitives import Reshard
 from shtypes.reshard import Step, plan
 from shtypes.types import ShType
@@ -33,7 +34,8 @@ class Entry(NamedTuple):
         axes: The mesh axes that it runs over.
         dtype: What it sends.
         bytes: Bytes that each device sends, each time (ring model; all-to-all direct).
-        launches: Collectives in the compiled program: 1, or 0 where the axes have one device or each keeps its shard.
+        launches: Collectives in the compiled program: 1, or 0 where the axes have one device or each keeps its shard;
+            for an overlapped einsum, as many as its ring has permutes.
         times: How often it runs, or None where a while loop decides.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
         place: The user's line; of a backward one, the line that causes it.
@@ -329,7 +331,7 @@ def ledger_of(jaxpr: Any) -> Ledger:
     entries: list[Entry] = []
     uncovered: list[NotCovered] = []
     for found in equations(jaxpr):
-        if isinstance(found.eqn.primitive, (Reshard, Collective)):
+        if isinstance(found.eqn.primitive, (Reshard, Collective, Overlapped)):
             entries += entries_of(found)
         elif why := outside(found.eqn):
             name = str(found.eqn.primitive)
@@ -362,13 +364,15 @@ def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def entries_of(found: Equation) -> Iterator[Entry]:
     """What an equation communicates, if it is one of ours that does."""
     p = found.eqn.primitive
-    if isinstance(p, (Reshard, Collective)):
+    if isinstance(p, Overlapped):
+        yield entry(found, p.forth, p.src, p.dst, p.inserted)
+    elif isinstance(p, (Reshard, Collective)):
         for step in plan(p.src, p.dst).steps if isinstance(p, Reshard) else (p,):
             if step.kind.communicates:
                 yield entry(found, step, p.src, p.dst, p.inserted)
 
 
-def entry(found: Equation, step: Step | Collective, src: ShType, dst: ShType, inserted: bool) -> Entry:
+def entry(found: Equation, step: Step | Collective | Round, src: ShType, dst: ShType, inserted: bool) -> Entry:
     """The entry for one step of an equation."""
     return Entry(
         kind=step.kind.value,

@@ -20,6 +20,7 @@ from shtypes.analysis.ledger import Entry, Ledger, entries_of, entry
 from shtypes.analysis.scopes import Budget, Rule, Sums, connect_watch, open_watches
 from shtypes.collective import Collective
 from shtypes.errors import ShardingTypeError
+from shtypes.overlap.primitives import Overlapped
 from shtypes.primitives import FromJax, Reshard
 from shtypes.reshard import backward, plan
 
@@ -166,10 +167,11 @@ def _read(program: Any) -> Iterator[Equation]:
 
 def entries_of_transpose(found: Equation) -> Iterator[Entry]:
     """What an equation will communicate when it is transposed, if its operand has a gradient."""
-    p = found.eqn.primitive
+    p, back = found.eqn.primitive, found._replace(direction="backward")
+    if isinstance(p, Overlapped):
+        yield from (entry(back, r, r.src, r.dst, p.inserted) for r in p.back())
     if not isinstance(p, (Reshard, Collective)) or not p.src.differentiable:
         return
-    back = found._replace(direction="backward")
     if isinstance(p, Reshard):
         for move in backward(plan(p.src, p.dst)).steps:
             if move.kind.communicates:

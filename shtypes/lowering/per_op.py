@@ -164,6 +164,16 @@ def run_collective(fn: Callable[[Any], Any], name: str, x: Array, dst: HiShType)
     return _noted(compiled, [x], [dst])[0]
 
 
+def run_on_shards(
+    fn: Callable[..., Any], name: str, operands: Sequence[Any], results: tuple[HiShType, ...]
+) -> list[Array]:
+    """A function of shards that may communicate, on typed values; equal functions are compiled once."""
+    if any(x.data is None for x in operands):
+        return [wrap(t, None) for t in results]
+    compiled = _compiled(fn, name, tuple(x.type for x in operands), results, context_mesh())
+    return _noted(compiled, operands, results)
+
+
 @functools.cache
 def _one_result(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda shard: [fn(shard)]

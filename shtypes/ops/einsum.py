@@ -87,6 +87,7 @@ def einsum(
     equation: str,
     *operands: Any,
     out: Any = None,
+    overlap: Any = False,
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Any:
@@ -100,6 +101,9 @@ def einsum(
         equation: Labels of each operand's dims, and of the result's: ``"sbh,hi->sbi"``. ``...`` stands for other dims.
         *operands (...): Typed values, or plain arrays.
         out: A type to reshard the result to, from the one it has by itself.
+        overlap: Whether what ``out`` asks for is overlapped with the products of two operands, as a ring of permutes:
+            the gather of an operand, so that ``out`` is what it gives whole; or the scatter of a pending sum.
+            ``"bidirectional"`` sends one half of each piece each way. Derivatives are rings as well.
         precision: As in `jax.numpy`.
         preferred_element_type: The dtype of the result, and so of each partial sum.
 
@@ -108,9 +112,10 @@ def einsum(
 
     Raises:
         ShardingTypeError: the equation does not fit; two labels share a mesh axis; an unreduced operand meets one that
-            is not replicated.
+            is not replicated; ``overlap`` finds nothing to overlap.
 
-    Communicates: nothing but what ``out`` asks for; an invariant operand that is cast communicates backward.
+    Communicates: nothing but what ``out`` asks for; an invariant operand that is cast communicates backward. With
+    ``overlap``, the bytes of the collective as permutes; backward a gathered operand goes round again.
     Transpose: an einsum of the cotangent with the other operands, for each.
     """
     if not isinstance(equation, str):
@@ -122,6 +127,10 @@ def einsum(
     values, constants = lift(operands)
     explicit = rules.canonical_equation(equation, [jax.typeof(x).ndim for x in values])
     dtype = _dtype(values, precision, preferred_element_type)
+    if overlap is not False:
+        from shtypes.ops.overlap import overlapped_einsum
+
+        return overlapped_einsum(explicit, values, constants, dtype, precision, out, overlap)
     y = _contract(explicit, values, constants, dtype, precision)
     return y if out is None else reshard(y, out)
 
@@ -188,13 +197,22 @@ def _diagonals(operand: int, labels: str, t: ShType) -> list[Own]:
 
 
 @public
-def matmul(x: Any, y: Any, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def matmul(
+    x: Any,
+    y: Any,
+    *,
+    out: Any = None,
+    overlap: Any = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
     """The matrix product, ``x @ y``, batched over leading dims as in `jax.numpy.matmul`; typed as `einsum`.
 
     Args:
         x (..., n, k): Left operand, or a vector (k,).
         y (..., k, m): Right operand, or a vector (k,).
         out: A type to reshard the result to.
+        overlap: As in `einsum`.
         precision: As in `jax.numpy`.
         preferred_element_type: The dtype of the result.
 
@@ -213,7 +231,7 @@ def matmul(x: Any, y: Any, *, out: Any = None, precision: Any = None, preferred_
     right = "k" if m == 1 else "...km"
     result = "..." * (n > 2 or m > 2) + "n" * (n > 1) + "m" * (m > 1)
     left, right = (p if n > 2 or m > 2 else p.replace("...", "") for p in (left, right))
-    options = {"precision": precision, "preferred_element_type": preferred_element_type}
+    options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
     return einsum(f"{left},{right}->{result}", *(x, y), out=out, **options)
 
 

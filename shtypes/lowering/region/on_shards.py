@@ -18,6 +18,7 @@ from shtypes.lowering.carrier import carrier_spec, to_shard
 from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.per_op import apply_local
 from shtypes.lowering.region.planning import same_spec, spec_of
+from shtypes.overlap.primitives import Gathering, Overlapped, Scattering
 from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
 from shtypes.reshard import plan
 from shtypes.types import ShType, State
@@ -62,6 +63,15 @@ def _collective(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     return [collective_on_shards(eqn.primitive.op, eqn.primitive.src)(*shards)]
 
 
+@functools.cache
+def _overlapped_once(primitive: Overlapped) -> Callable[..., Any]:
+    return jax.jit(primitive.on_shards, inline=True)
+
+
+def _overlapped(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    return list(_overlapped_once(eqn.primitive)(*shards))
+
+
 def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     (x,), (v,), t = shards, eqn.invars, eqn.params["ty"]
     x = jnp.asarray(x, v.aval.dtype)
@@ -84,6 +94,8 @@ ON_SHARDS: Final[dict[type[HiPrimitive], Callable[[Any, Sequence[Any]], list[Any
     Local: _local,
     Reshard: _reshard,
     Collective: _collective,
+    Gathering: _overlapped,
+    Scattering: _overlapped,
     FromJax: _from_jax,
     Raise: _raise,
     ToJax: _as_it_is,
