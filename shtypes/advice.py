@@ -38,14 +38,62 @@ def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None 
 
     Only the mesh axes that the rule's error names change. Fixes cost what their reshards send in both directions; of
     equal costs, the one whose result is smallest on each device comes first. The casts that the rule then inserts are
-    part of the price.
+    part of the price. If none of them is free, but every sharded operand made unreduced is, that comes first.
 
     Args:
         rule: Types the op from its operands' types.
         operands: The types that the rule refuses.
         names: What the operands are called in the printed code.
     """
-    return tuple(t.fix for t in _search(rule, operands, names or called_names(operands)))
+    called = names or called_names(operands)
+    found = [t.fix for t in _search(rule, operands, called)]
+    if found and _costs(found[0]):
+        pending = _all_pending(rule, operands, called)
+        if pending is not None:
+            found = [pending, *found][:MOST]
+    return tuple(found)
+
+
+def _costs(fix: Fix) -> bool:
+    return bool(fix.bytes_forward or fix.bytes_backward)
+
+
+def _all_pending(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str]) -> Fix | None:
+    """Pending sums instead of every sharded operand, on the axes at fault or on all: what a linear op takes freely."""
+    axes: set[str] = set()
+    current: tuple[ShType, ...] | None = operands
+    while current is not None and (more := _axes_at_fault(rule, current) - axes):  # one axis after another
+        axes |= more
+        current = _pending(operands, axes)
+    for chosen in (axes, {a for t in operands for a in t.mesh.axis_names}):
+        pending = _pending(operands, chosen)
+        if pending is not None:
+            changes = {i: p for i, (p, t) in enumerate(zip(pending, operands, strict=True)) if p is not t}
+            found = _try(rule, operands, called, changes) if changes else None
+            if found is not None and not _costs(found.fix):
+                return found.fix
+    return None
+
+
+def _axes_at_fault(rule: Rule, operands: tuple[ShType, ...]) -> set[str]:
+    try:
+        rule(operands)
+    except ShardingTypeError as error:
+        return set(error.axes)
+    return set()
+
+
+def _pending(operands: tuple[ShType, ...], axes: set[str]) -> tuple[ShType, ...] | None:
+    """The operands with these axes unreduced wherever they are sharded; None if one has no sums."""
+    out = []
+    for t in operands:
+        chosen = [a for a in t.mesh.axis_names if a in axes and t.state(a) is State.SHARDED]
+        if chosen and not dtypes.summable(t.dtype_name):
+            return None
+        for axis in chosen:
+            t = t.with_axis(axis, State.UNREDUCED)
+        out.append(t)
+    return tuple(out)
 
 
 def cheapest(rule: Rule, operands: tuple[ShType, ...]) -> tuple[ShType, ...] | None:
