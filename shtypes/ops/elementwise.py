@@ -212,6 +212,8 @@ def _nonlinear(name: str, fn: Callable[..., Any] | None = None, arity: int = 1) 
         if any(map(is_number, given)):
             if all(map(is_number, given)):
                 raise ShardingTypeError(f"`{name}` was given numbers only", hints=[f"jax.numpy.{name}"])
+            if name == "power" and is_number(given[1]) and given[1] == 1 and given[0].dtype != bool:
+                return multiply(*given)  # the same value, and linear
             return _with_numbers(name, native, given, params)
         operands, constants = lift(given)
         local_fn = Elementwise(name, native, tuple(sorted(params.items())))

@@ -140,7 +140,7 @@ def _pad_constant(x: Any, widths: Widths, along: Sequence[int], value: Any) -> A
         around: Any = jax.typeof(padded)
         inner = [n - a - b for n, (a, b) in zip(around.local_shape, widths, strict=True)]
         return add(padded, _masked(Frame(Pad(widths, value), tuple(inner), t.dtype_name), around))
-    return apply_whole("pad", Pad(widths, value), x, along)
+    return apply_whole("pad", Pad(widths, value), x, along, linear=True)  # an unreduced operand would be taken
 
 
 def _widths(pad_width: Any, ndim: int) -> Widths:

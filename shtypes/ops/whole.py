@@ -64,7 +64,12 @@ def made(fn: LocalFn, *operands: tuple[tuple[int, ...], str]) -> Any:
 
 
 def apply_whole(
-    name: str, fn: LocalFn, x: Any, along: Sequence[int], sources: Sequence[Sequence[int | None]] | None = None
+    name: str,
+    fn: LocalFn,
+    x: Any,
+    along: Sequence[int],
+    sources: Sequence[Sequence[int | None]] | None = None,
+    linear: bool | None = None,
 ) -> Any:
     """Applies a local function of one typed operand along ``along``, which must be whole.
 
@@ -74,6 +79,7 @@ def apply_whole(
         x (...): The operand.
         along: The dims, from the front, that the function acts along.
         sources: For each result and each of its dims, the dim of the operand that it was; each its own by default.
+        linear: Whether an unreduced operand is taken; what the function is, if not said.
     """
     t = jax.typeof(x)
     outs = made(fn, (t.shape, t.dtype_name))
@@ -84,10 +90,10 @@ def apply_whole(
         rules.Made(dtypes.from_numpy(o.dtype), tuple(zip(map(int, o.shape), source, strict=True)))
         for o, source in zip(flat, sources, strict=True)
     )
-    dims, linear = tuple(sorted(set(along))), fn.linear is not Linear.NO
+    dims, takes_unreduced = tuple(sorted(set(along))), fn.linear is not Linear.NO if linear is None else linear
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
-        return rules.whole(name, types[0], dims, results, linear)
+        return rules.whole(name, types[0], dims, results, takes_unreduced)
 
     values = apply_all(name, fn, rule, [x])
     return jax.tree.unflatten(jax.tree.structure(outs), values)
