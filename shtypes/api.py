@@ -49,6 +49,7 @@ from shtypes.jit import jit as jit
 from shtypes.jit import set_region as set_region
 from shtypes.local_mode.local_map import local_map as local_map
 from shtypes.local_mode.shard_map import shard_map as shard_map
+from shtypes.mapping import vmap as vmap
 from shtypes.meshes import abstract_mesh as abstract_mesh
 from shtypes.meshes import make_mesh as make_mesh
 from shtypes.meshes import set_mesh as set_mesh
@@ -186,7 +187,6 @@ from shtypes.signatures.typed import typed as typed
 from shtypes.transforms import constant as constant
 from shtypes.transforms import reinterpret as reinterpret
 from shtypes.transforms import stop_gradient as stop_gradient
-from shtypes.transforms import vmap as vmap
 from shtypes.where import OURS as _OURS
 
 slice = _slice

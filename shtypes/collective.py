@@ -102,6 +102,8 @@ class Collective(HiPrimitive):
         from shtypes.ops.shape import moveaxis
 
         (x,), (d,) = operands, dims
+        if d is None:  # JAX asks about operands that are not mapped, too
+            return self.bind(x), None
         x = moveaxis(x, d, 0)
         return _applied(self.op.shifted(), x, self.dst.inc_rank(axis_data.size, 0), self.inserted), 0
 

@@ -143,7 +143,7 @@ class HiShType(ShType, HiType):
             raise ShardingTypeError(
                 f"cannot map over dim {spec} of {self}: it is sharded over {', '.join(f'`{a}`' for a in dim.axes)}",
                 why="each step would live on some of the devices only",
-                hints=["reshard it so that the mapped dim is not sharded", "use an op that works on the whole array"],
+                hints=["sh.vmap maps over sharded dims too", "reshard it so that the mapped dim is not sharded"],
             )
         return self.replace(dims=self.dims[:spec] + self.dims[spec + 1 :])
 

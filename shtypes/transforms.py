@@ -1,9 +1,7 @@
-"""`vmap`, `stop_gradient`, `constant` and `reinterpret`: what JAX's own cannot do to typed values, or what it lacks."""
+"""`stop_gradient`, `constant` and `reinterpret`: what JAX's own cannot do to typed values, or what it lacks."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any, Final
 
 import jax
@@ -17,47 +15,9 @@ from shtypes.functions.basics import Identity
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.reshard import normalize_dim
 from shtypes.policy import replicated
-from shtypes.primitives import ensure_mapped_p, local
+from shtypes.primitives import local
 from shtypes.reshard.moves import REINTERPRETATIONS
 from shtypes.types import Dim, ShType, State
-
-
-def vmap(
-    fun: Callable[..., Any],
-    in_axes: Any = 0,
-    out_axes: Any = 0,
-    axis_name: Any = None,
-    axis_size: int | None = None,
-) -> Callable[..., Any]:
-    """A function mapped over a dim of its arguments, as `jax.vmap`.
-
-    Args:
-        fun: A function of any trees of typed values and plain arrays.
-        in_axes: For each argument the dim to map over, or None. It must not be sharded.
-        out_axes: Where each result has the mapped dim. A result that does not depend on it is repeated.
-        axis_name: As in JAX, for its collectives on plain arrays.
-        axis_size: The size of the mapped dim, where no argument has it.
-
-    Raises:
-        ShardingTypeError: (when called) a mapped dim is sharded.
-
-    Communicates: what ``fun`` does.
-    """
-
-    def mapped_fun(*args: Any, **kwargs: Any) -> Any:
-        result = fun(*args, **kwargs)
-        places = jax.tree.broadcast(out_axes, result, is_leaf=lambda place: place is None)
-        return jax.tree.map(_mapped, places, result, is_leaf=lambda place: place is None)
-
-    found: Callable[..., Any] = functools.wraps(fun)(
-        jax.vmap(mapped_fun, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size)
-    )
-    return found
-
-
-def _mapped(place: int | None, leaf: Any) -> Any:
-    """A result that JAX finds mapped even if it does not depend on what is mapped."""
-    return leaf if place is None or not is_typed(leaf) else ensure_mapped_p.bind(leaf)
 
 
 def stop_gradient(x: Any) -> Any:
@@ -190,4 +150,4 @@ def _reinterpreted(t: ShType, states: dict[str, Any]) -> ShType:
     return t.replace(dims=dims, states=rest)
 
 
-__all__ = ["constant", "reinterpret", "stop_gradient", "vmap"]
+__all__ = ["constant", "reinterpret", "stop_gradient"]

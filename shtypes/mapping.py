@@ -1,0 +1,197 @@
+"""`vmap`: over dims that every device holds whole by JAX's own, over sharded ones by each device for its own part."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from shtypes.analysis.judging import judge
+from shtypes.collective import reinterpreted, vary
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.dispatch import is_typed, located
+from shtypes.primitives import ensure_mapped_p, move
+from shtypes.types import REPLICATED, Dim, ShType, State
+
+
+def vmap(
+    fun: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
+) -> Callable[..., Any]:
+    """A function mapped over a dim of its arguments, as `jax.vmap`.
+
+    The mapped dim may be sharded, the same way in each argument that has it sharded; a replicated argument is sliced.
+    Each device then maps over its own part: inside, these axes vary, so nothing there may be sharded or unreduced on
+    them, and every mapped result comes back with its mapped dim sharded over them.
+
+    Args:
+        fun: A function of any trees of typed values and plain arrays.
+        in_axes: For each argument the dim to map over, or None.
+        out_axes: Where each result has the mapped dim. A result that does not depend on it is repeated.
+        axis_name: As in JAX, for its collectives on plain arrays; not where the mapped dim is sharded.
+        axis_size: The size of the mapped dim, where no argument has it.
+
+    Raises:
+        ShardingTypeError: (when called) mapped dims are sharded differently, or a plain array or an unreduced value is
+            mapped beside a sharded dim.
+
+    Communicates: what ``fun`` does; backward, what an invariant argument is summed by that meets a sharded one.
+    """
+
+    def mapped_fun(*args: Any, **kwargs: Any) -> Any:
+        result = fun(*args, **kwargs)
+        places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
+        return jax.tree.map(_mapped, places, result, is_leaf=_is_none)
+
+    native = jax.vmap(mapped_fun, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size)
+
+    @functools.wraps(fun)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        places = _places(in_axes, args, kwargs)
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        try:
+            axes = _sharding(leaves, places)
+            if not axes:
+                return native(*args, **kwargs)
+            if axis_name is not None:
+                raise ShardingTypeError(f"`vmap` cannot name a dim that is sharded over {_list(axes)}: {axis_name!r}")
+            parts = [_own_part(x, d, axes) for x, d in zip(leaves, places, strict=True)]
+        except ShardingTypeError as error:
+            shown = [jax.typeof(x) for x in leaves if is_typed(x)]
+            raise located(error, "vmap", shown).with_traceback(None) from None
+        own_args, own_kwargs = jax.tree.unflatten(structure, parts)
+        return _over_parts(fun, in_axes, out_axes, axes)(*own_args, **own_kwargs)
+
+    return call
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _mapped(place: int | None, leaf: Any) -> Any:
+    """A result that JAX finds mapped even if it does not depend on what is mapped."""
+    return leaf if place is None or not is_typed(leaf) else ensure_mapped_p.bind(leaf)
+
+
+def _places(in_axes: Any, args: Any, kwargs: Any) -> list[int | None]:
+    """The mapped dim of each leaf of the arguments; none where JAX will say that ``in_axes`` does not fit them."""
+    count = len(jax.tree.leaves((args, kwargs)))
+    try:
+        prefix = tuple(in_axes) if isinstance(in_axes, (list, tuple)) else in_axes
+        places = jax.tree.leaves(jax.tree.broadcast(prefix, args, is_leaf=_is_none), is_leaf=_is_none)
+    except ValueError:
+        return [None] * count
+    found = [*places, *[0] * (count - len(places))]
+    return found if len(found) == count else [None] * count
+
+
+def _sharding(leaves: Sequence[Any], places: Sequence[int | None]) -> tuple[str, ...]:
+    """The mesh axes that shard the mapped dims: the longest, of which others may lack minor ones."""
+    longest: tuple[str, ...] = ()
+    for x, d in zip(leaves, places, strict=True):
+        if d is None or not is_typed(x) or not -jax.typeof(x).ndim <= d < jax.typeof(x).ndim:
+            continue
+        axes = jax.typeof(x).dims[d].axes
+        short, long = sorted((longest, axes), key=len)
+        if long[: len(short)] != short:
+            raise ShardingTypeError(
+                f"`vmap` maps over dims sharded differently: over {_list(longest)} and over {_list(axes)}",
+                why="a device would meet other steps of the one argument than of the other",
+                hints=["sh.reshard one of them"],
+            )
+        longest = long
+    return longest
+
+
+def _list(axes: Sequence[str]) -> str:
+    return ", ".join(f"`{a}`" for a in axes)
+
+
+def _own_part(x: Any, place: int | None, axes: tuple[str, ...]) -> Any:
+    """An argument as varying: of a mapped one each device has its part, of another all, whatever its state."""
+    if place is None:
+        return x
+    if not is_typed(x):
+        raise ShardingTypeError(
+            f"`vmap` maps over a dim that is sharded over {_list(axes)}, and over a plain array",
+            hints=["sh.array(x, type) or sh.from_jax(x) gives it a type"],
+        )
+    t = jax.typeof(x)
+    d = place % t.ndim
+    for axis in axes:
+        if axis not in t.dims[d].axes and t.state(axis) not in REPLICATED:
+            raise ShardingTypeError(
+                f"`vmap` maps over a dim that is sharded over `{axis}`, and over {t}",
+                why="only a replicated argument can be sliced to the steps of each device",
+                hints=[f"sh.reshard it so that dim {d} is sharded over {_list(axes)}"],
+            )
+    sharded = t
+    for axis in axes[len(t.dims[d].axes) :]:
+        sharded = sharded.with_axis(axis, State.SHARDED, d)
+    judge("vmap", t, sharded, inserted=True)
+    return reinterpreted(move(x, sharded, inserted=True), _varying(sharded, axes, d))
+
+
+def _varying(t: ShType, axes: tuple[str, ...], d: int) -> ShType:
+    """The type of the same shards where ``axes``, which shard dim ``d``, vary instead."""
+    dims = list(t.dims)
+    dims[d] = Dim(dims[d].size // t.mesh.product(axes), (), dims[d].name)
+    return t.replace(dims=dims, states={**_unsharded(t), **dict.fromkeys(axes, State.VARYING)})
+
+
+def _unsharded(t: ShType) -> dict[str, State]:
+    """The states of the axes that shard no dim."""
+    return {a: s for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not State.SHARDED}
+
+
+def _over_parts(fun: Callable[..., Any], in_axes: Any, out_axes: Any, axes: tuple[str, ...]) -> Callable[..., Any]:
+    """The function mapped over each device's own steps, its mapped results put together."""
+
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        result = fun(*args, **kwargs)
+        places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
+        return jax.tree.map(own, places, result, is_leaf=_is_none)
+
+    def own(place: int | None, leaf: Any) -> Any:
+        if place is None:
+            return leaf
+        if not is_typed(leaf):
+            raise ShardingTypeError(
+                f"a result of `vmap` over a dim that is sharded over {_list(axes)} is a plain array"
+            )
+        t = jax.typeof(leaf)
+        for axis in axes:
+            if t.state(axis) not in (*REPLICATED, State.VARYING):
+                raise ShardingTypeError(
+                    f"a result of `vmap` is {t}, and its mapped dim is sharded over `{axis}`",
+                    why="an axis does one thing only",
+                )
+        return ensure_mapped_p.bind(vary(leaf, axes, inserted=True))
+
+    mapped = jax.vmap(inner, in_axes, out_axes)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = mapped(*args, **kwargs)
+        places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
+        return jax.tree.map(together, places, result, is_leaf=_is_none)
+
+    def together(place: int | None, leaf: Any) -> Any:
+        if place is None:
+            return leaf
+        t = jax.typeof(leaf)
+        dims = list(t.dims)
+        d = place % t.ndim
+        dims[d] = Dim(dims[d].size * t.mesh.product(axes), axes, dims[d].name)
+        states = {a: s for a, s in _unsharded(t).items() if a not in axes}
+        return reinterpreted(leaf, t.replace(dims=dims, states=states))
+
+    return call
+
+
+__all__ = ["vmap"]
