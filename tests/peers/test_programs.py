@@ -1,0 +1,95 @@
+"""Thousands of small programs on every type: sound, complete where it is free, and refused in shape elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import shtypes as sh
+from tests.peers.compare import answer, combinations, offers_free, verdict
+from tests.peers.oracle import free_results
+from tests.peers.programs import Program, programs
+from tests.peers.values import Case, problems
+
+POLICIES = ("partial", "jax")
+#: Refused although free, and why; the price of the ways out is printed.
+LEFT_OUT = {
+    "a ** 0": "a power is nonlinear, and that the value does not matter is no use to anyone",
+    "m.isfinite(a)": "whether a sum is finite is not what its terms say; the oracle sees finite numbers only",
+    "m.astype(a, 'bf16')": "it rounds each term: to be asked for where the sum is made",
+    # A slice or a frame can meet the shards' edges on one size of an axis, and not on another.
+    "m.pad(a, ((0, 0), (1, 1)), constant_values=1)": "right on two devices only",
+}
+
+
+def _sample(count: int) -> tuple[Program, ...]:
+    everything = programs()
+    return everything[:: len(everything) // count]
+
+
+def _faults(program: Program, mesh: tuple[int, ...], count: int) -> list[str]:
+    """Unsound answers, other errors than ours, and refusals of what is free that print no free way out."""
+    found = []
+    for given in combinations(program, mesh, count):
+        said, got = verdict(program, given)
+        if said in ("unsound", "crash") or (said == "missed" and program.text not in LEFT_OUT):
+            shown = " ".join(map(str, given))
+            found.append(f"{program} of {shown} is {said}: {got.result or got.refusal or repr(got.crash)}")
+    return found
+
+
+@pytest.mark.parametrize("program", _sample(36), ids=str)
+def test_programs_type_where_it_is_free_and_only_where_it_is_right(program: Program) -> None:
+    assert _faults(program, (2,), 125) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2), (2, 4)], ids=str)
+@pytest.mark.parametrize("program", programs(), ids=str)
+def test_all_programs_type_where_it_is_free_and_only_where_it_is_right(
+    program: Program, mesh: tuple[int, ...], policy: Any
+) -> None:
+    with sh.policy(policy):
+        assert _faults(program, mesh, 125) == []
+
+
+@pytest.mark.nightly
+def test_of_the_programs_that_need_no_communication_almost_all_type() -> None:
+    typed = refused = 0
+    for program in programs():
+        for given in combinations(program, (2,), 125):
+            if free_results(program, given):
+                got = answer(program, given)
+                typed += got.refusal is None
+                refused += got.refusal is not None and not offers_free(got.refusal)
+    assert typed > 3000
+    assert refused < 0.01 * typed
+
+
+def _accepted(chosen: tuple[Program, ...], mesh: tuple[int, ...], count: int) -> list[Case]:
+    return [
+        Case(program, given)
+        for i, program in enumerate(chosen)
+        for given in combinations(program, mesh, count, seed=i)
+        if answer(program, given).result is not None
+    ]
+
+
+@pytest.mark.parametrize(("policy", "mesh"), [("partial", (2, 4)), ("jax", (2,))])
+def test_values_and_gradients_are_those_of_one_device(policy: Any, mesh: tuple[int, ...]) -> None:
+    with sh.policy(policy):
+        cases = _accepted(_sample(16), mesh, 2)
+        assert len(cases) > 8
+        assert problems(sh.make_mesh(dict(zip("xyz", mesh, strict=False))), cases) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2), (2, 4)], ids=str)
+@pytest.mark.parametrize("start", range(0, len(programs()), 4))
+def test_all_values_and_gradients_are_those_of_one_device(start: int, mesh: tuple[int, ...], policy: Any) -> None:
+    with sh.policy(policy):
+        cases = _accepted(programs()[start : start + 4], mesh, 125 if len(mesh) == 1 else 25)
+        assert problems(sh.make_mesh(dict(zip("xyz", mesh, strict=False))), cases) == []

@@ -1,0 +1,131 @@
+"""Programs on typed operands, run: values, gradients and the types of gradients against one device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import shtypes as sh
+from tests.meaning import Layout
+from tests.peers.compare import operand_type
+from tests.peers.programs import EVERYTHING, Program
+from tests.random_checks import QUICK, denoted
+from tests.random_programs import spread
+
+
+class Case(NamedTuple):
+    """A program on operands of given types."""
+
+    program: Program
+    given: tuple[Layout, ...]
+
+    def __str__(self) -> str:
+        return f"{self.program} of {' '.join(map(str, self.given))}"
+
+
+def _weights(shape: Sequence[int]) -> Any:
+    n = int(np.prod(shape, dtype=int))
+    return np.asarray(np.cos(np.arange(n) * 1.7 + 1) + 1.25, np.float32).reshape(shape)
+
+
+def _scalar(m: Any, y: Any) -> Any:
+    """A real number that each element of the result moves differently; typed, unreduced on each axis: that is free."""
+    if jnp.issubdtype(y.dtype, jnp.complexfloating):
+        y = m.real(y) + 2 * m.imag(y)
+    if y.dtype.itemsize < 4:
+        y = m.astype(y, "f32")
+    total = m.sum(y * _weights(y.shape))
+    if m is sh:
+        t = jax.typeof(total)
+        total = sh.reshard(total, t.replace(states=dict.fromkeys(t.mesh.axis_names, sh.State.UNREDUCED)))
+    return total
+
+
+def _outcome(m: Any, program: Program, operands: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+    chosen = program.differentiated
+    if not chosen:
+        return program.fn(m, *operands), ()
+
+    def loss(*parts: Any) -> Any:
+        merged = list(operands)
+        for i, part in zip(chosen, parts, strict=True):
+            merged[i] = part
+        y = program.fn(m, *merged)
+        return _scalar(m, y), y
+
+    grad = sh.grad if m is sh else jax.grad
+    found, y = grad(loss, argnums=tuple(range(len(chosen))), has_aux=True)(*[operands[i] for i in chosen])
+    return y, tuple(found)
+
+
+@functools.cache
+def _reference(program: Program) -> tuple[Any, tuple[Any, ...]]:
+    given = [jnp.asarray(x) for x in program.arrays]
+    run = jax.jit(lambda *operands: _outcome(EVERYTHING, program, operands), compiler_options=QUICK)
+    return jax.tree.map(np.asarray, run(*given))  # type: ignore[no-any-return]
+
+
+def _placed(x: Any, t: Any) -> Any:
+    """A typed value; its pending sums are really spread."""
+    return spread(x, t.canonical().removeprefix(t.dtype_name)) if x.dtype != bool else sh.array(x, t)
+
+
+def problems(mesh: Any, cases: Sequence[Case], *, region: bool = True) -> list[str]:
+    """How accepted cases differ from one device; all are compiled together."""
+    with sh.use_mesh(mesh):
+        operands = [
+            [
+                _placed(np.asarray(x), operand_type(t, v.dtype))
+                for x, t, v in zip(c.program.arrays, c.given, c.program.operands, strict=True)
+            ]
+            for c in cases
+        ]
+
+        def run(everything: Any) -> Any:
+            return [_outcome(sh, c.program, given) for c, given in zip(cases, everything, strict=True)]
+
+        jitted = (sh.jit if region else jax.jit)(run, compiler_options=QUICK)
+        found = jax.block_until_ready(jitted(operands))
+    out: list[str] = []
+    for case, given, mine in zip(cases, operands, found, strict=True):
+        out += [f"{case}: {p}" for p in _compare(case, given, mine, _reference(case.program))]
+    return out
+
+
+def _compare(case: Case, given: Sequence[Any], mine: Any, wanted: Any) -> list[str]:
+    out = []
+    tolerance = 3e-2 if "bf16" in {v.dtype for v in case.program.operands} or "bf16" in case.program.text else 3e-5
+    parts = [("value", mine[0], wanted[0])]
+    for i, ct, right in zip(case.program.differentiated, mine[1], wanted[1], strict=True):
+        parts.append((f"gradient {i}", ct, right))
+        if ct.type != given[i].type.cotangent():
+            out.append(f"gradient {i} is {ct.type}, not {given[i].type.cotangent()}")
+    for what, x, right in parts:
+        try:
+            value = denoted(x) if isinstance(x, sh.Array) else np.asarray(x)
+        except AssertionError as error:
+            out.append(f"{what}: {error}")
+            continue
+        off = _distance(value, right)
+        if value.dtype != right.dtype or not off <= (0 if right.dtype.kind in "biu" else tolerance):
+            out.append(f"{what} ({getattr(x, 'type', '')}): off by {off}: {value} not {right}")
+    return out
+
+
+def _distance(a: Any, b: Any) -> float:
+    if a.shape != b.shape:
+        return float("inf")
+    kind = np.complex128 if np.iscomplexobj(b) else np.float64
+    a, b = a.astype(kind), b.astype(kind)
+    if not a.size:
+        return 0.0
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not (finite | (a == b) | (np.isnan(a) & np.isnan(b))).all():
+        return float("inf")
+    a, b = np.where(finite, a, 0), np.where(finite, b, 0)
+    return float(np.max(np.abs(a - b)) / max(float(np.max(np.abs(b))), 0.1))
