@@ -21,7 +21,7 @@ from shtypes.functions.basics import Cast, Elementwise, LinearFn, WithNumbers
 from shtypes.localfn import LocalFn, local_dtype
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, dtype_name, is_number, lift, result_dtype
+from shtypes.ops.dispatch import apply, dtype_name, is_number, is_typed, lift, result_dtype
 from shtypes.types import State
 
 __all__ = [  # noqa: RUF022  # by the alphabet
@@ -212,8 +212,6 @@ def _nonlinear(name: str, fn: Callable[..., Any] | None = None, arity: int = 1) 
         if any(map(is_number, given)):
             if all(map(is_number, given)):
                 raise ShardingTypeError(f"`{name}` was given numbers only", hints=[f"jax.numpy.{name}"])
-            if name == "power" and is_number(given[1]) and given[1] == 1 and given[0].dtype != bool:
-                return multiply(*given)  # the same value, and linear
             return _with_numbers(name, native, given, params)
         operands, constants = lift(given)
         local_fn = Elementwise(name, native, tuple(sorted(params.items())))
@@ -296,7 +294,27 @@ bitwise_invert = invert = bitwise_not
 # several operands
 maximum, minimum = _nonlinear("maximum", arity=2), _nonlinear("minimum", arity=2)
 fmax, fmin = _nonlinear("fmax", arity=2), _nonlinear("fmin", arity=2)
-power, float_power = _nonlinear("power", arity=2), _nonlinear("float_power", arity=2)
+_power, float_power = _nonlinear("power", arity=2), _nonlinear("float_power", arity=2)
+
+
+@public
+def power(x: Value, y: Value) -> Value:
+    """``x ** y`` of JAX, element by element; typed as the other nonlinear functions, but for the power of one.
+
+    Args:
+        x (...): The base.
+        y (...): The exponent; shapes broadcast. The number 1 keeps every state, unreduced too.
+
+    Raises:
+        ShardingTypeError: an operand is unreduced (the function is not linear), or they are sharded differently.
+
+    Communicates: nothing. Transpose: by JAX, element by element.
+    """
+    if is_number(y) and y == 1 and is_typed(x) and jax.typeof(x).dtype_name != "bool":
+        return multiply(x, y)  # the same value in the same dtype, and linear
+    return _power(x, y)
+
+
 arctan2, hypot = _nonlinear("arctan2", arity=2), _nonlinear("hypot", arity=2)
 pow, atan2 = power, arctan2
 logaddexp, logaddexp2 = _nonlinear("logaddexp", arity=2), _nonlinear("logaddexp2", arity=2)
