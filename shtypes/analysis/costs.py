@@ -14,6 +14,7 @@ from shtypes.errors import ShardingTypeError
 
 if TYPE_CHECKING:
     from shtypes.analysis.ledger import Entry
+    from shtypes.reshard import Step
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,14 @@ class CostModel:
     default: Link
     axes: Mapping[str, Link] = field(default_factory=dict)
 
-    def seconds(self, entry: Entry) -> float:
+    def seconds(self, entry: Entry | Step) -> float:
         """What one run of a collective takes; over several axes, with the slowest of their links."""
         if not entry.launches:
             return 0.0
         links = [self.axes.get(axis, self.default) for axis in entry.axes if entry.src.mesh.shape[axis] > 1]
         latency, bandwidth = max(link.latency for link in links), min(link.bandwidth for link in links)
-        steps = {"all-reduce": 2 * (entry.group - 1), "permute": entry.launches}.get(entry.kind, entry.group - 1)
+        kind = entry.kind if isinstance(entry.kind, str) else entry.kind.value
+        steps = {"all-reduce": 2 * (entry.group - 1), "permute": entry.launches}.get(kind, entry.group - 1)
         return steps * latency + entry.bytes / bandwidth
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Final
 
 import click
 
+from shtypes.cli.output import FAILED
 from shtypes.errors import ShardingTypeError
 
 #: The subcommands, in the order of the help text, and the file of each. Loading one loads no JAX.
 COMMANDS: Final = {
+    "check": "shtypes.cli.check",
+    "compare": "shtypes.cli.compare",
+    "reshard": "shtypes.cli.reshard",
     "demo": "shtypes.cli.demo",
 }
-
-#: A check failed, or the program does not type.
-FAILED: Final = 1
 
 
 class _Commands(click.Group):
@@ -40,10 +42,14 @@ def cli() -> None:
     """
 
 
-def main() -> None:
-    """Runs the command; what a user did wrong is said in one message, without a traceback."""
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs the command; what a user did wrong is said in one message, without a traceback.
+
+    Args:
+        args: Its arguments; by default those of the process.
+    """
     try:
-        cli(prog_name="shtypes")
+        cli(args, prog_name="shtypes")
     except ShardingTypeError as error:
         click.echo(f"error: {error}", err=True)
         raise SystemExit(FAILED) from None

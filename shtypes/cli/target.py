@@ -5,20 +5,20 @@ Wrong use is a `click.UsageError` (exit code 2). Nothing here loads JAX before a
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import difflib
 import importlib
 import importlib.util
-import inspect
+import linecache
 import os
 import sys
 import traceback
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -26,6 +26,9 @@ import shtypes.notation as notation
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
 from shtypes.policy import REPLICATED_STATE, current_policy, policy
+
+if TYPE_CHECKING:
+    from shtypes.analysis.subject import Subject
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,16 +81,47 @@ grad_option = click.option("--grad", is_flag=True, help="Also the backward pass,
 
 def target_options(f: F) -> F:
     """The arguments TARGET and TYPES, and the options ``--mesh``, ``--policy``, ``--dims`` and ``--grad``."""
-    for decorate in (
-        grad_option,
-        dims_option,
-        policy_option,
-        mesh_option,
-        click.argument("types", nargs=-1, metavar="[TYPE]..."),
-        click.argument("target", metavar="TARGET"),
-    ):
-        f = decorate(f)
-    return f
+    return target_arguments(mesh_option(policy_option(dims_option(grad_option(f)))))
+
+
+def optional_target_options(f: F) -> F:
+    """The same, where TARGET may be left out."""
+    return _arguments(mesh_option(policy_option(dims_option(grad_option(f)))), required=False)
+
+
+def target_arguments(f: F) -> F:
+    """The arguments TARGET and TYPES alone."""
+    return _arguments(f, required=True)
+
+
+def _arguments(f: F, *, required: bool) -> F:
+    types = click.argument("types", nargs=-1, metavar="[TYPE]...")
+    return click.argument("target", metavar="TARGET", required=required, shell_complete=complete)(types(f))
+
+
+def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The targets that a text may become: files, and after a colon the functions of the file, which is not run."""
+    from click.shell_completion import CompletionItem
+
+    place, colon, name = incomplete.rpartition(":")
+    if not colon:
+        return [CompletionItem(incomplete, type="file"), *(CompletionItem(n) for n in _configured(incomplete))]
+    path = Path(place if place.endswith(".py") else f"{place.replace('.', '/')}.py")
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return []
+    functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_")
+    return [CompletionItem(f"{place}:{f}") for f in functions if f.startswith(name)]
+
+
+def _configured(incomplete: str) -> list[str]:
+    from shtypes.cli.config import config
+
+    try:
+        return [t.name for t in config().targets if t.name.startswith(incomplete)]
+    except click.ClickException:
+        return []
 
 
 # what a target is
@@ -121,6 +155,13 @@ class Program:
         with in_scope(self.mesh, self.policy, self.dims):
             yield
 
+    @property
+    def subject(self) -> Subject:
+        """The call, for reports; the annotations of the function are checked in it."""
+        from shtypes.analysis.subject import subject
+
+        return subject(self.function, self.args, {})
+
 
 def program(
     target: str,
@@ -130,19 +171,38 @@ def program(
     policy_name: str | None = None,
     dims: Mapping[str, int] | None = None,
     grad: bool = False,
+    root: Path | None = None,
 ) -> Program:
     """Loads a target, and makes its arguments from the types given, else from its annotations.
+
+    What is not given is taken from ``[tool.shtypes]`` in ``pyproject.toml``, for this target or for all.
+
+    Args:
+        target: The target.
+        types: The texts of the types of its arguments.
+        mesh: The mesh.
+        policy_name: The policy.
+        dims: Sizes of dim names.
+        grad: Whether the backward pass is asked for too.
+        root: The folder that files and modules are looked for in; by default the current one.
 
     Raises:
         click.UsageError: there is no such function, its arguments have no types, or a type cannot be read.
     """
+    from shtypes.cli.config import TargetConfig, config
+
+    settings = config(root)
+    said = settings.named(target) or TargetConfig(
+        target, target, mesh=settings.mesh, policy=settings.policy, dims=settings.dims
+    )
+    mesh = mesh or said.mesh
     if mesh is None:
-        raise click.UsageError("no mesh is given: say --mesh dp=2,tp=4")
-    name, sizes = policy_name or current_policy(), dict(dims or {})
-    f = load(target, devices=mesh.size)
+        raise click.UsageError("no mesh is given: say --mesh dp=2,tp=4, or `mesh` in [tool.shtypes] of pyproject.toml")
+    name, sizes = policy_name or said.policy or current_policy(), {**said.dims, **(dims or {})}
+    f = load(said.target, devices=mesh.size, root=root or (settings.root if said.name != said.target else None))
     with in_scope(mesh, name, sizes):
-        args = arguments(f, types)
-    return Program(target, f, args, mesh, name, sizes, grad)
+        args = arguments(f, types or said.types)
+    return Program(target, f, args, mesh, name, sizes, grad or said.grad)
 
 
 @contextlib.contextmanager
@@ -154,12 +214,13 @@ def in_scope(mesh: Mesh, policy_name: str, dims: Mapping[str, int]) -> Iterator[
         yield
 
 
-def load(target: str, *, devices: int = 1) -> Callable[..., Any]:
+def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable[..., Any]:
     """The function that ``module:function`` or ``path/to/file.py:function`` names.
 
     Args:
         target: The target; the function may be an attribute, ``module:Class.method``.
         devices: How many CPU devices a mesh that the module makes may have.
+        root: The folder that files and modules are looked for in; by default the current one.
 
     Raises:
         click.UsageError: there is no such file, module or function; close ones are named.
@@ -170,7 +231,9 @@ def load(target: str, *, devices: int = 1) -> Callable[..., Any]:
     # What a module runs while it loads runs on the CPU: nothing here needs an accelerator.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(min(devices, MOST_DEVICES)))
-    found: Any = _file(place) if place.endswith(".py") else _module(place)
+    folder = root or Path.cwd()
+    linecache.checkcache()  # reports quote the lines of the file as it is now
+    found: Any = _file(place, folder) if place.endswith(".py") else _module(place, folder)
     for i, part in enumerate(name.split(".")):
         if not hasattr(found, part):
             shown = place if i == 0 else f"{place}:{'.'.join(name.split('.')[:i])}"
@@ -182,11 +245,11 @@ def load(target: str, *, devices: int = 1) -> Callable[..., Any]:
     return function
 
 
-def _file(place: str) -> ModuleType:
-    path = Path(place)
+def _file(place: str, folder: Path) -> ModuleType:
+    path = folder / place
     if not path.is_file():
         near = path.parent.glob("*.py") if path.parent.is_dir() else ()
-        raise click.UsageError(f"there is no file `{place}`{_close(place, [str(p) for p in near])}")
+        raise click.UsageError(f"there is no file `{place}`{_close(path.name, [p.name for p in near])}")
     name = path.stem if path.stem.isidentifier() else "target"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
@@ -205,16 +268,19 @@ def _file(place: str) -> ModuleType:
     return module
 
 
-def _module(place: str) -> ModuleType:
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+def _module(place: str, folder: Path) -> ModuleType:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     try:
         with _loading(place):
             return importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is None or not (place == error.name or place.startswith(f"{error.name}.")):
             raise click.UsageError(_failed(place, error)) from None
-        near = [p.with_suffix("").as_posix().replace("/", ".") for p in Path().glob(f"{'*/' * place.count('.')}*.py")]
+        near = [
+            p.relative_to(folder).with_suffix("").as_posix().replace("/", ".")
+            for p in folder.glob(f"{'*/' * place.count('.')}*.py")
+        ]
         raise click.UsageError(f"there is no module `{place}`{_close(place, near)}") from None
 
 
@@ -256,41 +322,27 @@ def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
     Raises:
         click.UsageError: a type is missing or cannot be read.
     """
-    texts = list(types) or annotated(f)
-    return tuple(_abstract(text, f"type {i}") for i, text in enumerate(texts))
-
-
-def annotated(f: Callable[..., Any]) -> list[str]:
-    """The texts in the annotations of the positional arguments without defaults.
-
-    Raises:
-        click.UsageError: one has none.
-    """
-    name = getattr(f, "__name__", "the function")
-    try:
-        parameters = inspect.signature(f).parameters.values()
-        hints = typing.get_type_hints(inspect.unwrap(f), include_extras=True)
-    except (TypeError, ValueError, NameError) as error:
-        raise click.UsageError(f"the signature of `{name}` cannot be read: {error}") from None
-    texts = []
-    for p in parameters:
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) or p.default is not p.empty:
-            continue
-        text = next((m for m in getattr(hints.get(p.name), "__metadata__", ()) if isinstance(m, str)), None)
-        if text is None:
-            raise click.UsageError(
-                f"argument `{p.name}` of `{name}` has no type: give one for each argument after the target, "
-                'like "f32[8@dp,16]"'
-            )
-        texts.append(text)
-    return texts
-
-
-def _abstract(text: str, what: str) -> Any:
+    from shtypes.analysis.subject import subject
     from shtypes.array import abstract_array
 
+    texts = list(enumerate(types))
+    what = "the types"
     try:
-        return abstract_array(text)
+        if not texts:
+            return subject(f, (), {}).args
+        found = []
+        for i, text in texts:
+            what = f"type {i}"
+            found.append(abstract_array(text))
     except ShardingTypeError as error:
-        error.where = error.where.partition("\n")[2] if error.placed else error.where
-        raise click.UsageError(f"{what}: {error}") from None
+        where = error.where.split("\n")  # the line is one of ours here, not the user's
+        error.where = "\n".join(where[1:] if error.placed else where)
+        if not texts:
+            hints = [hint for hint in error.hints if not hint.startswith("sh.check")]
+            error.hints = (
+                *hints,
+                'the types after the target: "f32[8@dp, 16]" ...',
+                "--dims batch=8 gives names sizes",
+            )
+        raise click.UsageError(f"{what}: {error}" if texts else str(error)) from None
+    return tuple(found)

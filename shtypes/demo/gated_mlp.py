@@ -1,24 +1,24 @@
 """A gated MLP, data and tensor parallel, on sharding types.
 
 The program is that of the post "Replicate forwards, partial backwards" (ezyang's blog, February 2026): four einsums
-over a mesh with axes ``dp`` and ``tp``. Run ``shtypes demo`` for its types, forward and backward, and its
-communication.
+over a mesh with axes ``dp`` and ``tp``. ``shtypes demo`` prints its types, forward and backward, and what it sends.
 """
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import shtypes as sh
 
 SEQ, BATCH, HIDDEN, INTERMEDIATE = 4, 8, 16, 32
 
-X = "f32[seq, batch@dp, hidden]"
-W1 = W3 = "f32[hidden, intermediate@tp]"
-W2 = "f32[intermediate@tp, hidden]"
+X = f"f32[seq={SEQ}, batch={BATCH}@dp, hidden={HIDDEN}]"
+W1 = W3 = f"f32[hidden={HIDDEN}, intermediate={INTERMEDIATE}@tp]"
+W2 = f"f32[intermediate={INTERMEDIATE}@tp, hidden={HIDDEN}]"
 
 
-def mlp(rx: Any, rw1: Any, rw3: Any, rw2: Any) -> Any:
+def mlp(rx: A[sh.Array, X], rw1: A[sh.Array, W1], rw3: A[sh.Array, W3], rw2: A[sh.Array, W2]) -> Any:
     """The block: ``w2 (silu(w1 x) * w3 x)``; its result is a pending sum over ``tp``."""
     h1 = sh.einsum("sbh,hi->sbi", rx, rw1)
     h3 = sh.einsum("sbh,hi->sbi", rx, rw3)
@@ -27,7 +27,7 @@ def mlp(rx: Any, rw1: Any, rw3: Any, rw2: Any) -> Any:
     return out  # noqa: RET504  # the name is what listings print
 
 
-def mlp_with_casts(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
+def mlp_with_casts(x: A[sh.Array, X], w1: A[sh.Array, W1], w3: A[sh.Array, W3], w2: A[sh.Array, W2]) -> Any:
     """The same block from invariant operands, with the casts that JAX's policy asks for."""
     rx = sh.reshard(x, tp="R")
     rw1 = sh.reshard(w1, dp="R")
@@ -36,11 +36,11 @@ def mlp_with_casts(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
     return mlp(rx, rw1, rw3, rw2)
 
 
-def loss(rx: Any, rw1: Any, rw3: Any, rw2: Any) -> Any:
+def loss(rx: A[sh.Array, X], rw1: A[sh.Array, W1], rw3: A[sh.Array, W3], rw2: A[sh.Array, W2]) -> Any:
     """The sum of the results: linear, so it stays a pending sum over ``dp`` and ``tp`` (the local losses)."""
     return sh.sum(mlp(rx, rw1, rw3, rw2))
 
 
-def loss_with_casts(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
+def loss_with_casts(x: A[sh.Array, X], w1: A[sh.Array, W1], w3: A[sh.Array, W3], w2: A[sh.Array, W2]) -> Any:
     """The same loss from invariant operands."""
     return sh.sum(mlp_with_casts(x, w1, w3, w2))

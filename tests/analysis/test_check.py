@@ -129,11 +129,11 @@ def test_the_annotations_of_a_function_are_checked() -> None:
 
 def test_the_policy_and_the_dims_of_a_check() -> None:
     found = sh.check(
-        gated_mlp.loss, gated_mlp.X, gated_mlp.W1, gated_mlp.W3, gated_mlp.W2, grad=True, mesh=MESH, policy="jax",
-        dims={"seq": 4, "batch": 64, "hidden": 16, "intermediate": 64},
+        gated_mlp.loss, gated_mlp.X, "f32[hidden, intermediate@tp]", gated_mlp.W3, gated_mlp.W2, grad=True,
+        mesh=sh.abstract_mesh({"dp": 4, "tp": 4}), policy="jax", dims={"hidden": 16, "intermediate": 32},
     )  # fmt: skip
     assert found.gradients is not None
-    assert found.gradients["rw1"].canonical() == "f32[16,64@tp]{I:dp}"
+    assert found.gradients["rw1"].canonical() == "f32[16,32@tp]{I:dp}"
     assert [e.axes for e in found.ledger] == [("dp",)] * 3 + [("tp",)]
     assert "gradient rw1: f32[hidden, intermediate@tp]\n" in str(found)
 

@@ -84,7 +84,9 @@ def test_wrong_types_are_wrong_use() -> None:
     mesh = Mesh({"dp": 2})
     with pytest.raises(click.UsageError, match="type 0: the mesh has no axis `tp`"):
         target.program(f"{EXAMPLE}:loss", ["f32[8@tp]"], mesh=mesh)
-    with pytest.raises(click.UsageError, match="argument `rx` of `loss` has no type"):
+    with pytest.raises(click.UsageError, match="argument `console` of `show` has no type"):
+        target.program("shtypes.demo.show:show", [], mesh=mesh)
+    with pytest.raises(click.UsageError, match="argument `rw1`: the mesh has no axis `tp`"):
         target.program(f"{EXAMPLE}:loss", [], mesh=mesh)
     with pytest.raises(click.UsageError, match="no mesh is given"):
         target.program(f"{EXAMPLE}:loss", [], mesh=None)

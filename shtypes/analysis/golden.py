@@ -1,0 +1,238 @@
+"""A repository's communication, kept as a file: what each target sends, by the text of its lines, and what changed.
+
+The file holds no line numbers, so edits elsewhere do not change it, and one line per collective, so that a review reads
+the diff.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from shtypes.analysis.compare.report import source_of
+from shtypes.analysis.ledger import Entry, Ledger
+from shtypes.errors import ShardingTypeError
+
+#: The version of the file.
+SCHEMA: Final = 1
+DIRECTIONS: Final = ("forward", "backward", "recomputed")
+#: What a record says of how it was made; the rest is what is sent.
+CONTEXT: Final = ("mesh", "policy", "dims", "types", "grad")
+
+#: What one target sends, as JSON holds it.
+Record = dict[str, Any]
+
+
+class Sent(NamedTuple):
+    """One line of a record.
+
+    Attributes:
+        collective: The kind and the axes: ``all-reduce over tp``.
+        dtype: What is sent.
+        file: The file, relative to the root of the repository if it is in it.
+        function: The function.
+        line: The text of the line.
+        branch: The branches of conditionals that it is in, outermost first.
+        bytes: Bytes that each device sends, each time.
+        runs: How often it runs; None where a while loop decides.
+    """
+
+    collective: str
+    dtype: str
+    file: str
+    function: str
+    line: str
+    branch: str
+    bytes: int
+    runs: int | None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What tells it from others."""
+        return self[:6]
+
+    def __str__(self) -> str:
+        branch = f", branch {self.branch}" if self.branch else ""
+        return f"{self.collective}{branch}: {amount(self.bytes, self.runs)}: {self.source}"
+
+    @property
+    def source(self) -> str:
+        """The line and where it is."""
+        return f"{self.line or '(no line)'}  [{self.file} in {self.function}]" if self.file else "(no line)"
+
+
+def amount(sent: int, runs: int | None) -> str:
+    """``384 B/device, 12 times``."""
+    times = "once" if runs == 1 else "an unknown number of times" if runs is None else f"{runs} times"
+    return f"{sent} B/device, {times}"
+
+
+def record(found: Ledger, root: Path, **context: Any) -> Record:
+    """What a program sends, as the file keeps it.
+
+    Args:
+        found: Its ledger.
+        root: The root of the repository, for the names of files.
+        **context: How it was made (`CONTEXT`).
+    """
+    kept: Record = {key: value for key, value in context.items() if value not in (None, {}, [], ())}
+    for direction in DIRECTIONS:
+        merged: dict[tuple[Any, ...], Sent] = {}
+        for entry in found:
+            if entry.direction == direction and entry.launches:
+                sent = _sent(entry, root)
+                same = merged.get(sent[:7], sent._replace(runs=0))
+                runs = None if same.runs is None or sent.runs is None else same.runs + sent.runs
+                merged[sent[:7]] = sent._replace(runs=runs)
+        lines = list(merged.values())
+        kept[direction] = [{k: v for k, v in line._asdict().items() if v != ""} for line in sorted(lines, key=_order)]
+    kept["not_covered"] = sorted({f"{n.what} ({n.direction}): {n.why}" for n in found.not_covered})
+    return kept
+
+
+def _order(sent: Sent) -> tuple[Any, ...]:
+    return *sent.key, sent.bytes
+
+
+def _sent(entry: Entry, root: Path) -> Sent:
+    file = entry.place.file
+    if file:
+        path = Path(file).resolve()
+        file = path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else path.name
+    branch = ", ".join(f"{b.index} of {b.count}" for b in entry.branches)
+    runs = None if entry.times is None else entry.times * entry.launches
+    return Sent(str(entry), entry.dtype, file, entry.place.function, source_of(entry.place), branch, entry.bytes, runs)
+
+
+# the file
+
+
+def read(path: Path) -> dict[str, Record]:
+    """The records of a file by target; none if there is no file.
+
+    Raises:
+        ShardingTypeError: the file is none of ours, or of another version.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        schema, targets = found["schema"], dict(found["targets"])
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ShardingTypeError(
+            f"`{path.name}` does not hold a repository's communication: {error}",
+            hints=["shtypes check --update writes it anew"],
+        ) from None
+    if schema != SCHEMA:
+        raise ShardingTypeError(
+            f"`{path.name}` has schema {schema}, and this version reads {SCHEMA}",
+            hints=["shtypes check --update writes it anew"],
+        )
+    return targets
+
+
+def write(path: Path, records: Mapping[str, Record]) -> bool:
+    """Writes the records; returns whether the file changed."""
+    text = dumps(records)
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    swap = path.with_name(f".{path.name}.{os.getpid()}")  # never half a file
+    swap.write_text(text, encoding="utf-8")
+    swap.replace(path)
+    return True
+
+
+def dumps(records: Mapping[str, Record]) -> str:
+    """The records as JSON, one line per collective, so that diffs are read by lines."""
+    targets = ",\n".join(f"  {json.dumps(name)}: {{\n{_record_text(records[name])}\n  }}" for name in sorted(records))
+    return f'{{\n "schema": {SCHEMA},\n "targets": {{\n{targets}\n }}\n}}\n'
+
+
+def _record_text(kept: Record) -> str:
+    return ",\n".join(f"   {json.dumps(key)}: {_value_text(value)}" for key, value in kept.items())
+
+
+def _value_text(value: Any) -> str:
+    if not isinstance(value, list) or not value or not isinstance(value[0], dict):
+        return json.dumps(value, ensure_ascii=False)
+    lines = ",\n".join(f"    {json.dumps(item, ensure_ascii=False)}" for item in value)
+    return f"[\n{lines}\n   ]"
+
+
+# what changed
+
+
+def differences(name: str, kept: Record | None, found: Record | None) -> list[str]:
+    """What changed for one target, in lines; none if nothing did.
+
+    Args:
+        name: The target.
+        kept: Its record in the file, if it has one.
+        found: What it sends now; None where it is no target any more.
+    """
+    if kept is None:
+        return [f"{name}: is not in the file"]
+    if found is None:
+        return [f"{name}: is in the file, and no target any more"]
+    lines = [
+        f"  {key}: {_shown(kept.get(key))} -> {_shown(found.get(key))}"
+        for key in CONTEXT
+        if kept.get(key) != found.get(key)
+    ]
+    for direction in DIRECTIONS:
+        changed = list(_changed(_lines(kept, direction), _lines(found, direction)))
+        lines += [f"  {direction}", *(f"    {line}" for line in changed)] if changed else []
+    old, new = ({*r.get("not_covered", ())} for r in (kept, found))
+    uncovered = [*(f"    - {line}" for line in sorted(old - new)), *(f"    + {line}" for line in sorted(new - old))]
+    lines += ["  not covered", *uncovered] if uncovered else []
+    if not lines:
+        return []
+    before, after = _bytes(kept), _bytes(found)
+    total = f"  total: {before} B/device" + (f" -> {after} B/device" if after != before else ", as before")
+    return [name, *lines, total]
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _lines(kept: Record, direction: str) -> list[Sent]:
+    try:
+        return [Sent(**{"branch": "", "file": "", "function": "", "line": "", **item}) for item in kept[direction]]
+    except (KeyError, TypeError) as error:
+        raise ShardingTypeError(
+            f"a record of the file cannot be read: {error}", hints=["shtypes check --update writes it anew"]
+        ) from None
+
+
+def _changed(old: Iterable[Sent], new: Iterable[Sent]) -> Iterator[str]:
+    """``-`` for what is gone, ``+`` for what is new, ``~`` for the same line with other bytes or another count."""
+    before, after = _by_key(old), _by_key(new)
+    for key in dict.fromkeys((*before, *after)):
+        gone = [s for s in before.get(key, ()) if s not in after.get(key, ())]
+        come = [s for s in after.get(key, ()) if s not in before.get(key, ())]
+        for one, other in zip(gone, come, strict=False):
+            amounts = f"{amount(one.bytes, one.runs)} -> {amount(other.bytes, other.runs)}"
+            yield f"~ {one.collective}: {amounts}: {one.source}"
+        paired = min(len(gone), len(come))
+        yield from (f"- {s}" for s in gone[paired:])
+        yield from (f"+ {s}" for s in come[paired:])
+
+
+def _by_key(lines: Iterable[Sent]) -> dict[tuple[str, ...], list[Sent]]:
+    found: dict[tuple[str, ...], list[Sent]] = {}
+    for line in lines:
+        found.setdefault(line.key, []).append(line)
+    return found
+
+
+def _bytes(kept: Record) -> int:
+    """The sum of all lines: of conditionals, every branch."""
+    return sum(s.bytes * (1 if s.runs is None else s.runs) for d in DIRECTIONS for s in _lines(kept, d))
+
+
+__all__ = ["CONTEXT", "DIRECTIONS", "Record", "differences", "dumps", "read", "record", "write"]

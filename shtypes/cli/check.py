@@ -1,0 +1,203 @@
+"""``shtypes check``: the types and the communication of a target, or of all that a repository pins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shtypes.cli.config import Config, TargetConfig, config
+from shtypes.cli.output import FAILED, emit, output_options, tracing
+from shtypes.cli.target import Program, optional_target_options, program
+from shtypes.errors import ShardingTypeError
+from shtypes.mesh import Mesh
+
+
+@click.command("check")
+@optional_target_options
+@click.option("--update", is_flag=True, help="Write what the configured targets communicate to the file.")
+@click.option(
+    "--no-comm",
+    type=click.Choice(["both", "forward", "backward"]),
+    default=None,
+    help="Fail if anything communicates in that direction, or at all.",
+)
+@click.option("--max-bytes", type=click.IntRange(min=0), default=None, help="Fail if each device sends more in all.")
+@output_options
+def command(
+    target: str | None,
+    types: tuple[str, ...],
+    mesh: Mesh | None,
+    policy_name: str | None,
+    dims: dict[str, int],
+    grad: bool,
+    update: bool,
+    no_comm: str | None,
+    max_bytes: int | None,
+    form: str,
+    output: str | None,
+) -> None:
+    """Types a function and lists its communication; nothing runs, and no device is needed.
+
+    TARGET is module:function or path/to/file.py:function, and TYPE the type of each argument, such as "f32[8@dp, 16]";
+    by default those of the annotations. Without TARGET, every target in [tool.shtypes] of pyproject.toml is compared
+    with the file that pins the repository's communication, which --update writes.
+
+    Exit codes: 0; 1 where a program does not type, communicates what it must not, or not what the file says; 2 for a
+    wrong use.
+    """
+    settings = config()
+    known = None if target is None else settings.named(target)
+    if target is None or (known is not None and not types):
+        if no_comm or max_bytes is not None or form == "html":
+            raise click.UsageError("--no-comm, --max-bytes and --format html are for one TARGET with its types")
+        given = {"mesh": mesh, "policy_name": policy_name, "dims": dims, "grad": grad}
+        if any(given.values()):
+            raise click.UsageError("targets of pyproject.toml have their mesh, policy, dims and grad there")
+        raise SystemExit(_check_pinned(settings, known, update=update, form=form))
+    if update:
+        raise click.UsageError(
+            f"--update is for targets of [tool.shtypes] in pyproject.toml; `{target}` is none of them"
+        )
+    one = program(target, types, mesh=mesh, policy_name=policy_name, dims=dims, grad=grad)
+    raise SystemExit(_check_one(one, no_comm, max_bytes, form, output))
+
+
+# one target
+
+
+class _Report:
+    """A signature with its ledger, and what is wrong with it."""
+
+    def __init__(self, target: str, mesh: str, signature: Any, failures: list[str]) -> None:
+        self.target, self.mesh, self.signature, self.failures = target, mesh, signature, failures
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [str(self.signature), "", str(self.signature.ledger), *(f"failed: {f}" for f in self.failures)]
+        )
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The report as JSON, as described in the docs (command line)."""
+        found = {
+            "schema": 1,
+            "target": self.target,
+            "mesh": self.mesh,
+            "ok": not self.failures,
+            "failures": self.failures,
+            "signature": self.signature.to_dict(),
+            "ledger": json.loads(self.signature.ledger.to_json()),
+        }
+        return json.dumps(found, indent=indent)
+
+    def to_html(self) -> str:
+        """The report as a page."""
+        import html
+
+        from shtypes.analysis.tables import page
+
+        return page(f"{self.target} on {self.mesh}", [f"<pre>{html.escape(str(self))}</pre>"])
+
+
+def _check_one(one: Program, no_comm: str | None, max_bytes: int | None, form: str, output: str | None) -> int:
+    from shtypes.analysis.check import signature_of
+
+    with one.scope(), tracing(one.name):
+        found = signature_of(one.subject, grad=one.grad)
+        ledger = found.ledger
+        failures = []
+        for direction in ("forward", "backward") if no_comm == "both" else filter(None, [no_comm]):
+            part = getattr(ledger, direction)()
+            if part.launches:
+                many = "" if part.launches == 1 else "s"
+                failures.append(f"{part.launches} collective{many} in the {direction} pass, {part.bytes} B/device")
+        if no_comm and ledger.not_covered:
+            failures.append(f"{len(ledger.not_covered)} operations are not covered")
+        if max_bytes is not None and (ledger.bytes > max_bytes or not ledger.known):
+            more = "" if ledger.known else ", or more"
+            failures.append(f"each device sends {ledger.bytes} B{more}, and at most {max_bytes} B is allowed")
+        emit(_Report(one.name, str(one.mesh), found, failures), form, output)
+    return FAILED if failures else 0
+
+
+# the file of a repository
+
+
+def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, form: str) -> int:
+    from shtypes.analysis import golden
+
+    if not settings.targets:
+        raise click.UsageError(
+            "there is nothing to check: give a TARGET, or list `targets` in [tool.shtypes] of pyproject.toml"
+        )
+    path = settings.root / settings.golden
+    kept = golden.read(path)
+    targets = settings.targets if only is None else (only,)
+    found: dict[str, golden.Record] = {}
+    broken: dict[str, str] = {}
+    for target in targets:
+        try:
+            found[target.name] = _record(settings, target)
+        except ShardingTypeError as error:
+            broken[target.name] = str(error)
+    if update and not broken:
+        known = {t.name for t in settings.targets}
+        changed = golden.write(path, {**{k: r for k, r in kept.items() if only and k in known}, **found})
+        click.echo(f"{settings.golden}: {_targets(len(found))}, {'written' if changed else 'as it was'}")
+        return 0
+    stale = [] if only else [name for name in kept if name not in found and name not in broken]
+    lines = {name: golden.differences(name, kept.get(name), found.get(name)) for name in (*found, *stale)}
+    problems = {name: text for name, text in lines.items() if text}
+    if form == "json":
+        report = {"schema": 1, "ok": not (problems or broken), "differences": problems, "errors": broken}
+        click.echo(json.dumps(report, indent=2))
+    else:
+        for name, message in broken.items():
+            click.echo(f"{name}: does not type\n{_indented(message)}\n")
+        for text in problems.values():
+            click.echo("\n".join(text) + "\n")
+        failed = len(problems) + len(broken)
+        if not failed:
+            click.echo(f"{_targets(len(found))}: communication as in {settings.golden}")
+        else:
+            advice = "" if broken else "; if that is meant, run: shtypes check --update"
+            click.echo(f"{failed} of {_targets(len(found) + len(broken) + len(stale))} failed{advice}")
+    return FAILED if problems or broken else 0
+
+
+def _targets(count: int) -> str:
+    return f"{count} target{'' if count == 1 else 's'}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
+def _record(settings: Config, target: TargetConfig) -> dict[str, Any]:
+    from shtypes.analysis import golden
+    from shtypes.analysis.check import signature_of
+
+    if target.mesh is None:
+        raise click.UsageError(f"`{target.name}` has no mesh: add one to [tool.shtypes]")
+    one = program(
+        target.target,
+        target.types,
+        mesh=target.mesh,
+        policy_name=target.policy,
+        dims=target.dims,
+        grad=target.grad,
+        root=settings.root,
+    )
+    with one.scope(), tracing(target.name):
+        ledger = signature_of(one.subject, grad=one.grad).ledger
+        return golden.record(
+            ledger,
+            Path(settings.root),
+            mesh=str(target.mesh),
+            policy=one.policy,
+            dims=dict(target.dims),
+            types=list(target.types),
+            grad=target.grad,
+        )

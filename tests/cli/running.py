@@ -1,0 +1,29 @@
+"""Runs the command in this process, and says what it printed and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from shtypes.cli import main
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+def runner(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*args: str) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main(args)
+        code = ended.value.code
+        return Ran(code if isinstance(code, int) else int(bool(code)), *capsys.readouterr())
+
+    return run
