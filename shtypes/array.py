@@ -51,27 +51,6 @@ class Array(_Methods, metaclass=_ArrayMeta):
     type: HiShType
     data: Any
 
-    if TYPE_CHECKING:  # for type checkers: what `shtypes.ops.operators` installs
-
-        def _operator(self, other: Any) -> Array: ...
-        def _method(self, *args: Any, **kwargs: Any) -> Array: ...
-        def __getitem__(self, index: Any) -> Array: ...
-
-        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __matmul__ = __pow__ = _operator
-        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rmatmul__ = __rpow__ = _operator
-        __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __rand__ = __ror__ = __rxor__ = _operator
-        __lt__ = __le__ = __gt__ = __ge__ = _operator
-        __neg__ = __pos__ = __abs__ = __invert__ = _method
-        sum = mean = all = any = argmax = argmin = max = min = prod = ptp = std = var = _method
-        diagonal = repeat = trace = cumprod = cumsum = argsort = sort = reshape = ravel = flatten = _method
-        transpose = swapaxes = squeeze = astype = dot = clip = round = conj = reshard = _method
-        T: Array
-        mT: Array  # noqa: N815
-        real: Array
-        imag: Array
-
-        def to_jax(self) -> jax.Array: ...  # noqa: D102
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise ShardingTypeError(
             "a typed value is not made by `Array(...)`",
