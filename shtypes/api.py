@@ -1,7 +1,6 @@
 """The JAX half of the public surface in one place; `shtypes` loads it when one of its names is first used."""
 
-from jax import eval_shape as eval_shape  # these three of JAX's own take typed values as they are
-from jax import linearize as linearize
+from jax import eval_shape as eval_shape  # these two of JAX's own take typed values as they are
 from jax import make_jaxpr as make_jaxpr
 from jax.extend import source_info_util
 
@@ -36,6 +35,7 @@ from shtypes.array import typeof as typeof
 from shtypes.autodiff.custom import custom_vjp as custom_vjp
 from shtypes.autodiff.grad import grad as grad
 from shtypes.autodiff.grad import jvp as jvp
+from shtypes.autodiff.grad import linearize as linearize
 from shtypes.autodiff.grad import value_and_grad as value_and_grad
 from shtypes.autodiff.grad import vjp as vjp
 from shtypes.control import cond as cond

@@ -334,7 +334,8 @@ def _winners_share(op: Op, x: Any, best: Any, tangent: Any) -> Any:
     """The tangent of a maximum or minimum: the mean of the winners' tangents."""
     from shtypes.ops.elementwise import astype, divide, equal, multiply
 
-    won = astype(equal(x, vary(best, op.axes)), jax.typeof(x).dtype)
+    t = jax.typeof(x)
+    won = move(astype(equal(x, vary(best, op.axes)), t.dtype), t)  # a bool that becomes a float is as the policy says
     count = collect(Op("psum", op.axes, State.VARYING, State.REDUCED), won)
     share = divide(multiply(tangent, won), vary(count, op.axes))
     return collect(Op("psum", op.axes, State.VARYING, op.dst), share)

@@ -15,20 +15,22 @@ import pytest
 import shtypes as sh
 from shtypes.array import wrap
 from shtypes.hitype import hi
-from tests.random_checks import check, denoted, verify
-from tests.random_programs import Program, Step, draw_program
+from tests.random_checks import check, denoted, verify, verify_together
+from tests.random_programs import MESHES, POLICIES, Program, Step, draw_program
 
 # drawn
 
 MODES = ("region", "region", "region", "region", "per op")
 #: Seeds whose programs run one op at a time as well, which compiles each op by itself.
 EAGER = (3, 14)
+PLACES = [(mesh, policy) for mesh in MESHES for policy in POLICIES]
 
 
-@pytest.mark.parametrize("start", range(0, 150, 10), ids=lambda n: f"from_{n}")
-def test_short_random_programs_mean_what_one_device_computes(start: int) -> None:
-    for seed in range(start, start + 10):
-        verify(draw_program(seed, steps=(2, 6)), MODES[seed % 5])
+@pytest.mark.parametrize("place", range(len(PLACES)), ids=lambda i: f"{PLACES[i][0]}-{PLACES[i][1]}")
+def test_short_random_programs_mean_what_one_device_computes(place: int) -> None:
+    mesh, policy = PLACES[place]
+    programs = [draw_program(13 * place + i, steps=(2, 6), mesh=mesh, policy=policy) for i in range(13)]
+    verify_together(programs, MODES[place % 5])
 
 
 @pytest.mark.parametrize("seed", EAGER)
@@ -309,6 +311,22 @@ ATTACKS = [
         "x1[jnp.asarray(-1)]",
         "m.trace(x0,-3)",
         "x0[2]",
+    ),
+    attack(
+        "largest of shards",
+        XY,
+        {"x0": (floats(4, 2), "[4@x,2]{I:y}"), "x1": (floats(4, 2), "[4@x,2]{R:y}")},
+        "m.shard_map(lambda a: m.lax.pmax(m.max(a), 'x'), out_specs='[]{I:y}')(x0) * 0.5",
+        "m.shard_map(lambda a: m.lax.pmin(m.min(m.sin(a)), 'x'), out_specs='[]{R:y}')(x1) * 0.5",
+    ),
+    attack(
+        "numbers beside bf16",
+        X,
+        {"x0": (floats(4), "[4]{I:x}"), "x1": (floats(4), "[4@x]")},
+        "m.diff(m.astype(x0,'bf16'), prepend=0.5)",
+        "m.concatenate([m.astype(x0,'bf16'), m.astype(x0,'bf16')*0.25]) + 1",
+        "m.maximum(m.astype(x1,'bf16'), 0.25) / 3",
+        tolerance=2e-2,
     ),
     attack(
         "nan and masks",
@@ -805,6 +823,15 @@ def test_a_tangent_of_another_type_than_its_value_is_refused(fun: Any, other: st
             jvp(fun, (x,), (tangent,))
         value, moved = jvp(fun, (x,), (x,))
         assert jax.typeof(moved) == jax.typeof(value)
+
+
+def test_the_linear_part_refuses_a_tangent_of_another_type() -> None:
+    with sh.use_mesh(sh.make_mesh(X)):
+        x = sh.array(FOUR, "[4]{R:x}")
+        _, push = sh.linearize(sh.sin, x)
+        assert push(x).type == x.type
+        with pytest.raises(sh.ShardingTypeError, match="a tangent has the type of its value"):
+            push(sh.zeros("f32[4]{U:x}"))
 
 
 # the checks can fail

@@ -15,6 +15,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
 from shtypes.ops.dispatch import is_number, is_typed, located
 from shtypes.types import ShType
+from shtypes.where import public
 
 
 def grad(
@@ -143,15 +144,45 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
     Raises:
         ShardingTypeError: a tangent has another type.
     """
-    leaves: list[Any] = jax.tree.leaves(tuple(primals))
-    tree: Any = jax.tree.structure(tuple(primals))
-    if jax.tree.structure(tuple(tangents)) == tree:  # else JAX says so
-        for primal, tangent in zip(leaves, jax.tree.leaves(tuple(tangents)), strict=True):
-            if is_typed(primal) and jax.typeof(primal).differentiable:
-                given: Any = jax.typeof(tangent) if is_typed(tangent) else type(tangent).__name__
-                check_tangent(given, jax.typeof(primal))
+    _check_tangents(tuple(primals), tuple(tangents))
     found: Any = jax.jvp(fun, tuple(primals), tuple(tangents), has_aux=has_aux)
     return found
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of a function and the linear function of tangents that is its derivative there, as `jax.linearize`.
+
+    Args:
+        fun: A function of any trees of typed values and plain arrays.
+        *primals: Its arguments.
+        has_aux: Whether ``fun`` returns ``(result, aux)``.
+
+    Returns:
+        ``(result, push)`` or ``(result, push, aux)``; ``push`` takes one tangent for each argument, which has the
+        type of the argument, and gives that of the result.
+
+    Raises:
+        ShardingTypeError: (from ``push``) a tangent has another type.
+    """
+    outs: Any = jax.linearize(fun, *primals, has_aux=bool(has_aux))  # type: ignore[call-overload]  # of two literals
+
+    @public
+    def push(*tangents: Any) -> Any:
+        _check_tangents(primals, tangents)
+        return outs[1](*tangents)
+
+    return (outs[0], push, *outs[2:])
+
+
+def _check_tangents(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> None:
+    """Refuses tangents of other types than their values: JAX compares no types but its own."""
+    wanted: Any = jax.tree.structure(primals)
+    if jax.tree.structure(tangents) != wanted:
+        return  # JAX says so
+    for primal, tangent in zip(jax.tree.leaves(primals), jax.tree.leaves(tangents), strict=True):
+        if is_typed(primal) and jax.typeof(primal).differentiable:
+            given: Any = jax.typeof(tangent) if is_typed(tangent) else type(tangent).__name__
+            check_tangent(given, jax.typeof(primal))
 
 
 def _cotangent(ct: Any, primal: Any) -> Any:
@@ -214,4 +245,4 @@ def _shown(leaf: Any) -> str:
     return str(jax.typeof(leaf))
 
 
-__all__ = ["grad", "value_and_grad", "vjp"]
+__all__ = ["grad", "jvp", "linearize", "value_and_grad", "vjp"]

@@ -155,7 +155,7 @@ def _edge(part: Any, x: Any, dim: int) -> Any:
     """A number as one element along the dim."""
     if part is x:
         return x
-    ((value,), _) = lift([part])
+    ((value, _), _) = lift([part, x])  # together, so that a number takes the dtype of the value
     if jax.typeof(value).ndim:
         return value
     shape = list(jax.typeof(x).shape)

@@ -1,0 +1,104 @@
+"""Choices that random programs make: values of a pool, dims, types, constants; and the list of ops that draw."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.end_to_end import assignments
+from tests.random_plain import CONSTANTS
+
+
+@dataclass(frozen=True)
+class Value:
+    """A name of a program: its type, and about how large its elements may be."""
+
+    name: str
+    type: Any
+    bound: float = 1.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.type.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def kind(self) -> str:
+        return "b" if self.type.dtype_name == "bool" else "f" if self.type.differentiable else "i"
+
+
+class Draw:
+    """Choices from what a program has so far."""
+
+    def __init__(self, rng: np.random.Generator, mesh: Any, pool: Sequence[Value]) -> None:
+        self.rng, self.mesh, self.pool = rng, mesh, pool
+
+    def one(self, options: Sequence[Any]) -> Any:
+        """One of several."""
+        if not options:
+            raise NothingFits
+        return options[int(self.rng.integers(len(options)))]
+
+    def flip(self, chance: float = 0.5) -> bool:
+        return bool(self.rng.random() < chance)
+
+    def value(self, kinds: str = "f", keep: Callable[[Value], bool] = lambda v: True) -> Value:
+        """A value of one of some kinds (``f``, ``i``, ``b``), the later ones more often."""
+        fitting = [v for v in self.pool if v.kind in kinds and keep(v)]
+        if fitting and self.flip(0.4):
+            return fitting[-1]
+        found: Value = self.one(fitting)
+        return found
+
+    def partner(self, v: Value, kinds: str = "f") -> Value:
+        """A value that broadcasts with ``v``; often itself."""
+        return self.value(kinds, lambda w: broadcasts(v.shape, w.shape))
+
+    def dim(self, v: Value) -> int:
+        return int(self.one(range(v.ndim)))
+
+    def dims(self, v: Value) -> Any:
+        """What an ``axis`` parameter may be."""
+        options = [c for n in range(1, v.ndim + 1) for c in itertools.combinations(range(v.ndim), n)]
+        chosen = self.one([None, *options])
+        return chosen[0] - self.one([0, v.ndim]) if chosen is not None and len(chosen) == 1 else chosen
+
+    def type(self, shape: Sequence[int]) -> str:
+        """A type text without a dtype, every axis in any state that fits."""
+        return str(self.one(list(assignments(self.mesh, shape))))
+
+    def constant(self, v: Value) -> str:
+        """A number, or a plain array that broadcasts with ``v``."""
+        arrays = [k for k, a in CONSTANTS.items() if hasattr(a, "dtype") and a.dtype == np.float32]
+        fitting = [k for k in arrays if broadcasts(v.shape, np.shape(CONSTANTS[k]))]
+        return str(self.one(["2", "0.5", "-1.5", "0", "0.0", "-0.0", "1", "True", *fitting, *fitting]))
+
+
+class NothingFits(Exception):  # noqa: N818  # a signal, not an error
+    """The pool has no operand for the op that was drawn."""
+
+
+def broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
+    return all(n == m or 1 in (n, m) for n, m in zip(reversed(a), reversed(b), strict=False))
+
+
+#: What an op draws: an expression and a bound of its elements.
+Drawn = tuple[str, float]
+OPS: list[tuple[float, Callable[[Draw], Drawn]]] = []
+
+
+def op(weight: float = 1.0) -> Callable[[Callable[[Draw], Drawn]], Callable[[Draw], Drawn]]:
+    """Registers an op of the generator."""
+
+    def register(draw: Callable[[Draw], Drawn]) -> Callable[[Draw], Drawn]:
+        OPS.append((weight, draw))
+        return draw
+
+    return register

@@ -1,0 +1,178 @@
+"""Plain JAX under the names that random programs use: what each program means on one device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+import numpy as np
+
+import shtypes as sh
+from shtypes import dtypes
+from tests.end_to_end import Reference
+
+
+def shape_of(text: str) -> tuple[int, ...]:
+    """The shape that a type text writes."""
+    inside = text[text.index("[") + 1 : text.index("]")]
+    return tuple(int(n) for n in re.findall(r"(?:^|, *)(\d+)", inside))
+
+
+def _dtype(text: str, given: Any) -> Any:
+    name = text[: text.index("[")] or given
+    return None if name is None else dtypes.to_numpy(dtypes.from_any(name))
+
+
+class _Same:
+    """The collectives of local mode, on whole values: in the programs drawn, each gives what the value is already."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda x, *args, **kwargs: x
+
+
+class _Random:
+    """`jax.random` on type texts; the same keys give the same numbers."""
+
+    @staticmethod
+    def key(seed: int) -> Any:
+        return jax.random.key(seed)
+
+    @staticmethod
+    def normal(key: Any, text: str) -> Any:
+        return jax.random.normal(key, shape_of(text), _dtype(text, "f32"))
+
+    @staticmethod
+    def uniform(key: Any, text: str) -> Any:
+        return jax.random.uniform(key, shape_of(text), _dtype(text, "f32"))
+
+    @staticmethod
+    def bernoulli(key: Any, p: float, text: str) -> Any:
+        return jax.random.bernoulli(key, p, shape_of(text))
+
+    @staticmethod
+    def randint(key: Any, text: str, minval: int, maxval: int) -> Any:
+        return jax.random.randint(key, shape_of(text), minval, maxval, _dtype(text, "i32"))
+
+    split, fold_in = staticmethod(jax.random.split), staticmethod(jax.random.fold_in)
+    permutation = staticmethod(jax.random.permutation)
+
+
+class _Linalg:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(jnp.linalg if hasattr(jnp.linalg, name) else jax.scipy.linalg, name)
+
+
+class Plain(Reference):
+    """JAX's own functions; what says where a value lies does nothing."""
+
+    vmap: Any = staticmethod(jax.vmap)
+    grad: Any = staticmethod(jax.grad)
+    value_and_grad: Any = staticmethod(jax.value_and_grad)
+    jvp: Any = staticmethod(jax.jvp)
+    vjp: Any = staticmethod(jax.vjp)
+    jit: Any = staticmethod(jax.jit)
+    linearize: Any = staticmethod(jax.linearize)
+    custom_vjp: Any = staticmethod(jax.custom_vjp)
+    checkpoint = staticmethod(jax.checkpoint)
+    segment_sum = staticmethod(jax.ops.segment_sum)
+    lax, random, linalg = _Same(), _Random(), _Linalg()
+
+    @staticmethod
+    def constant(x: Any) -> Any:
+        return jax.lax.stop_gradient(x)
+
+    @staticmethod
+    def checkpoint_name(x: Any, name: str) -> Any:
+        return x
+
+    @staticmethod
+    def from_jax(x: Any) -> Any:
+        return x
+
+    to_jax = from_jax
+
+    @staticmethod
+    def shard_map(f: Any, **specs: Any) -> Any:
+        return f
+
+    local_map = shard_map
+
+    @staticmethod
+    def implicit_comm(f: Any) -> Any:
+        return f
+
+    @staticmethod
+    def no_comm(direction: str = "both") -> Any:
+        return lambda f: f
+
+    @staticmethod
+    def embedding(table: Any, ids: Any) -> Any:
+        return table[ids]
+
+    @staticmethod
+    def zeros(text: str) -> Any:
+        return jnp.zeros(shape_of(text), _dtype(text, "f32"))
+
+    @staticmethod
+    def ones(text: str) -> Any:
+        return jnp.ones(shape_of(text), _dtype(text, "f32"))
+
+    @staticmethod
+    def full(text: str, value: Any) -> Any:
+        return jnp.full(shape_of(text), value, _dtype(text, "f32"))
+
+    @staticmethod
+    def arange(stop: int, *, type: str) -> Any:
+        return jnp.arange(stop, dtype=_dtype(type, None))
+
+    @staticmethod
+    def einsum(equation: str, *operands: Any, out: Any = None, **options: Any) -> Any:
+        return jnp.einsum(equation, *operands, **options)
+
+    @staticmethod
+    def sum(x: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
+        return jnp.sum(x, axis, **options)
+
+    @staticmethod
+    def mean(x: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
+        return jnp.mean(x, axis, **options)
+
+
+PLAIN = Plain()
+
+
+def own_backward(m: Any) -> Any:
+    """A function whose backward pass is its own, and not its derivative: a program that ignores it is found."""
+    f = m.custom_vjp(m.sin)
+    f.defvjp(lambda a: (m.sin(a), a), lambda a, ct: (ct * 0.5 + m.cos(a) * ct,))
+    return f
+
+
+def shifted(m: Any, a: Any, axis: str, devices: int, dim: int) -> Any:
+    """The blocks along a dim, each on the next device."""
+    if m is sh:
+        return sh.lax.ppermute(a, axis, [(i, (i + 1) % devices) for i in range(devices)])
+    return jnp.roll(a, a.shape[dim] // devices, dim)
+
+
+#: Plain values that programs may name: numbers and arrays of every kind that JAX takes, all without a gradient.
+CONSTANTS: dict[str, Any] = {
+    "np": np,
+    "jnp": jnp,
+    "own_backward": own_backward,
+    "shifted": shifted,
+    "ROW": np.asarray([0.5, -0.25, 2.0, 0.0], np.float32),
+    "LONG": np.asarray([1.5, -0.5, 0.25, 1.0, 0.0, -2.0, 0.75, 0.125], np.float32),
+    "TABLE": jnp.asarray(np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)),
+    "ZERO_D": np.asarray(0.75, np.float32),
+    "SCALAR": np.float32(-1.25),
+    "WEAK": jnp.asarray(0.5),
+    "COUNTS": np.asarray([3, -1, 0, 2], np.int32),
+    "MASK": np.asarray([True, False, False, True]),
+    "YES": jnp.asarray(True),
+    "NO": jnp.asarray(False),
+}
