@@ -66,6 +66,10 @@ class _Linalg:
         return getattr(jnp.linalg if hasattr(jnp.linalg, name) else jax.scipy.linalg, name)
 
 
+def _einsum(equation: str, *operands: Any, out: Any = None, **options: Any) -> Any:
+    return jnp.einsum(equation, *operands, **options)
+
+
 class Plain(Reference):
     """JAX's own functions; what says where a value lies does nothing."""
 
@@ -78,8 +82,10 @@ class Plain(Reference):
     linearize: Any = staticmethod(jax.linearize)
     custom_vjp: Any = staticmethod(jax.custom_vjp)
     checkpoint = staticmethod(jax.checkpoint)
+    einsum: Any = staticmethod(_einsum)
     segment_sum = staticmethod(jax.ops.segment_sum)
-    lax, random, linalg = _Same(), _Random(), _Linalg()
+    lax, random = _Same(), _Random()
+    linalg: Any = _Linalg()
 
     @staticmethod
     def constant(x: Any) -> Any:
@@ -128,10 +134,6 @@ class Plain(Reference):
     @staticmethod
     def arange(stop: int, *, type: str) -> Any:
         return jnp.arange(stop, dtype=_dtype(type, None))
-
-    @staticmethod
-    def einsum(equation: str, *operands: Any, out: Any = None, **options: Any) -> Any:
-        return jnp.einsum(equation, *operands, **options)
 
     @staticmethod
     def sum(x: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:

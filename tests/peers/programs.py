@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import shtypes as sh
-from tests.random_programs import Plain
+from tests.random_plain import Plain
 
 
 class Variable(NamedTuple):
