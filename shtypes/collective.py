@@ -149,7 +149,11 @@ def _judge(op: Op, src: ShType, dst: ShType, inserted: bool, has_gradient: bool)
         transposed = op.transposed()
         # A maximum that is differentiated counts its winners, by an all-reduce of its own.
         back = _sent(op, src, dst) if transposed is None else _sent(transposed, dst.cotangent(), src.cotangent())
-    judge_sent(op.name, src, dst, _sent(op, src, dst), back, inserted=inserted)
+    try:
+        judge_sent(op.name, src, dst, _sent(op, src, dst), back, inserted=inserted)
+    except ShardingTypeError as error:
+        error.hints = error.hints or (f"{op.name} before the scope, or after it",)
+        raise
 
 
 def _sent(op: Op, src: ShType, dst: ShType) -> Sent:

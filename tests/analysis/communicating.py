@@ -68,6 +68,12 @@ FORBIDS = "`no_comm` forbids"
 VOUCH = "`no_comm` cannot vouch for"
 SHARDS = "is no function of shards"
 
+
+def _convolved(x: Any) -> Any:
+    """A convolution along dim 1."""
+    return sh.conv_general_dilated(sh.reshape(x, (8, 1, 8)), sh.ones("f32[1,1,3]"), (1,), "SAME")
+
+
 OPS: dict[str, Case] = {
     # of the nineteen, those that shtypes types without communication
     "one-sided contraction": Case(lambda x: sh.einsum("ij,jk->ik", x, sh.ones(WHOLE)), (COLS,)),
@@ -111,6 +117,11 @@ OPS: dict[str, Case] = {
     "a merging reshape": Case(lambda x: sh.reshape(x, (64,)), (COLS,), "merges dim 1"),
     "a product of pending sums": Case(lambda x: x * x, (PENDING,), "unreduced"),
     "out=": Case(lambda x: sh.sum(x, 0, out="[8]"), (ROWS,), FORBIDS),
+    "max with out=": Case(lambda x: sh.max(x, 0, out="[8]"), (ROWS,), FORBIDS),
+    "softmax with out=": Case(lambda x: sh.softmax(x, 0, out="[8@dp,8]"), (ROWS,), FORBIDS),
+    "var with out=": Case(lambda x: sh.var(x, 0, out="[8]"), (ROWS,), FORBIDS),
+    "a halo of a convolution": Case(_convolved, (COLS,), "`conv_general_dilated` acts along dim 2"),
+    "a convolution of whole images": Case(_convolved, (ROWS,)),
 }
 
 with_rule = jax.custom_vjp(sh.sin)

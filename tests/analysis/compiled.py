@@ -25,8 +25,13 @@ class Sent(NamedTuple):
     arrays: dict[tuple[str, int], int]
 
 
-def sent_by_compiled(text: str) -> Sent:
-    """What a compiled program sends when it runs, if each branch of a conditional ran once."""
+def sent_by_compiled(text: str, unknown: int | None = None) -> Sent:
+    """What a compiled program sends when it runs, if each branch of a conditional ran once.
+
+    Args:
+        text: The program.
+        unknown: How often loops of unknown length are to count; None for none of these.
+    """
     computations: dict[str, list[str]] = {}
     entry = current = ""
     for line in text.splitlines():
@@ -48,13 +53,24 @@ def sent_by_compiled(text: str) -> Sent:
             inner = CALLED.findall(line) + [b.strip(" %") for found in BRANCHES.findall(line) for b in found.split(",")]
             if not inner:
                 continue
-            trips = TRIPS.search(line)
-            assert trips or " while(" not in line, f"a loop of unknown length: {line}"
+            trips = _trips(line, computations) or unknown if " while(" in line else 1
+            assert trips is not None, f"a loop of unknown length: {line}"
             for called in inner:
-                visit(called, times * (int(trips[1]) if trips else 1))
+                visit(called, times * trips)
 
     visit(entry, 1)
     return Sent(dict(size), dict(arrays))
+
+
+def _trips(line: str, computations: dict[str, list[str]]) -> int | None:
+    """The trips of a loop: what XLA says, or the bound of a counter that its condition compares (scans start at 0)."""
+    said = TRIPS.search(line)
+    if said:
+        return int(said[1])
+    condition = re.search(r"condition=%?([\w.\-]+)", line)
+    lines = computations[condition[1]] if condition else []
+    bounds = [found[1] for each in lines if (found := re.search(r" = s32\[\] constant\((\d+)\)", each))]
+    return int(bounds[0]) if len(bounds) == 1 and any("cond/lt" in each for each in lines) else None
 
 
 def _add(call: re.Match[str], times: int, size: Counter[tuple[str, int]], arrays: Counter[tuple[str, int]]) -> None:
