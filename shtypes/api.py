@@ -7,6 +7,7 @@ from jax.extend import source_info_util
 from shtypes import init as init
 from shtypes import jax_context as jax_context
 from shtypes import lax as lax
+from shtypes import nn as nn
 from shtypes import random as random
 from shtypes import tree as tree
 from shtypes.analysis.assertions import assert_comm as assert_comm
