@@ -10,7 +10,6 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
-import linecache
 import os
 import sys
 import traceback
@@ -232,7 +231,6 @@ def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(min(devices, MOST_DEVICES)))
     folder = root or Path.cwd()
-    linecache.checkcache()  # reports quote the lines of the file as it is now
     found: Any = _file(place, folder) if place.endswith(".py") else _module(place, folder)
     for i, part in enumerate(name.split(".")):
         if not hasattr(found, part):

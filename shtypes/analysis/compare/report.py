@@ -194,7 +194,10 @@ def _total_row(what: str, key: str, totals: Iterable[Total | None]) -> tuple[str
 
 def source_of(place: Place) -> str:
     """The text of a line of the user's."""
-    return linecache.getline(place.file, place.line).strip() if place.file else ""
+    if not place.file:
+        return ""
+    linecache.checkcache(place.file)  # it may have been edited since
+    return linecache.getline(place.file, place.line).strip()
 
 
 def _place_json(place: Place) -> dict[str, Any]:
