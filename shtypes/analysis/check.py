@@ -146,7 +146,7 @@ def check(
     """
     with scopes(mesh, policy, dims):
         asked = subject(f, types, named)
-        with contextlib.nullcontext() if mesh is not None else _mesh_scope(asked):
+        with contextlib.nullcontext() if mesh is not None else mesh_scope(asked):
             return signature_of(asked, grad=grad)
 
 
@@ -212,7 +212,7 @@ def scopes(mesh: AnyMesh | None, name: str | None, dims: Mapping[str, int] | Non
         yield
 
 
-def _mesh_scope(asked: Subject) -> Any:
+def mesh_scope(asked: Subject) -> Any:
     """The mesh of the arguments, where none is in context: what the function makes is on it too."""
     from shtypes.mesh import context
 

@@ -236,9 +236,9 @@ class Ledger(Sequence[Entry]):
         """The ledger as JSON, as described in the docs (communication); types are canonical text."""
         found = {
             "schema": SCHEMA,
-            "entries": [_entry_json(entry) for entry in self.entries],
+            "entries": [entry_json(entry) for entry in self.entries],
             "not_covered": [
-                {"what": n.what, "why": n.why, "times": n.times, "direction": n.direction, **_place_json(n.place)}
+                {"what": n.what, "why": n.why, "times": n.times, "direction": n.direction, **place_json(n.place)}
                 for n in self.not_covered
             ],
             "totals": {
@@ -298,7 +298,8 @@ def _words(total: Total) -> str:
     return f"{total.bytes} B/device in {total.launches} collective{'' if total.launches == 1 else 's'}"
 
 
-def _entry_json(entry: Entry) -> dict[str, Any]:
+def entry_json(entry: Entry) -> dict[str, Any]:
+    """An entry as the reports' JSON has it; types are canonical text."""
     return {
         "kind": entry.kind,
         "axes": list(entry.axes),
@@ -307,7 +308,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "launches": entry.launches,
         "times": entry.times,
         "direction": entry.direction,
-        **_place_json(entry.place),
+        **place_json(entry.place),
         "before": entry.src.canonical(),
         "after": entry.dst.canonical(),
         "inserted": entry.inserted,
@@ -315,7 +316,8 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _place_json(place: Place) -> dict[str, Any]:
+def place_json(place: Place) -> dict[str, Any]:
+    """A line as the reports' JSON has it."""
     return {"file": place.file, "line": place.line, "function": place.function}
 
 

@@ -13,6 +13,7 @@ from shtypes.errors import ShardingTypeError
 
 #: The subcommands, in the order of the help text, and the file of each. Loading one loads no JAX.
 COMMANDS: Final = {
+    "explain": "shtypes.cli.explain",
     "check": "shtypes.cli.check",
     "compare": "shtypes.cli.compare",
     "reshard": "shtypes.cli.reshard",

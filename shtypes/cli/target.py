@@ -171,6 +171,7 @@ def program(
     dims: Mapping[str, int] | None = None,
     grad: bool = False,
     root: Path | None = None,
+    maker: str | None = None,
 ) -> Program:
     """Loads a target, and makes its arguments from the types given, else from its annotations.
 
@@ -184,6 +185,7 @@ def program(
         dims: Sizes of dim names.
         grad: Whether the backward pass is asked for too.
         root: The folder that files and modules are looked for in; by default the current one.
+        maker: A function beside the target that returns the arguments, in the place of types.
 
     Raises:
         click.UsageError: there is no such function, its arguments have no types, or a type cannot be read.
@@ -198,9 +200,11 @@ def program(
     if mesh is None:
         raise click.UsageError("no mesh is given: say --mesh dp=2,tp=4, or `mesh` in [tool.shtypes] of pyproject.toml")
     name, sizes = policy_name or said.policy or current_policy(), {**said.dims, **(dims or {})}
-    f = load(said.target, devices=mesh.size, root=root or (settings.root if said.name != said.target else None))
+    folder = root or (settings.root if said.name != said.target else None)
+    f = load(said.target, devices=mesh.size, root=folder)
+    make = maker and load(f"{said.target.rpartition(':')[0]}:{maker}", devices=mesh.size, root=folder)
     with in_scope(mesh, name, sizes):
-        args = arguments(f, types or said.types)
+        args = _made(make, maker) if make and maker else arguments(f, types or said.types)
     return Program(target, f, args, mesh, name, sizes, grad or said.grad)
 
 
@@ -312,6 +316,16 @@ def _close(name: str, known: Sequence[str]) -> str:
 
 
 # the arguments
+
+
+def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
+    """The arguments that a function of the user's returns: a tuple of them, or the only one."""
+    from shtypes.analysis.subject import subject
+    from shtypes.cli.output import tracing
+
+    with tracing(name):
+        found = make()
+        return subject(make, found if isinstance(found, tuple) else (found,), {}).args
 
 
 def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from shtypes.analysis.check import mesh_scope, scopes
 from shtypes.analysis.explain.cotangents import name_cotangents, resolve
 from shtypes.analysis.explain.listing import Block, Item, Line, Lister, communication, lines_of
 from shtypes.analysis.explain.saved import Saved, saved_by
@@ -15,7 +17,9 @@ from shtypes.analysis.explain.walk import Walker
 from shtypes.analysis.ledger import Entry, Ledger
 from shtypes.analysis.subject import subject
 from shtypes.mesh import Mesh
-from shtypes.policy import current_policy, policy
+from shtypes.meshes import AnyMesh
+from shtypes.policy import current_policy
+from shtypes.policy import policy as under
 from shtypes.types import ShType
 
 
@@ -80,7 +84,7 @@ class Explanation:
         """
         from shtypes.analysis.explain.text import plain
 
-        with policy(self.policy):
+        with under(self.policy):
             return plain(self, source=source, totals=totals)
 
     def __str__(self) -> str:
@@ -93,11 +97,54 @@ class Explanation:
         """The listing for `rich`: collectives and casts stand out."""
         from shtypes.analysis.explain.text import rich
 
-        with policy(self.policy):
+        with under(self.policy):
             return rich(self)
 
+    def to_json(self, indent: int | None = None) -> str:
+        """The listing as JSON, as described in the docs (explain)."""
+        from shtypes.analysis.explain.json_ import to_json
 
-def explain(f: Callable[..., Any], *args: Any, grad: bool = False, **kwargs: Any) -> Explanation:
+        with under(self.policy):
+            return to_json(self, indent)
+
+    def to_html(self) -> str:
+        """The listing as one page that loads nothing: the source with the types beside it, the mesh, the totals."""
+        from shtypes.analysis.explain.html import to_html
+
+        with under(self.policy):
+            return to_html(self)
+
+    def _repr_html_(self) -> str:
+        from shtypes.analysis.explain.html import framed
+
+        return framed(self.to_html())
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """A plot of the bytes that each device sends, for each group of mesh axes and each direction.
+
+        Args:
+            path: A file to write: png, svg or pdf.
+
+        Returns:
+            matplotlib's figure.
+
+        Raises:
+            ImportError: matplotlib is not installed; the message says how to install it.
+        """
+        from shtypes.analysis.explain.plot import plot
+
+        return plot(self, path)
+
+
+def explain(
+    f: Callable[..., Any],
+    *args: Any,
+    grad: bool = False,
+    mesh: AnyMesh | None = None,
+    policy: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    **kwargs: Any,
+) -> Explanation:
     """The types of every line of a function, and with ``grad`` of every cotangent; nothing runs.
 
     Lines carry the names that the source assigns to. A cotangent of ``x`` is ``g_x``; where several lines send one,
@@ -111,7 +158,10 @@ def explain(f: Callable[..., Any], *args: Any, grad: bool = False, **kwargs: Any
             those of the signature's annotations.
         grad: Whether to list the backward pass too, from given cotangents of all results to every argument with a
             gradient. The function need not return a scalar.
-        **kwargs: More arguments.
+        mesh: The mesh of the texts; by default the one in context.
+        policy: The policy; by default the one in force.
+        dims: Sizes of dim names.
+        **kwargs: More arguments of ``f``.
 
     Returns:
         The listing, with the ledger of the same program and what it saves for the backward pass.
@@ -123,8 +173,7 @@ def explain(f: Callable[..., Any], *args: Any, grad: bool = False, **kwargs: Any
         >>> import shtypes as sh
         >>> def square(x):
         ...     return sh.sum(x * x)
-        >>> with sh.use_mesh(sh.abstract_mesh({"dp": 2})):
-        ...     found = sh.explain(square, sh.ShType.parse("f32[8@dp]"))
+        >>> found = sh.explain(square, "f32[8@dp]", mesh=sh.abstract_mesh({"dp": 2}))
         >>> print(found.text(source=False, totals=False))
         square on the mesh dp=2, policy "partial"
         <BLANKLINE>
@@ -133,8 +182,20 @@ def explain(f: Callable[..., Any], *args: Any, grad: bool = False, **kwargs: Any
         mul_x: f32[8@dp] = mul x x
         square: f32[]{U:dp} = sum[0] mul_x
     """
-    about = subject(f, args, kwargs)
-    traced = trace(about, grad=grad)
+    with scopes(mesh, policy, dims):
+        about = subject(f, args, kwargs)
+        with mesh_scope(about):
+            return explained(about.name, trace(about, grad=grad), grad=grad)
+
+
+def explained(name: str, traced: Trace, *, grad: bool) -> Explanation:
+    """The listing of a traced program.
+
+    Args:
+        name: The name of the function.
+        traced: The program.
+        grad: Whether it has its backward pass.
+    """
     walker = Walker()
     scope = walker.program(traced.jaxpr, traced.arguments)
     seeds, gradients = _begin(scope, traced)
@@ -146,7 +207,7 @@ def explain(f: Callable[..., Any], *args: Any, grad: bool = False, **kwargs: Any
     scope.records = [r for r in scope.records if id(r) not in started]
     arguments = tuple(Line(v.name, v.type) for v in scope.given)
     return Explanation(
-        function=about.name,
+        function=name,
         policy=current_policy(),
         mesh=_mesh(scope),
         gradient=grad,

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import functools
 import linecache
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from shtypes.analysis.equations import Place
 from shtypes.analysis.explain.names import parsed
 
 
-class Function(NamedTuple):
-    """A function of a file.
+class Span(NamedTuple):
+    """A function of a file, or a few lines outside of functions.
 
     Attributes:
-        name: Its name, as Python qualifies it.
+        file: The file.
+        name: The function's name, as Python qualifies it; of lines outside, ``"module"``.
         start: Its first line, decorators among them.
         end: Its last line.
     """
 
+    file: str
     name: str
     start: int
     end: int
@@ -35,26 +39,34 @@ def lines_of_file(file: str, start: int, end: int) -> list[str]:
     return [linecache.getline(file, n).rstrip("\n") for n in range(start, end + 1)]
 
 
-def function_at(place: Place) -> Function:
-    """The outermost function around a line; of a line at the top of a module, the line itself."""
-    spans = [f for f in _functions(place.file) if f.start <= place.line <= f.end]
-    return spans[0] if spans else Function(place.function or "module", place.line, place.line)
+def spans(places: Iterable[Place]) -> list[Span]:
+    """The outermost functions around some lines, in the order in which the lines come first."""
+    found: dict[Span, None] = {}
+    for file, line in dict.fromkeys((place.file, place.line) for place in places if place.file):
+        starts = _starts(file)
+        i = bisect.bisect_right(starts, line) - 1
+        inside = _functions(file)[i] if i >= 0 else None
+        found[inside if inside is not None and line <= inside.end else Span(file, "module", line, line)] = None
+    return list(found)
 
 
 @functools.lru_cache(maxsize=256)
-def _functions(file: str) -> tuple[Function, ...]:
-    """The functions of a file that are inside no other, and the methods of its classes."""
+def _starts(file: str) -> tuple[int, ...]:
+    return tuple(f.start for f in _functions(file))
+
+
+@functools.lru_cache(maxsize=256)
+def _functions(file: str) -> tuple[Span, ...]:
+    """The functions of a file that are inside no other, and the methods of its classes, in order."""
     tree = parsed(file)
-    found: list[Function] = []
+    found: list[Span] = []
     pending: list[tuple[str, ast.AST]] = [("", tree)] if tree is not None else []
     while pending:
         prefix, node = pending.pop()
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 start = min([child.lineno, *(d.lineno for d in child.decorator_list)])
-                found.append(Function(f"{prefix}{child.name}", start, child.end_lineno or start))
-            elif isinstance(child, ast.ClassDef):
-                pending.append((f"{prefix}{child.name}.", child))
-            else:
-                pending.append((prefix, child))
+                found.append(Span(file, f"{prefix}{child.name}", start, child.end_lineno or start))
+            elif isinstance(child, ast.stmt):
+                pending.append((f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix, child))
     return tuple(sorted(found, key=lambda f: f.start))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def halve(x: Any) -> Any:
+def halve(value: Any) -> Any:
     """Half of it."""
-    half = x * 0.5
+    half = value * 0.5
     return half  # noqa: RET504  # the name is what listings print

@@ -1,0 +1,179 @@
+"""The listing as one page that needs nothing else: source with types beside it, totals, the mesh, the ledger."""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from shtypes.analysis.explain.html_source import anchor, source_html
+from shtypes.analysis.explain.listing import type_text
+from shtypes.analysis.explain.mesh_svg import mesh_svg
+from shtypes.analysis.explain.plot import bytes_sent
+from shtypes.analysis.explain.source import spans
+from shtypes.analysis.ledger import Entry, Ledger
+
+if TYPE_CHECKING:
+    from shtypes.analysis.explain.explanation import Explanation
+
+#: Rows of the ledger and lines of the text that a page shows; more is in the other formats.
+_MOST_ENTRIES: Final = 1000
+_MOST_LINES: Final = 5000
+#: The page may load nothing, and browsers hold it to that.
+_POLICY: Final = (
+    '<meta http-equiv="Content-Security-Policy" '
+    "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
+)
+
+
+def to_html(found: Explanation) -> str:
+    """The text of the page."""
+    shown = sorted(spans(line.place for line in found.lines), key=lambda span: span.name != found.function)
+    files = list(dict.fromkeys(span.file for span in shown))
+    name = escape(found.function)
+    mesh = "no mesh" if found.mesh is None else ", ".join(f"{a}={n}" for a, n in found.mesh.shape.items())
+    passes = "forward and backward" if found.gradient else "forward"
+    body = [
+        f'<header><h1>{name}</h1><p class="quiet">on the mesh {escape(mesh)}, policy "{found.policy}", {passes}</p>',
+        '<button id="theme" type="button">Light or dark</button></header>',
+        f'<main><div class="cards">{"".join(_cards(found))}</div>',
+        _tools(found),
+        f"<h2>Source and types</h2>{source_html(shown, found.lines)}",
+        _values("Arguments", found.arguments),
+        _values("Results", found.results),
+        _ledger(found.ledger, files),
+        f'<details><summary>The listing as text</summary><pre class="listing">{escape(_text(found))}</pre></details>',
+        "</main><footer>Made by <code>shtypes explain</code>. Bytes are what each device sends, or keeps.</footer>",
+    ]
+    head = f'<meta charset="utf-8">{_POLICY}<meta name="viewport" content="width=device-width, initial-scale=1">'
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}<title>{name}: types and communication</title>\n'
+        f"<style>\n{_asset('page.css')}</style></head>\n<body>{''.join(body)}\n<script>{_asset('page.js')}</script></body></html>"
+    )
+
+
+def framed(page: str) -> str:
+    """A page inside another, such as a notebook."""
+    style = "width:100%;height:46rem;border:1px solid #8884;border-radius:8px"
+    of = f'title="types and communication" style="{style}" srcdoc="{escape(page)}"'
+    return f'<iframe sandbox="allow-scripts" {of}></iframe>'
+
+
+def _asset(name: str) -> str:
+    return importlib.resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
+
+
+def _text(found: Explanation) -> str:
+    lines = str(found).splitlines()
+    cut = [f"… and {len(lines) - _MOST_LINES} lines more"] if len(lines) > _MOST_LINES else []
+    return "\n".join([*lines[:_MOST_LINES], *cut])
+
+
+def size(count: int) -> str:
+    """A number of bytes for people."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 10_000 or unit == "TiB":
+            return f"{count:,} B" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    return ""
+
+
+# the cards
+
+
+def _cards(found: Explanation) -> Iterable[str]:
+    if found.mesh is not None:
+        yield f'<section class="card"><h3>Mesh</h3>{mesh_svg(found.mesh)}</section>'
+    ledger = found.ledger
+    count = f"{ledger.launches:,} collective{'' if ledger.launches == 1 else 's'}"
+    known = "" if ledger.known else " at least"
+    yield (
+        f'<section class="card"><h3>Sent by each device</h3><p class="big">{size(ledger.bytes)}</p>'
+        f'<p class="quiet">in {count}{known}</p>{_sent(ledger)}</section>'
+    )
+    kinds = "".join(_bar(kind, total.bytes, ledger.bytes, "forward") for kind, total in ledger.by_kind().items())
+    if kinds:
+        yield f'<section class="card"><h3>By kind of collective</h3>{kinds}</section>'
+    if found.gradient:
+        yield f'<section class="card"><h3>Saved for the backward pass</h3>{_saved(found)}</section>'
+
+
+def _sent(ledger: Ledger) -> str:
+    sent = bytes_sent(ledger).items()
+    return "".join(_bar(f"{axes} {way}", count, ledger.bytes, way) for (axes, way), count in sent)
+
+
+def _saved(found: Explanation) -> str:
+    sizes: dict[str, int] = {}
+    for value in found.saved:
+        if not value.argument:
+            sizes[type_text(value.type)] = sizes.get(type_text(value.type), 0) + value.bytes
+    bars = [_bar(t, n, found.saved_bytes, "saved") for t, n in sorted(sizes.items(), key=lambda pair: -pair[1])[:8]]
+    whole = f'<p class="big">{size(found.saved_bytes)}</p><p class="quiet">on each device, besides arguments</p>'
+    return whole + "".join(bars)
+
+
+def _bar(label: str, part: int, whole: int, kind: str) -> str:
+    width = 100 * part / whole if whole else 0
+    fill = f'<span class="fill" style="display:block;width:{width:.1f}%"></span>'
+    return (
+        f'<div class="bar {kind}"><span class="mono">{escape(label)}</span>'
+        f'<span class="track" aria-hidden="true">{fill}</span><span class="n">{size(part)}</span></div>'
+    )
+
+
+def _tools(found: Explanation) -> str:
+    boxes = [("show-forward", "forward"), ("show-ops", "how values are made")]
+    if found.gradient:
+        boxes.insert(1, ("show-backward", "backward"))
+    inputs = "".join(f'<label><input type="checkbox" id="{id}" checked> {text}</label>' for id, text in boxes)
+    return f'<div class="tools" role="group" aria-label="What is shown">{inputs}</div>'
+
+
+# the tables
+
+
+def _values(title: str, lines: Sequence[object]) -> str:
+    rows = "".join(f"<tr><td class=mono>{escape(str(line))}</td></tr>" for line in lines[:_MOST_ENTRIES])
+    return (
+        f'<details><summary>{title}</summary><div class="scroll"><table><tbody>{rows}</tbody></table></div></details>'
+    )
+
+
+def _ledger(ledger: Ledger, files: Sequence[str]) -> str:
+    notes = "".join(f'<p class="quiet">{escape(str(item))}</p>' for item in dict.fromkeys(ledger.not_covered))
+    notes = f"<h3>Not covered</h3>{notes}" if notes else ""
+    if not ledger.entries:
+        return (
+            f'<h2>Collectives</h2><p class="quiet">No communication{" that types know of" if notes else ""}.</p>{notes}'
+        )
+    heads = ("line", "direction", "collective", "dtype", "B/device", "times", "before", "after", "by")
+    numbers = ("B/device", "times")
+    head = "".join(f'<th scope="col"{" class=n" if h in numbers else ""}>{h}</th>' for h in heads)
+    rows = "".join(_row(entry, files) for entry in ledger.entries[:_MOST_ENTRIES])
+    if len(ledger.entries) > _MOST_ENTRIES:
+        rows += f'<tr><td colspan="9">and {len(ledger.entries) - _MOST_ENTRIES:,} more</td></tr>'
+    return (
+        f'<h2 id="ledger">Collectives</h2><div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>{notes}"
+    )
+
+
+def _row(entry: Entry, files: Sequence[str]) -> str:
+    to = anchor(entry.place.file, entry.place.line, files)
+    place = escape(str(entry.place))
+    branches = "".join(f", branch {b.index} of {b.count}" for b in entry.branches)
+    cells = (
+        ("mono", f'<a href="#{to}">{place}</a>' if to else place),
+        (entry.direction, entry.direction + branches),
+        ("", escape(str(entry))),
+        ("mono", entry.dtype),
+        ("n", f"{entry.bytes:,}"),
+        ("n", "?" if entry.times is None else f"{entry.times:,}"),
+        ("mono", escape(str(entry.src))),
+        ("mono", escape(str(entry.dst))),
+        ("", "inserted" if entry.inserted else "written"),
+    )
+    return "<tr>" + "".join(f'<td class="{kind}">{text}</td>' for kind, text in cells) + "</tr>"

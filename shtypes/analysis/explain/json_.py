@@ -1,0 +1,94 @@
+"""The listing as JSON; `docs/explain.md` says what the keys mean, and has the schema."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from shtypes.analysis.explain.listing import Block, Item, Line, type_text
+from shtypes.analysis.explain.source import lines_of_file, spans
+from shtypes.analysis.ledger import entry_json, place_json
+from shtypes.types import ShType
+
+if TYPE_CHECKING:
+    from shtypes.analysis.explain.explanation import Explanation
+
+#: The version of what `Explanation.to_json` writes.
+SCHEMA: Final = 1
+
+
+def to_json(found: Explanation, indent: int | None = None) -> str:
+    """The text of the JSON document."""
+    return json.dumps(document(found), indent=indent)
+
+
+def document(found: Explanation) -> dict[str, Any]:
+    """What the JSON document holds."""
+    return {
+        "schema": SCHEMA,
+        "function": found.function,
+        "policy": found.policy,
+        "mesh": None if found.mesh is None else [{"axis": a, "size": n} for a, n in found.mesh.shape.items()],
+        "gradient": found.gradient,
+        "arguments": [_value(line) for line in found.arguments],
+        "results": [_value(line) for line in found.results],
+        "seeds": [_value(line) for line in found.seeds],
+        "gradients": [_value(line) for line in found.gradients],
+        "items": [_item(item) for item in found.items],
+        "ledger": json.loads(found.ledger.to_json()),
+        "saved": {
+            "bytes": found.saved_bytes,
+            "values": [
+                {**_typed(v.name, v.type), "bytes": v.bytes, "argument": v.argument, **place_json(v.place)}
+                for v in found.saved
+            ],
+        },
+        "source": [
+            {"file": s.file, "function": s.name, "start": s.start, "lines": lines_of_file(s.file, s.start, s.end)}
+            for s in spans(line.place for line in found.lines)
+        ],
+    }
+
+
+def _typed(name: str, t: Any) -> dict[str, Any]:
+    return {"name": name, "type": type_text(t), "canonical": t.canonical() if isinstance(t, ShType) else None}
+
+
+def _value(line: Line) -> dict[str, Any]:
+    return _typed(line.name, line.type)
+
+
+def _item(item: Item) -> dict[str, Any]:
+    cause = item.cause
+    common = {
+        "direction": item.direction,
+        **place_json(item.place),
+        "cause": None if cause is None else {"name": cause.name, **place_json(cause.place)},
+    }
+    return _block(item, common) if isinstance(item, Block) else _line(item, common)
+
+
+def _line(line: Line, common: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "item": "line",
+        **_value(line),
+        "op": line.op,
+        "operands": list(line.operands),
+        **common,
+        "end_line": line.span,
+        "times": line.times,
+        "cast": line.cast,
+        "collectives": [entry_json(entry) for entry in line.collectives],
+        "not_covered": line.not_covered or None,
+    }
+
+
+def _block(block: Block, common: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "item": "block",
+        "title": block.title,
+        **common,
+        "given": [_item(line) for line in block.given],
+        "items": [_item(item) for item in block.items],
+        "results": [_item(line) for line in block.results],
+    }

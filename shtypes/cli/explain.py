@@ -1,0 +1,65 @@
+"""``shtypes explain``: the typed listing of a target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+from click.core import ParameterSource
+
+from shtypes.cli.output import emit, output_options, tracing
+from shtypes.cli.target import program, target_options
+from shtypes.mesh import Mesh
+
+#: The format of a file that its name tells.
+FORMATS: Final = {".json": "json", ".html": "html", ".htm": "html"}
+
+
+@click.command("explain")
+@target_options
+@click.option(
+    "--arguments",
+    metavar="FUNCTION",
+    help="A function beside the target that returns the arguments: types, texts of types, or trees of these.",
+)
+@output_options
+@click.option("--plot", type=click.Path(dir_okay=False), help="Also plot the bytes by axes and direction, to a file.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    target: str,
+    types: tuple[str, ...],
+    mesh: Mesh | None,
+    policy_name: str | None,
+    dims: dict[str, int],
+    grad: bool,
+    arguments: str | None,
+    form: str,
+    output: str | None,
+    plot: str | None,
+) -> None:
+    r"""Lists a function with the type of every value, and with --grad of every cotangent under the line that causes it.
+
+    TARGET and TYPE are as for `shtypes check`; nothing runs, and no device is needed. The name of the --output tells
+    the format where --format does not.
+
+    \b
+      shtypes explain examples/gated_mlp.py:loss --mesh dp=2,tp=2 --grad
+      shtypes explain model.py:loss "f32[8@dp, 16]" "f32[16, 32@tp]" --mesh dp=4,tp=2 -o loss.html
+    """
+    if types and arguments:
+        raise click.UsageError("give types or --arguments, not both")
+    one = program(target, types, mesh=mesh, policy_name=policy_name, dims=dims, grad=grad, maker=arguments)
+    with one.scope(), tracing(target):
+        from shtypes.analysis.explain.explanation import explain
+
+        found = explain(one.function, *one.args, grad=one.grad)
+    if plot is not None:
+        try:
+            found.plot(plot)
+        except (ImportError, OSError, ValueError) as error:
+            raise click.UsageError(str(error)) from None
+    if output is not None and ctx.get_parameter_source("form") is ParameterSource.DEFAULT:
+        form = FORMATS.get(Path(output).suffix, form)
+    emit(found, form, output)
