@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import functools
 import inspect
 import sys
 import types
@@ -78,7 +79,8 @@ class Reader:
             return self._wrapped(Sequence, args[0])
         if origin is not None and origin in (typing.Required, typing.NotRequired, _READ_ONLY):
             return self.node(args[0])
-        return self._record(hint) if _is_record(hint) else None
+        record = hint if origin is None else origin  # of a generic class, the class
+        return self._record(record) if _is_record(record) else None
 
     def _wrapped(self, kind: Callable[[Node], Node], item: Any) -> Node | None:
         node = self.node(item)
@@ -106,7 +108,7 @@ class Reader:
 
     def _holds_arrays(self, hint: Any) -> bool:
         """Whether typed values may be in a tree of this kind."""
-        if hint is Array or _is_record(hint):
+        if hint is Array or _is_record(hint) or _is_record(typing.get_origin(hint)):
             return True
         return any(self._holds_arrays(a) for a in typing.get_args(hint))
 
@@ -155,22 +157,41 @@ def annotations_of(f: Callable[..., Any], local: Mapping[str, Any] | None = None
         NameError: an annotation names what is not defined (yet).
         ShardingTypeError: a text in one cannot be read.
     """
-    inner = inspect.unwrap(getattr(f, "__func__", f))
+    inner = annotated(f)
     reader = Reader({**getattr(inner, "__globals__", {}), **(local or {}), **_closure(inner)}, last=last)
     nodes: dict[str, Node] = {}
     result = None
-    for name, annotation in inspect.get_annotations(inner).items() if callable(inner) else ():
+    for name, annotation in inspect.get_annotations(inner).items():
         try:
             node = reader.read(annotation)
         except ShardingTypeError as error:
             what = "the result" if name == "return" else f"argument `{name}`"
-            error.what = f"the signature of {what} of `{inner.__name__}` cannot be read: {error.what}"
+            error.what = f"the signature of {what} of `{getattr(inner, '__name__', 'f')}` cannot be read: {error.what}"
             raise
         if name == "return":
             result = node
         elif node is not None:
             nodes[name] = node
     return Annotations(inspect.signature(f), nodes, result)
+
+
+def annotated(f: Any) -> Any:
+    """The function whose annotations count: in wrappers and partials, of a method, of an object that can be called."""
+    while not isinstance(f, types.FunctionType) or hasattr(f, "__wrapped__"):
+        if hasattr(f, "__wrapped__"):
+            f = f.__wrapped__
+        elif isinstance(f, functools.partial):
+            f = f.func
+        elif hasattr(f, "__func__"):
+            f = f.__func__
+        elif isinstance(getattr(type(f), "__call__", None), types.FunctionType):  # noqa: B004
+            f = type(f).__call__
+        else:
+            return _no_annotations
+    return f
+
+
+def _no_annotations() -> Any: ...
 
 
 def _closure(f: Any) -> dict[str, Any]:
@@ -185,4 +206,4 @@ def _closure(f: Any) -> dict[str, Any]:
     return found
 
 
-__all__ = ["Annotations", "Reader", "annotations_of"]
+__all__ = ["Annotations", "Reader", "annotated", "annotations_of"]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.notation import current_dims
 from shtypes.policy import replicated
-from shtypes.signatures.annotations import Annotations, annotations_of
+from shtypes.signatures.annotations import Annotations, annotated, annotations_of
 from shtypes.signatures.matching import Bindings, fix_for, structure
 from shtypes.signatures.nodes import Checking, Problem, type_of
 from shtypes.where import user_line
@@ -45,7 +45,8 @@ def typed(f: F) -> F:
     the compiled program.
 
     Args:
-        f: A function or a method; put the decorator below ``staticmethod`` and ``classmethod``, or above them.
+        f: A function, a method (below ``staticmethod`` and ``classmethod``, or above them), a partial, an object that
+            can be called; no class.
 
     Returns:
         The function, checked.
@@ -67,6 +68,15 @@ def typed(f: F) -> F:
     """
     if isinstance(f, (staticmethod, classmethod)):
         return type(f)(typed(f.__func__))
+    if isinstance(f, type):
+        raise ShardingTypeError(
+            f"`typed` takes a function, not the class `{f.__name__}`",
+            why="JAX makes objects of classes with other things in place of arrays",
+            hints=[
+                "annotate the fields of a dataclass: typed functions that take one look into it",
+                "decorate methods",
+            ],
+        )
     if not callable(f):
         raise ShardingTypeError(f"`typed` takes a function, not {f!r:.60}", hints=["@sh.typed above `def`"])
     local = sys._getframe(1).f_locals if _has_text(f) else {}
@@ -85,8 +95,17 @@ def typed(f: F) -> F:
             asked = _read(f)
         return _checked(f, asked, args, kwargs)
 
-    call.__shtypes_typed__ = True  # type: ignore[attr-defined]
-    return call  # type: ignore[return-value]
+    @functools.wraps(f)
+    async def call_later(*args: Any, **kwargs: Any) -> Any:
+        nonlocal asked
+        if asked is None:
+            asked = _read(f)
+        into, bound = _arguments(f, asked, args, kwargs)
+        return _result(f, asked, into, bound, await f(*args, **kwargs))
+
+    found: Any = call_later if inspect.iscoroutinefunction(f) else call
+    found.__shtypes_typed__ = True
+    return found  # type: ignore[no-any-return]
 
 
 def is_typed_function(f: Any) -> bool:
@@ -99,7 +118,7 @@ def is_typed_function(f: Any) -> bool:
 
 
 def _has_text(f: Any) -> bool:
-    found = getattr(inspect.unwrap(f), "__annotations__", {})
+    found = getattr(annotated(f), "__annotations__", {})
     return any(isinstance(a, str) for a in found.values())
 
 
@@ -118,7 +137,7 @@ def _read(f: Callable[..., Any]) -> Annotations:
 
 def _enclosing(f: Any) -> dict[str, Any]:
     """The local names of the functions that a function is defined in, where these are running."""
-    code: Any = getattr(inspect.unwrap(f), "__code__", None)
+    code: Any = getattr(annotated(f), "__code__", None)
     outer = str(getattr(f, "__qualname__", "")).split(".")
     found: dict[str, Any] = {}
     frame = sys._getframe(1) if code is not None and "<locals>" in outer else None
@@ -136,6 +155,7 @@ def _unreadable(error: ShardingTypeError, f: Callable[..., Any]) -> ShardingType
 
 
 def _name(f: Any) -> str:
+    f = f if hasattr(f, "__name__") else annotated(f)
     return str(getattr(f, "__qualname__", None) or getattr(f, "__name__", "f")).rpartition("<locals>.")[2]
 
 
@@ -145,24 +165,28 @@ def _name(f: Any) -> str:
 def _checked(f: Callable[..., Any], asked: Annotations, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     if not asked.ask:
         return f(*args, **kwargs)
-    try:
-        bound = asked.signature.bind(*args, **kwargs)
-    except TypeError:
-        return f(*args, **kwargs)  # Python says what is wrong with the call
+    into, bound = _arguments(f, asked, args, kwargs)
+    return _result(f, asked, into, bound, f(*args, **kwargs))
+
+
+def _arguments(
+    f: Callable[..., Any], asked: Annotations, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Checking, Mapping[str, Any]]:
+    """Checks the arguments of a call; what it says of the dim names goes on to the results."""
     into = Checking(Bindings(current_dims()), replicated())
     try:
-        for name, value in bound.arguments.items():
-            node = asked.nodes.get(name)
-            if node is None:
+        bound = asked.signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return into, {}  # Python says what is wrong with the call
+    try:
+        for name, value in bound.items():
+            node, parameter = asked.nodes.get(name), asked.signature.parameters[name]
+            if node is None or value is parameter.default:
                 continue
-            parameter = asked.signature.parameters[name]
-            kind = parameter.kind
-            if value is parameter.default:
-                continue
-            if kind is inspect.Parameter.VAR_POSITIONAL:
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
                 for i, item in enumerate(value):
                     node.check(item, f"{name}[{i}]", into)
-            elif kind is inspect.Parameter.VAR_KEYWORD:
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 for key, item in value.items():
                     node.check(item, key, into)
             else:
@@ -171,8 +195,12 @@ def _checked(f: Callable[..., Any], asked: Annotations, args: tuple[Any, ...], k
     except ShardingTypeError as error:  # such as an axis that the mesh has not
         raise _unreadable(error, f) from None
     if into.problems:
-        raise _refused(f, into, bound.arguments, "argument")
-    result = f(*args, **kwargs)
+        raise _refused(f, into, bound, "argument")
+    return into, bound
+
+
+def _result(f: Callable[..., Any], asked: Annotations, into: Checking, bound: Mapping[str, Any], result: Any) -> Any:
+    """Checks the result of a call, and returns it."""
     if asked.result is not None:
         try:
             asked.result.check(result, "result", into)
@@ -180,7 +208,7 @@ def _checked(f: Callable[..., Any], asked: Annotations, args: tuple[Any, ...], k
         except ShardingTypeError as error:
             raise _unreadable(error, f) from None
         if into.problems:
-            raise _refused(f, into, bound.arguments, "result")
+            raise _refused(f, into, bound, "result")
     return result
 
 
@@ -202,7 +230,7 @@ def _refused(f: Callable[..., Any], into: Checking, arguments: Mapping[str, Any]
             why += f"\nand {len(into.problems) - MOST} more"
     if into.bindings.of:
         why += f"\nso far: {into.bindings}"
-    subject = f"{what} `{first.path}` of `{name}`" if what == "argument" else _result(first.path, name)
+    subject = f"{what} `{first.path}` of `{name}`" if what == "argument" else _named_result(first.path, name)
     verb = "takes" if what == "argument" else "returns"
     error = ShardingTypeError(
         f"{len(into.problems)} values that `{name}` {verb} do not fit its signature"
@@ -217,7 +245,7 @@ def _refused(f: Callable[..., Any], into: Checking, arguments: Mapping[str, Any]
     return error
 
 
-def _result(path: str, name: str) -> str:
+def _named_result(path: str, name: str) -> str:
     inner = path.removeprefix("result")
     return f"the result of `{name}`" if not inner else f"`{inner}` of the result of `{name}`"
 
@@ -260,13 +288,13 @@ def _hints(problem: Problem) -> list[str]:
 
 def definition(f: Callable[..., Any]) -> str:
     """``model.py:12`` of a function."""
-    code = getattr(inspect.unwrap(f), "__code__", None)
+    code = getattr(annotated(f), "__code__", None)
     return "" if code is None else f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
 
 
 def _said_at(f: Callable[..., Any], problem: Problem) -> str:
     """The line of the user's that says what a value does not fit."""
-    subject: Any = inspect.unwrap(f) if problem.owner is None else problem.owner[0]
+    subject: Any = annotated(f) if problem.owner is None else problem.owner[0]
     wanted = problem.path.partition("[")[0].partition(".")[0] if problem.owner is None else problem.owner[1]
     try:
         lines, start = inspect.getsourcelines(subject)

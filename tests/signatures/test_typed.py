@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated as A
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, Generic, NamedTuple, NotRequired, TypedDict, TypeVar
 
 import jax
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 import shtypes as sh
 
 MESH = {"dp": 2, "tp": 4}
+T = TypeVar("T")
 HIDDEN = "f32[b@dp, h]"  # a text of an annotation may have a name
 
 
@@ -291,6 +293,49 @@ def test_methods_of_every_kind() -> None:
         method(x)
         assert "argument `x`" in refusal(functools.partial(method, y)).what
     assert model.fluent(model, x) is model
+
+
+def test_partials_callable_objects_and_jitted_functions_are_checked() -> None:
+    def f(n: int, x: A[sh.Array, HIDDEN]) -> A[sh.Array, HIDDEN]:
+        return x
+
+    class Model:
+        def __call__(self, x: A[sh.Array, HIDDEN]) -> A[sh.Array, HIDDEN]:
+            return x
+
+    x, y = sh.ones("f32[8@dp,4]"), sh.ones("f32[8,4]")
+    jitted = functools.partial(sh.jit(f, static_argnums=0), 1)
+    for g, name in ((functools.partial(f, 1), "f"), (Model(), "Model.__call__"), (jitted, "f")):
+        checked: Any = sh.typed(g)
+        assert checked(x).shape == (8, 4)
+        assert refusal(functools.partial(checked, y)).what.startswith(f"argument `x` of `{name}` is")
+
+
+def test_the_result_of_a_coroutine_is_checked_when_it_is_there() -> None:
+    @sh.typed
+    async def f(x: A[sh.Array, HIDDEN]) -> A[sh.Array, "f32[b, h]"]:
+        return x
+
+    assert (
+        refusal(lambda: asyncio.run(f(sh.ones("f32[8@dp,4]")))).what
+        == "the result of `f` is f32[8@dp,4], not f32[b, h]"
+    )
+
+
+@dataclasses.dataclass
+class Boxed(Generic[T]):
+    w: A[sh.Array, "f32[h, h]"]
+    more: T | None = None
+
+
+def test_a_class_is_refused_and_a_generic_one_is_looked_into() -> None:
+    assert refusal(lambda: sh.typed(Layer)).what == "`typed` takes a function, not the class `Layer`"
+
+    @sh.typed
+    def f(p: Boxed[int]) -> None: ...
+
+    f(Boxed(sh.ones("f32[4,4]")))
+    assert "`p.w`" in refusal(lambda: f(Boxed(sh.ones("f32[4,8]")))).what
 
 
 def test_the_sizes_of_a_dims_scope_hold() -> None:
