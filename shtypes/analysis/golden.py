@@ -20,7 +20,7 @@ from shtypes.errors import ShardingTypeError
 SCHEMA: Final = 1
 DIRECTIONS: Final = ("forward", "backward", "recomputed")
 #: What a record says of how it was made; the rest is what is sent.
-CONTEXT: Final = ("mesh", "policy", "dims", "types", "grad")
+CONTEXT: Final = ("mesh", "policy", "dims", "types", "arguments", "grad")
 
 #: What one target sends, as JSON holds it.
 Record = dict[str, Any]

@@ -29,6 +29,7 @@ from shtypes.mesh import Mesh
 def command(
     target: str | None,
     types: tuple[str, ...],
+    arguments: str | None,
     mesh: Mesh | None,
     policy_name: str | None,
     dims: dict[str, int],
@@ -50,18 +51,18 @@ def command(
     """
     settings = config()
     known = None if target is None else settings.named(target)
-    if target is None or (known is not None and not types):
+    if target is None or (known is not None and not types and not arguments):
         if no_comm or max_bytes is not None or form == "html":
             raise click.UsageError("--no-comm, --max-bytes and --format html are for one TARGET with its types")
-        given = {"mesh": mesh, "policy_name": policy_name, "dims": dims, "grad": grad}
+        given = {"arguments": arguments, "mesh": mesh, "policy_name": policy_name, "dims": dims, "grad": grad}
         if any(given.values()):
-            raise click.UsageError("targets of pyproject.toml have their mesh, policy, dims and grad there")
+            raise click.UsageError("targets of pyproject.toml have their arguments, mesh, policy, dims and grad there")
         raise SystemExit(_check_pinned(settings, known, update=update, form=form))
     if update:
         raise click.UsageError(
             f"--update is for targets of [tool.shtypes] in pyproject.toml; `{target}` is none of them"
         )
-    one = program(target, types, mesh=mesh, policy_name=policy_name, dims=dims, grad=grad)
+    one = program(target, types, mesh=mesh, policy_name=policy_name, dims=dims, grad=grad, maker=arguments)
     raise SystemExit(_check_one(one, no_comm, max_bytes, form, output))
 
 
@@ -189,6 +190,7 @@ def _record(settings: Config, target: TargetConfig) -> dict[str, Any]:
         dims=target.dims,
         grad=target.grad,
         root=settings.root,
+        maker=target.arguments,
     )
     with one.scope(), tracing(target.name):
         ledger = signature_of(one.subject, grad=one.grad).ledger
@@ -199,5 +201,6 @@ def _record(settings: Config, target: TargetConfig) -> dict[str, Any]:
             policy=one.policy,
             dims=dict(target.dims),
             types=list(target.types),
+            arguments=target.arguments,
             grad=target.grad,
         )

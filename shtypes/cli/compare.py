@@ -20,6 +20,7 @@ from shtypes.mesh import Mesh
 def command(
     target: str,
     types: tuple[str, ...],
+    arguments: str | None,
     mesh: Mesh | None,
     dims: dict[str, int],
     no_grad: bool,
@@ -33,7 +34,7 @@ def command(
     for `shtypes check`; a type means, under each policy, what its text means there.
     """
     model = read_links(links)
-    one = program(target, types, mesh=mesh, dims=dims)
+    one = program(target, types, mesh=mesh, dims=dims, maker=arguments)
     with tracing(target):
         from shtypes.analysis.compare.compare import compare
 

@@ -17,7 +17,7 @@ from shtypes.policy import check_policy
 
 #: The keys of the table, and of each of its targets.
 KEYS: Final = ("mesh", "policy", "dims", "golden", "grad", "targets")
-TARGET_KEYS: Final = ("target", "name", "types", "mesh", "policy", "dims", "grad")
+TARGET_KEYS: Final = ("target", "name", "types", "arguments", "mesh", "policy", "dims", "grad")
 #: The file that holds a repository's communication, by default.
 GOLDEN: Final = "communication.json"
 
@@ -30,6 +30,7 @@ class TargetConfig:
         name: What reports call it; the target by default.
         target: ``module:function`` or ``path/to/file.py:function``.
         types: The types of its arguments; by default those of its annotations.
+        arguments: A function beside it that returns its arguments, in the place of types.
         mesh: The mesh.
         policy: The policy, if it says one.
         dims: Sizes of dim names.
@@ -39,6 +40,7 @@ class TargetConfig:
     name: str
     target: str
     types: tuple[str, ...] = ()
+    arguments: str | None = None
     mesh: Mesh | None = None
     policy: str | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -122,7 +124,10 @@ def _target(common: Mapping[str, Any], given: Any) -> TargetConfig:
         policy = None if "policy" not in both else check_policy(both["policy"])
     except ShardingTypeError as error:
         raise click.UsageError(f"[tool.shtypes], `{name}`: {error}") from None
-    return TargetConfig(name, given["target"], tuple(types), mesh, policy, both["dims"], grad)
+    maker = both.get("arguments")
+    if maker is not None and (types or not isinstance(maker, str)):
+        raise click.UsageError(f"`arguments` of `{name}` in [tool.shtypes] names a function, in the place of `types`")
+    return TargetConfig(name, given["target"], tuple(types), maker, mesh, policy, both["dims"], grad)
 
 
 def _mesh(given: Any) -> Mesh:

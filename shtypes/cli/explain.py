@@ -18,11 +18,6 @@ FORMATS: Final = {".json": "json", ".html": "html", ".htm": "html"}
 
 @click.command("explain")
 @target_options
-@click.option(
-    "--arguments",
-    metavar="FUNCTION",
-    help="A function beside the target that returns the arguments: types, texts of types, or trees of these.",
-)
 @output_options
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also plot the bytes by axes and direction, to a file.")
 @click.pass_context
@@ -48,8 +43,6 @@ def command(
       shtypes explain examples/gated_mlp.py:loss --mesh dp=2,tp=2 --grad
       shtypes explain model.py:loss "f32[8@dp, 16]" "f32[16, 32@tp]" --mesh dp=4,tp=2 -o loss.html
     """
-    if types and arguments:
-        raise click.UsageError("give types or --arguments, not both")
     one = program(target, types, mesh=mesh, policy_name=policy_name, dims=dims, grad=grad, maker=arguments)
     with one.scope(), tracing(target):
         from shtypes.analysis.explain.explanation import explain

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
+import functools
 import importlib
 import importlib.util
 import os
@@ -75,11 +76,16 @@ dims_option = click.option(
     metavar="DIM=SIZE,...",
     help="Sizes of dim names: seq=4,batch=8.",
 )
+arguments_option = click.option(
+    "--arguments",
+    metavar="FUNCTION",
+    help="A function beside the target that returns the arguments: types, texts of types, or trees of these.",
+)
 grad_option = click.option("--grad", is_flag=True, help="Also the backward pass, to every argument with a gradient.")
 
 
 def target_options(f: F) -> F:
-    """The arguments TARGET and TYPES, and the options ``--mesh``, ``--policy``, ``--dims`` and ``--grad``."""
+    """TARGET and TYPES, and the options ``--arguments``, ``--mesh``, ``--policy``, ``--dims`` and ``--grad``."""
     return target_arguments(mesh_option(policy_option(dims_option(grad_option(f)))))
 
 
@@ -89,13 +95,14 @@ def optional_target_options(f: F) -> F:
 
 
 def target_arguments(f: F) -> F:
-    """The arguments TARGET and TYPES alone."""
+    """TARGET, TYPES and ``--arguments`` alone."""
     return _arguments(f, required=True)
 
 
 def _arguments(f: F, *, required: bool) -> F:
     types = click.argument("types", nargs=-1, metavar="[TYPE]...")
-    return click.argument("target", metavar="TARGET", required=required, shell_complete=complete)(types(f))
+    given = click.argument("target", metavar="TARGET", required=required, shell_complete=complete)(types(f))
+    return arguments_option(given)
 
 
 def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -192,6 +199,8 @@ def program(
     """
     from shtypes.cli.config import TargetConfig, config
 
+    if types and maker:
+        raise click.UsageError("give types or --arguments, not both")
     settings = config(root)
     said = settings.named(target) or TargetConfig(
         target, target, mesh=settings.mesh, policy=settings.policy, dims=settings.dims
@@ -202,6 +211,7 @@ def program(
     name, sizes = policy_name or said.policy or current_policy(), {**said.dims, **(dims or {})}
     folder = root or (settings.root if said.name != said.target else None)
     f = load(said.target, devices=mesh.size, root=folder)
+    maker = maker or (said.arguments if not types else None)
     make = maker and load(f"{said.target.rpartition(':')[0]}:{maker}", devices=mesh.size, root=folder)
     with in_scope(mesh, name, sizes):
         args = _made(make, maker) if make and maker else arguments(f, types or said.types)
@@ -252,6 +262,13 @@ def _file(place: str, folder: Path) -> ModuleType:
     if not path.is_file():
         near = path.parent.glob("*.py") if path.parent.is_dir() else ()
         raise click.UsageError(f"there is no file `{place}`{_close(path.name, [p.name for p in near])}")
+    stat = path.stat()
+    return _executed(place, path.resolve(), (stat.st_mtime_ns, stat.st_size))
+
+
+@functools.lru_cache(maxsize=32)
+def _executed(place: str, path: Path, version: tuple[int, int]) -> ModuleType:
+    """The module of a file, run once for each version of it: its classes are the same for all that is asked of it."""
     name = path.stem if path.stem.isidentifier() else "target"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:

@@ -126,6 +126,36 @@ def looped(x: A[sh.Array, 'f32[batch@dp, hidden]{U:tp}']):
     ]
 
 
+def test_arguments_may_be_trees_that_a_function_beside_the_target_makes(repository: Path, run: Run) -> None:
+    made = """
+
+import dataclasses, jax
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Params:
+    w: A[sh.Array, "f32[hidden, hidden@tp]"]
+
+def with_params(params: Params, x):
+    return sh.all_gather(x @ params.w, "tp")
+
+def arguments():
+    return Params("f32[hidden, hidden@tp]"), "f32[batch@dp, hidden]"
+"""
+    (repository / "model.py").write_text(MODEL + made)
+    code, out, _ = run("check", "model.py:with_params", "--arguments", "arguments")
+    assert code == 0
+    assert "argument params.w: f32[hidden, hidden@tp]\n" in out
+    assert run("compare", "model.py:with_params", "--arguments", "arguments").code == 0
+    assert run("check", "model.py:with_params", "f32[8]", "--arguments", "arguments").code == 2
+    edit(repository, 'name = "block"', 'arguments = "arguments"', "pyproject.toml")
+    edit(repository, "model.py:block", "model.py:with_params", "pyproject.toml")
+    assert run("check", "--update").code == 0
+    kept = json.loads((repository / "communication.json").read_text())["targets"]["model.py:with_params"]
+    assert kept["arguments"] == "arguments"
+    assert len(kept["forward"]) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -144,6 +174,7 @@ def looped(x: A[sh.Array, 'f32[batch@dp, hidden]{U:tp}']):
             "[tool.shtypes]\ntargets = [{target = 'a:f', grad = 1}]",
             "`grad` of `a:f` in [tool.shtypes] is true or false",
         ),
+        ("[tool.shtypes]\ntargets = [{target = 'a:f', arguments = 1}]", "`arguments` of `a:f` in [tool.shtypes] names"),
         ("[tool.shtypes]\ntargets = ['model.py:block']", "`model.py:block` has no mesh"),
         ("[tool.shtypes]\ngolden = 1", "`golden` in [tool.shtypes] is the name of a file"),
         ("[tool.shtypes", "cannot be read"),
