@@ -41,6 +41,7 @@ from shtypes.autodiff.grad import value_and_grad as value_and_grad
 from shtypes.autodiff.grad import vjp as vjp
 from shtypes.control import cond as cond
 from shtypes.control import fori_loop as fori_loop
+from shtypes.control import map_ as _map
 from shtypes.control import scan as scan
 from shtypes.control import switch as switch
 from shtypes.control import while_loop as while_loop
@@ -66,11 +67,16 @@ from shtypes.ops.arrange import repeat as repeat
 from shtypes.ops.arrange import roll as roll
 from shtypes.ops.arrange import rot90 as rot90
 from shtypes.ops.arrange import tile as tile
+from shtypes.ops.associative import *  # noqa: F403  # associative_scan
 from shtypes.ops.conv import conv as conv
 from shtypes.ops.conv import conv_general_dilated as conv_general_dilated
 from shtypes.ops.conv import conv_transpose as conv_transpose
 from shtypes.ops.conv import conv_with_general_padding as conv_with_general_padding
 from shtypes.ops.create import arange as arange
+from shtypes.ops.create import asarray as asarray
+from shtypes.ops.create import copy as copy
+from shtypes.ops.create import empty as empty
+from shtypes.ops.create import empty_like as empty_like
 from shtypes.ops.create import full as full
 from shtypes.ops.create import full_like as full_like
 from shtypes.ops.create import ones as ones
@@ -83,11 +89,13 @@ from shtypes.ops.cumulative import cummin as cummin
 from shtypes.ops.cumulative import cumprod as cumprod
 from shtypes.ops.cumulative import cumsum as cumsum
 from shtypes.ops.cumulative import diff as diff
+from shtypes.ops.describe import *  # noqa: F403  # shapes and dtypes
 from shtypes.ops.diagonals import diag as diag
 from shtypes.ops.diagonals import diagonal as diagonal
 from shtypes.ops.diagonals import trace as trace
 from shtypes.ops.diagonals import tril as tril
 from shtypes.ops.diagonals import triu as triu
+from shtypes.ops.edits import *  # noqa: F403  # elements put in and left out
 from shtypes.ops.einsum import dot as dot
 from shtypes.ops.einsum import einsum as einsum
 from shtypes.ops.einsum import inner as inner
@@ -142,6 +150,8 @@ from shtypes.ops.nn import log_softmax as log_softmax
 from shtypes.ops.nn import softmax as softmax
 from shtypes.ops.nn import standardize as standardize
 from shtypes.ops.pad import pad as pad
+from shtypes.ops.products import *  # noqa: F403  # products beyond einsum
+from shtypes.ops.ranges import *  # noqa: F403  # arrays by the positions of their elements
 from shtypes.ops.reduce import mean as mean
 from shtypes.ops.reduce import sum as sum
 from shtypes.ops.reduce_nonlinear import logsumexp as logsumexp
@@ -157,16 +167,25 @@ from shtypes.ops.reshard import all_to_all as all_to_all
 from shtypes.ops.reshard import reduce_scatter as reduce_scatter
 from shtypes.ops.reshard import reshard as reshard
 from shtypes.ops.reshard import shard as shard
+from shtypes.ops.search import *  # noqa: F403  # finding and counting
+from shtypes.ops.segments import *  # noqa: F403  # rows by segment
 from shtypes.ops.select import select as select
 from shtypes.ops.select import where as where
+from shtypes.ops.shape import atleast_1d as atleast_1d
+from shtypes.ops.shape import atleast_2d as atleast_2d
+from shtypes.ops.shape import atleast_3d as atleast_3d
+from shtypes.ops.shape import broadcast as broadcast
+from shtypes.ops.shape import broadcast_arrays as broadcast_arrays
 from shtypes.ops.shape import broadcast_in_dim as broadcast_in_dim
 from shtypes.ops.shape import broadcast_to as broadcast_to
+from shtypes.ops.shape import collapse as collapse
 from shtypes.ops.shape import expand_dims as expand_dims
 from shtypes.ops.shape import matrix_transpose as matrix_transpose
 from shtypes.ops.shape import moveaxis as moveaxis
 from shtypes.ops.shape import permute_dims as permute_dims
 from shtypes.ops.shape import ravel as ravel
 from shtypes.ops.shape import reshape as reshape
+from shtypes.ops.shape import rollaxis as rollaxis
 from shtypes.ops.shape import squeeze as squeeze
 from shtypes.ops.shape import swapaxes as swapaxes
 from shtypes.ops.shape import transpose as transpose
@@ -178,9 +197,19 @@ from shtypes.ops.slices import dynamic_update_slice_in_dim as dynamic_update_sli
 from shtypes.ops.slices import index_in_dim as index_in_dim
 from shtypes.ops.slices import slice_ as _slice
 from shtypes.ops.slices import slice_in_dim as slice_in_dim
+from shtypes.ops.sorting import argpartition as argpartition
 from shtypes.ops.sorting import argsort as argsort
+from shtypes.ops.sorting import lexsort as lexsort
+from shtypes.ops.sorting import partition as partition
 from shtypes.ops.sorting import sort as sort
+from shtypes.ops.sorting import sort_complex as sort_complex
+from shtypes.ops.sorting import sort_key_val as sort_key_val
 from shtypes.ops.sorting import top_k as top_k
+from shtypes.ops.special import *  # noqa: F403  # more elementwise functions
+from shtypes.ops.special import complex_ as _complex
+from shtypes.ops.special import divmod_ as _divmod
+from shtypes.ops.statistics import *  # noqa: F403  # quantiles, covariances, comparisons
+from shtypes.ops.windows import *  # noqa: F403  # pooling
 from shtypes.remat import checkpoint as checkpoint
 from shtypes.remat import checkpoint_name as checkpoint_name
 from shtypes.remat import checkpoint_policies as checkpoint_policies
@@ -190,6 +219,9 @@ from shtypes.transforms import reinterpret as reinterpret
 from shtypes.transforms import stop_gradient as stop_gradient
 from shtypes.where import OURS as _OURS
 
+complex = _complex
+divmod = _divmod
+map = _map
 slice = _slice
 
 # JAX's equations and compiled programs name the user's lines, not ours.

@@ -67,6 +67,27 @@ def scan(
     return last, ys
 
 
+def map_(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+    """A function of each element of the leading dim, one after the other, as `jax.lax.map`; see `scan`.
+
+    Args:
+        f: A function of one element.
+        xs (length, ...): A tree of values; the leading dim must not be sharded.
+        batch_size: Not supported.
+
+    Returns:
+        The stacked results.
+
+    Communicates: what ``f`` does, at each step.
+    """
+    if batch_size is not None:
+        raise ShardingTypeError("`map` takes one element at a time", hints=["sh.vmap inside of it"])
+    return scan(lambda carry, x: (carry, f(x)), (), xs)[1]
+
+
+map_.__name__ = "map"
+
+
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """A loop that runs while a predicate holds, as `jax.lax.while_loop`; the predicate may be typed.
 

@@ -51,7 +51,7 @@ def test_a_rule_is_said_to_read_the_tables_that_it_reads(
 @pytest.mark.parametrize(
     ("op", "used"),
     [
-        ("where", {"select", "multilinear", "nonlinear", "cast"}),
+        ("where", {"select", "multilinear", "nonlinear", "cast", "whole"}),
         ("silu", {"nonlinear"}),
         ("trace", {"reduce_sum"}),
         ("fft.rfft", {"whole"}),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,70 +11,12 @@ from jax import lax
 
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn, tell_apart
 from shtypes.lowering.replay import public
-from shtypes.ops.dispatch import apply, as_ints, dtype_name, lift
+from shtypes.ops.dispatch import as_ints, dtype_name, lift
+from shtypes.ops.labelled import Product, product
 from shtypes.ops.reshard import reshard
-from shtypes.ops.rules.contraction import Plan
-from shtypes.ops.rules.contraction import contraction as _contraction_rule
-from shtypes.ops.whole import made
+from shtypes.ops.rules.labelled import Plan
 from shtypes.types import ShType
-
-
-@dataclass(frozen=True)
-class Product(LocalFn):
-    """A function that is linear in each of its operands but ``ids``, with static parameters."""
-
-    name: str
-    fn: Callable[..., Any]
-    params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
-    ids: frozenset[int] = frozenset()
-    same: Any = field(init=False, repr=False)
-    linear = Linear.EACH
-
-    def __post_init__(self) -> None:
-        tell_apart(self, *self.params)
-
-    def __str__(self) -> str:
-        return self.name
-
-    def linear_in(self, index: int) -> bool:
-        return index not in self.ids
-
-    def __call__(self, *xs: Any) -> Any:
-        return self.fn(*xs, **dict(self.params))
-
-
-def product(
-    name: str,
-    fn: LocalFn,
-    operands: Sequence[Any],
-    plan: Callable[[Sequence[int]], Plan],
-    *,
-    local: Callable[[tuple[ShType, ...]], LocalFn] | None = None,
-) -> Any:
-    """Applies a product of typed values.
-
-    Args:
-        name: The op, for messages.
-        fn: The product of whole values.
-        operands: The values.
-        plan: The labels, from the shape of the result.
-        local: The product of shards, from the types after the casts; ``fn`` by default.
-    """
-    values, constants = lift(operands)
-    types = tuple(jax.typeof(v) for v in values)
-    whole = made(fn, *((t.shape, t.dtype_name) for t in types))
-    labels, dtype = plan(whole.shape), dtypes.from_numpy(whole.dtype)
-
-    def rule(given: tuple[ShType, ...]) -> Any:
-        return _contraction_rule(name, given, labels, dtype, constants)
-
-    if local is None:
-        return apply(name, fn, rule, *values)
-    from shtypes.ops.dispatch import typed
-
-    return apply(name, local(typed(name, rule, types).operands), rule, *values)
 
 
 def _promoted(operands: Sequence[Any]) -> list[Any]:

@@ -18,7 +18,7 @@ from shtypes.functions.basics import Full
 from shtypes.localfn import LocalFn, tell_apart
 from shtypes.mesh import current_mesh
 from shtypes.meshes import to_mesh
-from shtypes.ops.dispatch import all_replicated, dtype_name, is_number, lift
+from shtypes.ops.dispatch import all_replicated, dtype_name, is_number, is_typed, lift
 from shtypes.primitives import local, move, zeros_of
 from shtypes.types import ShType, State
 from shtypes.where import public
@@ -54,67 +54,119 @@ def _masked(fn: LocalFn, t: ShType) -> Any:
 
 
 @public
-def zeros(type: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
+def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Any:
     """Zeros of a type.
 
     Args:
         type: A text such as ``"f32[8@x,4]{U:y}"``, a `ShType`, or a shape, which is replicated by policy.
         dtype: The dtype, where the type leaves it out.
+        shape: A shape by name, as in `jax.numpy`, instead of ``type``.
         mesh: The mesh of a text or shape; by default the one in context.
 
     Communicates: nothing; each device makes its own part.
     """
-    t = _wanted(type, dtype, mesh, _default_float())
+    t = _wanted(_either(type, shape), dtype, mesh, _default_float())
     check_width(t)
     return zeros_of(t)
 
 
+def _either(type: Any, shape: Any) -> Any:
+    """A type, or the shape that was given by name."""
+    if (type is None) == (shape is None):
+        raise ShardingTypeError("an array from nothing needs a type or a shape", hints=['sh.zeros("f32[8@x, 4]")'])
+    return shape if type is None else type
+
+
+empty = zeros  # XLA has no arrays that nobody wrote
+
+
 @public
-def ones(type: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
+def ones(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Any:
     """Ones of a type; on unreduced axes they are on index 0, so that they denote ones. See `zeros`."""
-    return full(type, 1, dtype, mesh=mesh)
+    t = _wanted(_either(type, shape), dtype, mesh, _default_float())
+    return full(t, True if t.dtype_name == "bool" else 1)
 
 
 @public
-def full(type: Any, value: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
+def full(type: Any = None, fill_value: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Any:
     """One number everywhere.
 
     Args:
         type: As for `zeros`.
-        value: A Python number.
+        fill_value: A Python number.
         dtype: The dtype, where the type leaves it out.
+        shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape.
 
     Communicates: nothing; on unreduced axes the number is on index 0, so that it counts once.
     """
-    if not is_number(value):
-        if isinstance(value, np.generic):
-            value = value.item()
+    if not is_number(fill_value):
+        if isinstance(fill_value, np.generic):
+            fill_value = fill_value.item()
         else:
-            raise ShardingTypeError(f"`full` takes a number, not {value!r:.40}", hints=["sh.broadcast_to(x, shape)"])
-    default = dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.asarray(value).dtype))
-    t = _wanted(type, dtype, mesh, default)
-    return _masked(Full(value, t.local_shape, t.dtype_name), t)
+            what = f"`full` takes a number, not {fill_value!r:.40}"
+            raise ShardingTypeError(what, hints=["sh.broadcast_to(x, shape)"])
+    default = dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.asarray(fill_value).dtype))
+    t = _wanted(_either(type, shape), dtype, mesh, default)
+    return _masked(Full(fill_value, t.local_shape, t.dtype_name), t)
 
 
 @public
-def zeros_like(x: Any, dtype: Any = None) -> Any:
-    """Zeros of the type of ``x``. Communicates: nothing."""
-    ((x,), _) = lift([x])
-    return zeros(jax.typeof(x), dtype)
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """Zeros of the type of ``a``, or of its dtype in another shape. Communicates: nothing."""
+    return zeros(_like(a, dtype, shape))
+
+
+empty_like = zeros_like
+
+
+def _like(a: Any, dtype: Any, shape: Any) -> ShType:
+    """The type of a value, in another dtype or replicated in another shape."""
+    ((a,), _) = lift([a])
+    t: ShType = jax.typeof(a)
+    if shape is not None:
+        return _wanted(tuple(shape) if not isinstance(shape, int) else shape, dtype, t.mesh, t.dtype_name)
+    return _wanted(t, dtype, t.mesh, t.dtype_name)
 
 
 @public
-def ones_like(x: Any, dtype: Any = None) -> Any:
-    """Ones of the type of ``x``; where it is unreduced they count once. Communicates: nothing."""
-    return full_like(x, 1, dtype)
+def ones_like(a: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """Ones of the type of ``a``; where it is unreduced they count once. Communicates: nothing."""
+    return full_like(a, 1, dtype, shape)
 
 
 @public
-def full_like(x: Any, value: Any, dtype: Any = None) -> Any:
-    """One number, in the type of ``x``; where it is unreduced it counts once. Communicates: nothing."""
-    ((x,), _) = lift([x])
-    return full(jax.typeof(x), value, dtype)
+def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """One number, in the type of ``a``; where it is unreduced it counts once. Communicates: nothing."""
+    return full(_like(a, dtype, shape), fill_value)
+
+
+@public
+def copy(a: Any, order: str | None = None) -> Any:
+    """The value itself: typed values do not change. ``order`` is for JAX's sake."""
+    return lift([a])[0][0]
+
+
+@public
+def asarray(a: Any, dtype: Any = None, order: str | None = None, *, type: Any = None, mesh: Any = None) -> Any:
+    """A typed value from an array or from nested lists of numbers, as `jax.numpy.asarray`; a typed one stays as it is.
+
+    Args:
+        a (...): A typed value, a plain array or numbers.
+        dtype: The dtype.
+        order: For JAX's sake.
+        type: The type of what has none yet; replicated by policy by default.
+        mesh: The mesh of a text; by default the one in context.
+
+    Communicates: nothing.
+    """
+    from shtypes.array import array
+    from shtypes.ops.elementwise import astype
+
+    if is_typed(a):
+        return a if dtype is None else astype(a, dtype)
+    plain = np.asarray(a) if not isinstance(a, jax.Array) else a
+    return array(plain if dtype is None else plain.astype(dtypes.to_numpy(dtype_name(dtype))), type, mesh=mesh)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ def einsum(
     equation: str,
     *operands: Any,
     out: Any = None,
+    optimize: Any = "auto",
     overlap: Any = False,
     precision: Any = None,
     preferred_element_type: Any = None,
@@ -101,6 +102,7 @@ def einsum(
         equation: Labels of each operand's dims, and of the result's: ``"sbh,hi->sbi"``. ``...`` stands for other dims.
         *operands (...): Typed values, or plain arrays.
         out: A type to reshard the result to, from the one it has by itself.
+        optimize: How the order of contraction is found, as in `jax.numpy`.
         overlap: Whether what ``out`` asks for is overlapped with the products of two operands, as a ring of permutes:
             the gather of an operand, so that ``out`` is what it gives whole; or the scatter of a pending sum.
             ``"bidirectional"`` sends one half of each piece each way. Derivatives are rings as well.
@@ -131,7 +133,7 @@ def einsum(
         from shtypes.ops.overlap import overlapped_einsum
 
         return overlapped_einsum(explicit, values, constants, dtype, precision, out, overlap)
-    y = _contract(explicit, values, constants, dtype, precision)
+    y = _contract(explicit, values, constants, dtype, precision, optimize)
     return y if out is None else reshard(y, out)
 
 
@@ -148,14 +150,16 @@ def _dtype(values: Sequence[Any], precision: Any, preferred: Any) -> str:
     return local_dtype(Einsum("a,a->a", dtype, precision), (dtype, dtype))
 
 
-def _contract(equation: str, values: list[Any], constants: frozenset[int], dtype: str, precision: Any) -> Any:
+def _contract(
+    equation: str, values: list[Any], constants: frozenset[int], dtype: str, precision: Any, optimize: Any
+) -> Any:
     """Contracts pair by pair, along the path that multiplies least."""
     if len(values) <= 2:
         return _pair(equation, values, constants, dtype, precision)
     import opt_einsum
 
     shapes = [jax.typeof(x).shape for x in values]
-    _, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
+    _, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
     pending = list(enumerate(values))
     fixed = set(constants)
     for step, (positions, _, pair, *_) in enumerate(info.contraction_list):
@@ -198,19 +202,19 @@ def _diagonals(operand: int, labels: str, t: ShType) -> list[Own]:
 
 @public
 def matmul(
-    x: Any,
-    y: Any,
+    a: Any,
+    b: Any,
     *,
     out: Any = None,
     overlap: Any = False,
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """The matrix product, ``x @ y``, batched over leading dims as in `jax.numpy.matmul`; typed as `einsum`.
+    """The matrix product, ``a @ b``, batched over leading dims as in `jax.numpy.matmul`; typed as `einsum`.
 
     Args:
-        x (..., n, k): Left operand, or a vector (k,).
-        y (..., k, m): Right operand, or a vector (k,).
+        a (..., n, k): Left operand, or a vector (k,).
+        b (..., k, m): Right operand, or a vector (k,).
         out: A type to reshard the result to.
         overlap: As in `einsum`.
         precision: As in `jax.numpy`.
@@ -221,9 +225,9 @@ def matmul(
 
     Communicates: nothing but what ``out`` asks for. Transpose: matrix products.
     """
-    if is_number(x) or is_number(y):
+    if is_number(a) or is_number(b):
         raise ShardingTypeError("`matmul` takes arrays, not numbers", hints=["x * y"])
-    values, _ = lift([x, y])
+    values, _ = lift([a, b])
     n, m = (jax.typeof(v).ndim for v in values)
     if 0 in (n, m):
         raise ShardingTypeError("`matmul` takes arrays of at least one dim", hints=["x * y"])
@@ -232,32 +236,32 @@ def matmul(
     result = "..." * (n > 2 or m > 2) + "n" * (n > 1) + "m" * (m > 1)
     left, right = (p if n > 2 or m > 2 else p.replace("...", "") for p in (left, right))
     options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
-    return einsum(f"{left},{right}->{result}", *(x, y), out=out, **options)
+    return einsum(f"{left},{right}->{result}", *(a, b), out=out, **options)
 
 
 @public
-def dot(x: Any, y: Any, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """`jax.numpy.dot`: sums over the last dim of ``x`` and the last but one (or only) dim of ``y``; typed as `einsum`.
+def dot(a: Any, b: Any, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """`jax.numpy.dot`: sums over the last dim of ``a`` and the last but one (or only) dim of ``b``; typed as `einsum`.
 
     Args:
-        x (..., k): Left operand.
-        y (..., k, m): Right operand, or a vector (k,).
+        a (..., k): Left operand.
+        b (..., k, m): Right operand, or a vector (k,).
         out: A type to reshard the result to.
         precision: As in `jax.numpy`.
         preferred_element_type: The dtype of the result.
 
     Communicates: nothing but what ``out`` asks for. Transpose: einsums.
     """
-    if is_number(x) or is_number(y):
-        return multiply(x, y)
-    values, _ = lift([x, y])
+    if is_number(a) or is_number(b):
+        return multiply(a, b)
+    values, _ = lift([a, b])
     n, m = (jax.typeof(v).ndim for v in values)
     options = {"precision": precision, "preferred_element_type": preferred_element_type}
     if 0 in (n, m):
         letters = string.ascii_lowercase
-        a, b = letters[:n], letters[n : n + m]
-        return einsum(f"{a},{b}->{a}{b}", x, y, out=out, **options)
-    return tensordot(x, y, ((n - 1,), (max(m - 2, 0),)), out=out, **options)
+        p, q = letters[:n], letters[n : n + m]
+        return einsum(f"{p},{q}->{p}{q}", a, b, out=out, **options)
+    return tensordot(a, b, ((n - 1,), (max(m - 2, 0),)), out=out, **options)
 
 
 def _paired(axes: Any, n: int, m: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -280,67 +284,67 @@ def _paired(axes: Any, n: int, m: int) -> tuple[tuple[int, ...], tuple[int, ...]
 
 @public
 def tensordot(
-    x: Any, y: Any, axes: Any = 2, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None
+    a: Any, b: Any, axes: Any = 2, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None
 ) -> Any:
     """`jax.numpy.tensordot`: sums over pairs of dims; typed as `einsum`.
 
     Args:
-        x (...): Left operand.
-        y (...): Right operand.
-        axes: How many last dims of ``x`` to sum with as many first dims of ``y``, or a pair of sequences of dims.
+        a (...): Left operand.
+        b (...): Right operand.
+        axes: How many last dims of ``a`` to sum with as many first dims of ``b``, or a pair of sequences of dims.
         out: A type to reshard the result to.
         precision: As in `jax.numpy`.
         preferred_element_type: The dtype of the result.
 
     Communicates: nothing but what ``out`` asks for. Transpose: einsums.
     """
-    values, _ = lift([x, y])
+    values, _ = lift([a, b])
     n, m = (jax.typeof(v).ndim for v in values)
     first, second = _paired(axes, n, m)
     letters = string.ascii_letters
-    a = list(letters[:n])
-    b = list(letters[n : n + m])
+    left = list(letters[:n])
+    right = list(letters[n : n + m])
     for i, j in zip(first, second, strict=True):
-        b[j] = a[i]
-    kept = [c for i, c in enumerate(a) if i not in first] + [c for j, c in enumerate(b) if j not in second]
-    equation = f"{''.join(a)},{''.join(b)}->{''.join(kept)}"
-    return einsum(equation, x, y, out=out, precision=precision, preferred_element_type=preferred_element_type)
+        right[j] = left[i]
+    kept = [c for i, c in enumerate(left) if i not in first] + [c for j, c in enumerate(right) if j not in second]
+    equation = f"{''.join(left)},{''.join(right)}->{''.join(kept)}"
+    return einsum(equation, a, b, out=out, precision=precision, preferred_element_type=preferred_element_type)
 
 
 @public
-def inner(x: Any, y: Any, **options: Any) -> Any:
+def inner(a: Any, b: Any, **options: Any) -> Any:
     """`jax.numpy.inner`: sums over the last dims; typed as `einsum`, and takes its options."""
-    values, _ = lift([x, y])
+    values, _ = lift([a, b])
     n, m = (jax.typeof(v).ndim for v in values)
-    return dot(x, y, **options) if 0 in (n, m) else tensordot(x, y, ((n - 1,), (m - 1,)), **options)
+    return dot(a, b, **options) if 0 in (n, m) else tensordot(a, b, ((n - 1,), (m - 1,)), **options)
 
 
 @public
-def outer(x: Any, y: Any, **options: Any) -> Any:
+def outer(a: Any, b: Any, **options: Any) -> Any:
     """`jax.numpy.outer`: every product of two elements; typed as `einsum`, and takes its options."""
-    return einsum("i,j->ij", ravel(x), ravel(y), **options)
+    return einsum("i,j->ij", ravel(a), ravel(b), **options)
 
 
 @public
-def vdot(x: Any, y: Any, **options: Any) -> Any:
-    """`jax.numpy.vdot`: the inner product of all elements, ``x`` conjugated; takes the options of `einsum`."""
-    return einsum("i,i->", conj(ravel(x)), ravel(y), **options)
+def vdot(a: Any, b: Any, **options: Any) -> Any:
+    """`jax.numpy.vdot`: the inner product of all elements, ``a`` conjugated; takes the options of `einsum`."""
+    return einsum("i,i->", conj(ravel(a)), ravel(b), **options)
 
 
 @public
-def vecdot(x: Any, y: Any, /, *, axis: int = -1, **options: Any) -> Any:
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, **options: Any) -> Any:
     """`jax.numpy.vecdot`: inner products along a dim, batched over the others; takes the options of `einsum`."""
-    x, y = (moveaxis(v, axis, -1) for v in (x, y))
-    return einsum("...i,...i->...", conj(x), y, **options)
+    x1, x2 = (moveaxis(v, axis, -1) for v in (x1, x2))
+    return einsum("...i,...i->...", conj(x1), x2, **options)
 
 
 @public
-def matvec(x: Any, y: Any, /, **options: Any) -> Any:
+def matvec(x1: Any, x2: Any, /, **options: Any) -> Any:
     """`jax.numpy.matvec`: matrices by vectors, batched; takes the options of `einsum`."""
-    return einsum("...ij,...j->...i", x, y, **options)
+    return einsum("...ij,...j->...i", x1, x2, **options)
 
 
 @public
-def vecmat(x: Any, y: Any, /, **options: Any) -> Any:
+def vecmat(x1: Any, x2: Any, /, **options: Any) -> Any:
     """`jax.numpy.vecmat`: conjugated vectors by matrices, batched; takes the options of `einsum`."""
-    return einsum("...i,...ij->...j", conj(x), y, **options)
+    return einsum("...i,...ij->...j", conj(x1), x2, **options)

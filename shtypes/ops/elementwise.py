@@ -168,12 +168,13 @@ def positive(x: Value) -> Value:
 
 
 @public
-def astype(x: Value, dtype: Any, *, narrow: bool = False) -> Value:
+def astype(x: Value, dtype: Any, copy: bool = False, *, narrow: bool = False) -> Value:
     """Another dtype.
 
     Args:
         x (...): A value.
         dtype: A dtype, or its short or long name.
+        copy: For JAX's sake.
         narrow: Allows rounding each partial value of an unreduced operand to a narrower float.
 
     Returns:

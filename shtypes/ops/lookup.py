@@ -44,32 +44,46 @@ def as_positions(ids: Any, name: str) -> Any:
 
 
 @public
-def take(x: Any, indices: Any, axis: int | None = None, mode: str | None = None, fill_value: Any = None) -> Any:
-    """The rows of ``x`` at positions, as `jax.numpy.take`.
+def take(
+    a: Any,
+    indices: Any,
+    axis: int | None = None,
+    out: None = None,
+    mode: str | None = None,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    fill_value: Any = None,
+) -> Any:
+    """The rows of ``a`` at positions, as `jax.numpy.take`.
 
     Per axis: one that shards the dim looked up makes the result unreduced, without communication: each device finds the
     rows that it has and gives zero for the others. Sharded positions make the result sharded, and the gradient of a
-    reduced ``x`` then is pending.
+    reduced ``a`` then is pending.
 
     Args:
-        x (..., n, ...): What is looked up; ``n`` is dim ``axis``.
-        indices (...): Integers; never unreduced, and not sharded on an axis that shards ``x``.
-        axis: The dim; by default that of ``x`` as one dim.
+        a (..., n, ...): What is looked up; ``n`` is dim ``axis``.
+        indices (...): Integers; never unreduced, and not sharded on an axis that shards ``a``.
+        axis: The dim; by default that of ``a`` as one dim.
+        out: Must be None, as in JAX.
         mode: ``"fill"`` (the default: NaN, or the least integer), ``"clip"`` or ``"wrap"``, for positions out of range.
+        unique_indices: For JAX's sake.
+        indices_are_sorted: For JAX's sake.
         fill_value: The value for ``"fill"``.
 
     Returns:
         (...): The rows, with the dims of ``indices`` in the place of the dim.
 
     Raises:
-        ShardingTypeError: ``indices`` and ``x`` are sharded on one axis; one is sharded where the other is unreduced.
+        ShardingTypeError: ``indices`` and ``a`` are sharded on one axis; one is sharded where the other is unreduced.
 
     Communicates: nothing. Transpose: a scatter-add of the cotangent.
     """
-    ((x,), _) = lift([ravel(x) if axis is None else x])
-    t = jax.typeof(x)
+    if out is not None:
+        raise ShardingTypeError("`take` takes no `out`")
+    ((a,), _) = lift([ravel(a) if axis is None else a])
+    t = jax.typeof(a)
     (dim,) = normalize_dims(axis or 0, t.ndim, "take")
-    return _taken("take", x, as_positions(indices, "take"), dim, bound_of(mode, _TAKE_MODES), fill_value)
+    return _taken("take", a, as_positions(indices, "take"), dim, bound_of(mode, _TAKE_MODES), fill_value)
 
 
 def _taken(name: str, x: Any, ids: Any, dim: int, bound: Bound, fill_value: Any) -> Any:
@@ -124,29 +138,40 @@ class TakeAlong(LocalFn):
 
 
 @public
-def take_along_axis(x: Any, indices: Any, axis: int = -1, mode: str | None = None, fill_value: Any = None) -> Any:
+def take_along_axis(
+    arr: Any,
+    indices: Any,
+    axis: int | None = -1,
+    mode: Any = None,
+    fill_value: Any = None,
+    *,
+    wrap_negative_indices: bool = True,
+) -> Any:
     """One position of a dim for each place of the other dims, as `jax.numpy.take_along_axis`.
 
-    Per axis: the other dims of ``x`` and of ``indices`` run together, as in a product; an axis that shards the dim that
-    is looked up makes the result unreduced. So the logits of labels are found in a sharded vocabulary without
+    Per axis: the other dims of ``arr`` and of ``indices`` run together, as in a product; an axis that shards the dim
+    that is looked up makes the result unreduced. So the logits of labels are found in a sharded vocabulary without
     communication.
 
     Args:
-        x (..., n, ...): What is looked up; ``n`` is dim ``axis``.
+        arr (..., n, ...): What is looked up; ``n`` is dim ``axis``.
         indices (..., m, ...): Integers, with as many dims; dims of size 1 stretch.
-        axis: The dim.
+        axis: The dim; None takes both values as one dim.
         mode: ``"fill"`` (the default) or ``"clip"``, for positions out of range; negative ones count from the end.
         fill_value: The value for ``"fill"``.
+        wrap_negative_indices: Whether they do.
 
     Returns:
         (..., m, ...): The elements.
 
     Communicates: nothing. Transpose: a scatter-add of the cotangent.
     """
-    (x, ids), constants = lift([x, as_positions(indices, "take_along_axis")])
-    t = jax.typeof(x)
+    ids = as_positions(indices, "take_along_axis")
+    arr, ids, axis = (ravel(arr), ravel(ids), 0) if axis is None else (arr, ids, axis)
+    (arr, ids), constants = lift([arr, ids])
+    t = jax.typeof(arr)
     (dim,) = normalize_dims(axis, t.ndim, "take_along_axis")
-    bound = bound_of("fill" if mode is None else mode, GET_MODES)
+    bound = bound_of("fill" if mode is None else mode, GET_MODES)._replace(negative=wrap_negative_indices)
     if not t.shape[dim]:
         raise ShardingTypeError(f"`take_along_axis` looks up dim {dim} of {t}, which has no elements")
     place = Place(0, 0, t.shape[dim], t.dims[dim].axes, t.local_shape[dim])
@@ -154,7 +179,7 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1, mode: str | None = Non
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return _take_along_rule("take_along_axis", types, dim, constants)
 
-    y = apply("take_along_axis", TakeAlong(dim, place, bound), rule, x, ids)
+    y = apply("take_along_axis", TakeAlong(dim, place, bound), rule, arr, ids)
     if bound.clip:
         return y
     inside = InRange((place.size,), bound)
@@ -185,23 +210,23 @@ class OneHot(LocalFn):
 
 
 @public
-def one_hot(ids: Any, num_classes: int, *, dtype: Any = None, axis: int = -1, over: str | Sequence[str] = ()) -> Any:
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1, over: str | Sequence[str] = ()) -> Any:
     """A new dim of classes with a one at each id, as `jax.nn.one_hot`; each device makes its own part.
 
     Args:
-        ids (...): Integers; those out of range have zeros only.
+        x (...): Integers; those out of range have zeros only.
         num_classes: The size of the new dim.
         dtype: The dtype; the default float.
         axis: Where the new dim stands in the result.
-        over: Mesh axes that shard the new dim; ``ids`` must be replicated on them.
+        over: Mesh axes that shard the new dim; ``x`` must be replicated on them.
 
     Returns:
-        (..., num_classes): Sharded as ``ids`` and over ``over``. It has no gradient.
+        (..., num_classes): Sharded as ``x`` and over ``over``. It has no gradient.
 
     Communicates: nothing.
     """
-    ((ids,), _) = lift([as_positions(ids, "one_hot")])
-    t = jax.typeof(ids)
+    ((x,), _) = lift([as_positions(x, "one_hot")])
+    t = jax.typeof(x)
     (dim,) = normalize_dims(axis, t.ndim + 1, "one_hot")
     name = dtype_name(np.float64 if dtype is None else dtype)
     axes = _over(over)
@@ -210,7 +235,7 @@ def one_hot(ids: Any, num_classes: int, *, dtype: Any = None, axis: int = -1, ov
         return _one_hot_rule("one_hot", types[0], num_classes, dim, name, axes)
 
     size = num_classes // t.mesh.product(axes)
-    return apply("one_hot", OneHot(size, dim, axes, name), rule, ids)
+    return apply("one_hot", OneHot(size, dim, axes, name), rule, x)
 
 
 @dataclass(frozen=True)
@@ -239,7 +264,15 @@ class SegmentSum(LocalFn):
 
 @public
 def segment_sum(
-    data: Any, segment_ids: Any, num_segments: int, *, mode: str | None = None, over: str | Sequence[str] = ()
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+    *,
+    over: str | Sequence[str] = (),
 ) -> Any:
     """The rows of each segment summed, as `jax.ops.segment_sum`.
 
@@ -248,7 +281,10 @@ def segment_sum(
     Args:
         data (n, ...): Rows.
         segment_ids (n): The segment of each row; rows with a number out of range are dropped.
-        num_segments: The number of segments.
+        num_segments: The number of segments, which must be given.
+        indices_are_sorted: For JAX's sake.
+        unique_indices: For JAX's sake.
+        bucket_size: For JAX's sake.
         mode: ``"clip"`` brings numbers out of range to the nearest segment.
         over: Mesh axes that shard the segments; the rows must be replicated on them.
 
@@ -257,6 +293,8 @@ def segment_sum(
 
     Communicates: nothing. Transpose: the rows of the cotangent at the segments' numbers.
     """
+    if num_segments is None:
+        raise ShardingTypeError("`segment_sum` needs `num_segments`", why="the size of the result must be known")
     (data, ids), constants = lift([data, as_positions(segment_ids, "segment_sum")])
     axes = _over(over)
     bound = Bound(negative=False, clip=bound_of("drop" if mode is None else mode, GET_MODES).clip)

@@ -8,7 +8,21 @@ import jax
 import numpy as np
 
 from shtypes.array import install
-from shtypes.ops import arrange, cumulative, diagonals, extremes, reduce, reduce_nonlinear, reshard, shape, sorting
+from shtypes.ops import (
+    arrange,
+    create,
+    cumulative,
+    diagonals,
+    edits,
+    extremes,
+    lookup,
+    reduce,
+    reduce_nonlinear,
+    reshard,
+    search,
+    shape,
+    sorting,
+)
 from shtypes.ops import elementwise as ew
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.einsum import matmul
@@ -91,7 +105,13 @@ def install_operators() -> None:
             **{name: getattr(diagonals, name) for name in ("diagonal", "trace")},
             "repeat": arrange.repeat,
             **{name: getattr(cumulative, name) for name in ("cumprod", "cumsum")},
-            **{name: getattr(sorting, name) for name in ("argsort", "sort")},
+            **{name: getattr(sorting, name) for name in ("argpartition", "argsort", "sort")},
+            **{name: getattr(search, name) for name in ("nonzero", "searchsorted")},
+            "choose": edits.choose,
+            "compress": _compress_method,
+            "take": lookup.take,
+            "copy": create.copy,
+            "view": _view_method,
             "reshape": shape.reshape,
             "ravel": shape.ravel,
             "flatten": shape.ravel,
@@ -103,9 +123,17 @@ def install_operators() -> None:
             "clip": ew.clip,
             "round": ew.round,
             "conj": ew.conj,
+            "conjugate": ew.conj,
             "reshard": _reshard_method,
         },
-        {"T": shape.transpose, "mT": shape.matrix_transpose, "real": ew.real, "imag": ew.imag},
+        {
+            "T": shape.transpose,
+            "mT": shape.matrix_transpose,
+            "real": ew.real,
+            "imag": ew.imag,
+            "itemsize": lambda x: int(jax.typeof(x).dtype.itemsize),
+            "nbytes": lambda x: int(jax.typeof(x).size * jax.typeof(x).dtype.itemsize),
+        },
     )
 
 
@@ -114,6 +142,17 @@ def _transpose_method(x: Any, *axes: Any) -> Any:
     if not axes:
         return shape.transpose(x)
     return shape.transpose(x, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
+
+
+def _compress_method(x: Any, condition: Any, axis: int | None = None, **options: Any) -> Any:
+    return edits.compress(condition, x, axis, **options)
+
+
+def _view_method(x: Any, dtype: Any) -> Any:
+    """``x.view(dtype)``: the bits as another dtype of as many."""
+    from shtypes.ops.special import bitcast_convert_type
+
+    return bitcast_convert_type(x, dtype)
 
 
 def _dot_method(x: Any, y: Any, **options: Any) -> Any:

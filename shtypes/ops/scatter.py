@@ -155,6 +155,22 @@ class Updates:
         """The greater of the part and values."""
         return _changed("max", self, values, mode, unique_indices)
 
+    @public
+    def apply(self, func: Any, *, unique_indices: bool = False, mode: Any = None, **_: Any) -> Any:
+        """The part given to a function of typed values, and what that makes put in its place.
+
+        JAX applies the function once for each time that an element is named; here no element may be named twice.
+        """
+        x = lift([self.value])[0][0]
+        arrays = parse_index(jax.typeof(x), self.key, clip=True)[1]
+        if arrays and not unique_indices:
+            raise ShardingTypeError(
+                "`at[...].apply` needs positions that differ",
+                why="the function would be applied to an element as often as it is named",
+                hints=["unique_indices=True, if they do"],
+            )
+        return self.set(func(get(x, self.key, bound_of(mode, GET_MODES), name="at_get")), mode=mode)
+
 
 def _changed(how: str, at: Updates, values: Any, mode: Any, unique: bool) -> Any:
     ((x,), _) = lift([at.value])

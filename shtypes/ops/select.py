@@ -66,7 +66,7 @@ def _shown(number: Any) -> str:
 
 
 @public
-def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
+def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """``x`` where the condition holds, ``y`` elsewhere, as `jax.numpy.where` of three operands.
 
     Per axis: the branches meet as in `add` (an unreduced branch makes a replicated one unreduced), and the condition is
@@ -77,6 +77,8 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
         condition (...): A bool array, or one that counts as true where it is not zero. It has no gradient.
         x (...): The value where it holds; shapes broadcast.
         y (...): The value elsewhere.
+        size: Without branches: how many positions to give, as `nonzero`.
+        fill_value: Without branches: what stands for missing positions.
 
     Returns:
         (...): The chosen elements.
@@ -88,9 +90,14 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     Transpose: the cotangent where each branch was chosen, zero elsewhere. Communicates: nothing; the cast of an
     invariant branch communicates backward.
     """
+    if x is None and y is None and size is not None:
+        from shtypes.ops.search import nonzero
+
+        return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
         raise ShardingTypeError(
-            "`where` needs both branches", why="how many elements it would find is not known when types are checked"
+            "`where` needs both branches, or `size`",
+            why="how many elements it would find is not known when types are checked",
         )
     ((predicate,), _) = lift([condition])
     if jax.typeof(predicate).dtype_name != "bool":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 from jax import lax
 
 from shtypes.errors import ShardingTypeError
@@ -14,7 +16,7 @@ from shtypes.functions.basics import Permute
 from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, as_ints, lift, typed
+from shtypes.ops.dispatch import apply, as_ints, is_number, lift, typed
 from shtypes.ops.reduce import Sum, normalize_dims
 from shtypes.primitives import local
 from shtypes.types import ShType
@@ -64,22 +66,22 @@ class Broadcast(LocalFn):
 
 
 @public
-def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
+def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
     """Dims in another order (reversed by default); each keeps its axes.
 
     Args:
-        x (...): A value.
+        a (...): A value.
         axes: The dims in their new order, as in `jax.numpy.transpose`.
 
     Communicates: nothing. Transpose: the inverse permutation.
     """
-    ((x,), _) = lift([x])
-    n = jax.typeof(x).ndim
+    ((a,), _) = lift([a])
+    n = jax.typeof(a).ndim
     given = tuple(range(n))[::-1] if axes is None else as_ints(axes, "the axes of `transpose`")
     perm = tuple(d + n if -n <= d < 0 else d for d in given)
     if perm == tuple(range(n)):
-        return x
-    return apply("transpose", Permute(perm), lambda types: rules.transpose(types[0], perm), x)
+        return a
+    return apply("transpose", Permute(perm), lambda types: rules.transpose(types[0], perm), a)
 
 
 permute_dims = transpose
@@ -92,21 +94,21 @@ def matrix_transpose(x: Any) -> Any:
 
 
 @public
-def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     """Two dims swapped. Communicates: nothing."""
-    ((x,), _) = lift([x])
-    n = jax.typeof(x).ndim
-    (a,), (b,) = normalize_dims(axis1, n, "swapaxes"), normalize_dims(axis2, n, "swapaxes")
+    ((a,), _) = lift([a])
+    n = jax.typeof(a).ndim
+    (first,), (second,) = normalize_dims(axis1, n, "swapaxes"), normalize_dims(axis2, n, "swapaxes")
     perm = list(range(n))
-    perm[a], perm[b] = b, a
-    return transpose(x, perm)
+    perm[first], perm[second] = second, first
+    return transpose(a, perm)
 
 
 @public
-def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
+def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
     """Dims moved to other places, as in `jax.numpy.moveaxis`. Communicates: nothing."""
-    ((x,), _) = lift([x])
-    n = jax.typeof(x).ndim
+    ((a,), _) = lift([a])
+    n = jax.typeof(a).ndim
     src, dst = (as_ints(v, "the dims of `moveaxis`") for v in (source, destination))
     if len(src) != len(dst):
         raise ShardingTypeError(f"`moveaxis` was given {len(src)} dims to move and {len(dst)} places")
@@ -116,69 +118,80 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
     perm = [d for d in range(n) if d not in src]
     for place, dim in sorted(zip(dst, src, strict=True)):
         perm.insert(place, dim)
-    return transpose(x, perm)
+    return transpose(a, perm)
 
 
 @public
-def reshape(x: Any, *sizes: Any, shape: Any = None) -> Any:
+def reshape(a: Any, *sizes: Any, shape: Any = None, order: str = "C", copy: bool | None = None) -> Any:
     """The elements in order, in another shape.
 
     Dims of size 1 aside, old and new dims match in groups of equal product. Within a group only the first dim of local
     size above 1 may be sharded; its axes are dealt to the new dims from the major one.
 
     Args:
-        x (...): A value.
+        a (...): A value.
         *sizes: The new shape, as ints or one sequence; one size may be -1.
         shape: The same by name.
+        order: Must be ``"C"``: the last dim runs fastest.
+        copy: For JAX's sake.
 
     Raises:
         ShardingTypeError: the sizes do not match, or an axis cannot be dealt whole.
 
     Communicates: nothing. Transpose: the reshape back.
     """
-    ((x,), _) = lift([x])
+    ((a,), _) = lift([a])
+    _in_order("reshape", order)
     given = sizes[0] if len(sizes) == 1 else sizes
     new = as_ints(given if shape is None else shape, "the shape of `reshape`")
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return rules.reshape(types[0], new)
 
-    result = typed("reshape", rule, (jax.typeof(x),)).results[0]
-    if result == jax.typeof(x):
-        return x
-    return apply("reshape", Reshape(result.local_shape), rule, x)
+    result = typed("reshape", rule, (jax.typeof(a),)).results[0]
+    if result == jax.typeof(a):
+        return a
+    return apply("reshape", Reshape(result.local_shape), rule, a)
+
+
+def _in_order(name: str, order: str) -> None:
+    if order not in ("C", "K", "A"):
+        raise ShardingTypeError(
+            f"`{name}` reads the last dim first, not in order {order!r}", hints=["sh.transpose first"]
+        )
 
 
 @public
-def ravel(x: Any) -> Any:
+def ravel(a: Any, order: str = "C") -> Any:
     """All dims as one; see `reshape`."""
-    return reshape(x, (-1,))
+    _in_order("ravel", order)
+    return reshape(a, (-1,))
 
 
 @public
-def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
+def broadcast_to(array: Any, shape: Sequence[int]) -> Any:
     """The value repeated to ``shape``, as in `jax.numpy`; new and stretched dims are not sharded.
 
     Args:
-        x (...): A value; an unreduced one stays unreduced.
+        array (...): A value; an unreduced one stays unreduced.
         shape: The new shape.
 
     Communicates: nothing. Transpose: the sum over the new and stretched dims.
     """
-    ((x,), _) = lift([x])
+    ((array,), _) = lift([array])
     new = as_ints(shape, "the shape of `broadcast_to`")
-    lead = len(new) - jax.typeof(x).ndim
+    lead = len(new) - jax.typeof(array).ndim
     if lead < 0:
-        raise ShardingTypeError(f"{jax.typeof(x)} cannot be broadcast to {new}, which has fewer dims")
-    return _broadcast(x, new, tuple(range(lead, len(new))), "broadcast_to")
+        raise ShardingTypeError(f"{jax.typeof(array)} cannot be broadcast to {new}, which has fewer dims")
+    return _broadcast(array, new, tuple(range(lead, len(new))), "broadcast_to")
 
 
 @public
-def broadcast_in_dim(x: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
+def broadcast_in_dim(operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
     """Dim ``i`` at ``broadcast_dimensions[i]`` of ``shape``, as in `jax.lax`. Communicates: nothing."""
-    ((x,), _) = lift([x])
+    ((operand,), _) = lift([operand])
     dims = as_ints(broadcast_dimensions, "the dims of `broadcast_in_dim`")
-    return _broadcast(x, as_ints(shape, "the shape of `broadcast_in_dim`"), dims, "broadcast_in_dim")
+    return _broadcast(operand, as_ints(shape, "the shape of `broadcast_in_dim`"), dims, "broadcast_in_dim")
 
 
 def _broadcast(x: Any, shape: tuple[int, ...], dims: tuple[int, ...], name: str) -> Any:
@@ -198,20 +211,75 @@ def broadcast_leading(x: Any, size: int) -> Any:
 
 
 @public
-def expand_dims(x: Any, axis: int | Sequence[int]) -> Any:
+def expand_dims(a: Any, axis: int | Sequence[int]) -> Any:
     """New dims of size 1, as in `jax.numpy.expand_dims`. Communicates: nothing."""
-    ((x,), _) = lift([x])
+    ((a,), _) = lift([a])
     dims = as_ints(axis, "the axis of `expand_dims`")
-    result = typed("expand_dims", lambda types: rules.expand(types[0], dims), (jax.typeof(x),)).results[0]
-    return apply("expand_dims", Reshape(result.local_shape), lambda types: rules.expand(types[0], dims), x)
+    result = typed("expand_dims", lambda types: rules.expand(types[0], dims), (jax.typeof(a),)).results[0]
+    return apply("expand_dims", Reshape(result.local_shape), lambda types: rules.expand(types[0], dims), a)
 
 
 @public
-def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Any:
+def squeeze(a: Any, axis: int | Sequence[int] | None = None) -> Any:
     """Dims of size 1 dropped, as in `jax.numpy.squeeze`. Communicates: nothing."""
-    ((x,), _) = lift([x])
+    ((a,), _) = lift([a])
     dims = None if axis is None else as_ints(axis, "the axis of `squeeze`")
-    result = typed("squeeze", lambda types: rules.squeeze(types[0], dims), (jax.typeof(x),)).results[0]
-    if result == jax.typeof(x):
-        return x
-    return apply("squeeze", Reshape(result.local_shape), lambda types: rules.squeeze(types[0], dims), x)
+    result = typed("squeeze", lambda types: rules.squeeze(types[0], dims), (jax.typeof(a),)).results[0]
+    if result == jax.typeof(a):
+        return a
+    return apply("squeeze", Reshape(result.local_shape), lambda types: rules.squeeze(types[0], dims), a)
+
+
+# by name
+
+
+def _at_least(name: str, count: int, dims: Any) -> Any:
+    def op(*arys: Any) -> Any:
+        made = []
+        for x in lift([np.asarray(a) if is_number(a) else a for a in arys])[0]:
+            ndim = jax.typeof(x).ndim
+            made.append(expand_dims(x, dims(ndim)) if ndim < count else x)
+        return made[0] if len(made) == 1 else made
+
+    op.__name__ = op.__qualname__ = name
+    op.__doc__ = f"""Values with at least {count} dims, as in `jax.numpy.{name}`. Communicates: nothing."""
+    return public(op)
+
+
+atleast_1d = _at_least("atleast_1d", 1, lambda n: (0,))
+atleast_2d = _at_least("atleast_2d", 2, lambda n: (0, 1) if n == 0 else (0,))
+atleast_3d = _at_least("atleast_3d", 3, lambda n: {0: (0, 1, 2), 1: (0, 2), 2: (2,)}[n])
+
+
+@public
+def broadcast_arrays(*args: Any) -> list[Any]:
+    """Values broadcast to one shape, as in `jax.numpy.broadcast_arrays`; each keeps its axes. Communicates: nothing."""
+    values, _ = lift([np.asarray(a) if is_number(a) else a for a in args])
+    shape = np.broadcast_shapes(*(jax.typeof(x).shape for x in values))
+    return [broadcast_to(x, shape) for x in values]
+
+
+@public
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    """A dim moved to before another, as in `jax.numpy.rollaxis`. Communicates: nothing."""
+    ((x,), _) = lift([a])
+    n = jax.typeof(x).ndim
+    (dim,) = normalize_dims(axis, n, "rollaxis")
+    before = start + n if start < 0 else start
+    return moveaxis(x, dim, before - 1 if dim < before else before)
+
+
+@public
+def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
+    """Neighbouring dims as one, as in `jax.lax.collapse`; see `reshape`."""
+    ((x,), _) = lift([operand])
+    sizes = jax.typeof(x).shape
+    start, stop, _ = slice(start_dimension, stop_dimension).indices(len(sizes))
+    return reshape(x, (*sizes[:start], math.prod(sizes[start:stop]), *sizes[stop:]))
+
+
+@public
+def broadcast(operand: Any, sizes: Sequence[int]) -> Any:
+    """New leading dims along which the value is repeated, as in `jax.lax.broadcast`. Communicates: nothing."""
+    ((x,), _) = lift([operand])
+    return broadcast_to(x, (*as_ints(sizes, "the sizes of `broadcast`"), *jax.typeof(x).shape))

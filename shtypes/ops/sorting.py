@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import lift
 from shtypes.ops.shape import ravel
@@ -16,7 +17,15 @@ from shtypes.ops.whole import apply_whole, function, one_dim
 
 
 @public
-def sort(a: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
+) -> Any:
     """The elements in order along a dim, as in `jax.numpy.sort`.
 
     Per axis: every state but unreduced is kept; the dim must be whole.
@@ -24,6 +33,8 @@ def sort(a: Any, axis: int | None = -1, *, stable: bool = True, descending: bool
     Args:
         a (...): A value.
         axis: The dim; None takes the value as one dim.
+        kind: Must be None, as in JAX.
+        order: Must be None, as in JAX.
         stable: Keeps the order of equal elements.
         descending: The largest first.
 
@@ -32,16 +43,28 @@ def sort(a: Any, axis: int | None = -1, *, stable: bool = True, descending: bool
 
     Transpose: the cotangent put back where the elements were. Communicates: nothing.
     """
-    return _sorted("sort", jnp.sort, a, axis, stable=stable, descending=descending)
+    return _sorted("sort", jnp.sort, a, axis, kind=kind, order=order, stable=stable, descending=descending)
 
 
 @public
-def argsort(a: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
+def argsort(
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
+    dtype: Any = None,
+) -> Any:
     """The indices that put a dim in order, as in `jax.numpy.argsort`; typed as `sort`, without a gradient."""
-    return _sorted("argsort", jnp.argsort, a, axis, stable=stable, descending=descending)
+    made = _sorted("argsort", jnp.argsort, a, axis, kind=kind, order=order, stable=stable, descending=descending)
+    return made if dtype is None else made.astype(dtype)
 
 
 def _sorted(name: str, native: Any, a: Any, axis: int | None, **params: Any) -> Any:
+    if any(params.pop(k, None) is not None for k in ("kind", "order")):
+        raise ShardingTypeError(f"`{name}` takes neither `kind` nor `order`", hints=["stable=True, descending=True"])
     ((x,), _) = lift([a])
     if axis is None:
         x, axis = ravel(x), 0
@@ -80,3 +103,63 @@ def _count(k: Any) -> int:
 def _top_k(x: Any, k: int, dim: int) -> Any:
     values, indices = lax.top_k(jnp.moveaxis(x, dim, -1), k)
     return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim)
+
+
+@public
+def partition(a: Any, kth: int, axis: int = -1) -> Any:
+    """The elements with the ``kth`` in its place, as in `jax.numpy.partition`; typed as `sort`."""
+    return _sorted("partition", jnp.partition, a, axis, kth=_count(kth))
+
+
+@public
+def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
+    """The indices of `partition`, as in `jax.numpy.argpartition`; typed as `sort`, without a gradient."""
+    return _sorted("argpartition", jnp.argpartition, a, axis, kth=_count(kth))
+
+
+@public
+def sort_complex(a: Any) -> Any:
+    """`sort` along the last dim, as complex numbers."""
+    y = sort(a)
+    return y if jax.typeof(y).dtype_name[0] == "c" else y.astype("c64" if y.dtype.itemsize < 8 else "c128")
+
+
+@public
+def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
+    """Keys in order and values with them, as in `jax.lax.sort_key_val`.
+
+    The keys are typed as in `sort`; the values as in `take_along_axis`, so they may be unreduced.
+
+    Args:
+        keys (...): What is put in order.
+        values (...): What goes with it, of the same shape.
+        dimension: The dim.
+        is_stable: Keeps the order of equal keys.
+
+    Communicates: nothing.
+    """
+    from shtypes.ops.lookup import take_along_axis
+
+    order = argsort(keys, dimension, stable=is_stable)
+    taken = [take_along_axis(x, order, dimension, mode="clip") for x in (keys, values)]
+    return taken[0], taken[1]
+
+
+@public
+def lexsort(keys: Any, axis: int = -1) -> Any:
+    """The indices that put several keys in order, the last one first, as in `jax.numpy.lexsort`; typed as `argsort`.
+
+    Args:
+        keys: Values of one shape, or one value whose first dim they are stacked along.
+        axis: The dim.
+
+    Communicates: nothing.
+    """
+    from shtypes.ops.lookup import take_along_axis
+
+    columns = list(keys) if isinstance(keys, (list, tuple)) else [keys[i] for i in range(len(keys))]
+    order = argsort(columns[0], axis)
+    for column in columns[1:]:
+        after = argsort(take_along_axis(column, order, axis, mode="clip"), axis)
+        order = take_along_axis(order, after, axis, mode="clip")
+    return order

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import jax
 
@@ -48,6 +48,9 @@ def function(name: str, fn: Callable[..., Any], *, linear: bool = False, **param
     return Whole(name, fn, tuple(sorted(params.items())), linear)
 
 
+_NO_MESH: Final = jax.sharding.AbstractMesh((), ())
+
+
 @functools.cache
 def made(fn: LocalFn, *operands: tuple[tuple[int, ...], str]) -> Any:
     """The shapes and dtypes that a function makes of operands of these, in the structure in which it gives them.
@@ -57,7 +60,8 @@ def made(fn: LocalFn, *operands: tuple[tuple[int, ...], str]) -> Any:
     """
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     try:
-        return jax.eval_shape(fn, *structs)
+        with jax.sharding.use_abstract_mesh(_NO_MESH):  # JAX's own sharding rules do not matter here
+            return jax.eval_shape(fn, *structs)
     except (TypeError, ValueError, NotImplementedError) as error:
         given = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands)
         raise ShardingTypeError(f"`{fn}` cannot be applied to {given}", why=str(error).strip().split("\n")[0]) from None

@@ -78,7 +78,7 @@ def test_a_number_beside_an_unreduced_branch_counts_once() -> None:
 @pytest.mark.parametrize(
     ("call", "what"),
     [
-        (sh.where, "`where` needs both branches"),
+        (sh.where, "`where` needs both branches, or `size`"),
         (lambda p, a: sh.where(p, a, 1.0), "`where` cannot combine sharded with unreduced on mesh axis `x`"),
         (
             lambda p, a: sh.where(a, 1.0, 0.0),

@@ -12,7 +12,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
 from shtypes.ops.conv import conv_plan
 from shtypes.ops.rules import Typing
-from shtypes.ops.rules.contraction import Plan, contraction
+from shtypes.ops.rules.labelled import Plan, contraction
 from shtypes.types import ShType
 from tests.meaning import Array, Site
 from tests.rules.cases import Case, case, problems

@@ -1,4 +1,4 @@
-"""Typing of products summed over dims that no equation names: convolutions, ragged and grouped products. Pure.
+"""Typing of ops whose dims run together by labels that no equation names: convolutions, searches, segments. Pure.
 
 Dims with one label run together as in an einsum; some labels must be whole, since a slice of them needs its neighbours.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.rules import reasons
 from shtypes.ops.rules.index import check_ids
-from shtypes.ops.rules.tables import FACTOR, MULTILINEAR, SUM, Role
+from shtypes.ops.rules.tables import FACTOR, MULTILINEAR, NONLINEAR, SUM, Role
 from shtypes.ops.rules.typing import NO_CONSTANTS, Label, Meeting, Typing, build, rule
 from shtypes.types import Dim, ShType, State
 
@@ -82,3 +82,25 @@ def _check_groups(name: str, operand: ShType, labels: Sequence[Label | None], gr
                 why="a group would lie on several devices, and each of its results needs all of it",
                 axes=axes,
             )
+
+
+@rule
+def labelled(
+    name: str, operands: Sequence[ShType], plan: Plan, dtype: str, constants: frozenset[int] = NO_CONSTANTS
+) -> Typing:
+    """A function that is linear in no operand: dims with one label run together, all others must be whole."""
+    kept = {label for label, _ in plan.result}
+    for operand, labels in zip(operands, plan.labels, strict=True):
+        _check_whole(name, operand, [d for d, x in enumerate(labels) if x is not None and x not in kept - plan.whole])
+
+    def join(meeting: Meeting, axis: str, states: Sequence[State | None]) -> State | None:
+        for i, state in enumerate(states):
+            if i in plan.ids:
+                check_ids(name, axis, state, meeting.word(i))
+            elif state is not None and state not in NONLINEAR:
+                raise reasons.nonlinear(name, axis, meeting.word(i))
+        return meeting.fold(MULTILINEAR, axis, states)
+
+    met = Meeting(name, operands, plan.labels, join, [FACTOR] * len(operands), dtype, constants)
+    dims = [_dim(met, label, size) for label, size in plan.result]
+    return Typing(met.operands, (build(met.mesh, dtype, dims, met.states),))

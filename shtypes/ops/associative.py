@@ -1,0 +1,83 @@
+"""Scans by an associative function: in a logarithm of steps, each of them made of typed ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.arrange import flip
+from shtypes.ops.dispatch import is_typed, lift
+from shtypes.ops.index import getitem
+from shtypes.ops.joins import concatenate, stack
+from shtypes.ops.reduce import normalize_dims
+from shtypes.ops.shape import reshape
+from shtypes.where import public
+
+
+@public
+def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+    """All partial results of an associative function along a dim, as `jax.lax.associative_scan`.
+
+    Per axis: typed by the ops that ``fn`` is made of; the dim must be whole.
+
+    Args:
+        fn: ``(a, b) -> a . b``, of two trees of typed values with any size along the dim.
+        elems: A tree of values.
+        reverse: From the end.
+        axis: The dim.
+
+    Returns:
+        A tree as ``elems``: ``[e0, e0 . e1, e0 . e1 . e2, ...]``.
+
+    Raises:
+        ShardingTypeError: the dim is sharded, or the values differ in its size.
+
+    Communicates: nothing but what ``fn`` does. Transpose: that of its ops.
+    """
+    leaves, tree = jax.tree.flatten(elems, is_leaf=is_typed)
+    values, _ = lift(leaves)
+    dims = [normalize_dims(axis, jax.typeof(v).ndim, "associative_scan")[0] for v in values]
+    sizes = {jax.typeof(v).shape[d] for v, d in zip(values, dims, strict=True)}
+    if len(sizes) != 1:
+        raise ShardingTypeError(f"`associative_scan` needs values of one size along dim {axis}, not {sorted(sizes)}")
+
+    def combine(first: list[Any], second: list[Any]) -> list[Any]:
+        made = fn(jax.tree.unflatten(tree, first), jax.tree.unflatten(tree, second))
+        return list(jax.tree.flatten(made, is_leaf=is_typed)[0])
+
+    def part(xs: list[Any], *bounds: int | None) -> list[Any]:
+        return [getitem(x, (*[slice(None)] * d, slice(*bounds))) for x, d in zip(xs, dims, strict=True)]
+
+    def scanned(xs: list[Any]) -> list[Any]:
+        count = jax.typeof(xs[0]).shape[dims[0]]
+        if count < 2:
+            return xs
+        # Results at odd places are those of the pairs; each at an even place has one element more.
+        odd = scanned(combine(part(xs, 0, count - 1, 2), part(xs, 1, None, 2)))
+        before = odd if count % 2 else part(odd, 0, count // 2 - 1)
+        even = part(xs, 0, 1)
+        if count > 2:
+            rest = combine(before, part(xs, 2, None, 2))
+            even = [concatenate([a, b], d) for a, b, d in zip(even, rest, dims, strict=True)]
+        return [_woven(a, b, d) for a, b, d in zip(even, odd, dims, strict=True)]
+
+    turned = [flip(v, d) for v, d in zip(values, dims, strict=True)] if reverse else values
+    found = scanned(turned)
+    turned = [flip(v, d) for v, d in zip(found, dims, strict=True)] if reverse else found
+    return jax.tree.unflatten(tree, turned)
+
+
+def _woven(even: Any, odd: Any, dim: int) -> Any:
+    """Elements in turn, of ``even`` first, which has as many or one more."""
+    n, m = jax.typeof(even).shape[dim], jax.typeof(odd).shape[dim]
+    paired = getitem(even, (*[slice(None)] * dim, slice(0, m)))
+    shape = list(jax.typeof(odd).shape)
+    shape[dim] = 2 * m
+    woven = reshape(stack([paired, odd], dim + 1), tuple(shape))
+    return woven if n == m else concatenate([woven, getitem(even, (*[slice(None)] * dim, slice(m, n)))], dim)
+
+
+__all__ = ["associative_scan"]

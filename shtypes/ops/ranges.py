@@ -1,0 +1,319 @@
+"""Arrays that follow from the positions of their elements: each device makes its own part, by the global index."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shtypes import dtypes
+from shtypes.array import _as_type
+from shtypes.errors import ShardingTypeError
+from shtypes.localfn import LocalFn, tell_apart
+from shtypes.ops.create import _masked
+from shtypes.ops.diagonals import Span, span
+from shtypes.ops.dispatch import as_ints, dtype_name, is_number, lift
+from shtypes.ops.joins import stack
+from shtypes.ops.shape import broadcast_in_dim, reshape
+from shtypes.where import public
+
+
+@dataclass(frozen=True)
+class ByIndex(LocalFn):
+    """A function of the global indices of a device's own part, one array of them for each dim."""
+
+    name: str
+    fn: Callable[..., Any]
+    spans: tuple[Span, ...]
+    dtype: str
+    params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
+    same: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tell_apart(self, *self.params)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __call__(self) -> Any:
+        own = jnp.meshgrid(*(s.indices() for s in self.spans), indexing="ij", sparse=True)
+        shape = tuple(s.size for s in self.spans)
+        made = self.fn(*own, **dict(self.params))
+        return jnp.broadcast_to(made.astype(dtypes.to_numpy(self.dtype)), shape)
+
+
+def _by_index(
+    name: str, fn: Callable[..., Any], shape: tuple[int, ...], dtype: Any, type: Any, mesh: Any, **params: Any
+) -> Any:
+    t = _as_type(type if type is not None else "[...]", mesh, shape=shape, dtype=dtype_name(dtype))
+    spans = tuple(span(t, d) for d in range(t.ndim))
+    return _masked(ByIndex(name, fn, spans, t.dtype_name, tuple(sorted(params.items()))), t)
+
+
+def _float(dtype: Any) -> Any:
+    return np.float64 if dtype is None else dtype  # as wide as JAX's default float
+
+
+def _on_diagonal(rows: Any, columns: Any, k: int) -> Any:
+    return columns - rows == k
+
+
+def _below(rows: Any, columns: Any, k: int) -> Any:
+    return columns - rows <= k
+
+
+def _sizes(name: str, rows: Any, columns: Any) -> tuple[int, int]:
+    shape = as_ints(rows if columns is None else (rows, columns), f"the sizes of `{name}`")
+    return (shape[0], shape[-1])
+
+
+@public
+def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Any:  # noqa: N803  # the names that JAX gives them
+    """Ones on diagonal ``k`` and zeros elsewhere, as `jax.numpy.eye`.
+
+    Args:
+        N: The number of rows.
+        M: The number of columns; as many by default.
+        k: How far above the main diagonal.
+        dtype: The dtype; the default float.
+        type: A type with two dims, such as ``"[n@x, n]"``; replicated by policy by default.
+        mesh: The mesh of a text; by default the one in context.
+
+    Communicates: nothing; each device makes its own part.
+    """
+    return _by_index("eye", _on_diagonal, _sizes("eye", N, M), _float(dtype), type, mesh, k=operator.index(k))
+
+
+@public
+def identity(n: Any, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Any:
+    """The identity matrix; see `eye`."""
+    return eye(n, dtype=dtype, type=type, mesh=mesh)
+
+
+@public
+def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Any:  # noqa: N803  # the names that JAX gives them
+    """Ones on and below diagonal ``k``, zeros above, as `jax.numpy.tri`; parameters as for `eye`."""
+    return _by_index("tri", _below, _sizes("tri", N, M), _float(dtype), type, mesh, k=operator.index(k))
+
+
+def _index_of(*own: Any, dimension: int) -> Any:
+    return own[dimension]
+
+
+@public
+def broadcasted_iota(
+    dtype: Any, shape: Sequence[int], dimension: int, *, type: Any = None, mesh: Any = None, **_: Any
+) -> Any:
+    """At each element its index in one dim, as `jax.lax.broadcasted_iota`; the global index, whatever is sharded.
+
+    Args:
+        dtype: The dtype.
+        shape: The shape.
+        dimension: The dim whose indices are meant.
+        type: A type such as ``"[8@x, 4]"``; replicated by policy by default.
+        mesh: The mesh of a text; by default the one in context.
+
+    Communicates: nothing.
+    """
+    sizes = as_ints(shape, "the shape of `broadcasted_iota`")
+    dim = operator.index(dimension)
+    if not 0 <= dim < len(sizes):
+        raise ShardingTypeError(f"`broadcasted_iota` of shape {sizes} has no dim {dimension}")
+    return _by_index("iota", _index_of, sizes, dtype, type, mesh, dimension=dim)
+
+
+@public
+def iota(dtype: Any, size: int, *, type: Any = None, mesh: Any = None) -> Any:
+    """The numbers from 0 up, as `jax.lax.iota`; see `broadcasted_iota`."""
+    return broadcasted_iota(dtype, (size,), 0, type=type, mesh=mesh)
+
+
+@public
+def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:
+    """The indices of a grid, one array for each dim, stacked; as `jax.numpy.indices`. Communicates: nothing."""
+    sizes = as_ints(dimensions, "the dimensions of `indices`")
+    name = np.int64 if dtype is None else dtype
+    if sparse:
+        ndim = len(sizes)
+        shapes = [tuple(n if i == d else 1 for i in range(ndim)) for d, n in enumerate(sizes)]
+        return tuple(broadcasted_iota(name, shape, d) for d, shape in enumerate(shapes))
+    return stack([broadcasted_iota(name, sizes, d) for d in range(len(sizes))])
+
+
+def _row(index: Any, native: Callable[..., Any], given: Any) -> Any:
+    return native(**dict(given))[index]
+
+
+def _spaced(name: str, dtype: Any, type: Any, mesh: Any, numbers: Sequence[Any], **params: Any) -> Any:
+    """A function of `jax.numpy` that makes a vector from numbers: each device keeps its own part of it."""
+    if not all(is_number(n) or isinstance(n, np.generic) for n in numbers):
+        raise ShardingTypeError(
+            f"`{name}` takes numbers, not arrays", hints=["sh.arange(n) * step + start, with typed arrays"]
+        )
+    native = getattr(jnp, name)
+    given = tuple(sorted({**params, "dtype": None if dtype is None else dtypes.to_numpy(dtype_name(dtype))}.items()))
+    struct = jax.eval_shape(lambda: native(**dict(given)))
+    found = dtypes.from_numpy(struct.dtype)
+    return _by_index(name, _row, struct.shape, found, type, mesh, native=native, given=given)
+
+
+@public
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    type: Any = None,
+    mesh: Any = None,
+) -> Any:
+    """``num`` numbers from ``start`` to ``stop`` at equal distances, as `jax.numpy.linspace`.
+
+    Args:
+        start: The first number.
+        stop: The end.
+        num: How many.
+        endpoint: Whether the end is one of them.
+        retstep: Gives the distance too.
+        dtype: The dtype.
+        axis: For JAX's sake: the result has one dim.
+        type: A type with one dim, such as ``"[_@x]"``; replicated by policy by default.
+        mesh: The mesh of a text; by default the one in context.
+
+    Communicates: nothing; each device makes its own part.
+    """
+    count = operator.index(num)
+    made = _spaced(
+        "linspace", dtype, type, mesh, (start, stop), start=start, stop=stop, num=count, endpoint=bool(endpoint)
+    )
+    parts = count - 1 if endpoint else count
+    return (made, (stop - start) / parts if parts else float("nan")) if retstep else made
+
+
+@public
+def logspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    type: Any = None,
+    mesh: Any = None,
+) -> Any:
+    """Powers of ``base`` at equal distances of their exponents, as `jax.numpy.logspace`; see `linspace`."""
+    given = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint), "base": base}
+    return _spaced("logspace", dtype, type, mesh, (start, stop, base), **given)
+
+
+@public
+def geomspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    type: Any = None,
+    mesh: Any = None,
+) -> Any:
+    """Numbers at equal ratios, as `jax.numpy.geomspace`; see `linspace`."""
+    given = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint)}
+    return _spaced("geomspace", dtype, type, mesh, (start, stop), **given)
+
+
+@public
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+    """Each vector along a dim of its own of one grid, as `jax.numpy.meshgrid`.
+
+    Args:
+        *xi (n): Vectors; each keeps its state, and a sharded one makes its own dim sharded.
+        copy: For JAX's sake.
+        sparse: Leaves the other dims at size 1.
+        indexing: ``"xy"`` puts the second vector first, ``"ij"`` keeps the order.
+
+    Communicates: nothing. Transpose: the sum over the other dims.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ShardingTypeError(f"`meshgrid` knows indexing 'xy' and 'ij', not {indexing!r}")
+    vectors = [reshape(x, (-1,)) if jax.typeof(x).ndim != 1 else x for x in lift(xi)[0]]
+    sizes = [jax.typeof(x).shape[0] for x in vectors]
+    places = list(range(len(vectors)))
+    if indexing == "xy" and len(places) > 1:
+        places[:2] = 1, 0
+    full = [sizes[places.index(d)] for d in range(len(sizes))]
+    shapes = [[n if not sparse or d == place else 1 for d, n in enumerate(full)] for place in places]
+    return [broadcast_in_dim(x, shape, (place,)) for x, shape, place in zip(vectors, shapes, places, strict=True)]
+
+
+# small arrays of constants, whole on every device
+
+
+def _constant_of(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
+    def op(*args: Any, **kwargs: Any) -> Any:
+        made = native(*args, **kwargs)
+        leaves, tree = jax.tree.flatten(made)
+        return jax.tree.unflatten(tree, [lift([np.asarray(leaf)])[0][0] for leaf in leaves])
+
+    op.__name__ = op.__qualname__ = name
+    op.__doc__ = f"""`{native.__module__.replace("jax._src.", "jax.")}.{name}` of numbers, whole on every device.
+
+    Args:
+        *args: As in JAX; numbers that are known when it is traced.
+        **kwargs: As in JAX.
+
+    Communicates: nothing. It has no gradient.
+    """
+    return public(op)
+
+
+bartlett, blackman = _constant_of("bartlett", jnp.bartlett), _constant_of("blackman", jnp.blackman)
+hamming, hanning = _constant_of("hamming", jnp.hamming), _constant_of("hanning", jnp.hanning)
+kaiser = _constant_of("kaiser", jnp.kaiser)
+diag_indices = _constant_of("diag_indices", jnp.diag_indices)
+tril_indices, triu_indices = (
+    _constant_of("tril_indices", jnp.tril_indices),
+    _constant_of("triu_indices", jnp.triu_indices),
+)
+fftfreq, rfftfreq = _constant_of("fftfreq", jnp.fft.fftfreq), _constant_of("rfftfreq", jnp.fft.rfftfreq)
+
+
+@public
+def tril_indices_from(arr: Any, k: int = 0) -> Any:
+    """The positions on and below diagonal ``k`` of a matrix, as `jax.numpy.tril_indices_from`."""
+    n, m = jax.typeof(lift([arr])[0][0]).shape[-2:]
+    return tril_indices(n, k, m)
+
+
+@public
+def triu_indices_from(arr: Any, k: int = 0) -> Any:
+    """The positions on and above diagonal ``k`` of a matrix, as `jax.numpy.triu_indices_from`."""
+    n, m = jax.typeof(lift([arr])[0][0]).shape[-2:]
+    return triu_indices(n, k, m)
+
+
+@public
+def diag_indices_from(arr: Any) -> Any:
+    """The positions on the diagonal of an array of equal dims, as `jax.numpy.diag_indices_from`."""
+    shape = jax.typeof(lift([arr])[0][0]).shape
+    if len(shape) < 2 or len(set(shape)) != 1:
+        raise ShardingTypeError(f"`diag_indices_from` needs dims of one size, not {shape}")
+    return diag_indices(shape[0], len(shape))
+
+
+__all__ = [
+    "bartlett", "blackman", "broadcasted_iota", "diag_indices", "diag_indices_from", "eye", "geomspace", "hamming",
+    "hanning", "identity", "indices", "iota", "kaiser", "linspace", "logspace", "meshgrid", "tri", "tril_indices",
+    "tril_indices_from", "triu_indices", "triu_indices_from",
+]  # fmt: skip
