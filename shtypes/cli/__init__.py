@@ -1,3 +1,3 @@
-"""The command ``shtypes``: one file per command, and in `target` what they share."""
+"""The command ``shtypes``: one file per command, and in `options`, `target` and `output` what they share."""
 
 from shtypes.cli.app import main as main

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from shtypes.cli.config import Config, TargetConfig, config
+from shtypes.cli.options import optional_target_options
 from shtypes.cli.output import FAILED, emit, output_options, tracing
-from shtypes.cli.target import Program, optional_target_options, program
+from shtypes.cli.target import Program, program
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
 

@@ -131,7 +131,7 @@ def _target(common: Mapping[str, Any], given: Any) -> TargetConfig:
 
 
 def _mesh(given: Any) -> Mesh:
-    from shtypes.cli.target import read_mesh
+    from shtypes.cli.options import read_mesh
 
     return Mesh(given) if isinstance(given, Mapping) else read_mesh(str(given))
 

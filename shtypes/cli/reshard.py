@@ -11,8 +11,8 @@ import click
 from shtypes.analysis.costs import CostModel
 from shtypes.analysis.tables import Table, page
 from shtypes.cli.costs import link_option, read_links
+from shtypes.cli.options import dims_option, mesh_option, policy_option
 from shtypes.cli.output import emit, output_options
-from shtypes.cli.target import dims_option, mesh_option, policy_option
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
 from shtypes.notation import parse

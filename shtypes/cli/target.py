@@ -1,4 +1,4 @@
-"""What the commands share: a target such as ``module:function``, a mesh, a policy, and the types of the arguments.
+"""What a target such as ``module:function`` is: a function, and arguments that have only types.
 
 Wrong use is a `click.UsageError` (exit code 2). Nothing here loads JAX before a target is loaded.
 """
@@ -11,126 +11,29 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import shtypes.notation as notation
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
-from shtypes.policy import REPLICATED_STATE, current_policy, policy
+from shtypes.policy import current_policy, policy
 
 if TYPE_CHECKING:
     from shtypes.analysis.subject import Subject
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 #: The most CPU devices that a target may make a mesh of while it loads.
 MOST_DEVICES = 64
-
-
-# options
-
-
-def read_sizes(text: str) -> dict[str, int]:
-    """Names and sizes: ``dp=2,tp=4``."""
-    found: dict[str, int] = {}
-    for part in text.replace(",", " ").split():
-        name, _, size = part.partition("=")
-        if not name or not size.isdigit():
-            raise click.BadParameter(f"`{part}` is not like `dp=2`")
-        if name in found:
-            raise click.BadParameter(f"`{name}` is given twice")
-        found[name] = int(size)
-    return found
-
-
-def read_mesh(text: str) -> Mesh:
-    """A mesh, major to minor: ``dp=2,tp=4``."""
-    try:
-        return Mesh(read_sizes(text))
-    except ShardingTypeError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-mesh_option = click.option(
-    "--mesh",
-    callback=lambda ctx, param, given: given and read_mesh(given),
-    metavar="AXIS=SIZE,...",
-    help="The mesh, major to minor: dp=2,tp=4. Needs no devices.",
-)
-policy_option = click.option(
-    "--policy", "policy_name", type=click.Choice(list(REPLICATED_STATE)), help="What an unmentioned axis means."
-)
-dims_option = click.option(
-    "--dims",
-    callback=lambda ctx, param, given: read_sizes(given),
-    default="",
-    metavar="DIM=SIZE,...",
-    help="Sizes of dim names: seq=4,batch=8.",
-)
-arguments_option = click.option(
-    "--arguments",
-    metavar="FUNCTION",
-    help="A function beside the target that returns the arguments: types, texts of types, or trees of these.",
-)
-grad_option = click.option("--grad", is_flag=True, help="Also the backward pass, to every argument with a gradient.")
-
-
-def target_options(f: F) -> F:
-    """TARGET and TYPES, and the options ``--arguments``, ``--mesh``, ``--policy``, ``--dims`` and ``--grad``."""
-    return target_arguments(mesh_option(policy_option(dims_option(grad_option(f)))))
-
-
-def optional_target_options(f: F) -> F:
-    """The same, where TARGET may be left out."""
-    return _arguments(mesh_option(policy_option(dims_option(grad_option(f)))), required=False)
-
-
-def target_arguments(f: F) -> F:
-    """TARGET, TYPES and ``--arguments`` alone."""
-    return _arguments(f, required=True)
-
-
-def _arguments(f: F, *, required: bool) -> F:
-    types = click.argument("types", nargs=-1, metavar="[TYPE]...")
-    given = click.argument("target", metavar="TARGET", required=required, shell_complete=complete)(types(f))
-    return arguments_option(given)
-
-
-def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """The targets that a text may become: files, and after a colon the functions of the file, which is not run."""
-    from click.shell_completion import CompletionItem
-
-    place, colon, name = incomplete.rpartition(":")
-    if not colon:
-        return [CompletionItem(incomplete, type="file"), *(CompletionItem(n) for n in _configured(incomplete))]
-    path = Path(place if place.endswith(".py") else f"{place.replace('.', '/')}.py")
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return []
-    functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_")
-    return [CompletionItem(f"{place}:{f}") for f in functions if f.startswith(name)]
-
-
-def _configured(incomplete: str) -> list[str]:
-    from shtypes.cli.config import config
-
-    try:
-        return [t.name for t in config().targets if t.name.startswith(incomplete)]
-    except click.ClickException:
-        return []
-
-
-# what a target is
 
 
 @dataclass(frozen=True)
@@ -348,8 +251,10 @@ def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
 def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
     """Values that have only types, from their texts; by default from the annotations ``Annotated[Array, "f32[...]"]``.
 
+    A number, ``True``, ``False`` or ``None`` among the texts is as it is.
+
     Raises:
-        click.UsageError: a type is missing or cannot be read.
+        click.UsageError: a type is missing or cannot be read, or the function takes other arguments.
     """
     from shtypes.analysis.subject import subject
     from shtypes.array import abstract_array
@@ -362,7 +267,7 @@ def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
         found = []
         for i, text in texts:
             what = f"type {i}"
-            found.append(abstract_array(text))
+            found.append(_number(text) if _NUMBER.fullmatch(text) else abstract_array(text))
     except ShardingTypeError as error:
         where = error.where.split("\n")  # the line is one of ours here, not the user's
         error.where = "\n".join(where[1:] if error.placed else where)
@@ -374,4 +279,22 @@ def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
                 "--dims batch=8 gives names sizes",
             )
         raise click.UsageError(f"{what}: {error}" if texts else str(error)) from None
+    try:
+        inspect.signature(f).bind(*found)
+    except TypeError as error:
+        shown = f"{getattr(f, '__name__', 'f')}({', '.join(inspect.signature(f).parameters)})"
+        raise click.UsageError(f"`{shown}` does not take these types: {error}") from None
+    except ValueError:  # it does not tell its parameters
+        pass
     return tuple(found)
+
+
+#: A number or a flag among the types, for an argument that is no array.
+_NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|True|False|None")
+
+
+def _number(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        raise click.UsageError(f"`{text}` is neither a type nor a number") from None

@@ -101,6 +101,13 @@ def test_what_does_not_type_is_exit_code_1_and_one_message(run: Run, repository:
     assert "Traceback" not in err
 
 
+def test_a_number_among_the_types_is_as_it_is(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "layers.py").write_text("def f(x, n, flag):\n    return [x] * n if flag else None\n")
+    code, out, _ = run("check", f"{tmp_path}/layers.py:f", "f32[8]", "2", "True", *MESH)
+    assert code == 0
+    assert "  result[1]:     f32[8]\n" in out
+
+
 WRONG = [
     (("check", "examples/gated_mlp.py:lss", *MESH), "has no function `lss`; did you mean `loss`?"),
     (
@@ -114,6 +121,8 @@ WRONG = [
     (("check", EXAMPLE, *MESH, "--policy", "jaxx"), "'jaxx' is not one of 'partial', 'jax'"),
     (("check", EXAMPLE, *MESH, "--update"), "--update is for targets of [tool.shtypes] in pyproject.toml"),
     (("check", EXAMPLE, "f32[8", *MESH), "type 0: cannot read the type"),
+    (("check", EXAMPLE, "f32[8]", *MESH), "does not take these types: missing a required argument: 'rw1'"),
+    (("check", EXAMPLE, "1.2.3", *MESH), "`1.2.3` is neither a type nor a number"),
     (("check",), "there is nothing to check: give a TARGET"),
     (("check", "--no-comm", "both"), "--no-comm, --max-bytes and --format html are for one TARGET"),
     (("compare", EXAMPLE, *MESH, "--policy", "jax"), "No such option"),

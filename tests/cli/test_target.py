@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from shtypes.cli import target
+from shtypes.cli import options, target
 from shtypes.mesh import Mesh
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ def test_a_module_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
 )
 def test_a_wrong_mesh_is_said_to_be_one(text: str, said: str) -> None:
     with pytest.raises(click.BadParameter, match=said):
-        target.read_mesh(text)
+        options.read_mesh(text)
 
 
 def test_wrong_types_are_wrong_use() -> None:

@@ -1,0 +1,107 @@
+"""The arguments and options that commands share: TARGET, TYPES, a mesh, a policy, dim names; and their completion."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from shtypes.errors import ShardingTypeError
+from shtypes.mesh import Mesh
+from shtypes.policy import REPLICATED_STATE
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def read_sizes(text: str) -> dict[str, int]:
+    """Names and sizes: ``dp=2,tp=4``."""
+    found: dict[str, int] = {}
+    for part in text.replace(",", " ").split():
+        name, _, size = part.partition("=")
+        if not name or not size.isdigit():
+            raise click.BadParameter(f"`{part}` is not like `dp=2`")
+        if name in found:
+            raise click.BadParameter(f"`{name}` is given twice")
+        found[name] = int(size)
+    return found
+
+
+def read_mesh(text: str) -> Mesh:
+    """A mesh, major to minor: ``dp=2,tp=4``."""
+    try:
+        return Mesh(read_sizes(text))
+    except ShardingTypeError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+mesh_option = click.option(
+    "--mesh",
+    callback=lambda ctx, param, given: given and read_mesh(given),
+    metavar="AXIS=SIZE,...",
+    help="The mesh, major to minor: dp=2,tp=4. Needs no devices.",
+)
+policy_option = click.option(
+    "--policy", "policy_name", type=click.Choice(list(REPLICATED_STATE)), help="What an unmentioned axis means."
+)
+dims_option = click.option(
+    "--dims",
+    callback=lambda ctx, param, given: read_sizes(given),
+    default="",
+    metavar="DIM=SIZE,...",
+    help="Sizes of dim names: seq=4,batch=8.",
+)
+arguments_option = click.option(
+    "--arguments",
+    metavar="FUNCTION",
+    help="A function beside the target that returns the arguments: types, texts of types, or trees of these.",
+)
+grad_option = click.option("--grad", is_flag=True, help="Also the backward pass, to every argument with a gradient.")
+
+
+def target_options(f: F) -> F:
+    """TARGET and TYPES, and the options ``--arguments``, ``--mesh``, ``--policy``, ``--dims`` and ``--grad``."""
+    return target_arguments(mesh_option(policy_option(dims_option(grad_option(f)))))
+
+
+def optional_target_options(f: F) -> F:
+    """The same, where TARGET may be left out."""
+    return _arguments(mesh_option(policy_option(dims_option(grad_option(f)))), required=False)
+
+
+def target_arguments(f: F) -> F:
+    """TARGET, TYPES and ``--arguments`` alone."""
+    return _arguments(f, required=True)
+
+
+def _arguments(f: F, *, required: bool) -> F:
+    types = click.argument("types", nargs=-1, metavar="[TYPE]...")
+    given = click.argument("target", metavar="TARGET", required=required, shell_complete=complete)(types(f))
+    return arguments_option(given)
+
+
+def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The targets that a text may become: files, and after a colon the functions of the file, which is not run."""
+    from click.shell_completion import CompletionItem
+
+    place, colon, name = incomplete.rpartition(":")
+    if not colon:
+        return [CompletionItem(incomplete, type="file"), *(CompletionItem(n) for n in _configured(incomplete))]
+    path = Path(place if place.endswith(".py") else f"{place.replace('.', '/')}.py")
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return []
+    functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_")
+    return [CompletionItem(f"{place}:{f}") for f in functions if f.startswith(name)]
+
+
+def _configured(incomplete: str) -> list[str]:
+    from shtypes.cli.config import config
+
+    try:
+        return [t.name for t in config().targets if t.name.startswith(incomplete)]
+    except click.ClickException:
+        return []
