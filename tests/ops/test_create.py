@@ -96,3 +96,9 @@ def test_bad_arguments_are_refused_with_the_line(fn: Callable[[], Any]) -> None:
     with pytest.raises(sh.ShardingTypeError) as raised:
         fn()
     assert raised.value.where.startswith("test_create.py:")
+
+
+def test_ones_are_floats_where_nothing_says_otherwise_as_zeros_are() -> None:
+    for given in ((4, 4), "[4@x, 4]"):
+        assert sh.ones(given).dtype == sh.zeros(given).dtype == jnp.ones((4, 4)).dtype
+        assert sh.ones(given, "i32").dtype == jnp.int32
