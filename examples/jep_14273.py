@@ -50,3 +50,68 @@ def collective_matmul(lhs: Any, rhs: Any) -> Any:
 
     accumulated, _ = sh.fori_loop(0, size, step, (accumulated, lhs))
     return accumulated
+
+
+# Mesh i=4, j=2: what specs say. f1 names fewer axes than f2, whose caller repeats the argument instead.
+
+f1 = sh.shard_map(lambda x_block: x_block, in_specs="[_@i, _]", out_specs="[_@i, _@j]")
+f2 = sh.shard_map(lambda x_block: x_block, in_specs="[_@i, _@j]", out_specs="[_@i, _@j]")
+f3 = sh.shard_map(lambda x_block: sh.lax.psum(x_block, "j"), in_specs="[_@i, _@j]", out_specs="[_@i, _]")
+f4 = sh.shard_map(lambda x_block: sh.lax.psum(x_block, "i"), in_specs="[_@i, _@j]", out_specs="[_, _@j]")
+f5 = sh.shard_map(lambda x_block: sh.lax.psum(x_block, ("i", "j")), in_specs="[_@i, _@j]", out_specs="[_, _]")
+
+#: The specs of z: each axis that one names repeats what the function closes over.
+Z_SPECS = ("[_@i, _@j]", "[_@i, _]", "[_, _]")
+
+
+def z(x: Any, spec: str) -> Any:
+    """A function of nothing that closes over a value."""
+    return sh.shard_map(lambda: x, in_specs=(), out_specs=spec)()
+
+
+# Mesh X=2, Y=2, Z=2: a transformer layer in the 2D weight-gathered layout, with multi-query attention and an MLP beside
+# it. The design jumps into manual mode for its first product, to scatter the sum while it multiplies: here one word.
+
+LAYER = {
+    "x": "f32[batch@Z, time, embed@(X,Y)]",
+    "q_wi": "f32[heads@(Y,Z), embed@X, 6]",  # for each head: queries, and the two halves of the MLP's inner dim
+    "kv": "f32[embed@X, 4]",  # one key and one value for all heads
+    "o_wo": "f32[heads@(Y,Z), 4, embed@X]",  # for each head: the attention's output, and the MLP's
+}
+QKV, FF = 2, 2
+
+
+def rms_norm(x: Any) -> Any:
+    """The mean is over a sharded dim: a pending sum, which is added."""
+    return x * sh.rsqrt(sh.all_reduce(sh.mean(x * x, -1, keepdims=True), "X", "Y") + 1e-6)
+
+
+def rope(x: Any, sin: Any, cos: Any) -> Any:
+    """Rotary positions, along the last dim."""
+    one, two = x[..., : QKV // 2], x[..., QKV // 2 :]
+    return sh.concatenate([one * cos - two * sin, two * cos + one * sin], -1)
+
+
+def attend(q: Any, k: Any, v: Any) -> Any:
+    """Causal attention of many query heads on one head of keys and values."""
+    scores = sh.einsum("bthd,bsd->bhts", q, k) / QKV**0.5
+    time = q.shape[1]
+    causal = sh.tril(sh.ones((time, time)))
+    weights = sh.softmax(sh.where(causal > 0, scores, -1e9), axis=-1)
+    return sh.einsum("bhts,bsd->bthd", weights, v)
+
+
+def transformer_layer(params: Any, x: Any, sin: Any, cos: Any, *, overlap: Any = True) -> Any:
+    """The layer's output, and its keys and values; attention and MLP run side by side."""
+    xnorm = sh.reshard(rms_norm(x), "[batch, time, embed@X]")
+    # [batch, time, embed@X] @ [heads@(Y,Z), embed@X, ...]: pending over X, and scattered into heads.
+    q_wi = sh.einsum("bte,hed->bthd", xnorm, params["q_wi"], out="[_, _, _@(Y,Z,X), _]", overlap=overlap)
+    q = rope(q_wi[..., :QKV], sin[:, None], cos[:, None])
+    wi0, wi1 = q_wi[..., QKV : QKV + FF], q_wi[..., QKV + FF :]
+    kv = sh.einsum("bte,ed->btd", xnorm, params["kv"], out="[_, _, _]")
+    k, v = rope(kv[..., :QKV], sin, cos), kv[..., QKV:]
+    fused = sh.concatenate([attend(q, k, v), sh.silu(wi0) * wi1], -1)
+    # The other half: heads are gathered over X, the sum is pending over Y and Z, and scattered to the residual stream.
+    whole = sh.all_gather(fused, "X")
+    out = sh.einsum("bthd,hde->bte", whole, params["o_wo"], out="[_@Z, _, _@(X,Y)]", overlap=overlap)
+    return out + x, k, v

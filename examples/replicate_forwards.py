@@ -111,7 +111,7 @@ def main() -> None:
             grads = sh.grad(lambda *args: loss(block, *args), argnums=(0, 1, 2, 3))(*args)
             print("  gradients: " + ", ".join(str(sh.typeof(g)) for g in grads))
             step = sh.value_and_grad(lambda *args: sh.sum(sh.sin(block(*args))), argnums=(0, 1, 2, 3))
-            print("  HLO on tp: " + ", ".join(sorted(kinds_on_tp(step, args))))
+            print("  HLO on tp: " + ", ".join(sorted(set(kinds_on_tp(step, args)))))
     for state in ("R", "I"):
         found = sh.ledger(gradients(state), *fan_out_operands(state)).select(lambda e: e.axes == ("tp",))
         sums = f"{found.launches} all-reduce{'s' * (found.launches > 1)}"

@@ -12,7 +12,7 @@ import shtypes as sh
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "examples"
 #: The examples that are programs with an output of their own.
-EXAMPLES = ("pallas_attention", "replicate_forwards", "sharding_and_communication")
+EXAMPLES = ("pallas_attention", "replicate_forwards", "sharding_and_communication", "tutorial_collectives")
 
 
 def compared(name: str, text: str) -> None:

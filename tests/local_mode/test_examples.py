@@ -23,7 +23,7 @@ ROWS, CONTRACTED = ("f32[8@i,8]", "f32[8@i,4]"), ("f32[8,8@i]", "f32[8@i,4]")
 
 
 def blocks(n: int, x: Any) -> list[Any]:
-    return np.split(x, n)
+    return jnp.split(x, n)
 
 
 #: (module and function, mesh, types of the operands, type of the result, the same in numpy)
@@ -31,18 +31,18 @@ PROGRAMS: list[tuple[Any, str, dict[str, int], tuple[str, ...], str, Callable[..
     (shard_map_tutorial, "matmul_basic", {"x": 4, "y": 2}, ("f32[8@x,16@y]", "f32[16@y,4]"), "f32[8@x,4]",
      lambda a, b: a @ b),
     (shard_map_tutorial, "map_of_blocks", GRID, ("f32[8@i,4]",), "f32[16@i,4]",
-     lambda x: np.concatenate([b.T @ b for b in blocks(4, x)])),
-    (shard_map_tutorial, "tiled_over_j", GRID, ("f32[12@i,12]",), "f32[12@i,24@j]", lambda x: np.tile(x, (1, 2))),
+     lambda x: jnp.concatenate([b.T @ b for b in blocks(4, x)])),
+    (shard_map_tutorial, "tiled_over_j", GRID, ("f32[12@i,12]",), "f32[12@i,24@j]", lambda x: jnp.tile(x, (1, 2))),
     (shard_map_tutorial, "sum_over_j", GRID, ("f32[12@i,12@j]",), "f32[12@i,6]", lambda x: x[:, :6] + x[:, 6:]),
     (shard_map_tutorial, "sum_over_i", GRID, ("f32[12@i,12@j]",), "f32[3,12@j]", lambda x: sum(blocks(4, x))),
     (shard_map_tutorial, "sum_over_both", GRID, ("f32[12@i,12@j]",), "f32[3,6]",
      lambda x: sum(b[:, :6] + b[:, 6:] for b in blocks(4, x))),
-    (shard_map_tutorial, "gathered", RING, ("f32[8@i]",), "f32[32@i]", lambda x: np.tile(x, 4)),
-    (shard_map_tutorial, "stacked", RING, ("f32[8@i]",), "f32[16@i,2]", lambda x: np.tile(x.reshape(4, 2), (4, 1))),
+    (shard_map_tutorial, "gathered", RING, ("f32[8@i]",), "f32[32@i]", lambda x: jnp.tile(x, 4)),
+    (shard_map_tutorial, "stacked", RING, ("f32[8@i]",), "f32[16@i,2]", lambda x: jnp.tile(x.reshape(4, 2), (4, 1))),
     (shard_map_tutorial, "scattered", RING, ("f32[16@i]",), "f32[4@i]", lambda x: sum(blocks(4, x))),
     (shard_map_tutorial, "scattered_by_hand", RING, ("f32[16@i]",), "f32[4@i]", lambda x: sum(blocks(4, x))),
     (shard_map_tutorial, "exchanged", RING, ("f32[16@i]",), "f32[16@i]", lambda x: x.reshape(4, 4).T.ravel()),
-    (shard_map_tutorial, "permuted", RING, ("f32[8@i]",), "f32[8@i]", lambda x: np.roll(x, 2)),
+    (shard_map_tutorial, "permuted", RING, ("f32[8@i]",), "f32[8@i]", lambda x: jnp.roll(x, 2)),
     *[(shard_map_tutorial, f"matmul_allgather{v}", RING, ROWS, "f32[8@i,4]", lambda a, b: a @ b)
       for v in ("", "_overlapped", "_overlapped_bidi")],
     *[(shard_map_tutorial, f"matmul_psumscatter{v}", RING, CONTRACTED, "f32[8@i,4]", lambda a, b: a @ b)
@@ -50,8 +50,14 @@ PROGRAMS: list[tuple[Any, str, dict[str, int], tuple[str, ...], str, Callable[..
     (jep_14273, "matmul_basic", GRID, ("f32[8@i,16@j]", "f32[16@j,4]"), "f32[8@i,4]", lambda a, b: a @ b),
     (jep_14273, "matmul_reduce_scatter", GRID, ("f32[8@i,16@j]", "f32[16@j,4]"), "f32[8@i,4@j]", lambda a, b: a @ b),
     (jep_14273, "matmul_pending", GRID, ("f32[8@i,16@j]", "f32[16@j,4]"), "f32[8@i,4]{U:j}", lambda a, b: a @ b),
+    (jep_14273, "f1", GRID, ("f32[12@i,12]",), "f32[12@i,24@j]", lambda x: jnp.tile(x, (1, 2))),
+    (jep_14273, "f2", GRID, ("f32[12@i,24@j]",), "f32[12@i,24@j]", lambda x: x),
+    (jep_14273, "f3", GRID, ("f32[12@i,12@j]",), "f32[12@i,6]", lambda x: x[:, :6] + x[:, 6:]),
+    (jep_14273, "f4", GRID, ("f32[12@i,12@j]",), "f32[3,12@j]", lambda x: sum(blocks(4, x))),
+    (jep_14273, "f5", GRID, ("f32[12@i,12@j]",), "f32[3,6]",
+     lambda x: sum(b[:, :6] + b[:, 6:] for b in blocks(4, x))),
     (jep_14273, "collective_matmul", {"i": 8}, ("f32[16@i,4]", "f32[4,3]"), "f32[128@i,3]",
-     lambda a, b: np.tile(a @ b, (8, 1))),
+     lambda a, b: jnp.tile(a @ b, (8, 1))),
 ]  # fmt: skip
 
 
@@ -71,10 +77,26 @@ def test_a_program_has_its_types_and_computes_what_numpy_does(
     sh.set_mesh(sh.make_mesh(mesh))
     f = getattr(module, name)
     values = [made(text, seed) for seed, text in enumerate(operands)]
-    for run in (f, sh.jit(f, region="require")):
-        y = run(*values)
-        assert str(y.type) == out
-        assert_close(y, reference(*map(np.asarray, values)))
+    y = f(*values)
+    assert str(y.type) == out
+    plain = [jnp.asarray(np.asarray(v)) for v in values]
+    wanted = reference(*plain)
+    assert_close(y, wanted)
+    weights = np.random.default_rng(9).uniform(0.5, 1.5, wanted.shape).astype(np.float32)
+    every = tuple(range(len(values)))
+
+    def weighted(m: Any, f: Any, *xs: Any) -> Any:
+        y = f(*xs)
+        return m.sum(y * weights), y
+
+    step = sh.jit(sh.value_and_grad(functools.partial(weighted, sh, f), every, has_aux=True), region="require")
+    (_, again), grads = jax.block_until_ready(step(*values))
+    assert again.type == y.type
+    assert_close(again, wanted)
+    wanted_grads = jax.grad(functools.partial(weighted, jnp, reference), every, has_aux=True)(*plain)[0]
+    for g, value, want in zip(grads, values, wanted_grads, strict=True):
+        assert g.type == value.type.cotangent()
+        np.testing.assert_allclose(host(g), want, rtol=1e-4, atol=1e-4)
     with sh.policy("jax"):  # the same text means the other replicated state
         assert str(jax.eval_shape(f, *map(sh.abstract_array, operands))) == out
 
@@ -83,7 +105,8 @@ def test_a_program_has_its_types_and_computes_what_numpy_does(
 def test_a_result_that_is_replicated_is_repeated_along_the_axes_that_its_spec_names(spec: str, repeats: Any) -> None:
     sh.set_mesh(sh.make_mesh(GRID))
     x = sh.array(np.asarray([[3.0]], np.float32), "f32[1, 1]")
-    np.testing.assert_array_equal(np.asarray(shard_map_tutorial.tile(x, spec)), np.tile([[3.0]], repeats))
+    for tile in (shard_map_tutorial.tile, jep_14273.z):
+        np.testing.assert_array_equal(np.asarray(tile(x, spec)), np.tile([[3.0]], repeats))
 
 
 # networks
