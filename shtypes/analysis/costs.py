@@ -63,8 +63,17 @@ class CostModel:
 
 _NVLINK: Final = "NVIDIA, NVLink bandwidth in the product's data sheet: half of the total of both directions"
 _INFINIBAND: Final = "NVIDIA, ConnectX data sheet: port speed"
+_ICI: Final = (
+    "How to Scale Your Model (jax-ml.github.io/scaling-book), How to Think About TPUs, table of interconnects: what a "
+    "chip sends along one axis of the torus, by the links of both directions. A ring; half of it without wraparound"
+)
+_DCN: Final = (
+    "Google Cloud, TPU system architecture: data center network of a chip, or of a host's cards shared by its chips"
+)
+_ETHERNET: Final = "IEEE 802.3: line rate of one port for each device"
 
-#: Bandwidths that vendors publish. They publish no latencies: with 0, a time is a lower bound; measure your own.
+#: Bandwidths that vendors and standards publish. They publish no latencies: with 0, a time is a lower bound; measure
+#: your own.
 LINKS: Final[Mapping[str, Link]] = {
     "a100-nvlink": Link(300e9, source=_NVLINK),  # 600 GB/s
     "h100-nvlink": Link(450e9, source=_NVLINK),  # 900 GB/s
@@ -72,6 +81,18 @@ LINKS: Final[Mapping[str, Link]] = {
     "b200-nvlink": Link(900e9, source=_NVLINK),  # 1.8 TB/s
     "infiniband-hdr": Link(25e9, source=_INFINIBAND),  # 200 Gb/s
     "infiniband-ndr": Link(50e9, source=_INFINIBAND),  # 400 Gb/s
+    "infiniband-xdr": Link(100e9, source=_INFINIBAND),  # 800 Gb/s
+    "tpu-v4-ici": Link(90e9, source=_ICI),
+    "tpu-v5e-ici": Link(100e9, source=_ICI),
+    "tpu-v5p-ici": Link(200e9, source=_ICI),
+    "tpu-v6e-ici": Link(200e9, source=_ICI),
+    "tpu-v5e-dcn": Link(3.125e9, source=_DCN),  # 2 cards of 100 Gb/s for 8 chips
+    "tpu-v5p-dcn": Link(6.25e9, source=_DCN),  # 50 Gb/s
+    "tpu-v6e-dcn": Link(12.5e9, source=_DCN),  # 4 cards of 200 Gb/s for 8 chips
+    "ethernet-10g": Link(1.25e9, source=_ETHERNET),
+    "ethernet-25g": Link(3.125e9, source=_ETHERNET),
+    "ethernet-100g": Link(12.5e9, source=_ETHERNET),
+    "ethernet-400g": Link(50e9, source=_ETHERNET),
 }
 
 
@@ -80,7 +101,7 @@ def cost_model(default: str | Link, **axes: str | Link) -> CostModel:
 
     Args:
         default: The link of mesh axes that are not named.
-        **axes: The link of each other axis.
+        **axes: The link of each other axis: the name of one of `LINKS`, or your own measurements.
 
     Example:
         >>> model = cost_model("h100-nvlink", dp="infiniband-ndr")

@@ -193,6 +193,11 @@ class Ledger(Sequence[Entry]):
         """Seconds that the collectives take one after the other, by a cost model."""
         return float(_worst(self.entries, lambda entry: model.seconds(entry) * entry.runs))
 
+    def time_by_axes(self, model: CostModel) -> dict[tuple[str, ...], float]:
+        """The same for each group of mesh axes; ``model.seconds(entry)`` is one run of one entry."""
+        groups = dict.fromkeys(entry.axes for entry in self.entries)
+        return {axes: self.select(lambda entry, axes=axes: entry.axes == axes).time(model) for axes in groups}  # type: ignore[misc]
+
     # output
 
     def __str__(self) -> str:

@@ -377,6 +377,17 @@ def test_a_cost_model_adds_steps_and_bytes() -> None:
     assert ledger(scanned, *values()).time(model) == pytest.approx(3 * found.time(model))
 
 
+def test_times_are_by_axes_and_the_slowest_link_counts() -> None:
+    model = cost_model("tpu-v5p-ici", dp="tpu-v5p-dcn")
+    found = ledger(gradients(chained), *values())
+    times = found.time_by_axes(model)
+    assert sum(times.values()) == pytest.approx(found.time(model))
+    assert set(times) == set(found.by_axes())
+    for entry in found:
+        link = LINKS["tpu-v5p-dcn" if "dp" in entry.axes else "tpu-v5p-ici"]
+        assert model.seconds(entry) == pytest.approx(entry.bytes / link.bandwidth)
+
+
 def test_every_known_link_names_its_source() -> None:
     assert all(link.source for link in LINKS.values())
 
