@@ -289,7 +289,7 @@ def _shim_barrier(barrier_p: Any) -> None:
 
 
 def _shim_jit_shardings() -> None:
-    """`jax.jit` up to 0.11 takes in_shardings and out_shardings for typed values, and moves their carriers."""
+    """`jax.jit` up to 0.11 takes shardings for typed values, and moves their carriers; `jax.reshard` asserts."""
     pjit: Any = importlib.import_module("jax._src.pjit")
     original = getattr(pjit, "pjit_check_aval_sharding", None)
     if original is None:
@@ -302,6 +302,17 @@ def _shim_jit_shardings() -> None:
         return original(shardings, flat_avals, *args, **kwargs)
 
     pjit.pjit_check_aval_sharding = check
+    reshard_p: Any = getattr(pjit, "reshard_p", None)
+    if reshard_p is not None:
+        was_high = reshard_p.is_high
+
+        def is_high(*avals: Any, **params: Any) -> bool:
+            for aval in avals:
+                if hasattr(aval, "refuse_sharding"):
+                    aval.refuse_sharding(by_jit=False)
+            return bool(was_high(*avals, **params))
+
+        reshard_p.is_high = is_high
 
 
 def shim_custom_derivatives(replaced: Callable[[Any, Any], Any]) -> None:

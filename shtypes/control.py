@@ -18,6 +18,7 @@ from shtypes.ops.dispatch import is_typed, located
 from shtypes.primitives import move
 from shtypes.reshard.join import join
 from shtypes.types import ShType, State
+from shtypes.where import public
 
 
 class _TypesDiffer(Exception):  # noqa: N818  # a signal, not an error
@@ -27,6 +28,7 @@ class _TypesDiffer(Exception):  # noqa: N818  # a signal, not an error
         self.types = types
 
 
+@public
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -67,6 +69,7 @@ def scan(
     return last, ys
 
 
+@public
 def map_(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
     """A function of each element of the leading dim, one after the other, as `jax.lax.map`; see `scan`.
 
@@ -88,6 +91,7 @@ def map_(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> 
 map_.__name__ = "map"
 
 
+@public
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """A loop that runs while a predicate holds, as `jax.lax.while_loop`; the predicate may be typed.
 
@@ -110,6 +114,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     return _joined_loop("while_loop", body, init_val, run)
 
 
+@public
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:
@@ -136,6 +141,7 @@ def fori_loop(
     return _joined_loop("fori_loop", body, init_val, run)
 
 
+@public
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
     """One of two functions of the operands, as `jax.lax.cond`; the predicate may be typed.
 
@@ -154,6 +160,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     )
 
 
+@public
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """One of several functions of the operands, as `jax.lax.switch`; see `cond`.
 

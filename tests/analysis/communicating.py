@@ -184,6 +184,7 @@ DOORS: dict[str, Case] = {
     "device_put": Case(lambda a: jax.device_put(a, placed(None, None)), ("plain",), "for `device_put`"),
     "shard_map": Case(_mapped, ("plain",), "for `shard_map`"),
     "shard_map of a typed value": Case(_mapped, (ROWS,), "takes plain arrays only"),
+    "JAX's reshard of a typed value": Case(lambda x: jax.reshard(x, P(None, None)), (ROWS,), "takes plain arrays only"),
     "constraint on a typed value": Case(
         lambda x: lax.with_sharding_constraint(x, placed(None, None)), (ROWS,), "takes plain arrays only"
     ),
