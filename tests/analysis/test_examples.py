@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from examples import fsdp, jep_14273, microbatch, moe, shard_map_tutorial
+from examples import fsdp, jep_14273, jep_17111, microbatch, moe, shard_map_tutorial
 from examples.hlo import collectives_run, compiled_text
 from tests.analysis import compiled
 from tests.analysis.compiled import sent_by_compiled, sent_by_ledger
 from tests.analysis.random_programs import filled
-from tests.local_mode.test_examples import PROGRAMS, made
+from tests.local_mode.test_examples import NETWORKS, PROGRAMS, batch, made, network
+from tests.local_mode.test_transposition import EXAMPLES, factors, operand
 
 
 def on_devices(n: int, axis: str) -> None:
@@ -119,6 +120,35 @@ def test_a_local_mode_example_compiles_to_what_its_ledger_says(
         out, pull = sh.vjp(f, *args)
         return out, pull(ct)
 
-    said = sh.ledger(step, ct, *args)
+    assert_compiled_as_said(step, ct, *args)
+
+
+def assert_compiled_as_said(step: Any, *args: Any) -> None:
+    said = sh.ledger(step, *args)
     assert not said.not_covered
-    assert sent_by_compiled(compiled.compiled_text(sh.jit(step), ct, *args)) == sent_by_ledger(said)
+    assert sent_by_compiled(compiled.compiled_text(sh.jit(step), *args)) == sent_by_ledger(said)
+
+
+@pytest.mark.parametrize("name", [e[0] for e in EXAMPLES])
+def test_an_example_of_efficient_transposition_compiles_to_what_its_ledger_says(name: str) -> None:
+    sh.set_mesh(sh.make_mesh({"i": 4}))
+    with sh.policy("jax"):
+        f, x, others = getattr(jep_17111, name), operand(name), factors(name)
+        ct = filled(sh.typeof(sh.jit(f).eval_shape(x, *others)).cotangent(), 9)
+
+        def step(x: Any, ct: Any) -> Any:
+            y, pull = sh.vjp(lambda x: f(x, *others), x)
+            return y, pull(ct)
+
+        assert_compiled_as_said(step, x, ct)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("case", NETWORKS, ids=[c[0] for c in NETWORKS])
+def test_a_network_of_the_tutorial_compiles_to_what_its_ledger_says(case: tuple[Any, ...], policy: str) -> None:
+    name, mesh, weights, bias, inputs, targets, *_ = case
+    sh.set_mesh(sh.make_mesh(mesh))
+    with sh.policy(policy):
+        step = sh.value_and_grad(getattr(shard_map_tutorial, name))
+        assert_compiled_as_said(step, network(weights, bias), batch(inputs, targets))
