@@ -12,9 +12,11 @@ from typing import Any
 import jax
 from jax import lax
 
+from shtypes.advice import fixes
 from shtypes.array import to_jax
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, located
+from shtypes.ops.rules import Typing
 from shtypes.primitives import move
 from shtypes.reshard.join import join
 from shtypes.types import ShType, State
@@ -281,8 +283,27 @@ def _join_results(
                 f"one branch of `{name}` returns a plain array{path}, another {typed[0]}",
                 hints=["sh.from_jax(x) or x.to_jax() in one of them"],
             )
-        joined.append(join(typed, f"the results{path} of the branches of `{name}`") if typed else None)
+        joined.append(_join_typed(name, path, tuple(typed)) if typed else None)
     return joined
+
+
+def _join_typed(name: str, path: str, types: tuple[ShType, ...]) -> ShType:
+    """The type of one result of all branches; reshards of some of them are tried where there is none."""
+    mesh = types[0].mesh
+    axes = [a for a in mesh.axis_names if len({(t.state(a), t.dim_of(a)) for t in types if t.mesh is mesh}) > 1]
+
+    def rule(types: tuple[ShType, ...]) -> Typing:
+        try:
+            return Typing(types, (join(types),))
+        except ShardingTypeError as error:
+            error.axes = tuple(axes)
+            raise
+
+    try:
+        return join(types, f"the results{path} of the branches of `{name}`")
+    except ShardingTypeError as error:
+        error.fixes = fixes(rule, types, [f"result_{i}" for i in range(len(types))]) if axes else ()
+        raise located(error, name, types).with_traceback(None) from None
 
 
 def _types(tree: Any) -> list[ShType | None]:
@@ -329,6 +350,14 @@ def _plain_result(fun: Callable[..., Any], what: str) -> Callable[..., Any]:
     return lambda *args: _plain(fun(*args), what)
 
 
+def _whole_leading(types: tuple[ShType, ...]) -> Typing:
+    """What a loop can run over."""
+    for t in types:
+        if t.dims[0].axes:
+            raise ShardingTypeError("the leading dim is sharded", axes=t.dims[0].axes)
+    return Typing(types, types)
+
+
 def _length(xs: Any, length: int | None) -> int | None:
     """The number of steps, from the leading dims of typed leaves; JAX finds it where there are none."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(xs)[0]:
@@ -338,11 +367,12 @@ def _length(xs: Any, length: int | None) -> int | None:
         if not t.ndim:
             raise ShardingTypeError(f"{what}: {t} has no leading dim")
         if t.dims[0].axes:
-            raise ShardingTypeError(
+            error = ShardingTypeError(
                 f"{what}: the leading dim of {t} is sharded over {', '.join(f'`{a}`' for a in t.dims[0].axes)}",
                 why="each step would live on some of the devices only",
-                hints=["reshard it so that the leading dim is not sharded"],
+                fixes=fixes(_whole_leading, (t,), [f"xs{jax.tree_util.keystr(path)}"]),
             )
+            raise located(error, "scan", [t])
         if length is not None and t.shape[0] != length:
             raise ShardingTypeError(f"{what} in {length} steps: the leading dim of {t} has size {t.shape[0]}")
         length = t.shape[0]

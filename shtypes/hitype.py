@@ -140,11 +140,12 @@ class HiShType(ShType, HiType):
             return self
         dim = self.dims[spec]
         if dim.axes:
-            raise ShardingTypeError(
+            error = ShardingTypeError(
                 f"cannot map over dim {spec} of {self}: it is sharded over {', '.join(f'`{a}`' for a in dim.axes)}",
                 why="each step would live on some of the devices only",
                 hints=["sh.vmap maps over sharded dims too", "reshard it so that the mapped dim is not sharded"],
             )
+            raise placed(error, f"vmap({self})")
         return self.replace(dims=self.dims[:spec] + self.dims[spec + 1 :])
 
     def inc_rank(self, size: int | None, spec: Any) -> HiShType:

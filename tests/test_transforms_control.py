@@ -381,3 +381,19 @@ def test_what_devices_do_not_agree_on_decides_nothing(run: Callable[[Any], Any],
     _, x = operands()
     with pytest.raises(sh.ShardingTypeError, match=words):
         run(x)
+
+
+def test_ways_out_of_loops_and_branches_are_priced() -> None:
+    x, total = sh.array(p.X, "[batch@dp, hidden]"), sh.array(np.zeros(p.X.shape[1], np.float32))
+    with pytest.raises(sh.ShardingTypeError) as error:
+        sh.scan(lambda carry, row: (carry + row, None), total, x)
+    fixes = error.value.fixes
+    assert fixes[0].code == 'sh.reshard(xs, "[batch, hidden]{U:dp}")'
+    assert [(f.forward, f.backward) for f in fixes[:2]] == [("", ""), ("all-to-all over `dp`", "all-to-all over `dp`")]
+    assert "test_transforms_control.py" in error.value.where
+    with pytest.raises(sh.ShardingTypeError) as error:
+        sh.cond(True, lambda a: a, lambda a: sh.all_gather(a, "dp", to="I"), x)
+    fixes = error.value.fixes
+    assert [f.code.partition(",")[0] for f in fixes] == [f"sh.reshard(result_{i}" for i in (0, 1, 0)]
+    assert [bool(f.bytes_forward) for f in fixes] == [False, False, True]
+    assert "test_transforms_control.py" in error.value.where
