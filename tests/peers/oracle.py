@@ -131,14 +131,14 @@ def _differences(f: Any, arrays: Sequence[Any], highs: Sequence[int]) -> tuple[A
     for seed in range(_POINTS):
         point, first, second = (_point(arrays, highs, 3 * seed + n, seed % 3 if n == 0 else 0) for n in range(3))
         found = np.asarray(run(point, first, second, jobs))
-        found = np.where(np.isfinite(found), found, 0)
+        found = np.where(np.isfinite(found), found, np.nan)  # which moves nothing
         base, ones, twos, both = (
             found[0],
             found[1 : total + 1],
             found[total + 1 : 2 * total + 1],
             found[2 * total + 1 :],
         )
-        scale = max(1.0, float(np.abs(found).max()))
+        scale = float(np.nanmax(np.abs(found), initial=1.0))
         moves = moves | (np.abs(ones - base) > _SMALL * scale) | (np.abs(twos - base) > _SMALL * scale)
         rest = both - ones[lower[:, 0]] - twos[lower[:, 1]] + base
         cross = np.zeros((total, total, base.size), bool)
@@ -158,7 +158,7 @@ def _point(arrays: Sequence[Any], highs: Sequence[int], seed: int, kind: int) ->
         elif x.dtype == bool:
             out.append(jnp.asarray(rng.random(x.shape) < (0.5, 0.04, 0.96)[kind]))
         else:
-            drawn = rng.integers(0, 2, x.shape) * 2.0 - 1 if kind == 1 else rng.standard_normal(x.shape) - kind
+            drawn = rng.integers(-1, 2, x.shape) if kind == 1 else rng.standard_normal(x.shape) - kind
             out.append(jnp.asarray(drawn + 1j * rng.standard_normal(x.shape) if np.iscomplexobj(x) else drawn, x.dtype))
     return out
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import shtypes as sh
-from tests.random_plain import Plain
+from tests.end_to_end import Reference
 
 
 class Variable(NamedTuple):
@@ -57,9 +57,11 @@ VARIABLES = {
 }
 
 
-class Everything(Plain):
+class Everything(Reference):
     """JAX's own functions; what only typed programs have means nothing on one device."""
 
+    vmap: Any = staticmethod(jax.vmap)
+    checkpoint = staticmethod(jax.checkpoint)
     scan = staticmethod(jax.lax.scan)
     fori_loop = staticmethod(jax.lax.fori_loop)
     while_loop = staticmethod(jax.lax.while_loop)
@@ -519,6 +521,57 @@ m.squeeze(k, 1)
 m.squeeze(o, 0)
 m.squeeze(k)
 a[None] * t[0, :, :1]
+# what is easily wrong on a pending sum
+a / a
+2 / a
+a + 1j
+a * 1j + b
+a + 0.3 * (b - a)
+a[:1] + b
+m.sum(a) + b
+m.sum(a) * 2 + 1
+m.ones_like(a) + a
+m.broadcast_to(a[:1], (4, 8))
+m.astype(a, 'c64')
+m.astype(a, 'i8')
+m.nan_to_num(a)
+m.einsum('ij,ij->', a, a)
+m.average(a, 1, weights=ROW8)
+m.average(a, 1, weights=v)
+m.sum(a, where=MASK8)
+m.sum(a, 1, initial=5.0)
+m.mean(a, where=MASK8)
+m.where(MASK8, a, -1e3)
+m.select([p, a > 0], [b, b * 2], 1.0)
+m.diff(a, prepend=1.0)
+m.triu(a) - 1
+m.pad(a, ((1, 0), (0, 2)), constant_values=((1, 2), (3, 4)))
+m.pad(a, ((0, 0), (1, 1)), mode='linear_ramp', end_values=1)
+m.pad(a, ((0, 0), (1, 1)), mode='maximum')
+m.pad(a, ((0, 0), (1, 1)), mode='reflect')
+m.concatenate([a, WEIGHT.T])
+m.stack([a, WEIGHT.T])
+a.at[-1, 2].add(-3)
+a.at[1].divide(5)
+a.at[:, 2].set(v[:4])
+a.at[1].min(b[0])
+a.at[FAR].get(mode='fill', fill_value=1)
+m.take(a, FAR, axis=0, mode='fill', fill_value=1)
+m.take(a, FAR, axis=0, mode='clip')
+m.fori_loop(0, 3, lambda l, r: r + 1, a)
+m.fori_loop(0, 3, lambda l, r: r + a, b * 0)
+m.while_loop(lambda r: r[0] < 3, lambda r: (r[0] + 1, r[1] + 1), (0, n))[1]
+m.scan(lambda r, x: (r + a, None), m.zeros_like(a), None, length=3)[0]
+m.scan(lambda r, x: (r + 1, r + 2), v, None, length=3)[1]
+m.switch(1, [lambda x, y: x, lambda x, y: y], a, b)
+m.vmap(lambda x: x.at[0].add(1.0))(a)
+m.vmap(lambda x: m.pad(x, 1, constant_values=2.0))(a)
+m.vmap(lambda x: m.where(MASK8, x, 7.0))(a)
+m.vmap(lambda x: x + ROW8)(a)
+m.vmap(lambda x, y: x + y, (0, None))(a, v)
+m.vmap(lambda x, y: m.stack([x, y]), (1, 1), 2)(a, b)
+m.checkpoint(lambda x: x + 1)(a)
+m.checkpoint(lambda x, y: m.where(MASK8, x, 1.0) * y)(a, b)
 # control flow and transformations
 m.scan(lambda r, x: (r + x, r), v, a)
 m.scan(lambda r, x: (r + x, r * 2), v * 0, a)[0]
@@ -600,6 +653,7 @@ _PLAIN: dict[str, Any] = {
     "ZERO": np.int32(0),
     "m_f32": jnp.float32,
     "ROW8": np.asarray([1.5, -0.5, 0.25, 1.0, 0.5, -2.0, 0.75, 0.125], np.float32),
+    "FAR": np.asarray([0, 9, 3]),
     "ROW4": np.asarray([0.5, -0.25, 2.0, 1.0], np.float32),
     "WEIGHT": np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4),
     "MASK8": np.asarray([True, False, False, True, True, False, True, True]),
@@ -628,8 +682,12 @@ def _names(text: str) -> tuple[str, ...]:
 @functools.cache
 def programs() -> tuple[Program, ...]:
     """All programs, in the order of the text."""
-    lines = [line for line in TEXTS.splitlines() if line and not line.startswith("#")]
-    return tuple(Program(line, _names(line)) for line in lines)
+    return tuple(program(line) for line in TEXTS.splitlines() if line and not line.startswith("#"))
+
+
+def program(text: str) -> Program:
+    """A program from its text."""
+    return Program(text, _names(text))
 
 
 @functools.cache

@@ -1,0 +1,40 @@
+"""Every public function of arrays, called in every way that JAX takes: what types is right, and nothing else fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+import shtypes as sh
+from tests.peers.compare import answer, combinations, verdict
+from tests.peers.programs import Program
+from tests.peers.public import calls, names
+from tests.peers.values import Case, problems
+
+
+def _unsound(chosen: Sequence[Program], mesh: tuple[int, ...], count: int) -> list[str]:
+    return [
+        f"{call} of {' '.join(map(str, given))}: {got.result}"
+        for call in chosen
+        for given in combinations(call, mesh, count)
+        # the oracle changes an index within its range, in which sums wrap
+        if not any(v.high and "U" in t.letters for v, t in zip(call.operands, given, strict=True))
+        for said, got in [verdict(call, given)]
+        if said == "unsound"
+    ]
+
+
+def test_the_functions_that_jax_has_too_are_found() -> None:
+    found = set(names())
+    assert {"sin", "add", "sum", "sort", "take", "fft.fft", "linalg.norm"} <= found
+    assert len(found) > 250
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("start", range(0, 2400, 20))
+def test_what_types_is_right(start: int) -> None:
+    chosen = calls()[start : start + 20]
+    assert _unsound(chosen, (2,), 30) == []
+    cases = [Case(c, g) for i, c in enumerate(chosen) for g in combinations(c, (2,), 4, seed=i) if answer(c, g).result]
+    assert problems(sh.make_mesh({"x": 2}), cases) == []
