@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -14,8 +15,9 @@ from shtypes.array import Array, abstract_array
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh, current_mesh
 from shtypes.policy import replicated
-from shtypes.signatures.annotations import annotations_of
-from shtypes.signatures.nodes import Making
+from shtypes.signatures.annotations import Annotations, annotations_of
+from shtypes.signatures.matching import Bindings, named
+from shtypes.signatures.nodes import Checking, Making
 from shtypes.signatures.typed import is_typed_function, typed
 from shtypes.types import ShType
 
@@ -107,7 +109,21 @@ def subject(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, A
     if not args and not kwargs and asked is not None:
         args = _from_annotations(f, asked.signature, asked.nodes)
     given = jax.tree.map(abstract, (args, dict(kwargs)))
-    return Subject(function, *given)
+    return Subject(function, *(given if asked is None else _named(asked, given)))
+
+
+def _named(asked: Annotations, given: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, where values that have only types take the names that the signature has for their dims."""
+    into = Checking(Bindings(notation.current_dims()), replicated())
+    with contextlib.suppress(ShardingTypeError):  # it is said when the function is called
+        asked.check(into, given[0], given[1])
+
+    def one(x: Any) -> Any:
+        if type(x) is not Array or x.data is not None or id(x) not in into.texts:
+            return x
+        return abstract_array(named(into.texts[id(x)], x.type))
+
+    return jax.tree.map(one, given)  # type: ignore[no-any-return]
 
 
 def abstract(x: Any) -> Any:

@@ -16,7 +16,7 @@ import jax
 
 from shtypes.array import Array
 from shtypes.errors import ShardingTypeError
-from shtypes.signatures.nodes import Either, Every, Leaf, Node, Record, Sequence, Table, Tuple, Typed
+from shtypes.signatures.nodes import Checking, Either, Every, Leaf, Node, Record, Sequence, Table, Tuple, Typed
 from shtypes.signatures.pattern import pattern
 
 
@@ -143,6 +143,27 @@ class Annotations(NamedTuple):
     def ask(self) -> bool:
         """Whether they ask anything."""
         return bool(self.nodes) or self.result is not None
+
+    def check(self, into: Checking, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Checks the arguments of a call, and returns them by name; none where they are not those of the function."""
+        try:
+            bound = self.signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return {}  # Python says what is wrong with the call
+        for name, value in bound.items():
+            node, parameter = self.nodes.get(name), self.signature.parameters[name]
+            if node is None or value is parameter.default:
+                continue
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                for i, item in enumerate(value):
+                    node.check(item, f"{name}[{i}]", into)
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                for key, item in value.items():
+                    node.check(item, key, into)
+            else:
+                node.check(value, name, into)
+        into.settle()
+        return bound
 
 
 def annotations_of(f: Callable[..., Any], local: Mapping[str, Any] | None = None, *, last: bool = True) -> Annotations:

@@ -190,6 +190,15 @@ def _aligned(pattern: Pattern, t: ShType) -> list[tuple[DimText, int, tuple[Dim,
     return found
 
 
+def named(pattern: Pattern, t: ShType) -> ShType:
+    """The same type, with the text's names for the dims that have none; equal to ``t``."""
+    names = list(t.names)
+    for d, first, group in _aligned(pattern, t) or ():
+        if len(group) == 1 and not d.form and d.head not in ("", "_", "..."):
+            names[first] = names[first] or d.head
+    return t.named(names)
+
+
 def _states(pattern: Pattern, t: ShType, replicated: State, open_axes: set[str]) -> dict[str, State]:
     """The states that the text asks for, of the axes that it does not write at dims."""
     silent = None if pattern.any_state else replicated

@@ -47,16 +47,19 @@ class Checking:
     Attributes:
         bindings: What the dim names stand for.
         problems: What does not fit, in order.
+        texts: Which text each value was checked against, by the identity of the value.
     """
 
     def __init__(self, bindings: Bindings, replicated: State) -> None:
         self.bindings, self.replicated = bindings, replicated
         self.problems: list[Problem] = []
+        self.texts: dict[int, Pattern] = {}
         self._later: list[tuple[Structure, Problem]] = []
 
     def leaf(self, wanted: Pattern, value: Any, path: str, owner: tuple[type, str] | None) -> None:
         """Checks one value against a text."""
         t = type_of(value)
+        self.texts[id(value)] = wanted
         if t is None:
             why = "it has no sharding type"
             self.problems.append(Problem(path, wanted.text, describe(value), (why,), pattern=wanted, owner=owner))
@@ -90,6 +93,7 @@ class Checking:
         """Takes an alternative on."""
         self.bindings.of = trial.bindings.of
         self.problems += trial.problems
+        self.texts |= trial.texts
         self._later += trial._later
 
 

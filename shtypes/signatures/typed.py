@@ -118,7 +118,10 @@ def is_typed_function(f: Any) -> bool:
 
 
 def _has_text(f: Any) -> bool:
-    found = getattr(annotated(f), "__annotations__", {})
+    try:
+        found = getattr(annotated(f), "__annotations__", {})
+    except NameError:  # Python 3.14 evaluates them when they are asked for
+        return True
     return any(isinstance(a, str) for a in found.values())
 
 
@@ -175,23 +178,7 @@ def _arguments(
     """Checks the arguments of a call; what it says of the dim names goes on to the results."""
     into = Checking(Bindings(current_dims()), replicated())
     try:
-        bound = asked.signature.bind(*args, **kwargs).arguments
-    except TypeError:
-        return into, {}  # Python says what is wrong with the call
-    try:
-        for name, value in bound.items():
-            node, parameter = asked.nodes.get(name), asked.signature.parameters[name]
-            if node is None or value is parameter.default:
-                continue
-            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-                for i, item in enumerate(value):
-                    node.check(item, f"{name}[{i}]", into)
-            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                for key, item in value.items():
-                    node.check(item, key, into)
-            else:
-                node.check(value, name, into)
-        into.settle()
+        bound = asked.check(into, args, kwargs)
     except ShardingTypeError as error:  # such as an axis that the mesh has not
         raise _unreadable(error, f) from None
     if into.problems:

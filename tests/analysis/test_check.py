@@ -49,8 +49,9 @@ def test_no_backend_is_started() -> None:
         mesh = sh.abstract_mesh({"dp": 64, "tp": 64})
         found = sh.check(loss, "f32[1024,1024]", "f32[8192@(dp,tp), 1024]", mesh=mesh, grad=True)
         other = sh.check(loss, "f32[1024,1024]", "f32[8192@(dp,tp), 1024]", mesh=mesh, grad=True, policy="jax")
-        compared = sh.check(sh.value_and_grad(loss), "f32[1024,1024]", "f32[8192@(dp,tp), 1024]", mesh=mesh)
-        print(json.dumps([str(found.gradients["w"]), other.ledger.bytes, str(compared.results[1]),
+        compared = sh.compare(loss, "f32[1024,1024]", "f32[8192@(dp,tp), 1024]", mesh=mesh).partial.signature
+        sh.visualize("f32[1024,1024]", mesh=mesh).to_svg()
+        print(json.dumps([str(found.gradients["w"]), other.ledger.bytes, str(compared.gradients["w"]),
                           xla_bridge.backends_are_initialized()]))
     """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
@@ -120,6 +121,21 @@ def test_without_arguments_the_annotations_say_them_and_names_print() -> None:
     mesh = sh.abstract_mesh({"dp": 2, "tp": 2})
     assert str(sh.check(annotated, mesh=mesh).arguments["x"]) == "f32[b@dp, h]"
     assert str(sh.check(annotated, mesh=mesh).results) == "f32[b@dp, 32@tp]"
+
+
+def test_the_names_of_a_signature_print_for_types_without_names() -> None:
+    def f(x: A[sh.Array, "f32[..., batch@dp, _]"], ws: A[dict[str, sh.Array], "f32[h, 2*h]"]) -> Any:
+        return x
+
+    found = sh.check(
+        f, "f32[4@tp,8@dp,16]", {"a": "f32[4,8]", "b": "f32[w=4,8]"}, mesh=sh.abstract_mesh({"dp": 2, "tp": 2})
+    )
+    assert [str(t) for t in (found.arguments["x"], *found.arguments["ws"].values())] == [
+        "f32[4@tp, batch@dp, 16]",
+        "f32[h, 8]",
+        "f32[w, 8]",
+    ]
+    assert found.results == sh.ShType.parse("f32[4@tp,8@dp,16]", sh.abstract_mesh({"dp": 2, "tp": 2}))
 
 
 def test_the_annotations_of_a_function_are_checked() -> None:
