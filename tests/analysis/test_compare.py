@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Annotated as A
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -63,6 +65,44 @@ def test_an_all_reduce_of_each_microbatch_moves_after_the_last() -> None:
         "backward", 5, "forward", 1,
     )  # fmt: skip
     assert [c.what for c in found.types] == ["full", "add"]
+
+
+LAYERS, MICROBATCHES = 3, 5
+
+
+def accumulate(ws: Any, xs: Any) -> Any:
+    """The gradients of several layers over several microbatches, reduced once where the policy lets them be pending."""
+
+    def loss(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = sh.silu(x @ w)
+        return sh.sum(x)
+
+    def step(totals: Any, x: Any) -> tuple[Any, None]:
+        return [t + g for t, g in zip(totals, sh.grad(loss)(ws, x), strict=True)], None
+
+    pending = sh.current_policy() == "partial"
+    zeros = [sh.zeros("f32[16,16]{U:dp}" if pending else "f32[16,16]") for _ in ws]
+    totals, _ = sh.scan(step, zeros, xs)
+    return [sh.all_reduce(t) if pending else t for t in totals]
+
+
+def test_accumulation_reduces_once_under_partial_and_each_time_under_jax_with_equal_values() -> None:
+    rng = np.random.default_rng(0)
+    ws = [rng.normal(size=(16, 16)).astype(np.float32) for _ in range(LAYERS)]
+    xs = rng.normal(size=(MICROBATCHES, 8, 16)).astype(np.float32)
+    values = []
+    with sh.use_mesh(sh.make_mesh({"dp": 4})):
+        found = sh.compare(accumulate, ["f32[16,16]"] * LAYERS, f"f32[{MICROBATCHES}, 8@dp, 16]")
+        for policy in ("jax", "partial"):
+            with sh.policy(policy):
+                args = [sh.array(w) for w in ws], sh.array(xs, "[_, _@dp, _]")
+                values.append([np.asarray(g) for g in jax.block_until_ready(sh.jit(accumulate)(*args))])
+    assert found.jax.ledger.by_axes() == {("dp",): (LAYERS * MICROBATCHES * 1536, LAYERS * MICROBATCHES)}
+    assert found.partial.ledger.by_axes() == {("dp",): (LAYERS * 1536, LAYERS)}
+    assert {change.what for change in found.collectives} == {"moves"}
+    for one, other in zip(*values, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_values_and_types_keep_what_they_mean_under_the_other_policy() -> None:
