@@ -33,6 +33,9 @@ def resolve(scope: Scope, targets: Mapping[int, Value]) -> None:
         for value in record.outs:
             if value.gradient:
                 value.of = _origin(value, record, returned)
+    for record in scope.records:
+        if record.sums and record.outs[0].of is None:  # nothing says where it goes, but its terms are of one value
+            record.outs[0].of = next((v.of for v in record.values if v.of is not None), None)
 
 
 def _origin(value: Value, record: Record, returned: Mapping[int, Value]) -> Value | None:

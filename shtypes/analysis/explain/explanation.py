@@ -37,7 +37,7 @@ class Explanation:
         arguments: What the function takes.
         results: What it returns.
         seeds: The cotangents that the backward pass starts from, one for each result that has a gradient.
-        gradients: The cotangents of the arguments, under the names that the listing gives them.
+        gradients: The cotangents of the arguments; one that the listing has under another name is made from that.
         items: The listing: lines, and the blocks of loops and conditionals, in program order.
         ledger: The collectives.
         saved: What the forward pass keeps for the backward pass.
@@ -198,9 +198,10 @@ def explained(name: str, traced: Trace, *, grad: bool) -> Explanation:
     """
     walker = Walker()
     scope = walker.program(traced.jaxpr, traced.arguments)
-    seeds, gradients = _begin(scope, traced)
+    seeds = _begin(scope, traced)
     walker.backward_bodies(scope)
     name_cotangents(scope)
+    gradients = _gradients(scope, traced)
     found = list(communication(scope))
     ledger = Ledger([e for e in found if isinstance(e, Entry)], [e for e in found if not isinstance(e, Entry)])
     started = {id(v.made) for v in seeds if v.made is not None}
@@ -214,27 +215,47 @@ def explained(name: str, traced: Trace, *, grad: bool) -> Explanation:
         arguments=arguments,
         results=_results(scope, traced),
         seeds=tuple(Line(v.name, v.type, direction="backward") for v in seeds),
-        gradients=tuple(Line(v.name, v.type, direction="backward") for v in gradients),
+        gradients=gradients,
         items=Lister().items(scope),
         ledger=ledger,
         saved=saved_by(scope),
     )
 
 
-def _begin(scope: Scope, traced: Trace) -> tuple[list[Value], list[Value]]:
+def _begin(scope: Scope, traced: Trace) -> list[Value]:
     """Names the cotangents that the backward pass starts from, and finds what each other one is of."""
     count, seeds, targets = len(traced.results), [], {}
     for i, source in enumerate(traced.sources):
         seed, result = scope.results[count + i], scope.results[source]
         if isinstance(seed, Value) and isinstance(result, Value):
             if seed.of is not result:  # else the first equation of the backward pass named it
-                seed.gradient, seed.of, seed.name = True, result, scope.unique(f"g_{result.name}")
+                seed.gradient, seed.of, seed.name = (
+                    True,
+                    result,
+                    scope.unique(f"g_{result.name or f'result{traced.results[source]}'}"),
+                )
             seeds.append(seed)
     first = count + len(traced.sources)
     for i, argument in enumerate(traced.differentiated):
         targets[first + i] = scope.given[argument]
     resolve(scope, targets)
-    return seeds, [v for v in scope.results[first:] if isinstance(v, Value)]
+    for seed in seeds:  # the whole cotangent of a result that the program uses itself is a sum
+        if any(use.sums and use.outs[0].of is seed.of for use in seed.uses):
+            scope.unique.release(seed.name)
+            seed.name = scope.unique(f"{seed.name}_given")
+    return seeds
+
+
+def _gradients(scope: Scope, traced: Trace) -> tuple[Line, ...]:
+    """The cotangents of the arguments; what is that of several values has the name of one."""
+    found = []
+    first = len(traced.results) + len(traced.sources)
+    for value, position in zip(scope.results[first:], traced.differentiated, strict=True):
+        argument = scope.given[position]
+        name, t = f"g_{argument.name}", value.type if isinstance(value, Value) else argument.type
+        op = "zeros" if not isinstance(value, Value) or not value.gradient else "" if value.name == name else value.name
+        found.append(Line(name, t, op=op, direction="backward"))
+    return tuple(found)
 
 
 def _results(scope: Scope, traced: Trace) -> tuple[Line, ...]:

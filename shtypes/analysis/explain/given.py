@@ -172,6 +172,26 @@ def backward_given(record: Record, index: int, forward: Scope | None, body: Body
     return given, targets
 
 
+def outward(record: Record, body: Scope, forward: Scope | None) -> None:
+    """Says of what the results of a transposed loop are cotangents, where only its body tells.
+
+    So it is where JAX moved out of the forward loop what is the same at each step.
+    """
+    if forward is None or record.link is None:
+        return
+    operands = record.link.operands[len(record.link.operands) - len(forward.given) :]
+    outside = {id(given): v for given, v in zip(forward.given, operands, strict=True)}
+    for out, result in zip(record.outs, body.results, strict=False):
+        of = result.of if isinstance(result, Value) else None
+        if out.of is not None or of is None:
+            continue
+        found = outside.get(id(of), of)
+        made = found.made if isinstance(found, Value) else None
+        inside = made is not None and forward.records[made.position : made.position + 1] == [made]
+        if isinstance(found, Value) and not inside:
+            out.of = found
+
+
 def _slice(operand: Value, cause: Record | None, forward: Scope | None, index: int) -> Value | None:
     """What a residual is inside a body: what the forward body made of it, or was given of it."""
     if index in operand.inner or cause is None or forward is None:

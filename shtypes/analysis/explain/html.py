@@ -33,7 +33,7 @@ def to_html(found: Explanation) -> str:
     files = list(dict.fromkeys(span.file for span in shown))
     name = escape(found.function)
     mesh = "no mesh" if found.mesh is None else ", ".join(f"{a}={n}" for a, n in found.mesh.shape.items())
-    passes = "forward and backward" if found.gradient else "forward"
+    passes = "forward and backward" if found.gradient or found.backward else "forward"
     body = [
         f'<header><h1>{name}</h1><p class="quiet">on the mesh {escape(mesh)}, policy "{found.policy}", {passes}</p>',
         '<button id="theme" type="button">Light or dark</button></header>',
@@ -96,7 +96,7 @@ def _cards(found: Explanation) -> Iterable[str]:
     kinds = "".join(_bar(kind, total.bytes, ledger.bytes, "forward") for kind, total in ledger.by_kind().items())
     if kinds:
         yield f'<section class="card"><h3>By kind of collective</h3>{kinds}</section>'
-    if found.gradient:
+    if found.gradient or found.saved:
         yield f'<section class="card"><h3>Saved for the backward pass</h3>{_saved(found)}</section>'
 
 
@@ -126,7 +126,7 @@ def _bar(label: str, part: int, whole: int, kind: str) -> str:
 
 def _tools(found: Explanation) -> str:
     boxes = [("show-forward", "forward"), ("show-ops", "how values are made")]
-    if found.gradient:
+    if any(line.direction != "forward" for line in found.lines):
         boxes.insert(1, ("show-backward", "backward"))
     inputs = "".join(f'<label><input type="checkbox" id="{id}" checked> {text}</label>' for id, text in boxes)
     return f'<div class="tools" role="group" aria-label="What is shown">{inputs}</div>'

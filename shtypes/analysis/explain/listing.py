@@ -110,6 +110,7 @@ class Lister:
 
     def __init__(self) -> None:
         self._first: dict[int, Line] = {}  # by record
+        self._filling: set[int] = set()  # values
 
     def items(self, scope: Scope) -> tuple[Item, ...]:
         """The lines and blocks of a body, in program order; the cotangents of one line in the order of its operands."""
@@ -131,14 +132,22 @@ class Lister:
             return [self._block(record)]
         entries = tuple(entries_of(record.found))
         why = outside(record.found.eqn)
-        if not (record.frames or entries or why or record.found.direction != "forward"):
-            return []  # JAX's own: zeros for what only another branch saves
+        if self._fills(record) and not entries:
+            return []
         cast = isinstance(record.found.eqn.primitive, Reshard) and record.found.eqn.primitive.inserted
         first = self._line(record, record.outs[0], entries, why, cast=cast) if record.outs else None
         if first is None:
             return []
         self._first[id(record)] = first
         return [first, *(self._line(record, v, (), why, cast=cast) for v in record.outs[1:])]
+
+    def _fills(self, record: Record) -> bool:
+        """Whether an equation is JAX's own and stands for nothing: zeros for what only another branch saves."""
+        made_of = [id(v) in self._filling for v in record.values]
+        if record.op == "empty2" or (made_of and all(made_of) and record.found.direction == "forward"):
+            self._filling.update(id(v) for v in record.outs)
+            return True
+        return not record.frames and record.found.direction == "forward" and not outside(record.found.eqn)
 
     def _line(
         self, record: Record, value: Value, entries: tuple[Entry, ...] = (), why: str = "", *, cast: bool = False

@@ -182,3 +182,8 @@ class Unique:
         self._counts[name] = n + 1
         self._taken.add(free)
         return free
+
+    def release(self, name: str) -> None:
+        """Lets another value have a name."""
+        self._taken.discard(name)
+        self._counts.pop(name, None)

@@ -76,11 +76,16 @@ def _rows(found: Explanation, *, totals: bool) -> Iterator[Row]:
     if found.arguments and found.forward:
         yield Row("note", "")
     yield from _items(found.forward, "")
-    if found.gradient:
+    if found.gradient or found.backward:
         yield Row("note", "")
         for line in found.seeds:
             yield Row("line", str(line))
         yield from _items(found.backward, "")
+        others = [line for line in found.gradients if line.op]
+        if others:
+            yield Row("note", "")
+        for line in others:
+            yield Row("line", str(line))
     if totals:
         yield Row("note", "")
         for text in (*str(found.ledger).splitlines(), *_saved_rows(found)):
@@ -88,7 +93,7 @@ def _rows(found: Explanation, *, totals: bool) -> Iterator[Row]:
 
 
 def _saved_rows(found: Explanation) -> list[str]:
-    if not found.gradient:
+    if not found.gradient and not found.saved:
         return []
     kept = [value for value in found.saved if not value.argument]
     if not kept:

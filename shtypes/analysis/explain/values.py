@@ -49,6 +49,7 @@ class Record:
     Attributes:
         found: The equation, its line, direction and times.
         frames: The user's frames, innermost first.
+        op: What it does, as the jaxpr prints it.
         operands: What it takes.
         values: The operands that are no literals.
         outs: What it makes.
@@ -67,6 +68,7 @@ class Record:
         "instance",
         "key",
         "link",
+        "op",
         "operands",
         "outs",
         "position",
@@ -77,16 +79,12 @@ class Record:
         self.found, self.frames, self.operands, self.position = found, frames, operands, position
         self.values = [v for v in operands if isinstance(v, Value)]
         self.key = key_of(frames)
+        self.op = str(found.eqn.primitive)
         self.outs: list[Value] = []
         self.link: Record | None = None
         self.bodies: list[Scope] = []
         self.instance = 0
         self.answered = False
-
-    @property
-    def op(self) -> str:
-        """What it does, as the jaxpr prints it."""
-        return str(self.found.eqn.primitive)
 
     @property
     def backward(self) -> bool:
@@ -114,6 +112,7 @@ class Scope:
 
     Attributes:
         label: What it is of its equation; empty for the one body of a loop.
+        outer: The body that it is inside of.
         given: What it is given.
         results: What it returns.
         records: Its equations, those of calls inside it among them.
@@ -122,11 +121,16 @@ class Scope:
         unique: Makes names.
     """
 
-    def __init__(self, label: str = "", unique: Unique | None = None) -> None:
-        self.label = label
+    def __init__(self, label: str = "", unique: Unique | None = None, outer: Scope | None = None) -> None:
+        self.label, self.outer = label, outer
         self.given: list[Value] = []
         self.results: list[Operand] = []
         self.records: list[Record] = []
         self.forward: dict[tuple[int, ...], list[Record]] = {}
         self.calls: dict[tuple[int, ...], list[Record]] = {}
         self.unique = unique or Unique()
+
+    @property
+    def around(self) -> list[Scope]:
+        """The body and those that it is inside of, innermost first."""
+        return [self, *(self.outer.around if self.outer is not None else ())]

@@ -14,6 +14,7 @@ from shtypes.analysis.explain.given import (
     control_of,
     forward_given,
     name_carry,
+    outward,
     result_names,
 )
 from shtypes.analysis.explain.links import Links
@@ -38,6 +39,7 @@ class Walker:
     def __init__(self) -> None:
         self._walk = Walk()
         self._choices = 0
+        self.anywhere: dict[tuple[int, ...], Scope] = {}  # by expression, a body that has forward equations of it
         self._pending: dict[
             int, tuple[Use, Context]
         ] = {}  # bodies of the backward pass, whose values are not known yet
@@ -64,12 +66,13 @@ class Walker:
             linked = record.link.bodies if record.link is not None else []
             for i, (body, label, inner) in enumerate(self._bodies(record, use, context)):
                 forward = linked[i] if i < len(linked) else None
-                made = Scope(label, forward.unique if forward else Unique())
+                made = Scope(label, forward.unique if forward else Unique(), scope)
                 made.given, targets = backward_given(record, i, forward, body)
                 self._fill(made, body.jaxpr, body.used, inner, forward)
                 record.bodies.append(made)
                 resolve(made, targets)
                 self.backward_bodies(made)
+                outward(record, made, forward)
 
     def _fill(self, scope: Scope, jaxpr: Any, used: tuple[bool, ...], context: Context, linked: Scope | None) -> None:
         """The equations of a body whose ``given`` are known; those that run in the backward pass have no bodies yet."""
@@ -92,7 +95,7 @@ class _Filler:
 
     def __init__(self, walker: Walker, scope: Scope, linked: Scope | None) -> None:
         self.walker, self.scope, self.linked = walker, scope, linked
-        self.links = Links((linked, scope) if linked is not None else (scope,))
+        self.links = Links([*(linked.around if linked is not None else ()), *scope.around], walker.anywhere)
 
     def run(self, jaxpr: Any, used: tuple[bool, ...], given: Sequence[Operand], context: Context) -> list[Operand]:
         env: dict[Any, Operand] = dict(zip(jaxpr.invars, given, strict=True))
@@ -136,7 +139,9 @@ class _Filler:
         for value in record.values:
             value.uses.append(record)
         if found.direction == "forward":
+            self.links.restart()
             same = self.scope.forward.setdefault(record.key, [])
+            self.walker.anywhere.setdefault(record.key, self.scope)
             record.instance = len(same)
             same.append(record)
             for i in range(1, len(record.key)):
@@ -180,7 +185,7 @@ class _Filler:
         again = record.link.bodies if record.link is not None else []
         for i, (body, label, inner) in enumerate(self.walker._bodies(record, use, context)):
             forward = again[i] if i < len(again) else None
-            made = Scope(label, forward.unique if forward else Unique())
+            made = Scope(label, forward.unique if forward else Unique(), self.scope)
             frame = body_frame(record, [user_frames(eqn) for eqn, _ in self._peek(body)])
             given = forward_given(record, i, body, frame)
             if forward is not None and len(forward.given) == len(given):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 import shtypes as sh
 from shtypes.analysis.assertions import with_gradient
 from shtypes.analysis.explain.explanation import Explanation
+from shtypes.analysis.explain.explanation import explained as explained_program
 from shtypes.analysis.explain.listing import Block, Line, lines_of
+from shtypes.analysis.explain.traced import trace
+from shtypes.analysis.subject import subject
 from tests.analysis.explain import programs
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "explain"
@@ -157,3 +161,20 @@ def test_what_does_not_type_is_refused_with_the_user_s_line() -> None:
         pytest.raises(sh.ShardingTypeError, match=r"test_listing\.py:\d+ in wrong"),
     ):
         sh.explain(wrong, sh.ShType.parse("f32[8@dp]"))
+
+
+def test_the_time_of_a_listing_grows_with_its_length_only() -> None:
+    def seconds(rounds: int) -> float:
+        def chain(x: Any, w: Any) -> Any:
+            for _ in range(rounds):
+                x = sh.sin(x) * w
+            return sh.sum(x)
+
+        with sh.use_mesh(sh.abstract_mesh(MESH)):
+            traced = trace(subject(chain, ("f32[8@dp]", "f32[8@dp]"), {}), grad=True)
+            start = time.process_time()
+            str(explained_program("chain", traced, grad=True))
+            return time.process_time() - start
+
+    seconds(10)
+    assert seconds(400) < 10 * seconds(100)  # 4 times, and 16 where it were quadratic
