@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shtypes import dtypes
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MOST: Final = 4
 #: Of the types that one operand could have, how many are tried together with those of a second operand.
 _MOST_IN_PAIRS: Final = 16
+#: Of how many operands pairs are tried: there are many of many.
+_MOST_PAIRED: Final = 5
+_ONE_PLACE: Final = frozenset({State.SHARDED, State.UNREDUCED})
 
 
 #: The typing of an op from its operands' types.
@@ -47,7 +50,7 @@ def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None 
     """
     called = names or called_names(operands)
     found = [t.fix for t in _search(rule, operands, called)]
-    if found and _costs(found[0]):
+    if not found or _costs(found[0]):
         pending = _all_pending(rule, operands, called)
         if pending is not None:
             found = [pending, *found][:MOST]
@@ -149,6 +152,8 @@ def _search(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str]) -> 
         return []
     others = [list(_others(t, axes)) for t in operands]
     for count, most in ((1, None), (2, _MOST_IN_PAIRS)):
+        if count == 2 and len(operands) > _MOST_PAIRED:
+            continue
         tried = [
             found
             for chosen in itertools.combinations(range(len(operands)), count)
@@ -157,10 +162,30 @@ def _search(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str]) -> 
         ]
         if tried:
             return _best(tried)
-    return []
+    return _best(_together(rule, operands, called, axes)) if len(operands) > 2 else []
 
 
-def _best(tried: Sequence[_Tried]) -> list[_Tried]:
+def _together(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str], axes: Sequence[str]) -> Iterator[_Tried]:
+    """One place for each axis at fault, in every operand that is sharded or unreduced on it."""
+    for places in itertools.product(_places(min(operands, key=lambda t: t.ndim)), repeat=len(axes)):
+        changes = {}
+        for i, t in enumerate(operands):
+            chosen = [(a, p) for a, p in zip(axes, places, strict=True) if t.state(a) in _ONE_PLACE]
+            bare = t
+            for axis, _ in chosen:
+                bare = bare.with_axis(axis, State.REDUCED)
+            target = _placed(bare, [a for a, _ in chosen], [p for _, p in chosen])
+            if target is None:
+                break
+            if target != t:
+                changes[i] = target
+        else:
+            found = _try(rule, operands, called, changes) if changes else None
+            if found is not None:
+                yield found
+
+
+def _best(tried: Iterable[_Tried]) -> list[_Tried]:
     """The cheapest, and of those with equal results only the first."""
     first: dict[tuple[ShType, ...], _Tried] = {}
     for t in sorted(tried, key=lambda t: (t.rank, t.fix.code)):

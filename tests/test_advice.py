@@ -12,6 +12,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
 from shtypes.ops.rules.einsum import einsum
 from shtypes.ops.rules.elementwise import additive, multilinear, nonlinear
+from shtypes.ops.rules.joins import concatenate
 from shtypes.ops.rules.reduce import reduce_nonlinear
 from shtypes.ops.rules.shape import reshape
 from shtypes.ops.rules.typing import Typing
@@ -36,6 +37,8 @@ _REFUSED: dict[str, tuple[Rule, tuple[str, ...]]] = {
     "nonlinear in both": (lambda o: nonlinear("max", o, "f32"), ("f32[8]{U:x}", "f32[8]{U:x}")),
     "reduction": (lambda o: reduce_nonlinear("max", o[0], 0, False, "f32"), ("f32[8@x,16@y]",)),
     "reshape": (lambda o: reshape(o[0], (32,)), ("f32[8,4@x]",)),
+    "three, sharded along": (lambda o: concatenate(o, 1, "f32"), ("f32[8,16@y]", "f32[8,16@y]", "f32[8,16@y]")),
+    "six": (lambda o: nonlinear("max", o, "f32"), ("f32[8]{U:x}",) * 3 + ("f32[8@x]",) * 3),
     "bool": (lambda o: nonlinear("less", o, "bool"), ("i32[8]{U:x}", "i32[8]")),
 }
 
@@ -43,7 +46,7 @@ _REFUSED: dict[str, tuple[Rule, tuple[str, ...]]] = {
 @pytest.mark.parametrize(("rule", "operands"), _REFUSED.values(), ids=_REFUSED)
 def test_every_fix_types_and_costs_what_it_says(rule: Rule, operands: tuple[str, ...]) -> None:
     given = tuple(map(t, operands))
-    names = ("a", "b")[: len(given)]
+    names = tuple("abcdef")[: len(given)]
     with pytest.raises(ShardingTypeError):
         rule(given)
     found = fixes(rule, given, names)
@@ -67,6 +70,17 @@ def test_the_cheapest_fix_comes_first(rule: Rule, operands: tuple[str, ...]) -> 
 def test_a_typing_that_is_left_out_on_purpose_is_offered() -> None:
     first, *_ = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@x]"), t("f32[8]{U:x}")))
     assert str(first) == 'sh.reshard(lhs, "[8]{U:x}")   [forward: none; backward: none]'
+
+
+def test_terms_sharded_differently_are_offered_as_pending_sums_of_all_of_them() -> None:
+    first, *_ = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@x,16]"), t("f32[8,16@x]")), ("a", "b"))
+    assert str(first) == (
+        'sh.reshard(a, "[8,16]{U:x}"); sh.reshard(b, "[8,16]{U:x}")   [forward: none; backward: none]'
+    )
+    crossed = (t("f32[8@x,16@y]"), t("f32[8@y,16@x]"))
+    first, *_ = fixes(lambda o: additive("add", o, "f32"), crossed, ("a", "b"))
+    assert not first.bytes_forward
+    assert not first.bytes_backward
 
 
 def test_two_operands_change_only_where_one_is_not_enough() -> None:

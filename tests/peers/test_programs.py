@@ -49,7 +49,7 @@ def _faults(program: Program, mesh: tuple[int, ...], count: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("program", _sample(36), ids=str)
+@pytest.mark.parametrize("program", _sample(20), ids=str)
 def test_programs_type_where_it_is_free_and_only_where_it_is_right(program: Program) -> None:
     assert _faults(program, (2,), 125) == []
 
@@ -90,8 +90,8 @@ def _accepted(chosen: tuple[Program, ...], mesh: tuple[int, ...], count: int) ->
 @pytest.mark.parametrize(("policy", "mesh"), [("partial", (2, 4)), ("jax", (2,))])
 def test_values_and_gradients_are_those_of_one_device(policy: Any, mesh: tuple[int, ...]) -> None:
     with sh.policy(policy):
-        cases = _accepted(_sample(16), mesh, 2)
-        assert len(cases) > 8
+        cases = _accepted(_sample(9), mesh, 2)
+        assert len(cases) > 4
         assert problems(sh.make_mesh(dict(zip("xyz", mesh, strict=False))), cases) == []
 
 
