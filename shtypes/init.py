@@ -16,6 +16,7 @@ import jax
 from shtypes.errors import ShardingTypeError
 from shtypes.ops import create
 from shtypes.ops.draws import as_key, asked, default_float, draw
+from shtypes.ops.draws_whole import draw_whole
 from shtypes.types import ShType
 from shtypes.where import public
 
@@ -140,3 +141,36 @@ he_uniform = functools.partial(variance_scaling, 2.0, "fan_in", "uniform")
 he_normal = functools.partial(variance_scaling, 2.0, "fan_in", "truncated_normal")
 xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
+
+
+def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Orthogonal rows or columns, whichever are fewer.
+
+    Each device makes all of the weights and keeps its own part: a decomposition needs all of them.
+
+    Args:
+        scale: The factor.
+        column_axis: The dim of the columns; the others together are rows.
+        dtype: The dtype, where the type leaves it out.
+    """
+    return _decomposed("orthogonal", dtype, scale=float(scale), column_axis=column_axis)
+
+
+def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Orthogonal matrices in the middle of convolution kernels, zero elsewhere; made as `orthogonal` is."""
+    return _decomposed("delta_orthogonal", dtype, scale=float(scale), column_axis=column_axis)
+
+
+def _decomposed(name: str, dtype: Any, **params: Any) -> Initializer:
+    def make(key: Any, t: ShType) -> Any:
+        return draw_whole(name, _native(name), key, [], t, None, None, t.dtype_name, **params)
+
+    return _initializer(name, make, dtype)
+
+
+@functools.cache
+def _native(name: str) -> Callable[..., Any]:
+    def draw(key: Any, *, shape: Any, dtype: Any, **params: Any) -> Any:
+        return getattr(jax.nn.initializers, name)(**params)(key, shape, dtype)
+
+    return draw

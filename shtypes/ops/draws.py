@@ -56,6 +56,10 @@ def _scaled(key: Any, shape: Any, dtype: Any, of: str, scale: float, **params: A
     return DRAWS[of](key, shape, dtype, **params) * jnp.array(scale, dtype)
 
 
+def _with_parameters(native: Drawn) -> Drawn:
+    return lambda key, shape, dtype, **params: native(key, **params, shape=shape, dtype=dtype)
+
+
 #: What draws with a key, a shape and a dtype; element by element, so that a part is drawn as the whole is.
 DRAWS: Final[dict[str, Drawn]] = {
     "uniform": jax.random.uniform,
@@ -70,6 +74,12 @@ DRAWS: Final[dict[str, Drawn]] = {
     "logistic": jax.random.logistic,
     "cauchy": jax.random.cauchy,
     "rademacher": jax.random.rademacher,
+    "lognormal": _with_parameters(jax.random.lognormal),
+    "rayleigh": _with_parameters(jax.random.rayleigh),
+    "pareto": _with_parameters(jax.random.pareto),
+    "weibull_min": _with_parameters(jax.random.weibull_min),
+    "triangular": _with_parameters(jax.random.triangular),
+    "geometric": _with_parameters(jax.random.geometric),
     "variance_scaling": _variance_scaling,
     "scaled": _scaled,
 }
@@ -174,6 +184,11 @@ def default_float() -> str:
     return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.float64))
 
 
+def default_int() -> str:
+    """JAX's default integer."""
+    return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.int64))
+
+
 @dataclass(frozen=True)
 class Seed(LocalFn):
     """A key from a seed."""
@@ -216,10 +231,12 @@ class Categorical(LocalFn):
     dim: int
     layout: Layout
     folded: tuple[str, ...]
+    more: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"random_categorical[{self.dim}]"
 
     def __call__(self, key: Any, logits: Any) -> Any:
         key = own_key(key, self.layout, logits.shape, self.folded)
-        return jax.random.categorical(key, logits, self.dim).astype(jnp.int32)
+        shape = (*self.more, *logits.shape[: self.dim], *logits.shape[self.dim + 1 :])
+        return jax.random.categorical(key, logits, self.dim, shape).astype(jnp.int32)
