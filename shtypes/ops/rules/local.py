@@ -57,7 +57,7 @@ ROWS: Final[Mapping[tuple[str, State, State], Row]] = {
 # REDUCED to VARYING and VARYING to UNREDUCED are no collectives: `reshard.moves.REINTERPRETATIONS`, free both ways.
 
 #: How often the larger of the two local arrays goes round the ring.
-_ROUNDS: Final = {Kind.ALL_REDUCE: 2, Kind.ALL_GATHER: 1, Kind.REDUCE_SCATTER: 1, Kind.ALL_TO_ALL: 1}
+ROUNDS: Final = {Kind.ALL_REDUCE: 2, Kind.ALL_GATHER: 1, Kind.REDUCE_SCATTER: 1, Kind.ALL_TO_ALL: 1}
 #: Collectives that act along a dim.
 GATHERS: Final = frozenset({"all_gather", "all_gather_invariant", "pplace"})
 SCATTERS: Final = frozenset({"psum_scatter", "pscatter"})
@@ -134,7 +134,7 @@ class Op:
         larger = max(src.local_bytes, dst.local_bytes)
         if self.row.kind is Kind.PERMUTE:
             return larger * self.launches(src.mesh)
-        return ring_bytes(_ROUNDS.get(self.row.kind, 0), src.mesh.product(self.axes), larger)
+        return ring_bytes(ROUNDS.get(self.row.kind, 0), src.mesh.product(self.axes), larger)
 
     def words(self) -> str:
         """What it communicates, in words; empty for nothing."""

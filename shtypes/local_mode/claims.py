@@ -1,0 +1,88 @@
+"""The types that a user says the results of a function have: each fits the shards that it makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from shtypes.array import _as_type
+from shtypes.errors import ShardingTypeError
+from shtypes.local_mode.user_function import Made
+from shtypes.mesh import Mesh
+from shtypes.notation.syntax import read_syntax
+from shtypes.notation.target import Spec
+from shtypes.types import ShType
+
+
+def claims(name: str, found: Made, out: Any, mesh: Mesh) -> tuple[ShType, ...]:
+    """The types that the results are claimed to have; they fit the shards that the function makes."""
+    try:
+        targets = jax.tree.leaves(jax.tree.broadcast(out, _placeholders(found), is_leaf=is_target), is_leaf=is_target)
+    except ValueError:
+        raise ShardingTypeError(
+            f"`out` of `{name}` has another structure than its results",
+            why=f"the function returns {found.tree}",
+            hints=["one type for each result, in the same structure, or one for all"],
+        ) from None
+    return tuple(
+        _claim(name, i, len(targets), t, shard, mesh)
+        for i, (t, shard) in enumerate(zip(targets, found.shards, strict=True))
+    )
+
+
+def _placeholders(found: Made) -> Any:
+    return jax.tree.unflatten(found.tree, [0] * len(found.shards))
+
+
+def is_target(x: Any) -> bool:
+    """Whether ``x`` says a type: a text, a type or a spec."""
+    return isinstance(x, (str, ShType, Spec))
+
+
+def _claim(name: str, index: int, count: int, target: Any, shard: tuple[tuple[int, ...], str], mesh: Mesh) -> ShType:
+    """One claim as a type; sizes that a text or a spec leaves out are those of the shards together."""
+    shape, dtype = shard
+    what = f"result {index} of `{name}`" if count > 1 else f"the result of `{name}`"
+    if not is_target(target):
+        raise ShardingTypeError(f"the type of {what} cannot be {target!r:.60}", hints=['out="f32[8@x, 4]"'])
+    try:
+        t = target if isinstance(target, ShType) else _completed(target, shape, dtype, mesh)
+    except ShardingTypeError as error:
+        error.what = f"the type given for {what} does not fit: {error.what}"
+        error.why = error.why and f"{error.why}; each device makes {dtype}{list(shape)}"
+        raise
+    if t.mesh is not mesh:
+        raise ShardingTypeError(f"the type of {what}, {t}, is over the mesh ({t.mesh}), and its operands are on {mesh}")
+    if t.local_shape != shape or t.dtype_name != dtype:
+        raise ShardingTypeError(
+            f"{what} does not fit the type {t}",
+            why=f"the function makes shards {dtype}{list(shape)}, and those of the type are "
+            f"{t.dtype_name}{list(t.local_shape)}",
+        )
+    return t
+
+
+def _completed(target: Any, shape: tuple[int, ...], dtype: str, mesh: Mesh) -> ShType:
+    """A text or a spec as a type of which each device holds a shard of this shape."""
+    axes = _axes(target, len(shape))
+    if len(axes) == len(shape):
+        shape = tuple(n * mesh.product(over) for n, over in zip(shape, axes, strict=True))
+    return _as_type(target, mesh, shape=shape, dtype=dtype)
+
+
+def _axes(target: Any, rank: int) -> list[tuple[str, ...]]:
+    """The axes that a text or a spec gives to each of ``rank`` dims."""
+    if not isinstance(target, str):
+        entries = [(e,) if isinstance(e, str) else tuple(e or ()) for e in target.partitions]
+        return entries + [()] * (rank - len(entries))
+    written = read_syntax(target).dims
+    if written is None:
+        return [()] * rank
+    dims: list[tuple[str, ...]] = []
+    for d in written:
+        dims += [()] * (rank - len(written) + 1) if d.head == "..." else [tuple(a.text for a in d.axes)]
+    return dims
+
+
+__all__ = ["claims", "is_target"]
