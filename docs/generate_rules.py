@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from shtypes import NAMESPACES, api
-from shtypes.ops.rules import tables
+from shtypes.ops.rules import local, tables
 from shtypes.ops.rules.tables import Role
-from shtypes.reshard.moves import MOVES, REINTERPRETATIONS, Grade
+from shtypes.reshard.moves import MOVES, REINTERPRETATIONS, Grade, Kind
 from shtypes.types import COTANGENT, State
 
 Cells = Sequence[Sequence[str]]
@@ -91,6 +91,22 @@ def reinterpretations() -> str:
     """What `reinterpret` changes."""
     body = [[f"{word(src)} → {word(dst)}", grade(g)] for (src, dst), g in REINTERPRETATIONS.items()]
     return grid(["from → to", "grade"], body)
+
+
+def collectives() -> str:
+    """Every collective of local mode, with what transposes it."""
+    body = []
+    for (name, src, dst), row in local.ROWS.items():
+        back = None if row.transpose is None else local.ROWS[row.transpose, COTANGENT[dst], COTANGENT[src]]
+        transposed = f"`{row.transpose}`: {word(COTANGENT[dst])} → {word(COTANGENT[src])}" if row.transpose else NONE
+        states = f"{word(src)} → {word(dst)}"
+        body.append([f"`{name}`", states, row.kind.value, sent_by(row), transposed, sent_by(back) if back else NONE])
+    return grid(["collective", "states", "does", "forward", "transpose", "backward"], body)
+
+
+def sent_by(row: local.Row) -> str:
+    """The bytes that a collective sends."""
+    return "B" if row.kind is Kind.PERMUTE else sent(local.ROUNDS.get(row.kind, 0))
 
 
 # which op reads which table
@@ -226,6 +242,11 @@ def page() -> str:
         moves(),
         "Reinterpretations keep the shards and change what they denote.",
         reinterpretations(),
+        "## Collectives of local mode",
+        "`pvary` and `pcast` to varying are `pbroadcast` from invariant, a reinterpretation from reduced. `pmean`\n"
+        "is `psum` over the size, `pshuffle` a `ppermute`. `psum` from unreduced and `pplace` only transpose others.\n"
+        "What is not here is a type error, such as a `psum` of a replicated value.",
+        collectives(),
         "## Which op reads which table",
         "An op that is listed in several rows is made of several steps, or typed by its operands.",
         uses(),
