@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -22,7 +19,6 @@ __all__ = [
     "Cond",
     "HiPrimitive",
     "HiType",
-    "OpenTrace",
     "Scan",
     "UnknownEquationError",
     "While",
@@ -41,8 +37,7 @@ __all__ = [
     "is_undefined_primal",
     "jaxpr_of",
     "no_trace_is_running",
-    "open_scans",
-    "open_traces",
+    "private",
     "register_hitype",
     "shim_custom_derivatives",
     "trace_context",
@@ -52,7 +47,7 @@ __all__ = [
 VERSION: tuple[int, ...] = tuple(int(part) for part in jax.__version__.split(".")[:3])
 
 
-def _private(module: str, name: str) -> Any:
+def private(module: str, name: str) -> Any:
     """A private JAX object, or None where this release has none."""
     import importlib
 
@@ -63,10 +58,10 @@ def _private(module: str, name: str) -> Any:
 
 
 #: JAX's table of rules for linearizing; None where this release has none.
-_linearizations: dict[Any, Any] | None = _private("jax._src.interpreters.ad", "primitive_linearizations")
+_linearizations: dict[Any, Any] | None = private("jax._src.interpreters.ad", "primitive_linearizations")
 #: Whether such a rule gives residuals of two kinds, as from 0.11 on.
 _STRUCTURED_RESIDUALS: Final = "structured_residuals" in getattr(
-    _private("jax._src.interpreters.ad", "LinearizeTrace"), "__annotations__", {}
+    private("jax._src.interpreters.ad", "LinearizeTrace"), "__annotations__", {}
 )
 
 
@@ -121,7 +116,7 @@ class HiPrimitive(Primitive):
         raise NotImplementedError(f"`{self.name}` cannot be mapped over")
 
 
-_trace_state_clean: Callable[[], bool] | None = _private("jax._src.core", "trace_state_clean")
+_trace_state_clean: Callable[[], bool] | None = private("jax._src.core", "trace_state_clean")
 
 
 def no_trace_is_running() -> bool:
@@ -129,7 +124,7 @@ def no_trace_is_running() -> bool:
     return _trace_state_clean is not None and _trace_state_clean()
 
 
-_trace_context: Callable[[], Any] | None = _private("jax._src.config", "trace_context")
+_trace_context: Callable[[], Any] | None = private("jax._src.config", "trace_context")
 
 
 def trace_context() -> Any:
@@ -159,79 +154,6 @@ def trace_notes(trace: Any) -> dict[Any, Any] | None:
     return notes
 
 
-# traces that are running
-
-
-class OpenTrace(NamedTuple):
-    """A program that is being traced, and of which equations exist so far.
-
-    Attributes:
-        purpose: What JAX traces it for: ``"jit"``, ``"scan"``, ``"while_body"``, ``"checkpoint / remat"``, …
-        frame: Where JAX keeps its equations.
-    """
-
-    purpose: str
-    frame: Any
-
-    @property
-    def length(self) -> int:
-        """How many equations there are, those among them whose results nobody holds any more."""
-        return len(self.frame.tracing_eqns)
-
-    def equations(self, start: int = 0) -> list[Any]:
-        """The equations from a position on, without those whose results nobody holds."""
-        found = []
-        for held in self.frame.tracing_eqns[start:]:
-            eqn = held() if isinstance(held, weakref.ref) else held
-            if eqn is not None:
-                found.append(_Traced(eqn) if hasattr(eqn, "in_tracers") else eqn)
-        return found
-
-    def constant(self, atom: Any) -> Any:
-        """The concrete value that a variable stands for; None for other variables."""
-        return None if is_literal(atom) else self.frame.constvar_to_val.get(atom)
-
-
-class _Traced:
-    """An equation as it is kept while JAX traces, in the form that it has afterwards."""
-
-    __slots__ = ("ctx", "effects", "invars", "outvars", "params", "primitive", "source_info")
-
-    def __init__(self, eqn: Any) -> None:
-        self.invars = [t.val for t in eqn.in_tracers]
-        self.outvars, self.primitive, self.params = eqn.outvars, eqn.primitive, eqn.params
-        self.effects, self.source_info, self.ctx = eqn.effects, eqn.source_info, eqn.ctx
-
-
-_trace_ctx: Any = _private("jax._src.core", "trace_ctx")
-
-
-def open_traces() -> list[OpenTrace]:
-    """The programs that are being traced here, innermost first; none where this JAX hides them."""
-    found = []
-    trace = getattr(_trace_ctx, "trace", None)
-    while trace is not None:
-        frame: Any = getattr(trace, "frame", None)
-        if hasattr(frame, "tracing_eqns"):
-            purpose = getattr(frame.debug_info, "traced_for", "") if frame.debug_info is not None else ""
-            found.append(OpenTrace(str(purpose), frame))
-        trace = getattr(trace, "parent_trace", None)
-    return found
-
-
-def open_scans() -> list[int]:
-    """The lengths of the scans whose bodies are being traced here, innermost first: those on Python's stack."""
-    found = []
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "scan" and frame.f_globals.get("__name__") == "jax._src.lax.control_flow.loops":
-            length = frame.f_locals.get("length")
-            if isinstance(length, int):
-                found.append(length)
-        frame = frame.f_back
-    return found
-
-
 def _raise_all(avals: Sequence[Any], lo_values: Sequence[Any]) -> list[Any]:
     rest = iter(lo_values)
     return [a.raise_val(*[next(rest) for _ in a.lo_ty()]) if a.is_high else next(rest) for a in avals]
@@ -252,14 +174,14 @@ def install_shims() -> None:
     from jax.extend.core import primitives
 
     _shim_remat(primitives.remat_p)
-    barrier = _private("jax._src.lax.lax", "optimization_barrier_p")
+    barrier = private("jax._src.lax.lax", "optimization_barrier_p")
     if barrier is not None:
         _shim_barrier(barrier)
     _shim_jit_shardings()
-    closed_call = _private("jax._src.core", "closed_call_p")
+    closed_call = private("jax._src.core", "closed_call_p")
     if closed_call is not None:
         _shim_closed_call(closed_call)
-    conditionals = _private("jax._src.lax.control_flow", "conditionals")
+    conditionals = private("jax._src.lax.control_flow", "conditionals")
     if hasattr(getattr(conditionals, "lax", None), "asarray"):
         conditionals.lax = _KeepsTyped(conditionals.lax)
 
@@ -388,8 +310,8 @@ class UserFrame(NamedTuple):
     parameters: tuple[str, ...]
 
 
-_is_user_filename: Callable[[str], bool] | None = _private("jax._src.source_info_util", "is_user_filename")
-_raw_frame_to_frame: Callable[..., Any] | None = _private("jax._src.source_info_util", "raw_frame_to_frame")
+_is_user_filename: Callable[[str], bool] | None = private("jax._src.source_info_util", "is_user_filename")
+_raw_frame_to_frame: Callable[..., Any] | None = private("jax._src.source_info_util", "raw_frame_to_frame")
 _frames: dict[tuple[int, int], tuple[Any, UserFrame | None]] = {}  # holds the code object, so that its id stays its own
 
 

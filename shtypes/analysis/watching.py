@@ -8,12 +8,13 @@ adds up the moves as they are made.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from shtypes._compat import OpenTrace, no_trace_is_running, open_scans, open_traces
+from shtypes._compat import no_trace_is_running
+from shtypes._tracing import OpenTrace, open_scans, open_traces
 from shtypes.analysis.equations import Equation, equations, equations_of, outside
 from shtypes.analysis.judging import exceeded
 from shtypes.analysis.ledger import Entry, Ledger, entries_of, entry
@@ -21,7 +22,7 @@ from shtypes.analysis.scopes import Budget, Rule, Sums, connect_watch, open_watc
 from shtypes.collective import Collective
 from shtypes.errors import ShardingTypeError
 from shtypes.overlap.primitives import Overlapped
-from shtypes.primitives import FromJax, Reshard
+from shtypes.primitives import FromJax, Local, Reshard
 from shtypes.reshard import backward, plan
 
 #: What a `Watch` adds up: moves of the forward pass, what these will send backward, and backward passes that are there.
@@ -91,7 +92,7 @@ class Watch:
         """What the equations of a trace send, each once."""
         _, seen, parts = self._read.get(id(trace.frame), (None, start, {}))
         if trace.length > seen:
-            parts = _added(parts, _parts(_read(trace.equations(seen))))
+            parts = _added(parts, _parts(_read(_of_interest(trace, seen))))
             self._read[id(trace.frame)] = trace.frame, trace.length, parts
         return parts
 
@@ -102,8 +103,11 @@ class Watch:
 
         def program(jaxpr: Any) -> None:
             nonlocal eager
-            eager = _added(eager, _parts(_read(jaxpr)))
-            self._check(_directions(_added(eager, *[p for _, p in roots.values()])), jaxpr)
+            found = _seen(jaxpr)
+            if found.unknown is not None:
+                raise self._cannot_vouch(*found.unknown)
+            eager = _added(eager, found.parts)
+            self._check(_directions(_added(eager, *[p for _, p in roots.values()])), lambda: jaxpr)
 
         try:
             yield program
@@ -121,26 +125,24 @@ class Watch:
             _, seen = self._looked.get(id(trace.frame), (None, start))
             if trace.length > seen:
                 self._looked[id(trace.frame)] = trace.frame, trace.length
-                self.vouch(trace.equations(seen), trace)
+                unknown = _unknown(_of_interest(trace, seen), trace)
+                if unknown is not None:
+                    raise self._cannot_vouch(*unknown)
         if isinstance(self.rule, Budget) and self.rule.bounds_sums and inside:
-            self._check(self.sums({}, inserted=True)[0], [e for t in (*inside, *around) for e in t.equations()])
+            sums, _ = self.sums({}, inserted=True)
+            self._check(sums, lambda: [e for t in (*inside, *around) for e in t.equations()])
 
-    def vouch(self, eqns: Any, trace: OpenTrace | None = None) -> None:
-        """Refuses equations that may communicate where no type shows it."""
-        for found in _read(eqns):
-            why = outside(found.eqn)
-            if not why or (trace is not None and _enters_as_a_constant(found.eqn, trace)):
-                continue
-            name = str(found.eqn.primitive)
-            raise ShardingTypeError(
-                f"`{self.rule}` cannot vouch for `{name}`, which may communicate where no type shows it",
-                where=_where(found, name),
-                why=why,
-                hints=[
-                    "sh.from_jax before the scope, and the function of the same name in shtypes",
-                    "sh.local_map, for a function of each device's shards",
-                ],
-            )
+    def _cannot_vouch(self, found: Equation, why: str) -> ShardingTypeError:
+        name = str(found.eqn.primitive)
+        return ShardingTypeError(
+            f"`{self.rule}` cannot vouch for `{name}`, which may communicate where no type shows it",
+            where=f"{found.place} in {found.place.function}: {name}" if found.place.file else name,
+            why=why,
+            hints=[
+                "sh.from_jax before the scope, and the function of the same name in shtypes",
+                "sh.local_map, for a function of each device's shards",
+            ],
+        )
 
     def leave(self) -> None:
         """Checks all that was traced in the scope."""
@@ -148,16 +150,55 @@ class Watch:
         if self._around is None or not isinstance(self.rule, Budget) or not self.rule.bounds_sums:
             return
         eqns = self._around.equations(self._start)
-        self._check(_directions(_added(self._eager, _parts(_read(eqns)))), eqns)
+        self._check(_directions(_added(self._eager, _parts(_read(eqns)))), lambda: eqns)
 
-    def _check(self, sums: Parts, eqns: Any) -> None:
-        """Checks what all of a scope sends."""
+    def _check(self, sums: Parts, program: Callable[[], Any]) -> None:
+        """Checks what all of a scope sends; ``program`` says where."""
         if not isinstance(self.rule, Budget):
             return
         for direction, total in sums.items():
             reason = exceeded(self.rule, direction, total, "")
             if reason:
-                raise _over_budget(reason, direction, eqns)
+                raise _over_budget(reason, direction, program())
+
+
+class _Seen(NamedTuple):
+    """What is known of a whole program.
+
+    Attributes:
+        unknown: The first equation that may communicate where no type shows it, and why.
+        parts: What it sends.
+    """
+
+    unknown: tuple[Equation, str] | None
+    parts: Parts
+
+
+#: Programs that were read, so that the next call of the same one is quick: kept, so that no other takes its place.
+_programs: dict[int, tuple[Any, _Seen]] = {}
+_KEPT: Final = 64
+
+
+def _seen(jaxpr: Any) -> _Seen:
+    if id(jaxpr) not in _programs:
+        if len(_programs) >= _KEPT:
+            _programs.clear()
+        _programs[id(jaxpr)] = jaxpr, _Seen(_unknown(jaxpr), _parts(_read(jaxpr)))
+    return _programs[id(jaxpr)][1]
+
+
+def _of_interest(trace: OpenTrace, start: int) -> list[Any]:
+    """The equations of a trace from a position on, without local functions, which are most of them."""
+    return [eqn for eqn in trace.equations(start) if type(eqn.primitive) is not Local]
+
+
+def _unknown(program: Any, trace: OpenTrace | None = None) -> tuple[Equation, str] | None:
+    """The first equation that may communicate where no type shows it, and why."""
+    for found in _read(program):
+        why = outside(found.eqn)
+        if why and not (trace is not None and _enters_as_a_constant(found.eqn, trace)):
+            return found, why
+    return None
 
 
 def _read(program: Any) -> Iterator[Equation]:
@@ -239,10 +280,6 @@ def _enters_as_a_constant(eqn: Any, trace: OpenTrace) -> bool:
     return isinstance(eqn.primitive, FromJax) and isinstance(trace.constant(eqn.invars[0]), (np.ndarray, np.generic))
 
 
-def _where(found: Equation, name: str) -> str:
-    return f"{found.place} in {found.place.function}: {name}" if found.place.file else name
-
-
 def runs_again() -> bool:
     """Whether the code is being traced in a checkpoint, which may run it again in the backward pass."""
     return any("checkpoint" in trace.purpose for trace in open_traces())
@@ -256,8 +293,7 @@ def counted() -> Iterator[Any]:
         counts = [stack.enter_context(watch.counted()) for watch in watches]
 
         def program(jaxpr: Any) -> None:
-            for watch, count in zip(watches, counts, strict=True):
-                watch.vouch(jaxpr)
+            for count in counts:
                 count(jaxpr)
 
         yield program
