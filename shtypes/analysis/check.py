@@ -53,17 +53,21 @@ class Signature:
             self._ledger = ledger_of(self.program)
         return self._ledger
 
-    def __str__(self) -> str:
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """What it says, in lines of a name and a type: ``argument x``, ``f32[8@dp,16]``."""
         parts = [("argument ", self.arguments), ("result", {"": self.results})]
         parts += [] if self.gradients is None else [("gradient ", self.gradients)]
-        rows = [
-            (f"{kind}{path}:", text)
+        return [
+            (f"{kind}{path}", text)
             for kind, trees in parts
             for name, tree in trees.items()
             for path, text in self._rows(name, tree)
         ]
-        width = max(len(head) for head, _ in rows)
-        return "\n".join([self.name, *(f"  {head:<{width}} {text}" for head, text in rows)])
+
+    def __str__(self) -> str:
+        width = max(len(head) for head, _ in self.rows) + 1
+        return "\n".join([self.name, *(f"  {head + ':':<{width}} {text}" for head, text in self.rows)])
 
     def _rows(self, name: str, tree: Any) -> Iterator[tuple[str, str]]:
         for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)[0]:

@@ -96,11 +96,31 @@ class _Report:
 
     def to_html(self) -> str:
         """The report as a page."""
-        import html
+        from shtypes.analysis.compare.report import source_of
+        from shtypes.analysis.tables import Table, page
 
-        from shtypes.analysis.tables import page
-
-        return page(f"{self.target} on {self.mesh}", [f"<pre>{html.escape(str(self))}</pre>"])
+        ledger = self.signature.ledger
+        sent = tuple(
+            (
+                str(e.place),
+                e.direction,
+                str(e),
+                str(e.bytes),
+                "?" if e.times is None else str(e.times),
+                source_of(e.place),
+            )
+            for e in ledger
+        )
+        uncovered = tuple((str(n.place), n.direction, n.what, n.why) for n in ledger.not_covered)
+        headings = ("line", "direction", "collective", "B/device", "times", "source")
+        numbers = frozenset({"B/device", "times"})
+        tables = [
+            Table("Types", ("", "type"), tuple(self.signature.rows)),
+            Table("Communication", headings, sent, numbers, "" if sent else "none"),
+            Table("Not covered", ("line", "direction", "operation", "why"), uncovered),
+            Table("Failed", ("why",), tuple((f,) for f in self.failures)),
+        ]
+        return page(f"{self.target} on {self.mesh}", [t.to_html() for t in tables if t.rows or t.note])
 
 
 def _check_one(one: Program, no_comm: str | None, max_bytes: int | None, form: str, output: str | None) -> int:

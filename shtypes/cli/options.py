@@ -77,7 +77,7 @@ def target_arguments(f: F) -> F:
 
 
 def _arguments(f: F, *, required: bool) -> F:
-    types = click.argument("types", nargs=-1, metavar="[TYPE]...")
+    types = click.argument("types", nargs=-1, metavar="[TYPE]...", shell_complete=complete_split)
     given = click.argument("target", metavar="TARGET", required=required, shell_complete=complete)(types(f))
     return arguments_option(given)
 
@@ -89,13 +89,27 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     place, colon, name = incomplete.rpartition(":")
     if not colon:
         return [CompletionItem(incomplete, type="file"), *(CompletionItem(n) for n in _configured(incomplete))]
+    return [CompletionItem(f"{place}:{f}") for f in _functions(place) if f.startswith(name)]
+
+
+def complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The same where the shell splits words at colons, as bash does: what follows the colon is a word of its own."""
+    from click.shell_completion import CompletionItem
+
+    before = (ctx.params.get("target"), *(ctx.params.get("types") or ()), *([":"] if incomplete == ":" else []))
+    if len(before) != 2 or before[1] != ":" or not before[0]:
+        return []
+    return [CompletionItem(f) for f in _functions(before[0]) if incomplete == ":" or f.startswith(incomplete)]
+
+
+def _functions(place: str) -> list[str]:
+    """The functions of a file or a module, which is read and not run."""
     path = Path(place if place.endswith(".py") else f"{place.replace('.', '/')}.py")
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return []
-    functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_")
-    return [CompletionItem(f"{place}:{f}") for f in functions if f.startswith(name)]
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
 
 
 def _configured(incomplete: str) -> list[str]:

@@ -87,6 +87,14 @@ def test_check_fails_where_the_program_communicates(run: Run) -> None:
     assert json.loads(out)["failures"] == ["each device sends 4096 B, and at most 4095 B is allowed"]
 
 
+def test_the_page_of_a_check_shows_types_lines_and_what_failed(run: Run) -> None:
+    code, out, _ = run("check", EXAMPLE, *MESH, "--grad", "--policy", "jax", "--max-bytes", "9", "--format", "html")
+    assert code == 1
+    assert "<td>gradient rw1</td><td>f32[hidden, intermediate@tp]</td>" in out
+    assert "<td>h3 = sh.einsum(&quot;sbh,hi-&gt;sbi&quot;, rx, rw3)</td>" in out
+    assert "<td>each device sends 4096 B, and at most 9 B is allowed</td>" in out
+
+
 def test_what_does_not_type_is_exit_code_1_and_one_message(run: Run, repository: Path) -> None:
     code, out, err = run("check", "model.py:broken")
     assert (code, out) == (1, "")
@@ -161,15 +169,32 @@ def test_python_runs_the_command_without_an_installed_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("incomplete", "completions"),
+    ("words", "completions"),
     [
         ("examples/gated_mlp.py:lo", ["examples/gated_mlp.py:loss", "examples/gated_mlp.py:loss_with_casts"]),
         ("shtypes.demo.gated_mlp:mlp", ["shtypes.demo.gated_mlp:mlp", "shtypes.demo.gated_mlp:mlp_with_casts"]),
         ("no_such.py:", []),
+        ("examples/gated_mlp.py : lo", ["loss", "loss_with_casts"]),  # as bash splits it
+        ("examples/gated_mlp.py :", ["mlp", "mlp_with_casts", "loss", "loss_with_casts"]),
+        ("examples/gated_mlp.py:loss f32", []),
     ],
 )
-def test_a_shell_completes_functions_without_running_the_file(incomplete: str, completions: list[str]) -> None:
-    shell = {"_SHTYPES_COMPLETE": "zsh_complete", "COMP_WORDS": f"shtypes check {incomplete}", "COMP_CWORD": "2"}
+def test_a_shell_completes_functions_without_running_the_file(words: str, completions: list[str]) -> None:
+    from click.shell_completion import ShellComplete
+
+    from shtypes.cli.app import cli
+
+    *args, incomplete = words.split()
+    found = ShellComplete(cli, {}, "shtypes", "_SHTYPES_COMPLETE").get_completions(["check", *args], incomplete)
+    assert [item.value for item in found] == completions
+
+
+def test_the_command_answers_a_shell() -> None:
+    shell = {
+        "_SHTYPES_COMPLETE": "bash_complete",
+        "COMP_WORDS": "shtypes check examples/gated_mlp.py : ml",
+        "COMP_CWORD": "4",
+    }
     args = [sys.executable, "-m", "shtypes.cli"]
     ran = subprocess.run(args, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **shell}, check=False)
-    assert ran.stdout.split("\n")[1:-1:3] == completions
+    assert ran.stdout.split() == ["plain,mlp", "plain,mlp_with_casts"]
