@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,9 +26,18 @@ if TYPE_CHECKING:
     from shtypes.api import *  # noqa: F403  # the JAX half, loaded below when one of its names is first used
     from shtypes.notation import dims as dims
 
-# `sh.reshard` is a function. A submodule that is loaded already does not take a function's place any more.
-importlib.import_module("shtypes.reshard")
-del globals()["reshard"]
+
+class _Package(ModuleType):
+    """Keeps the places of public functions that have the name of a submodule, which Python gives to the submodule."""
+
+    _functions = frozenset({"array", "jit", "reshard", "where"})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in self._functions and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 #: The public names that need no JAX.

@@ -141,3 +141,16 @@ def test_the_pure_half_loads_and_reads_types_without_jax_and_numpy() -> None:
     text, loaded = json.loads(ran.stdout)
     assert text == "f32[8@x,4]"
     assert not {"jax", "jaxlib", "numpy", "ml_dtypes", "rich", "click"} & set(loaded)
+
+
+def test_a_public_function_keeps_its_name_when_its_submodule_is_loaded() -> None:
+    code = (
+        "import pkgutil, types, shtypes as sh\n"
+        "import shtypes.analysis.ledger, shtypes.reshard, shtypes.jit, shtypes.where, shtypes.array\n"
+        "modules = {n for n, v in vars(sh).items() if isinstance(v, types.ModuleType)}\n"
+        "public = set(dir(sh)) - sh.NAMESPACES\n"
+        "assert {'array', 'reshard'} <= {m.name for m in pkgutil.iter_modules(sh.__path__)} & public\n"
+        "assert not modules & public, modules & public\n"
+        "from shtypes.array import Array\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
