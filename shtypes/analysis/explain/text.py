@@ -73,10 +73,11 @@ def _rows(found: Explanation, *, totals: bool) -> Iterator[Row]:
     yield Row("note", "")
     for line in found.arguments:
         yield Row("line", str(line))
-    if found.arguments and found.forward:
+    if found.arguments and found.items:
         yield Row("note", "")
-    yield from _items(found.forward, "")
-    if found.gradient or found.backward:
+    # A function that takes gradients itself goes on after them: as it is written.
+    yield from _items(found.forward if found.gradient else found.items, "")
+    if found.gradient:
         yield Row("note", "")
         for line in found.seeds:
             yield Row("line", str(line))

@@ -178,3 +178,17 @@ def test_the_time_of_a_listing_grows_with_its_length_only() -> None:
 
     seconds(10)
     assert seconds(400) < 10 * seconds(100)  # 4 times, and 16 where it were quadratic
+
+
+def test_a_function_that_takes_gradients_itself_is_listed_in_its_order() -> None:
+    def step(w: Any, x: Any) -> Any:
+        loss, g = sh.value_and_grad(lambda w: sh.sum(sh.sin(x * w)))(w)
+        new = w - 0.5 * g
+        return loss, new
+
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        found = sh.explain(step, "f32[8@dp]", "f32[8@dp]")
+    text = found.text(source=False, totals=False)
+    assert text.index("\ng_w: ") < text.index("\nnew: ")
+    assert "# sin_mul_x: " in text
+    assert found.saved_bytes > 0
