@@ -137,6 +137,17 @@ def test_a_program_that_types_under_one_policy_only_says_so() -> None:
     assert json.loads(found.to_json())["jax"]["error"].startswith("`silu` is nonlinear")
 
 
+def test_the_title_says_which_passes_are_compared_and_on_what() -> None:
+    def f() -> Any:
+        return sh.all_reduce(sh.zeros("f32[8]{U:dp}"))
+
+    assert str(sh.compare(f, mesh=MESH)).startswith("f on dp=2, tp=2, forward and backward: ")
+    assert str(sh.compare(f, mesh=MESH, grad=False)).startswith("f on dp=2, tp=2, forward: ")
+    taken = sh.compare(sh.grad(sh.sum), "f32[8@dp]", mesh=MESH)
+    assert "with the gradients that it takes" in taken.title
+    assert (taken.grad, taken.takes) == (False, True)
+
+
 def test_a_program_that_types_under_neither_is_an_error() -> None:
     with pytest.raises(sh.ShardingTypeError, match="`silu` is nonlinear"):
         sh.compare(sh.silu, "f32[8]{U:dp}", mesh=MESH)

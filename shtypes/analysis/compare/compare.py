@@ -16,7 +16,8 @@ from shtypes.analysis.equations import equations
 from shtypes.analysis.subject import mesh_of, subject
 from shtypes.array import Array, abstract_array
 from shtypes.errors import ShardingTypeError
-from shtypes.meshes import AnyMesh
+from shtypes.mesh import current_mesh
+from shtypes.meshes import AnyMesh, to_mesh
 from shtypes.policy import current_policy
 from shtypes.types import ShType
 from shtypes.where import public
@@ -65,7 +66,7 @@ def compare(
     """
     cost = cost_model(model) if isinstance(model, str) else model
     from_policy = current_policy()
-    sides, took_gradient = {}, grad
+    sides, takes = {}, False
     for policy in POLICIES:
         with scopes(mesh, policy, dims):
             try:
@@ -73,15 +74,18 @@ def compare(
                 asked = subject(f, *given)
                 with scopes(mesh_of((asked.args, asked.kwargs)), None, None):
                     found = signature_of(asked, grad=False)
-                    took_gradient = grad and not _goes_back(found)
-                    sides[policy] = Side(policy, signature_of(asked, grad=True) if took_gradient else found)
+                    takes = _goes_back(found)
+                    sides[policy] = Side(policy, signature_of(asked, grad=True) if grad and not takes else found)
             except ShardingTypeError as error:
                 sides[policy] = Side(policy, error=error)
     signature = next((s.signature for s in sides.values() if s.signature is not None), None)
     if signature is None:
         raise next(s.error for s in sides.values() if s.error is not None)
-    where = next((x.mesh for x in jax.tree.leaves(signature.arguments) if isinstance(x, ShType)), None)
-    return Comparison(signature.name, str(where or ""), sides["jax"], sides["partial"], cost, grad=took_gradient)
+    found_mesh = next((x.mesh for x in jax.tree.leaves(signature.arguments) if isinstance(x, ShType)), None)
+    where = found_mesh or (current_mesh() if mesh is None else to_mesh(mesh))
+    return Comparison(
+        signature.name, str(where), sides["jax"], sides["partial"], cost, grad=grad and not takes, takes=takes
+    )
 
 
 def _translated(tree: Any, src: str, dst: str) -> Any:

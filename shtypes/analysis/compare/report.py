@@ -50,11 +50,15 @@ class Comparison:
         jax: The program under "jax".
         partial: The program under "partial".
         model: The cost model of the predicted times, if one was given.
-        grad: Whether the backward pass is in it.
+        grad: Whether a backward pass was added.
+        takes: Whether the function takes gradients itself.
     """
 
-    def __init__(self, name: str, mesh: str, jax: Side, partial: Side, model: CostModel | None, *, grad: bool) -> None:
-        self.name, self.mesh, self.jax, self.partial, self.model, self.grad = name, mesh, jax, partial, model, grad
+    def __init__(
+        self, name: str, mesh: str, jax: Side, partial: Side, model: CostModel | None, *, grad: bool, takes: bool
+    ) -> None:
+        self.name, self.mesh, self.jax, self.partial, self.model = name, mesh, jax, partial, model
+        self.grad, self.takes = grad, takes
         self.types = tuple(type_changes(jax.signature, partial.signature))
         self.collectives = tuple(changes_of(uses_of(jax.ledger), uses_of(partial.ledger)))
 
@@ -74,7 +78,9 @@ class Comparison:
     @property
     def title(self) -> str:
         """What it shows, in a line."""
-        passes = "forward and backward" if self.grad else "as it is"
+        passes = (
+            "forward and backward" if self.grad else "with the gradients that it takes" if self.takes else "forward"
+        )
         return f'{self.name} on {self.mesh}, {passes}: policy "jax" against "partial"'
 
     def tables(self) -> list[Table]:
@@ -169,7 +175,7 @@ def _collective_table(changes: Iterable[Change]) -> Table:
     rows = tuple(_change_row(c) for c in changes if c.what != "same")
     same = sum(c.what == "same" for c in changes)
     parts = ["none differ"] if not rows else []
-    parts += [f"{same} are the same"] if same else []
+    parts += [f"{same} {'is' if same == 1 else 'are'} the same"] if same else []
     headings = ("jax to partial", "collective", "jax", "partial", "source")
     return Table("Collectives that differ", headings, rows, note="; ".join(parts))
 
