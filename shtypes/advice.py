@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -48,6 +50,8 @@ def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None 
         operands: The types that the rule refuses.
         names: What the operands are called in the printed code.
     """
+    if _thread.silent:
+        return ()
     called = names or called_names(operands)
     found = [t.fix for t in _search(rule, operands, called)]
     if not found or _costs(found[0]):
@@ -55,6 +59,33 @@ def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None 
         if pending is not None:
             found = [pending, *found][:MOST]
     return tuple(found)
+
+
+def priced_fixes(
+    rule: Rule, operands: tuple[ShType, ...], price: Callable[[tuple[ShType, ...]], tuple[str, str, int, int]]
+) -> tuple[Fix, ...]:
+    """As `fixes`, for a rule that does more than casts: ``price`` says what all of it costs with other operands."""
+    with _silence():
+        found = _search(rule, operands, called_names(operands))
+        again = [Fix(t.fix.code, *price(t.operands)) for t in found]
+    return tuple(sorted(again, key=lambda fix: fix.bytes_forward + fix.bytes_backward))
+
+
+class _Thread(threading.local):
+    silent = False
+
+
+_thread: Final = _Thread()
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """No fixes for what is only tried."""
+    before, _thread.silent = _thread.silent, True
+    try:
+        yield
+    finally:
+        _thread.silent = before
 
 
 def _costs(fix: Fix) -> bool:
@@ -242,11 +273,12 @@ def _try(
         return None
     casts = [(src, dst) for src, dst in zip(changed, typing.operands, strict=True) if src != dst]
     prices = [_price(*pair) for pair in (*((operands[i], t) for i, t in changes.items()), *casts)]
-    forward, backward = sum(p.forward_bytes for p in prices), sum(p.backward_bytes for p in prices)
+    back = prices if any(t.differentiable for t in typing.results) else []
+    forward, backward = sum(p.forward_bytes for p in prices), sum(p.backward_bytes for p in back)
     fix = Fix(
         code="; ".join(f'sh.reshard({names[i]}, "{_target(t)}")' for i, t in changes.items()),
         forward=" and ".join(p.forward for p in prices if p.forward),
-        backward=" and ".join(p.backward for p in prices if p.backward),
+        backward=" and ".join(p.backward for p in back if p.backward),
         bytes_forward=forward,
         bytes_backward=backward,
     )

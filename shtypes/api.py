@@ -1,5 +1,7 @@
 """The JAX half of the public surface in one place; `shtypes` loads it when one of its names is first used."""
 
+from types import FunctionType as _FunctionType
+
 from jax import eval_shape as eval_shape  # these two of JAX's own take typed values as they are
 from jax import make_jaxpr as make_jaxpr
 from jax.extend import source_info_util
@@ -57,6 +59,7 @@ from shtypes.meshes import make_mesh as make_mesh
 from shtypes.meshes import set_mesh as set_mesh
 from shtypes.meshes import use_mesh as use_mesh
 from shtypes.notation import dims as dims
+from shtypes.ops import composed as _composed  # noqa: F401  # connects itself
 from shtypes.ops import fft as fft
 from shtypes.ops import linalg as linalg
 from shtypes.ops import operators as operators
@@ -218,12 +221,24 @@ from shtypes.transforms import constant as constant
 from shtypes.transforms import reinterpret as reinterpret
 from shtypes.transforms import stop_gradient as stop_gradient
 from shtypes.where import OURS as _OURS
+from shtypes.where import is_public as _is_public
+from shtypes.where import maker as _maker
+from shtypes.where import public as _public
 
 complex = _complex
 divmod = _divmod
 map = _map
 slice = _slice
 
+#: Functions that take functions and return others.
+_MAKERS = frozenset({"checkpoint", "grad", "local_map", "shard_map", "value_and_grad", "vmap"})
+
 # JAX's equations and compiled programs name the user's lines, not ours.
 for _path in _OURS:
     source_info_util.register_exclusion(_path)
+
+# Every error of a public function names the user's line, and so does one of a function that it returns.
+for _name, _function in list(globals().items()):
+    _ours = isinstance(_function, _FunctionType) and _function.__module__.startswith("shtypes")
+    if _ours and not _name.startswith("_") and not _is_public(_function):
+        globals()[_name] = (_maker if _name in _MAKERS else _public)(_function)

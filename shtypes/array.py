@@ -18,7 +18,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
 from shtypes.lowering.carrier import carrier_sharding, hidden_axes
 from shtypes.types import ShType, State
-from shtypes.where import public
+from shtypes.where import placed, public
 
 if TYPE_CHECKING:  # a base without anything that is set at run time
     from shtypes.array_methods import Methods as _Methods
@@ -52,10 +52,11 @@ class Array(_Methods, metaclass=_ArrayMeta):
     data: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise ShardingTypeError(
+        error = ShardingTypeError(
             "a typed value is not made by `Array(...)`",
             hints=["sh.array(x, type) for a host array", "sh.from_jax(x) for a jax.Array"],
         )
+        raise placed(error, "Array")
 
     def __class_getitem__(cls, text: str) -> Any:
         """``Array["f32[8@x]"]``, an annotation for `shtypes.typed`: short for ``Annotated[Array, "f32[8@x]"]``."""
@@ -235,13 +236,14 @@ def refuse_native(x: Any) -> Any:
 def _concrete_only(what: str) -> Any:
     """What a traced value answers where Python asks for a number."""
 
-    def refuse(tracer: Any) -> Any:
-        raise ShardingTypeError(
+    def refuse(tracer: Any, *_: Any) -> Any:
+        error = ShardingTypeError(
             f"a traced value, {jax.typeof(tracer)}, has no {what} while it is traced",
             hints=["sh.where, sh.cond and the loops take it as it is"],
         )
+        raise placed(error, what)
 
-    return staticmethod(refuse)
+    return refuse
 
 
 # in
@@ -469,7 +471,7 @@ def _method(fn: Any) -> Any:
 
 
 def _no_data(tracer: Any) -> Any:
-    raise ShardingTypeError(f"a traced value, {jax.typeof(tracer)}, has no data while it is traced")
+    raise placed(ShardingTypeError(f"a traced value, {jax.typeof(tracer)}, has no data while it is traced"), "data")
 
 
 install({}, {"to_jax": to_jax}, {})
@@ -478,10 +480,11 @@ for _name, _attribute in {
     "__jax_array__": aval_method(refuse_native),
     "type": aval_property(jax.typeof),
     "data": aval_property(_no_data),
+    **{name: aval_method(_concrete_only(name)) for name in ("item", "tolist")},
 }.items():
     setattr(HiShType, _name, _attribute)
 for _name, _answer in {
-    **{name: _concrete_only(name) for name in ("bool", "int", "float", "complex", "index")},
+    **{name: staticmethod(_concrete_only(name)) for name in ("bool", "int", "float", "complex", "index")},
     "len": staticmethod(_length),
 }.items():
     setattr(HiShType, f"_{_name}", _answer)

@@ -42,6 +42,8 @@ class ShardingTypeError(TypeError):
         hints: Advice that could not be typed again or priced.
         axes: The mesh axes at fault, for advice.
         placed: Whether ``where`` names the user's line.
+        operands: The types of the operands that ``fixes`` speak of, in their order; None where they speak of others.
+        inner: Whether it left an op that another op called.
     """
 
     def __init__(
@@ -54,14 +56,16 @@ class ShardingTypeError(TypeError):
         hints: Iterable[str] = (),
         axes: Iterable[str] = (),
     ) -> None:
-        self.what = what
+        self.what = " ".join(what.split("\n"))  # the value that it shows may have lines
         self.where = where
         self.why = why
         self.fixes = tuple(fixes)
         self.hints = tuple(hints)
         self.axes = tuple(axes)
         self.placed = False
-        super().__init__(what)
+        self.operands: tuple[object, ...] | None = None
+        self.inner = False
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         parts = [("where", self.where), ("why", self.why)]

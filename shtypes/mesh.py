@@ -81,7 +81,7 @@ class Mesh:
 
     def product(self, axes: Iterable[str]) -> int:
         """The number of devices along ``axes`` together."""
-        return math.prod(self.shape[axis] for axis in axes)
+        return math.prod(self.axis_sizes[self.index(axis)] for axis in axes)
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={size}" for name, size in self.shape.items())

@@ -12,6 +12,7 @@ from jax.sharding import AbstractMesh, AxisType
 from shtypes import mesh as pure
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
+from shtypes.where import placed
 
 AnyMesh = Mesh | jax.sharding.Mesh | AbstractMesh
 
@@ -25,7 +26,10 @@ def to_mesh(mesh: AnyMesh) -> Mesh:
     if isinstance(mesh, Mesh):
         return mesh
     if not isinstance(mesh, (jax.sharding.Mesh, AbstractMesh)):
-        raise ShardingTypeError(f"`{mesh!r:.60}` is no mesh", hints=["sh.make_mesh({...})", "sh.abstract_mesh({...})"])
+        raise placed(
+            ShardingTypeError(f"`{mesh!r:.60}` is no mesh", hints=["sh.make_mesh({...})", "sh.abstract_mesh({...})"]),
+            "mesh",
+        )
     found = Mesh(tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True)))
     if isinstance(mesh, AbstractMesh):
         _abstract.setdefault(found, mesh)
@@ -134,6 +138,7 @@ def use_mesh(mesh: AnyMesh) -> Iterator[None]:
         with jax.set_mesh(mesh):
             yield
     else:
+        to_mesh(mesh)
         if isinstance(mesh, Mesh):
             kinds = (AxisType.Explicit,) * len(mesh.axis_names)
             mesh = AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds)

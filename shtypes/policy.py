@@ -11,6 +11,7 @@ from shtypes import ambient
 from shtypes.ambient import Ambient
 from shtypes.errors import ShardingTypeError
 from shtypes.types import State
+from shtypes.where import placed
 
 #: The state of an axis that is not mentioned, under each policy.
 REPLICATED_STATE: Final[dict[str, State]] = {
@@ -25,7 +26,8 @@ def check_policy(name: str, source: str = "") -> str:
     """Checks a policy's name."""
     if name not in REPLICATED_STATE:
         known = " or ".join(f'"{p}"' for p in REPLICATED_STATE)
-        raise ShardingTypeError(f"there is no policy {name!r}{source}; it is {known}")
+        error = ShardingTypeError(f"there is no policy {name!r}{source}; it is {known}")
+        raise error if source else placed(error, "policy")
     return name
 
 

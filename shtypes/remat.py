@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name as name_plain
 
 from shtypes.analysis.scopes import Recomputed, under
+from shtypes.errors import ShardingTypeError
 from shtypes.functions.basics import IDENTITY, Identity
 from shtypes.functions.derivatives import Vmap
 from shtypes.localfn import LocalFn
-from shtypes.ops.dispatch import is_typed
+from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.einsum import Einsum
 from shtypes.overlap.primitives import Overlapped
 from shtypes.primitives import Local, local
@@ -54,6 +56,9 @@ def checkpoint(
 
     Communicates: what ``fun`` does, and in the backward pass again what of it is recomputed.
     """
+    for what, given in (("what `checkpoint` takes", fun), ("the policy of `checkpoint`", policy or fun)):
+        if not callable(given):
+            raise ShardingTypeError(f"{what} is a function, not {given!r:.60}")
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     again = functools.wraps(fun)(under(None, fun, Recomputed()))
     return _checkpoint(again, policy=_typed_policy(policy), prevent_cse=prevent_cse, static_argnums=numbers)
@@ -71,8 +76,13 @@ def checkpoint_name(x: Any, name: str) -> Any:
         x: A tree of typed values and plain arrays.
         name: The name.
     """
+    given: Any = name
+    if not isinstance(given, str):
+        raise ShardingTypeError(f"`checkpoint_name` takes a name, not {given!r:.60}")
 
     def named(leaf: Any) -> Any:
+        if not isinstance(leaf, (jax.Array, np.ndarray, np.generic)) and not is_typed(leaf) and not is_number(leaf):
+            raise ShardingTypeError(f"`checkpoint_name` names arrays, not {leaf!r:.60}")
         return local(Named(name=name), leaf, out=jax.typeof(leaf)) if is_typed(leaf) else name_plain(leaf, name)
 
     return jax.tree.map(named, x)

@@ -12,8 +12,10 @@ from shtypes.errors import ShardingTypeError
 from shtypes.native import from_jax as value_from_jax
 from shtypes.ops.dispatch import is_typed
 from shtypes.types import ShType
+from shtypes.where import public
 
 
+@public
 def to_jax(tree: Any) -> Any:
     """The tree with each typed value as a plain `jax.Array`, for an optimizer or a checkpoint; other leaves stay.
 
@@ -25,6 +27,7 @@ def to_jax(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: array.to_jax(leaf) if is_typed(leaf) else leaf, tree)
 
 
+@public
 def from_jax(tree: Any, *, like: Any) -> Any:
     """The tree with each plain array as a typed value, the inverse of `to_jax`.
 
@@ -53,11 +56,13 @@ def _type(leaf: Any) -> ShType | None:
     return jax.typeof(leaf) if is_typed(leaf) else None
 
 
+@public
 def types(tree: Any) -> Any:
     """The tree with each typed value replaced by its type, and each plain array by JAX's own type of it."""
     return jax.tree.map(jax.typeof, tree)
 
 
+@public
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """`jax.tree.map`: typed values are leaves."""
     return jax.tree.map(f, tree, *rest)

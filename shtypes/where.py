@@ -6,8 +6,8 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import Final, ParamSpec, TypeVar
+from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
 
 from shtypes.errors import ShardingTypeError
 
@@ -73,6 +73,54 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
         try:
             return fn(*args, **kwargs)
         except ShardingTypeError as error:
+            if error.operands is not None:
+                _in_terms_of_the_call(error, fn, args, kwargs)
             raise placed(error, fn.__name__) from None
 
     return call
+
+
+def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Where an op is made of others, has the fixes of an error speak of the operands that the user gave."""
+    if _within(_A_CALL):
+        error.inner = True
+    elif _retold:
+        _retold[0](error, fn, args, kwargs)
+
+
+#: `ops.composed.in_terms_of_the_call`, which needs JAX and so comes here itself.
+_retold: list[Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]] = []
+
+
+def connect_retelling(retell: Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
+    """Sets what has the fixes of an error speak of the operands that the user gave."""
+    _retold[:] = [retell]
+
+
+def maker(fn: Callable[P, T]) -> Callable[P, T]:
+    """As `public`, for what returns a function: the errors of that leave with the user's line too."""
+
+    @functools.wraps(fn)
+    def make(*args: P.args, **kwargs: P.kwargs) -> Any:
+        made = fn(*args, **kwargs)
+        return public(made) if isinstance(made, FunctionType) else made
+
+    return public(make)
+
+
+def is_public(fn: Callable[..., Any]) -> bool:
+    """Whether a function is one that `public` made."""
+    return getattr(fn, "__code__", None) is _A_CALL
+
+
+def _within(code: CodeType) -> bool:
+    """Whether the function that asks was called, by way of ours alone, by one with this code: by another op."""
+    frame = sys._getframe(3).f_back
+    while frame is not None and not _is_the_users(frame):
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_A_CALL: Final = public(_words).__code__  # every call of `public` has one code

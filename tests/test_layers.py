@@ -21,6 +21,7 @@ FILES = {
 #: The pure half, lower layers first; a name stands for the module and all in it.
 PURE_LAYERS = (
     "shtypes.errors",
+    "shtypes.where",
     "shtypes.ambient",
     "shtypes.mesh",
     "shtypes.dtypes",

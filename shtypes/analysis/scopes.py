@@ -284,6 +284,9 @@ def comm_budget(
     for kind in names or ():
         if kind not in KINDS:
             raise ShardingTypeError(f"there is no collective {kind!r}; they are {', '.join(KINDS)}")
+    for what, bound in (("bytes", bytes), ("launches", launches)):
+        if bound is not None and not isinstance(bound, int):
+            raise ShardingTypeError(f"`comm_budget` takes a whole number of {what}, not {bound!r:.60}")
     return CommScope(Budget(names, _names(axes), bytes, launches))
 
 

@@ -15,6 +15,7 @@ from shtypes.autodiff.cotangent import check_cotangent
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed
 from shtypes.types import ShType
+from shtypes.where import public
 
 
 @jax.tree_util.register_static
@@ -119,8 +120,13 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
         if primal.differentiable:
             check_cotangent(jax.typeof(ct), primal, what)
 
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Applies the function."""
+        if self._rules is None:
+            raise ShardingTypeError(
+                f"`{self.name}` is called without its backward pass", hints=[f"{self.name}.defvjp(forward, backward)"]
+            )
         return self._under(rules_in_force())(*args, **kwargs)
 
 

@@ -120,6 +120,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     types = [jax.typeof(leaf) for leaf in jax.tree.leaves(result)]
     tree: Any = jax.tree.structure(result)
 
+    @public
     def pull_typed(ct: Any) -> Any:
         cts = jax.tree.leaves(ct)
         if jax.tree.structure(ct) != tree:
@@ -178,7 +179,7 @@ def _check_tangents(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> None
     """Refuses tangents of other types than their values: JAX compares no types but its own."""
     wanted: Any = jax.tree.structure(primals)
     if jax.tree.structure(tangents) != wanted:
-        return  # JAX says so
+        raise ShardingTypeError(f"tangents have the tree of the values, {wanted}, not {jax.tree.structure(tangents)}")
     for primal, tangent in zip(jax.tree.leaves(primals), jax.tree.leaves(tangents), strict=True):
         if is_typed(primal) and jax.typeof(primal).differentiable:
             given: Any = jax.typeof(tangent) if is_typed(tangent) else type(tangent).__name__

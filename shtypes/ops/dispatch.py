@@ -161,6 +161,8 @@ def located(
     """An error with its place and, where a rule can try them, its fixes."""
     operands = ", ".join(map(str, types))
     tried = fixes(rule, tuple(types)) if rule is not None and not error.fixes else ()
+    if tried:
+        error.operands = tuple(types)
     return placed(error, f"{name}({operands})").located("", tried)
 
 

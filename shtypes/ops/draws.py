@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -156,14 +157,25 @@ def check_parts(name: str, key: ShType, drawn: ShType) -> None:
     raise ShardingTypeError(f"`{name}` cannot make a part of {drawn}", why=why, hints=hints)
 
 
+@functools.cache
+def _check_dtype(name: str, dtype: str, params: tuple[tuple[str, Any], ...]) -> None:
+    """Asks JAX whether it makes such draws."""
+    try:
+        jax.eval_shape(lambda: DRAWS[name](jax.random.key(0), (), dtypes.to_numpy(dtype), **dict(params)))
+    except (TypeError, ValueError) as error:
+        why = str(error).strip().split("\n")[0]
+        raise ShardingTypeError(f"`{name}` draws no `{dtype}` values", why=why) from None
+
+
 def draw(name: str, key: Any, type: Any, dtype: Any, mesh: Any, default: str, **params: Any) -> Any:
     """A draw of the type that the user asked for, named as in `DRAWS`."""
     key = as_key(name, key)
     k = jax.typeof(key)
     wanted = asked(k, type, dtype, mesh, default)
+    items = tuple(sorted(params.items()))
+    _check_dtype(name, wanted.dtype_name, items)
     drawn = typed(name, lambda types: _draw_rule(name, types[0], wanted), (k,)).results[0]
     check_parts(name, k, drawn)
-    items = tuple(sorted(params.items()))
     fn = Draw(name, items, drawn.dtype_name, drawn.local_shape, layout_of(drawn), folded_axes(k, drawn), repr(items))
     return move(apply(name, fn, lambda types: _draw_rule(name, types[0], wanted), key), wanted)
 

@@ -216,4 +216,6 @@ def _does_not_fit(how: str, what: str, t: ShType) -> ShardingTypeError:
     )
 
 
+# For errors: the operands of an update are the value, positions, and what is written.
+jax.tree_util.register_pytree_node(Updates, lambda x: ((x.value, x.key), None), lambda _, parts: Updates(*parts))
 install({}, {}, {"at": At})

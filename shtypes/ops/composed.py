@@ -1,0 +1,87 @@
+"""Errors of an op that is made of others, in terms of the user's call.
+
+An op inside refuses values that the user never sees, and its fixes speak of those. So the fixes are looked for again,
+over the operands of the call: types are tried and priced by the whole of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from shtypes import advice
+from shtypes.analysis.ledger import ledger
+from shtypes.array import abstract_array
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.ops.dispatch import is_typed
+from shtypes.ops.reshard import reshard
+from shtypes.ops.rules import Typing
+from shtypes.types import ShType
+from shtypes.where import connect_retelling
+
+
+def in_terms_of_the_call(
+    error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Gives an error fixes for the typed operands of the call, where it has fixes for others."""
+    leaves: list[Any] = jax.tree.leaves((args, kwargs))
+    tree: Any = jax.tree.structure((args, kwargs))
+    places = [i for i, x in enumerate(leaves) if is_typed(x)]
+    types = tuple(jax.typeof(leaves[i]) for i in places)
+    shown, error.operands = error.operands, None
+    if shown == types and not error.inner:
+        return
+
+    def call(*values: Any) -> Any:
+        merged = dict(zip(places, values, strict=True))
+        again, named = jax.tree.unflatten(tree, [merged.get(i, x) for i, x in enumerate(leaves)])
+        return fn(*again, **named)
+
+    try:
+        error.fixes = _fixes(call, types)
+    except Exception:  # what else it may meet on the way is not what the user asked about: no advice
+        error.fixes = ()
+
+
+def _fixes(call: Callable[..., Any], types: tuple[ShType, ...]) -> tuple[Fix, ...]:
+    """Reshards of one operand, or of two, that make the call type, cheapest first."""
+
+    def rule(tried: tuple[ShType, ...]) -> Typing:
+        outs = jax.tree.leaves(jax.eval_shape(call, *map(abstract_array, tried)))
+        return Typing(tried, tuple(t for t in outs if isinstance(t, ShType)))
+
+    return advice.priced_fixes(rule, types, lambda tried: priced(lambda *xs: call(*map(reshard, xs, tried)), types))
+
+
+def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, int, int]:
+    """What a function communicates: forward and backward, in words and in bytes per device."""
+    chosen = [i for i, t in enumerate(types) if t.differentiable]
+    outs = jax.tree.leaves(jax.eval_shape(f, *map(abstract_array, types)))
+    kept = [i for i, t in enumerate(outs) if isinstance(t, ShType) and t.differentiable]
+
+    def both(cts: Any, *xs: Any) -> Any:
+        def of_chosen(*values: Any) -> Any:
+            merged = dict(zip(chosen, values, strict=True))
+            found = jax.tree.leaves(f(*[merged.get(i, x) for i, x in enumerate(xs)]))
+            return [found[i] for i in kept]
+
+        ys, pull = jax.vjp(of_chosen, *[xs[i] for i in chosen])
+        return ys, pull(cts)
+
+    if chosen and kept:
+        book = ledger(both, [abstract_array(outs[i].cotangent()) for i in kept], *types)
+    else:
+        book = ledger(f, *types)
+    sides = [[e for e in book.entries if (e.direction == "forward") is forward] for forward in (True, False)]
+    words = [_words([f"{e.kind} over {', '.join(f'`{a}`' for a in e.axes)}" for e in side]) for side in sides]
+    return words[0], words[1], sum(e.bytes for e in sides[0]), sum(e.bytes for e in sides[1])
+
+
+def _words(found: Sequence[str]) -> str:
+    counted = dict.fromkeys(sorted(found))
+    return " and ".join(w if found.count(w) == 1 else f"{found.count(w)} times {w}" for w in counted)
+
+
+connect_retelling(in_terms_of_the_call)
