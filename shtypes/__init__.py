@@ -38,6 +38,7 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
+globals().pop("where", None)  # what is above loads the submodule already
 
 
 #: The public names that need no JAX.
