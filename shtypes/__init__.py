@@ -64,7 +64,9 @@ def __getattr__(name: str) -> Any:
     public = {} if name.startswith("_") else _api()
     globals().update(public)
     if name not in public:
-        raise AttributeError(f"module 'shtypes' has no attribute {name!r}")
+        from shtypes.absent import explanation
+
+        raise AttributeError(f"module 'shtypes' has no attribute {name!r}{explanation(name)}")
     return public[name]
 
 

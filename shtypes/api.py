@@ -144,6 +144,7 @@ from shtypes.ops.joins import stack as stack
 from shtypes.ops.joins import unstack as unstack
 from shtypes.ops.joins import vsplit as vsplit
 from shtypes.ops.joins import vstack as vstack
+from shtypes.ops.lax_names import *  # noqa: F403  # what only jax.lax calls so
 from shtypes.ops.lookup import embedding as embedding
 from shtypes.ops.lookup import one_hot as one_hot
 from shtypes.ops.lookup import segment_sum as segment_sum

@@ -73,4 +73,59 @@ def isscalar(element: Any) -> bool:
     return not shape(element) if is_typed(element) else bool(jnp.isscalar(element))
 
 
-__all__ = ["iscomplexobj", "isrealobj", "isscalar", "ndim", "promote_types", "result_type", "shape", "size"]
+@public
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """Whether the dtype of the first is one of the second's kind, as `jax.numpy.issubdtype`."""
+    return bool(jnp.issubdtype(_described(arg1), arg2))
+
+
+@public
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind, as `jax.numpy.isdtype`."""
+    return bool(jnp.isdtype(_described(dtype), kind))
+
+
+@public
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+    """Whether a dtype can be cast to another, as `jax.numpy.can_cast`."""
+    return bool(jnp.can_cast(_described(from_), _described(to), casting=casting))
+
+
+_finfo: Any = jnp.finfo
+_iinfo: Any = jnp.iinfo
+
+
+@public
+def finfo(dtype: Any) -> Any:
+    """The limits of a dtype of floats, as `jax.numpy.finfo`; of a value, those of its dtype."""
+    return _finfo(_described(dtype))
+
+
+@public
+def iinfo(dtype: Any) -> Any:
+    """The limits of a dtype of integers, as `jax.numpy.iinfo`; of a value, those of its dtype."""
+    return _iinfo(_described(dtype))
+
+
+@public
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape that shapes broadcast to, as `jax.numpy.broadcast_shapes`."""
+    return tuple(np.broadcast_shapes(*shapes))
+
+
+# the dtypes and numbers of `jax.numpy`, so that a program can say `sh.float32` and `sh.pi`
+bool_, float16, bfloat16, float32, float64 = jnp.bool_, jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64
+int8, int16, int32, int64 = jnp.int8, jnp.int16, jnp.int32, jnp.int64
+uint8, uint16, uint32, uint64 = jnp.uint8, jnp.uint16, jnp.uint32, jnp.uint64
+complex64, complex128 = jnp.complex64, jnp.complex128
+floating, inexact, integer, complexfloating = jnp.floating, jnp.inexact, jnp.integer, jnp.complexfloating
+signedinteger, unsignedinteger, number = jnp.signedinteger, jnp.unsignedinteger, jnp.number
+pi, e, inf, nan, newaxis = jnp.pi, jnp.e, jnp.inf, jnp.nan, None
+
+__all__ = [
+    "bfloat16", "bool_", "broadcast_shapes", "can_cast", "complex64", "complex128", "complexfloating", "e", "finfo",
+    "float16", "float32", "float64", "floating", "iinfo", "inexact", "inf", "int8", "int16", "int32", "int64",
+    "integer", "iscomplexobj", "isdtype", "isrealobj", "isscalar", "issubdtype", "nan", "ndim", "newaxis", "number",
+    "pi", "promote_types", "result_type", "shape", "signedinteger", "size", "uint8", "uint16", "uint32", "uint64",
+    "unsignedinteger",
+]  # fmt: skip

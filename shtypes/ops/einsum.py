@@ -327,7 +327,15 @@ def outer(a: Any, b: Any, **options: Any) -> Any:
 
 @public
 def vdot(a: Any, b: Any, **options: Any) -> Any:
-    """`jax.numpy.vdot`: the inner product of all elements, ``a`` conjugated; takes the options of `einsum`."""
+    """`jax.numpy.vdot`: the inner product of all elements, ``a`` conjugated; takes the options of `einsum`.
+
+    Values of one shape may be sharded in any way; others are taken as one dim first.
+    """
+    (x, y), _ = lift([a, b])
+    ndim = jax.typeof(x).ndim
+    if jax.typeof(x).shape == jax.typeof(y).shape and ndim <= len(string.ascii_letters):
+        labels = string.ascii_letters[:ndim]
+        return einsum(f"{labels},{labels}->", conj(a), b, **options)
     return einsum("i,i->", conj(ravel(a)), ravel(b), **options)
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import lift
+from shtypes.ops.ranges import fftfreq, rfftfreq
 from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.whole import apply_whole, function, one_dim
 
@@ -85,6 +86,6 @@ def _shift(name: str) -> Callable[..., Any]:
 fftshift, ifftshift = map(_shift, ("fftshift", "ifftshift"))
 
 __all__ = [
-    "fft", "fft2", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft", "irfft2",
-    "irfftn", "rfft", "rfft2", "rfftn",
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
+    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
 ]  # fmt: skip

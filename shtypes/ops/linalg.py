@@ -20,11 +20,14 @@ from shtypes.ops import rules
 from shtypes.ops.across import extreme
 from shtypes.ops.asking import finished, over
 from shtypes.ops.dispatch import apply, dtype_name, lift
-from shtypes.ops.einsum import einsum
+from shtypes.ops.einsum import einsum, matmul, outer, tensordot, vecdot
 from shtypes.ops.elementwise import abs as abs_
 from shtypes.ops.elementwise import astype, conj, multiply, not_equal, power, real, sqrt
+from shtypes.ops.matrices import block_diag, diagonal, lstsq, lu, lu_factor, tensorinv, tensorsolve, toeplitz, trace
+from shtypes.ops.products import cross
 from shtypes.ops.reduce import Axis, normalize_dims
 from shtypes.ops.reduce_nonlinear import added
+from shtypes.ops.shape import matrix_transpose
 from shtypes.ops.whole import apply_whole, function, made, reduced, reduced_by
 from shtypes.types import ShType
 
@@ -84,6 +87,10 @@ eigvalsh = _matrix_function("eigvalsh", "Eigenvalues of Hermitian matrices", UPL
 matrix_power = _matrix_function("matrix_power", "The matrix to a whole power", n=1)
 matrix_rank = _matrix_function("matrix_rank", "The rank", rtol=None)
 expm = _matrix_function("expm", "The exponential of a matrix")
+sqrtm = _matrix_function("sqrtm", "The square root of a matrix; on CPUs only")
+eig = _matrix_function("eig", "Eigenvalues and eigenvectors; on CPUs only")
+eigvals = _matrix_function("eigvals", "Eigenvalues; on CPUs only")
+cond = _matrix_function("cond", "The condition number", p=None)
 matrix_norm = _matrix_function("matrix_norm", "The norm of matrices", keepdims=False, ord="fro")
 
 
@@ -251,7 +258,23 @@ def multi_dot(arrays: Any, *, precision: Any = None) -> Any:
     return einsum(f"{','.join(labels)}->{ends}", *values, precision=precision)
 
 
+@public
+def cho_factor(a: Any, lower: bool = False) -> tuple[Any, bool]:
+    """The Cholesky factor and whether it is the lower one, as `jax.scipy.linalg.cho_factor`; see `cholesky`."""
+    return cholesky(a, upper=not lower), bool(lower)
+
+
+@public
+def cho_solve(c_and_lower: tuple[Any, bool], b: Any) -> Any:
+    """``x`` with ``a @ x = b``, from the result of `cho_factor`; linear in ``b``, typed as `solve`."""
+    factor, lower = c_and_lower
+    first = solve_triangular(factor, b, trans=0 if lower else 2, lower=lower)
+    return solve_triangular(factor, first, trans=2 if lower else 0, lower=lower)
+
+
 __all__ = [
-    "cholesky", "det", "eigh", "eigvalsh", "expm", "inv", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",
-    "norm", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "vector_norm",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals",
+    "eigvalsh", "expm", "inv", "lstsq", "lu", "lu_factor", "matmul", "matrix_norm", "matrix_power", "matrix_rank",
+    "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "sqrtm",
+    "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "toeplitz", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
