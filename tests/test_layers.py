@@ -32,9 +32,21 @@ PURE_LAYERS = (
     "shtypes.autodiff.cotangent",
     "shtypes.ops.rules",
     "shtypes.advice",
+    "shtypes.signatures.pattern",
+    "shtypes.signatures.matching",
+    "shtypes.analysis.costs",
+    "shtypes.analysis.picture.holdings",
+    "shtypes.analysis.picture.svg",
 )
 #: Rooms whose `__init__` the pure half loads on the way to its own modules.
-ROOMS = ("shtypes", "shtypes.ops", "shtypes.autodiff")
+ROOMS = (
+    "shtypes",
+    "shtypes.ops",
+    "shtypes.autodiff",
+    "shtypes.signatures",
+    "shtypes.analysis",
+    "shtypes.analysis.picture",
+)
 
 
 def layer(module: str) -> int | None:
