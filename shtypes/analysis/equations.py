@@ -30,9 +30,9 @@ from shtypes._compat import (
 )
 from shtypes.collective import Collective as Collective
 from shtypes.hitype import HiShType
+from shtypes.joint import Joint as Joint
 from shtypes.lowering.carrier import carrier_spec
 from shtypes.lowering.region.planning import HANDS_ON, PLACED, same_spec, spec_of
-from shtypes.overlap.primitives import Overlapped as Overlapped
 from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
@@ -247,7 +247,7 @@ def outside(eqn: Any) -> str:
     p = eqn.primitive
     if isinstance(p, FromJax):
         return _entering(eqn)
-    if isinstance(p, (Local, Reshard, ToJax, Raise, EnsureMapped, Collective, Overlapped)):
+    if isinstance(p, (Local, Reshard, ToJax, Raise, EnsureMapped, Collective, Joint)):
         return ""
     if isinstance(p, HiPrimitive):
         return "it is not known to the ledger"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import jax
 
-from shtypes.analysis.equations import Branch, Collective, Equation, Overlapped, Place, equations, outside
+from shtypes.analysis.equations import Branch, Collective, Equation, Joint, Place, equations, outside
 from shtypes.array import abstract_array
-from shtypes.overlap.ring import Round
+from shtypes.joint import Sends
 from shtypes.primitives import Reshard
 from shtypes.reshard import Step, plan
 from shtypes.types import ShType
@@ -338,7 +338,7 @@ def ledger_of(jaxpr: Any) -> Ledger:
     entries: list[Entry] = []
     uncovered: list[NotCovered] = []
     for found in equations(jaxpr):
-        if isinstance(found.eqn.primitive, (Reshard, Collective, Overlapped)):
+        if isinstance(found.eqn.primitive, (Reshard, Collective, Joint)):
             entries += entries_of(found)
         elif why := outside(found.eqn):
             name = str(found.eqn.primitive)
@@ -371,7 +371,7 @@ def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def entries_of(found: Equation) -> Iterator[Entry]:
     """What an equation communicates, if it is one of ours that does."""
     p = found.eqn.primitive
-    if isinstance(p, Overlapped):
+    if isinstance(p, Joint):
         yield entry(found, p.forth, p.src, p.dst, p.inserted)
     elif isinstance(p, (Reshard, Collective)):
         for step in plan(p.src, p.dst).steps if isinstance(p, Reshard) else (p,):
@@ -379,7 +379,7 @@ def entries_of(found: Equation) -> Iterator[Entry]:
                 yield entry(found, step, p.src, p.dst, p.inserted)
 
 
-def entry(found: Equation, step: Step | Collective | Round, src: ShType, dst: ShType, inserted: bool) -> Entry:
+def entry(found: Equation, step: Step | Sends, src: ShType, dst: ShType, inserted: bool) -> Entry:
     """The entry for one step of an equation."""
     return Entry(
         kind=step.kind.value,

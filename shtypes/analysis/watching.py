@@ -21,7 +21,7 @@ from shtypes.analysis.ledger import Entry, Ledger, entries_of, entry
 from shtypes.analysis.scopes import Budget, Rule, Sums, connect_watch, open_watches
 from shtypes.collective import Collective
 from shtypes.errors import ShardingTypeError
-from shtypes.overlap.primitives import Overlapped
+from shtypes.joint import Joint
 from shtypes.primitives import FromJax, Local, Reshard
 from shtypes.reshard import backward, plan
 
@@ -209,8 +209,8 @@ def _read(program: Any) -> Iterator[Equation]:
 def entries_of_transpose(found: Equation) -> Iterator[Entry]:
     """What an equation will communicate when it is transposed, if its operand has a gradient."""
     p, back = found.eqn.primitive, found._replace(direction="backward")
-    if isinstance(p, Overlapped):
-        yield from (entry(back, r, r.src, r.dst, p.inserted) for r in p.back())
+    if isinstance(p, Joint):
+        yield from (entry(back, b.step, b.src, b.dst, p.inserted) for b in p.back())
     if not isinstance(p, (Reshard, Collective)) or not p.src.differentiable:
         return
     if isinstance(p, Reshard):

@@ -16,6 +16,7 @@ from shtypes.lax.pieces import ppermute as ppermute
 from shtypes.lax.pieces import pscatter as pscatter
 from shtypes.lax.pieces import pshuffle as pshuffle
 from shtypes.lax.pieces import pswapaxes as pswapaxes
+from shtypes.lax.ragged import ragged_all_to_all as ragged_all_to_all
 from shtypes.lax.sums import pmax as pmax
 from shtypes.lax.sums import pmean as pmean
 from shtypes.lax.sums import pmin as pmin
@@ -40,4 +41,5 @@ __all__ = [
     "psum_scatter",
     "pswapaxes",
     "pvary",
+    "ragged_all_to_all",
 ]

@@ -11,13 +11,14 @@ from shtypes.analysis.judging import Sent, judge, judge_sent
 from shtypes.analysis.scopes import rules_in_force
 from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
+from shtypes.joint import Sends
 from shtypes.ops.dispatch import cast, located
 from shtypes.ops.reshard import reshard
 from shtypes.ops.rules.einsum import label_sizes, parse_equation
 from shtypes.ops.rules.overlap import Ring
 from shtypes.ops.rules.overlap import overlap as rule
 from shtypes.overlap.primitives import Overlapped, gathering_of, scattering_of
-from shtypes.overlap.ring import Course, Round
+from shtypes.overlap.ring import Course
 from shtypes.types import ShType, State
 
 #: What `overlap` may be.
@@ -96,10 +97,10 @@ def _judge(name: str, types: Sequence[ShType], ring: Ring, primitive: Overlapped
     """Tells scopes what goes round, forward and backward."""
     for t, goal in zip(types, ring.operands, strict=True):
         judge(name, t, goal, inserted=True)
-    judge_sent(name, ring.moved, ring.becomes, _sent([primitive.forth]), _sent(primitive.back()))
+    judge_sent(name, ring.moved, ring.becomes, _sent([primitive.forth]), _sent([b.step for b in primitive.back()]))
 
 
-def _sent(rounds: Sequence[Round]) -> Sent:
+def _sent(rounds: Sequence[Sends]) -> Sent:
     if not rounds:
         return Sent()
     axes = rounds[0].axes

@@ -12,30 +12,24 @@ from typing import Any, cast
 
 import jax
 
-from shtypes._compat import HiPrimitive, Zero, is_undefined_primal, no_trace_is_running
-from shtypes.array import Array
+from shtypes._compat import Zero, is_undefined_primal
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
-from shtypes.lowering.per_op import run_on_shards
+from shtypes.joint import Back, Joint, Sends
 from shtypes.ops.einsum import Einsum
 from shtypes.overlap.ring import Course, Round, gathering, scattering
 from shtypes.primitives import check_tangents, local, move
 from shtypes.types import ShType, State
 
 
-class Overlapped(HiPrimitive):
-    """An einsum round a ring. It says itself what goes round, for the ledger and for scopes.
+class Overlapped(Joint):
+    """An einsum round a ring.
 
     Attributes:
         course: How pieces go round.
-        src: The type before the collective that is overlapped.
-        dst: The type after it.
-        operands: The types of its operands.
-        results: The types of its results.
     """
 
-    multiple_results = True
-    inserted = False
+    called = "overlapped_einsum"
 
     def __init__(
         self,
@@ -47,43 +41,15 @@ class Overlapped(HiPrimitive):
     ) -> None:
         label, axes = course.label, ",".join(course.axes)
         ways = ", both ways" * course.both
-        super().__init__(f"einsum[{' and '.join(course.equations)}, {name} {label} over {axes}{ways}]")
-        self.course, self.operands, self.results = course, operands, results
-        self.src, self.dst = change
+        super().__init__(
+            f"einsum[{' and '.join(course.equations)}, {name} {label} over {axes}{ways}]", change, operands, results
+        )
+        self.course = course
 
     @property
     def equations(self) -> tuple[str, ...]:
         """The products."""
         return self.course.equations
-
-    @property
-    def forth(self) -> Round:
-        """What goes round."""
-        raise NotImplementedError
-
-    def back(self) -> list[Round]:
-        """What goes round when it is transposed in all operands that have a gradient."""
-        raise NotImplementedError
-
-    def on_shards(self, *shards: Any) -> list[Any]:
-        """What one device does."""
-        raise NotImplementedError
-
-    # what JAX asks
-
-    def abstract_eval(self, *given: Any) -> tuple[list[HiShType], set[Any]]:
-        if given != self.operands:
-            raise ShardingTypeError(f"`{self.name}` was given {given} instead of {self.operands}; please report this")
-        return list(self.results), set()
-
-    def to_lojax(self, *operands: Any) -> list[Array]:
-        return run_on_shards(self.on_shards, "overlapped_einsum", operands, self.results)
-
-    def applied(self, *operands: Any) -> list[Any]:
-        """The primitive applied to typed values."""
-        if all(type(x) is Array for x in operands) and no_trace_is_running():
-            return self.to_lojax(*operands)
-        return list(self.bind(*operands))
 
 
 _known: dict[Any, Any] = {}
@@ -104,16 +70,16 @@ class Gathering(Overlapped):
         self.positions = positions
 
     @property
-    def forth(self) -> Round:
-        return Round(self.course, self.operands[0], self.src, self.dst)
+    def forth(self) -> Sends:
+        return Round(self.course, self.operands[0])
 
-    def back(self) -> list[Round]:
+    def back(self) -> list[Back]:
         moved, *others = self.operands
-        again = [self.forth] if any(t.differentiable for t in others) else []
+        again = [Back(self.forth, self.src, self.dst)] if any(t.differentiable for t in others) else []
         if not moved.differentiable or self._cotangent_is_whole:
             return again
         own = moved.cotangent()
-        return [*again, Round(self.course, own, self.dst.cotangent(), own)]
+        return [*again, Back(Round(self.course, own), self.dst.cotangent(), own)]
 
     @property
     def _cotangent_is_whole(self) -> bool:
@@ -204,14 +170,14 @@ class Scattering(Overlapped):
         super().__init__("scatter", course, change, operands, (result,))
 
     @property
-    def forth(self) -> Round:
-        return Round(self.course, self.results[0], self.src, self.dst)
+    def forth(self) -> Sends:
+        return Round(self.course, self.results[0])
 
-    def back(self) -> list[Round]:
+    def back(self) -> list[Back]:
+        if not any(t.differentiable for t in self.operands):
+            return []
         own = self.results[0].cotangent()
-        return (
-            [Round(self.course, own, own, self.src.cotangent())] if any(t.differentiable for t in self.operands) else []
-        )
+        return [Back(Round(self.course, own), own, self.src.cotangent())]
 
     def on_shards(self, *shards: Any) -> list[Any]:
         return scattering(self.course, self.results[0])(*shards)

@@ -60,14 +60,10 @@ class Round(NamedTuple):
     Attributes:
         course: How it goes round.
         piece: The type whose shards go round.
-        src: The type before the collective that is overlapped.
-        dst: The type after it.
     """
 
     course: Course
     piece: ShType
-    src: ShType
-    dst: ShType
 
     @property
     def kind(self) -> Kind:
@@ -92,7 +88,7 @@ class Round(NamedTuple):
 
     @property
     def _devices(self) -> int:
-        return self.src.mesh.product(self.axes)
+        return self.piece.mesh.product(self.axes)
 
 
 def _shift(x: Any, by: int, course: Course, t: ShType) -> Any:

@@ -14,12 +14,14 @@ from shtypes.collective import Collective
 from shtypes.collective import on_shards as collective_on_shards
 from shtypes.debug import check_shards, checks_are_on
 from shtypes.hitype import hi
+from shtypes.joint import Joint
 from shtypes.lowering.carrier import carrier_spec, to_shard
 from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.per_op import apply_local
 from shtypes.lowering.region.planning import same_spec, spec_of
-from shtypes.overlap.primitives import Gathering, Overlapped, Scattering
+from shtypes.overlap.primitives import Gathering, Scattering
 from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
+from shtypes.ragged import Ragged
 from shtypes.reshard import plan
 from shtypes.types import ShType, State
 
@@ -64,12 +66,12 @@ def _collective(eqn: Any, shards: Sequence[Any]) -> list[Any]:
 
 
 @functools.cache
-def _overlapped_once(primitive: Overlapped) -> Callable[..., Any]:
+def _joint_once(primitive: Joint) -> Callable[..., Any]:
     return jax.jit(primitive.on_shards, inline=True)
 
 
-def _overlapped(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    return list(_overlapped_once(eqn.primitive)(*shards))
+def _joint(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    return list(_joint_once(eqn.primitive)(*shards))
 
 
 def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
@@ -94,8 +96,9 @@ ON_SHARDS: Final[dict[type[HiPrimitive], Callable[[Any, Sequence[Any]], list[Any
     Local: _local,
     Reshard: _reshard,
     Collective: _collective,
-    Gathering: _overlapped,
-    Scattering: _overlapped,
+    Gathering: _joint,
+    Scattering: _joint,
+    Ragged: _joint,
     FromJax: _from_jax,
     Raise: _raise,
     ToJax: _as_it_is,

@@ -22,8 +22,8 @@ from shtypes._compat import (
 )
 from shtypes.collective import Collective
 from shtypes.hitype import HiShType
+from shtypes.joint import Joint
 from shtypes.lowering.carrier import carrier_spec
-from shtypes.overlap.primitives import Overlapped
 from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
 
 #: A plain equation on replicated arrays of up to so many elements is computed on every device.
@@ -158,7 +158,7 @@ class Planner:
 
 
 def _against_ours(p: HiPrimitive, ins: list[Any], outs: list[Any]) -> str:
-    if isinstance(p, Local | Reshard | Collective | Overlapped | EnsureMapped):
+    if isinstance(p, Local | Reshard | Collective | Joint | EnsureMapped):
         return "it has no values (float0)" if any(t.dtype_name == "float0" for t in outs) else ""
     if not isinstance(p, FromJax | ToJax | Raise):
         return "it is lowered on its own"
