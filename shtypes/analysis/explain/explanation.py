@@ -204,6 +204,7 @@ def explained(name: str, traced: Trace, *, grad: bool) -> Explanation:
     gradients = _gradients(scope, traced)
     found = list(communication(scope))
     ledger = Ledger([e for e in found if isinstance(e, Entry)], [e for e in found if not isinstance(e, Entry)])
+    saved = saved_by(scope)
     started = {id(v.made) for v in seeds if v.made is not None}
     scope.records = [r for r in scope.records if id(r) not in started]
     arguments = tuple(Line(v.name, v.type) for v in scope.given)
@@ -218,7 +219,7 @@ def explained(name: str, traced: Trace, *, grad: bool) -> Explanation:
         gradients=gradients,
         items=Lister().items(scope),
         ledger=ledger,
-        saved=saved_by(scope),
+        saved=saved,
     )
 
 

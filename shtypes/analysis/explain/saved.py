@@ -32,16 +32,25 @@ class Saved(NamedTuple):
 def saved_by(scope: Scope) -> tuple[Saved, ...]:
     """What the forward equations of a program leave for its backward equations, in program order.
 
-    What a checkpoint computes again is not among them, and what the compiler saves by fusing is not known here.
+    Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves. What a
+    checkpoint computes again is not among them, and what the compiler saves by fusing is not known here.
     """
-    own = [(v, None) for v in scope.given]
+    inside = [saved_by(body) for r in scope.records if r.found.direction == "forward" for body in r.bodies]
+    return (*_saved(scope), *max(inside, key=_total, default=()))
+
+
+def _total(saved: Sequence[Saved]) -> int:
+    return sum(value.bytes for value in saved if not value.argument)
+
+
+def _saved(scope: Scope) -> Iterator[Saved]:
+    own: list[tuple[Value, Record | None]] = [(v, None) for v in scope.given]
     made = [(v, r) for r in scope.records if r.found.direction == "forward" for v in r.outs]
-    return tuple(_saved([*own, *made]))
-
-
-def _saved(values: Sequence[tuple[Value, Record | None]]) -> Iterator[Saved]:
-    for value, record in values:
-        later = any(use.found.direction != "forward" for use in value.uses)
+    for value, record in [*own, *made]:
+        later = any(
+            use.found.direction != "forward" and scope.records[use.position : use.position + 1] == [use]
+            for use in value.uses
+        )
         if not value.gradient and (later if value.kept is None else value.kept):
             place = record.found.place if record is not None else Place()
             yield Saved(value.name, value.type, bytes_of(value.type), record is None, place)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import shtypes as sh
 from shtypes.analysis.assertions import with_gradient
@@ -192,3 +195,20 @@ def test_a_function_that_takes_gradients_itself_is_listed_in_its_order() -> None
     assert text.index("\ng_w: ") < text.index("\nnew: ")
     assert "# sin_mul_x: " in text
     assert found.saved_bytes > 0
+
+
+@pytest.mark.parametrize("name", ["transformer", "branches"])
+def test_a_terminal_shows_every_line_with_the_collectives_in_colour(name: str) -> None:
+    found = explained(name)
+    screen = io.StringIO()
+    Console(file=screen, width=400, force_terminal=True, color_system="standard").print(found)
+    shown = screen.getvalue()
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    for line in found.lines:
+        assert str(line) in plain
+    assert "\x1b[1;35m" in shown
+
+
+def test_what_a_step_of_a_loop_saves_for_its_own_backward_pass_counts() -> None:
+    found = explained("microbatches")
+    assert [(v.name, v.bytes) for v in found.saved if not v.argument and v.bytes > 4] == [("einsum_x", 4 * 16 * 4)]
