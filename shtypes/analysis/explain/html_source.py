@@ -16,7 +16,7 @@ from shtypes.analysis.explain.listing import Line, type_text
 from shtypes.analysis.explain.source import Span, lines_of_file
 from shtypes.analysis.ledger import Entry
 
-_NUMBER: Final = re.compile(r"_\d+\b|\[\d+\]")
+_NUMBER: Final = re.compile(r"_\d+(?![a-zA-Z0-9])|\[\d+\]")
 #: What one line shows of values that differ in nothing but their names.
 _NAMES: Final = 3
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from html import escape
 from typing import Final
 
 from shtypes.mesh import Mesh
 
-#: Devices and frames that are drawn along one axis; of a longer one, the rest is said in words.
+#: Devices that are drawn along one axis, and along one of several frames; of a longer one, the text tells the size.
 MOST: Final = 8
+MOST_IN_FRAMES: Final = 4
 _FRAMES: Final = 4
 _CELL, _GAP, _PAD, _TEXT = 34, 5, 12, 16
 
@@ -21,12 +23,12 @@ def mesh_svg(mesh: Mesh) -> str:
     frames = 1
     for _, size in outer:
         frames *= size
-    shown = min(frames, _FRAMES)
-    width = min(columns[1], MOST) * (_CELL + _GAP) + 2 * _PAD
-    height = min(rows[1], MOST) * (_CELL + _GAP) + 2 * _PAD
+    shown, most = min(frames, _FRAMES), MOST if frames == 1 else MOST_IN_FRAMES
+    drawn = min(rows[1], most), min(columns[1], most)
+    height, width = (n * (_CELL + _GAP) + 2 * _PAD for n in drawn)
     left, top = (_TEXT + 10 if rows[0] else 0), _TEXT + 8
-    total_width = left + shown * (width + 12) + (60 if columns[1] > MOST or frames > shown else 0)
-    total_height = top + height + (_TEXT if rows[1] > MOST or outer else 0) + 4
+    total_width = left + shown * (width + 12) + (60 if columns[1] > most or frames > shown else 0)
+    total_height = top + height + (_TEXT if rows[1] > most or outer else 0) + 4
     label = f"mesh of {mesh.size} devices: " + ", ".join(f"{axis} of size {size}" for axis, size in shape)
     parts = [
         f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 {total_width} {total_height}" '
@@ -34,9 +36,7 @@ def mesh_svg(mesh: Mesh) -> str:
         'font-family="ui-monospace, monospace" font-size="12">'
     ]
     for i in range(shown):
-        parts += _frame(
-            left + i * (width + 12), top, width, height, rows[1], columns[1], first=i * rows[1] * columns[1]
-        )
+        parts += _frame((left + i * (width + 12), top, width, height), drawn, i * rows[1] * columns[1], columns[1])
     parts.append(_text(left + width / 2, _TEXT, _axis(columns), "middle"))
     if rows[0]:
         x, y = _TEXT - 4, top + height / 2
@@ -44,19 +44,20 @@ def mesh_svg(mesh: Mesh) -> str:
     if outer:
         axes = ", ".join(_axis(pair) for pair in outer)
         parts.append(_text(left, total_height - 4, f"one frame for each of {axes}", "start"))
-    if columns[1] > MOST or frames > shown:
+    if columns[1] > most or frames > shown:
         parts.append(_text(left + shown * (width + 12), top + height / 2, "…", "start"))
     return "".join([*parts, "</svg>"])
 
 
-def _frame(x: float, y: float, width: float, height: float, rows: int, columns: int, *, first: int) -> Iterator[str]:
+def _frame(box: tuple[float, float, float, float], drawn: tuple[int, int], first: int, row: int) -> Iterator[str]:
+    """One grid of devices; ``first`` is the number of its first one, ``row`` how many a whole row has."""
+    x, y, width, height = box
     yield f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8" stroke-opacity=".25"/>'
-    for r in range(min(rows, MOST)):
-        for c in range(min(columns, MOST)):
-            left, top = x + _PAD + c * (_CELL + _GAP), y + _PAD + r * (_CELL + _GAP)
-            place = f'x="{left}" y="{top}" width="{_CELL}" height="{_CELL}" rx="5"'
-            yield f'<rect {place} fill="currentColor" fill-opacity=".06" stroke-opacity=".5"/>'
-            yield _text(left + _CELL / 2, top + _CELL / 2 + 4, str(first + r * columns + c), "middle")
+    for r, c in itertools.product(*map(range, drawn)):
+        left, top = x + _PAD + c * (_CELL + _GAP), y + _PAD + r * (_CELL + _GAP)
+        place = f'x="{left}" y="{top}" width="{_CELL}" height="{_CELL}" rx="5"'
+        yield f'<rect {place} fill="currentColor" fill-opacity=".06" stroke-opacity=".5"/>'
+        yield _text(left + _CELL / 2, top + _CELL / 2 + 4, str(first + r * row + c), "middle")
 
 
 def _axis(pair: tuple[str, int]) -> str:

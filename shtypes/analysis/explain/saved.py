@@ -32,8 +32,8 @@ class Saved(NamedTuple):
 def saved_by(scope: Scope) -> tuple[Saved, ...]:
     """What the forward equations of a program leave for its backward equations, in program order.
 
-    Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves. What a
-    checkpoint computes again is not among them, and what the compiler saves by fusing is not known here.
+    Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves. What
+    a checkpoint computes again is not among them, and what the compiler saves by fusing is not known here.
     """
     inside = [saved_by(body) for r in scope.records if r.found.direction == "forward" for body in r.bodies]
     return (*_saved(scope), *max(inside, key=_total, default=()))

@@ -236,7 +236,7 @@ def test_source_that_is_not_python_on_its_own_is_shown_plainly(tmp_path: Path) -
         ({"x": 4}, 4, "mesh of 4 devices: x of size 4"),
         ({"a": 2, "b": 3, "c": 2}, 12, "one frame for each of a=2"),
         ({"dp": 512, "tp": 8}, 64, "dp=512"),
-        ({"p": 64, "dp": 2, "tp": 128}, 64, "…"),
+        ({"p": 64, "dp": 2, "tp": 128}, 4 * 2 * 4, "…"),
     ],
     ids=["one axis", "three axes", "long", "many"],
 )
