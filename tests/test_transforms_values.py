@@ -220,5 +220,5 @@ def test_shardings_given_to_jax_jit_for_typed_values_are_refused_at_the_latest_w
     key: str, x: Any, on_a_mesh: Any
 ) -> None:
     options: dict[str, Any] = {key: jax.NamedSharding(on_a_mesh, jax.P())}
-    with pytest.raises((ValueError, NotImplementedError)):
+    with pytest.raises((sh.ShardingTypeError, ValueError, NotImplementedError)):
         sh.silu(jax.jit(lambda x: x * 2.0, **options)(x))
