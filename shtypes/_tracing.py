@@ -11,7 +11,7 @@ import weakref
 from types import FrameType
 from typing import Any, NamedTuple
 
-from shtypes._compat import is_literal, private
+from shtypes._compat import private
 
 
 class OpenTrace(NamedTuple):
@@ -38,10 +38,6 @@ class OpenTrace(NamedTuple):
             if eqn is not None:
                 found.append(_Traced(eqn) if hasattr(eqn, "in_tracers") else eqn)
         return found
-
-    def constant(self, atom: Any) -> Any:
-        """The concrete value that a variable stands for; None for other variables."""
-        return None if is_literal(atom) else self.frame.constvar_to_val.get(atom)
 
 
 class _Traced:

@@ -333,7 +333,7 @@ def _converted(host: Any, own: str, t: ShType) -> Any:
 
 def _placed(host: Any, t: HiShType) -> Array:
     """A host value as a typed one: pending sums by a reshard of the replicated value."""
-    from shtypes.primitives import from_jax_p, move
+    from shtypes.primitives import from_concrete_p, move
 
     if t.axes(State.VARYING):
         _refuse_hidden(t, "be made from one global value")
@@ -344,7 +344,7 @@ def _placed(host: Any, t: HiShType) -> Array:
     if no_trace_is_running():
         value = wrap(start, jax.device_put(host, carrier_sharding(start)))
     else:  # here device_put would be traced, and its result no value
-        value = from_jax_p.bind(host, ty=start)
+        value = from_concrete_p.bind(host, ty=start)
     moved: Array = move(value, t)
     return moved
 

@@ -16,7 +16,7 @@ from shtypes.hitype import HiShType, hi
 from shtypes.lowering.carrier import carrier_sharding
 from shtypes.mesh import Mesh, current_mesh
 from shtypes.meshes import to_mesh
-from shtypes.primitives import from_jax_p, move
+from shtypes.primitives import from_concrete_p, from_jax_p, move
 from shtypes.types import Dim, ShType, State
 
 
@@ -103,9 +103,11 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
     if not isinstance(x, jax.core.Tracer) and no_trace_is_running():
         own = _concrete(x, wanted, mesh)
     else:
-        t = _as_own(x, wanted, mesh)
+        traced = isinstance(x, jax.core.Tracer)
+        known = not traced and isinstance(x.sharding, jax.NamedSharding)
+        t = own_type(x, mesh) if known else _as_own(x, wanted, mesh)
         _refuse_pending(t)
-        own = from_jax_p.bind(x, ty=t)
+        own = (from_jax_p if traced else from_concrete_p).bind(x, ty=t)
         look()
     if wanted is None:
         return own

@@ -351,4 +351,6 @@ def placed(x: Any, t: ShType) -> Any:
 
 
 from_jax_p, to_jax_p, raise_p = FromJax("from_jax"), ToJax("to_jax"), Raise("raise")
+#: For concrete arrays, which are known to lie as the type says, or are handed to each device as it needs them.
+from_concrete_p = FromJax("from_jax")
 ensure_mapped_p = EnsureMapped("ensure_mapped")

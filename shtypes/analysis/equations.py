@@ -33,7 +33,7 @@ from shtypes.hitype import HiShType
 from shtypes.joint import Joint as Joint
 from shtypes.lowering.carrier import carrier_spec
 from shtypes.lowering.region.planning import HANDS_ON, PLACED, same_spec, spec_of
-from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
+from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax, from_concrete_p
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
 
@@ -273,8 +273,8 @@ def outside(eqn: Any) -> str:
 def _entering(eqn: Any) -> str:
     """A plain array that becomes typed is moved first if it lies in another way than its type says."""
     aval, t = eqn.invars[0].aval, eqn.params["ty"]
-    spec = spec_of(aval)
-    if same_spec(spec, carrier_spec(t)) or (not any(spec) and not _is_auto(aval)):
+    spec, lies_somewhere = spec_of(aval), _is_auto(aval) and math.prod(aval.shape) > 1
+    if eqn.primitive is from_concrete_p or (not lies_somewhere and (same_spec(spec, carrier_spec(t)) or not any(spec))):
         return ""
     return f"a plain array, {aval}, may lie in another way than its type {t} says"
 

@@ -11,8 +11,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from shtypes._compat import no_trace_is_running
 from shtypes._tracing import OpenTrace, open_scans, open_traces
 from shtypes.analysis.equations import Equation, equations, equations_of, outside
@@ -22,7 +20,7 @@ from shtypes.analysis.scopes import Budget, Rule, Sums, connect_watch, open_watc
 from shtypes.collective import Collective
 from shtypes.errors import ShardingTypeError
 from shtypes.joint import Joint
-from shtypes.primitives import FromJax, Local, Reshard
+from shtypes.primitives import Local, Reshard
 from shtypes.reshard import backward, plan
 
 #: What a `Watch` adds up: moves of the forward pass, what these will send backward, and backward passes that are there.
@@ -125,7 +123,7 @@ class Watch:
             _, seen = self._looked.get(id(trace.frame), (None, start))
             if trace.length > seen:
                 self._looked[id(trace.frame)] = trace.frame, trace.length
-                unknown = _unknown(_of_interest(trace, seen), trace)
+                unknown = _unknown(_of_interest(trace, seen))
                 if unknown is not None:
                     raise self._cannot_vouch(*unknown)
         if isinstance(self.rule, Budget) and self.rule.bounds_sums and inside:
@@ -134,7 +132,7 @@ class Watch:
 
     def _cannot_vouch(self, found: Equation, why: str) -> ShardingTypeError:
         name = str(found.eqn.primitive)
-        return ShardingTypeError(
+        error = ShardingTypeError(
             f"`{self.rule}` cannot vouch for `{name}`, which may communicate where no type shows it",
             where=f"{found.place} in {found.place.function}: {name}" if found.place.file else name,
             why=why,
@@ -143,6 +141,8 @@ class Watch:
                 "sh.local_map, for a function of each device's shards",
             ],
         )
+        error.placed = bool(found.place.file)
+        return error
 
     def leave(self) -> None:
         """Checks all that was traced in the scope."""
@@ -192,11 +192,11 @@ def _of_interest(trace: OpenTrace, start: int) -> list[Any]:
     return [eqn for eqn in trace.equations(start) if type(eqn.primitive) is not Local]
 
 
-def _unknown(program: Any, trace: OpenTrace | None = None) -> tuple[Equation, str] | None:
+def _unknown(program: Any) -> tuple[Equation, str] | None:
     """The first equation that may communicate where no type shows it, and why."""
     for found in _read(program):
         why = outside(found.eqn)
-        if why and not (trace is not None and _enters_as_a_constant(found.eqn, trace)):
+        if why:
             return found, why
     return None
 
@@ -273,11 +273,6 @@ def _over_budget(reason: str, direction: str, eqns: Any) -> ShardingTypeError:
         why="\n".join(f"{e}, {e.runs} times {e.bytes} B/device, {e.place}" for e in dearest),
         hints=["print(sh.ledger(f, *args)) lists all of it"],
     )
-
-
-def _enters_as_a_constant(eqn: Any, trace: OpenTrace) -> bool:
-    """Whether an equation takes in data of the host, which each device is given as it needs it."""
-    return isinstance(eqn.primitive, FromJax) and isinstance(trace.constant(eqn.invars[0]), (np.ndarray, np.generic))
 
 
 def runs_again() -> bool:

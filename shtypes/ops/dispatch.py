@@ -28,7 +28,7 @@ from shtypes.mesh import Mesh, current_mesh
 from shtypes.native import from_jax, own_type
 from shtypes.ops.rules import Typing
 from shtypes.policy import replicated
-from shtypes.primitives import from_jax_p, local_all, move
+from shtypes.primitives import from_concrete_p, local_all, move
 from shtypes.types import ShType, State
 from shtypes.where import placed
 
@@ -138,7 +138,7 @@ def constant(x: Any, mesh: Mesh) -> Any:
         x = x.astype(dtype) if isinstance(x, np.ndarray) else x
     if no_trace_is_running():
         return wrap(t, jax.device_put(x, carrier_sharding(t)))
-    return from_jax_p.bind(x, ty=t)
+    return from_concrete_p.bind(x, ty=t)
 
 
 def typed(name: str, rule: Rule, types: tuple[ShType, ...]) -> Typing:

@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 import shtypes as sh
-from tests.analysis.communicating import DOORS, OPS, Case, placed, values
+from tests.analysis.communicating import DOORS, OPS, Case, held, placed, values
 from tests.analysis.compiled import Sent, compiled_text, sent_by_compiled
 from tests.analysis.random_programs import AXES, filled
 from tests.lowering.hlo import CALL
@@ -205,3 +205,34 @@ def test_a_loop_of_native_control_flow_is_looked_into() -> None:
 
     with pytest.raises(sh.ShardingTypeError, match="`no_comm` cannot vouch"):
         jax.eval_shape(sh.no_comm(f), *values(Case(f, ("plain",))))
+
+
+# where JAX does not say how plain arrays lie
+
+AUTO: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
+    "a host array": (lambda x: x * np.ones((8, 8), np.float32), ("typed",), ""),
+    "a captured array": (lambda x: x + held(), ("typed",), ""),
+    "a scalar": (lambda x, i: x * sh.constant(sh.from_jax(i * 2.0, "f32[]{I:(dp,tp)}")), ("typed", "scalar"), ""),
+    "an argument": (lambda a: sh.from_jax(a, "f32[8,8]{I:(dp,tp)}"), ("plain",), "`from_jax`"),
+    "a sharded argument": (lambda a: sh.from_jax(a, "f32[8@dp,8]{I:tp}"), ("plain",), "`from_jax`"),
+    "arithmetic": (
+        lambda x, a: x * sh.constant(sh.from_jax(jnp.sum(a), "f32[]{I:(dp,tp)}")),
+        ("typed", "plain"),
+        "`reduce_sum`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(AUTO))
+def test_on_automatic_axes_only_what_is_known_to_lie_right_is_let_in(name: str) -> None:
+    f, kinds, says = AUTO[name]
+    made = {"typed": sh.ones("f32[8@dp,8]"), "scalar": np.float32(2), "plain": held()}
+    types = (jax.sharding.AxisType.Auto,) * 2
+    jax.set_mesh(jax.make_mesh(tuple(AXES.values()), tuple(AXES), axis_types=types))
+    made["plain"] = jax.device_put(np.ones((8, 8), np.float32), jax.NamedSharding(jax.sharding.get_mesh(), jax.P("dp")))
+    args = [made[kind] for kind in kinds]
+    if says:
+        with pytest.raises(sh.ShardingTypeError, match=f"`no_comm` cannot vouch for {says}"):
+            sh.jit(sh.no_comm(f)).trace(*args)
+    else:
+        assert not collectives(compiled_text(sh.jit(sh.no_comm(f)), *args, options=None))
