@@ -4,6 +4,7 @@ Nothing here communicates unless ``out=`` or an `implicit_comm` scope asks for i
 sent then.
 """
 
+from shtypes import init
 from shtypes.nn.attention import dot_product_attention as dot_product_attention
 from shtypes.nn.layers import dropout as dropout
 from shtypes.nn.layers import geglu as geglu
@@ -43,3 +44,6 @@ from shtypes.ops.nn import log_softmax as log_softmax
 from shtypes.ops.nn import softmax as softmax
 from shtypes.ops.nn import standardize as standardize
 from shtypes.ops.reduce_nonlinear import logsumexp as logsumexp
+from shtypes.ops.statistics import logmeanexp as logmeanexp
+
+initializers = init

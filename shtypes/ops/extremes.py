@@ -13,8 +13,9 @@ from shtypes.lowering.replay import public
 from shtypes.ops.across import extreme, position
 from shtypes.ops.asking import DOC, finished, over
 from shtypes.ops.dispatch import lift
-from shtypes.ops.elementwise import maximum, minimum, not_equal, subtract
+from shtypes.ops.elementwise import isnan, maximum, minimum, not_equal, subtract
 from shtypes.ops.reduce import Axis, only, scalar
+from shtypes.ops.select import where as select
 from shtypes.ops.whole import reduced
 
 
@@ -101,33 +102,54 @@ def _truth(name: str, identity: bool, what: str, same: str) -> Callable[..., Any
 any, all = _truth("any", False, "any", "max"), _truth("all", True, "all", "min")
 
 
-def _plain(name: str, **defaults: Any) -> Callable[..., Any]:
-    """The typed form of a reduction of `jax.numpy` with parameters of its own, of whole dims."""
-    native = getattr(jnp, name)
-
-    def op(a: Any, axis: Axis = None, *, keepdims: bool = False, **params: Any) -> Any:
-        ((x,), _) = lift([a])
-        unknown = next((k for k in params if k not in defaults), None)
-        if unknown is not None:
-            raise ShardingTypeError(f"`{name}` has no parameter `{unknown}`; it has {', '.join(defaults) or 'none'}")
-        return reduced(name, native, x, axis, keepdims, **params)
-
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""`{name}` over dims, as in `jax.numpy`; the dims must be whole.
+@public
+def median(a: Any, axis: Axis = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+    """The median over dims, as `jax.numpy.median`; the dims must be whole.
 
     Args:
         a (...): The operand.
         axis: The dims; all by default.
+        out: A type to reshard the result to.
+        overwrite_input: For JAX's sake.
         keepdims: Keeps the dims with size 1.
-        **params: As in `jax.numpy`: {", ".join(f"``{k}``" for k in defaults) or "none"}.
 
-    Communicates: nothing. Transpose: by JAX.
+    Communicates: nothing but what ``out`` asks for. Transpose: by JAX.
+    """
+    ((x,), _) = lift([a])
+    return finished(reduced("median", jnp.median, x, axis, keepdims), out)
+
+
+def _skipping(name: str, full: Callable[..., Any], least: bool) -> Callable[..., Any]:
+    native = getattr(jnp, name)
+    same = name.removeprefix("nan")
+
+    def op(
+        a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Any:
+        ((x,), _) = lift([a])
+        if not jax.typeof(x).differentiable:  # no integer is NaN
+            return full(x, axis, out, keepdims, initial, where)
+        never = jnp.inf if least else -jnp.inf
+        if initial is not None or where is not None:
+            return full(select(isnan(x), never, x), axis, out, keepdims, initial, where)
+
+        def across(x: Any, dims: tuple[int, ...]) -> Any:
+            missing = isnan(x)
+            found = extreme(same, select(missing, never, x), dims)
+            return select(extreme("min", missing, dims), jnp.nan, found)
+
+        whole = lambda x, dims: reduced(name, native, x, dims, keepdims)  # noqa: E731
+        return over(name, x, axis, keepdims, out, whole, across)
+
+    op.__name__ = op.__qualname__ = name
+    op.__doc__ = f"""The {same}imum of what is not NaN over dims, as `jax.numpy.{name}`; typed as `{same}`.
+
+    Communicates: nothing; along a sharded dim what `{same}` does, and an all-reduce of one byte for each row.
     """
     return public(op)
 
 
-median = _plain("median")
-nanmax, nanmin = _plain("nanmax", initial=None), _plain("nanmin", initial=None)
+nanmax, nanmin = _skipping("nanmax", max, False), _skipping("nanmin", min, True)
 
 
 @public

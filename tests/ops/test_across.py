@@ -52,6 +52,8 @@ EXPRESSIONS: dict[str, tuple[Callable[..., Any], Any, tuple[str, ...]]] = {
     "max where": (lambda m, a: m.max(a, (0, 1), where=MASK, initial=0.25), X, ROWS),
     "max of nan": (lambda m, a: m.max(a, 1), NAN, ("[4@x,8@y]",)),
     "min of nan in bf16": (lambda m, a: m.min(a, 1), NAN.astype(jnp.bfloat16), ("[4@x,8@y]",)),
+    "nanmax": (lambda m, a: m.nanmax(a, 1), np.where(TIES > 3, np.nan, TIES), ("[4@x,8@y]",)),
+    "nanmin of nothing": (lambda m, a: m.nanmin(a * np.nan, 0), TIES, ("[4@x,8@y]",)),
     "max of integers": (lambda m, a: m.max(a, 1), TIES.astype(np.int32), ("[4@x,8@y]",)),
     "ptp": (lambda m, a: m.ptp(a, 1), X, ROWS[:1]),
     "any": (lambda m, a: m.any(a > 2, 1, where=MASK), X, ROWS),
@@ -98,8 +100,8 @@ def cases(names: Any = EXPRESSIONS, most: int | None = None) -> list[Case]:
 
 #: Those of the quick test.
 SOME = (
-    "max of ties", "max where", "max of nan", "any", "prod with zeros", "argmax of nan", "argmin of bools", "var where",
-    "std",
+    "max of ties", "max where", "max of nan", "nanmax", "any", "prod with zeros", "argmax of nan", "argmin of bools",
+    "var where", "std",
     "logsumexp with factors", "norm", "norm of matrices", "softmax where", "log_softmax", "mean where",
 )  # fmt: skip
 
