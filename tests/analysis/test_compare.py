@@ -162,6 +162,18 @@ def test_changes_pair_what_moved_and_leave_nothing_out() -> None:
     assert {c.what for c in changes_of(uses_of(found.jax.ledger), uses_of(found.jax.ledger))} == {"same"}
 
 
+def test_a_line_that_sends_another_amount_changes() -> None:
+    def f(x: Any) -> Any:
+        return sh.all_reduce(x, "dp")
+
+    small, large = (uses_of(sh.check(f, f"f32[{n}]{{U:dp}}", mesh=MESH).ledger) for n in (8, 16))
+    (change,) = changes_of(small, large)
+    assert change.what == "changes"
+    assert change.jax is not None
+    assert change.partial is not None
+    assert (change.jax.bytes, change.partial.bytes) == (32, 64)
+
+
 def test_the_json_has_its_documented_keys() -> None:
     found = json.loads(gated_mlp(model="h100-nvlink").to_json(indent=1))
     page = (Path(__file__).parents[2] / "docs" / "communication.md").read_text()

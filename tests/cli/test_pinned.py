@@ -126,6 +126,13 @@ def looped(x: A[sh.Array, 'f32[batch@dp, hidden]{U:tp}']):
     ]
 
 
+def test_axes_of_one_device_send_nothing(repository: Path, run: Run) -> None:
+    edit(repository, "tp = 4", "tp = 1", "pyproject.toml")
+    assert run("check", "block", "--update").code == 0
+    kept = json.loads((repository / "communication.json").read_text())["targets"]["block"]
+    assert kept["forward"] == []
+
+
 def test_arguments_may_be_trees_that_a_function_beside_the_target_makes(repository: Path, run: Run) -> None:
     made = """
 
