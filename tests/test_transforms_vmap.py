@@ -124,3 +124,21 @@ def test_pending_sums_are_mapped() -> None:
     pending = sh.vmap(lambda h: sh.einsum("i,ih->h", h, w_out), in_axes=0)(sh.all_gather(hidden, "dp"))
     assert pending.type == sh.ShType.parse("f32[4,8]{U:tp}")
     p.assert_close(pending, p.one_device(p.reference_mlp, p.X, p.W_IN, p.W_OUT))
+
+
+@pytest.mark.parametrize(
+    ("typed", "reference"),
+    [
+        (lambda x, y: x / y, lambda x, y: x / y),
+        (lambda x, y: sh.interp(y, p.ROWS[0, 0], x), lambda x, y: jnp.interp(y, p.ROWS[0, 0], x)),
+    ],
+    ids=["quotient", "interpolation"],
+)
+def test_what_is_linear_in_some_operands_only_is_so_when_it_is_mapped(
+    typed: Callable[..., Any], reference: Callable[..., Any]
+) -> None:
+    x, ys = np.arange(1.0, 9.0, dtype=np.float32), np.arange(1.0, 25.0, dtype=np.float32).reshape(3, 8)
+    one, many = sh.array(x, "[8]"), sh.array(ys, "[3, 8]")
+    _, moved = jax.jvp(sh.vmap(lambda row: typed(one, row)), (many,), (many,))
+    _, wanted = jax.jvp(jax.vmap(lambda row: reference(x, row)), (ys,), (ys,))
+    p.assert_close(moved, wanted)

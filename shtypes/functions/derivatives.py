@@ -98,6 +98,9 @@ class Vmap(LocalFn):
     def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the wrapped one's
         return self.fn.linear
 
+    def linear_in(self, index: int) -> bool:
+        return self.fn.linear_in(index)
+
     @property
     def stops_gradient(self) -> bool:
         return self.fn.stops_gradient
