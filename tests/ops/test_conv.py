@@ -74,10 +74,10 @@ def test_a_sharded_spatial_dim_is_refused_with_prices() -> None:
     assert error.what == "`conv_general_dilated` acts along dim 2, which is sharded on mesh axis `x`"
     assert error.why == "each device holds only its slice of that dim, and the result needs all of it"
     assert [str(f) for f in error.fixes][1:] == [
-        'sh.reshard(lhs, "[4@x,4,6,6]")   [forward: all-to-all over `x`, 576 B/device; '
+        'sh.reshard(x, "[4@x,4,6,6]")   [forward: all-to-all over `x`, 576 B/device; '
         "backward: all-to-all over `x`, 576 B/device]",
-        'sh.reshard(lhs, "[4,4,6,6]{I:x}")   [forward: all-gather over `x`, 1152 B/device; backward: none]',
-        'sh.reshard(lhs, "[4,4,6,6]")   [forward: all-gather over `x`, 1152 B/device; '
+        'sh.reshard(x, "[4,4,6,6]{I:x}")   [forward: all-gather over `x`, 1152 B/device; backward: none]',
+        'sh.reshard(x, "[4,4,6,6]")   [forward: all-gather over `x`, 1152 B/device; '
         "backward: reduce-scatter over `x`, 1152 B/device]",
     ]
 
