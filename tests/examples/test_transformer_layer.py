@@ -46,7 +46,9 @@ def reference(params: Any, x: Any, sin: Any, cos: Any) -> Any:
     return jnp.einsum("bthd,hde->bte", fused, params["o_wo"]) + x, k, v
 
 
-@pytest.mark.parametrize(("policy", "overlap"), [("partial", False), ("jax", True)])
+@pytest.mark.parametrize(
+    ("policy", "overlap"), [pytest.param("partial", False, marks=pytest.mark.nightly), ("jax", True)]
+)
 def test_the_layer_has_the_values_and_gradients_of_one_device(policy: str, overlap: bool) -> None:
     sh.set_mesh(sh.make_mesh(MESH))
     with sh.policy(policy):

@@ -82,12 +82,12 @@ def _apply(equation: str, out: str, way: Any, m: Any, x: Any, y: Any) -> Any:
 @pytest.mark.parametrize(("policy", "way"), [("partial", True), ("jax", "bidirectional")])
 def test_a_ring_has_the_value_the_gradients_and_the_types_of_the_einsum(policy: str, way: Any) -> None:
     with sh.policy(policy):
-        check(sh.make_mesh({"dp": 2, "tp": 2}), cases(way))
+        check(sh.make_mesh({"dp": 2, "tp": 2}), cases(way, RINGS[policy == "jax" :: 2]))
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_longer_ring_brings_each_piece_to_its_place(way: Any) -> None:
-    check(sh.make_mesh(MESH), cases(way, (RINGS[0], RINGS[2], RINGS[8], RINGS[15])))
+    check(sh.make_mesh(MESH), cases(way, (RINGS[2], RINGS[8 + (way is True)])))
 
 
 @pytest.mark.nightly
@@ -147,7 +147,7 @@ def test_whatever_types_is_right_and_what_does_not_says_why(policy: str) -> None
             if types_or_refuses(case):
                 found.append(case)
         assert len(found) > 5
-        check(mesh, found[:5])
+        check(mesh, found[:3])
 
 
 def test_a_ring_over_one_device_keeps_the_types_and_sends_nothing() -> None:
@@ -183,7 +183,7 @@ def layer() -> Any:
     return block, [sh.array(a, t) for a, t in zip(arrays, types, strict=True)], reference, arrays
 
 
-@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("policy", ["partial", pytest.param("jax", marks=pytest.mark.nightly)])
 def test_a_block_in_scan_under_checkpoint_has_the_gradients_of_one_device(layer: Any, policy: str) -> None:
     block, _, reference, arrays = layer
     with sh.policy(policy):
