@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import operator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
@@ -331,6 +334,19 @@ def _converted(host: Any, own: str, t: ShType) -> Any:
     return converted
 
 
+_without_data: contextvars.ContextVar[bool] = contextvars.ContextVar("without_data", default=False)
+
+
+@contextlib.contextmanager
+def without_data() -> Iterator[None]:
+    """Makes values that have only types of host arrays, so that a program that makes its arguments needs no devices."""
+    token = _without_data.set(True)
+    try:
+        yield
+    finally:
+        _without_data.reset(token)
+
+
 def _placed(host: Any, t: HiShType) -> Array:
     """A host value as a typed one: pending sums by a reshard of the replicated value."""
     from shtypes.primitives import from_concrete_p, move
@@ -338,6 +354,8 @@ def _placed(host: Any, t: HiShType) -> Array:
     if t.axes(State.VARYING):
         _refuse_hidden(t, "be made from one global value")
     check_width(t)
+    if _without_data.get():
+        return wrap(t, None)
     unreduced = t.axes(State.UNREDUCED)
     rest = {a: State.REDUCED if a in unreduced else t.state(a) for a in t.mesh.axis_names if t.dim_of(a) is None}
     start = t.replace(states=rest)

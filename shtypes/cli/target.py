@@ -239,11 +239,12 @@ def _close(name: str, known: Sequence[str]) -> str:
 
 
 def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
-    """The arguments that a function of the user's returns: a tuple of them, or the only one."""
+    """The arguments that a function of the user's returns: a tuple of them, or the only one; their data is not kept."""
     from shtypes.analysis.subject import subject
+    from shtypes.array import without_data
     from shtypes.cli.output import tracing
 
-    with tracing(name):
+    with tracing(name), without_data():
         found = make()
         return subject(make, found if isinstance(found, tuple) else (found,), {}).args
 

@@ -76,6 +76,15 @@ def test_types_sizes_and_arguments_come_from_where_the_user_says(explain: Callab
     assert "g_params['w']: " in explain(f"{path}:g", *MESH, "--arguments", "some", "--grad", "--dims=n=8")
 
 
+def test_a_function_that_makes_its_arguments_needs_no_devices() -> None:
+    env = {**os.environ, "JAX_PLATFORMS": "none_such", "PYTHONPATH": str(ROOT), "SHTYPES_POLICY": "partial"}
+    target = ["examples/moe.py:loss", "--arguments", "arguments", "--mesh", "ep=8", "--grad"]
+    command = [sys.executable, "-m", "shtypes.cli", "explain", *target]
+    text = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, check=True).stdout
+    assert "g_args[1]: f32[hidden, experts]{U:ep} = einsum" in text
+    assert "in 4 collectives" in text
+
+
 def test_each_format_goes_to_the_output_that_is_named(explain: Callable[..., str], tmp_path: Path) -> None:
     target = (f"{EXAMPLE}:loss", *MESH, "--grad", "--output")
     for name, start in (("a.json", "{"), ("a.html", "<!doctype html>"), ("a.txt", "loss on the mesh")):
