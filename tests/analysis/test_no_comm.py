@@ -69,14 +69,9 @@ def check(case: Case, jit: Any) -> None:
 
 
 def run_both(f: Callable[..., Any], args: list[Any], jit: Any) -> list[str]:
-    """The compiled programs of a function, alone and with its backward pass."""
-    found = []
-    outs = sh.jit(f).eval_shape(*args)
-    found.append(compiled_text(jit(f), *args, options=None))
-    step, cts = with_backward(f, args, outs)
-    if cts:
-        found.append(compiled_text(jit(step), args, cts, options=None))
-    return found
+    """The compiled program of a function with its backward pass, or of it alone if it has none."""
+    step, cts = with_backward(f, args, sh.jit(f).eval_shape(*args))
+    return [compiled_text(jit(step), args, cts, options=None) if cts else compiled_text(jit(f), *args, options=None)]
 
 
 @pytest.mark.parametrize("name", list(OPS))
@@ -95,11 +90,15 @@ def test_under_jax_jit_it_is_the_same(name: str) -> None:
     check((OPS | DOORS)[name], jax.jit)
 
 
-@pytest.mark.parametrize("name", [n for n, case in DOORS.items() if case.says and not n.startswith("one")])
+QUICK = ("plain arithmetic", "out_shardings", "JAX's custom_vjp")
+LOUD = [n for n, case in DOORS.items() if case.says and not n.startswith("one") and "typed value" not in n]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.nightly) for n in LOUD if "sh.jit with" not in n]
+)
 def test_without_the_scope_it_is_another_matter(name: str) -> None:
     """The list is of programs that communicate or may: else a scope that refuses them proves nothing."""
-    if "typed value" in name or "sh.jit with" in name:
-        pytest.skip("an error without a scope as well")
     case = DOORS[name]
     args = values(case)
     if "callback" not in name:
