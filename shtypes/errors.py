@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -62,7 +63,7 @@ class ShardingTypeError(TypeError):
         self.fixes = tuple(fixes)
         self.hints = tuple(hints)
         self.axes = tuple(axes)
-        self.placed = False
+        self.placed = re.match(r"\S+\.py:\d+", where) is not None
         self.operands: tuple[object, ...] | None = None
         self.inner = False
         super().__init__(self.what)
