@@ -14,7 +14,7 @@ from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.replay import public
-from shtypes.ops.dispatch import dtype_name, lift
+from shtypes.ops.dispatch import beside, dtype_name, lift
 from shtypes.ops.joins import concatenate
 from shtypes.ops.shape import broadcast_to, ravel
 from shtypes.ops.whole import apply_whole, function, one_dim
@@ -155,7 +155,8 @@ def _edge(part: Any, x: Any, dim: int) -> Any:
     """A number as one element along the dim."""
     if part is x:
         return x
-    ((value, _), _) = lift([part, x])  # together, so that a number takes the dtype of the value
+    ((value, _), held) = lift([part, x])  # together, so that a number takes the dtype of the value
+    value = beside(value, x) if 0 in held else value
     if jax.typeof(value).ndim:
         return value
     shape = list(jax.typeof(x).shape)

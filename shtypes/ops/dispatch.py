@@ -172,11 +172,20 @@ def apply_all(name: str, fn: LocalFn, rule: Rule, operands: Sequence[Any]) -> li
     typing = typed(name, rule, types)
     if not rules_in_force():
         return local_all(fn, *map(cast, operands, typing.operands), out=typing.results)
-    if types != typing.operands:
+    if types != typing.operands and any(t.differentiable for t in typing.results):  # else nothing comes back
         _judge_casts(name, rule, types, typing.operands)
     results = local_all(fn, *map(cast, operands, typing.operands), out=typing.results)
     look()
     return results
+
+
+def beside(constant: Any, x: Any) -> Any:
+    """A constant in the replicated states of what it will meet, where it is an operand of more than one op."""
+    t, other = jax.typeof(constant), jax.typeof(x)
+    for axis in t.mesh.axis_names:
+        if t.state(axis) is State.REDUCED and other.state(axis) is State.INVARIANT:
+            t = t.with_axis(axis, State.INVARIANT)
+    return move(constant, t, inserted=True)
 
 
 def _judge_casts(name: str, rule: Rule, types: tuple[ShType, ...], casts: Sequence[ShType]) -> None:

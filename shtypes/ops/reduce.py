@@ -17,7 +17,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, local_dtype
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift, typed
+from shtypes.ops.dispatch import apply, as_ints, beside, dtype_name, is_number, lift, typed
 from shtypes.ops.elementwise import add, astype
 from shtypes.ops.reshard import reshard
 from shtypes.ops.select import where as select
@@ -171,10 +171,11 @@ def scalar(name: str, initial: Any, y: Any) -> Any:
     Raises:
         ShardingTypeError: it is no scalar.
     """
-    (_, value), _ = lift([y, np.asarray(initial) if is_number(initial) else initial])
+    (_, value), held = lift([y, np.asarray(initial) if is_number(initial) else initial])
     if jax.typeof(value).ndim:
         raise ShardingTypeError(f"the `initial` of `{name}` is a scalar, not {jax.typeof(value)}")
-    return astype(value, jax.typeof(y).dtype_name)
+    value = astype(value, jax.typeof(y).dtype_name)
+    return beside(value, y) if 1 in held else value
 
 
 @public

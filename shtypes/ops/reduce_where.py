@@ -15,7 +15,7 @@ from shtypes.ops import reduce
 from shtypes.ops.across import total
 from shtypes.ops.asking import finished, may_communicate, with_own_fixes
 from shtypes.ops.create import full_like
-from shtypes.ops.dispatch import dtype_name, lift, located
+from shtypes.ops.dispatch import beside, dtype_name, lift, located
 from shtypes.ops.elementwise import astype, divide, isnan, multiply, not_equal, subtract
 from shtypes.ops.reduce import Axis, normalize_dims, only, sum_of
 from shtypes.ops.select import where as _where
@@ -60,6 +60,7 @@ def _over_pending(
 
     def divided(pending: Any, divisor: Any) -> Any:
         whole = astype(total(divisor, sharded, State.REDUCED), jax.typeof(pending).dtype_name)
+        whole = whole if jax.typeof(divisor).differentiable else beside(whole, pending)
         y = divide(pending, subtract(whole, taken) if taken else whole)
         return y if keepdims else squeeze(y, dims)
 
@@ -150,7 +151,8 @@ def average(
     if weights is None:
         y = reduce.mean(x, dims, None, out, keepdims)
         return (y, full_like(y, math.prod(shape[d] for d in dims))) if returned else y
-    ((w,), _) = lift([weights])
+    ((w,), held) = lift([weights])
+    w = beside(w, x) if held else w
     if jax.typeof(w).ndim == 1 and len(dims) == 1 and len(shape) > 1:
         w = expand_dims(w, tuple(d for d in range(len(shape)) if d not in dims))
     if any(m not in (1, n) for m, n in zip(jax.typeof(w).shape, shape, strict=False)):

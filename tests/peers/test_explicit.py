@@ -43,7 +43,8 @@ def reason(program: Program, given: Sequence[Layout], theirs: Layout, ours: Layo
     if ours is None:
         return "this size only" if program.text.startswith(ON_THIS_SIZE_ONLY) else "refused"
     pairs = {(a, b) for a, b in zip(theirs.letters, ours.letters, strict=True) if a != b}
-    return "loses R" if pairs == {("I", "R")} else "other"
+    reduced = any("R" in given[i].letters for i in program.differentiated)
+    return "loses R" if pairs == {("I", "R")} and reduced else "other"
 
 
 def answers(program: Program, given: Sequence[Layout]) -> tuple[str, str]:
