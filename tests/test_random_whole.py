@@ -198,3 +198,13 @@ def test_what_cannot_be_drawn_says_why(call: Callable[[Any], Any], what: str) ->
     with pytest.raises(sh.ShardingTypeError) as caught:
         call(sh.random.key(0))
     assert caught.value.what.startswith(what)
+
+
+def test_draws_have_types_where_there_are_no_devices() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 64})):
+        key = sh.random.key(0)
+        assert sh.random.key_impl(key) == "threefry2x32"
+        assert str(sh.typeof(sh.random.gamma(key, 2.0, "[128@x]"))) == "f32[128@x]"
+        assert str(sh.typeof(sh.random.permutation(key, 8))) == "i32[8]"
+        assert str(sh.typeof(sh.random.choice(key, 8, "[64@x]"))) == "i32[64@x]"
+        assert str(sh.typeof(sh.init.orthogonal()(key, "f32[128@x, 4]"))) == "f32[128@x,4]"

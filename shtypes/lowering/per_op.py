@@ -103,7 +103,7 @@ def _local_body(fn: LocalFn, results: tuple[ShType, ...]) -> Callable[..., Any]:
 
 def run(fn: LocalFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> list[Array]:
     """A local function on typed values; values that have only types give values that have only types."""
-    if any(x.data is None for x in operands) or (not operands and _only_types()):
+    if any(x.data is None for x in operands) or (not operands and only_types()):
         return [wrap(t, None) for t in results]
     if all(t.dtype_name == "float0" for t in results):
         return [wrap(t, jax.numpy.zeros(carrier_shape(t), jax.dtypes.float0)) for t in results]
@@ -126,7 +126,7 @@ def _compiled_local(fn: LocalFn, ins: tuple[ShType, ...], outs: tuple[HiShType, 
     return lambda *carriers: compiled(*carriers, number)
 
 
-def _only_types() -> bool:
+def only_types() -> bool:
     """Whether the mesh in context has no devices, so that what is made of nothing has only a type."""
     return no_trace_is_running() and context_mesh() is not None and jax.sharding.get_mesh().empty
 

@@ -189,7 +189,7 @@ def position(name: str, x: Any, dims: tuple[int, ...]) -> Any:
         x = astype(x, "u8")
     t = jax.typeof(x)
     axes = sharding(t, dims)
-    index = dtypes.from_numpy(jnp.argmax(jnp.zeros(1)).dtype)
+    index = dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.int64))
     fn = Candidate(name, dims, tuple((t.dims[d].size, t.dims[d].axes) for d in dims))
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:

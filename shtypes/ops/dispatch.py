@@ -24,6 +24,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
 from shtypes.localfn import LocalFn, local_dtype
 from shtypes.lowering.carrier import carrier_sharding
+from shtypes.lowering.per_op import only_types
 from shtypes.mesh import Mesh, current_mesh
 from shtypes.native import from_jax, own_type
 from shtypes.ops.rules import Typing
@@ -136,6 +137,8 @@ def constant(x: Any, mesh: Mesh) -> Any:
         dtype = jax.dtypes.canonicalize_dtype(x.dtype) if isinstance(x, np.ndarray) else x.dtype
         t = hi(ShType(mesh, dtypes.from_numpy(dtype), list(x.shape), dict.fromkeys(mesh.axis_names, State.REDUCED)))
         x = x.astype(dtype) if isinstance(x, np.ndarray) else x
+    if only_types():
+        return wrap(t, None)
     if no_trace_is_running():
         return wrap(t, jax.device_put(x, carrier_sharding(t)))
     return from_concrete_p.bind(x, ty=t)

@@ -15,7 +15,7 @@ from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import LocalFn
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, lift
+from shtypes.ops.dispatch import apply, is_number, lift
 from shtypes.ops.draws import as_key, asked, folded_axes
 from shtypes.ops.reshard import reshard
 from shtypes.ops.rules import reasons
@@ -33,6 +33,7 @@ class AtOnce(LocalFn):
     shape: tuple[int, ...] | None
     dtype: str
     folded: tuple[str, ...]
+    numbers: tuple[float | None, ...]  # the operands that are known; None for the others
 
     def __str__(self) -> str:
         return f"random_{self.name}"
@@ -41,7 +42,9 @@ class AtOnce(LocalFn):
         for axis in self.folded:
             key = jax.random.fold_in(key, lax.axis_index(axis))
         shape = {} if self.shape is None else {"shape": self.shape}
-        return self.fn(key, *operands, **shape, dtype=dtypes.to_numpy(self.dtype), **dict(self.params))
+        rest = iter(operands)
+        merged = [next(rest) if n is None else n for n in self.numbers]
+        return self.fn(key, *merged, **shape, dtype=dtypes.to_numpy(self.dtype), **dict(self.params))
 
 
 def draw_whole(
@@ -73,7 +76,8 @@ def draw_whole(
         batch: The batch of the operands, where it is not how they broadcast.
         **params: More of JAX's parameters.
     """
-    (key, *operands), _ = lift([as_key(name, key), *operands])
+    numbers = tuple(float(x) if is_number(x) else None for x in operands)
+    (key, *operands), _ = lift([as_key(name, key), *(x for x in operands if not is_number(x))])
     k = jax.typeof(key)
     given = jnp.broadcast_shapes(*(jax.typeof(x).shape for x in operands)) if batch is None else tuple(batch)
     if type is None:
@@ -86,7 +90,7 @@ def draw_whole(
     shape = wanted.shape[: wanted.ndim - len(event)]
     if wanted.shape[len(shape) :] != tuple(event) or not _broadcasts(given, shape):
         raise ShardingTypeError(f"`{name}` of parameters of shape {[*given, *event]} cannot make {wanted}")
-    fn = AtOnce(name, native, tuple(sorted(params.items())), shape, wanted.dtype_name, folded_axes(k, wanted))
+    fn = AtOnce(name, native, tuple(sorted(params.items())), shape, wanted.dtype_name, folded_axes(k, wanted), numbers)
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return whole_rule(name, types, wanted)

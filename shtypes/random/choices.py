@@ -6,13 +6,12 @@ import operator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from shtypes.errors import ShardingTypeError
 from shtypes.ops import rules
 from shtypes.ops.across import position
 from shtypes.ops.asking import along, finished
-from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift
+from shtypes.ops.dispatch import apply, as_ints, is_number, lift
 from shtypes.ops.draws import (
     Categorical,
     OnKeys,
@@ -155,7 +154,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
         options: dict[str, Any] = {"batch": t.shape, "axis": dim}
         return draw_whole("permutation", _orders, key, [value], t, None, None, t.dtype_name, **options)
     count = operator.index(x) if value is None else jax.typeof(value).shape[dim]
-    made = (Made(dtype_name(jnp.arange(0).dtype), ((count, None),)),)
+    made = (Made(default_int(), ((count, None),)),)
     fn = OnKeys("permutation", jax.random.permutation, (("x", count),))
     order = apply("permutation", fn, lambda types: rules.whole("permutation", types[0], (), made, False), key)
     return order if value is None else take(value, order, dim, mode="clip")

@@ -125,7 +125,9 @@ def key_impl(keys: Any) -> Any:
     """The name of a key's generator, as `jax.random.key_impl`."""
     if not is_typed(keys):
         return jax.random.key_impl(keys)
-    return jax.random.key_impl(jax.numpy.empty((), jax.typeof(keys).dtype))
+    found: list[Any] = []
+    jax.eval_shape(lambda k: found.append(jax.random.key_impl(k)), jax.ShapeDtypeStruct((), jax.typeof(keys).dtype))
+    return found[0]
 
 
 @public

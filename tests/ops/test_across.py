@@ -245,3 +245,17 @@ def test_an_initial_value_is_added_once() -> None:
     sh.set_mesh(sh.make_mesh(AXES))
     total = sh.sum(sh.array(X, "[4@x,8@y,2]"), initial=2, out="[]")
     assert math.isclose(float(host(total)), X.sum() + 2, rel_tol=1e-5)
+
+
+def test_scopes_know_what_runs_backward() -> None:
+    def backward_free(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return sh.no_comm("backward")(f)  # type: ignore[no-any-return]
+
+    with sh.use_mesh(sh.abstract_mesh(AXES)):
+        x, labels = sh.abstract_array("f32[4,8@y]"), sh.abstract_array("i32[4]")
+        backward_free(lambda x: sh.logsumexp(x, 1, out="[4]{I:y}"))(x)
+        backward_free(lambda x: sh.nn.cross_entropy(x, labels, out="[4]{I:y}"))(x)
+        backward_free(lambda x: sh.argmax(x * np.ones(8, np.float32), 1, "[4]"))(x)
+        for refused in (lambda x: sh.max(x, 1, "[4]{I:y}"), lambda x: sh.softmax(x, out="[4,8@y]")):
+            with pytest.raises(sh.ShardingTypeError, match="in the backward pass"):
+                backward_free(refused)(x)
