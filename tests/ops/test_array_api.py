@@ -152,17 +152,18 @@ NONLINEAR: list[Function] = [
 ]  # fmt: skip
 
 
-def cases(mesh: Any, functions: list[Function]) -> Iterator[Case]:
+def cases(mesh: Any, functions: list[Function], grad: bool) -> Iterator[Case]:
     """Each function on operands of random types that it accepts; replicated ones if none of the first few is one."""
     for name, fn, operands in functions:
-        found = sampled(mesh, fn, *operands, id=name, count=4, tolerance=1e-4)
-        yield found[0] if found else Case(fn, operands, ("[...]",) * len(operands), id=name, tolerance=1e-4)
+        found = sampled(mesh, fn, *operands, id=name, count=2, tolerance=1e-4, grad=grad)
+        replicated = Case(fn, operands, ("[...]",) * len(operands), id=name, tolerance=1e-4, grad=grad)
+        yield found[0] if found else replicated
 
 
 @pytest.mark.parametrize("functions", [LINEAR, NONLINEAR], ids=["linear", "nonlinear"])
-def test_functions_and_their_gradients_are_those_of_one_device(functions: list[Function]) -> None:
+def test_functions_and_the_gradients_of_linear_ones_are_those_of_one_device(functions: list[Function]) -> None:
     mesh = sh.make_mesh({"x": 2, "y": 2})
-    check(mesh, cases(mesh, functions))
+    check(mesh, cases(mesh, functions, grad=functions is LINEAR))  # JAX differentiates the others; nightly all are
 
 
 @pytest.mark.nightly
