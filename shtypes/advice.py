@@ -66,9 +66,12 @@ def priced_fixes(
 ) -> tuple[Fix, ...]:
     """As `fixes`, for a rule that does more than casts: ``price`` says what all of it costs with other operands."""
     with _silence():
-        found = _search(rule, operands, called_names(operands))
-        again = [Fix(t.fix.code, *price(t.operands)) for t in found]
-    return tuple(sorted(again, key=lambda fix: fix.bytes_forward + fix.bytes_backward))
+        found = _search(rule, operands, called_names(operands), _ranked)
+        again = [(Fix(t.fix.code, *price(t.operands)), t.result) for t in found]
+    first: dict[tuple[ShType, ...], Fix] = {}
+    for fix, result in sorted(again, key=lambda pair: pair[0].bytes_forward + pair[0].bytes_backward):
+        first.setdefault(result, fix)  # of those with equal results the cheapest, now that all of the price is known
+    return tuple(first.values())[:MOST]
 
 
 class _Thread(threading.local):
@@ -173,8 +176,19 @@ def called_names(operands: Sequence[ShType]) -> Sequence[str]:
     return short or [f"operand_{i}" for i in range(len(operands))]
 
 
-def _search(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str]) -> list[_Tried]:
+def _ranked(tried: Iterable[_Tried]) -> list[_Tried]:
+    """The cheapest by what is known so far, those with equal results too."""
+    return sorted(tried, key=lambda t: (t.rank, t.fix.code))[: 2 * MOST]
+
+
+def _search(
+    rule: Rule,
+    operands: tuple[ShType, ...],
+    called: Sequence[str],
+    best: Callable[[Iterable[_Tried]], list[_Tried]] | None = None,
+) -> list[_Tried]:
     """The best changes that type; none if the rule refuses nothing."""
+    best = best or _best
     try:
         rule(operands)
     except ShardingTypeError as error:
@@ -192,8 +206,8 @@ def _search(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str]) -> 
             if (found := _try(rule, operands, called, dict(zip(chosen, targets, strict=True)))) is not None
         ]
         if tried:
-            return _best(tried)
-    return _best(_together(rule, operands, called, axes)) if len(operands) > 2 else []
+            return best(tried)
+    return best(_together(rule, operands, called, axes)) if len(operands) > 2 else []
 
 
 def _together(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str], axes: Sequence[str]) -> Iterator[_Tried]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+import shtypes as sh
 from shtypes.advice import fixes
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
@@ -103,3 +104,17 @@ def test_nothing_is_advised_where_no_reshard_would_help() -> None:
     assert fixes(lambda o: multilinear("mul", o, "f32"), (t("f32[8]"), t("f32[16]"))) == ()
     assert fixes(lambda o: multilinear("mul", o, "f32"), (t("f32[8]"), t("f32[8]"))) == ()
     assert fixes(lambda o: nonlinear("max", o, "f32"), (t("f32[8]{V:x}"), t("f32[8]{V:x}"))) == ()
+
+
+def test_an_op_that_is_made_of_others_offers_the_cheapest_of_fixes_with_equal_results() -> None:
+    """What the inner op casts is a part of the price: an invariant operand would be cast, and its gradient summed."""
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        lhs, rhs = sh.abstract_array("f32[8@x, 8]"), sh.abstract_array("f32[8, 8@x]")
+        ops: list[Callable[[], object]] = [lambda: sh.einsum("nk,km->nm", lhs, rhs), lambda: lhs @ rhs]
+        found = []
+        for op in ops:
+            with pytest.raises(sh.ShardingTypeError) as error:
+                op()
+            found.append(error.value.fixes)
+        assert found[0] == found[1]
+        assert found[0][0].code == 'sh.reshard(lhs, "[8,8]")'
