@@ -9,6 +9,7 @@ from typing import Any
 
 from shtypes._compat import Call, Cond, Scan, UnknownEquationError, UserFrame, While, control
 from shtypes.analysis.equations import Body
+from shtypes.analysis.explain.cotangents import cotangent_type
 from shtypes.analysis.explain.names import Names, inside
 from shtypes.analysis.explain.values import Operand, Record, Scope, Value
 
@@ -188,7 +189,7 @@ def outward(record: Record, body: Scope, forward: Scope | None) -> None:
         found = outside.get(id(of), of)
         made = found.made if isinstance(found, Value) else None
         inside = made is not None and forward.records[made.position : made.position + 1] == [made]
-        if isinstance(found, Value) and not inside:
+        if isinstance(found, Value) and not inside and cotangent_type(found.type) == out.type:
             out.of = found
 
 
