@@ -88,8 +88,8 @@ def applied(code: str, template: str, names: Sequence[str]) -> str:
     for part in code.split("; "):
         found = _RESHARD.fullmatch(part)
         assert found, f"nobody can apply {part}"
-        assert found[1] in called, f"{part} names no operand"
-        i = called.index(found[1])
+        assert found[1] in called or found[1].startswith("result_"), f"{part} names no operand"
+        i = called.index(found[1]) if found[1] in called else int(found[1].removeprefix("result_"))  # of a branch
         operands[i] = f'm.reshard({operands[i]}, "{found[2]}")'
     return template.format(*operands)
 

@@ -47,6 +47,7 @@ TWO = [
     ),
     *("m.where({0}, 1, {1})", "m.concatenate([{0}, {1}])", "m.concatenate([{0}, {1}], axis=1)", "m.stack([{0}, {1}])"),
     *(f"m.einsum('{equation}', {{0}}, {{1}})" for equation in ("ij,ij->ij", "ij,ij->", "ij,kj->ik", "ij,ik->jk")),
+    "m.cond(YES, lambda: {0}, lambda: {1})",
     *("m.tensordot({0}, {1}, axes=2)", "{0}.at[:].set({1})", "{0}.at[:].add({1})", "{0}.at[:].multiply({1})"),
     *("m.dynamic_update_slice({0}, {1}, (0, 0))", "m.hstack([{0}, {1}])", "m.xlogy({0}, {1})", "m.isclose({0}, {1})"),
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from shtypes.array import Array
 from shtypes.autodiff.cotangent import check_cotangent, check_tangent, seed_type
@@ -87,11 +88,11 @@ def value_and_grad(
             for i, value in zip(indices, values, strict=True):
                 merged[i] = value
             result = fun(*merged, **kwargs)
-            if not has_aux:
-                return result, None
-            if not isinstance(result, tuple) or len(result) != 2:
+            if has_aux and (not isinstance(result, tuple) or len(result) != 2):
                 raise ShardingTypeError(f"with has_aux=True, `{name}` must return (loss, aux)")
-            return result
+            loss, aux = result if has_aux else (result, None)
+            _check_is_value(loss, name)
+            return loss, aux
 
         loss, pull, aux = jax.vjp(of_chosen, *[args[i] for i in indices], has_aux=True)
         grads = pull(_seed(loss, name, holomorphic=holomorphic))
@@ -209,13 +210,19 @@ def _seed(loss: Any, name: str, *, holomorphic: bool) -> Any:
             return full(seed_type(t, holomorphic=holomorphic), 1)
         except ShardingTypeError as error:
             raise located(error, f"grad({name})", [t]) from None
-    if not isinstance(loss, (jax.Array, jax.core.Tracer)) and not is_number(loss):
-        raise ShardingTypeError(f"a gradient needs a scalar loss; `{name}` returned {type(loss).__name__}")
     aval = jax.typeof(loss)
     real = jnp.issubdtype(aval.dtype, jnp.floating) or (holomorphic and jnp.issubdtype(aval.dtype, jnp.complexfloating))
     if aval.shape or not real:
         raise ShardingTypeError(f"a gradient needs a scalar loss of real numbers; `{name}` returned {aval}")
     return jnp.ones_like(loss)
+
+
+def _check_is_value(loss: Any, name: str) -> None:
+    """Refuses what is no array before JAX does, in words of its releases."""
+    if not (
+        is_typed(loss) or isinstance(loss, (jax.Array, jax.core.Tracer, np.ndarray, np.generic)) or is_number(loss)
+    ):
+        raise ShardingTypeError(f"a gradient needs a scalar loss; `{name}` returned {type(loss).__name__}")
 
 
 def _positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
