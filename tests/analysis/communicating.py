@@ -202,6 +202,7 @@ DOORS: dict[str, Case] = {
     "random": Case(lambda x: x + sh.random.normal(jax.random.key(0), ROWS), (ROWS,)),
     "JAX's random": Case(lambda x: x + sh.constant(jax.random.normal(jax.random.key(0), (8, 8))), (ROWS,)),
     "a function of shards": Case(_of_shards(jnp.sin), (ROWS,)),
+    "one with a custom call": Case(_of_shards(lambda v: jnp.linalg.inv(v @ v.T + jnp.eye(4)) @ v), (ROWS,)),
     "one that is jitted": Case(_of_shards(jax.jit(jnp.sin)), (ROWS,)),
     "one with a collective": Case(_of_shards(lambda v: lax.psum(v, "dp")), (ROWS,), SHARDS),
     "one with a shard_map": Case(

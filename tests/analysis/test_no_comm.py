@@ -136,6 +136,21 @@ def test_plain_arithmetic_is_seen_from_a_scope_around_and_inside(name: str) -> N
         run(f, *args)
 
 
+def foreign(v: Any) -> Any:
+    """A function of another library, of which JAX knows the name alone."""
+    return jax.ffi.ffi_call("a_kernel", jax.ShapeDtypeStruct(v.shape, v.dtype))(v)
+
+
+def test_a_foreign_function_runs_on_shards_or_is_refused() -> None:
+    x, plain = values(Case(foreign, ("f32[8@dp,8]", "plain")))
+    on_shards = sh.local_map(foreign, out=lambda t: t)
+    lowered = sh.jit(sh.no_comm(on_shards)).lower(x).as_text()
+    (call,) = [line for line in lowered.splitlines() if "@a_kernel" in line]
+    assert "tensor<4x8xf32>" in call
+    with pytest.raises(sh.ShardingTypeError, match="`no_comm` cannot vouch for `ffi_call`"):
+        jax.eval_shape(sh.no_comm(foreign), plain)
+
+
 def test_the_message_names_the_line_the_operation_and_what_to_do() -> None:
     def f(x: Any, a: Any) -> Any:
         return x * sh.constant(jnp.sum(a))
