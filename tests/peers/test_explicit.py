@@ -112,7 +112,7 @@ def _layout(text: str) -> Layout:
         ("m.mean(a, 1)", ("4,8@x",), "4 I", "4 U", "communicates"),
         ("m.einsum('ij,jk->ik', a, w)", ("4,8@x", "8,4 I"), "4,4 I", "4,4 U", "communicates"),
         # an operand is gathered to meet another
-        ("m.einsum('ij,ij->ij', a, b)", ("4@x,8", "4,8@x"), "4@x,8", None, "communicates"),
+        ("m.einsum('ij,jk->ik', a, w)", ("4@x,8", "8@x,4"), "4@x,4", None, "communicates"),
         # what is not pending along a dim is gathered
         ("m.max(a, 1)", ("4,8@x",), "4 I", None, "communicates"),
         ("m.flip(a, 1)", ("4,8@x",), "4,8@x", None, "communicates"),
