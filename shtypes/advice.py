@@ -57,7 +57,7 @@ def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None 
     if not found or _costs(found[0]):
         pending = _all_pending(rule, operands, called)
         if pending is not None:
-            found = [pending, *found][:MOST]
+            found = [pending.fix, *found][:MOST]
     return tuple(found)
 
 
@@ -66,7 +66,10 @@ def priced_fixes(
 ) -> tuple[Fix, ...]:
     """As `fixes`, for a rule that does more than casts: ``price`` says what all of it costs with other operands."""
     with _silence():
-        found = _search(rule, operands, called_names(operands), _ranked)
+        found = list(_search(rule, operands, called_names(operands), _ranked))
+        pending = _all_pending(rule, operands, called_names(operands))
+        if pending is not None and all(pending.operands != t.operands for t in found):
+            found.append(pending)
         again = [(Fix(t.fix.code, *price(t.operands)), t.result) for t in found]
     first: dict[tuple[ShType, ...], Fix] = {}
     for fix, result in sorted(again, key=lambda pair: pair[0].bytes_forward + pair[0].bytes_backward):
@@ -95,7 +98,7 @@ def _costs(fix: Fix) -> bool:
     return bool(fix.bytes_forward or fix.bytes_backward)
 
 
-def _all_pending(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str]) -> Fix | None:
+def _all_pending(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str]) -> _Tried | None:
     """Pending sums instead of every sharded operand, on the axes at fault or on all: what a linear op takes freely."""
     axes: set[str] = set()
     current: tuple[ShType, ...] | None = operands
@@ -108,7 +111,7 @@ def _all_pending(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str]
             changes = {i: p for i, (p, t) in enumerate(zip(pending, operands, strict=True)) if p is not t}
             found = _try(rule, operands, called, changes) if changes else None
             if found is not None and not _costs(found.fix):
-                return found.fix
+                return found
     return None
 
 
