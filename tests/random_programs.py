@@ -187,6 +187,8 @@ def draw_program(
                 continue
             if not hasattr(found, "dims") or found.size > 2048:
                 continue
+            if low and found.dtype_name == "f32":  # in JAX perhaps a weak one, which typed values never are
+                continue
             drawn.append(step)
             pool.append(Value(step.name, found, float(bound)))
             wanted -= 1
