@@ -23,6 +23,7 @@ from shtypes.notation.target import Spec
 from shtypes.ops.dispatch import lift, located
 from shtypes.primitives import move
 from shtypes.types import ShType, State
+from shtypes.where import line_of
 
 Function = Callable[..., Any]
 
@@ -105,7 +106,10 @@ def shard_map(
         specs = _specs(in_specs, args, "in_specs", optional=True)
         inside = [_enter(x, spec, names, path) for x, spec, path in zip(values, specs, paths, strict=True)]
         with EXPLICIT((*EXPLICIT.value, *names) if explicit else EXPLICIT.value):
-            results = f(*jax.tree.unflatten(tree, inside))
+            try:
+                results = f(*jax.tree.unflatten(tree, inside))
+            except (NameError, AttributeError) as error:
+                raise _of_a_collective_of_jax(error) or error from None
             outs, out_tree = jax.tree.flatten(results)
             paths = [f"result {jax.tree_util.keystr(p)}" for p, _ in jax.tree_util.tree_leaves_with_path(results)]
             specs = _specs(out_specs, results, "out_specs", optional=False)
@@ -113,6 +117,19 @@ def shard_map(
         return jax.tree.unflatten(out_tree, outside)
 
     return mapped
+
+
+def _of_a_collective_of_jax(error: Exception) -> ShardingTypeError | None:
+    """What JAX's own collectives say of typed values and of axes that only types know, in our words."""
+    if "unbound axis name" not in str(error) and "has no attribute 'varying'" not in str(error):
+        return None
+    found = ShardingTypeError(
+        "a collective of JAX's own was used inside `shtypes.shard_map`",
+        why="it knows neither typed values nor the axes that they vary over",
+        hints=["use the function of the same name in shtypes.lax"],
+    )
+    found.where, found.placed = line_of(error.__traceback__), True
+    return found
 
 
 def _mesh(given: Any, leaves: Sequence[Any]) -> Mesh:

@@ -419,3 +419,19 @@ def test_nothing_needs_devices_to_be_checked() -> None:
         f = sh.shard_map(lambda x: lax.psum(x, "x"), in_specs="[_@x]", out_specs="[_]")
         assert str(jax.eval_shape(f, sh.abstract_array("f32[1024@x]"))) == "f32[2]"
         assert str(f(sh.abstract_array("f32[1024@x]")).type) == "f32[2]"
+
+
+@pytest.mark.parametrize(
+    "body", [lambda v: jax.lax.psum(v, "x"), lambda v: v + jax.lax.axis_index("x")], ids=["psum", "axis_index"]
+)
+def test_a_collective_of_jax_is_refused_in_words(body: Any) -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        mapped = sh.shard_map(body, in_specs="[_@x]", out_specs="[_]")
+        with pytest.raises(sh.ShardingTypeError, match=r"in shtypes\.lax") as caught:
+            mapped(sh.array(np.ones(2), "f32[_@x]"))
+    assert "test_shard_map.py" in str(caught.value)
+
+
+def test_an_attribute_that_a_function_lacks_is_its_own_error() -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2})), pytest.raises(AttributeError, match="nothing"):
+        sh.shard_map(lambda v: v.nothing, out_specs="[_@x]")(sh.array(np.ones(2), "f32[_@x]"))
