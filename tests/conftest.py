@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,14 @@ from shtypes.policy import ENVIRONMENT, set_policy
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_heap() -> Iterator[None]:
+    """Takes what the tests of a file leave alive, traced programs above all, out of the search for garbage."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

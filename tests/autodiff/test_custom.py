@@ -64,9 +64,12 @@ def test_a_cotangent_of_the_wrong_type_is_named(compiled: bool) -> None:
     grad = sh.grad(through(wrong(sh.custom_vjp), "bare"))
     with pytest.raises(sh.ShardingTypeError) as caught:
         (jax.jit(grad) if compiled else grad)(x)
+    place = str(caught.value).split("where: ")[1].split("\n")[0]
+    assert place.startswith("test_custom.py:")
     assert str(caught.value) == (
         "the cotangent of argument 0 that the backward function of `silu` returns has type f32[batch@dp, hidden] "
         "instead of f32[batch@dp, hidden]{U:tp}\n"
+        f"  where: {place}\n"
         "  why:   the type of a gradient is a function of the type of the value, which is f32[batch@dp, hidden]\n"
         '  try:   sh.reshard(ct, "f32[4@dp,8]{U:tp}")'
     )

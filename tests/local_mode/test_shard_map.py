@@ -426,12 +426,14 @@ def test_nothing_needs_devices_to_be_checked() -> None:
 )
 def test_a_collective_of_jax_is_refused_in_words(body: Any) -> None:
     with sh.use_mesh(sh.make_mesh({"x": 2})):
-        mapped = sh.shard_map(body, in_specs="[_@x]", out_specs="[_]")
+        mapped: Any = sh.shard_map(body, in_specs="[_@x]", out_specs="[_]")
         with pytest.raises(sh.ShardingTypeError, match=r"in shtypes\.lax") as caught:
             mapped(sh.array(np.ones(2), "f32[_@x]"))
     assert "test_shard_map.py" in str(caught.value)
 
 
 def test_an_attribute_that_a_function_lacks_is_its_own_error() -> None:
-    with sh.use_mesh(sh.make_mesh({"x": 2})), pytest.raises(AttributeError, match="nothing"):
-        sh.shard_map(lambda v: v.nothing, out_specs="[_@x]")(sh.array(np.ones(2), "f32[_@x]"))
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        mapped: Any = sh.shard_map(lambda v: v.nothing, out_specs="[_@x]")
+        with pytest.raises(AttributeError, match="nothing"):
+            mapped(sh.array(np.ones(2), "f32[_@x]"))
