@@ -49,8 +49,6 @@ VERSION: tuple[int, ...] = tuple(int(part) for part in jax.__version__.split("."
 
 def private(module: str, name: str) -> Any:
     """A private JAX object, or None where this release has none."""
-    import importlib
-
     try:
         return getattr(importlib.import_module(module), name, None)
     except ImportError:
