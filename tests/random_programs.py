@@ -192,7 +192,12 @@ def draw_program(
             drawn.append(step)
             pool.append(Value(step.name, found, float(bound)))
             wanted -= 1
-    precision = {"tolerance": 6e-2, "nudge": 4e-3} if low else {}
+    if low:
+        precision = {"tolerance": 6e-2, "nudge": 4e-3}
+    elif any("bf16" in step.text for step in drawn):  # the terms of an unreduced gradient are rounded one by one
+        precision = {"tolerance": 8e-3}
+    else:
+        precision = {}
     return Program(mesh, policy, inputs, tuple(drawn), f"seed {seed}", **precision)
 
 
