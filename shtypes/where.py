@@ -115,7 +115,7 @@ def is_public(fn: Callable[..., Any]) -> bool:
 
 def _within(code: CodeType) -> bool:
     """Whether the function that asks was called, by way of ours alone, by one with this code: by another op."""
-    frame = sys._getframe(3).f_back
+    frame: FrameType | None = sys._getframe(3)  # who made that call: the user, or an op
     while frame is not None and not _is_the_users(frame):
         if frame.f_code is code:
             return True

@@ -118,3 +118,22 @@ def test_an_op_that_is_made_of_others_offers_the_cheapest_of_fixes_with_equal_re
             found.append(error.value.fixes)
         assert found[0] == found[1]
         assert found[0][0].code == 'sh.reshard(lhs, "[8,8]")'
+
+
+def test_an_error_keeps_its_fixes_where_a_function_of_ours_calls_the_users() -> None:
+    """The op in the user's function is no part of `check`, and its operands are the user's own."""
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        x = sh.abstract_array("f32[8, 8]{U:x}")
+        calls: list[Callable[[], object]] = [
+            lambda: sh.exp(x),
+            lambda: sh.check(lambda v: sh.exp(v), x),
+            lambda: sh.check(lambda v: sh.vmap(lambda row: sh.exp(row))(v), x),
+        ]
+        found = []
+        for call in calls:
+            with pytest.raises(sh.ShardingTypeError) as error:
+                call()
+            found.append([fix.code for fix in error.value.fixes])
+    assert found[0] == found[1]
+    assert len(found[0]) == 4
+    assert found[2][0] == 'sh.reshard(x, "[8@x]")'
