@@ -16,7 +16,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, lift
+from shtypes.ops.dispatch import apply, is_typed, lift
+from shtypes.ops.lookup import as_positions
 from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.shape import expand_dims, ravel, swapaxes
 from shtypes.ops.whole import apply_whole, function, one_dim
@@ -109,6 +110,23 @@ class Roll(LocalFn):
         return Roll(self.shifts, tuple(d + 1 for d in self.dims)) if dims[0] == 0 else None
 
 
+@dataclass(frozen=True)
+class RollBy(LocalFn):
+    """`Roll` by a shift that is known at run time."""
+
+    dims: tuple[int, ...]
+    linear = Linear.EACH
+
+    def __str__(self) -> str:
+        return f"roll[{','.join(map(str, self.dims))}]"
+
+    def linear_in(self, index: int) -> bool:
+        return index == 0
+
+    def __call__(self, x: Any, shift: Any) -> Any:
+        return jnp.roll(x, shift, self.dims)
+
+
 @public
 def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Any:
     """Elements moved on along dims, around the end, as in `jax.numpy.roll`.
@@ -117,26 +135,76 @@ def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Any:
 
     Args:
         a (...): A value; an unreduced one stays unreduced.
-        shift: By how much: a number, or one for each dim of ``axis``.
+        shift: By how much: a number, or one for each dim of ``axis``; or integers known at run time, replicated.
         axis: The dims; by default the value is rolled as one dim.
 
     Raises:
-        ShardingTypeError: one of the dims is sharded; the shift is traced.
+        ShardingTypeError: one of the dims is sharded; the shift does not fit them.
 
     Transpose: the roll back. Communicates: nothing.
     """
     ((x,), _) = lift([a])
-    if isinstance(shift, jax.core.Tracer):
-        raise ShardingTypeError("`roll` takes a shift that is known when it is traced")
     if axis is None:
         return roll(ravel(x), shift, 0).reshape(jax.typeof(x).shape)
     given = (axis,) if isinstance(axis, int) else tuple(axis)
+    if _at_run_time(shift):
+        return _roll_by(x, shift, tuple(one_dim("roll", x, d) for d in given))
     shifts = [int(n) for n in np.atleast_1d(np.asarray(shift))]
     if len(shifts) not in (1, len(given)) and len(given) != 1:
         raise ShardingTypeError(f"`roll` needs one shift for each of the dims {given}, not {shift}")
     count = max(len(shifts), len(given))
     dims = tuple(one_dim("roll", x, d) for d in given) * (count // len(given))
     return apply_whole("roll", Roll(tuple(shifts * (count // len(shifts))), dims), x, dims)
+
+
+def _at_run_time(x: Any) -> bool:
+    return is_typed(x) or isinstance(x, jax.core.Tracer)
+
+
+def _moved(name: str, fn: LocalFn, x: Any, by: Any, dims: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
+    """Elements moved along ``dims`` to where integers say that are known at run time."""
+    operands, constants = lift([x, as_positions(by, name)])
+    return apply(name, fn, lambda types: rules.moved(name, types, dims, sizes, constants), *operands)
+
+
+def _roll_by(x: Any, shift: Any, dims: tuple[int, ...]) -> Any:
+    shape = jax.typeof(shift).shape
+    if shape not in ((), (1,), (len(dims),)):
+        raise ShardingTypeError(f"`roll` needs one shift for each of the dims {dims}, not {jax.typeof(shift)}")
+    return _moved("roll", RollBy(dims), x, shift, dims, jax.typeof(x).shape)
+
+
+@dataclass(frozen=True)
+class RepeatBy(LocalFn):
+    """Each element of a dim as often as an operand says, ``total`` in all."""
+
+    dim: int
+    total: int
+    linear = Linear.EACH
+
+    def __str__(self) -> str:
+        return f"repeat[{self.dim}, {self.total}]"
+
+    def linear_in(self, index: int) -> bool:
+        return index == 0
+
+    def __call__(self, x: Any, counts: Any) -> Any:
+        return jnp.repeat(x, counts, self.dim, total_repeat_length=self.total)
+
+
+def _repeat_by(x: Any, counts: Any, axis: int, total: Any) -> Any:
+    if total is None:
+        raise ShardingTypeError(
+            "`repeat` needs `total_repeat_length` for counts that are known at run time",
+            why="the size of the result must be known when types are checked",
+        )
+    dim, t, own = one_dim("repeat", x, axis), jax.typeof(x), jax.typeof(counts)
+    if own.shape not in ((), (1,), (t.shape[dim],)):
+        raise ShardingTypeError(
+            f"`repeat` needs a count for each of the {t.shape[dim]} elements of dim {dim}, not {own}"
+        )
+    sizes = tuple(operator.index(total) if d == dim else n for d, n in enumerate(t.shape))
+    return _moved("repeat", RepeatBy(dim, sizes[dim]), x, counts, (dim,), sizes)
 
 
 @public
@@ -148,20 +216,21 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
 
     Args:
         a (...): A value; an unreduced one stays unreduced.
-        repeats: How often: a number for all elements, or an array with one for each.
+        repeats: How often: a number for all elements, or an array with one for each; or integers known at run time,
+            replicated.
         axis: The dim; by default the value is taken as one dim.
-        total_repeat_length: The new size of the dim, where ``repeats`` is an array.
+        total_repeat_length: The new size of the dim, where ``repeats`` is an array; needed where it is not known.
 
     Raises:
-        ShardingTypeError: ``repeats`` differ along a sharded dim, or are traced.
+        ShardingTypeError: ``repeats`` differ along a sharded dim, or are known at run time without the new size.
 
     Transpose: the sum over the copies. Communicates: nothing.
     """
     ((x,), _) = lift([a])
     if axis is None:
         x, axis = ravel(x), 0
-    if isinstance(repeats, jax.core.Tracer):
-        raise ShardingTypeError("`repeat` takes counts that are known when it is traced")
+    if _at_run_time(repeats):
+        return _repeat_by(x, repeats, axis, total_repeat_length)
     counts, dim = np.asarray(repeats), one_dim("repeat", x, axis)
     if counts.size == 1 and total_repeat_length is None:
         count = int(counts.reshape(()))

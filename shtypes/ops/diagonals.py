@@ -136,12 +136,34 @@ def diag(v: Any, k: int = 0) -> Any:
     return apply_whole("diag", function("diag", jnp.diag, linear=True, k=k), x, [0], [(None, None)])
 
 
+@dataclass(frozen=True)
+class Diagonal(LocalFn):
+    """The own elements of a diagonal. Where one of the dims is sharded, as ``own`` says, the other ``follows`` it."""
+
+    rows: int
+    columns: int
+    offset: int
+    follows: int
+    own: Span
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return f"diagonal[{self.offset}]" if self.offset else "diagonal"
+
+    def __call__(self, x: Any) -> Any:
+        if not self.own.axes:
+            return jnp.diagonal(x, self.offset, self.rows, self.columns)
+        start = abs(self.offset) + lax.axis_index(self.own.axes) * self.own.size  # its first index is on the diagonal
+        part = lax.dynamic_slice_in_dim(x, start, self.own.size, self.follows)
+        return jnp.diagonal(part, 0, self.rows, self.columns)
+
+
 @public
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The elements at equal indices of two dims, as one last dim, as in `jax.numpy.diagonal`.
 
-    Per axis: every state is kept. On the main diagonal of a square one of the two dims may be sharded, and the result
-    is sharded like it; elsewhere both must be whole.
+    Per axis: every state is kept. Of the two dims one may be sharded, if the diagonal has an element at each of its
+    indices, as the main one of a square; the result is then sharded like it. Elsewhere both must be whole.
 
     Args:
         a (..., n, m): A value; an unreduced one stays unreduced.
@@ -150,7 +172,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         axis2: The columns.
 
     Raises:
-        ShardingTypeError: both dims are sharded, or one of them where the diagonal is not the main one of a square.
+        ShardingTypeError: both dims are sharded, or one of them of which the diagonal leaves some indices out.
 
     Transpose: the cotangent on the diagonal, zeros elsewhere. Communicates: nothing.
     """
@@ -161,9 +183,11 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         labels[columns] = labels[rows]
         rest = [c for d, c in enumerate(labels) if d not in (rows, columns)]
         return einsum(f"{''.join(labels)}->{''.join([*rest, labels[rows]])}", x)
-    kept = [d for d in range(t.ndim) if d not in (rows, columns)]
-    fn = function("diagonal", jnp.diagonal, linear=True, offset=operator.index(offset), axis1=rows, axis2=columns)
-    return apply_whole("diagonal", fn, x, [rows, columns], [(*kept, None)])
+    k = operator.index(offset)
+    count = max(0, min(t.shape[rows] + min(k, 0), t.shape[columns] - max(k, 0)))
+    along, follows = (columns, rows) if t.dims[columns].axes else (rows, columns)
+    fn = Diagonal(rows, columns, k, follows, span(t, along))
+    return apply("diagonal", fn, lambda types: rules.diagonal(types[0], rows, columns, count), x)
 
 
 @dataclass(frozen=True)

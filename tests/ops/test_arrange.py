@@ -42,6 +42,8 @@ EXPRESSIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "diag of a matrix": (lambda m, a: m.diag(a), (arr(4, 4),)),
     "diagonal": (lambda m, a: m.diagonal(a, axis1=2, axis2=0), (arr(4, 2, 4),)),
     "diagonal above": (lambda m, a: a.diagonal(1), (arr(4, 8, 2),)),
+    "diagonal far above": (lambda m, a: m.diagonal(a, 3), (arr(4, 8),)),
+    "diagonal below": (lambda m, a: m.diagonal(a, -2, 2, 0), (arr(4, 2, 8),)),
     "trace": (lambda m, a: m.trace(a), (arr(4, 4),)),
     "trace of a batch": (lambda m, a: a.trace(-1, 0, 2), (arr(4, 2, 8),)),
 }
@@ -85,6 +87,10 @@ def test_arrangements_have_the_types_that_the_law_gives(policy: Any) -> None:
                 *typed("trace", ("[4@x,4@y]", "[]{U:(x,y)}"), ("[4@x,4]", "[]{U:x}")),
                 *typed("diag of a vector", ("[8@(x,y)]", "[8@(x,y),8]"), ("[8@y]{U:x}", "[8@y,8]{U:x}")),
                 *typed("diag of a matrix", ("[4,4@x]", "[4@x]"), ("[4@x,4]{U:y}", "[4@x]{U:y}")),
+                *typed(
+                    "diagonal far above", ("[4@x,8]", "[4@x]"), ("[4@(y,x),8]", "[4@(y,x)]"), ("[4,8]{U:y}", "[4]{U:y}")
+                ),
+                *typed("diagonal below", ("[4@y,2@x,8]", "[2@x,4@y]")),
                 *typed("repeat", ("[4@x,4@y]", "[12@x,4@y]"), ("[4@(x,y),4]", "[12@(x,y),4]")),
                 *typed("pad with a number", ("[4@x,4]{U:y}", "[4@x,7]{U:y}")),
             ],
@@ -96,6 +102,29 @@ def test_a_constant_around_an_unreduced_value_counts_once() -> None:
         a = arr(4, 4)
         padded = sh.pad(sh.array(a, "[4,4]{U:x}"), 1, constant_values=3.0)
         np.testing.assert_allclose(host(padded), np.pad(a, 1, constant_values=3.0), rtol=1e-6)
+
+
+def test_shifts_and_counts_may_be_known_at_run_time() -> None:
+    """As integers that are typed: eager calls and traced ones answer alike."""
+    shift, shifts, counts = np.asarray(-5, np.int32), np.asarray([3, 1], np.int32), np.asarray([1, 0, 2, 3], np.int32)
+    programs: dict[str, tuple[Callable[..., Any], Any]] = {
+        "roll": (lambda m, a, n: m.roll(a, n, 1), shift),
+        "roll as one dim": (lambda m, a, n: m.roll(a, n), shift),
+        "roll two dims": (lambda m, a, n: m.roll(a, n, (0, 1)), shifts),
+        "repeat": (lambda m, a, n: m.repeat(a, n, axis=1, total_repeat_length=5), counts),
+        "repeat all as often": (lambda m, a, n: m.repeat(a, n[2], axis=1, total_repeat_length=9), counts),
+    }
+    mesh = sh.make_mesh({"x": 2, "y": 2})
+    cases = [
+        Case(fn, (arr(4, 4), by), (given, f"[{','.join(map(str, by.shape))}]"), id=name)
+        for name, (fn, by) in programs.items()
+        for given in (
+            "[4,4]{U:x,I:y}",
+            "[4@x,4]{U:y}" if name in ("roll", "repeat", "repeat all as often") else "[4,4]",
+        )
+    ]
+    check(mesh, cases)
+    check(mesh, cases[1::4], eager=True)
 
 
 def test_arrangements_map_over_a_dim() -> None:
@@ -151,6 +180,15 @@ def test_gradients_of_arrangements_print_as_what_they_are(fn: Callable[..., Any]
         (lambda a: sh.tril(sh.sum(a, 1)), "`tril` takes at least two dims, not f32[4@x]"),
         (lambda a: sh.diag(sh.sum(a, 1), 1), "`diag` acts along dim 0, which is sharded on mesh axis `x`"),
         (lambda a: sh.diagonal(a, 1), "`diagonal` acts along dim 0, which is sharded on mesh axis `x`"),
+        (
+            lambda a: sh.repeat(a, sh.zeros("i32[4]"), axis=0),
+            "`repeat` needs `total_repeat_length` for counts that are known at run time",
+        ),
+        (
+            lambda a: sh.roll(a, sh.zeros("i32[3]"), (0, 1)),
+            "`roll` needs one shift for each of the dims (0, 1), not i32[3]",
+        ),
+        (lambda a: sh.roll(a, sh.zeros("i32[]"), 0), "`roll` acts along dim 0, which is sharded on mesh axis `x`"),
         (lambda a: sh.diagonal(a, 0, 1, 1), "`diagonal` needs two different dims, not 1 and 1"),
         (lambda a: sh.rot90(a, 2), "`flip` acts along dim 0, which is sharded on mesh axis `x`"),
     ],

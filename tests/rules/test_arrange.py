@@ -61,6 +61,15 @@ def _diag(operands: Sequence[Array], site: Site) -> Array:
     return out
 
 
+def _diagonal(operands: Sequence[Array], site: Site) -> Array:
+    """The element right of the main diagonal in each row."""
+    (x,), (start,) = operands, site.starts
+    columns = np.arange(len(x)) + start[0] + 1 - start[1]
+    if columns[0] < 0 or columns[-1] >= x.shape[1]:
+        raise ValueError
+    return np.asarray(x[np.arange(len(x)), columns])
+
+
 def _trace(operands: Sequence[Array], site: Site) -> Array:
     (x,), (start,) = operands, site.starts
     rows, columns = (np.arange(n) + at for n, at in zip(x.shape, start, strict=True))
@@ -116,6 +125,7 @@ def cases(n: int) -> list[Case]:
         ),
         case("tril", [(m, m)], _band, lambda types: elementwise.linear_unary("tril", types[0], "f32")),
         case("diag", [(m,)], _diag, lambda types: arrange.diag(types[0]), out_shape=(m, m)),
+        case("diagonal", [(n, m)], _diagonal, lambda types: arrange.diagonal(types[0], 0, 1, n)),
         case("trace", [(m, m)], _trace, lambda types: reduce.reduce_sum(types[0], (0, 1), False, "f32", "trace")),
         case(
             "solve",
@@ -148,7 +158,7 @@ def test_rules_along_dims_are_what_the_meanings_say(index: int, n: int) -> None:
     assert problems(cases(n)[index], (n,)) == []
 
 
-@pytest.mark.parametrize("index", [0, 3, 7, 8, 9, 10, 12], ids=lambda i: _NAMES[i])
+@pytest.mark.parametrize("index", [0, 3, 7, 8, 9, 10, 11, 13], ids=lambda i: _NAMES[i])
 def test_rules_along_dims_are_right_on_two_by_two_devices_and_under_the_other_policy(index: int) -> None:
     with policy("jax"):
         assert problems(cases(2)[index], (2, 2)) == []

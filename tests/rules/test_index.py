@@ -11,7 +11,7 @@ import pytest
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
 from shtypes.ops.rules import Typing
-from shtypes.ops.rules.index import At, Entry, New, Span, dynamic_slice, dynamic_update_slice, index, scatter
+from shtypes.ops.rules.index import At, Entry, New, Span, dynamic_slice, dynamic_update_slice, index, moved, scatter
 from shtypes.policy import policy
 from shtypes.types import ShType
 from tests.meaning import Array, Op, Site, sound_results
@@ -112,6 +112,16 @@ CASES = [
         "dynamic slice", [(4, 2), ()], "fi",
         lambda xs, site: xs[0].repeat(2, axis=0)[xs[1] : xs[1] + 2],
         lambda types: dynamic_slice("dynamic_slice", types, (2, 2)),
+    ),
+    positions_case(
+        "roll", [(4, 2), ()], "fi",
+        lambda xs, site: np.roll(xs[0], int(xs[1]), 0),
+        lambda types: moved("roll", types, (0,), (4, 2)),
+    ),
+    positions_case(
+        "repeat", [(4, 2), (4,)], "fi",
+        lambda xs, site: xs[0].repeat(xs[1] + 1, axis=0)[:4],
+        lambda types: moved("repeat", types, (0,), (4, 2)),
     ),
 ]  # fmt: skip
 

@@ -1,6 +1,7 @@
 """How each op is typed, from its operands' types alone. Pure."""
 
 from shtypes.ops.rules.arrange import diag as diag
+from shtypes.ops.rules.arrange import diagonal as diagonal
 from shtypes.ops.rules.arrange import repeat as repeat
 from shtypes.ops.rules.einsum import canonical_equation as canonical_equation
 from shtypes.ops.rules.einsum import einsum as einsum
@@ -11,6 +12,7 @@ from shtypes.ops.rules.elementwise import linear_unary as linear_unary
 from shtypes.ops.rules.elementwise import multilinear as multilinear
 from shtypes.ops.rules.elementwise import nonlinear as nonlinear
 from shtypes.ops.rules.elementwise import select as select
+from shtypes.ops.rules.index import moved as moved
 from shtypes.ops.rules.joins import concatenate as concatenate
 from shtypes.ops.rules.joins import stack as stack
 from shtypes.ops.rules.linalg import solve as solve

@@ -1,4 +1,4 @@
-"""Typing of ops that put elements elsewhere and know where each device's elements are: repeat, diag. Pure."""
+"""Typing of ops that put elements elsewhere and know where each device's elements are: repeat, diag, diagonal. Pure."""
 
 from __future__ import annotations
 
@@ -34,3 +34,20 @@ def diag(operand: ShType) -> Typing:
     (dim,) = operand.dims
     states = {axis: LINEAR_UNARY[state] for axis, state in states_of(operand).items()}
     return Typing((operand,), (build(operand.mesh, operand.dtype_name, [dim, Dim(dim.size)], states),))
+
+
+@rule
+def diagonal(operand: ShType, rows: int, columns: int, count: int) -> Typing:
+    """A diagonal of ``count`` elements of two dims, as one last dim; where it is sharded it lies like one of them.
+
+    A dim may be sharded if the diagonal has an element at each of its indices: a device has those of its own slice.
+    """
+    both = (rows, columns)
+    for d in both:
+        for axis in operand.dims[d].axes:
+            if operand.shape[d] != count or any(operand.dims[other].axes for other in both if other != d):
+                raise reasons.along("diagonal", operand, axis, dims=both)
+    axes = next((operand.dims[d].axes for d in both if operand.dims[d].axes), ())
+    states = {axis: LINEAR_UNARY[state] for axis, state in states_of(operand).items()}
+    dims = [*(dim for d, dim in enumerate(operand.dims) if d not in both), Dim(count, axes)]
+    return Typing((operand,), (build(operand.mesh, operand.dtype_name, dims, states),))

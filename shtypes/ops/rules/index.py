@@ -214,6 +214,27 @@ def dynamic_update_slice(name: str, operands: Sequence[ShType], constants: froze
     return Typing(met.operands, (build(met.mesh, operand.dtype_name, dims, met.states),))
 
 
+@rule
+def moved(
+    name: str,
+    operands: Sequence[ShType],
+    along: Sequence[int],
+    sizes: Sequence[int],
+    constants: frozenset[int] = NO_CONSTANTS,
+) -> Typing:
+    """Elements moved along dims to where other operands say; these dims, and those of these operands, are whole."""
+    operand, *by = operands
+    for t, dims in ((operand, along), *((t, range(t.ndim)) for t in by)):
+        for d in dims:
+            for axis in t.dims[d].axes:
+                raise reasons.along(name, t, axis, dims=dims)
+    labels: list[Sequence[Label | None]] = [[("dim", d) for d in range(operand.ndim)]]
+    labels += [[("by", i, d) for d in range(t.ndim)] for i, t in enumerate(by)]
+    met = Meeting(name, operands, labels, join_lookup, [FACTOR] * len(operands), operand.dtype_name, constants)
+    made = [met.dim(("dim", d), n) if n == operand.shape[d] else Dim(n) for d, n in enumerate(sizes)]
+    return Typing(met.operands, (build(met.mesh, operand.dtype_name, made, met.states),))
+
+
 # scatter
 
 
