@@ -182,6 +182,7 @@ def install_shims() -> None:
     conditionals = private("jax._src.lax.control_flow", "conditionals")
     if hasattr(getattr(conditionals, "lax", None), "asarray"):
         conditionals.lax = _KeepsTyped(conditionals.lax)
+        _shim_mapped_branches(conditionals)
 
 
 def _shim_remat(remat_p: Any) -> None:
@@ -276,6 +277,28 @@ class _KeepsTyped:
 
     def asarray(self, x: Any) -> Any:
         return x if jax.typeof(x).is_high else self._module.asarray(x)
+
+    def stop_gradient(self, x: Any) -> Any:
+        t: Any = jax.typeof(x)
+        return t.stopped(x) if t.is_high else self._module.stop_gradient(x)
+
+
+def _shim_mapped_branches(conditionals: Any) -> None:
+    """`cond` under `vmap` with a mapped predicate selects among the results of all branches."""
+    for name, order in (("_bcast_select", (1, 0)), ("_bcast_select_n", None)):
+        original = getattr(conditionals, name, None)
+        if original is not None:
+            setattr(conditionals, name, _selecting(original, order))
+
+
+def _selecting(original: Any, order: tuple[int, ...] | None) -> Any:
+    def select(which: Any, *cases: Any) -> Any:
+        t: Any = jax.typeof(cases[0])
+        if not t.is_high:
+            return original(which, *cases)
+        return t.selected(which, cases if order is None else [cases[i] for i in order])
+
+    return select
 
 
 # reading jaxprs

@@ -41,11 +41,11 @@ from shtypes.autodiff.grad import jvp as jvp
 from shtypes.autodiff.grad import linearize as linearize
 from shtypes.autodiff.grad import value_and_grad as value_and_grad
 from shtypes.autodiff.grad import vjp as vjp
-from shtypes.control import cond as cond
+from shtypes.branches import cond as cond
+from shtypes.branches import switch as switch
 from shtypes.control import fori_loop as fori_loop
 from shtypes.control import map_ as _map
 from shtypes.control import scan as scan
-from shtypes.control import switch as switch
 from shtypes.control import while_loop as while_loop
 from shtypes.debug import debug_checks as debug_checks
 from shtypes.debug import set_debug_checks as set_debug_checks

@@ -24,12 +24,14 @@ from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
 from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.per_op import run_collective
+from shtypes.mapped import check_not_mapped
 from shtypes.mesh import Mesh
 from shtypes.ops.rules import local as rules
 from shtypes.ops.rules.local import Op
 from shtypes.primitives import check_tangents, local, move
 from shtypes.reshard.moves import Kind
 from shtypes.types import COTANGENT, ShType, State
+from shtypes.where import placed
 
 
 class Collective(HiPrimitive):
@@ -94,6 +96,8 @@ class Collective(HiPrimitive):
     def transpose(self, ct: Any, x: Any) -> list[Any]:
         if isinstance(ct, Zero):
             return [Zero(x.aval)]
+        if self.op.name == "pbroadcast":
+            _check_not_mapped(self.op.axes)
         op = self.op.transposed()
         assert op is not None  # only linear ones are transposed: the others' tangents are made of these
         return [_applied(op, ct, self.src.to_ct_aval(), self.inserted)]
@@ -182,10 +186,20 @@ class Reinterpret(LocalFn):
         return x
 
     def adjoint(self, index: int, operands: Any, result: ShType) -> LocalFn | None:
+        _check_not_mapped(
+            [axis for axis, *change in self.changes if change == [State.REDUCED.value, State.VARYING.value]]
+        )
         return Reinterpret(tuple((axis, _dual(dst), _dual(src)) for axis, src, dst in self.changes))
 
     def batched(self, dims: Any, ranks: Any) -> LocalFn | None:
         return self if dims[0] == 0 else None
+
+
+def _check_not_mapped(axes: Sequence[str]) -> None:
+    try:
+        check_not_mapped(axes)
+    except ShardingTypeError as error:
+        raise placed(error, "vmap") from None
 
 
 def _dual(letter: str) -> str:

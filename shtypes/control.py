@@ -1,13 +1,13 @@
-"""Loops and branches over typed values: JAX's own, with free joins inserted and typed predicates accepted.
+"""Loops over typed values: JAX's own, with free joins inserted and typed predicates accepted.
 
-`jax.lax.scan`, `cond`, `switch`, `while_loop` and `fori_loop` take typed values as they are. These forms of them also
-fill in the length, cast a carry or a branch to the type that all sides can have for free, and say which types differ.
+`jax.lax.scan`, `while_loop` and `fori_loop` take typed values as they are. These forms of them also fill in the length,
+cast a carry to the type that all steps can have for free, and say which types differ. Branches: `shtypes.branches`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import jax
 from jax import lax
@@ -20,10 +20,10 @@ from shtypes.ops.rules import Typing
 from shtypes.primitives import move
 from shtypes.reshard.join import join
 from shtypes.types import ShType, State
-from shtypes.where import public
+from shtypes.where import in_our_words, public
 
 
-class _TypesDiffer(Exception):  # noqa: N818  # a signal, not an error
+class TypesDiffer(Exception):  # noqa: N818  # a signal, not an error
     """Leaves the trace of a body whose types differ; ``types`` are the joined ones, leaf by leaf, None for plain."""
 
     def __init__(self, types: list[ShType | None]) -> None:
@@ -132,7 +132,10 @@ def fori_loop(
     Raises:
         ShardingTypeError: a bound is unreduced or varies; the carry changes its type.
     """
-    bounds = _plain(lower, "a bound of `fori_loop`"), _plain(upper, "a bound of `fori_loop`")
+    bounds = (
+        scalar_of(lower, "a bound of `fori_loop`", "integer"),
+        scalar_of(upper, "a bound of `fori_loop`", "integer"),
+    )
 
     def body(carry: Any, i: Any) -> tuple[Any, Any]:
         return body_fun(i, carry), None
@@ -141,38 +144,6 @@ def fori_loop(
         return lax.fori_loop(*bounds, lambda i, carry: step(carry, i)[0], start, unroll=unroll)
 
     return _joined_loop("fori_loop", body, init_val, run)
-
-
-@public
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
-    """One of two functions of the operands, as `jax.lax.cond`; the predicate may be typed.
-
-    Args:
-        pred: A bool scalar, plain or typed; reduced or invariant.
-        true_fun: Applied where it holds.
-        false_fun: Applied where it does not. Results whose types differ by what is free are cast to one type.
-        *operands: Arguments of both.
-
-    Raises:
-        ShardingTypeError: the predicate is unreduced or varies; the results have no type in common.
-    """
-    chosen = _plain(pred, "the predicate of `cond`")
-    return _joined_branches(
-        "cond", [true_fun, false_fun], lambda branches: lax.cond(chosen, branches[0], branches[1], *operands)
-    )
-
-
-@public
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """One of several functions of the operands, as `jax.lax.switch`; see `cond`.
-
-    Args:
-        index: An integer scalar, plain or typed; out of range, the nearest branch.
-        branches: The functions.
-        *operands: Their arguments.
-    """
-    chosen = _plain(index, "the index of `switch`")
-    return _joined_branches("switch", list(branches), lambda fns: lax.switch(chosen, fns, *operands))
 
 
 # joins
@@ -184,23 +155,36 @@ def _joined_loop(
     """Runs a loop, and again with its carry cast to the joined type if the body returns another."""
 
     def checked(carry: Any, x: Any) -> tuple[Any, Any]:
-        out, y = body(carry, x)
+        result: Any = body(carry, x)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ShardingTypeError(f"the body of `{name}` returns (carry, y), not {_kind_of(result)}")
+        out, y = result
         entered: Any = jax.tree.structure(carry)
         if entered != jax.tree.structure(out):
-            return out, y  # JAX's own message shows both trees
-        wanted, found = _types(carry), _types(out)
+            raise ShardingTypeError(
+                f"the carry of `{name}` comes back as another structure",
+                why=f"it starts as {entered} and comes back as {jax.tree.structure(out)}",
+            )
+        wanted, found = leaf_types(carry), leaf_types(out)
         if any(_differ(w, f) for w, f in zip(wanted, found, strict=True)):
-            joined = [_join_carry(name, path, w, f) for path, w, f in zip(_paths(carry), wanted, found, strict=True)]
+            joined = [
+                _join_carry(name, path, w, f) for path, w, f in zip(leaf_paths(carry), wanted, found, strict=True)
+            ]
             if joined != wanted:
-                raise _TypesDiffer(joined)
-            out = _cast(out, wanted)
+                raise TypesDiffer(joined)
+            out = cast_leaves(out, wanted)
         return out, y
 
     while True:  # each round moves the carry up a lattice of four states
         try:
-            return run(checked, init)
-        except _TypesDiffer as differ:
-            init = _cast(init, differ.types)
+            with in_our_words(f"`{name}` does not take these arguments"):
+                return run(checked, init)
+        except TypesDiffer as differ:
+            init = cast_leaves(init, differ.types)
+
+
+def _kind_of(result: Any) -> str:
+    return f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
 
 
 def _join_carry(name: str, path: str, entered: ShType | None, left: ShType | None) -> ShType | None:
@@ -238,80 +222,13 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
     return [f'sh.reshard(init, "{left}") before the loop', f'sh.reshard(carry, "{entered}") at the end of the body']
 
 
-def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callable[[list[Any]], Any]) -> Any:
-    """Applies one of several functions, and again with results cast to the joined types if those differ."""
-    wanted: list[ShType | None] | None = None
-
-    def attempt() -> Any:
-        seen: dict[int, tuple[Any, list[ShType | None]]] = {}
-
-        def watched(position: int) -> Callable[..., Any]:
-            def branch(*operands: Any) -> Any:
-                out = branches[position](*operands)
-                if wanted is not None:
-                    return _cast(out, wanted)
-                seen[position] = (jax.tree.structure(out), _types(out))
-                if len(seen) == len(branches):
-                    joined = _join_results(name, _paths(out), list(seen.values()))
-                    if joined is not None:
-                        raise _TypesDiffer(joined)
-                return out
-
-            return branch
-
-        return run([watched(i) for i in range(len(branches))])
-
-    try:
-        return attempt()
-    except _TypesDiffer as differ:
-        wanted = differ.types
-    return attempt()
-
-
-def _join_results(
-    name: str, paths: list[str], found: list[tuple[Any, list[ShType | None]]]
-) -> list[ShType | None] | None:
-    """The types that the branches' results join in; None where nothing is to be done, or JAX has the better message."""
-    trees, types = zip(*found, strict=True)
-    if len(set(trees)) > 1 or all(t == types[0] for t in types):
-        return None
-    joined: list[ShType | None] = []
-    for path, leaves in zip(paths, zip(*types, strict=True), strict=True):
-        typed = [t for t in leaves if t is not None]
-        if typed and len(typed) < len(leaves):
-            raise ShardingTypeError(
-                f"one branch of `{name}` returns a plain array{path}, another {typed[0]}",
-                hints=["sh.from_jax(x) or x.to_jax() in one of them"],
-            )
-        joined.append(_join_typed(name, path, tuple(typed)) if typed else None)
-    return joined
-
-
-def _join_typed(name: str, path: str, types: tuple[ShType, ...]) -> ShType:
-    """The type of one result of all branches; reshards of some of them are tried where there is none."""
-    mesh = types[0].mesh
-    axes = [a for a in mesh.axis_names if len({(t.state(a), t.dim_of(a)) for t in types if t.mesh is mesh}) > 1]
-
-    def rule(types: tuple[ShType, ...]) -> Typing:
-        try:
-            return Typing(types, (join(types),))
-        except ShardingTypeError as error:
-            error.axes = tuple(axes)
-            raise
-
-    try:
-        return join(types, f"the results{path} of the branches of `{name}`")
-    except ShardingTypeError as error:
-        error.fixes = fixes(rule, types, [f"result_{i}" for i in range(len(types))]) if axes else ()
-        raise located(error, name, types).with_traceback(None) from None
-
-
-def _types(tree: Any) -> list[ShType | None]:
+def leaf_types(tree: Any) -> list[ShType | None]:
     """The sharding types of the leaves; None for plain ones."""
     return [jax.typeof(leaf) if is_typed(leaf) else None for leaf in jax.tree.leaves(tree)]
 
 
-def _paths(tree: Any) -> list[str]:
+def leaf_paths(tree: Any) -> list[str]:
+    """Where each leaf is, as messages name it."""
     return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
@@ -319,7 +236,8 @@ def _differ(a: ShType | None, b: ShType | None) -> bool:
     return a != b and (a is not None or b is not None)
 
 
-def _cast(tree: Any, types: Sequence[ShType | None]) -> Any:
+def cast_leaves(tree: Any, types: Sequence[ShType | None]) -> Any:
+    """The tree with its typed leaves cast to these types."""
     leaves, structure = jax.tree.flatten(tree)
     cast = [x if t is None else move(x, t, inserted=True) for x, t in zip(leaves, types, strict=True)]
     return jax.tree.unflatten(structure, cast)
@@ -328,26 +246,32 @@ def _cast(tree: Any, types: Sequence[ShType | None]) -> Any:
 # what decides where a program goes
 
 
-def _plain(x: Any, what: str) -> Any:
-    """A predicate, an index or a bound as a plain scalar."""
+def scalar_of(x: Any, what: str, kind: str = "", *, varying: bool = False) -> Any:
+    """A predicate, an index or a bound as a plain scalar; as a typed one, where it may vary."""
     if not is_typed(x):
         return x
     t = jax.typeof(x)
     if t.ndim:
         raise ShardingTypeError(f"{what} is a scalar, not {t}")
     for axis, state in zip(t.mesh.axis_names, t.states, strict=True):
-        if state in (State.UNREDUCED, State.VARYING):
+        if state is State.UNREDUCED or (state is State.VARYING and not varying):
             hints = [f'sh.all_reduce(x, "{axis}") first'] if state is State.UNREDUCED else []
             raise ShardingTypeError(
                 f"{what} has type {t}, which is not one value on all devices of mesh axis `{axis}`",
                 why="each device would go its own way, and those that communicate would wait for each other",
                 hints=hints,
             )
-    return to_jax(x)
+    if kind and not ("integer" if t.dtype_name[0] in "iu" else t.dtype_name).startswith(kind):
+        raise ShardingTypeError(f"{what} is {_A[kind]}, not {t}", hints=[f'x.astype("{_DTYPE[kind]}")'])
+    return x if varying else to_jax(x)
+
+
+_A: Final = {"bool": "a bool", "integer": "an integer"}
+_DTYPE: Final = {"bool": "bool", "integer": "i32"}
 
 
 def _plain_result(fun: Callable[..., Any], what: str) -> Callable[..., Any]:
-    return lambda *args: _plain(fun(*args), what)
+    return lambda *args: scalar_of(fun(*args), what, "bool")
 
 
 def _whole_leading(types: tuple[ShType, ...]) -> Typing:
@@ -379,4 +303,4 @@ def _length(xs: Any, length: int | None) -> int | None:
     return length
 
 
-__all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
+__all__ = ["TypesDiffer", "cast_leaves", "fori_loop", "leaf_paths", "leaf_types", "scalar_of", "scan", "while_loop"]

@@ -130,6 +130,18 @@ class HiShType(ShType, HiType):
 
     # vmap and scan
 
+    def selected(self, which: Any, cases: Sequence[Any]) -> Any:
+        """The case that is chosen along the mapped dim: what a branch becomes whose predicate is mapped."""
+        from shtypes.branches import selected
+
+        return selected(which, cases)
+
+    def stopped(self, x: Any) -> Any:
+        """The value without a gradient."""
+        from shtypes.transforms import stop_gradient
+
+        return stop_gradient(x)
+
     def leading_axis_spec(self) -> Any:
         """Where scan slices and stacks."""
         return 0

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import jax
 
 from shtypes.analysis.judging import judge
 from shtypes.collective import reinterpreted, vary
 from shtypes.errors import ShardingTypeError
+from shtypes.mapped import mapped_over
 from shtypes.ops.dispatch import is_typed, located
 from shtypes.primitives import ensure_mapped_p, move
 from shtypes.types import REPLICATED, Dim, ShType, State
+from shtypes.where import in_our_words, maker, placed
+
+_NOT_TAKEN: Final = "`vmap` does not take these arguments"
 
 
+@maker
 def vmap(
     fun: Callable[..., Any],
     in_axes: Any = 0,
@@ -27,7 +32,8 @@ def vmap(
 
     The mapped dim may be sharded, the same way in each argument that has it sharded; a replicated argument is sliced.
     Each device then maps over its own part: inside, these axes vary, so nothing there may be sharded or unreduced on
-    them, and every mapped result comes back with its mapped dim sharded over them.
+    them, and every mapped result comes back with its mapped dim sharded over them. `shtypes.grad` and `shtypes.vjp`
+    inside give the gradients of each step, which vary; `shtypes.cond` and `shtypes.switch` choose at each step.
 
     Args:
         fun: A function of any trees of typed values and plain arrays.
@@ -48,7 +54,8 @@ def vmap(
         places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
         return jax.tree.map(_mapped, places, result, is_leaf=_is_none)
 
-    native = jax.vmap(mapped_fun, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size)
+    with in_our_words(_NOT_TAKEN):
+        native = jax.vmap(mapped_fun, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size)
 
     @functools.wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -57,7 +64,8 @@ def vmap(
         try:
             axes = _sharding(leaves, places)
             if not axes:
-                return native(*args, **kwargs)
+                with in_our_words(_NOT_TAKEN):
+                    return native(*args, **kwargs)
             if axis_name is not None:
                 raise ShardingTypeError(f"`vmap` cannot name a dim that is sharded over {_list(axes)}: {axis_name!r}")
             parts = [_own_part(x, d, axes) for x, d in zip(leaves, places, strict=True)]
@@ -65,7 +73,11 @@ def vmap(
             shown = [jax.typeof(x) for x in leaves if is_typed(x)]
             raise located(error, "vmap", shown).with_traceback(None) from None
         own_args, own_kwargs = jax.tree.unflatten(structure, parts)
-        return _over_parts(fun, in_axes, out_axes, axes)(*own_args, **own_kwargs)
+        try:
+            with in_our_words(_NOT_TAKEN):
+                return _over_parts(fun, in_axes, out_axes, axes)(*own_args, **own_kwargs)
+        except ShardingTypeError as error:
+            raise placed(error, "vmap") from None
 
     return call
 
@@ -154,7 +166,8 @@ def _over_parts(fun: Callable[..., Any], in_axes: Any, out_axes: Any, axes: tupl
     """The function mapped over each device's own steps, its mapped results put together."""
 
     def inner(*args: Any, **kwargs: Any) -> Any:
-        result = fun(*args, **kwargs)
+        with mapped_over(axes):
+            result = fun(*args, **kwargs)
         places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
         return jax.tree.map(own, places, result, is_leaf=_is_none)
 
@@ -182,9 +195,16 @@ def _over_parts(fun: Callable[..., Any], in_axes: Any, out_axes: Any, axes: tupl
         return jax.tree.map(together, places, result, is_leaf=_is_none)
 
     def together(place: int | None, leaf: Any) -> Any:
-        if place is None:
-            return leaf
         t = jax.typeof(leaf)
+        if place is None:
+            varying = [a for a in axes if is_typed(leaf) and t.state(a) is State.VARYING]
+            if varying:
+                raise ShardingTypeError(
+                    f"a result of `vmap` with `None` in out_axes is {t}, which is another value on each device",
+                    why=f"the mapped dim is sharded over {_list(varying)}",
+                    hints=["out_axes=0 gives the result of each step"],
+                )
+            return leaf
         dims = list(t.dims)
         d = place % t.ndim
         dims[d] = Dim(dims[d].size * t.mesh.product(axes), axes, dims[d].name)

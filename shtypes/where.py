@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -95,6 +96,22 @@ _retold: list[Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]]
 def connect_retelling(retell: Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
     """Sets what has the fixes of an error speak of the operands that the user gave."""
     _retold[:] = [retell]
+
+
+@contextlib.contextmanager
+def in_our_words(what: str) -> Iterator[None]:
+    """Around a call of JAX: what it says of the arguments is the reason for ``what``, in our one shape.
+
+    An error that came through the user's own functions is theirs, and stays as it is.
+    """
+    try:
+        yield
+    except ShardingTypeError:
+        raise
+    except (TypeError, ValueError) as error:
+        if line_of(error.__traceback__):
+            raise
+        raise ShardingTypeError(what, why=str(error).strip()) from None
 
 
 def maker(fn: Callable[P, T]) -> Callable[P, T]:

@@ -22,7 +22,8 @@ class Mapping:
     """``m`` of `tests.end_to_end`, with the `vmap` that fits it."""
 
     def __init__(self, m: Any) -> None:
-        self.m, self.vmap = m, sh.vmap if m is sh else jax.vmap
+        self.m = m
+        self.vmap, self.grad, self.vjp = (getattr(sh if m is sh else jax, name) for name in ("vmap", "grad", "vjp"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.m, name)
@@ -56,6 +57,46 @@ CASES = [
     _case(lambda m, x, v: m.vmap(lambda r: v * 2)(x), (X, "[4@x,8]"), (V, "[8]{I:x}"), out="[4@x,8]"),
     _case(lambda m, b: m.vmap(m.vmap(lambda r: m.flip(r, 0)))(b), (B, "[4@x,4@y,2]"), out="[4@x,4@y,2]"),
     _case(lambda m, b: m.vmap(m.vmap(m.sin, 1, 1))(b), (B, "[4@x,4,2@y]"), out="[4@x,4,2@y]"),
+    # gradients of each step, also of what is the same at each: nothing is summed over the devices
+    *[
+        _case(
+            lambda m, x, v: m.vmap(m.grad(lambda v, r: m.sum(m.sin(r * v))), (None, 0))(v, x),
+            (X, "[4@x,8]"),
+            (V, replicated),
+            out="[4@x,8]{U:y}",
+        )
+        for replicated in ("[8]", "[8]{I:x}")
+    ],
+    _case(
+        lambda m, x, v: m.vmap(lambda r: m.all_reduce(m.vjp(lambda v: r * v, v)[1](r)[0]))(x),
+        (X, "[4@x,8]{I:y}"),
+        (V, "[8]{R:x,I:y}"),
+        out="[4@x,8]{I:y}",
+    ),
+    _case(
+        lambda m, b, w: m.vmap(m.vmap(m.grad(lambda w, r: m.sum(r * w) ** 2), (None, 0)), (None, 0))(w, b),
+        (B, "[4@x,4@y,2]"),
+        (V[:2], "[2]"),
+        out="[4@x,4@y,2]",
+    ),
+    # each step has a predicate of its own
+    _case(
+        lambda m, x, v: m.vmap(lambda r: m.cond(m.sum(r) > 0, lambda r: m.sin(r) * v, lambda r: v, r))(x),
+        (X, "[4@x,8]"),
+        (V, "[8]{I:x}"),
+        out="[4@x,8]",
+    ),
+    _case(  # where the root is not taken, its derivative is no number
+        lambda m, x: m.vmap(lambda r: m.cond(m.sum(r) > 0, lambda: m.sum(r) ** 0.5, lambda: m.sum(r * r)))(x),
+        (X, "[4@x,8]"),
+        out="[4@x]",
+    ),
+    _case(
+        lambda m, x, i: m.vmap(lambda r, i: m.switch(i, [m.sin, lambda r: r * r, lambda r: -r], r))(x, i),
+        (X, "[4@x,8]"),
+        (np.array([-1, 1, 2, 7], np.int32), "[4@x]"),
+        out="[4@x,8]",
+    ),
 ]
 
 
@@ -128,3 +169,28 @@ def test_a_cast_of_an_invariant_argument_is_judged(mesh: Any) -> None:
 def test_a_sharded_dim_has_no_name(mesh: Any) -> None:
     with sh.use_mesh(mesh), pytest.raises(sh.ShardingTypeError, match="cannot name a dim that is sharded over `x`"):
         sh.vmap(sh.sin, axis_name="i")(sh.array(X, "[4@x,8]"))
+
+
+def test_the_gradients_of_steps_communicate_nothing(mesh: Any) -> None:
+    with sh.use_mesh(mesh), sh.no_comm():
+        x, v = sh.array(X, "[4@x,8]"), sh.array(V, "[8]")
+        sh.vmap(sh.grad(lambda v, r: sh.sum(r * v)), (None, 0))(v, x)
+
+
+@pytest.mark.parametrize("replicated", ["[8]{R:x,I:y}", "[8]{I:(x,y)}"])
+def test_jaxs_own_gradient_of_a_step_would_be_summed_over_other_steps(mesh: Any, replicated: str) -> None:
+    with sh.use_mesh(mesh):
+        x, v = sh.array(X, "[4@x,8]{I:y}"), sh.array(V, replicated)
+        with pytest.raises(sh.ShardingTypeError, match="summed over mesh axis `x`") as error:
+            sh.vmap(lambda r: jax.vjp(jax.jit(lambda v: v * r), v)[1](r)[0])(x)
+        assert "test_mapping.py" in error.value.where
+        wanted = X * X
+        found = sh.vmap(lambda r: jax.vjp(lambda v: v * r, sh.lax.pvary(v, "x"))[1](r)[0])(x)
+    np.testing.assert_allclose(host(found), wanted)
+
+
+def test_a_result_of_each_step_is_not_promised_to_be_one(mesh: Any) -> None:
+    with sh.use_mesh(mesh):
+        x, v = sh.array(X, "[4@x,8]"), sh.array(V, "[8]")
+        with pytest.raises(sh.ShardingTypeError, match="another value on each device"):
+            sh.vmap(lambda r: (r, sh.lax.pvary(v, "x")), out_axes=(0, None))(x)

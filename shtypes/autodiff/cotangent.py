@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shtypes.errors import ShardingTypeError
@@ -26,12 +26,13 @@ SEEDS: Final[Mapping[State, Seed]] = {
 # Not SHARDED: a scalar has no dim to shard. Not VARYING: a family of losses has no single gradient.
 
 
-def seed_type(loss: ShType, *, holomorphic: bool = False) -> ShType:
+def seed_type(loss: ShType, *, holomorphic: bool = False, mapped: Sequence[str] = ()) -> ShType:
     """The type of the cotangent that a loss of this type is seeded with.
 
     Args:
         loss: The type of the loss.
         holomorphic: Whether the function was promised to be holomorphic, so that the loss may be complex.
+        mapped: Axes along which each device is at steps of its own, so that its loss is that of its step.
 
     Raises:
         ShardingTypeError: it is not a scalar, not a float, or varies from device to device.
@@ -50,7 +51,7 @@ def seed_type(loss: ShType, *, holomorphic: bool = False) -> ShType:
             hints=["return a real number, such as sh.abs(loss)", "holomorphic=True, if the function is holomorphic"],
         )
     for axis, state in zip(loss.mesh.axis_names, loss.states, strict=True):
-        if state not in SEEDS:
+        if state not in SEEDS and axis not in mapped:
             raise ShardingTypeError(
                 f"the loss {loss} varies over mesh axis `{axis}`, and so it has no single gradient",
                 why="each device holds a loss of its own",

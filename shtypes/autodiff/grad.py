@@ -12,11 +12,13 @@ import numpy as np
 
 from shtypes.array import Array
 from shtypes.autodiff.cotangent import check_cotangent, check_tangent, seed_type
+from shtypes.collective import vary
 from shtypes.errors import ShardingTypeError
+from shtypes.mapped import mapped_axes
 from shtypes.ops.create import full
 from shtypes.ops.dispatch import is_number, is_typed, located
-from shtypes.types import ShType
-from shtypes.where import public
+from shtypes.types import REPLICATED, ShType
+from shtypes.where import in_our_words, public
 
 
 def grad(
@@ -44,6 +46,9 @@ def grad(
         ShardingTypeError: (when called) the loss is not a scalar, not a float, or varying.
 
     Communicates: what the backward pass of ``fun`` does; the seed communicates nothing.
+
+    Inside `shtypes.vmap` over a sharded dim each device differentiates at steps of its own: the loss may vary over the
+    axes that shard it, and so do the gradients, also of values that are replicated along them.
 
     Example:
         >>> import shtypes as sh
@@ -94,8 +99,9 @@ def value_and_grad(
             _check_is_value(loss, name)
             return loss, aux
 
-        loss, pull, aux = jax.vjp(of_chosen, *[args[i] for i in indices], has_aux=True)
-        grads = pull(_seed(loss, name, holomorphic=holomorphic))
+        loss, pull, aux = jax.vjp(of_chosen, *[_of_one_step(args[i]) for i in indices], has_aux=True)
+        with in_our_words(f"`{name}` has no gradient"):
+            grads = pull(_seed(loss, name, holomorphic=holomorphic))
         return (loss, aux) if has_aux else loss, grads[0] if isinstance(argnums, int) else grads
 
     return value_and_grad_of_fun
@@ -116,19 +122,20 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     Raises:
         ShardingTypeError: (by ``pull``) a cotangent has another type.
     """
-    outs: tuple[Any, ...] = jax.vjp(fun, *primals, has_aux=has_aux)  # type: ignore[call-overload]
-    result, pull = outs[0], outs[1]
+    outs: tuple[Any, ...] = jax.vjp(fun, *map(_of_one_step, primals), has_aux=has_aux)  # type: ignore[call-overload]
+    result, native = outs[0], outs[1]
     types = [jax.typeof(leaf) for leaf in jax.tree.leaves(result)]
     tree: Any = jax.tree.structure(result)
 
     @public
-    def pull_typed(ct: Any) -> Any:
+    def pull(ct: Any) -> Any:
         cts = jax.tree.leaves(ct)
         if jax.tree.structure(ct) != tree:
             raise ShardingTypeError(f"a cotangent has the tree of the result, {tree}, not {jax.tree.structure(ct)}")
-        return pull(jax.tree.unflatten(tree, [_cotangent(c, t) for c, t in zip(cts, types, strict=True)]))
+        with in_our_words("the function cannot be differentiated backward"):
+            return native(jax.tree.unflatten(tree, [_cotangent(c, t) for c, t in zip(cts, types, strict=True)]))
 
-    return (result, pull_typed, *outs[2:])
+    return (result, pull, *outs[2:])
 
 
 def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
@@ -176,6 +183,20 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     return (outs[0], push, *outs[2:])
 
 
+def _of_one_step(primal: Any) -> Any:
+    """The argument, varying over the axes that `vmap` maps over here: its gradient is that of one step."""
+    axes = mapped_axes()
+    if not axes:
+        return primal
+
+    def varying(x: Any) -> Any:
+        if not is_typed(x) or not jax.typeof(x).differentiable:
+            return x
+        return vary(x, [a for a in axes if jax.typeof(x).state(a) in REPLICATED], inserted=True)
+
+    return jax.tree.map(varying, primal)
+
+
 def _check_tangents(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> None:
     """Refuses tangents of other types than their values: JAX compares no types but its own."""
     wanted: Any = jax.tree.structure(primals)
@@ -207,7 +228,7 @@ def _seed(loss: Any, name: str, *, holomorphic: bool) -> Any:
     if is_typed(loss):
         t = jax.typeof(loss)
         try:
-            return full(seed_type(t, holomorphic=holomorphic), 1)
+            return full(seed_type(t, holomorphic=holomorphic, mapped=mapped_axes()), 1)
         except ShardingTypeError as error:
             raise located(error, f"grad({name})", [t]) from None
     aval = jax.typeof(loss)

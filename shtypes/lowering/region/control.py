@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 from jax import lax
 from jax.extend import source_info_util
 
-from shtypes._compat import Call, Cond, Control, Scan, While
+from shtypes._compat import Call, Cond, Control, Scan, While, jaxpr_of
 
 #: Evaluates a body on values.
 Evaluate = Callable[[Any, Sequence[Any]], list[Any]]
@@ -45,13 +46,23 @@ def _scan(scan: Scan, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
 
 def _while(loop: While, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
     n, m = loop.cond_consts, loop.cond_consts + loop.body_consts
-    return list(
-        lax.while_loop(
-            lambda state: evaluate(loop.cond, [*xs[:n], *state])[0],
-            lambda state: evaluate(loop.body, [*xs[n:m], *state]),
-            list(xs[m:]),
-        )
-    )
+
+    def goes_on(state: Any) -> Any:
+        return evaluate(loop.cond, [*xs[:n], *state])[0]
+
+    def step(state: Any) -> Any:
+        return evaluate(loop.body, [*xs[n:m], *state])
+
+    if not jaxpr_of(loop.cond).outvars[0].aval.shape:
+        return list(lax.while_loop(goes_on, step, list(xs[m:])))
+
+    # Of `vmap`: it runs until all are done, and those that are done stay as they are.
+    def step_some(state: Any) -> Any:
+        on = goes_on(state)
+        pairs = zip(step(state), state, strict=True)
+        return [jnp.where(on.reshape(on.shape + (1,) * (x.ndim - on.ndim)), new, x) for new, x in pairs]
+
+    return list(lax.while_loop(lambda state: jnp.any(goes_on(state)), step_some, list(xs[m:])))
 
 
 def _call(call: Call, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
