@@ -67,9 +67,11 @@ def priced_fixes(
     """As `fixes`, for a rule that does more than casts: ``price`` says what all of it costs with other operands."""
     with _silence():
         found = list(_search(rule, operands, called_names(operands), _ranked))
-        pending = _all_pending(rule, operands, called_names(operands))
-        if pending is not None and all(pending.operands != t.operands for t in found):
-            found.append(pending)
+        called = called_names(operands)
+        pending = _all_pending(rule, operands, called)
+        if pending is not None:
+            alike = _try_all(rule, operands, called, _alike_invariant(pending.operands))
+            found += [t for t in (pending, alike) if t is not None and all(t.operands != f.operands for f in found)]
         again = [(Fix(t.fix.code, *price(t.operands)), t.result) for t in found]
     first: dict[tuple[ShType, ...], Fix] = {}
     for fix, result in sorted(again, key=lambda pair: pair[0].bytes_forward + pair[0].bytes_backward):
@@ -107,12 +109,30 @@ def _all_pending(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str]
         current = _pending(operands, axes)
     for chosen in (axes, {a for t in operands for a in t.mesh.axis_names}):
         pending = _pending(operands, chosen)
-        if pending is not None:
-            changes = {i: p for i, (p, t) in enumerate(zip(pending, operands, strict=True)) if p is not t}
-            found = _try(rule, operands, called, changes) if changes else None
+        for goal in () if pending is None else (pending, _alike_invariant(pending)):
+            found = _try_all(rule, operands, called, goal)
             if found is not None and not _costs(found.fix):
                 return found
     return None
+
+
+def _alike_invariant(operands: tuple[ShType, ...]) -> tuple[ShType, ...]:
+    """The operands with reduced ones invariant on each axis on which another is: else that one is cast, and pays."""
+    axes = {a for t in operands for a in t.axes(State.INVARIANT)}
+    out = []
+    for t in operands:
+        for axis in axes.intersection(t.axes(State.REDUCED)) if t.differentiable else ():
+            t = t.with_axis(axis, State.INVARIANT)
+        out.append(t)
+    return tuple(out)
+
+
+def _try_all(
+    rule: Rule, operands: tuple[ShType, ...], called: Sequence[str], goal: tuple[ShType, ...]
+) -> _Tried | None:
+    """Operands of other types as a fix; None where nothing changes or the op does not type."""
+    changes = {i: g for i, (g, t) in enumerate(zip(goal, operands, strict=True)) if g is not t}
+    return _try(rule, operands, called, changes) if changes else None
 
 
 def _axes_at_fault(rule: Rule, operands: tuple[ShType, ...]) -> set[str]:

@@ -84,6 +84,13 @@ def test_terms_sharded_differently_are_offered_as_pending_sums_of_all_of_them() 
     assert not first.bytes_backward
 
 
+def test_a_reduced_term_is_offered_as_invariant_where_else_an_invariant_one_would_pay() -> None:
+    first, *_ = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@y]{I:x}"), t("f32[8]{U:y}")), ("a", "b"))
+    assert str(first) == (
+        'sh.reshard(a, "[8]{U:y, I:x}"); sh.reshard(b, "[8]{U:y, I:x}")   [forward: none; backward: none]'
+    )
+
+
 def test_two_operands_change_only_where_one_is_not_enough() -> None:
     one = fixes(lambda o: multilinear("mul", o, "f32"), (t("f32[8]{U:x}"),) * 2)
     both = fixes(lambda o: nonlinear("max", o, "f32"), (t("f32[8]{U:x}"),) * 2)
