@@ -11,6 +11,7 @@ from shtypes import dtypes
 from shtypes._compat import no_trace_is_running
 from shtypes.analysis.judging import judge, look
 from shtypes.array import Array, _as_type, _placed, wrap
+from shtypes.debug import check_values, checks_are_on
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
 from shtypes.lowering.carrier import carrier_sharding
@@ -102,6 +103,8 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
         raise ShardingTypeError(f"an array of dtype {dtype} is not of type {wanted}", hints=["x.astype(...) first"])
     if not isinstance(x, jax.core.Tracer) and no_trace_is_running():
         own = _concrete(x, wanted, mesh)
+        if checks_are_on():
+            check_values("from_jax", [own], given=True)
     else:
         traced = isinstance(x, jax.core.Tracer)
         known = not traced and isinstance(x.sharding, jax.NamedSharding)

@@ -142,3 +142,39 @@ def test_the_axis_that_differs_is_the_one_named() -> None:
     for run in (claim, sh.jit(claim)):
         with pytest.raises(sh.ShardingTypeError, match="along mesh axis `tp`"), sh.debug_checks():
             run(value)
+
+
+def unequal() -> Any:
+    """A JAX array that says that its copies are equal, and they are not."""
+    whole = np.asarray(jax.make_mesh((2, 2), ("dp", "tp")).devices)
+    where = jax.sharding.NamedSharding(jax.sharding.Mesh(whole, ("dp", "tp")), jax.P())
+    parts = [jax.device_put(np.full(4, float(i), np.float32), d) for i, d in enumerate(whole.ravel())]
+    return jax.make_array_from_single_device_arrays((4,), where, parts)
+
+
+def test_what_comes_from_jax_is_compared() -> None:
+    with pytest.raises(sh.ShardingTypeError, match="`from_jax` was given a value") as caught, sh.debug_checks():
+        sh.from_jax(unequal())
+    assert "test_debug.py" in caught.value.where
+
+
+@pytest.mark.parametrize("run", [lambda f: f, sh.jit, jax.jit], ids=["eager", "sh.jit", "jax.jit"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        sh.sum,
+        lambda w: sh.reshard(w, "[4@dp]"),
+        lambda w: w * sh.ones("f32[8@(dp,tp), 4]"),  # the result has no copies to compare
+    ],
+    ids=["sum", "slice", "product"],
+)
+def test_copies_that_were_wrong_before_are_found_where_they_are_used(use: Any, run: Callable[..., Any]) -> None:
+    weights = sh.from_jax(unequal())
+    with pytest.raises(sh.ShardingTypeError, match="was given a value that is not the same"), sh.debug_checks():
+        jax.block_until_ready(run(use)(weights))
+
+
+@pytest.mark.parametrize("run", [lambda f: f, sh.jit, jax.jit], ids=["eager", "sh.jit", "jax.jit"])
+def test_values_without_elements_have_no_copies_to_compare(run: Callable[..., Any]) -> None:
+    with sh.debug_checks():
+        run(sh.local_map(lambda x: x[:0], out="[_,_]", name="none"))(x())

@@ -109,10 +109,11 @@ def run(fn: LocalFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> 
         return [wrap(t, jax.numpy.zeros(carrier_shape(t), jax.dtypes.float0)) for t in results]
     compiled = _compiled_local(fn, tuple(x.type for x in operands), results)
     if checks_are_on():
+        check_values(str(fn), operands, given=True)
         outs = [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
         check_values(str(fn), outs)
         return outs  # not noted: each call is checked
-    return _noted(compiled, operands, results)
+    return _noted(str(fn), compiled, operands, results)
 
 
 def _compiled_local(fn: LocalFn, ins: tuple[ShType, ...], outs: tuple[HiShType, ...]) -> Callable[..., Any]:
@@ -131,8 +132,12 @@ def only_types() -> bool:
     return no_trace_is_running() and context_mesh() is not None and jax.sharding.get_mesh().empty
 
 
-def _noted(compiled: Callable[..., Any], operands: Sequence[Array], results: Sequence[HiShType]) -> list[Array]:
+def _noted(
+    name: str, compiled: Callable[..., Any], operands: Sequence[Array], results: Sequence[HiShType]
+) -> list[Array]:
     """A compiled function on typed values, noted for the op that runs it."""
+    if checks_are_on():
+        check_values(name, operands, given=True)
     outs = [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
     noted = recording()
     if noted is not None:
@@ -158,7 +163,7 @@ def run_reshard(x: Array, dst: HiShType) -> Array:
             noted.relabelled(x, y)
         return y
     compiled = _compiled(_reshard_body(x.type, dst), "reshard", (x.type,), (dst,), context_mesh())
-    return _noted(compiled, [x], [dst])[0]
+    return _noted("reshard", compiled, [x], [dst])[0]
 
 
 def run_collective(fn: Callable[[Any], Any], name: str, x: Array, dst: HiShType) -> Array:
@@ -166,7 +171,7 @@ def run_collective(fn: Callable[[Any], Any], name: str, x: Array, dst: HiShType)
     if x.data is None:
         return wrap(dst, None)
     compiled = _compiled(_one_result(fn), name, (x.type,), (dst,), context_mesh())
-    return _noted(compiled, [x], [dst])[0]
+    return _noted(name, compiled, [x], [dst])[0]
 
 
 def run_on_shards(
@@ -176,7 +181,7 @@ def run_on_shards(
     if any(x.data is None for x in operands):
         return [wrap(t, None) for t in results]
     compiled = _compiled(fn, name, tuple(x.type for x in operands), results, context_mesh())
-    return _noted(compiled, operands, results)
+    return _noted(name, compiled, operands, results)
 
 
 @functools.cache

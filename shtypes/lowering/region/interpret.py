@@ -11,6 +11,7 @@ import numpy as np
 from jax.extend import source_info_util
 
 from shtypes._compat import captured, control, inner_jaxprs, is_literal, jaxpr_of
+from shtypes.debug import check_shards, checks_are_on
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.carrier import from_shard, to_shard
 from shtypes.lowering.per_op import manual_mesh
@@ -91,6 +92,9 @@ class Lowering:
 
         def body(*blocks: Any) -> list[Any]:
             local = {v: _entering(v, x) for v, x in zip(segment.operands, blocks, strict=True)}
+            if checks_are_on():
+                typed = [v for v in segment.operands if is_typed(v)]
+                check_shards("jit", [local[v] for v in typed], [v.aval for v in typed], given=True)
             _run(segment.equations, local, self._on_shards)
             return [_leaving(v, local[v]) for v in segment.results]
 

@@ -78,6 +78,8 @@ def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     (x,), (v,), t = shards, eqn.invars, eqn.params["ty"]
     x = jnp.asarray(x, v.aval.dtype)
     if same_spec(spec_of(v.aval), carrier_spec(t)):
+        if checks_are_on():
+            check_shards("from_jax", [x], [t], given=True)
         return [x]
     whole = hi(ShType(t.mesh, t.dtype_name, list(t.shape), dict.fromkeys(t.mesh.axis_names, State.INVARIANT)))
     return [_moved_once(whole, t)(x)]
