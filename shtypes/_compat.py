@@ -161,7 +161,7 @@ _installed = False
 
 
 def install_shims() -> None:
-    """Repairs what JAX lacks for typed values, on 0.10.2 to 0.12: three gaps around `jax.checkpoint`, one in `cond`.
+    """Repairs what JAX lacks for typed values, on 0.10.2 to 0.12: around `jax.checkpoint`, in `cond`, in its words.
 
     Each repair acts only where a typed value is among the operands or results.
     """
@@ -176,6 +176,7 @@ def install_shims() -> None:
     if barrier is not None:
         _shim_barrier(barrier)
     _shim_jit_shardings()
+    _shim_custom_lin(private("jax._src.interpreters.ad", "custom_lin_p"))
     closed_call = private("jax._src.core", "closed_call_p")
     if closed_call is not None:
         _shim_closed_call(closed_call)
@@ -195,6 +196,18 @@ def _shim_remat(remat_p: Any) -> None:
         return _raise_all(avals, outs) if any(a.is_high for a in avals) else outs
 
     remat_p.to_lojax = to_lojax
+
+
+def _shim_custom_lin(custom_lin_p: Any) -> None:
+    """What a `custom_vjp` is in forward mode: JAX says that there is none, but for typed values not in these words."""
+    if custom_lin_p is None:
+        return
+
+    def to_lojax(*args: Any, **_: Any) -> Any:
+        next(t for t in map(jax.typeof, args) if t.is_high).refuse_forward()
+
+    custom_lin_p.is_high = lambda *avals, **_: any(a.is_high for a in avals)
+    custom_lin_p.to_lojax = to_lojax
 
 
 def _shim_barrier(barrier_p: Any) -> None:

@@ -77,6 +77,20 @@ class HiShType(ShType, HiType):
             "jit",
         )
 
+    def refuse_forward(self) -> None:
+        """Says that a function with a backward pass of its own has no forward derivative."""
+        raise placed(
+            ShardingTypeError(
+                f"a function with its own backward pass has no forward derivative, here of {self}",
+                why="a custom_vjp says how cotangents go back, and not how tangents go forth",
+                hints=[
+                    'sh.local_map(..., residuals="recompute"), if its function is not a custom_vjp',
+                    "sh.grad and sh.vjp differentiate it backward",
+                ],
+            ),
+            "jvp",
+        )
+
     # lowering
 
     def lo_ty(self) -> list[Any]:

@@ -87,47 +87,113 @@ def made(fn: UserFn, operands: Shards) -> Made:
     """Traces a function on shards, outside any mesh: what communicates has no axis to do it over.
 
     Raises:
-        ShardingTypeError: it communicates, or does not take these shards.
+        ShardingTypeError: it or its backward pass communicates, or does not take these shards.
     """
+    jaxpr, outs = _traced(fn, fn.call, operands, "")
+    leaves, tree = jax.tree.flatten(outs)
+    shards = tuple((tuple(map(int, o.shape)), dtypes.from_numpy(o.dtype)) for o in leaves)
+    own = _has_own_derivative(jaxpr_of(jaxpr))
+    if own:  # what it does is not in the trace of the function
+        _check_backward(fn, operands, shards)
+    return Made(shards, tree, own and _has_own_derivative(jaxpr_of(jaxpr), "custom_vjp_call"))
+
+
+def _check_backward(fn: UserFn, operands: Shards, results: Shards) -> None:
+    """Traces the backward pass on shards, as `made` does the function."""
+    active = [_is_float(dtype) for _, dtype in operands]
+    kept = [_is_float(dtype) for _, dtype in results]
+    if not any(active) or not any(kept):
+        return
+
+    def backward(shards: Sequence[Any]) -> Any:
+        def of_active(*values: Any) -> tuple[Any, ...]:
+            rest = iter(values)
+            outs = fn(*[next(rest) if a else x for a, x in zip(active, shards[: len(active)], strict=True)])
+            return tuple(o for o, k in zip(outs, kept, strict=True) if k)
+
+        _, pull = jax.vjp(of_active, *[x for a, x in zip(active, shards, strict=False) if a])
+        return pull(tuple(shards[len(active) :]))
+
+    cts = tuple(shard for shard, k in zip(results, kept, strict=True) if k)
+    _traced(fn, backward, (*operands, *cts), "the backward pass of ")
+
+
+def _is_float(dtype: str) -> bool:
+    return not dtypes.is_key(dtype) and jnp.issubdtype(dtypes.to_numpy(dtype), jnp.inexact)
+
+
+def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, of: str) -> tuple[Any, Any]:
+    """What JAX traces of a function of shards, outside any mesh; refused if it is none."""
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     given = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands) or "nothing"
+
+    def plain(*shards: Any) -> Any:
+        outs = run(shards)
+        _refuse_typed(fn, of, jax.tree.leaves(outs))
+        return outs
+
     try:
-        jaxpr, outs = jax.make_jaxpr(lambda *shards: fn.call(shards), return_shape=True)(*structs)
+        jaxpr, outs = jax.make_jaxpr(plain, return_shape=True)(*structs)
     except NameError as error:
         if "unbound axis name" not in str(error):
             raise
         raise ShardingTypeError(
-            f"`{fn}` is no function of shards: it uses a mesh axis",
+            f"{of}`{fn}` is no function of shards: it uses a mesh axis",
             why=str(error).split(". ")[0].strip(),
             hints=["sh.shard_map takes functions that communicate", "sh.reshard before or after it"],
         ) from None
     except ShardingTypeError:
         raise
+    except AssertionError as error:
+        if "with_sharding_constraint" not in str(error):
+            raise
+        raise _places(fn, of, "with_sharding_constraint") from None
     except (TypeError, ValueError) as error:
         raise ShardingTypeError(
-            f"`{fn}` cannot be applied to shards {given}", why=str(error).strip().split("\n")[0]
+            f"{of}`{fn}` cannot be applied to shards {given}", why=str(error).strip().split("\n")[0]
         ) from error
-    held = next((x for x in captured(jaxpr) if _is_sharded(x)), None)
-    if held is not None:
-        raise ShardingTypeError(
-            f"`{fn}` is no function of shards: it captures a sharded array, {jax.typeof(held)}",
-            why="it would see all of it on each device",
-            hints=["pass it as an argument: a function of shards is given its shard"],
-        )
+    for x in captured(jaxpr):
+        _refuse_captured(fn, of, x)
     placing = _placing(jaxpr_of(jaxpr))
     if placing is not None:
+        raise _places(fn, of, placing)
+    return jaxpr, outs
+
+
+def _places(fn: UserFn, of: str, placing: str) -> ShardingTypeError:
+    return ShardingTypeError(
+        f"{of}`{fn}` is no function of shards: `{placing}` in it says where arrays lie",
+        why="a function of shards runs on each device, and sees its own shard only",
+        hints=["sh.shard_map takes functions that communicate", "sh.reshard before or after it"],
+    )
+
+
+def _refuse_typed(fn: UserFn, of: str, outs: Sequence[Any]) -> None:
+    """Refuses results that a typed op made: what it would mean on one device's shard nobody knows."""
+    typed = next(filter(is_typed, outs), None)
+    if typed is not None:
         raise ShardingTypeError(
-            f"`{fn}` is no function of shards: `{placing}` in it says where arrays lie",
-            why="a function of shards runs on each device, and sees its own shard only",
-            hints=["sh.shard_map takes functions that communicate", "sh.reshard before or after it"],
+            f"{of}`{fn}` is no function of shards: it returns a typed value, {jax.typeof(typed)}",
+            why="a function of shards is given plain arrays, one device's own parts, and makes such",
+            hints=["jax.numpy in it", "no local_map around it: typed ops take typed values as they are"],
         )
-    leaves, tree = jax.tree.flatten(outs)
-    shards = tuple((tuple(map(int, o.shape)), dtypes.from_numpy(o.dtype)) for o in leaves)
-    return Made(shards, tree, _has_own_backward(jaxpr_of(jaxpr)))
 
 
-def _is_sharded(x: Any) -> bool:
-    return is_typed(x) or (isinstance(x, jax.Array) and not x.sharding.is_fully_replicated)
+def _refuse_captured(fn: UserFn, of: str, x: Any) -> None:
+    """Refuses arrays from outside that are no constants of one device."""
+    if is_typed(x):
+        kind, what = "a typed value", str(jax.typeof(x))
+    elif isinstance(x, jax.core.Tracer):
+        kind, what = "a traced value", str(jax.typeof(x))
+    elif isinstance(x, jax.Array) and len(x.sharding.device_set) > 1:
+        kind, what = "an array on several devices", str(jax.typeof(x))
+    else:
+        return
+    raise ShardingTypeError(
+        f"{of}`{fn}` is no function of shards: it captures {kind}, {what}",
+        why="what each device sees of it has no type",
+        hints=["pass it as an argument: a function of shards is given its shard", "np.asarray(x) is a constant"],
+    )
 
 
 def _placing(jaxpr: Any) -> str | None:
@@ -137,16 +203,18 @@ def _placing(jaxpr: Any) -> str | None:
         devices = eqn.params.get("devices", ()) if eqn.primitive.name == "device_put" else ()
         if eqn.primitive.name in _PLACING or any(isinstance(s, jax.sharding.Sharding) for s in (*shardings, *devices)):
             return str(eqn.primitive)
+        if any(v.aval.is_high for v in eqn.outvars):  # a typed op
+            return str(eqn.primitive)
         inner = next(filter(None, (_placing(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn))), None)
         if inner is not None:
             return inner
     return None
 
 
-def _has_own_backward(jaxpr: Any) -> bool:
+def _has_own_derivative(jaxpr: Any, kind: tuple[str, ...] | str = ("custom_vjp_call", "custom_jvp_call")) -> bool:
     return any(
-        eqn.primitive.name.startswith("custom_vjp_call")
-        or any(_has_own_backward(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn))
+        eqn.primitive.name.startswith(kind)
+        or any(_has_own_derivative(jaxpr_of(body), kind) for body, _ in inner_jaxprs(eqn))
         for eqn in jaxpr.eqns
     )
 
