@@ -184,6 +184,7 @@ def install_shims() -> None:
     if hasattr(getattr(conditionals, "lax", None), "asarray"):
         conditionals.lax = _KeepsTyped(conditionals.lax)
         _shim_mapped_branches(conditionals)
+    _shim_repetition(private("jax._src.interpreters", "batching"))
 
 
 def _shim_remat(remat_p: Any) -> None:
@@ -302,6 +303,19 @@ def _shim_mapped_branches(conditionals: Any) -> None:
         original = getattr(conditionals, name, None)
         if original is not None:
             setattr(conditionals, name, _selecting(original, order))
+
+
+def _shim_repetition(batching: Any) -> None:
+    """`vmap` repeats what is not mapped where a loop, a branch or a result has to be."""
+    original = getattr(batching, "broadcast", None)
+    if original is None:
+        return
+
+    def broadcast(x: Any, size: int, axis: int, *args: Any, **kwargs: Any) -> Any:
+        t: Any = jax.typeof(x)
+        return t.repeated(x, size, axis) if t.is_high else original(x, size, axis, *args, **kwargs)
+
+    batching.broadcast = broadcast
 
 
 def _selecting(original: Any, order: tuple[int, ...] | None) -> Any:

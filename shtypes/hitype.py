@@ -156,6 +156,12 @@ class HiShType(ShType, HiType):
 
         return stop_gradient(x)
 
+    def repeated(self, x: Any, size: int, axis: int) -> Any:
+        """The value with a new dim, along which it is repeated: where what is not mapped has to be."""
+        from shtypes.ops.shape import broadcast_to, expand_dims
+
+        return broadcast_to(expand_dims(x, axis), (*self.shape[:axis], size, *self.shape[axis:]))
+
     def leading_axis_spec(self) -> Any:
         """Where scan slices and stacks."""
         return 0

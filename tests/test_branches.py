@@ -41,6 +41,35 @@ def _looped(m: Any, x: Any, index: Any) -> Any:
     return _mapped(m)(steps)(x, index)
 
 
+def _slopes(m: Any, x: Any, w: Any, choice: Any) -> Any:
+    """Gradients at each step: neither ``w`` nor the cotangents are mapped."""
+
+    def loss(x: Any, c: Any) -> Any:
+        return m.sum(m.cond(c, lambda x, w: m.sin(x) * w, lambda x, w: x, x, w)) * 2
+
+    return _mapped(m)((sh if m is sh else jax).grad(loss))(x, choice)
+
+
+def _looped_from_outside(m: Any, x: Any, w: Any, index: Any) -> Any:
+    def steps(x: Any, i: Any) -> Any:
+        return m.while_loop(lambda c: c[0] < 6, lambda c: (c[0] + 1, c[1] * 2), (i, w))[1] + x
+
+    return _mapped(m)(steps)(x, index)
+
+
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_mapped_predicates_repeat_what_is_not_mapped(policy: str) -> None:
+    with sh.policy(policy):
+        slopes = [
+            Case(_slopes, (X, X[0], CHOICE), types) for types in (("[3,8@x]", "[8@x]", "[3]"), ("[3,8]", "[8]", "[3]"))
+        ]
+        looped = [
+            Case(_looped_from_outside, (X, X[0], INDEX), (f"[3,{d}]", f"[{d}]", "[3]"), grad=False)
+            for d in ("8", "8@x")
+        ]
+        check(sh.make_mesh({"x": 2}), [*slopes, *looped])
+
+
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 def test_mapped_predicates_choose_at_each_step(policy: str) -> None:
     with sh.policy(policy):
