@@ -102,10 +102,7 @@ class HiShType(ShType, HiType):
     def lower_val(self, value: Any) -> list[Any]:
         """The carrier of a value."""
         if value.data is None:
-            raise ShardingTypeError(
-                f"a value that has only a type, {self}, cannot be computed with",
-                hints=["jax.eval_shape, jax.make_jaxpr and .lower() need no data"],
-            )
+            raise placed(without_data_error(self), f"data of {self}")
         return [value.data]
 
     def raise_val(self, carrier: Any) -> Any:
@@ -185,6 +182,14 @@ class HiShType(ShType, HiType):
         if spec is None or size is None:
             return self
         return self.replace(dims=(*self.dims[:spec], Dim(size), *self.dims[spec:]))
+
+
+def without_data_error(t: ShType) -> ShardingTypeError:
+    """For a program that runs, and is given a value that has only a type."""
+    return ShardingTypeError(
+        f"a value that has only a type, {t}, cannot be computed with",
+        hints=["sh.array(x, type) has data", "jax.eval_shape, jax.make_jaxpr and .lower() need none"],
+    )
 
 
 def hi(t: ShType) -> HiShType:

@@ -12,10 +12,11 @@ from shtypes._compat import captured, jaxpr_of, no_trace_is_running
 from shtypes.arguments import Call, Roles
 from shtypes.array import Array, wrap
 from shtypes.errors import ShardingTypeError
-from shtypes.hitype import HiShType
+from shtypes.hitype import HiShType, without_data_error
 from shtypes.lowering.carrier import carrier_shape, carrier_spec
 from shtypes.lowering.region import Lowering, UnsupportedError
 from shtypes.meshes import concrete_mesh, jax_mesh
+from shtypes.where import placed
 
 
 class Form(NamedTuple):
@@ -142,6 +143,9 @@ class Program:
             return typed(self.fn(constants, donated, kept))
         except _RecaptureError as err:
             constants = err.found
+        for x in () if constants is None else constants.origin.arrays:
+            if type(x) is Array and x.data is None:
+                raise placed(without_data_error(x.type), f"data of {x.type}, which the function captures")
         return typed(self._again(self.fn, constants, donated, kept))
 
     def trace(self, data: list[Any]) -> tuple[Any, Callable[[list[Any]], tuple[Any, ...]]]:
@@ -196,10 +200,7 @@ class Program:
         data = [places[i] for i in range(len(places))]
         for x, t in zip(data, self.leaf_types, strict=True):
             if x is None:
-                raise ShardingTypeError(
-                    f"a value that has only a type, {t}, cannot be computed with",
-                    hints=["jax.eval_shape, jax.make_jaxpr and .lower() need no data"],
-                )
+                raise placed(without_data_error(t), f"data of {t}")
         return data
 
     def _call(self, leaves: Iterable[Any]) -> Call:

@@ -93,3 +93,14 @@ def test_a_program_that_does_not_type_is_refused_without_devices(wrong: str, val
     with pytest.raises(sh.ShardingTypeError) as caught:
         jax.eval_shape(p.mlp, x, *values[1:])
     assert "programs.py" in caught.value.where
+
+
+@pytest.mark.parametrize("mode", [sh.jit, jax.jit], ids=["sh.jit", "jax.jit"])
+def test_a_program_that_runs_says_that_a_value_has_no_data(mode: Any) -> None:
+    p.mesh()
+    x, w = sh.array(p.X, p.X_TYPE), sh.abstract_array("f32[8,8]")
+    for run in (lambda: mode(lambda x: x @ w)(x), lambda: mode(lambda x, w: x @ w)(x, w)):
+        with pytest.raises(sh.ShardingTypeError, match=r"a value that has only a type, f32\[8,8\]") as error:
+            run()
+        assert "test_transforms_abstract.py" in error.value.where
+    assert str(sh.jit(lambda x: x @ w).eval_shape(x).type) == "f32[4@dp,8]"
