@@ -176,6 +176,8 @@ def install_shims() -> None:
     if barrier is not None:
         _shim_barrier(barrier)
     _shim_jit_shardings()
+    _shim_primitives()
+    _shim_conversion()
     _shim_custom_lin(private("jax._src.interpreters.ad", "custom_lin_p"))
     closed_call = private("jax._src.core", "closed_call_p")
     if closed_call is not None:
@@ -197,6 +199,41 @@ def _shim_remat(remat_p: Any) -> None:
         return _raise_all(avals, outs) if any(a.is_high for a in avals) else outs
 
     remat_p.to_lojax = to_lojax
+
+
+def _shim_primitives() -> None:
+    """JAX's own primitives refuse typed values in words of its own; only those that take arrays and nothing else."""
+    original: Any = Primitive.is_high
+
+    def is_high(self: Any, *avals: Any, **params: Any) -> bool:
+        for aval in avals:
+            if aval.is_high and hasattr(aval, "refuse_native") and _takes_arrays_only(self):
+                aval.refuse_native("")
+        return bool(original(self, *avals, **params))
+
+    Primitive.is_high = is_high  # type: ignore[method-assign]
+
+
+@functools.cache
+def _takes_arrays_only(primitive: Any) -> bool:
+    """Whether a primitive's typing is that of JAX's functions of arrays, which raises at once for anything else."""
+    cells = getattr(primitive.abstract_eval, "__closure__", None) or ()
+    rules = (getattr(cell.cell_contents, "func", None) for cell in cells)
+    return any(getattr(rule, "__name__", "").startswith("standard_") for rule in rules)
+
+
+def _shim_conversion() -> None:
+    """A traced value has no data for numpy: that of a typed one is said as for eager ones."""
+    tracer: Any = jax.core.Tracer
+    original = tracer.__array__
+
+    def to_numpy(self: Any, *args: Any, **kwargs: Any) -> Any:
+        t: Any = jax.typeof(self)
+        if t.is_high and hasattr(t, "refuse_native"):
+            t.refuse_native("a function of numpy")
+        return original(self, *args, **kwargs)
+
+    tracer.__array__ = to_numpy
 
 
 def _shim_custom_lin(custom_lin_p: Any) -> None:

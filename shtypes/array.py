@@ -18,6 +18,7 @@ from shtypes._compat import aval_method, aval_property, no_trace_is_running, reg
 from shtypes.analysis.judging import judge_leaving
 from shtypes.analysis.scopes import rules_in_force
 from shtypes.errors import ShardingTypeError
+from shtypes.foreign import as_jax_array, as_numpy_ufunc, refuse_native
 from shtypes.hitype import HiShType, hi
 from shtypes.lowering.carrier import carrier_sharding, hidden_axes
 from shtypes.types import ShType, State
@@ -48,7 +49,8 @@ class Array(_Methods, metaclass=_ArrayMeta):
     """
 
     __slots__ = ("__weakref__", "data", "type")
-    __array_ufunc__ = None  # numpy leaves operators to us
+    __array_ufunc__ = as_numpy_ufunc
+    __jax_array__ = as_jax_array
     __hash__ = None  # as of a jax.Array: equality is element by element
 
     type: HiShType
@@ -220,20 +222,6 @@ def _length(x: Any) -> int:
         raise TypeError("len() of a value without dims")
     size: int = dims[0].size
     return size
-
-
-@public
-def refuse_native(x: Any) -> Any:
-    """Explains what to do when a typed value meets a function of `jax.numpy`, `jax.lax` or numpy."""
-    raise ShardingTypeError(
-        f"a typed value, {jax.typeof(x)}, was given to a function of jax.numpy, jax.lax or numpy",
-        why="those do not know its type",
-        hints=[
-            "use the function of the same name in shtypes",
-            "x.to_jax() gives a plain jax.Array",
-            "between a plain traced array and a typed one, write the typed one first: x * a, not a * x",
-        ],
-    )
 
 
 def _concrete_only(what: str) -> Any:
@@ -494,8 +482,7 @@ def _no_data(tracer: Any) -> Any:
 
 install({}, {"to_jax": to_jax}, {})
 for _name, _attribute in {
-    # On tracers alone: with it, a value on the right of ``jnp_array *`` could not take the operator.
-    "__jax_array__": aval_method(refuse_native),
+    "__jax_array__": aval_method(as_jax_array),
     "type": aval_property(jax.typeof),
     "data": aval_property(_no_data),
     **{name: aval_method(_concrete_only(name)) for name in ("item", "tolist")},

@@ -77,6 +77,12 @@ class HiShType(ShType, HiType):
             "jit",
         )
 
+    def refuse_native(self, called: str) -> None:
+        """Says that a function of JAX or numpy takes no typed value."""
+        from shtypes.foreign import refuse_native
+
+        refuse_native(self, called)
+
     def refuse_forward(self) -> None:
         """Says that a function with a backward pass of its own has no forward derivative."""
         raise placed(

@@ -199,7 +199,7 @@ class Program:
         places = dict(zip((*self._donated, *self._kept), (*donated, *kept), strict=True))
         data = [places[i] for i in range(len(places))]
         for x, t in zip(data, self.leaf_types, strict=True):
-            if x is None:
+            if x is None and t is not None:
                 raise placed(without_data_error(t), f"data of {t}")
         return data
 

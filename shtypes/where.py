@@ -30,6 +30,16 @@ def user_line() -> str:
     return ""
 
 
+def frames_of_call() -> list[FrameType]:
+    """What runs between the user's line and the function that asks, outermost first."""
+    found: list[FrameType] = []
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not _is_the_users(frame):
+        found.append(frame)
+        frame = frame.f_back
+    return found[::-1]
+
+
 def line_of(traceback: TracebackType | None) -> str:
     """The same of the line that an error came through; empty if it is not known."""
     found = ""
@@ -51,9 +61,12 @@ def _words(frame: FrameType, line: int) -> str:
     return place if function == "<module>" else f"{place} in {function}"
 
 
+_LIBRARIES: Final = frozenset({"jax", "numpy", "functools.py", "contextlib.py"})
+
+
 def _is_library(name: str) -> bool:
     parts = name.replace("\\", "/").split("/")
-    return name.startswith("<frozen") or "jax" in parts or "functools.py" in parts or "contextlib.py" in parts
+    return name.startswith(("<frozen", "<__array_function__")) or not _LIBRARIES.isdisjoint(parts)
 
 
 def placed(error: ShardingTypeError, call: str) -> ShardingTypeError:

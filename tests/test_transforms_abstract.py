@@ -99,8 +99,9 @@ def test_a_program_that_does_not_type_is_refused_without_devices(wrong: str, val
 def test_a_program_that_runs_says_that_a_value_has_no_data(mode: Any) -> None:
     p.mesh()
     x, w = sh.array(p.X, p.X_TYPE), sh.abstract_array("f32[8,8]")
-    for run in (lambda: mode(lambda x: x @ w)(x), lambda: mode(lambda x, w: x @ w)(x, w)):
-        with pytest.raises(sh.ShardingTypeError, match=r"a value that has only a type, f32\[8,8\]") as error:
+    runs: list[Any] = [lambda: mode(lambda x: x @ w)(x), lambda: mode(lambda x, w: x @ w)(x, w)]
+    for run in runs:
+        with pytest.raises(sh.ShardingTypeError, match="a value that has only a type") as error:
             run()
         assert "test_transforms_abstract.py" in error.value.where
-    assert str(sh.jit(lambda x: x @ w).eval_shape(x).type) == "f32[4@dp,8]"
+    assert str(sh.jit(lambda x: x @ w).eval_shape(x).type) == "f32[batch@dp, 8]"
