@@ -130,12 +130,18 @@ def _dtype(dtype: Any) -> Any:
 def _numbers(lhs: tuple[int, ...], rhs: tuple[int, ...], given: Any) -> lax.ConvDimensionNumbers:
     """Which dim is what, as JAX reads it."""
     try:
-        return lax.conv_dimension_numbers(lhs, rhs, given)
+        numbers = lax.conv_dimension_numbers(lhs, rhs, given)
     except (TypeError, ValueError) as error:
         raise ShardingTypeError(
             f"`conv_general_dilated` of shapes {lhs} and {rhs} cannot use dimension_numbers={given!r:.80}",
             why=str(error).strip().split("\n")[0],
         ) from None
+    if 0 in [rhs[d] for d in numbers.rhs_spec[2:]]:
+        raise ShardingTypeError(
+            f"`conv_general_dilated` of shapes {lhs} and {rhs} has windows without elements",
+            why="JAX traces such a convolution, and cannot compile it",
+        )
+    return numbers
 
 
 def conv_plan(

@@ -88,6 +88,8 @@ def test_a_sharded_spatial_dim_is_refused_with_prices() -> None:
         (lambda x, w: sh.conv(x, w, (1,), "SAME"), "`conv` cannot be applied to"),
         (lambda x, w: sh.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHW")),
          "`conv_general_dilated` of shapes"),
+        (lambda x, w: sh.conv(x, w[..., :0], (1, 1), "SAME"),
+         "`conv_general_dilated` of shapes (4, 4, 6, 6) and (8, 4, 3, 0) has windows without elements"),
     ],
 )  # fmt: skip
 def test_convolutions_that_do_not_fit_say_why(call: Callable[..., Any], what: str) -> None:
