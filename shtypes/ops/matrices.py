@@ -18,7 +18,7 @@ from shtypes.ops.dispatch import lift
 from shtypes.ops.joins import concatenate
 from shtypes.ops.labelled import all_whole
 from shtypes.ops.shape import atleast_2d, reshape
-from shtypes.ops.whole import apply_whole, function
+from shtypes.ops.whole import apply_whole, function, made
 
 
 @public
@@ -116,10 +116,10 @@ def toeplitz(c: Any, r: Any = None) -> Any:
 def _pair(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
     def op(a: Any, **params: Any) -> Any:
         ((x,), _) = lift([a])
-        ndim = jax.typeof(x).ndim
+        t = jax.typeof(x)
         fn = function(name, native, **params)
-        outs = jax.tree.leaves(jax.eval_shape(fn, jax.ShapeDtypeStruct(jax.typeof(x).shape, jax.typeof(x).dtype)))
-        batch = ndim - 2
+        outs = jax.tree.leaves(made(fn, (t.shape, t.dtype_name)))
+        batch = t.ndim - 2
         sources = [tuple(d if d < batch else None for d in range(len(o.shape))) for o in outs]
         return apply_whole(name, fn, x, [batch, batch + 1], sources)
 
