@@ -70,8 +70,12 @@ def _triangle(name: str, m: Any, k: int) -> Any:
     t = jax.typeof(x)
     if t.ndim < 2:
         raise ShardingTypeError(f"`{name}` takes at least two dims, not {t}")
-    fn = Triangle(name == "tril", operator.index(k), span(t, t.ndim - 2), span(t, t.ndim - 1))
-    return apply(name, fn, lambda types: rules.linear_unary(name, types[0], t.dtype_name), x)
+    offset = operator.index(k)
+
+    def local(types: tuple[ShType, ...]) -> Triangle:
+        return Triangle(name == "tril", offset, span(types[0], t.ndim - 2), span(types[0], t.ndim - 1))
+
+    return apply(name, local, lambda types: rules.linear_unary(name, types[0], t.dtype_name), x)
 
 
 @public
@@ -132,7 +136,7 @@ def diag(v: Any, k: int = 0) -> Any:
     if t.ndim == 2:
         return diagonal(x, k)
     if operator.index(k) == 0:
-        return apply("diag", DiagMatrix(span(t, 0), t.shape[0]), lambda types: rules.diag(types[0]), x)
+        return apply("diag", lambda own: DiagMatrix(span(own[0], 0), t.shape[0]), lambda types: rules.diag(types[0]), x)
     return apply_whole("diag", function("diag", jnp.diag, linear=True, k=k), x, [0], [(None, None)])
 
 
@@ -230,8 +234,12 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     t, rows, columns = _matrix("trace", x, axis1, axis2)
     struct = jax.ShapeDtypeStruct((1, 1), t.dtype)
     found = dtypes.from_numpy(jax.eval_shape(lambda m: jnp.trace(m, dtype=dtype), struct).dtype)
-    fn = Trace((rows, columns), operator.index(offset), span(t, rows), span(t, columns), found)
-    return apply("trace", fn, lambda types: rules.reduce_sum(types[0], (rows, columns), False, found, "trace"), x)
+    k = operator.index(offset)
+
+    def local(types: tuple[ShType, ...]) -> Trace:
+        return Trace((rows, columns), k, span(types[0], rows), span(types[0], columns), found)
+
+    return apply("trace", local, lambda types: rules.reduce_sum(types[0], (rows, columns), False, found, "trace"), x)
 
 
 def _matrix(name: str, x: Any, axis1: int, axis2: int) -> tuple[ShType, int, int]:

@@ -34,6 +34,8 @@ from shtypes.types import ShType, State
 from shtypes.where import placed
 
 Rule = Callable[[tuple[ShType, ...]], Typing]
+#: The function of shards, or what makes it of the operands' types after the casts, which a scope may have changed.
+Local = LocalFn | Callable[[tuple[ShType, ...]], LocalFn]
 
 
 def is_number(x: Any) -> bool:
@@ -169,10 +171,11 @@ def located(
     return placed(error, f"{name}({operands})").located("", tried)
 
 
-def apply_all(name: str, fn: LocalFn, rule: Rule, operands: Sequence[Any]) -> list[Any]:
+def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list[Any]:
     """Applies an op that has several results."""
     types = tuple(jax.typeof(x) for x in operands)
     typing = typed(name, rule, types)
+    fn = fn if isinstance(fn, LocalFn) else fn(typing.operands)
     if not rules_in_force():
         return local_all(fn, *map(cast, operands, typing.operands), out=typing.results)
     if types != typing.operands and any(t.differentiable for t in typing.results):  # else nothing comes back
@@ -220,7 +223,7 @@ def cast(x: Any, t: ShType) -> Any:
     return known[1]
 
 
-def apply(name: str, fn: LocalFn, rule: Rule, *operands: Any) -> Any:
+def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Any:
     """Applies an op that has one result."""
     return apply_all(name, fn, rule, operands)[0]
 

@@ -19,7 +19,7 @@ from shtypes.functions.basics import Elementwise, Permute
 from shtypes.localfn import Linear, LocalFn, local_dtype
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift, typed
+from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift
 from shtypes.ops.elementwise import conj, multiply
 from shtypes.ops.reshard import reshard
 from shtypes.ops.shape import moveaxis, ravel
@@ -185,9 +185,12 @@ def _pair(equation: str, values: list[Any], constants: frozenset[int], dtype: st
         perm = tuple(inputs.index(label) for label in output)
         if given[0].dtype_name == dtype:
             return apply("einsum", Permute(perm), rule, *values)
-    cast = typed(f"einsum[{equation}]", rule, given).operands
-    own = tuple(o for i, t in enumerate(cast) for o in _diagonals(i, inputs.split(",")[i], t))
-    return apply(f"einsum[{equation}]", Einsum(equation, dtype, precision, own), rule, *values)
+
+    def local(types: tuple[ShType, ...]) -> Einsum:
+        own = tuple(o for i, t in enumerate(types) for o in _diagonals(i, inputs.split(",")[i], t))
+        return Einsum(equation, dtype, precision, own)
+
+    return apply(f"einsum[{equation}]", local, rule, *values)
 
 
 def _diagonals(operand: int, labels: str, t: ShType) -> list[Own]:

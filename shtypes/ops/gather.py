@@ -207,8 +207,12 @@ def gather(
     sizes = as_ints(slice_sizes, "the sizes of `gather`")
     _check(Gather(numbers, sizes, (), _CLIP), lambda x, i: _gathered(x, i, numbers, sizes), x, ids)
     bound = _CLIP if bound_of(mode, GET_MODES).clip else _DROP
-    fn = Gather(numbers, _windows(t, sizes), _components(t, numbers, sizes), bound)
-    y = apply("gather", fn, lambda types: _gather_rule("gather", types, numbers, sizes, constants), x, ids)
+    windows = _windows(t, sizes)
+
+    def local(types: tuple[ShType, ...]) -> Gather:
+        return Gather(numbers, windows, _components(types[0], numbers, sizes), bound)
+
+    y = apply("gather", local, lambda types: _gather_rule("gather", types, numbers, sizes, constants), x, ids)
     return y if bound.clip else filled(_inside(ids, t, numbers, sizes), y, fill_value)
 
 
@@ -270,14 +274,16 @@ def _scatter(how: str, name: str) -> Callable[..., Any]:
         of_windows = numbers.windowed(t.ndim)
         sizes = tuple(next(windows) if d in of_windows else 1 for d in range(t.ndim))
         bound = _CLIP if bound_of(mode, _SCATTER_MODES).clip else _DROP
-        components = _components(t, numbers, sizes)
+        windows = _windows(t, sizes)
         once = unique_indices or math.prod(jax.typeof(ids).shape[:-1]) == 1
-        fn = ScatterWindows(how, numbers, _windows(t, sizes), components, bound, once)
+
+        def local(types: tuple[ShType, ...]) -> ScatterWindows:
+            return ScatterWindows(how, numbers, windows, _components(types[0], numbers, sizes), bound, once)
 
         def rule(types: tuple[ShType, ...]) -> Any:
             return _scatter_rule(name, how, types, numbers, sizes, constants)
 
-        return apply(name, fn, rule, x, ids, update)
+        return apply(name, local, rule, x, ids, update)
 
     op.__name__ = op.__qualname__ = name
     op.__doc__ = f"""Windows of an array changed at positions, as `jax.lax.{name}`.

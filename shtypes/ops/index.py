@@ -103,11 +103,14 @@ def gather(x: Any, entries: tuple[Entry, ...], arrays: Sequence[Any], bound: Bou
     labels = result_labels(entries, [("dim", d) for d in range(t.ndim)], len(shape))
     ids = [i for i, label in enumerate(labels) if label[0] == "ids"]  # type: ignore[index]
     after = len(labels) - ids[-1] - 1 if ids else 0
-    fn = Index(local_entries(entries, t), bound, after)
-    y = apply(name, fn, lambda types: _index_rule(name, types, entries, constants), *operands)
+
+    def local(types: tuple[ShType, ...]) -> Index:
+        return Index(local_entries(entries, types[0]), bound, after)
+
+    y = apply(name, local, lambda types: _index_rule(name, types, entries, constants), *operands)
     if bound.clip or bound.modulo or not arrays:
         return y
-    return _filled(y, fn, operands[1:], after, fill_value)
+    return _filled(y, local((t,)), operands[1:], after, fill_value)
 
 
 def _agree(ids: Sequence[Any]) -> bool:

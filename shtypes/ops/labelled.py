@@ -11,7 +11,7 @@ import jax
 from shtypes import dtypes
 from shtypes.localfn import Linear, LocalFn, tell_apart
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, lift, typed
+from shtypes.ops.dispatch import apply, lift
 from shtypes.ops.rules.labelled import Plan
 from shtypes.ops.rules.labelled import contraction as _contraction_rule
 from shtypes.ops.rules.labelled import labelled as _labelled_rule
@@ -88,8 +88,7 @@ def _applied(
     def typing(given: tuple[ShType, ...]) -> rules.Typing:
         return rule(name, given, labels, dtype, constants)
 
-    chosen = fn if local is None else local(typed(name, typing, types).operands)
-    return apply(name, chosen, typing, *values)
+    return apply(name, local or fn, typing, *values)
 
 
 def all_whole(name: str, fn: LocalFn, operands: Sequence[Any]) -> Any:

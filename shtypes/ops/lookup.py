@@ -174,15 +174,18 @@ def take_along_axis(
     bound = bound_of("fill" if mode is None else mode, GET_MODES)._replace(negative=wrap_negative_indices)
     if not t.shape[dim]:
         raise ShardingTypeError(f"`take_along_axis` looks up dim {dim} of {t}, which has no elements")
-    place = Place(0, 0, t.shape[dim], t.dims[dim].axes, t.local_shape[dim])
+
+    def local(types: tuple[ShType, ...]) -> TakeAlong:
+        (own, *_) = types
+        return TakeAlong(dim, Place(0, 0, own.shape[dim], own.dims[dim].axes, own.local_shape[dim]), bound)
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return _take_along_rule("take_along_axis", types, dim, constants)
 
-    y = apply("take_along_axis", TakeAlong(dim, place, bound), rule, arr, ids)
+    y = apply("take_along_axis", local, rule, arr, ids)
     if bound.clip:
         return y
-    inside = InRange((place.size,), bound)
+    inside = InRange((t.shape[dim],), bound)
     return filled(apply("in_range", inside, lambda ts: rules.nonlinear("in_range", ts, "bool"), ids), y, fill_value)
 
 

@@ -181,11 +181,11 @@ def _changed(how: str, at: Updates, values: Any, mode: Any, unique: bool) -> Any
         values = _number(values, t, how)
     operands, constants = lift([x, *arrays, values])
     operands[-1] = _of_dtype(operands[-1], t, how)
-    local = local_entries(entries, t)
+    once = unique or all(jax.typeof(i).size == 1 for i in operands[1:-1])
     name = f"at_{how}"
     return apply(
         name,
-        Scatter(how, local, bound, unique or all(jax.typeof(i).size == 1 for i in operands[1:-1])),
+        lambda types: Scatter(how, local_entries(entries, types[0]), bound, once),
         lambda types: _scatter_rule(name, how, types, entries, constants),
         *operands,
     )

@@ -171,10 +171,14 @@ def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any
     sizes = as_ints(slice_sizes, "the sizes of `dynamic_slice`")
     static, starts = _start_parts(t, start_indices, sizes, "dynamic_slice")
     operands, constants = lift([x, *starts])
-    local = tuple(k if n == m else n for n, m, k in zip(sizes, t.shape, t.local_shape, strict=True))
+
+    def local(types: tuple[ShType, ...]) -> DynamicSlice:
+        own = zip(sizes, t.shape, types[0].local_shape, strict=True)
+        return DynamicSlice(tuple(k if n == m else n for n, m, k in own), static)
+
     return apply(
         "dynamic_slice",
-        DynamicSlice(local, static),
+        local,
         lambda types: _dynamic_slice_rule("dynamic_slice", types, sizes, constants),
         *operands,
     )

@@ -86,3 +86,28 @@ def test_a_window_of_a_sharded_dim_is_refused_with_prices() -> None:
         sh.gather(sh.array(arr(8, 4), "f32[8@x,4]"), ids(8, 4, 1), Gathered((1, 2), (), (0,)), (2, 4))
     assert info.value.what == "`gather` acts along dim 0, which is sharded on mesh axis `x`"
     assert 'sh.reshard(x, "[8,4@x]")' in str(info.value)
+
+
+ALONG = ids(8, 8, 4)
+#: Ops that find the rows of a device, on operands of which a scope moves the rows first.
+MOVED: list[tuple[Callable[..., Any], tuple[Any, ...], tuple[str, ...]]] = [
+    (lambda m, x, i: x[i], (arr(8, 4), ids(8, 4) % 8), ("[8@x,4]", "[4@x]")),
+    (lambda m, x, i: m.take_along_axis(x, i, 0, mode="clip"), (arr(8, 4), ALONG), ("[8@x,4]", "[8@x,4]")),
+    (lambda m, x, i: m.gather(x, i, ROWS, (1, 4), mode="clip"), (arr(8, 4), ids(8, 4, 1)), ("[8@x,4]", "[4@x,1]")),
+    (lambda m, x, i, u: x.at[i].set(u), (arr(8, 4), DIFFERENT[:, 0], arr(4, 4)), ("[8@x,4]", "[4@x]", "[4@x,4]")),
+    (lambda m, x, i, u: m.scatter_add(x, i, u, INTO_ROWS), (arr(8, 4), ids(8, 4, 1), arr(4, 4)),
+     ("[8@x,4]", "[4@x,1]", "[4@x,4]")),
+    (lambda m, x: m.dynamic_slice(x, (0, 3), (8, 2)), (arr(8, 8),), ("[8@x,8@y]",)),
+]  # fmt: skip
+
+
+def test_rows_that_a_scope_moves_are_found_where_they_are_then() -> None:
+    def moving(f: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            with sh.implicit_comm():
+                return f(*args)
+
+        return run
+
+    mesh = sh.make_mesh({"x": 2, "y": 2})
+    check(mesh, [Case(moving(f), operands, types) for f, operands, types in MOVED])
