@@ -16,6 +16,8 @@ from shtypes.advice import MOST
 from shtypes.analysis.scopes import allows_implicit
 from shtypes.array import abstract_array
 from shtypes.errors import Fix, ShardingTypeError
+from shtypes.ops import rules
+from shtypes.ops.dispatch import settled
 from shtypes.ops.reduce import Axis, normalize_dims
 from shtypes.ops.reshard import reshard
 from shtypes.ops.shape import squeeze
@@ -47,6 +49,8 @@ def along(name: str, x: Any, dims: Sequence[int], whole: Whole, across: Whole, o
     if not sharding(jax.typeof(x), dims):
         return finished(whole(x), out)
     if may_communicate(out):
+        if allows_implicit():  # else what `across` is made of refuses a pending sum, in the words of the op
+            x = settled(name, lambda types: rules.nonlinear(name, types, types[0].dtype_name), x)
         return finished(across(x), out)
     try:
         return whole(x)

@@ -185,6 +185,15 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
     return results
 
 
+def settled(name: str, rule: Rule, x: Any) -> Any:
+    """The operand of an op that is made of others, in the type that ``rule`` asks for: moved once for all."""
+    types = (jax.typeof(x),)
+    goals = typed(name, rule, types).operands
+    if types != goals and rules_in_force():
+        _judge_casts(name, rule, types, goals)
+    return cast(x, goals[0])
+
+
 def beside(constant: Any, x: Any) -> Any:
     """A constant in the replicated states of what it will meet, where it is an operand of more than one op."""
     t, other = jax.typeof(constant), jax.typeof(x)

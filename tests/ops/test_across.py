@@ -116,6 +116,18 @@ def test_they_are_in_every_layout() -> None:
     check(sh.make_mesh(AXES), cases())
 
 
+def test_pending_sums_are_reduced_first_where_a_scope_allows_it() -> None:
+    functions = [
+        lambda m, x: m.amin(x, axis=(0, 2)),
+        lambda m, x: m.var(x, axis=1),
+        lambda m, x: m.logsumexp(x, axis=1),
+        lambda m, x: m.prod(x, axis=1),
+        lambda m, x: m.softmax(x, axis=1),
+    ]
+    found = [Case(asked(f), (X,), (t,)) for f in functions for t in ("[4,8@x,2]{U:y}", "[4@x,8,2]{U:y}")]
+    check(sh.make_mesh(AXES), found)
+
+
 def test_they_are_under_jax_s_policy_and_without_a_region() -> None:
     with sh.policy("jax"):
         check(sh.make_mesh(AXES), cases(["max of ties", "softmax"], most=1), eager=True)
