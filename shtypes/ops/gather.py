@@ -274,11 +274,11 @@ def _scatter(how: str, name: str) -> Callable[..., Any]:
         of_windows = numbers.windowed(t.ndim)
         sizes = tuple(next(windows) if d in of_windows else 1 for d in range(t.ndim))
         bound = _CLIP if bound_of(mode, _SCATTER_MODES).clip else _DROP
-        windows = _windows(t, sizes)
+        own = _windows(t, sizes)
         once = unique_indices or math.prod(jax.typeof(ids).shape[:-1]) == 1
 
         def local(types: tuple[ShType, ...]) -> ScatterWindows:
-            return ScatterWindows(how, numbers, windows, _components(types[0], numbers, sizes), bound, once)
+            return ScatterWindows(how, numbers, own, _components(types[0], numbers, sizes), bound, once)
 
         def rule(types: tuple[ShType, ...]) -> Any:
             return _scatter_rule(name, how, types, numbers, sizes, constants)
