@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
+import shtypes as sh
 from tests.end_to_end import assignments
 from tests.random_plain import CONSTANTS
+
+
+@dataclass(frozen=True)
+class Step:
+    """``name = text``; a refused step must raise `ShardingTypeError` and has no value."""
+
+    name: str
+    text: str
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,14 @@ class Draw:
         found: Value = self.one(fitting)
         return found
 
+    def summed(self, v: Value, chance: float = 0.8) -> Value:
+        """A value without its pending sums, mostly: what nonlinear ops and other factors of a product take."""
+        if not v.type.axes(sh.State.UNREDUCED) or not self.flip(chance):
+            return v
+        states = zip(v.type.mesh.axis_names, v.type.states, strict=True)
+        whole = {a: sh.State.INVARIANT for a, s in states if s is not sh.State.SHARDED}
+        return replace(v, name=f"m.all_reduce({v.name})", type=v.type.replace(states=whole))
+
     def partner(self, v: Value, kinds: str = "f") -> Value:
         """A value that broadcasts with ``v``; often itself."""
         return self.value(kinds, lambda w: broadcasts(v.shape, w.shape))
@@ -102,3 +122,36 @@ def op(weight: float = 1.0) -> Callable[[Callable[[Draw], Drawn]], Callable[[Dra
         return draw
 
     return register
+
+
+def chances(favour: Sequence[str] = ()) -> Any:
+    """How often each op is drawn; those that ``favour`` names, or whose file it names, together nine times of ten."""
+    weights = np.asarray([w for w, _ in OPS])
+    if favour:
+        named = [{d.__name__, d.__module__.split(".")[-1]} & set(favour) for _, d in OPS]
+        chosen = np.asarray(list(map(bool, named)))
+        weights = weights * np.where(chosen, 9 / sum(weights[chosen]), 1 / sum(weights[~chosen]))
+    return weights / sum(weights)
+
+
+def evaluated(step: Step, env: dict[str, Any]) -> Any:
+    return eval(step.text, env)
+
+
+def typed_step(step: Step, pool: Sequence[Value]) -> Any:
+    """The type of a step, or None where it is refused; any other error leaves."""
+    names = [v for v in pool if re.search(rf"\b{v.name}\b", step.text)]
+
+    def run(*values: Any) -> Any:
+        return evaluated(step, {**CONSTANTS, "m": sh, **dict(zip([v.name for v in names], values, strict=True))})
+
+    try:
+        out = jax.eval_shape(run, *[sh.abstract_array(v.type) for v in names])
+    except sh.ShardingTypeError as error:
+        if "please report" in str(error):
+            raise
+        return None
+    except Exception as error:
+        error.add_note(f"in {step.text} of {', '.join(f'{v.name}: {v.type}' for v in names)}")
+        raise
+    return out.type if isinstance(out, sh.Array) else out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -57,21 +58,122 @@ class _Random:
     def randint(key: Any, text: str, minval: int, maxval: int) -> Any:
         return jax.random.randint(key, shape_of(text), minval, maxval, _dtype(text, "i32"))
 
+    @staticmethod
+    def exponential(key: Any, text: str) -> Any:
+        return jax.random.exponential(key, shape_of(text), _dtype(text, "f32"))
+
+    @staticmethod
+    def gumbel(key: Any, text: str) -> Any:
+        return jax.random.gumbel(key, shape_of(text), _dtype(text, "f32"))
+
+    @staticmethod
+    def laplace(key: Any, text: str) -> Any:
+        return jax.random.laplace(key, shape_of(text), _dtype(text, "f32"))
+
+    @staticmethod
+    def logistic(key: Any, text: str) -> Any:
+        return jax.random.logistic(key, shape_of(text), _dtype(text, "f32"))
+
+    @staticmethod
+    def rademacher(key: Any, text: str) -> Any:
+        return jax.random.rademacher(key, shape_of(text), _dtype(text, "i32"))
+
+    @staticmethod
+    def truncated_normal(key: Any, lower: float, upper: float, text: str) -> Any:
+        return jax.random.truncated_normal(key, lower, upper, shape_of(text), _dtype(text, "f32"))
+
+    categorical = staticmethod(jax.random.categorical)
     split, fold_in = staticmethod(jax.random.split), staticmethod(jax.random.fold_in)
     permutation = staticmethod(jax.random.permutation)
 
 
+class _Networks:
+    """`sh.nn` on one device: the functions of `jax.nn`, and by their definitions those that it has not."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _without_out(getattr(jax.nn, name))
+
+    @staticmethod
+    def rms_norm(x: Any, scale: Any = 1.0, *, axis: Any = -1, epsilon: float, out: Any = None) -> Any:
+        wide = x.astype(np.float32)
+        return (wide / jnp.sqrt(jnp.mean(wide**2, axis, keepdims=True) + epsilon)).astype(x.dtype) * scale
+
+    @staticmethod
+    def layer_norm(
+        x: Any, scale: Any = 1.0, bias: Any = 0.0, *, axis: Any = -1, epsilon: float, out: Any = None
+    ) -> Any:
+        wide = x.astype(np.float32)
+        wide = wide - jnp.mean(wide, axis, keepdims=True)
+        return (wide / jnp.sqrt(jnp.mean(wide**2, axis, keepdims=True) + epsilon)).astype(x.dtype) * scale + bias
+
+    @staticmethod
+    def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, out: Any = None) -> Any:
+        rows = jax.nn.log_softmax(logits.astype(np.float32), axis)
+        if jnp.issubdtype(labels.dtype, jnp.floating):
+            return -(labels.astype(np.float32) * rows).sum(axis)
+        return -jnp.take_along_axis(rows, jnp.expand_dims(labels, axis), axis).squeeze(axis)
+
+    @staticmethod
+    def rotary_embedding(x: Any, at: Any = None) -> Any:
+        half = x.shape[-1] // 2
+        at = np.arange(x.shape[-3]) if at is None else at
+        angles = at[..., None, None] * (10_000.0 ** (-np.arange(half, dtype=np.float32) / half))
+        a, b = x[..., :half], x[..., half:]
+        cos, sin = jnp.cos(angles), jnp.sin(angles)
+        return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1).astype(x.dtype)
+
+    @staticmethod
+    def linear(x: Any, w: Any, b: Any = 0.0, *, dims: int = 1, out: Any = None) -> Any:
+        return jnp.tensordot(x, w, dims) + b
+
+    @staticmethod
+    def dropout(x: Any, rate: float, key: Any, *, broadcast_dims: Any = ()) -> Any:
+        shape = tuple(1 if d in broadcast_dims else n for d, n in enumerate(x.shape))
+        return jnp.where(jax.random.bernoulli(key, 1 - rate, shape), x / (1 - rate), 0)
+
+    @staticmethod
+    def swiglu(gate: Any, value: Any) -> Any:
+        return jax.nn.silu(gate) * value
+
+    @staticmethod
+    def geglu(gate: Any, value: Any, *, approximate: bool = True) -> Any:
+        return jax.nn.gelu(gate, approximate) * value
+
+
+def _without_out(f: Any) -> Any:
+    """A function that takes ``out`` for the sake of the typed one; anything else as it is."""
+    if not isinstance(f, (types.FunctionType, types.BuiltinFunctionType)) and not hasattr(f, "__wrapped__"):
+        return f
+
+    def plain(*args: Any, out: Any = None, **options: Any) -> Any:
+        return f(*args, **options)
+
+    return plain
+
+
+def _made(f: Any) -> Any:
+    """A function of positions that the typed one gives a type."""
+
+    def plain(*args: Any, type: Any = None, **options: Any) -> Any:
+        return f(*args, **options)
+
+    return staticmethod(plain)
+
+
 class _Linalg:
     def __getattr__(self, name: str) -> Any:
-        return getattr(jnp.linalg if hasattr(jnp.linalg, name) else jax.scipy.linalg, name)
+        return _without_out(getattr(jnp.linalg if hasattr(jnp.linalg, name) else jax.scipy.linalg, name))
 
 
-def _einsum(equation: str, *operands: Any, out: Any = None, **options: Any) -> Any:
+def _einsum(equation: str, *operands: Any, out: Any = None, overlap: Any = False, **options: Any) -> Any:
     return jnp.einsum(equation, *operands, **options)
 
 
 class Plain(Reference):
     """JAX's own functions; what says where a value lies does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _without_out(super().__getattr__(name))
 
     vmap: Any = staticmethod(jax.vmap)
     grad: Any = staticmethod(jax.grad)
@@ -83,9 +185,11 @@ class Plain(Reference):
     custom_vjp: Any = staticmethod(jax.custom_vjp)
     checkpoint = staticmethod(jax.checkpoint)
     einsum: Any = staticmethod(_einsum)
-    segment_sum = staticmethod(jax.ops.segment_sum)
+    segment_sum, segment_max = staticmethod(jax.ops.segment_sum), staticmethod(jax.ops.segment_max)
+    segment_min, segment_prod = staticmethod(jax.ops.segment_min), staticmethod(jax.ops.segment_prod)
     lax, random = _Same(), _Random()
     linalg: Any = _Linalg()
+    nn: Any = _Networks()
 
     @staticmethod
     def constant(x: Any) -> Any:
@@ -136,12 +240,23 @@ class Plain(Reference):
         return jnp.arange(stop, dtype=_dtype(type, None))
 
     @staticmethod
-    def sum(x: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        return jnp.sum(x, axis, **options)
+    def one_hot(x: Any, num_classes: int, *, axis: int = -1, over: Any = ()) -> Any:
+        return jax.nn.one_hot(x, num_classes, axis=axis)
 
     @staticmethod
-    def mean(x: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        return jnp.mean(x, axis, **options)
+    def select_n(which: Any, *cases: Any) -> Any:
+        return jax.lax.select_n(which, *cases)
+
+    eye, tri, linspace = _made(jnp.eye), _made(jnp.tri), _made(jnp.linspace)
+    geomspace, logspace = _made(jnp.geomspace), _made(jnp.logspace)
+
+    @staticmethod
+    def broadcasted_iota(dtype: str, shape: Any, dimension: int, *, type: str) -> Any:
+        return jax.lax.broadcasted_iota(np.float32, shape, dimension)
+
+    @staticmethod
+    def iota(dtype: str, size: int, *, type: str) -> Any:
+        return jax.lax.iota(np.float32, size)
 
 
 PLAIN = Plain()
@@ -164,7 +279,10 @@ def shifted(m: Any, a: Any, axis: str, devices: int, dim: int) -> Any:
 #: Plain values that programs may name: numbers and arrays of every kind that JAX takes, all without a gradient.
 CONSTANTS: dict[str, Any] = {
     "np": np,
+    "jax": jax,
     "jnp": jnp,
+    "Gathered": jax.lax.GatherDimensionNumbers,
+    "Scattered": jax.lax.ScatterDimensionNumbers,
     "own_backward": own_backward,
     "shifted": shifted,
     "ROW": np.asarray([0.5, -0.25, 2.0, 0.0], np.float32),

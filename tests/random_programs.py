@@ -7,7 +7,6 @@ as it goes: what is refused stays in the program as a refusal, which must come a
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +19,8 @@ from shtypes.array import wrap
 from shtypes.hitype import hi
 from shtypes.lowering.carrier import carrier_sharding
 from tests import random_ops as random_ops  # registers the ops
-from tests.random_draw import OPS, Draw, NothingFits, Value
+from tests.random_draw import OPS, Draw, NothingFits, Value, chances, evaluated, typed_step
+from tests.random_draw import Step as Step
 from tests.random_plain import CONSTANTS
 from tests.random_plain import PLAIN as PLAIN
 
@@ -34,15 +34,6 @@ MESHES: tuple[dict[str, int], ...] = (
 )
 SIZES = (1, 4, 8)
 POLICIES = ("partial", "jax")
-
-
-@dataclass(frozen=True)
-class Step:
-    """``name = text``; a refused step must raise `ShardingTypeError` and has no value."""
-
-    name: str
-    text: str
-    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,10 +68,10 @@ class Program:
         found = {}
         for step in self.steps:
             if not step.refused:
-                env[step.name] = found[step.name] = _evaluated(step, env)
+                env[step.name] = found[step.name] = evaluated(step, env)
             elif refusals:
                 try:
-                    _evaluated(step, env)
+                    evaluated(step, env)
                 except sh.ShardingTypeError:
                     continue
                 raise AssertionError(f"{step.text} was refused when the program was drawn, and is taken here")
@@ -108,10 +99,6 @@ def _shown(array: Any) -> str:
     return repr([float(f"{x:.9g}") if array.dtype.kind == "f" else x.item() for x in array.ravel()])
 
 
-def _evaluated(step: Step, env: dict[str, Any]) -> Any:
-    return eval(step.text, env)
-
-
 def spread(array: Any, text: str) -> Any:
     """A typed value whose pending sums are really spread: no device holds the value, and none holds zeros."""
     t = hi(sh.abstract_array(text, shape=array.shape, dtype=str(array.dtype)).type)
@@ -131,9 +118,17 @@ def _eighths(array: Any) -> Any:
 
 
 def draw_program(
-    seed: int, *, steps: tuple[int, int] = (5, 30), mesh: Mapping[str, int] | None = None, policy: str | None = None
+    seed: int,
+    *,
+    steps: tuple[int, int] = (5, 30),
+    mesh: Mapping[str, int] | None = None,
+    policy: str | None = None,
+    favour: Sequence[str] = (),
 ) -> Program:
-    """The program of a seed, on a given mesh and policy or on any; one in ten computes in bf16, and is short."""
+    """The program of a seed, on a given mesh and policy or on any; one in ten computes in bf16, and is short.
+
+    ``favour`` names families of ops (files of `tests.random_ops`, or functions in them) that most steps are drawn from.
+    """
     rng = np.random.default_rng(seed)
     drawn_mesh, drawn_policy = MESHES[int(rng.integers(len(MESHES)))], POLICIES[int(rng.integers(2))]
     mesh, policy = mesh or drawn_mesh, policy or drawn_policy
@@ -168,7 +163,7 @@ def draw_program(
                 drawn.append(Step(f"low_{v.name}", f"m.astype({v.name}, 'bf16')"))
                 pool[i] = Value(drawn[-1].name, v.type.replace(dtype="bf16"), v.bound)
         wanted = int(rng.integers(steps[0], steps[1] + 1))
-        weights = np.asarray([w for w, _ in OPS]) / sum(w for w, _ in OPS)
+        weights = chances(favour)
         tries = 0
         while wanted and tries < 150:
             tries += 1
@@ -199,22 +194,3 @@ def draw_program(
     else:
         precision = {}
     return Program(mesh, policy, inputs, tuple(drawn), f"seed {seed}", **precision)
-
-
-def typed_step(step: Step, pool: Sequence[Value]) -> Any:
-    """The type of a step, or None where it is refused; any other error leaves."""
-    names = [v for v in pool if re.search(rf"\b{v.name}\b", step.text)]
-
-    def run(*values: Any) -> Any:
-        return _evaluated(step, {**CONSTANTS, "m": sh, **dict(zip([v.name for v in names], values, strict=True))})
-
-    try:
-        out = jax.eval_shape(run, *[sh.abstract_array(v.type) for v in names])
-    except sh.ShardingTypeError as error:
-        if "please report" in str(error):
-            raise
-        return None
-    except Exception as error:
-        error.add_note(f"in {step.text} of {', '.join(f'{v.name}: {v.type}' for v in names)}")
-        raise
-    return out.type if isinstance(out, sh.Array) else out

@@ -1,5 +1,31 @@
 """The ops that random programs draw, by family. Importing a file registers its ops."""
 
-from tests.random_ops import arithmetic, arranging, control, functions, local, positions, whole
+from tests.random_ops import (
+    arithmetic,
+    arranging,
+    asked,
+    control,
+    functions,
+    local,
+    lookups,
+    networks,
+    numbers,
+    positions,
+    whole,
+    windows,
+)
 
-__all__ = ["arithmetic", "arranging", "control", "functions", "local", "positions", "whole"]
+__all__ = [
+    "arithmetic",
+    "arranging",
+    "asked",
+    "control",
+    "functions",
+    "local",
+    "lookups",
+    "networks",
+    "numbers",
+    "positions",
+    "whole",
+    "windows",
+]
