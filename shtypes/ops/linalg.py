@@ -122,6 +122,8 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, *, 
         if join is None:
             return finished(whole(x), out)
         return over("linalg.norm", x, dims, keepdims, out, lambda x, dims: whole(x), lambda x, dims: join(x, pair))
+    if len(dims) > 2 and (axis is not None or ord is not None):
+        raise ShardingTypeError(f"`norm` with axis={axis} and ord={ord} does not fit {jax.typeof(x)}: one dim, or two")
     given = None if axis is None else dims[0] if len(dims) == 1 else dims
     return over(
         "linalg.norm",

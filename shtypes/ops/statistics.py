@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -152,8 +153,12 @@ def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = Fa
     if where is not None:
         counted = log(mean_(where_(where, 1.0, 0.0), dims, keepdims=keepdims))
         whole = logsumexp(where_(where, x, float("-inf")), dims, keepdims=keepdims)
-        return whole - float(np.log(np.prod([t.shape[d] for d in dims]))) - counted
-    return logsumexp(x, dims, keepdims=keepdims) - float(np.log(np.prod([t.shape[d] for d in dims])))
+        return whole - _log(math.prod(t.shape[d] for d in dims)) - counted
+    return logsumexp(x, dims, keepdims=keepdims) - _log(math.prod(t.shape[d] for d in dims))
+
+
+def _log(count: int) -> float:
+    return math.log(count) if count else -math.inf
 
 
 def _without_nan(x: Any, number: float) -> Any:
