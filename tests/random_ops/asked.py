@@ -38,7 +38,9 @@ def reduced_to(d: Draw) -> Drawn:
         forms = [f"m.var({v.name}, {options}, out={d.type(shape)!r})"]
     single, order, norm = _reduced(v, one, False), d.one(["1", "2", "jnp.inf"]), d.one(["norm", "vector_norm"])
     forms += [
-        f"m.linalg.{norm}(1.5 + m.abs({v.name}), axis={one!r}, ord={order}, out={d.type(single)!r})",
+        f"m.linalg.{norm}(1.5 + m.abs({v.name}), axis={one!r}, ord={order}, out={d.type(single)!r})"
+        if one is not None
+        else f"m.linalg.vector_norm(1.5 + m.abs({v.name}), ord={order}, out={d.type(single)!r})",
         f"m.average({v.name}, axis={one!r}, out={d.type(single)!r})",
         f"m.median({v.name}, axis={one!r})",
         f"m.quantile({v.name}, 0.3, axis={one!r})",

@@ -67,7 +67,7 @@ def attention(d: Draw) -> Drawn:
     q, k, v = (d.summed(d.value("f", fits), 0.9) for _ in range(3))
     for _ in range(30):
         (a, sa), (b, sb), (c, sc) = (_heads(d, x) for x in (q, k, v))
-        if sa[-1] == sb[-1] and sb[:2] == sc[:2] and sa[-2] % sb[-2] == 0:
+        if sa[-1] == sb[-1] and sb == sc and sa[-2] % sb[-2] == 0:
             break
         if d.flip():
             k = v = q if d.flip() else k

@@ -40,7 +40,7 @@ def special(d: Draw) -> Drawn:
         f"m.beta({a}, {b})", f"m.polygamma(1.0, {a})", f"m.gammainc({a}, {b})", f"m.gammaincc(1.5, {b})",
         f"m.copysign({v.name} * 0 + 1.5, {w.name} + 0.0107)", f"m.clamp(-0.5, {v.name}, 0.5)",
         f"m.integer_pow({v.name}, {d.one([1, 2, 3])})", f"m.reduce_precision({v.name}, 8, 23)",
-        f"m.mul({v.name}, {w.name})", f"m.sub({v.name}, {w.name})", f"m.neg({v.name})",
+        f"m.mul({v.name}, {v.name})", f"m.sub({v.name}, 0.5 * {v.name})", f"m.neg({v.name})",
         f"m.optimization_barrier({v.name})", f"m.angle({v.name} + 1.5j)",
         f"m.select_n({v.name} > 0.1931, {v.name}, 0.5 * {v.name})" if v.name[0] == "x" else f"m.copy({v.name})",
     ]  # fmt: skip
