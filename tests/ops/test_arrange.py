@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import shtypes as sh
 from tests.end_to_end import Case, check, host, sampled
@@ -104,6 +106,31 @@ def test_a_constant_around_an_unreduced_value_counts_once() -> None:
         np.testing.assert_allclose(host(padded), np.pad(a, 1, constant_values=3.0), rtol=1e-6)
 
 
+def _lax_pad(m: Any, a: Any, value: Any, config: Any) -> Any:
+    """`jax.lax.pad`, whose form `sh.pad` takes too."""
+    return m.pad(a, value, config) if m is sh else lax.pad(a, jnp.asarray(value, a.dtype), config)
+
+
+def test_padding_may_be_negative_or_between_elements_or_of_a_value() -> None:
+    """A scalar value is a term of the result: it counts once, and has a gradient."""
+    number = np.float32(1.5)
+    out, within = ((0, 0, 0), (-1, 2, 0)), ((0, 0, 0), (1, -2, 2))
+    cases = [
+        Case(lambda m, a: _lax_pad(m, a, 0.0, out), (arr(4, 4),), ("[4@x,4]{U:y}",), out="[4@x,5]{U:y}"),
+        Case(lambda m, a: _lax_pad(m, a, 2.0, within), (arr(4, 4),), ("[4,4]{U:(x,y)}",)),
+        Case(lambda m, a: _lax_pad(m, a, 2.0, within), (arr(4, 4),), ("[4@(y,x),4]",)),
+        Case(lambda m, a, b: _lax_pad(m, a, b, within), (arr(4, 4), number), ("[4@x,4]{U:y}", "[]")),
+        Case(
+            lambda m, a, b: _lax_pad(m, a, b, out),
+            (arr(4, 4), number),
+            ("[4,4]{I:(x,y)}", "[]{U:x}"),
+            out="[4,5]{U:x}",
+        ),
+        Case(lambda m, a, b: m.pad(a, 1, constant_values=b), (arr(4, 4), number), ("[4,4]{U:y}", "[]{U:y}")),
+    ]
+    check(sh.make_mesh({"x": 2, "y": 2}), cases)
+
+
 def test_shifts_and_counts_may_be_known_at_run_time() -> None:
     """As integers that are typed: eager calls and traced ones answer alike."""
     shift, shifts, counts = np.asarray(-5, np.int32), np.asarray([3, 1], np.int32), np.asarray([1, 0, 2, 3], np.int32)
@@ -180,6 +207,11 @@ def test_gradients_of_arrangements_print_as_what_they_are(fn: Callable[..., Any]
         (lambda a: sh.tril(sh.sum(a, 1)), "`tril` takes at least two dims, not f32[4@x]"),
         (lambda a: sh.diag(sh.sum(a, 1), 1), "`diag` acts along dim 0, which is sharded on mesh axis `x`"),
         (lambda a: sh.diagonal(a, 1), "`diagonal` acts along dim 0, which is sharded on mesh axis `x`"),
+        (
+            lambda a: sh.pad(a, 0.0, ((0, 0, 0), (-5, 0, 0))),
+            "`pad` of f32[4@x,4] cannot use padding_config=((0, 0, 0), (-5, 0, 0))",
+        ),
+        (lambda a: sh.pad(a, 0, ((0, -1, 0), (0, 0, 0))), "`pad` acts along dim 0, which is sharded on mesh axis `x`"),
         (
             lambda a: sh.repeat(a, sh.zeros("i32[4]"), axis=0),
             "`repeat` needs `total_repeat_length` for counts that are known at run time",
