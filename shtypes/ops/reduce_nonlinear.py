@@ -116,7 +116,7 @@ def _variance(name: str) -> Callable[..., Any]:
             return sqrt(v) if name == "std" else v
 
         def whole(x: Any, dims: tuple[int, ...]) -> Any:
-            if where is None and mean is None:
+            if (where is None and mean is None) or sharding(jax.typeof(x), dims):  # which this refuses
                 return reduced(name, native, x, dims, keepdims, ddof=taken, **options)
             y = across(x, dims)
             return y if keepdims else squeeze(y, dims)

@@ -182,6 +182,8 @@ def test_an_error_offers_to_ask_for_it_and_says_what_that_sends() -> None:
     [
         (lambda x: sh.softmax(x, 1), "f32[4,8@y]", "`softmax` acts along dim 1", 'sh.nn.softmax(..., out="[4,8@y]")'),
         (sh.var, "f32[4@x,8@y]", "`var` reduces dim 0", 'sh.var(..., out="[]{I:(x,y)}")'),
+        (lambda x: sh.var(x, 1, where=x > 0), "f32[4,8@y]", "`var` reduces dim 1", 'sh.var(..., out="[4]{I:y}")'),
+        (lambda x: sh.std(x, 1, mean=0.5), "f32[4,8@y]", "`std` reduces dim 1", 'sh.std(..., out="[4]{I:y}")'),
         (lambda x: sh.argmax(x, 1), "f32[4,8@y]", "`argmax` reduces dim 1", 'sh.argmax(..., out="[4]")'),
         (sh.linalg.norm, "f32[8@y]", "`norm` reduces dim 0", 'sh.linalg.norm(..., out="[]{I:y}")'),
         (lambda x: sh.logsumexp(x, b=2.0), "f32[8@y]", "`logsumexp` reduces dim 0", 'sh.logsumexp(..., out="[]{I:y}")'),
