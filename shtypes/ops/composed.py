@@ -6,8 +6,10 @@ over the operands of the call: types are tried and priced by the whole of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import jax
 
@@ -34,15 +36,29 @@ def in_terms_of_the_call(
     if shown == types and not error.inner:
         return
 
-    def call(*values: Any) -> Any:
+    def call(*values: Any, **more: Any) -> Any:
         merged = dict(zip(places, values, strict=True))
         again, named = jax.tree.unflatten(tree, [merged.get(i, x) for i, x in enumerate(leaves)])
-        return fn(*again, **named)
+        return fn(*again, **named, **more)
 
+    asking = [fix.code for fix in error.fixes if _OUT.search(fix.code)]
     try:
-        error.fixes = _fixes(call, types)
+        found = [*_asking(call, types, asking), *_fixes(call, types)]
+        error.fixes = tuple(sorted(found, key=lambda f: f.bytes_forward + f.bytes_backward)[: advice.MOST])
     except Exception:  # what else it may meet on the way is not what the user asked about: no advice
         error.fixes = ()
+
+
+#: Where a fix asks the call for a type.
+_OUT: Final = re.compile(r'\(\.\.\., out="(.*)"\)$')
+
+
+def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence[str]) -> Iterator[Fix]:
+    """The fixes that ask for a type of the result, with what the whole call then communicates."""
+    for code in codes:
+        found = _OUT.search(code)
+        assert found is not None  # they were chosen by it
+        yield Fix(code, *priced(functools.partial(call, out=found[1]), types))
 
 
 def _fixes(call: Callable[..., Any], types: tuple[ShType, ...]) -> tuple[Fix, ...]:

@@ -30,16 +30,19 @@ def _extreme(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
             if initial is None:
                 raise ShardingTypeError(f"`{name}` with `where` needs `initial`", why="it may find no element")
             x = only(name, x, where, initial)
-        y = over(
+
+        def begun(y: Any) -> Any:
+            return y if initial is None else join(y, scalar(name, initial, y))
+
+        return over(
             name,
             x,
             axis,
             keepdims,
-            None if initial is not None else out,
-            lambda x, dims: reduced(name, native, x, dims, keepdims),
-            lambda x, dims: extreme(name, x, dims),
+            out,
+            lambda x, dims: begun(reduced(name, native, x, dims, keepdims)),
+            lambda x, dims: begun(extreme(name, x, dims)),
         )
-        return y if initial is None else finished(join(y, scalar(name, initial, y)), out)
 
     op.__name__ = op.__qualname__ = name
     op.__doc__ = f"""The {name}imum over dims, as `jax.numpy.{name}`.

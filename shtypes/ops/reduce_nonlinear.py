@@ -75,16 +75,19 @@ def prod(
     options: dict[str, Any] = {} if dtype is None else {"dtype": dtypes.to_numpy(dtype_name(dtype))}
     if not promote_integers:
         options["promote_integers"] = False
-    y = over(
+
+    def begun(y: Any) -> Any:
+        return y if initial is None else multiply(y, scalar("prod", initial, y))
+
+    return over(
         "prod",
         x,
         axis,
         keepdims,
-        None if initial is not None else out,
-        lambda x, dims: reduced("prod", jnp.prod, x, dims, keepdims, **options),
-        lambda x, dims: product(x, dims, **options),
+        out,
+        lambda x, dims: begun(reduced("prod", jnp.prod, x, dims, keepdims, **options)),
+        lambda x, dims: begun(product(x, dims, **options)),
     )
-    return y if initial is None else finished(multiply(y, scalar("prod", initial, y)), out)
 
 
 def _variance(name: str) -> Callable[..., Any]:

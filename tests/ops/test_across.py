@@ -273,3 +273,27 @@ def test_scopes_know_what_runs_backward() -> None:
         for refused in (lambda x: sh.max(x, 1, "[4]{I:y}"), lambda x: sh.softmax(x, out="[4,8@y]")):
             with pytest.raises(sh.ShardingTypeError, match="in the backward pass"):
                 backward_free(refused)(x)
+
+
+@pytest.mark.parametrize(
+    ("f", "operands"),
+    [
+        (functools.partial(sh.max, axis=1, initial=0.5), ["f32[4,8@y]"]),
+        (functools.partial(sh.prod, axis=1, initial=2.0), ["f32[4,8@y]"]),
+        (lambda x, mask, **more: sh.max(x, 1, where=mask, initial=0.0, **more), ["f32[4,8]{I:x}", "bool[4,8@y]"]),
+        (lambda x, mask, **more: sh.var(x, 1, where=mask, **more), ["f32[4,8@y]{I:x}", "bool[8@y]"]),
+        (lambda x, mask, **more: sh.logsumexp(x, 1, where=mask, **more), ["f32[4,8]{I:y}", "bool[8@y]"]),
+    ],
+    ids=["max", "prod", "masked max", "masked var", "masked logsumexp"],
+)
+def test_what_an_error_says_of_asking_is_true_whatever_else_is_given(f: Callable[..., Any], operands: list[str]) -> None:
+    with sh.use_mesh(sh.abstract_mesh(AXES)):
+        with pytest.raises(sh.ShardingTypeError) as caught:
+            sh.check(lambda *xs: f(*xs), *operands)
+        asking = [fix for fix in caught.value.fixes if ', out="' in fix.code]
+        assert asking
+        for fix in asking:
+            out = fix.code.split('out="')[1].removesuffix('")')
+            ledger = sh.check(functools.partial(f, out=out), *operands, grad=True).ledger
+            sent = [sum(e.bytes for e in ledger if (e.direction == "forward") is way) for way in (True, False)]
+            assert sent == [fix.bytes_forward, fix.bytes_backward]
