@@ -96,6 +96,8 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
 
 def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Where an op is made of others, has the fixes of an error speak of the operands that the user gave."""
+    if _asks_about(fn):
+        return
     if _within(_A_CALL):
         error.inner = True
     elif _retold:
@@ -143,12 +145,17 @@ def is_public(fn: Callable[..., Any]) -> bool:
     return getattr(fn, "__code__", None) is _A_CALL
 
 
+def _asks_about(fn: Any) -> bool:
+    """Whether a function of ours takes the user's programs, and so is no op."""
+    return str(fn.__module__).startswith("shtypes.analysis.")
+
+
 def _within(code: CodeType) -> bool:
     """Whether the function that asks was called, by way of ours alone, by one with this code: by another op."""
     frame: FrameType | None = sys._getframe(3)  # who made that call: the user, or an op
     while frame is not None and not _is_the_users(frame):
         if frame.f_code is code:
-            return True
+            return not _asks_about(frame.f_locals["fn"])
         frame = frame.f_back
     return False
 

@@ -134,6 +134,7 @@ def test_an_error_keeps_its_fixes_where_a_function_of_ours_calls_the_users() -> 
         calls: list[Callable[[], object]] = [
             lambda: sh.exp(x),
             lambda: sh.check(lambda v: sh.exp(v) * 2, x),
+            lambda: sh.check(sh.exp, "f32[8, 8]{U:x}"),
             lambda: sh.check(sh.vmap(lambda row: sh.exp(row) * 2), x),
         ]
         found = []
@@ -141,6 +142,6 @@ def test_an_error_keeps_its_fixes_where_a_function_of_ours_calls_the_users() -> 
             with pytest.raises(sh.ShardingTypeError) as error:
                 call()
             found.append([fix.code for fix in error.value.fixes])
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
     assert len(found[0]) == 4
-    assert found[2][0] == 'sh.reshard(x, "[8@x]")'
+    assert found[3][0] == 'sh.reshard(x, "[8@x]")'

@@ -286,10 +286,12 @@ def test_scopes_know_what_runs_backward() -> None:
     ],
     ids=["max", "prod", "masked max", "masked var", "masked logsumexp"],
 )
-def test_what_an_error_says_of_asking_is_true_whatever_else_is_given(f: Callable[..., Any], operands: list[str]) -> None:
+def test_what_an_error_says_of_asking_is_true_whatever_else_is_given(
+    f: Callable[..., Any], operands: list[str]
+) -> None:
     with sh.use_mesh(sh.abstract_mesh(AXES)):
         with pytest.raises(sh.ShardingTypeError) as caught:
-            sh.check(lambda *xs: f(*xs), *operands)
+            sh.check(f, *operands)
         asking = [fix for fix in caught.value.fixes if ', out="' in fix.code]
         assert asking
         for fix in asking:
