@@ -154,7 +154,13 @@ def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Any:
         raise ShardingTypeError(f"`roll` needs one shift for each of the dims {given}, not {shift}")
     count = max(len(shifts), len(given))
     dims = tuple(one_dim("roll", x, d) for d in given) * (count // len(given))
-    return apply_whole("roll", Roll(tuple(shifts * (count // len(shifts))), dims), x, dims)
+    pairs = list(zip(dims, shifts * (count // len(shifts)), strict=True))
+    sizes = jax.typeof(x).shape
+    moving = [(d, n) for d, n in pairs if sizes[d] and n % sizes[d]]  # all the way around is where it was
+    if not moving:
+        return x
+    fn = Roll(tuple(n for _, n in moving), tuple(d for d, _ in moving))
+    return apply_whole("roll", fn, x, fn.dims)
 
 
 def _at_run_time(x: Any) -> bool:

@@ -189,9 +189,16 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         return einsum(f"{''.join(labels)}->{''.join([*rest, labels[rows]])}", x)
     k = operator.index(offset)
     count = max(0, min(t.shape[rows] + min(k, 0), t.shape[columns] - max(k, 0)))
-    along, follows = (columns, rows) if t.dims[columns].axes else (rows, columns)
-    fn = Diagonal(rows, columns, k, follows, span(t, along))
-    return apply("diagonal", fn, lambda types: rules.diagonal(types[0], rows, columns, count), x)
+
+    def rule(types: tuple[ShType, ...]) -> rules.Typing:
+        return rules.diagonal(types[0], rows, columns, count)
+
+    def local(types: tuple[ShType, ...]) -> Diagonal:
+        own = types[0]
+        along, follows = (columns, rows) if own.dims[columns].axes else (rows, columns)
+        return Diagonal(rows, columns, k, follows, span(own, along))
+
+    return apply("diagonal", local, rule, x)
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import zeros
 from shtypes.ops.dispatch import as_ints, is_number, is_typed, lift
 from shtypes.ops.elementwise import equal
+from shtypes.ops.gather import scatter
 from shtypes.ops.index import getitem
 from shtypes.ops.joins import concatenate
 from shtypes.ops.lookup import take
 from shtypes.ops.ranges import broadcasted_iota
 from shtypes.ops.reduce import normalize_dims
-from shtypes.ops.scatter import At
 from shtypes.ops.select import where
 from shtypes.ops.shape import broadcast_in_dim, broadcast_to, expand_dims, ravel, reshape
+from shtypes.ops.whole import apply_whole, function
 from shtypes.where import public
 
 
@@ -61,13 +63,17 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     x, dim = _flat(arr, axis, "delete")
     size = jax.typeof(x).shape[dim]
     kept = np.delete(np.arange(size), _known("delete", obj, size))
-    return take(x, kept.astype(np.int32), dim, mode="clip") if jax.typeof(x).dims[dim].axes == () else _along(x, dim)
+    return _rows("delete", x, kept, dim)
 
 
-def _along(x: Any, dim: int) -> Any:
-    """Raises the error of a partial slice of a sharded dim."""
-    size = jax.typeof(x).shape[dim]
-    return getitem(x, (*[slice(None)] * dim, slice(0, size - 1)))
+def _rows(name: str, x: Any, places: Any, dim: int) -> Any:
+    """Known positions of a dim, which must be whole."""
+    fn = function(name, _taken, linear=True, places=tuple(places.tolist()), dim=dim)
+    return apply_whole(name, fn, x, [dim])
+
+
+def _taken(x: Any, places: tuple[int, ...], dim: int) -> Any:
+    return jnp.take(x, np.asarray(places, np.int32), dim, mode="clip")
 
 
 @public
@@ -108,12 +114,13 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
 def resize(a: Any, new_shape: Any) -> Any:
     """The elements in order, as often as they fit into another shape, as `jax.numpy.resize`; they must be whole."""
     shape = as_ints(new_shape, "the shape of `resize`")
-    flat, _ = _flat(a, None, "resize")
-    size, wanted = jax.typeof(flat).shape[0], math.prod(shape)
+    ((a,), _) = lift([a])
+    size, wanted = jax.typeof(a).size, math.prod(shape)
     if not size:
-        return zeros(shape, jax.typeof(flat).dtype)
-    order = (np.arange(wanted) % size).astype(np.int32)
-    return reshape(take(flat, order, 0, mode="clip") if not jax.typeof(flat).dims[0].axes else _along(flat, 0), shape)
+        return zeros(shape, jax.typeof(a).dtype)
+    if wanted == size:
+        return reshape(a, shape)
+    return reshape(_rows("resize", ravel(a), np.arange(wanted) % size, 0), shape)
 
 
 @public
@@ -157,7 +164,9 @@ def put_along_axis(
 ) -> Any:
     """One position of a dim replaced for each place of the other dims, as `jax.numpy.put_along_axis`.
 
-    Typed as ``x.at[...].set`` with the positions of all dims: the positions must be whole.
+    Per axis: the other dims of the value, of the positions and of what is put there run together, as in
+    `take_along_axis`. Where the dim itself is sharded each device changes its own elements; the positions and what is
+    put there must be whole along it.
 
     Args:
         arr (..., n, ...): A value.
@@ -175,10 +184,15 @@ def put_along_axis(
     x, dim = _flat(arr, axis, "put_along_axis")
     ((ids,), _) = lift([indices])
     ids = ravel(ids) if axis is None else ids
-    sizes = [jax.typeof(ids).shape[d] if d == dim else n for d, n in enumerate(jax.typeof(x).shape)]
-    places = [np.arange(n).reshape([-1 if d == i else 1 for d in range(len(sizes))]) for i, n in enumerate(sizes)]
-    key = tuple(ids if d == dim else places[d] for d in range(len(sizes)))
-    return reshape(At(x)[key].set(values, mode=mode), shape)
+    size = jax.typeof(x).shape[dim]
+    others = tuple(d for d in range(jax.typeof(x).ndim) if d != dim)
+    places = tuple(jax.typeof(ids).shape[d] if d == dim else n for d, n in enumerate(jax.typeof(x).shape))
+    ids = broadcast_to(where(ids < 0, ids + size, ids) if size else ids, places)
+    values = np.asarray(values, jax.typeof(x).dtype) if is_number(values) else values
+    # The other dims of all three run together: a sharded one stays so.
+    numbers = jax.lax.ScatterDimensionNumbers((), (dim,), (dim,), others, others)
+    updates = broadcast_to(lift([values, x])[0][0], places)
+    return reshape(scatter(x, expand_dims(ids, -1), updates, numbers, mode=mode), shape)
 
 
 @public

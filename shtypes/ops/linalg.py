@@ -26,6 +26,7 @@ from shtypes.ops.elementwise import astype, conj, multiply, not_equal, power, re
 from shtypes.ops.matrices import block_diag, diagonal, lstsq, lu, lu_factor, tensorinv, tensorsolve, toeplitz, trace
 from shtypes.ops.products import cross
 from shtypes.ops.reduce import Axis, normalize_dims
+from shtypes.ops.reduce import sum as sum_
 from shtypes.ops.reduce_nonlinear import added
 from shtypes.ops.shape import matrix_transpose
 from shtypes.ops.whole import apply_whole, function, made, reduced, reduced_by
@@ -98,6 +99,8 @@ matrix_norm = _matrix_function("matrix_norm", "The norm of matrices", keepdims=F
 def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """The norm of vectors or matrices, as `jax.numpy.linalg.norm`; typed as `max`.
 
+    Norms of vectors with ``ord`` 0 and 1 are sums: typed as `sum`, and over a sharded dim unreduced.
+
     Args:
         x (...): A value.
         ord: Which norm.
@@ -124,6 +127,8 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, *, 
         return over("linalg.norm", x, dims, keepdims, out, lambda x, dims: whole(x), lambda x, dims: join(x, pair))
     if len(dims) > 2 and (axis is not None or ord is not None):
         raise ShardingTypeError(f"`norm` with axis={axis} and ord={ord} does not fit {jax.typeof(x)}: one dim, or two")
+    if ord in (0, 1):
+        return _added(x, ord, dims, keepdims, out)
     given = None if axis is None else dims[0] if len(dims) == 1 else dims
     return over(
         "linalg.norm",
@@ -140,6 +145,8 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, *, 
 def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2, out: Any = None) -> Any:
     """The norm of vectors, as `jax.numpy.linalg.vector_norm`; typed as `norm`."""
     ((x,), _) = lift([x])
+    if ord in (0, 1):
+        return _added(x, ord, normalize_dims(axis, jax.typeof(x).ndim, "vector_norm"), keepdims, out)
     return over(
         "linalg.vector_norm",
         x,
@@ -149,6 +156,15 @@ def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: An
         lambda x, dims: reduced("vector_norm", jnp.linalg.vector_norm, x, axis, keepdims, ord=ord),
         lambda x, dims: _vector_norm(x, ord, dims),
     )
+
+
+def _added(x: Any, ord: int, dims: tuple[int, ...], keepdims: bool, out: Any) -> Any:
+    """The norm that is a sum of sizes, or a count: over a sharded dim it is pending."""
+    if not jax.typeof(x).differentiable:
+        x = astype(x, dtype_name(jnp.result_type(float)))
+    size = abs_(x)
+    terms = size if ord else astype(not_equal(x, 0), jax.typeof(size).dtype_name)
+    return sum_(terms, dims, out=out, keepdims=keepdims)
 
 
 def _vector_norm(x: Any, ord: Any, dims: tuple[int, ...]) -> Any:
@@ -161,10 +177,6 @@ def _vector_norm(x: Any, ord: Any, dims: tuple[int, ...]) -> Any:
     if ord == 2:
         return sqrt(added(real(multiply(x, conj(x))) if is_complex else multiply(x, x), dims))
     size = abs_(x)
-    if ord == 0:
-        return added(astype(not_equal(x, 0), jax.typeof(size).dtype_name), dims)
-    if ord == 1:
-        return added(size, dims)
     return power(added(power(size, ord), dims), 1 / ord)
 
 

@@ -17,7 +17,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, tell_apart
 from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import is_number, is_typed, lift
-from shtypes.ops.whole import apply_whole, function
+from shtypes.ops.whole import apply_whole, function, settled_whole
 from shtypes.types import ShType, State
 
 Widths = tuple[tuple[int, int], ...]
@@ -112,7 +112,7 @@ _LINEAR_MODES = frozenset({"edge", "empty", "linear_ramp", "mean", "reflect", "s
 
 
 @public
-def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
+def pad(array: Any, pad_width: Any, mode: str | Sequence[Sequence[int]] = "constant", **kwargs: Any) -> Any:
     """The value with something around it, as `jax.numpy.pad`; or as `jax.lax.pad`, ``pad(x, value, config)``.
 
     Per axis: every state is kept; a dim that is padded must be whole. A non-zero constant around an unreduced value is
@@ -155,6 +155,7 @@ def _pad_constant(x: Any, widths: Widths, along: Sequence[int], value: Any, betw
     from shtypes.ops.elementwise import add
     from shtypes.ops.select import where
 
+    x = settled_whole("pad", x, along)
     t = jax.typeof(x)
     at_run_time = is_typed(value) or isinstance(value, jax.core.Tracer)
     if not along or not (at_run_time or (value and State.UNREDUCED in t.states)):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.rules.index import At, Entry, New, Span
+from shtypes.ops.rules.index import At, Entry, New, Span, in_place, is_whole
 from shtypes.types import ShType
 
 
@@ -67,9 +67,56 @@ def local_entries(entries: Sequence[Entry], operand: ShType) -> tuple[LocalEntry
             made.append(Place(entry.position, entry.operand, dim.size, dim.axes, operand.local_shape[d]))
         elif d is not None and isinstance(entry, Span) and entry == (0, operand.shape[d], 1):
             made.append(ALL)
+        elif d is not None and isinstance(entry, Span) and in_place(entry, operand, d):
+            made.append(entry._replace(size=operand.local_shape[d] // entry.step))
+        elif d is not None and isinstance(entry, Span) and operand.dims[d].axes:
+            made.append(ALL)  # see `Window`
         elif not isinstance(entry, At):
             made.append(entry)
     return tuple(made)
+
+
+class Window(NamedTuple):
+    """A slice of a sharded dim that changes: each device changes those of its own elements that are in it.
+
+    Attributes:
+        dim: The dim of what changes.
+        axes: The mesh axes that shard it.
+        update: The dim of the updates, from the end.
+    """
+
+    dim: int
+    axes: tuple[str, ...]
+    update: int
+
+    def own(self, x: Any, updates: Any, start: Any, size: int, step: int = 1) -> tuple[Any, Any]:
+        """For each of a device's own elements its update, and whether it has one.
+
+        Args:
+            x (...): What a device has of what changes.
+            updates (...): All updates.
+            start: The first position of the slice, perhaps known at run time.
+            size: How many positions it has.
+            step: How far they are apart.
+        """
+        count = x.shape[self.dim]
+        away = jnp.arange(count) + lax.axis_index(self.axes) * count - start
+        place = away // step
+        inside = (place * step == away) & (place >= 0) & (place < size)
+        if -self.update <= updates.ndim and updates.shape[self.update] == size != 1:
+            updates = jnp.take(updates, jnp.clip(place, 0, size - 1), self.update, mode="clip")
+        return updates, lax.expand_dims(inside, [d for d in range(x.ndim) if d != self.dim])
+
+
+def windows(entries: Sequence[Entry], operand: ShType, labels: Sequence[Any]) -> tuple[tuple[Window, Span], ...]:
+    """The slices of sharded dims that change; ``labels`` are those of the updates' dims, ``("dim", d)`` of dim d."""
+    spans = [e for e in entries if not isinstance(e, New)]
+    return tuple(
+        (Window(d, operand.dims[d].axes, labels.index(("dim", d)) - len(labels)), span)
+        for d, span in enumerate(spans)
+        if isinstance(span, Span) and operand.dims[d].axes
+        if not is_whole(span, operand.shape[d]) and not in_place(span, operand, d)
+    )
 
 
 def shown(entries: Sequence[LocalEntry]) -> str:

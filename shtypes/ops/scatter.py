@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,8 +17,9 @@ from shtypes.localfn import Linear, LocalFn
 from shtypes.ops.dispatch import apply, is_number, lift
 from shtypes.ops.elementwise import astype
 from shtypes.ops.index import CLIP, DROP, GET_MODES, bound_of, get
-from shtypes.ops.positions import Bound, LocalEntry, local_entries, local_index, shown
+from shtypes.ops.positions import Bound, LocalEntry, Window, local_entries, local_index, shown, windows
 from shtypes.ops.read_index import parse_index
+from shtypes.ops.rules.index import Span, result_labels
 from shtypes.ops.rules.index import scatter as _scatter_rule
 from shtypes.types import ShType
 from shtypes.where import public
@@ -49,6 +50,7 @@ class Scatter(LocalFn):
     entries: tuple[LocalEntry, ...]
     bound: Bound
     once: bool
+    windows: tuple[tuple[Window, Span], ...] = ()
 
     @property
     def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the change
@@ -60,6 +62,17 @@ class Scatter(LocalFn):
 
     def __call__(self, x: Any, *rest: Any) -> Any:
         *ids, updates = rest
+        if not self.windows:
+            return self._changed(x, ids, updates)
+        if not all(span.size for _, span in self.windows):
+            return x
+        kept = jnp.bool_(True)
+        for window, span in self.windows:
+            updates, inside = window.own(x, updates, *span)
+            kept = kept & inside
+        return jnp.where(kept, self._changed(x, ids, updates), x)
+
+    def _changed(self, x: Any, ids: Sequence[Any], updates: Any) -> Any:
         single = all(i.size == 1 for i in ids)
         index, present = local_index(self.entries, ids, self.bound, past_end=not single)
         if single and present is not None:
@@ -92,9 +105,9 @@ class Updates:
     """``x.at[key]``: methods that give ``x`` with a part of it changed, or the part.
 
     Per axis: what is added or set is typed as a sum with ``x``: a replicated update of an unreduced value counts once.
-    Where a dim that is indexed by positions is sharded, each device changes its own rows. Added updates that are
-    sharded like their positions make the result unreduced; any other change needs all positions on every device. `min`,
-    `max` and `power` are nonlinear; `multiply` and `divide` are linear in ``x`` only.
+    Where a dim that is indexed by positions or sliced is sharded, each device changes its own rows. Added updates that
+    are sharded like their positions make the result unreduced; any other change needs all positions on every device.
+    `min`, `max` and `power` are nonlinear; `multiply` and `divide` are linear in ``x`` only.
 
     Positions out of range are dropped (``mode="clip"`` brings them to the nearest end); negative ones count from the
     end.
@@ -182,13 +195,15 @@ def _changed(how: str, at: Updates, values: Any, mode: Any, unique: bool) -> Any
     operands, constants = lift([x, *arrays, values])
     operands[-1] = _of_dtype(operands[-1], t, how)
     once = unique or all(jax.typeof(i).size == 1 for i in operands[1:-1])
+    ndim = max((jax.typeof(i).ndim for i in operands[1:-1]), default=0)
+    labels = result_labels(entries, [("dim", d) for d in range(t.ndim)], ndim)
     name = f"at_{how}"
-    return apply(
-        name,
-        lambda types: Scatter(how, local_entries(entries, types[0]), bound, once),
-        lambda types: _scatter_rule(name, how, types, entries, constants),
-        *operands,
-    )
+
+    def local(types: tuple[ShType, ...]) -> Scatter:
+        own = types[0]
+        return Scatter(how, local_entries(entries, own), bound, once, windows(entries, own, labels))
+
+    return apply(name, local, lambda types: _scatter_rule(name, how, types, entries, constants), *operands)
 
 
 def _number(value: Any, t: ShType, how: str) -> Any:

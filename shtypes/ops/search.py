@@ -220,10 +220,10 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None, de
     """
     ((x,), _) = lift([a])
     edges = histogram_bin_edges(x, bins, range)
-    flat, count = ravel(x), jax.typeof(edges).shape[0]
-    found = searchsorted(edges, flat, side="right")
-    found = where(equal(flat, getitem(edges, -1)), count - 1, found)
-    counted = ones_like(flat, _float_like(x)) if weights is None else ravel(weights)
+    count = jax.typeof(edges).shape[0]
+    found = searchsorted(edges, x, side="right")
+    found = where(equal(x, getitem(edges, -1)), count - 1, found)
+    counted = ones_like(x, _float_like(x)) if weights is None else weights
     counts = getitem(segment_sum(counted, found, count), slice(1, None))
     if density:
         widths = getitem(edges, slice(1, None)) - getitem(edges, slice(None, -1))

@@ -19,6 +19,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn
 from shtypes.ops.dispatch import apply, as_ints, is_number, lift
 from shtypes.ops.index import get
+from shtypes.ops.positions import Window
 from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.rules.index import dynamic_slice as _dynamic_slice_rule
 from shtypes.ops.rules.index import dynamic_update_slice as _dynamic_update_slice_rule
@@ -118,14 +119,26 @@ class DynamicUpdateSlice(LocalFn):
     """A slice replaced at run-time positions; None in ``starts`` marks an operand."""
 
     starts: tuple[int | None, ...]
+    windows: tuple[tuple[Window, int], ...] = ()
     linear = Linear.BESIDE
 
     def __str__(self) -> str:
         return "dynamic_update_slice"
 
     def __call__(self, x: Any, *rest: Any) -> Any:
-        *starts, update = rest
-        return lax.dynamic_update_slice(x, update, _starts(self.starts, starts))
+        *given, update = rest
+        starts = _starts(self.starts, given)
+        kept = None
+        for window, size in self.windows:
+            d, n = window.dim, update.shape[window.dim]
+            at = jnp.where(starts[d] < 0, starts[d] + size, starts[d])
+            # A device that has none of the slice makes one of its size all the same, and keeps nothing of it.
+            update, inside = window.own(x, update, jnp.clip(at, 0, size - n), n)
+            update = jnp.broadcast_to(update, [*update.shape[:d], x.shape[d], *update.shape[d + 1 :]])
+            kept = inside if kept is None else kept & inside
+            starts[d] = jnp.zeros_like(starts[d])
+        changed = lax.dynamic_update_slice(x, update, starts)
+        return changed if kept is None else jnp.where(kept, changed, x)
 
 
 def _starts(static: Sequence[int | None], given: Sequence[Any]) -> list[Any]:
@@ -199,7 +212,8 @@ def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 
 def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:
     """``x`` with a slice replaced at positions known at run time, as `jax.lax.dynamic_update_slice`.
 
-    Per axis: typed as a sum of ``x`` and the update; a sharded dim must be replaced whole.
+    Per axis: typed as a sum of ``x`` and the update. Of a sharded dim that is not replaced whole each device replaces
+    its own part, and the update must be whole there.
 
     Args:
         x (...): A value.
@@ -207,7 +221,8 @@ def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:
         start_indices: One position for each dim: numbers or scalar integer values, replicated; brought into range.
 
     Raises:
-        ShardingTypeError: a sharded dim is not replaced whole; one of the values is unreduced and the other sharded.
+        ShardingTypeError: the update is sharded along a dim that is not replaced whole; one of the values is unreduced
+            and the other sharded.
 
     Communicates: nothing. Transpose: the cotangent with zeros in the slice, and the slice of it.
     """
@@ -217,9 +232,15 @@ def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:
         raise ShardingTypeError(f"`dynamic_update_slice` of {t} needs an update of its dtype, not {u}")
     static, starts = _start_parts(t, start_indices, u.shape, "dynamic_update_slice")
     operands, constants = lift([x, *starts, update])
+
+    def local(types: tuple[ShType, ...]) -> DynamicUpdateSlice:
+        sizes = zip(u.shape, types[0].shape, types[0].dims, strict=True)
+        parts = [(Window(d, dim.axes, d - t.ndim), m) for d, (n, m, dim) in enumerate(sizes) if n != m and dim.axes]
+        return DynamicUpdateSlice(static, tuple(parts))
+
     return apply(
         "dynamic_update_slice",
-        DynamicUpdateSlice(static),
+        local,
         lambda types: _dynamic_update_slice_rule("dynamic_update_slice", types, constants),
         *operands,
     )

@@ -13,7 +13,7 @@ from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, as_tuple, tell_apart
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, apply_all
+from shtypes.ops.dispatch import apply, apply_all, settled
 from shtypes.ops.reduce import normalize_dims
 from shtypes.types import ShType
 
@@ -101,6 +101,13 @@ def apply_whole(
 
     values = apply_all(name, fn, rule, [x])
     return jax.tree.unflatten(jax.tree.structure(outs), values)
+
+
+def settled_whole(name: str, x: Any, along: Sequence[int]) -> Any:
+    """The operand of a linear op that is made of others; see `settled`."""
+    t, dims = jax.typeof(x), tuple(sorted(set(along)))
+    same = rules.Made(t.dtype_name, tuple((n, d) for d, n in enumerate(t.shape)))
+    return settled(name, lambda types: rules.whole(name, types[0], dims, (same,), True), x)
 
 
 def one_dim(name: str, x: Any, axis: int) -> int:

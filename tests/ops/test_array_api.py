@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
@@ -240,6 +241,35 @@ def test_methods_are_those_of_jax() -> None:
     assert (sh.shape(x), sh.ndim(x), sh.size(x, 1), sh.result_type(x, "i32")) == ((4, 6), 2, 6, np.float32)
 
 
+def test_what_is_a_sum_or_acts_row_by_row_is_free() -> None:
+    x, places, rows = arr(4, 8), ints(8, 4, 1), arr(4, 1)
+
+    def norm(m: Any, a: Any) -> Any:
+        return (m.linalg if m is sh else jnp.linalg).norm(a, 1, axis=1)
+
+    check(
+        sh.make_mesh({"x": 2, "y": 2}),
+        [
+            Case(norm, (x,), ("[4@y,8@x]",), "[4@y]{U:x}"),
+            Case(lambda m, a: m.histogram(a, 4, (-2.0, 2.0))[0], (x,), ("[4@y,8@x]",), "[4]{U:(x,y)}", grad=False),
+            Case(
+                lambda m, a, i, u: m.put_along_axis(a, i, u, 1, inplace=False),
+                (x, places, rows),
+                ("[4@x,8]{U:y}", "[4,1]", "[4@x,1]"),
+                "[4@x,8]{U:y}",
+            ),
+            Case(
+                lambda m, a, i: m.put_along_axis(a, i, 2.0, 1, inplace=False),
+                (x, places),
+                ("[4@x,8@y]", "[4@x,1]"),
+                "[4@x,8@y]",
+            ),
+            Case(lambda m, a: m.roll(a, (16, 1), (1, 0)), (x,), ("[4,8@(x,y)]",), "[4,8@(x,y)]"),
+            Case(lambda m, a: m.resize(a, (2, 16)), (x,), ("[4@x,8]",), "[2@x,16]"),
+        ],
+    )
+
+
 def test_what_is_not_here_says_what_to_use() -> None:
     assert not [name for absence in ABSENT for name in absence.names if hasattr(sh, name)]
     with pytest.raises(AttributeError, match="would depend on values: use"):
@@ -260,7 +290,7 @@ def test_what_is_not_here_says_what_to_use() -> None:
         (lambda x: sh.interp(sh.zeros("f32[4]{U:x}"), np.ones(4), np.ones(4)), "`interp` is nonlinear in operand 0"),
         (lambda x: sh.searchsorted(sh.zeros("f32[4@x]"), x), "`searchsorted` acts along dim 0"),
         (lambda x: sh.reduce_window(x, 0.0, lambda a, b: a, (1,), (1,), "SAME"), "`reduce_window` cannot combine"),
-        (lambda x: sh.delete(sh.zeros("f32[4@x]"), 1, 0), "`index` acts along dim 0"),
+        (lambda x: sh.delete(sh.zeros("f32[4@x]"), 1, 0), "`delete` acts along dim 0"),
         (lambda x: sh.segment_max(sh.zeros("f32[4@x]"), np.zeros(4, np.int32), 3), "`segment_max` acts along dim 0"),
         (lambda x: sh.associative_scan(sh.add, sh.zeros("f32[4@x]")), "`index` acts along dim 0"),
         (lambda x: sh.choose(x, [x, x]), "`choose` needs mode"),

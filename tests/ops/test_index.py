@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import shtypes as sh
 from tests.end_to_end import Case, check, host, sampled
@@ -201,3 +202,53 @@ def test_numbers_that_would_lose_their_value_are_no_updates() -> None:
     sh.set_mesh(sh.make_mesh({"x": 4}))
     with pytest.raises(sh.ShardingTypeError, match=r"cannot take updates 1\.5"):
         sh.array(ids(8), "i32[8]").at[1].set(1.5)
+
+
+def test_each_device_changes_its_own_part_of_a_slice() -> None:
+    """Static slices, and those that start where it is known at run time only; the updates are whole."""
+    x, start = arr(8, 4), np.asarray(-3, np.int32)
+    sharded = "f32[8@(y,x),4]", "f32[8@x,4]{U:y}", "f32[8@y,4@x]"
+    programs: list[tuple[Callable[..., Any], tuple[Any, ...], tuple[str, ...]]] = [
+        (lambda m, x, u: x.at[1:6].set(u), (x, arr(5, 1)), ("f32[5,1]",)),
+        (lambda m, x, u: x.at[6:0:-2].add(u), (x, arr(3, 4)), ("f32[3,4]",)),
+        (lambda m, x, u: x.at[::3, 1:3].set(u), (x, arr(2)), ("f32[2]",)),
+        (lambda m, x: x.at[3:3].set(2.0), (x,), ()),
+        (
+            lambda m, x, u, i: (m if m is sh else lax).dynamic_update_slice(x, u, (i, 1)),
+            (x, arr(3, 2), start),
+            ("f32[3,2]", "i32[]"),
+        ),
+    ]
+    cases = [Case(fn, operands, (given, *types), given) for fn, operands, types in programs for given in sharded]
+    cases += [
+        Case(lambda m, x, u: x.at[5:2].max(1.0) + x.at[2:].min(0.0), (x, arr(4)), ("f32[8@x,4]", "f32[4]"), grad=False),
+        # One of every two elements is in place where each device has a multiple of two.
+        Case(lambda m, x: x[::2] * x[1::2], (x,), ("f32[8@x,4@y]",), "f32[4@x,4@y]"),
+        Case(lambda m, x, u: x.at[1::2].set(u), (x, arr(4, 4)), ("f32[8@(y,x),4]", "f32[4@y,4]"), "f32[8@(y,x),4]"),
+    ]
+    check(sh.make_mesh({"x": 2, "y": 2}), cases)
+    with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 2})), pytest.raises(sh.ShardingTypeError, match="acts along dim 0"):
+        sh.check(lambda x, u: x.at[1:3].set(u), "f32[8@x,4]", "f32[2@x,4]")
+
+
+@pytest.mark.parametrize(
+    ("f", "operands", "types"),
+    [
+        (lambda m, x, i, u: x.at[i].add(u), (arr(4, 8), ids(4), arr(4, 8)), ("f32[4@x,8]", "i32[4@x]", "f32[4@x,8]")),
+        (lambda m, x: m.pad(x, 1, constant_values=2.0), (arr(4, 8),), ("f32[4@x,8]",)),
+        (lambda m, x: m.diagonal(x, 1), (arr(4, 8),), ("f32[4,8@x]",)),
+        (lambda m, x: m.delete(x, 1, 0), (arr(4, 8),), ("f32[4@x,8]",)),
+        (lambda m, x: m.resize(x, (3, 5)), (arr(4, 8),), ("f32[4@x,8]",)),
+    ],
+    ids=["add", "pad", "diagonal", "delete", "resize"],
+)
+def test_what_may_communicate_is_right_for_the_types_that_it_takes(
+    f: Callable[..., Any], operands: tuple[Any, ...], types: tuple[str, ...]
+) -> None:
+    """What a device does depends on how the operands lie: as the inserted reshards make them, not as they were."""
+
+    def asked(m: Any, *xs: Any) -> Any:
+        with sh.implicit_comm():
+            return f(m, *xs)
+
+    check(sh.make_mesh({"x": 2}), [Case(asked, operands, types)])

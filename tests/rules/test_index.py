@@ -94,6 +94,7 @@ def _scatter_case(how: str, change: Callable[[Array, Array], Array], ids: tuple[
 
 CASES = [
     _index_case("part", (4, 4), (Span(1, 2), Span(0, 4)), lambda xs, site: xs[0][1:3]),
+    _index_case("every second", (4, 2), (Span(0, 2, 2), Span(0, 2)), lambda xs, site: xs[0][::2]),
     _index_case("reversed", (4, 2), (Span(3, 4, -1), Span(0, 2)), lambda xs, site: xs[0][::-1]),
     _index_case("new dim", (4, 2), (Span(0, 4), New(), Span(0, 2)), lambda xs, site: xs[0][:, None]),
     _index_case("position", (4, 2), (At(1), Span(0, 2)), _at(1)),
@@ -128,10 +129,32 @@ CASES = [
 
 def _update(operands: Sequence[Array], site: Site) -> Array:
     x, start, update = operands
-    out = x.copy()
-    at = min(int(start), 2)
-    out[at : at + 2] = update
-    return out
+    return _replaced(x, update, site.starts[0][0] - min(int(start), 2))
+
+
+def _replaced(x: Array, update: Array, away: int) -> Array:
+    """The own rows of ``x``, of which the first is so far from the start of two that are replaced."""
+    if len(update) != 2:
+        raise ValueError
+    rows = np.arange(len(x)) + away
+    inside = (rows >= 0) & (rows < 2)
+    return np.asarray(x * ~inside[:, None] + update[rows.clip(0, 1)] * inside[:, None])
+
+
+def _set_part(operands: Sequence[Array], site: Site) -> Array:
+    x, update = operands
+    return _replaced(x, update, site.starts[0][0] - 1)
+
+
+CASES.append(
+    positions_case(
+        "at_set part",
+        [(4, 2), (2, 2)],
+        "ff",
+        _set_part,
+        lambda types: scatter("at_set", "set", types, (Span(1, 2), Span(0, 2))),
+    )
+)
 
 
 CASES.append(

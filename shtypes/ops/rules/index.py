@@ -53,6 +53,15 @@ def is_whole(span: Span, size: int) -> bool:
     return span == (0, size, 1)
 
 
+def in_place(span: Span, operand: ShType, dim: int) -> bool:
+    """Whether a slice of a sharded dim takes as many elements of each device, and leaves them where they are.
+
+    One of every ``step`` elements, where each device has a multiple of so many: a step of one device's slice.
+    """
+    whole = span.size * span.step == operand.shape[dim] and 0 <= span.start < span.step
+    return bool(operand.dims[dim].axes and whole and operand.local_shape[dim] % span.step == 0)
+
+
 def result_labels(entries: Sequence[Entry], own: Sequence[Label], ids_ndim: int) -> list[Label]:
     """Where each dim of ``x[...]`` comes from, as numpy orders them.
 
@@ -93,14 +102,19 @@ def aligned(operand: ShType, shape: Sequence[int], labels: Sequence[Label]) -> l
     return [labels[ahead + d] if n == shape[ahead + d] else None for d, n in enumerate(operand.shape)]
 
 
-def _operand_labels(name: str, operand: ShType, entries: Sequence[Entry]) -> list[Label]:
-    """The label of each dim of the indexed operand; a slice must be whole or of a dim that is not sharded."""
+def _operand_labels(name: str, operand: ShType, entries: Sequence[Entry], changes: bool = False) -> list[Label]:
+    """The label of each dim of the indexed operand; a slice must be whole, in place, or of a dim that is not sharded.
+
+    Where the slice ``changes``, each device changes its own part of it: as if it were looked up.
+    """
     labels: list[Label] = []
     for d, entry in enumerate(_of_dims(entries)):
         if isinstance(entry, At):
             labels.append(("at", d))
-        elif is_whole(entry, operand.shape[d]):
+        elif is_whole(entry, operand.shape[d]) or in_place(entry, operand, d):
             labels.append(("dim", d))
+        elif changes and operand.dims[d].axes:
+            labels.append(("at", d))
         elif operand.dims[d].axes:
             raise reasons.along(name, operand, operand.dims[d].axes[0])
         else:
@@ -134,8 +148,16 @@ def _result_dims(
 ) -> list[Dim]:
     """The dims of ``x[...]`` for positions of ``shape``."""
     sizes = _result_shape(entries, labels, shape)
-    meet = ("dim", "ids")
-    return [meeting.dim(label, n) if _kind(label) in meet else Dim(n) for label, n in zip(labels, sizes, strict=True)]
+    return [_result_dim(meeting, label, n) for label, n in zip(labels, sizes, strict=True)]
+
+
+def _result_dim(meeting: Meeting, label: Label, size: int) -> Dim:
+    if _kind(label) not in ("dim", "ids"):
+        return Dim(size)
+    dim = meeting.dim(label, size)
+    pairs = zip(meeting.given, meeting.labels, strict=True)
+    part = any(label in labels and t.shape[labels.index(label)] != size for t, labels in pairs)
+    return dim._replace(name=None) if part else dim
 
 
 def _result_shape(entries: Sequence[Entry], labels: Sequence[Label], shape: Sequence[int]) -> tuple[int, ...]:
@@ -205,9 +227,12 @@ def dynamic_slice(
 def dynamic_update_slice(name: str, operands: Sequence[ShType], constants: frozenset[int] = NO_CONSTANTS) -> Typing:
     """A slice replaced from positions known at run time; ``operands`` are ``x``, scalar positions and the new slice."""
     operand, *starts, update = operands
-    own = _span_labels(name, operand, update.shape)
-    _check_parts(name, update, own)
-    labels: list[Sequence[Label | None]] = [own, *(() for _ in starts), own]
+    replaced = [n == m for n, m in zip(update.shape, operand.shape, strict=True)]
+    # Of a sharded dim that is not replaced whole, each device replaces its own part.
+    own: list[Label] = [("dim" if whole else "at", d) for d, whole in enumerate(replaced)]
+    parts: list[Label] = [("dim" if whole else "part", d) for d, whole in enumerate(replaced)]
+    _check_parts(name, update, parts)
+    labels: list[Sequence[Label | None]] = [own, *(() for _ in starts), parts]
     casts = [TERM, *(FACTOR for _ in starts), TERM]
     met = Meeting(name, operands, labels, _join_set, casts, operand.dtype_name, constants)
     dims = [met.dim(label, n) for label, n in zip(own, operand.shape, strict=True)]
@@ -324,8 +349,10 @@ def scatter(
     """
     operand, *ids, update = operands
     shape = ids_shape(name, ids)
-    own = _operand_labels(name, operand, entries)
-    found = result_labels(entries, own, len(shape))
+    own = _operand_labels(name, operand, entries, changes=True)
+    slices = [isinstance(e, Span) for e in _of_dims(entries)]
+    parts: list[Label] = [("part", d) if _kind(label) == "at" and slices[d] else label for d, label in enumerate(own)]
+    found = result_labels(entries, parts, len(shape))
     target = _result_shape(entries, found, shape)
     _check_update_shape(name, update, target)
     ids_labels = [aligned(t, shape, [("ids", j) for j in range(len(shape))]) for t in ids]

@@ -92,7 +92,7 @@ def reshape(operand: ShType, new_shape: Sequence[int]) -> Typing:
             raise reasons.broadcasts_sharded("reshape", operand, i)
     new = [Dim(size) for size in shape]
     for olds, news in _groups(operand.shape, shape):
-        if len(olds) == len(news) == 1:
+        if len(olds) == len(news) == 1 and operand.shape[olds[0]] == shape[news[0]]:
             new[news[0]] = operand.dims[olds[0]]
         else:
             axes = _major_axes(operand, shape, olds)
