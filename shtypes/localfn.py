@@ -17,6 +17,7 @@ import jax
 from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType
+from shtypes.where import placed
 
 
 class Linear(enum.Enum):
@@ -66,6 +67,11 @@ class LocalFn:
         return self if self.linear in (Linear.JOINTLY, Linear.BESIDE) else None
 
     @property
+    def no_derivative(self) -> str:
+        """Why there is no derivative, where JAX has none; else empty."""
+        return ""
+
+    @property
     def stops_gradient(self) -> bool:
         """Whether results count as constants."""
         return False
@@ -100,6 +106,31 @@ def local_avals(fn: LocalFn, operands: tuple[ShType, ...], results: tuple[ShType
     wanted = [(t.local_shape, t.dtype_name) for t in results]
     if found != wanted:
         raise AssertionError(f"{fn}: shards {found} do not fit the types {results}; please report this")
+
+
+def check_derivative(fn: LocalFn, derivative: LocalFn, primals: Sequence[ShType], tangents: Sequence[ShType]) -> None:
+    """Refuses to differentiate what has no derivative, where it is differentiated and not where it is lowered.
+
+    Raises:
+        ShardingTypeError: JAX has no derivative of such a function.
+    """
+    why = fn.no_derivative or _no_derivative(derivative, (*primals, *tangents))
+    if why:
+        error = ShardingTypeError(f"`{fn}` cannot be differentiated", why=why)
+        raise placed(error, f"{fn}({', '.join(map(str, primals))})")
+
+
+@functools.cache
+def _no_derivative(fn: LocalFn, operands: tuple[ShType, ...]) -> str:
+    """Why JAX has no derivative ``fn`` of a local function on such shards; empty if it has one."""
+    structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
+    try:
+        jax.eval_shape(fn, *structs)
+    except (NotImplementedError, TypeError, ValueError) as error:  # the function itself was typed before
+        return str(error).strip().split("\n")[0]
+    except NameError:  # it asks where it is on the mesh: found out when it is lowered
+        return ""
+    return ""
 
 
 @functools.cache

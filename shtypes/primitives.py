@@ -22,7 +22,7 @@ from shtypes.functions.basics import IDENTITY, Full
 from shtypes.functions.derivatives import Jvp, Transpose, Vmap
 from shtypes.hitype import HiShType, hi
 from shtypes.local_mode.explicit import check_written
-from shtypes.localfn import Linear, LocalFn
+from shtypes.localfn import Linear, LocalFn, check_derivative
 from shtypes.lowering.carrier import explicit_spec
 from shtypes.lowering.per_op import run
 from shtypes.meshes import jax_mesh
@@ -88,7 +88,9 @@ class Local(HiPrimitive):
             ]
             return [functools.reduce(self.results[0].vspace_add, terms)]
         results = tuple(t for t, k in zip(self.results, kept, strict=True) if k)
-        return local_all(Jvp(self.fn, active, kept), *primals, *nonzero, out=results)
+        fn = Jvp(self.fn, active, kept)
+        check_derivative(self.fn, fn, types, [jax.typeof(t) for t in nonzero])
+        return local_all(fn, *primals, *nonzero, out=results)
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
         linear = [is_undefined_primal(x) for x in operands]

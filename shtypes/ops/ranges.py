@@ -262,9 +262,10 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 def _constant_of(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
     def op(*args: Any, **kwargs: Any) -> Any:
-        made = native(*args, **kwargs)
-        leaves, tree = jax.tree.flatten(made)
-        return jax.tree.unflatten(tree, [lift([np.asarray(leaf)])[0][0] for leaf in leaves])
+        with jax.ensure_compile_time_eval():  # in traced code too
+            leaves, tree = jax.tree.flatten(native(*args, **kwargs))
+            host = [np.asarray(leaf) for leaf in leaves]
+        return jax.tree.unflatten(tree, [lift([x])[0][0] for x in host])
 
     op.__name__ = op.__qualname__ = name
     op.__doc__ = f"""`{native.__module__.replace("jax._src.", "jax.")}.{name}` of numbers, whole on every device.

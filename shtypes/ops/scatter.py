@@ -57,6 +57,12 @@ class Scatter(LocalFn):
         adds = self.how in ("add", "subtract") or (self.how == "set" and self.once)
         return Linear.BESIDE if adds else Linear.NO
 
+    @property
+    def no_derivative(self) -> str:
+        if self.once or self.how not in ("multiply", "divide", "power"):
+            return ""
+        return "its positions may name an element twice: unique_indices=True promises that they do not"
+
     def __str__(self) -> str:
         return f"at_{self.how}[{shown(self.entries)}]"
 
@@ -143,29 +149,32 @@ class Updates:
 
     @public
     def multiply(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
-        """The part times values; JAX differentiates it only with ``unique_indices``."""
+        """The part times values; differentiated only where no element is named twice.
+
+        That is known of one position and of constant ones; of others ``unique_indices=True`` promises it.
+        """
         return _changed("multiply", self, values, mode, unique_indices)
 
     mul = multiply
 
     @public
     def divide(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
-        """The part divided by values."""
+        """The part divided by values; differentiated as `multiply` is."""
         return _changed("divide", self, values, mode, unique_indices)
 
     @public
     def power(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
-        """The part to the power of values."""
+        """The part to the power of values; differentiated as `multiply` is."""
         return _changed("power", self, values, mode, unique_indices)
 
     @public
     def min(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
-        """The smaller of the part and values."""
+        """The smaller of the part and values; where several are the smallest, they share the cotangent as in JAX."""
         return _changed("min", self, values, mode, unique_indices)
 
     @public
     def max(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
-        """The greater of the part and values."""
+        """The greater of the part and values; where several are the greatest, they share the cotangent as in JAX."""
         return _changed("max", self, values, mode, unique_indices)
 
     @public
@@ -194,7 +203,7 @@ def _changed(how: str, at: Updates, values: Any, mode: Any, unique: bool) -> Any
         values = _number(values, t, how)
     operands, constants = lift([x, *arrays, values])
     operands[-1] = _of_dtype(operands[-1], t, how)
-    once = unique or all(jax.typeof(i).size == 1 for i in operands[1:-1])
+    once = unique or all(jax.typeof(i).size == 1 for i in operands[1:-1]) or _differ(arrays, bound)
     ndim = max((jax.typeof(i).ndim for i in operands[1:-1]), default=0)
     labels = result_labels(entries, [("dim", d) for d in range(t.ndim)], ndim)
     name = f"at_{how}"
@@ -204,6 +213,16 @@ def _changed(how: str, at: Updates, values: Any, mode: Any, unique: bool) -> Any
         return Scatter(how, local_entries(entries, own), bound, once, windows(entries, own, labels))
 
     return apply(name, local, lambda types: _scatter_rule(name, how, types, entries, constants), *operands)
+
+
+def _differ(arrays: list[Any], bound: Bound) -> bool:
+    """Whether positions are known, and name no element twice."""
+    if bound.clip or bound.modulo or not all(isinstance(i, np.ndarray) for i in arrays):
+        return False
+    if any((i < 0).any() for i in arrays):
+        return False  # they count from the end
+    places = np.stack([i.ravel() for i in np.broadcast_arrays(*arrays)], axis=1)
+    return len(np.unique(places, axis=0)) == len(places)
 
 
 def _number(value: Any, t: ShType, how: str) -> Any:
