@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax.tree_util import tree_flatten, tree_map
+from jax.tree_util import tree_flatten, tree_map, tree_unflatten
 
 from shtypes._compat import jaxpr_of
 from shtypes.array import Array, wrap
@@ -82,8 +82,18 @@ class Compiled(_Stage):
             )
         self._check(leaves, tree)
         if self._arguments is None:
+            args, kwargs = tree_unflatten(tree, self._placed(leaves))
             return self._inner(*args, **kwargs)
         return typed(self._inner(*self._arguments([x.data if type(x) is Array else x for x in leaves])))
+
+    def _placed(self, leaves: list[Any]) -> list[Any]:
+        """The arguments where the program wants them: XLA puts those anywhere that it does not use."""
+        placed = list(leaves)
+        wanted = self._program.tree.flatten_up_to(self._inner.input_shardings)
+        for i, (x, places) in enumerate(zip(leaves, map(jax.tree.leaves, wanted), strict=True)):
+            if type(x) is Array and places and not x.data.sharding.is_equivalent_to(places[0], x.data.ndim):
+                placed[i] = wrap(x.type, jax.device_put(x.data, places[0]))
+        return placed
 
     def _check(self, leaves: list[Any], tree: Any) -> None:
         if tree != self._program.tree:

@@ -224,6 +224,12 @@ def test_compiled_programs_refuse_what_they_were_not_compiled_for() -> None:
         jax.jit(compiled)(x())
 
 
+def test_a_program_compiled_op_by_op_takes_arguments_that_it_does_not_need() -> None:
+    f = sh.jit(lambda v, unread, nothing: (sh.diff(v[:, :1], axis=1), unread.shape[0]), region="off")
+    compiled = f.lower(x(), w(), None).compile()
+    assert compiled(x(), w(), None)[0].type == f(x(), w(), None)[0].type
+
+
 def test_what_a_compiled_program_captured_is_not_in_its_text() -> None:
     captured = w()
     compiled = sh.jit(lambda v: v @ captured).lower(x()).compile()
