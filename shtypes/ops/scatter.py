@@ -76,7 +76,11 @@ class Scatter(LocalFn):
         for window, span in self.windows:
             updates, inside = window.own(x, updates, *span)
             kept = kept & inside
-        return jnp.where(kept, self._changed(x, ids, updates), x)
+        return jnp.where(kept, self._changed(self._harmless(kept, x), ids, updates), x)
+
+    def _harmless(self, kept: Any, x: Any) -> Any:
+        """Ones where a change that is not linear is not kept: its derivative there may be NaN, and so zero times it."""
+        return x if self.linear is Linear.BESIDE else jnp.where(kept, x, jnp.ones((), x.dtype))
 
     def _changed(self, x: Any, ids: Sequence[Any], updates: Any) -> Any:
         single = all(i.size == 1 for i in ids)
@@ -85,7 +89,8 @@ class Scatter(LocalFn):
             # Read, choose and write: XLA before JAX 0.12 writes to a wrong row where a scatter to one row drops it.
             row = x[index]
             present = present.reshape(present.shape + (1,) * (row.ndim - present.ndim))
-            updates, change = jnp.where(present, _CHANGES[self.how](row, updates), row), "set"
+            changed = _CHANGES[self.how](self._harmless(present, row), updates)
+            updates, change = jnp.where(present, changed, row), "set"
         else:
             change = self.how
         options = {"mode": "drop", "unique_indices": self.once or single, "wrap_negative_indices": False}

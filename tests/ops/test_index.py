@@ -231,6 +231,17 @@ def test_each_device_changes_its_own_part_of_a_slice() -> None:
         sh.check(lambda x, u: x.at[1:3].set(u), "f32[8@x,4]", "f32[2@x,4]")
 
 
+@pytest.mark.parametrize("key", [0, slice(1, 3), slice(None, None, 3)], ids=str)
+def test_gradients_of_what_does_not_change_are_not_touched_by_what_would(key: Any) -> None:
+    """A root of negative elements that are not to be changed: its NaN must not come back."""
+    x = np.concatenate([np.full((2, 4), -3.0, np.float32), np.full((6, 4), -2.0, np.float32)])
+    x[key] = 4.0
+    types = ("f32[8@(x,y),4]", "f32[8@y,4@x]")
+    cases = [Case(lambda m, x: x.at[key].power(0.5), (x,), (t,), t) for t in types]
+    cases += [Case(lambda m, x: x.at[key].divide(0.25), (x,), (t,), t) for t in types]
+    check(sh.make_mesh({"x": 2, "y": 2}), cases)
+
+
 @pytest.mark.parametrize(
     ("f", "operands", "types"),
     [
