@@ -18,7 +18,7 @@ from shtypes.collective import on_shards
 from shtypes.ops.einsum import Einsum
 from shtypes.ops.rules.local import Op
 from shtypes.reshard.moves import Kind
-from shtypes.types import ShType
+from shtypes.types import REPLICATED, ShType
 
 
 class Course(NamedTuple):
@@ -135,6 +135,7 @@ def gathering(
     inputs = [given.split(",") for given, _ in parts]
     outputs = [output for _, output in parts]
     own = inputs[0][positions[0]]
+    equal = [course.label not in o and _equal_along(t, course.axes) for o, t in zip(outputs, results, strict=True)]
     size = moved.local_shape[own.index(course.label)]
 
     def product(i: int, piece: Any, other: Any, at: Any, width: int) -> Any:
@@ -160,8 +161,12 @@ def gathering(
                 for i, other in enumerate(others):
                     update = product(i, x, other, source * size + h.start, h.size)
                     slot = slots[k][i]
-                    found[slot][i] = _joined(found[slot][i], update, outputs[i], course.label, source, n)
-        return [_merged(ways_parts, o, course.label, n) for *ways_parts, o in zip(*found, outputs, strict=True)]
+                    if equal[i]:
+                        found[slot][i] = _kept(found[slot][i], update, source * len(ways) + k, n * len(ways))
+                    else:
+                        found[slot][i] = _joined(found[slot][i], update, outputs[i], course.label, source, n)
+        whole = [_merged(ways_parts, o, course.label, n) for *ways_parts, o in zip(*found, outputs, strict=True)]
+        return [jnp.sum(x, 0, dtype=x.dtype) if e else x for x, e in zip(whole, equal, strict=True)]
 
     return run
 
@@ -175,6 +180,18 @@ def _joined(found: Any, update: Any, output: str, label: str, source: Any, n: in
     if found is None:
         found = jnp.zeros((*update.shape[:d], n * size, *update.shape[d + 1 :]), update.dtype)
     return lax.dynamic_update_slice_in_dim(found, update, source * size, d)
+
+
+def _equal_along(result: ShType, axes: Sequence[str]) -> bool:
+    """Whether devices of the ring hold the same result, which they then have to add up in the same order."""
+    return any(result.state(a) in REPLICATED and result.mesh.shape[a] > 1 for a in axes)
+
+
+def _kept(found: Any, update: Any, place: Any, count: int) -> Any:
+    """A product beside the others: each device meets them from its own on, and sums depend on their order."""
+    if found is None:
+        found = jnp.zeros((count, *update.shape), update.dtype)
+    return lax.dynamic_update_index_in_dim(found, update, place, 0)
 
 
 def _merged(parts: Sequence[Any], output: str, label: str, n: int) -> Any:

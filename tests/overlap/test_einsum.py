@@ -12,6 +12,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import Case, assignments, check, host, types_or_refuses
+from tests.random_checks import denoted
 
 MESH = {"dp": 2, "tp": 4}
 WAYS = (True, "bidirectional")
@@ -253,3 +254,17 @@ def test_scopes_judge_a_ring_forward_and_backward(layer: Any) -> None:
         sh.no_comm("backward")(block)(*args)
     with sh.comm_budget(kinds="permute", axes="tp", bytes=10_000):
         block(*args)
+
+
+@pytest.mark.parametrize("overlap", WAYS)
+@pytest.mark.parametrize("axis", ["dp", "tp"])
+def test_devices_that_hold_the_same_sum_hold_it_to_the_last_bit(axis: str, overlap: Any) -> None:
+    """Each begins with its own piece, and a sum of floats depends on its order."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((4, 32), np.float32), rng.standard_normal((32, 8), np.float32)
+
+    def product(x: Any, w: Any) -> Any:
+        return sh.einsum("ab,bc->ac", x, w, out="[_,_]", overlap=overlap)
+
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        denoted(sh.jit(product)(sh.array(x, f"[_,_@{axis}]"), sh.array(w, "[_,_]")))
