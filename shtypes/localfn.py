@@ -66,9 +66,8 @@ class LocalFn:
         """The function that takes tangents to tangents whatever the operands with a gradient are, if there is one."""
         return self if self.linear in (Linear.JOINTLY, Linear.BESIDE) else None
 
-    @property
-    def no_derivative(self) -> str:
-        """Why there is no derivative, where JAX has none; else empty."""
+    def no_derivative(self, active: Sequence[bool]) -> str:
+        """Why there is no derivative by the ``active`` operands, where JAX has none; else empty."""
         return ""
 
     @property
@@ -108,13 +107,15 @@ def local_avals(fn: LocalFn, operands: tuple[ShType, ...], results: tuple[ShType
         raise AssertionError(f"{fn}: shards {found} do not fit the types {results}; please report this")
 
 
-def check_derivative(fn: LocalFn, derivative: LocalFn, primals: Sequence[ShType], tangents: Sequence[ShType]) -> None:
+def check_derivative(
+    fn: LocalFn, active: Sequence[bool], derivative: LocalFn, primals: Sequence[ShType], tangents: Sequence[ShType]
+) -> None:
     """Refuses to differentiate what has no derivative, where it is differentiated and not where it is lowered.
 
     Raises:
         ShardingTypeError: JAX has no derivative of such a function.
     """
-    why = fn.no_derivative or _no_derivative(derivative, (*primals, *tangents))
+    why = fn.no_derivative(active) or _no_derivative(derivative, (*primals, *tangents))
     if why:
         error = ShardingTypeError(f"`{fn}` cannot be differentiated", why=why)
         raise placed(error, f"{fn}({', '.join(map(str, primals))})")

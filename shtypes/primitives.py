@@ -89,7 +89,7 @@ class Local(HiPrimitive):
             return [functools.reduce(self.results[0].vspace_add, terms)]
         results = tuple(t for t, k in zip(self.results, kept, strict=True) if k)
         fn = Jvp(self.fn, active, kept)
-        check_derivative(self.fn, fn, types, [jax.typeof(t) for t in nonzero])
+        check_derivative(self.fn, active, fn, types, [jax.typeof(t) for t in nonzero])
         return local_all(fn, *primals, *nonzero, out=results)
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:

@@ -105,9 +105,8 @@ class Vmap(LocalFn):
     def stops_gradient(self) -> bool:
         return self.fn.stops_gradient
 
-    @property
-    def no_derivative(self) -> str:
-        return self.fn.no_derivative
+    def no_derivative(self, active: Sequence[bool]) -> str:
+        return self.fn.no_derivative(active)
 
     def __call__(self, *shards: Any) -> Any:
         return jax.vmap(self.fn, in_axes=self.dims)(*shards)

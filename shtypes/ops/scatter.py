@@ -57,9 +57,8 @@ class Scatter(LocalFn):
         adds = self.how in ("add", "subtract") or (self.how == "set" and self.once)
         return Linear.BESIDE if adds else Linear.NO
 
-    @property
-    def no_derivative(self) -> str:
-        if self.once or self.how not in ("multiply", "divide", "power"):
+    def no_derivative(self, active: Sequence[bool]) -> str:
+        if self.once or not active[-1] or self.how not in ("multiply", "divide", "power"):
             return ""
         return "its positions may name an element twice: unique_indices=True promises that they do not"
 
@@ -154,7 +153,7 @@ class Updates:
 
     @public
     def multiply(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
-        """The part times values; differentiated only where no element is named twice.
+        """The part times values; by the values differentiated only where no element is named twice.
 
         That is known of one position and of constant ones; of others ``unique_indices=True`` promises it.
         """

@@ -23,9 +23,9 @@ TIES = np.stack([X[2], X[0] + 1, X[2]])
 @pytest.mark.parametrize(
     ("fn", "named"),
     [
-        (lambda x: x.at[TWICE].multiply(ROWS), "`at_multiply"),
-        (lambda x: x.at[TWICE].divide(ROWS), "`at_divide"),
-        (lambda x: x.at[jnp.asarray(ONCE)].power(ROWS), "`at_power"),
+        (lambda x: x.at[TWICE].multiply(x[:3]), "`at_multiply"),
+        (lambda x: x.at[TWICE].divide(x[:3]), "`at_divide"),
+        (lambda x: x.at[jnp.asarray(ONCE)].power(x[:3]), "`at_power"),
         (lambda x: sh.segment_prod(x, np.array([0, 1, 1, 0]), 2), "`segment_prod"),
         (lambda x: sh.betainc(x, x, x / 4), "`betainc`"),
     ],
@@ -46,6 +46,8 @@ def test_known_positions_that_differ_and_extremes_have_gradients() -> None:
         lambda m, x, rows: x.at[ONCE].multiply(rows, unique_indices=m is not sh),
         lambda m, x, rows: x.at[ONCE].divide(rows, unique_indices=m is not sh),
         lambda m, x, rows: x.at[ONCE].power(rows, unique_indices=m is not sh),
+        lambda m, x, rows: x.at[TWICE].multiply(1.5) + x.at[ONCE].set(rows),
+        lambda m, x, rows: x.at[TWICE].divide(2.0).at[TWICE].power(2) + x.at[ONCE].set(rows),
         lambda m, x, rows: x.at[TWICE].max(rows),
         lambda m, x, rows: x.at[TWICE].min(rows),
     ]

@@ -38,7 +38,8 @@ def special(d: Draw) -> Drawn:
     forms = [
         f"m.exp1({a})", f"m.expi({a})", f"m.gamma({a})", f"m.bessel_i1e({v.name})",
         f"m.beta({a}, {b})", f"m.polygamma(1.0, {a})", f"m.gammainc({a}, {b})", f"m.gammaincc(1.5, {b})",
-        f"m.copysign({v.name} * 0 + 1.5, {w.name} + 0.0107)", f"m.clamp(-0.5, {v.name}, 0.5)",
+        f"m.copysign({v.name} * 0 + 1.5, {w.name} + 0.0107)",
+        f"m.clamp({v.name} * 0 - 0.5, {v.name}, {v.name} * 0 + 0.5)",
         f"m.integer_pow({v.name}, {d.one([1, 2, 3])})", f"m.reduce_precision({v.name}, 8, 23)",
         f"m.mul({v.name}, {v.name})", f"m.sub({v.name}, 0.5 * {v.name})", f"m.neg({v.name})",
         f"m.optimization_barrier({v.name})", f"m.angle({v.name} + 1.5j)",
