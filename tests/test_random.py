@@ -204,6 +204,7 @@ def test_a_draw_has_no_gradient_and_scales_what_has() -> None:
         (lambda k: sh.random.key(1.5), "a seed is an integer, not 1.5"),
         (lambda k: sh.init.lecun_normal()(k, "f32[8]"), "f32[8] has too few dims to tell inputs from outputs"),
         (lambda k: sh.init.variance_scaling(1.0, "fan", "normal"), "there is no mode 'fan'"),
+        (lambda k: sh.init.orthogonal()(k, "bf16[8,8@x]"), "`orthogonal` draws no `bf16` values"),
     ],
 )  # fmt: skip
 def test_a_draw_that_does_not_type_says_why(call: Callable[[Any], Any], what: str) -> None:

@@ -47,6 +47,10 @@ class AtOnce(LocalFn):
         return self.fn(key, *merged, **shape, dtype=dtypes.to_numpy(self.dtype), **dict(self.params))
 
 
+#: Draws by a decomposition.
+_DECOMPOSED = frozenset({"orthogonal", "delta_orthogonal", "multivariate_normal"})
+
+
 def draw_whole(
     name: str,
     native: Callable[..., Any],
@@ -87,6 +91,12 @@ def draw_whole(
     if isinstance(type, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in type):
         type = (*type, *event)
     wanted = asked(k, type, dtype, mesh, default)
+    if name in _DECOMPOSED and wanted.dtype.itemsize < 4:
+        raise ShardingTypeError(
+            f"`{name}` draws no `{wanted.dtype_name}` values",
+            why="it decomposes a matrix, which is done in 32 or 64 bits",
+            hints=[f'draw it as f32, and then x.astype("{wanted.dtype_name}")'],
+        )
     shape = wanted.shape[: wanted.ndim - len(event)]
     if wanted.shape[len(shape) :] != tuple(event) or not _broadcasts(given, shape):
         raise ShardingTypeError(f"`{name}` of parameters of shape {[*given, *event]} cannot make {wanted}")
