@@ -14,13 +14,16 @@ from jax import lax
 
 from shtypes._compat import captured, jaxpr_of
 from shtypes.advice import fixes
-from shtypes.control import TypesDiffer, cast_leaves, leaf_paths, leaf_types, scalar_of
+from shtypes.analysis.judging import judge
+from shtypes.analysis.scopes import allows_implicit
+from shtypes.control import TypesDiffer, can_reshard, cast_leaves, leaf_paths, leaf_types, scalar_of
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
 from shtypes.ops.rules import Typing
 from shtypes.ops.select import where
 from shtypes.ops.shape import reshape
+from shtypes.reshard import backward, plan
 from shtypes.reshard.join import join
 from shtypes.transforms import stop_gradient
 from shtypes.types import ShType, State
@@ -204,6 +207,12 @@ def _join_results(
     return joined
 
 
+def _price(types: Sequence[ShType], goal: ShType) -> tuple[int, int]:
+    """What it sends, forward and backward, to take values of all types to one; and in how many collectives."""
+    plans = [p for t in types for p in (plan(t, goal), backward(plan(t, goal)))]
+    return sum(p.bytes for p in plans), sum(p.launches for p in plans)
+
+
 def _check_alike(name: str, trees: Sequence[Any]) -> None:
     other = next((tree for tree in trees if tree != trees[0]), None)
     if other is not None:
@@ -227,6 +236,11 @@ def _join_typed(name: str, path: str, types: tuple[ShType, ...]) -> ShType:
     try:
         return join(types, f"the results{path} of the branches of `{name}`")
     except ShardingTypeError as error:
+        if allows_implicit() and all(can_reshard(t, types[0]) for t in types):
+            cheapest = min(dict.fromkeys(types), key=lambda goal: _price(types, goal))
+            for t in types:
+                judge(name, t, cheapest, name="result", inserted=True)
+            return cheapest
         error.fixes = fixes(rule, types, [f"result_{i}" for i in range(len(types))]) if axes else ()
         raise located(error, name, types).with_traceback(None) from None
 

@@ -13,6 +13,8 @@ import jax
 from jax import lax
 
 from shtypes.advice import fixes
+from shtypes.analysis.judging import judge
+from shtypes.analysis.scopes import allows_implicit
 from shtypes.array import to_jax
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, located
@@ -183,6 +185,12 @@ def _joined_loop(
             init = cast_leaves(init, differ.types)
 
 
+def can_reshard(src: ShType, dst: ShType) -> bool:
+    """Whether `implicit_comm` may take a value from one type to another."""
+    same = src.mesh is dst.mesh and src.shape == dst.shape and src.dtype_name == dst.dtype_name
+    return same and State.VARYING not in (*src.states, *dst.states)
+
+
 def _kind_of(result: Any) -> str:
     return f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
 
@@ -201,6 +209,9 @@ def _join_carry(name: str, path: str, entered: ShType | None, left: ShType | Non
     try:
         return join([entered, left])
     except ShardingTypeError:
+        if allows_implicit() and can_reshard(left, entered):
+            judge(name, left, entered, name="carry", inserted=True)
+            return entered  # at the end of each step
         raise located(
             ShardingTypeError(
                 f"{what} starts as {entered} and comes back as {left}",
@@ -303,4 +314,14 @@ def _length(xs: Any, length: int | None) -> int | None:
     return length
 
 
-__all__ = ["TypesDiffer", "cast_leaves", "fori_loop", "leaf_paths", "leaf_types", "scalar_of", "scan", "while_loop"]
+__all__ = [
+    "TypesDiffer",
+    "can_reshard",
+    "cast_leaves",
+    "fori_loop",
+    "leaf_paths",
+    "leaf_types",
+    "scalar_of",
+    "scan",
+    "while_loop",
+]

@@ -140,3 +140,29 @@ def test_errors_of_the_users_own_functions_stay_as_they_are() -> None:
 
     with pytest.raises(ValueError, match=r"^mine"):
         sh.scan(body, sh.array(X, "[3,8]"), None, 2)
+
+
+def _carried(m: Any, x: Any) -> Any:
+    return m.scan(lambda c, _: (m.cumsum(m.sin(c), axis=0), None), x, None, length=2)[0]
+
+
+def _either(m: Any, x: Any) -> Any:
+    return m.cond(True, lambda x: m.sin(m.cumsum(x, axis=0)), lambda x: x, x)
+
+
+@pytest.mark.parametrize("run", [_carried, _either], ids=["carry", "branches"])
+def test_a_scope_may_insert_the_reshards_of_joins(run: Callable[[Any, Any], Any]) -> None:
+    square = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
+    mesh = sh.make_mesh({"x": 2})
+
+    def in_scope(m: Any, x: Any) -> Any:
+        return sh.implicit_comm(functools.partial(run, m))(x)
+
+    check(mesh, [Case(in_scope, (square,), ("[4@x,4]",))])
+    with sh.use_mesh(mesh):
+        x = sh.array(square, "[4@x,4]")
+        assert {entry.inserted for entry in sh.ledger(functools.partial(in_scope, sh), x)} == {True}
+        with pytest.raises(sh.ShardingTypeError, match="`cumsum`"):
+            run(sh, x)
+        with sh.no_comm(), pytest.raises(sh.ShardingTypeError, match="`no_comm` forbids"):
+            in_scope(sh, x)

@@ -293,8 +293,8 @@ def comm_budget(
 def implicit_comm(f: Any = None) -> Any:
     """A scope in which an op that does not type inserts the cheapest reshards of its operands that make it type.
 
-    They print as ``cast``, and the ledger lists them as inserted. A context manager or a decorator (with or without
-    parentheses); `no_comm` and `comm_budget` around or inside it still hold.
+    So may the joins of loops and branches. They print as ``cast``, and the ledger lists them as inserted. A context
+    manager or a decorator (with or without parentheses); `no_comm` and `comm_budget` around or inside it still hold.
     """
     scope = CommScope(Implicit())
     return scope if f is None else scope(f)
