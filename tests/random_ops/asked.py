@@ -126,7 +126,9 @@ def _other(d: Draw, weights: Any) -> Drawn:
         if draw.__name__ in ("scoped", "forbidden", "implicit"):
             continue
         try:
-            return draw(d)
+            text, bound = draw(d)
         except NothingFits:
             continue
+        if "own_backward" not in text:  # backward the scope would leave another type than the argument asks for
+            return text, bound
     raise NothingFits

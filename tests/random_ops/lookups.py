@@ -104,6 +104,8 @@ def along_axis(d: Draw) -> Drawn:
     if d.flip(0.3):
         mode = d.one([None, "clip", "drop", "fill"])
         what = d.one(["0.75", f"m.take_along_axis({v.name}, {at}, axis={k}, mode='clip') * 2"])
+        if k is not None and v.ndim == 2 and not (ids.ndim == 2 and ids.shape[1 - k] == v.shape[1 - k]):
+            what = "0.75"  # JAX spreads no values over more than the indices are
         return f"m.put_along_axis({v.name}, {at}, {what}, axis={k}, inplace=False, mode={mode!r})", v.bound * 2 + 1
     mode = d.one(["fill", "clip"])
     return _finite(d, f"m.take_along_axis({v.name}, {at}, axis={k}, mode={mode!r}{{}})", mode), v.bound + 2
