@@ -106,9 +106,7 @@ OPS: dict[str, Case] = {
     "roll": Case(lambda x: sh.roll(x, 1, 0), (ROWS,), ALONG),
     "tile": Case(lambda x: sh.tile(x, (2, 1)), (ROWS,), ALONG),
     "dynamic_slice": Case(lambda x, i: sh.dynamic_slice(x, (i, 0), (2, 8)), (ROWS, "index"), ALONG),
-    "dynamic_update_slice": Case(
-        lambda x, i: sh.dynamic_update_slice(x, sh.ones("f32[2,8]"), (i, 0)), (ROWS, "index"), ALONG
-    ),
+    "dynamic_update_slice": Case(lambda x, i: sh.dynamic_update_slice(x, sh.ones("f32[2,8]"), (i, 0)), (ROWS, "index")),
     "fft": Case(lambda x: sh.fft.fft(x, axis=0), (ROWS,), ALONG),
     "sort": Case(lambda x: sh.sort(x, 0), (ROWS,), ALONG),
     "top_k": Case(lambda x: sh.top_k(x, 2)[0], (COLS,), "along dim 1, which is sharded on mesh axis `tp`"),
