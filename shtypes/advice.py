@@ -66,8 +66,8 @@ def priced_fixes(
 ) -> tuple[Fix, ...]:
     """As `fixes`, for a rule that does more than casts: ``price`` says what all of it costs with other operands."""
     with _silence():
-        found = list(_search(rule, operands, called_names(operands), _ranked))
         called = called_names(operands)
+        found = _search(rule, operands, called, _ranked)
         pending = _all_pending(rule, operands, called)
         if pending is not None:
             alike = _try_all(rule, operands, called, _alike_invariant(pending.operands))

@@ -35,20 +35,17 @@ class _Same:
         return lambda x, *args, **kwargs: x
 
 
+def _drawn(native: Callable[..., Any], default: str) -> Any:
+    """A draw of `jax.random` that a key, a shape and a dtype determine, on a type text."""
+    return staticmethod(lambda key, text: native(key, shape_of(text), _dtype(text, default)))
+
+
 class _Random:
     """`jax.random` on type texts; the same keys give the same numbers."""
 
     @staticmethod
     def key(seed: int) -> Any:
         return jax.random.key(seed)
-
-    @staticmethod
-    def normal(key: Any, text: str) -> Any:
-        return jax.random.normal(key, shape_of(text), _dtype(text, "f32"))
-
-    @staticmethod
-    def uniform(key: Any, text: str) -> Any:
-        return jax.random.uniform(key, shape_of(text), _dtype(text, "f32"))
 
     @staticmethod
     def bernoulli(key: Any, p: float, text: str) -> Any:
@@ -59,29 +56,13 @@ class _Random:
         return jax.random.randint(key, shape_of(text), minval, maxval, _dtype(text, "i32"))
 
     @staticmethod
-    def exponential(key: Any, text: str) -> Any:
-        return jax.random.exponential(key, shape_of(text), _dtype(text, "f32"))
-
-    @staticmethod
-    def gumbel(key: Any, text: str) -> Any:
-        return jax.random.gumbel(key, shape_of(text), _dtype(text, "f32"))
-
-    @staticmethod
-    def laplace(key: Any, text: str) -> Any:
-        return jax.random.laplace(key, shape_of(text), _dtype(text, "f32"))
-
-    @staticmethod
-    def logistic(key: Any, text: str) -> Any:
-        return jax.random.logistic(key, shape_of(text), _dtype(text, "f32"))
-
-    @staticmethod
-    def rademacher(key: Any, text: str) -> Any:
-        return jax.random.rademacher(key, shape_of(text), _dtype(text, "i32"))
-
-    @staticmethod
     def truncated_normal(key: Any, lower: float, upper: float, text: str) -> Any:
         return jax.random.truncated_normal(key, lower, upper, shape_of(text), _dtype(text, "f32"))
 
+    normal, uniform = _drawn(jax.random.normal, "f32"), _drawn(jax.random.uniform, "f32")
+    exponential, gumbel = _drawn(jax.random.exponential, "f32"), _drawn(jax.random.gumbel, "f32")
+    laplace, logistic = _drawn(jax.random.laplace, "f32"), _drawn(jax.random.logistic, "f32")
+    rademacher = _drawn(jax.random.rademacher, "i32")
     categorical = staticmethod(jax.random.categorical)
     split, fold_in = staticmethod(jax.random.split), staticmethod(jax.random.fold_in)
     permutation = staticmethod(jax.random.permutation)
