@@ -37,6 +37,7 @@ __all__ = [
     "is_undefined_primal",
     "jaxpr_of",
     "no_trace_is_running",
+    "print_as",
     "private",
     "register_hitype",
     "shim_custom_derivatives",
@@ -94,15 +95,15 @@ class HiPrimitive(Primitive):
     def jvp(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be differentiated")
 
-    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool]) -> Any:
+    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool], **params: Any) -> Any:
         """The results, which of them have a tangent, and the function from the operands' tangents to the results'.
 
         May be left out: JAX then traces the jvp and takes it apart, at twice the price.
         """
         raise NotImplementedError(f"`{self.name}` cannot be linearized")
 
-    def _linearized(self, is_vjp: bool, nonzero: Sequence[bool], *primals: Any) -> Any:
-        outs, carried, push = self.linearize(primals, nonzero)
+    def _linearized(self, is_vjp: bool, nonzero: Sequence[bool], *primals: Any, **params: Any) -> Any:
+        outs, carried, push = self.linearize(primals, nonzero, **params)
         if _STRUCTURED_RESIDUALS:
             return outs, carried, (), None, lambda residuals, structured, *tangents: push(tangents)
         return outs, carried, (), lambda residuals, *tangents: push(tangents)
@@ -112,6 +113,21 @@ class HiPrimitive(Primitive):
 
     def batch(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be mapped over")
+
+
+_pp_rules: dict[Any, Any] | None = private("jax._src.core", "pp_eqn_rules")
+_pp_eqn: Callable[..., Any] | None = private("jax._src.core", "_pp_eqn")
+
+
+def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str]) -> None:
+    """Has jaxprs print a primitive under a name that its parameters give, and without them."""
+    if _pp_rules is None or _pp_eqn is None:
+        return
+
+    def rule(eqn: Any, context: Any, settings: Any) -> Any:
+        return _pp_eqn(eqn.replace(primitive=Primitive(name(eqn.params)), params={}), context, settings)
+
+    _pp_rules[primitive] = rule
 
 
 _trace_state_clean: Callable[[], bool] | None = private("jax._src.core", "trace_state_clean")

@@ -1,7 +1,7 @@
 """The collectives of local mode as primitives, and the casts to varying.
 
-One primitive instance exists per collective and types, so that jaxprs read ``psum[x] a``. All but the maxima are linear
-and are transposed by the table in `shtypes.ops.rules.local`.
+In jaxprs they read ``psum[x] a``. All but the maxima are linear and are transposed by the table in
+`shtypes.ops.rules.local`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes import dtypes
-from shtypes._compat import HiPrimitive, Zero, no_trace_is_running
+from shtypes._compat import Zero, no_trace_is_running
 from shtypes.analysis.judging import Sent, judge_sent
 from shtypes.analysis.scopes import rules_in_force
 from shtypes.array import Array
@@ -26,6 +26,7 @@ from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.per_op import run_collective
 from shtypes.mapped import check_not_mapped
 from shtypes.mesh import Mesh
+from shtypes.operation import Operation, OperationPrimitive
 from shtypes.ops.rules import local as rules
 from shtypes.ops.rules.local import Op
 from shtypes.primitives import check_tangents, local, move
@@ -33,8 +34,12 @@ from shtypes.reshard.moves import Kind
 from shtypes.types import COTANGENT, ShType, State
 from shtypes.where import placed
 
+#: One primitive for each collective, under JAX's name: policies of `jax.checkpoint` tell them apart by it.
+COLLECTIVES: Final = {name: OperationPrimitive(name) for name, *_ in rules.ROWS}
 
-class Collective(HiPrimitive):
+
+@dataclass(frozen=True, eq=False)
+class Collective(Operation):
     """A collective of local mode.
 
     Attributes:
@@ -44,9 +49,25 @@ class Collective(HiPrimitive):
         inserted: Whether a typing rule inserted it.
     """
 
-    def __init__(self, op: Op, src: HiShType, dst: HiShType, inserted: bool) -> None:
-        super().__init__(str(op))
-        self.op, self.src, self.dst, self.inserted = op, src, dst, inserted
+    op: Op
+    src: HiShType
+    dst: HiShType
+    inserted: bool
+
+    def __str__(self) -> str:
+        return str(self.op)
+
+    @property
+    def primitive(self) -> OperationPrimitive:  # type: ignore[override]
+        return COLLECTIVES[self.op.name]
+
+    @property
+    def operands(self) -> tuple[HiShType, ...]:  # type: ignore[override]
+        return (self.src,)
+
+    @property
+    def results(self) -> tuple[HiShType, ...]:  # type: ignore[override]
+        return (self.dst,)
 
     # what the ledger asks
 
@@ -77,54 +98,43 @@ class Collective(HiPrimitive):
 
     # what JAX asks
 
-    def abstract_eval(self, src: Any) -> tuple[HiShType, set[Any]]:
-        if src != self.src:
-            raise ShardingTypeError(f"`{self.name}` was given {src} instead of {self.src}; please report this")
-        return self.dst, set()
+    def to_lojax(self, *operands: Any) -> list[Array]:
+        (x,) = operands
+        return [run_collective(on_shards(self.op, self.src), self.op.name, x, self.dst)]
 
-    def to_lojax(self, x: Any) -> Array:
-        return run_collective(on_shards(self.op, self.src), self.op.name, x, self.dst)
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         check_tangents(primals, tangents)
         (x,), (t,) = primals, tangents
-        out = self.bind(x)
+        (out,) = self.bind(x)
         if isinstance(t, Zero) or not self.dst.differentiable:
-            return out, Zero(self.dst.to_tangent_aval())
-        return out, _winners_share(self.op, x, out, t) if self.op.row.transpose is None else self.bind(t)
+            return [out], [Zero(self.dst.to_tangent_aval())]
+        return [out], [_winners_share(self.op, x, out, t)] if self.op.row.transpose is None else self.bind(t)
 
-    def transpose(self, ct: Any, x: Any) -> list[Any]:
+    def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
+        (ct,) = cts
         if isinstance(ct, Zero):
-            return [Zero(x.aval)]
+            return [Zero(self.src.to_ct_aval())]
         if self.op.name == "pbroadcast":
             _check_not_mapped(self.op.axes)
         op = self.op.transposed()
         assert op is not None  # only linear ones are transposed: the others' tangents are made of these
         return [_applied(op, ct, self.src.to_ct_aval(), self.inserted)]
 
-    def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[Any, Any]:
+    def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         from shtypes.ops.shape import moveaxis
 
         (x,), (d,) = operands, dims
         if d is None:  # JAX asks about operands that are not mapped, too
-            return self.bind(x), None
+            return self.bind(x), [None]
         x = moveaxis(x, d, 0)
-        return _applied(self.op.shifted(), x, self.dst.inc_rank(axis_data.size, 0), self.inserted), 0
-
-
-_collectives: dict[Any, Collective] = {}
+        return [_applied(self.op.shifted(), x, self.dst.inc_rank(axis_data.size, 0), self.inserted)], [0]
 
 
 def _applied(op: Op, x: Any, dst: ShType, inserted: bool = False) -> Any:
     """A collective applied to a value, with a result of known type."""
     if type(x) is Array and no_trace_is_running():
         return run_collective(on_shards(op, x.type), op.name, x, hi(dst))
-    src = jax.typeof(x)
-    key = (op, src.exact, dst.exact, inserted)
-    primitive = _collectives.get(key)
-    if primitive is None:
-        primitive = _collectives[key] = Collective(op, src, hi(dst), inserted)
-    return primitive.bind(x)
+    return Collective(op, jax.typeof(x), hi(dst), inserted).bind(x)[0]
 
 
 def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None = None) -> Any:

@@ -1,15 +1,15 @@
-"""What primitives that communicate and take several operands have in common: they say themselves what they send."""
+"""What operations that communicate and take several operands have in common: they say themselves what they send."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from shtypes._compat import HiPrimitive, no_trace_is_running
+from shtypes._compat import no_trace_is_running
 from shtypes.array import Array
-from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
 from shtypes.lowering.per_op import run_on_shards
+from shtypes.operation import Operation, OperationPrimitive
 from shtypes.reshard.moves import Kind
 from shtypes.types import ShType
 
@@ -42,31 +42,33 @@ class Back(NamedTuple):
     dst: ShType
 
 
-class Joint(HiPrimitive):
-    """A primitive of several operands that communicates.
+joint_p = OperationPrimitive("joint")
+
+
+class Joint(Operation):
+    """An operation of several operands that communicates; subclasses are frozen dataclasses.
 
     Attributes:
-        src: The type before what is sent arrives.
-        dst: The type after.
-        operands: The types of its operands.
-        results: The types of its results.
+        change: The types before and after what is sent arrives.
         called: What its compiled function is called.
     """
 
-    multiple_results = True
-    inserted = False
-    called = "joint"
+    primitive = joint_p
+    inserted: ClassVar[bool] = False
+    called: ClassVar[str] = "joint"
+    change: tuple[ShType, ShType]
+    operands: tuple[HiShType, ...]
+    results: tuple[HiShType, ...]
 
-    def __init__(
-        self,
-        name: str,
-        change: tuple[ShType, ShType],
-        operands: tuple[HiShType, ...],
-        results: tuple[HiShType, ...],
-    ) -> None:
-        super().__init__(name)
-        self.operands, self.results = operands, results
-        self.src, self.dst = change
+    @property
+    def src(self) -> ShType:
+        """The type before what is sent arrives."""
+        return self.change[0]
+
+    @property
+    def dst(self) -> ShType:
+        """The type after."""
+        return self.change[1]
 
     @property
     def forth(self) -> Sends:
@@ -81,12 +83,6 @@ class Joint(HiPrimitive):
         """What one device does."""
         raise NotImplementedError
 
-    def abstract_eval(self, *given: Any) -> tuple[list[HiShType], set[Any]]:
-        """The results' types; the operands' are known."""
-        if given != self.operands:
-            raise ShardingTypeError(f"`{self.name}` was given {given} instead of {self.operands}; please report this")
-        return list(self.results), set()
-
     def to_lojax(self, *operands: Any) -> list[Array]:
         """It alone, in a `jax.shard_map` of its own."""
         return run_on_shards(self.on_shards, self.called, operands, self.results)
@@ -95,7 +91,7 @@ class Joint(HiPrimitive):
         """The primitive applied to typed values."""
         if all(type(x) is Array for x in operands) and no_trace_is_running():
             return self.to_lojax(*operands)
-        return list(self.bind(*operands))
+        return self.bind(*operands)
 
 
 __all__ = ["Back", "Joint", "Sends"]

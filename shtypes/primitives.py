@@ -1,14 +1,14 @@
 """The two primitives, `local` and `reshard`, and the doors to native JAX arrays.
 
-`local` applies a function on each device and never communicates; `reshard` moves data and computes nothing. One
-primitive instance exists per function and result types (or per pair of types), so that jaxprs read
-`einsum[sbh,hi->sbi] a b` and `reshard[tp: U->R] c` with JAX's own printer.
+`local` applies a function on each device and never communicates; `reshard` moves data and computes nothing. What they
+apply is a parameter (`operation`), so that jaxprs read `einsum[sbh,hi->sbi] a b` and `reshard[tp: U->R] c`.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,7 +17,6 @@ from jax.sharding import NamedSharding
 from shtypes._compat import HiPrimitive, Zero, instantiate_zeros, is_undefined_primal, no_trace_is_running
 from shtypes.array import Array, wrap
 from shtypes.autodiff.cotangent import check_tangent
-from shtypes.errors import ShardingTypeError
 from shtypes.functions.basics import IDENTITY, Full
 from shtypes.functions.derivatives import Jvp, Transpose, Vmap
 from shtypes.hitype import HiShType, hi
@@ -26,21 +25,28 @@ from shtypes.localfn import Linear, LocalFn, check_derivative
 from shtypes.lowering.carrier import explicit_spec
 from shtypes.lowering.per_op import run
 from shtypes.meshes import jax_mesh
+from shtypes.operation import LinearizedPrimitive, Operation
 from shtypes.types import ShType, State
 
+local_p = LinearizedPrimitive("local")
+reshard_p = LinearizedPrimitive("reshard")
 
-class Local(HiPrimitive):
-    """Applies a local function to shards; the result types come from the typing rules."""
 
-    multiple_results = True
+@dataclass(frozen=True, eq=False)
+class Local(Operation):
+    """A local function applied to shards; the result types come from the typing rules.
 
-    def __init__(self, fn: LocalFn, results: tuple[HiShType, ...]) -> None:
-        super().__init__(str(fn))
-        self.fn = fn
-        self.results = results
+    Attributes:
+        fn: The function.
+    """
 
-    def abstract_eval(self, *operands: Any) -> tuple[list[HiShType], set[Any]]:
-        return list(self.results), set()
+    primitive = local_p
+    fn: LocalFn
+    operands: tuple[HiShType, ...]
+    results: tuple[HiShType, ...]
+
+    def __str__(self) -> str:
+        return str(self.fn)
 
     def to_lojax(self, *operands: Any) -> list[Array]:
         return run(self.fn, operands, self.results)
@@ -82,7 +88,7 @@ class Local(HiPrimitive):
             return local_all(linear_part, *map(instantiate_zeros, tangents), out=self.results)
         if self.fn.linear is Linear.EACH and all(kept) and all(map(self.fn.linear_in, _indices(active))):
             terms = [
-                self.bind(*[t if j == i else p for j, p in enumerate(primals)])[0]
+                local_all(self.fn, *[t if j == i else p for j, p in enumerate(primals)], out=self.results)[0]
                 for i, (t, a) in enumerate(zip(tangents, active, strict=True))
                 if a
             ]
@@ -136,7 +142,7 @@ class Local(HiPrimitive):
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         if all(d is None for d in dims):
-            return list(self.bind(*operands)), [None] * len(self.results)
+            return self.bind(*operands), [None] * len(self.results)
         results = tuple(t.inc_rank(axis_data.size, 0) for t in self.results)
         ranks = [jax.typeof(x).ndim for x in operands]
         fn = self.fn.batched(dims, ranks) or Vmap(self.fn, tuple(dims))
@@ -157,18 +163,11 @@ def _indices(flags: Sequence[bool]) -> list[int]:
     return [i for i, flag in enumerate(flags) if flag]
 
 
-_locals: dict[Any, Local] = {}
-
-
 def local_all(fn: LocalFn, *operands: Any, out: Sequence[ShType]) -> list[Any]:
     """Applies a local function that has several results; ``out`` gives their types."""
     if all(type(x) is Array for x in operands) and no_trace_is_running():
         return run(fn, operands, tuple(map(hi, out)))
-    key = (fn, tuple(t.exact for t in out))
-    primitive = _locals.get(key)
-    if primitive is None:
-        primitive = _locals[key] = Local(fn, tuple(map(hi, out)))
-    return list(primitive.bind(*operands))
+    return Local(fn, tuple(map(jax.typeof, operands)), tuple(map(hi, out))).bind(*operands)
 
 
 def local(fn: LocalFn, *operands: Any, out: ShType) -> Any:
@@ -182,42 +181,58 @@ def zeros_of(t: ShType) -> Any:
     return local(Full(zero, t.local_shape, t.dtype_name), out=t)
 
 
-class Reshard(HiPrimitive):
-    """The only primitive that communicates. Linear; its transpose is the reshard of the cotangent types.
+@dataclass(frozen=True, eq=False)
+class Reshard(Operation):
+    """The only operation that communicates. Linear; its transpose is the reshard of the cotangent types.
 
     One that a typing rule inserted prints as ``cast``, one that the user wrote as ``reshard``.
+
+    Attributes:
+        src: The type before.
+        dst: The type after.
+        inserted: Whether a typing rule inserted it.
     """
 
-    def __init__(self, src: HiShType, dst: HiShType, inserted: bool) -> None:
-        super().__init__(f"{'cast' if inserted else 'reshard'}[{changes(src, dst)}]")
-        self.src, self.dst, self.inserted = src, dst, inserted
+    primitive = reshard_p
+    src: HiShType
+    dst: HiShType
+    inserted: bool
 
-    def abstract_eval(self, src: Any) -> tuple[HiShType, set[Any]]:
-        if src != self.src:
-            raise ShardingTypeError(f"`{self.name}` was given {src} instead of {self.src}; please report this")
-        return self.dst, set()
+    @property
+    def operands(self) -> tuple[HiShType, ...]:  # type: ignore[override]
+        return (self.src,)
 
-    def to_lojax(self, x: Any) -> Array:
+    @property
+    def results(self) -> tuple[HiShType, ...]:  # type: ignore[override]
+        return (self.dst,)
+
+    def __str__(self) -> str:
+        return f"{'cast' if self.inserted else 'reshard'}[{changes(self.src, self.dst)}]"
+
+    def to_lojax(self, *operands: Any) -> list[Array]:
         from shtypes.lowering.per_op import run_reshard
 
-        return run_reshard(x, self.dst)
+        (x,) = operands
+        return [run_reshard(x, self.dst)]
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         check_tangents(primals, tangents)
-        out, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents])
-        return out, push(tangents)
+        outs, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents])
+        return outs, push(tangents)
 
-    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool]) -> tuple[Any, bool, Any]:
+    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool]) -> tuple[list[Any], list[bool], Any]:
         carried = nonzero[0] and self.dst.differentiable
         zero = Zero(self.dst.to_tangent_aval())
-        return self.bind(*primals), carried, lambda tangents: self.bind(*tangents) if carried else zero
+        return self.bind(*primals), [carried], lambda tangents: self.bind(*tangents) if carried else [zero]
 
-    def transpose(self, ct: Any, x: Any) -> list[Any]:
-        return [Zero(x.aval) if isinstance(ct, Zero) else move(ct, x.aval, inserted=self.inserted)]
+    def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
+        (ct,) = cts
+        dst = self.src.to_ct_aval()
+        return [Zero(dst) if isinstance(ct, Zero) else move(ct, dst, inserted=self.inserted)]
 
-    def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[Any, Any]:
+    def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         (x,), (d,) = operands, dims
-        return move(x, self.dst.inc_rank(axis_data.size, d), inserted=self.inserted), d
+        return [move(x, self.dst.inc_rank(axis_data.size, d), inserted=self.inserted)], [d]
 
 
 def changes(src: ShType, dst: ShType) -> str:
@@ -236,9 +251,6 @@ def changes(src: ShType, dst: ShType) -> str:
     return ", ".join(moved + order)
 
 
-_reshards: dict[Any, Reshard] = {}
-
-
 def move(x: Any, dst: ShType, *, inserted: bool = False) -> Any:
     """Reshards a typed value to a type of the same mesh, dtype and shape; nothing happens if it has it."""
     src = jax.typeof(x)
@@ -254,14 +266,10 @@ def move(x: Any, dst: ShType, *, inserted: bool = False) -> Any:
         from shtypes.lowering.per_op import run_reshard
 
         return run_reshard(x, hi(dst))
-    key = (src.exact, dst.exact, inserted)
-    primitive = _reshards.get(key)
-    if primitive is None:
-        from shtypes.reshard import plan
+    from shtypes.reshard import plan
 
-        plan(src, dst)  # raises if there is no way
-        primitive = _reshards[key] = Reshard(src, hi(dst), inserted)
-    return primitive.bind(x)
+    plan(src, dst)  # raises if there is no way
+    return Reshard(src, hi(dst), inserted).bind(x)[0]
 
 
 class _Door(HiPrimitive):

@@ -1,8 +1,7 @@
-"""The ragged all-to-all as a primitive: slices of any sizes to any devices, written where their sender says."""
+"""The ragged all-to-all as an operation: slices of any sizes to any devices, written where their sender says."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -50,6 +49,7 @@ class Exchange(NamedTuple):
         return int(self.t.mesh.product(self.axes) > 1)
 
 
+@dataclass(frozen=True, eq=False)
 class Ragged(Joint):
     """``(operand, output, input_offsets, send_sizes, output_offsets, recv_sizes) -> [output]``.
 
@@ -61,10 +61,20 @@ class Ragged(Joint):
     """
 
     called = "ragged_all_to_all"
+    axes: tuple[str, ...]
+    disjoint: bool
+    operands: tuple[HiShType, ...]
 
-    def __init__(self, axes: tuple[str, ...], disjoint: bool, operands: tuple[HiShType, ...]) -> None:
-        super().__init__(f"ragged_all_to_all[{','.join(axes)}]", operands[:2], operands, (operands[1],))  # type: ignore[arg-type]
-        self.axes, self.disjoint = axes, disjoint
+    def __str__(self) -> str:
+        return f"ragged_all_to_all[{','.join(self.axes)}]"
+
+    @property
+    def change(self) -> tuple[ShType, ShType]:  # type: ignore[override]
+        return self.operands[0], self.operands[1]
+
+    @property
+    def results(self) -> tuple[HiShType, ...]:  # type: ignore[override]
+        return (self.operands[1],)
 
     @property
     def forth(self) -> Sends:
@@ -125,14 +135,9 @@ class Ragged(Joint):
         )
 
 
-@functools.cache
-def _primitive(axes: tuple[str, ...], disjoint: bool, operands: tuple[HiShType, ...]) -> Ragged:
-    return Ragged(axes, disjoint, operands)
-
-
 def ragged(axes: tuple[str, ...], disjoint: bool, *operands: Any) -> list[Any]:
     """A ragged all-to-all of typed values, whose types fit."""
-    return _primitive(axes, disjoint, tuple(hi(jax.typeof(x)) for x in operands)).applied(*operands)
+    return Ragged(axes, disjoint, tuple(hi(jax.typeof(x)) for x in operands)).applied(*operands)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name as name_plain
+from jax.extend.core import Primitive
 
 from shtypes.analysis.scopes import Recomputed, under
 from shtypes.errors import ShardingTypeError
@@ -91,9 +92,10 @@ def checkpoint_name(x: Any, name: str) -> Any:
 # policies
 
 
-def _function_of(prim: Any) -> LocalFn | None:
+def _function_of(params: dict[str, Any]) -> LocalFn | None:
     """The local function of a typed equation, mapped or not."""
-    fn = prim.fn if isinstance(prim, Local) else None
+    applied = params.get("operation")
+    fn = applied.fn if isinstance(applied, Local) else None
     while isinstance(fn, Vmap):
         fn = fn.fn
     return fn
@@ -101,17 +103,18 @@ def _function_of(prim: Any) -> LocalFn | None:
 
 def _name_of(prim: Any, params: dict[str, Any]) -> str | None:
     """The name that an equation gives, typed or plain."""
-    fn = _function_of(prim)
+    fn = _function_of(params)
     if fn is not None:
         return fn.name if isinstance(fn, Named) else None
     return params["name"] if str(prim) == "name" and "name" in params else None
 
 
-def _contraction(prim: Any) -> str | None:
+def _contraction(params: dict[str, Any]) -> str | None:
     """The equation of a typed contraction."""
-    if isinstance(prim, Overlapped):
-        return prim.equations[0]
-    fn = _function_of(prim)
+    applied = params.get("operation")
+    if isinstance(applied, Overlapped):
+        return applied.equations[0]
+    fn = _function_of(params)
     return fn.equation if isinstance(fn, Einsum) and "," in fn.equation else None
 
 
@@ -133,12 +136,12 @@ def nothing_saveable(prim: Any, *_: Any, **__: Any) -> bool:
 
 def dots_saveable(prim: Any, *args: Any, **params: Any) -> Any:
     """Keeps the results of contractions: einsum, matmul and their kind, and JAX's dots."""
-    return _contraction(prim) is not None or jax.checkpoint_policies.dots_saveable(prim, *args, **params)
+    return _contraction(params) is not None or jax.checkpoint_policies.dots_saveable(prim, *args, **params)
 
 
 def dots_with_no_batch_dims_saveable(prim: Any, *args: Any, **params: Any) -> Any:
     """Keeps the results of contractions without batch dims: products with weights, but not attention scores."""
-    equation = _contraction(prim)
+    equation = _contraction(params)
     if equation is not None:
         return not _has_batch_labels(equation)
     return jax.checkpoint_policies.dots_with_no_batch_dims_saveable(prim, *args, **params)
@@ -207,7 +210,16 @@ _TYPED: Final[dict[Any, Policy]] = {
 
 
 def _typed_policy(policy: Policy | None) -> Policy | None:
-    return policy if policy is None else _TYPED.get(policy, policy)
+    """The policy as JAX is to ask it; it is told what an operation of ours is called, as of JAX's primitives."""
+    if policy is None:
+        return None
+    asked = _TYPED.get(policy, policy)
+
+    def by_name(prim: Any, *args: Any, **params: Any) -> Any:
+        applied = params.get("operation")
+        return asked(prim if applied is None else Primitive(str(applied)), *args, **params)
+
+    return by_name
 
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies"]

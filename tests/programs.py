@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 import shtypes as sh
+from shtypes.operation import applied_by
 from tests.end_to_end import host
 
 AXES = {"dp": 2, "tp": 2}
@@ -155,7 +156,7 @@ def equations(f: Callable[..., Any], *args: Any) -> list[str]:
 
     def walk(jaxpr: Any) -> None:
         for eqn in jaxpr.eqns:
-            found.append(str(eqn.primitive))
+            found.append(str(applied_by(eqn)))
             for param in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda p: hasattr(p, "eqns")):
                 inner = getattr(param, "jaxpr", param)
                 if hasattr(inner, "eqns"):

@@ -12,6 +12,7 @@ import pytest
 
 import shtypes as sh
 from examples import transformer as model
+from shtypes.operation import applied_by
 from tests.end_to_end import close, host
 
 BATCH, SEQ = 4, 8
@@ -132,5 +133,5 @@ def test_the_types_of_a_sequence_parallel_layer_read_as_its_design() -> None:
         )
         x = sh.abstract_array(f"f32[batch@dp, seq@tp, hidden={model.HIDDEN}]")
         jaxpr = jax.make_jaxpr(lambda x, w: model.layer(x, w, model.RESIDUAL["sequence"]))(x, weights)
-    lines = [f"{e.outvars[0].aval!s:<43} {e.primitive.name}" for e in jaxpr.jaxpr.eqns]
+    lines = [f"{e.outvars[0].aval!s:<43} {applied_by(e).name}" for e in jaxpr.jaxpr.eqns]
     assert "\n".join(lines[-10:]) == LAYER

@@ -15,6 +15,7 @@ from jax.extend import source_info_util
 from jax.extend.core import check_jaxpr
 
 import shtypes as sh
+from shtypes.operation import applied_by
 from tests import programs as p
 
 ALL = (0, 1, 2)
@@ -46,7 +47,7 @@ def test_each_equation_has_the_line_that_the_user_wrote_forward_and_backward() -
     jaxpr = jax.make_jaxpr(sh.grad(p.loss, argnums=ALL))(*p.values())
     lines, first = inspect.getsourcelines(p.mlp)
     body = range(first, first + len(lines))
-    found = [(str(e.primitive), source_info_util.summarize(e.source_info)) for e in jaxpr.jaxpr.eqns]
+    found = [(str(applied_by(e)), source_info_util.summarize(e.source_info)) for e in jaxpr.jaxpr.eqns]
     reshards = [place for name, place in found if name == "reshard[tp: U->R]"]
     assert len(reshards) == 2, "forward and backward"
     for place in reshards:
@@ -58,7 +59,7 @@ def test_each_equation_has_the_line_that_the_user_wrote_forward_and_backward() -
 
 def test_each_equation_knows_its_scope_and_its_direction() -> None:
     jaxpr = jax.make_jaxpr(sh.grad(scoped_loss, argnums=ALL))(*p.values())
-    stacks = [str(e.source_info.name_stack) for e in jaxpr.jaxpr.eqns if str(e.primitive) == "reshard[tp: U->R]"]
+    stacks = [str(e.source_info.name_stack) for e in jaxpr.jaxpr.eqns if str(applied_by(e)) == "reshard[tp: U->R]"]
     assert [s.count("layer0") for s in stacks] == [1, 1]
     assert ["transpose" in s for s in stacks] == [False, True]
 

@@ -33,6 +33,7 @@ from shtypes.hitype import HiShType
 from shtypes.joint import Joint as Joint
 from shtypes.lowering.carrier import carrier_spec
 from shtypes.lowering.region.planning import HANDS_ON, PLACED, same_spec, spec_of
+from shtypes.operation import applied_by
 from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax, from_concrete_p
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
@@ -244,7 +245,7 @@ def outside(eqn: Any) -> str:
 
     Ours communicate by reshards alone. JAX's own cannot where no plain array that they touch is sharded, or may be.
     """
-    p = eqn.primitive
+    p = applied_by(eqn)
     if isinstance(p, FromJax):
         return _entering(eqn)
     if isinstance(p, (Local, Reshard, ToJax, Raise, EnsureMapped, Collective, Joint)):

@@ -15,6 +15,7 @@ import jax
 from shtypes.analysis.equations import Branch, Collective, Equation, Joint, Place, equations, outside
 from shtypes.array import abstract_array
 from shtypes.joint import Sends
+from shtypes.operation import applied_by
 from shtypes.primitives import Reshard
 from shtypes.reshard import Step, plan
 from shtypes.types import ShType
@@ -338,10 +339,10 @@ def ledger_of(jaxpr: Any) -> Ledger:
     entries: list[Entry] = []
     uncovered: list[NotCovered] = []
     for found in equations(jaxpr):
-        if isinstance(found.eqn.primitive, (Reshard, Collective, Joint)):
+        if isinstance(applied_by(found.eqn), (Reshard, Collective, Joint)):
             entries += entries_of(found)
         elif why := outside(found.eqn):
-            name = str(found.eqn.primitive)
+            name = str(applied_by(found.eqn))
             uncovered.append(NotCovered(name, why, found.times, found.direction, found.place))
     return Ledger(entries, uncovered)
 
@@ -370,7 +371,7 @@ def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def entries_of(found: Equation) -> Iterator[Entry]:
     """What an equation communicates, if it is one of ours that does."""
-    p = found.eqn.primitive
+    p = applied_by(found.eqn)
     if isinstance(p, Joint):
         yield entry(found, p.forth, p.src, p.dst, p.inserted)
     elif isinstance(p, (Reshard, Collective)):

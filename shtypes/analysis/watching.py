@@ -20,6 +20,7 @@ from shtypes.analysis.scopes import Budget, Rule, Sums, connect_watch, open_watc
 from shtypes.collective import Collective
 from shtypes.errors import ShardingTypeError
 from shtypes.joint import Joint
+from shtypes.operation import applied_by
 from shtypes.primitives import Local, Reshard
 from shtypes.reshard import backward, plan
 
@@ -131,7 +132,7 @@ class Watch:
             self._check(sums, lambda: [e for t in (*inside, *around) for e in t.equations()])
 
     def _cannot_vouch(self, found: Equation, why: str) -> ShardingTypeError:
-        name = str(found.eqn.primitive)
+        name = str(applied_by(found.eqn))
         error = ShardingTypeError(
             f"`{self.rule}` cannot vouch for `{name}`, which may communicate where no type shows it",
             where=f"{found.place} in {found.place.function}: {name}" if found.place.file else name,
@@ -189,7 +190,7 @@ def _seen(jaxpr: Any) -> _Seen:
 
 def _of_interest(trace: OpenTrace, start: int) -> list[Any]:
     """The equations of a trace from a position on, without local functions, which are most of them."""
-    return [eqn for eqn in trace.equations(start) if type(eqn.primitive) is not Local]
+    return [eqn for eqn in trace.equations(start) if type(applied_by(eqn)) is not Local]
 
 
 def _unknown(program: Any) -> tuple[Equation, str] | None:
@@ -208,7 +209,7 @@ def _read(program: Any) -> Iterator[Equation]:
 
 def entries_of_transpose(found: Equation) -> Iterator[Entry]:
     """What an equation will communicate when it is transposed, if its operand has a gradient."""
-    p, back = found.eqn.primitive, found._replace(direction="backward")
+    p, back = applied_by(found.eqn), found._replace(direction="backward")
     if isinstance(p, Joint):
         yield from (entry(back, b.step, b.src, b.dst, p.inserted) for b in p.back())
     if not isinstance(p, (Reshard, Collective)) or not p.src.differentiable:

@@ -14,6 +14,7 @@ from shtypes import dtypes
 from shtypes._compat import captured, inner_jaxprs, jaxpr_of
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import LocalFn, tell_apart
+from shtypes.operation import applied_by
 from shtypes.ops.dispatch import is_typed
 from shtypes.types import ShType
 
@@ -204,7 +205,7 @@ def _placing(jaxpr: Any) -> str | None:
         if eqn.primitive.name in _PLACING or any(isinstance(s, jax.sharding.Sharding) for s in (*shardings, *devices)):
             return str(eqn.primitive)
         if any(v.aval.is_high for v in eqn.outvars):  # a typed op
-            return str(eqn.primitive)
+            return str(applied_by(eqn))
         inner = next(filter(None, (_placing(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn))), None)
         if inner is not None:
             return inner

@@ -1,4 +1,4 @@
-"""The two primitives of overlapped einsums, `Gathering` and `Scattering`: each is the other's transpose.
+"""The two operations of overlapped einsums, `Gathering` and `Scattering`: each is the other's transpose.
 
 A gathering takes several partners of the operand that goes round, and a scattering sums several products. So the
 gradients of both operands of a scattered einsum come from one ring, and derivatives of any order stay rings.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import jax
 
@@ -22,6 +23,7 @@ from shtypes.primitives import check_tangents, local, move
 from shtypes.types import ShType, State
 
 
+@dataclass(frozen=True, eq=False)
 class Overlapped(Joint):
     """An einsum round a ring.
 
@@ -30,21 +32,16 @@ class Overlapped(Joint):
     """
 
     called = "overlapped_einsum"
+    does: ClassVar[str]
+    course: Course
+    change: tuple[ShType, ShType]
+    operands: tuple[HiShType, ...]
+    results: tuple[HiShType, ...]
 
-    def __init__(
-        self,
-        name: str,
-        course: Course,
-        change: tuple[ShType, ShType],
-        operands: tuple[HiShType, ...],
-        results: tuple[HiShType, ...],
-    ) -> None:
-        label, axes = course.label, ",".join(course.axes)
-        ways = ", both ways" * course.both
-        super().__init__(
-            f"einsum[{' and '.join(course.equations)}, {name} {label} over {axes}{ways}]", change, operands, results
-        )
-        self.course = course
+    def __str__(self) -> str:
+        label, axes = self.course.label, ",".join(self.course.axes)
+        ways = ", both ways" * self.course.both
+        return f"einsum[{' and '.join(self.equations)}, {self.does} {label} over {axes}{ways}]"
 
     @property
     def equations(self) -> tuple[str, ...]:
@@ -52,22 +49,16 @@ class Overlapped(Joint):
         return self.course.equations
 
 
-_known: dict[Any, Any] = {}
-
-
+@dataclass(frozen=True, eq=False)
 class Gathering(Overlapped):
-    """``(moved, *others) -> products``: the moved operand goes round, and is multiplied with each of the others."""
+    """``(moved, *others) -> products``: the moved operand goes round, and is multiplied with each of the others.
 
-    def __init__(
-        self,
-        course: Course,
-        positions: tuple[int, ...],
-        change: tuple[ShType, ShType],
-        operands: tuple[HiShType, ...],
-        results: tuple[HiShType, ...],
-    ) -> None:
-        super().__init__("gather", course, change, operands, results)
-        self.positions = positions
+    Attributes:
+        positions: The place of the moved operand in each equation.
+    """
+
+    does = "gather"
+    positions: tuple[int, ...]
 
     @property
     def forth(self) -> Sends:
@@ -161,13 +152,11 @@ class Gathering(Overlapped):
         return gather(course, self.positions, change, results, *operands), [0 if m else None for m in mapped]
 
 
+@dataclass(frozen=True, eq=False)
 class Scattering(Overlapped):
     """``(lhs, rhs, lhs, rhs, ...) -> [sum of products]``, of which each device keeps its part."""
 
-    def __init__(
-        self, course: Course, change: tuple[ShType, ShType], operands: tuple[HiShType, ...], result: HiShType
-    ) -> None:
-        super().__init__("scatter", course, change, operands, (result,))
+    does = "scatter"
 
     @property
     def forth(self) -> Sends:
@@ -249,13 +238,8 @@ def gathering_of(
     operands: Sequence[ShType],
     results: Sequence[ShType],
 ) -> Gathering:
-    """The one primitive of these types."""
-    key = (Gathering, course, positions, *_exact(change), *_exact(operands), *_exact(results))
-    found = _known.get(key)
-    if found is None:
-        ins, outs = tuple(map(hi, operands)), tuple(map(hi, results))
-        found = _known[key] = Gathering(course, positions, change, ins, outs)
-    return cast(Gathering, found)
+    """The operation for these types."""
+    return Gathering(course, change, tuple(map(hi, operands)), tuple(map(hi, results)), positions)
 
 
 def scatter(course: Course, change: tuple[ShType, ShType], result: ShType, *operands: Any) -> Any:
@@ -273,19 +257,11 @@ def scatter(course: Course, change: tuple[ShType, ShType], result: ShType, *oper
 def scattering_of(
     course: Course, change: tuple[ShType, ShType], operands: Sequence[ShType], result: ShType
 ) -> Scattering:
-    """The one primitive of these types."""
-    key = (Scattering, course, *_exact(change), *_exact(operands), result.exact)
-    found = _known.get(key)
-    if found is None:
-        found = _known[key] = Scattering(course, change, tuple(map(hi, operands)), hi(result))
-    return cast(Scattering, found)
+    """The operation for these types."""
+    return Scattering(course, change, tuple(map(hi, operands)), (hi(result),))
 
 
 # small parts
-
-
-def _exact(types: Sequence[ShType]) -> list[Any]:
-    return [t.exact for t in types]
 
 
 def _is_zero(tangent: Any) -> bool:

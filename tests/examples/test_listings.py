@@ -12,6 +12,7 @@ import shtypes as sh
 from examples import jep_14273, jep_17111, shard_map_tutorial
 from shtypes._compat import HiPrimitive
 from shtypes.analysis.equations import equations
+from shtypes.operation import applied_by
 from tests.examples.test_printed import compared
 from tests.local_mode.test_examples import NETWORKS, PROGRAMS
 from tests.local_mode.test_transposition import factors, operand
@@ -20,7 +21,7 @@ from tests.local_mode.test_transposition import factors, operand
 def lines(program: Any, direction: str) -> list[str]:
     """Our equations that run in one direction, in bodies too: the types of the results, and the operation."""
     return [
-        f"  {', '.join(str(v.aval) for v in found.eqn.outvars)} = {found.eqn.primitive}"
+        f"  {', '.join(str(v.aval) for v in found.eqn.outvars)} = {applied_by(found.eqn)}"
         + (f"  ({found.times} times)" if found.times != 1 else "")
         for found in equations(program)
         if found.direction == direction and isinstance(found.eqn.primitive, HiPrimitive)

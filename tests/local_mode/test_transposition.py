@@ -12,6 +12,7 @@ import pytest
 
 import shtypes as sh
 from examples import jep_17111
+from shtypes.operation import applied_by
 from tests.lowering.hlo import collectives
 
 N, ROWS = 4, 8
@@ -31,7 +32,7 @@ def transpose(f: Callable[..., Any], x: Any) -> Callable[[Any], Any]:
 
 def body(f: Callable[..., Any], *args: Any) -> list[str]:
     """The equations of a typed program."""
-    return [str(eqn.primitive) for eqn in jax.make_jaxpr(f)(*args).jaxpr.eqns]
+    return [str(applied_by(eqn)) for eqn in jax.make_jaxpr(f)(*args).jaxpr.eqns]
 
 
 @pytest.fixture(autouse=True)

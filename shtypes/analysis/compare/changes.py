@@ -13,6 +13,7 @@ import shtypes.notation as notation
 from shtypes.analysis.check import Signature
 from shtypes.analysis.equations import Place, equations
 from shtypes.analysis.ledger import Entry, Ledger
+from shtypes.operation import applied_by
 from shtypes.primitives import Reshard
 from shtypes.types import ShType
 
@@ -120,9 +121,9 @@ def _typed_lines(signature: Signature) -> dict[tuple[Place, str, str], list[ShTy
     """The types that each op of each line makes, in order; what a policy's casts make is left out."""
     found: dict[tuple[Place, str, str], list[ShType]] = {}
     for item in equations(signature.program):
-        if isinstance(item.eqn.primitive, Reshard) and item.eqn.primitive.inserted:
+        if isinstance(applied_by(item.eqn), Reshard) and applied_by(item.eqn).inserted:
             continue
-        op = str(item.eqn.primitive).split("[")[0]
+        op = str(applied_by(item.eqn)).split("[")[0]
         types = [var.aval for var in item.eqn.outvars if isinstance(var.aval, ShType)]
         found.setdefault((item.place, item.direction, op), []).extend(types)
     return found

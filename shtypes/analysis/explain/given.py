@@ -12,6 +12,7 @@ from shtypes.analysis.equations import Body
 from shtypes.analysis.explain.cotangents import cotangent_type
 from shtypes.analysis.explain.names import Names, inside
 from shtypes.analysis.explain.values import Operand, Record, Scope, Value
+from shtypes.operation import applied_by
 
 #: For a result of a body, by position: the value that it is the cotangent of.
 Targets = dict[int, Value]
@@ -44,7 +45,7 @@ def forward_given(record: Record, index: int, body: Body, frame: UserFrame | Non
         start, end = (0, what.cond_consts) if index == 0 else (what.cond_consts, what.cond_consts + what.body_consts)
         consts, carry = record.operands[start:end], len(invars) - (end - start)
     else:
-        return [Value(x.aval, f"{record.found.eqn.primitive.name}_argument") for x in invars]
+        return [Value(x.aval, f"{applied_by(record.found.eqn).name}_argument") for x in invars]
     own = record.operands[-(len(invars) - len(consts)) :] if len(invars) > len(consts) else []
     names = _own_names(own, carry, _parameters(frame))
     outer = [_as_value(v, x.aval) for v, x in zip(consts, invars, strict=False)]

@@ -14,6 +14,7 @@ from shtypes._compat import Cond, Scan, While
 from shtypes.analysis.explain.cotangents import cotangent_type
 from shtypes.analysis.explain.given import control_of
 from shtypes.analysis.explain.values import Record, Scope
+from shtypes.operation import applied_by
 
 #: A value with more uses than this says little about which of them is meant.
 _MANY_USES = 64
@@ -119,9 +120,9 @@ def _by_kind(record: Record, places: Sequence[Scope]) -> Record | None:
     """For a loop whose frames JAX lost: the last forward one of its kind that nothing came from yet."""
     if not isinstance(control_of(record.found.eqn), (Scan, While, Cond)):
         return None
-    name = record.found.eqn.primitive.name
+    name = applied_by(record.found.eqn).name
     for scope in places:
         for other in reversed(scope.records):
-            if other.found.direction == "forward" and not other.answered and other.found.eqn.primitive.name == name:
+            if other.found.direction == "forward" and not other.answered and applied_by(other.found.eqn).name == name:
                 return other
     return None

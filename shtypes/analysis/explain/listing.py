@@ -14,6 +14,7 @@ from shtypes.analysis.explain.given import control_of
 from shtypes.analysis.explain.values import Record, Scope, Value
 from shtypes.analysis.ledger import Entry, NotCovered, entries_of
 from shtypes.collective import Collective
+from shtypes.operation import applied_by
 from shtypes.policy import current_policy
 from shtypes.primitives import Reshard
 from shtypes.types import ShType
@@ -134,7 +135,8 @@ class Lister:
         why = outside(record.found.eqn)
         if self._fills(record) and not entries:
             return []
-        cast = isinstance(record.found.eqn.primitive, Reshard) and record.found.eqn.primitive.inserted
+        applied = applied_by(record.found.eqn)
+        cast = isinstance(applied, Reshard) and applied.inserted
         first = self._line(record, record.outs[0], entries, why, cast=cast) if record.outs else None
         if first is None:
             return []
@@ -172,7 +174,7 @@ class Lister:
         return None if record.link is None or record.sums else self._first.get(id(record.link))
 
     def _block(self, record: Record) -> Block:
-        what, name = control_of(record.found.eqn), record.found.eqn.primitive.name
+        what, name = control_of(record.found.eqn), applied_by(record.found.eqn).name
         title = {While: "while loop", Cond: "conditional"}.get(type(what), name)
         if isinstance(what, Scan):
             reverse = ", in reverse" if what.reverse else ""
@@ -216,10 +218,10 @@ def communication(scope: Scope) -> Iterator[Entry | NotCovered]:
     """What the equations of a body communicate, in program order, and what is not covered."""
     for record in scope.records:
         found = record.found
-        if isinstance(found.eqn.primitive, (Reshard, Collective)):
+        if isinstance(applied_by(found.eqn), (Reshard, Collective)):
             yield from entries_of(found)
         elif (not record.bodies or _is_opaque(record)) and (why := outside(found.eqn)):
-            yield NotCovered(str(found.eqn.primitive), why, found.times, found.direction, found.place)
+            yield NotCovered(str(applied_by(found.eqn)), why, found.times, found.direction, found.place)
         for body in record.bodies:
             yield from communication(body)
 

@@ -11,6 +11,7 @@ from typing import Any
 from shtypes._compat import UserFrame
 from shtypes.analysis.equations import Equation
 from shtypes.analysis.explain.names import Unique
+from shtypes.operation import applied_by
 
 
 class Value:
@@ -79,7 +80,7 @@ class Record:
         self.found, self.frames, self.operands, self.position = found, frames, operands, position
         self.values = [v for v in operands if isinstance(v, Value)]
         self.key = key_of(frames)
-        self.op = str(found.eqn.primitive)
+        self.op = str(applied_by(found.eqn))
         self.outs: list[Value] = []
         self.link: Record | None = None
         self.bodies: list[Scope] = []

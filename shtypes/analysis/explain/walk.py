@@ -20,6 +20,7 @@ from shtypes.analysis.explain.given import (
 from shtypes.analysis.explain.links import Links
 from shtypes.analysis.explain.names import Unique, assigned
 from shtypes.analysis.explain.values import Operand, Record, Scope, Value
+from shtypes.operation import applied_by
 
 #: The longest name that is made from an operation and its operand.
 _LONGEST = 24
@@ -104,7 +105,7 @@ class _Filler:
         frames = [user_frames(eqn) for eqn, _ in live]
         stacks = [f"{context.stack}/{eqn.source_info.name_stack}" for eqn, _ in live]
         needed = _needed(jaxpr, live, stacks)
-        finals = _finals([str(eqn.primitive) for eqn, _ in live], frames)
+        finals = _finals([str(applied_by(eqn)) for eqn, _ in live], frames)
         for (eqn, use), at, final, stack in zip(live, frames, finals, stacks, strict=True):
             operands = [_operand(env, v) for v in eqn.invars]
             inner = context._replace(stack=stack)

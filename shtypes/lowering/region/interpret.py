@@ -20,6 +20,7 @@ from shtypes.lowering.region.on_arrays import on_arrays
 from shtypes.lowering.region.on_shards import on_shards
 from shtypes.lowering.region.planning import Planner, Segment, UnsupportedError, check_supported, is_typed, spec_of
 from shtypes.meshes import concrete_mesh, context_mesh
+from shtypes.operation import applied_by
 
 #: The dtypes that Python numbers can have.
 _PYTHON: Final = {"bool", "int32", "int64", "float32", "float64", "complex64", "complex128"}
@@ -59,7 +60,7 @@ class Lowering:
             return
         eqn = next((e for e in outside if self._planner.against(e)), outside[0])
         raise ShardingTypeError(
-            f"the program does not fit in one region: `{eqn.primitive.name}` runs outside",
+            f"the program does not fit in one region: `{applied_by(eqn).name}` runs outside",
             where=source_info_util.summarize(eqn.source_info),
             why=self._planner.against(eqn) or "an equation outside needs it",
             hints=['sh.set_region("auto") runs it in between regions'],
@@ -149,7 +150,7 @@ def _run(equations: Sequence[Any], env: dict[Any, Any], step: Step) -> None:
 def _note(err: Exception, eqn: Any) -> None:
     """Says which of the user's lines was being lowered; the innermost equation speaks."""
     if not any(note.startswith("while lowering") for note in getattr(err, "__notes__", ())):
-        err.add_note(f"while lowering `{eqn.primitive.name}` from {source_info_util.summarize(eqn.source_info)}")
+        err.add_note(f"while lowering `{applied_by(eqn).name}` from {source_info_util.summarize(eqn.source_info)}")
 
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:

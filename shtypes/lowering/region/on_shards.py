@@ -19,6 +19,7 @@ from shtypes.lowering.carrier import carrier_spec, to_shard
 from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.per_op import apply_local
 from shtypes.lowering.region.planning import same_spec, spec_of
+from shtypes.operation import Operation, applied_by
 from shtypes.overlap.primitives import Gathering, Scattering
 from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
 from shtypes.ragged import Ragged
@@ -27,16 +28,16 @@ from shtypes.types import ShType, State
 
 
 @functools.cache
-def _traced_once(primitive: Local) -> Callable[..., Any]:
+def _traced_once(applied: Local) -> Callable[..., Any]:
     """A local function that JAX traces once for each set of shapes, however often programs use it.
 
-    By primitive and not by function: functions of 1 and of 1.0 are equal, and differ by their results' types.
+    By its types too: functions of 1 and of 1.0 are equal, and differ by their results' types.
     """
 
     def local(*shards: Any) -> Any:
-        return primitive.fn(*shards)
+        return applied.fn(*shards)
 
-    local.__name__ = str(primitive.fn).split("[")[0]
+    local.__name__ = str(applied.fn).split("[")[0]
     return jax.jit(local, inline=True)
 
 
@@ -51,27 +52,28 @@ def _moved_once(src: ShType, dst: ShType) -> Callable[[Any], Any]:
 
 
 def _local(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    outs = apply_local(_traced_once(eqn.primitive), shards, eqn.primitive.results)
+    applied = applied_by(eqn)
+    outs = apply_local(_traced_once(applied), shards, applied.results)
     if checks_are_on():
-        check_shards(str(eqn.primitive.fn), outs, eqn.primitive.results)
+        check_shards(str(applied.fn), outs, applied.results)
     return outs
 
 
 def _reshard(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    return [_moved_once(eqn.primitive.src, eqn.primitive.dst)(*shards)]
+    return [_moved_once(applied_by(eqn).src, applied_by(eqn).dst)(*shards)]
 
 
 def _collective(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    return [collective_on_shards(eqn.primitive.op, eqn.primitive.src)(*shards)]
+    return [collective_on_shards(applied_by(eqn).op, applied_by(eqn).src)(*shards)]
 
 
 @functools.cache
-def _joint_once(primitive: Joint) -> Callable[..., Any]:
-    return jax.jit(primitive.on_shards, inline=True)
+def _joint_once(applied: Joint) -> Callable[..., Any]:
+    return jax.jit(applied.on_shards, inline=True)
 
 
 def _joint(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    return list(_joint_once(eqn.primitive)(*shards))
+    return list(_joint_once(applied_by(eqn))(*shards))
 
 
 def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
@@ -93,8 +95,8 @@ def _as_it_is(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     return list(shards)
 
 
-#: What each of our primitives does to shards.
-ON_SHARDS: Final[dict[type[HiPrimitive], Callable[[Any, Sequence[Any]], list[Any]]]] = {
+#: What each of our operations and primitives does to shards.
+ON_SHARDS: Final[dict[type[Operation | HiPrimitive], Callable[[Any, Sequence[Any]], list[Any]]]] = {
     Local: _local,
     Reshard: _reshard,
     Collective: _collective,
@@ -110,7 +112,7 @@ ON_SHARDS: Final[dict[type[HiPrimitive], Callable[[Any, Sequence[Any]], list[Any
 
 def on_shards(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     """An equation without bodies on shards."""
-    rule = ON_SHARDS.get(type(eqn.primitive))
+    rule = ON_SHARDS.get(type(applied_by(eqn)))
     return _plain(eqn, shards) if rule is None else rule(eqn, shards)
 
 

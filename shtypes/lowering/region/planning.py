@@ -24,6 +24,7 @@ from shtypes.collective import Collective
 from shtypes.hitype import HiShType
 from shtypes.joint import Joint
 from shtypes.lowering.carrier import carrier_spec
+from shtypes.operation import Operation, applied_by
 from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax
 
 #: A plain equation on replicated arrays of up to so many elements is computed on every device.
@@ -98,10 +99,10 @@ class Planner:
 
     def against(self, eqn: Any) -> str:
         """Why an equation cannot be in a region; empty if it can."""
-        p, ins, outs = eqn.primitive, [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
+        p, ins, outs = applied_by(eqn), [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
         if has_own_context(eqn):
             return "it is to run in a special way (offloaded, or with metadata)"
-        if isinstance(p, HiPrimitive):
+        if isinstance(p, (Operation, HiPrimitive)):
             return _against_ours(p, ins, outs)
         if eqn.effects:
             return f"it has an effect ({', '.join(sorted(type(e).__name__ for e in eqn.effects))})"
@@ -157,7 +158,7 @@ class Planner:
         return found
 
 
-def _against_ours(p: HiPrimitive, ins: list[Any], outs: list[Any]) -> str:
+def _against_ours(p: Operation | HiPrimitive, ins: list[Any], outs: list[Any]) -> str:
     if isinstance(p, Local | Reshard | Collective | Joint | EnsureMapped):
         return "it has no values (float0)" if any(t.dtype_name == "float0" for t in outs) else ""
     if not isinstance(p, FromJax | ToJax | Raise):
@@ -198,7 +199,7 @@ def _against_entering(avals: list[Any]) -> str:
 
 
 def _inside(reason: str, eqn: Any) -> str:
-    return f"`{eqn.primitive.name}` in its body, {source_info_util.summarize(eqn.source_info)}: {reason}"
+    return f"`{applied_by(eqn).name}` in its body, {source_info_util.summarize(eqn.source_info)}: {reason}"
 
 
 def _live(jaxpr: Any) -> list[Any]:
