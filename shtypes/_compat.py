@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -13,6 +15,8 @@ from jax.experimental.hijax import HiType, Zero, aval_method, aval_property, ins
 from jax.experimental.hijax import register_hitype as register_hitype
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching
+
+from shtypes.caches import Bounded
 
 __all__ = [
     "Call",
@@ -34,6 +38,7 @@ __all__ = [
     "install_shims",
     "instantiate_zeros",
     "is_literal",
+    "is_transposing",
     "is_undefined_primal",
     "jaxpr_of",
     "no_trace_is_running",
@@ -136,6 +141,16 @@ _trace_state_clean: Callable[[], bool] | None = private("jax._src.core", "trace_
 def no_trace_is_running() -> bool:
     """Whether an operation on concrete values would run at once; False where this JAX cannot tell."""
     return _trace_state_clean is not None and _trace_state_clean()
+
+
+def is_transposing() -> bool:
+    """Whether JAX is in a backward pass here, of a program or of a body of one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if "backward_pass" in frame.f_code.co_name and frame.f_globals.get("__name__") == "jax._src.interpreters.ad":
+            return True
+        frame = frame.f_back
+    return False
 
 
 _trace_context: Callable[[], Any] | None = private("jax._src.config", "trace_context")
@@ -413,7 +428,8 @@ class UserFrame(NamedTuple):
 
 _is_user_filename: Callable[[str], bool] | None = private("jax._src.source_info_util", "is_user_filename")
 _raw_frame_to_frame: Callable[..., Any] | None = private("jax._src.source_info_util", "raw_frame_to_frame")
-_frames: dict[tuple[int, int], tuple[Any, UserFrame | None]] = {}  # holds the code object, so that its id stays its own
+#: By the id of a code object, which it holds so that the id stays its own.
+_frames: Bounded[tuple[Any, UserFrame | None]] = Bounded(1 << 14)
 
 
 def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
@@ -425,7 +441,7 @@ def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
     for code, last in zip(*traceback.raw_frames(), strict=True):
         known = _frames.get((id(code), last))
         if known is None:
-            known = _frames[id(code), last] = (code, _user_frame(code, last))
+            known = _frames.put((id(code), last), (code, _user_frame(code, last)))
         if known[1] is not None:
             found.append(known[1])
     return tuple(found)

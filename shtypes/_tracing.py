@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 import weakref
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
-from shtypes._compat import private
+from jax.extend import source_info_util
+
+from shtypes._compat import inner_jaxprs, jaxpr_of, private
 
 
 class OpenTrace(NamedTuple):
@@ -80,4 +82,37 @@ def open_scans() -> list[int]:
     return found
 
 
-__all__ = ["OpenTrace", "open_scans", "open_traces"]
+class _Operand:
+    """An operand of a call, of which only the type is known."""
+
+    def __init__(self, aval: Any) -> None:
+        self.aval = aval
+
+
+def program_of_call() -> tuple[Any, list[Any] | None]:
+    """The call that JAX is about to run on typed values, and it as an equation; None where that cannot be seen.
+
+    Found on Python's stack: JAX asks for the data of each operand from within it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "bind_with_trace" and frame.f_globals.get("__name__") == "jax._src.core":
+            held = frame.f_locals
+            if {"self", "params", "avals"} <= set(held):
+                eqn = SimpleNamespace(
+                    primitive=held["self"],
+                    params=held["params"],
+                    invars=[_Operand(aval) for aval in held["avals"]],
+                    effects=(),
+                    source_info=source_info_util.current(),
+                )
+                counts = [len(jaxpr_of(body).outvars) for body, _ in inner_jaxprs(eqn)]
+                eqn.outvars = [_Operand(None) for _ in range(max(counts, default=0))]
+                return frame, [eqn]
+        if frame.f_globals.get("__name__", "").startswith("jax._src.stages"):
+            return frame, None
+        frame = frame.f_back
+    return None, None
+
+
+__all__ = ["OpenTrace", "open_scans", "open_traces", "program_of_call"]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import functools
 import operator
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
@@ -21,6 +18,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.foreign import as_jax_array, as_numpy_ufunc, refuse_native
 from shtypes.hitype import HiShType, hi
 from shtypes.lowering.carrier import carrier_sharding, hidden_axes
+from shtypes.policy import changed, current_ambient
+from shtypes.scope import Scope
 from shtypes.types import ShType, State
 from shtypes.where import placed, public
 
@@ -322,17 +321,9 @@ def _converted(host: Any, own: str, t: ShType) -> Any:
     return converted
 
 
-_without_data: contextvars.ContextVar[bool] = contextvars.ContextVar("without_data", default=False)
-
-
-@contextlib.contextmanager
-def without_data() -> Iterator[None]:
+def without_data() -> Scope:
     """Makes values that have only types of host arrays, so that a program that makes its arguments needs no devices."""
-    token = _without_data.set(True)
-    try:
-        yield
-    finally:
-        _without_data.reset(token)
+    return changed(lambda now: now._replace(only_types=True))
 
 
 def _placed(host: Any, t: HiShType) -> Array:
@@ -342,7 +333,7 @@ def _placed(host: Any, t: HiShType) -> Array:
     if t.axes(State.VARYING):
         _refuse_hidden(t, "be made from one global value")
     check_width(t)
-    if _without_data.get():
+    if current_ambient().only_types:
         return wrap(t, None)
     unreduced = t.axes(State.UNREDUCED)
     rest = {a: State.REDUCED if a in unreduced else t.state(a) for a in t.mesh.axis_names if t.dim_of(a) is None}

@@ -20,13 +20,14 @@ from shtypes._compat import Zero, no_trace_is_running
 from shtypes.analysis.judging import Sent, judge_sent
 from shtypes.analysis.scopes import rules_in_force
 from shtypes.array import Array
+from shtypes.caches import MOST
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
 from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.per_op import run_collective
 from shtypes.mapped import check_not_mapped
 from shtypes.mesh import Mesh
-from shtypes.operation import Operation, OperationPrimitive
+from shtypes.operation import Operation, OperationPrimitive, Sending
 from shtypes.ops.rules import local as rules
 from shtypes.ops.rules.local import Op
 from shtypes.primitives import check_tangents, local, move
@@ -60,6 +61,17 @@ class Collective(Operation):
     @property
     def primitive(self) -> OperationPrimitive:  # type: ignore[override]
         return COLLECTIVES[self.op.name]
+
+    def forth(self) -> list[Sending]:
+        return [Sending(self, self.src, self.dst)] if self.kind.communicates else []
+
+    def back(self) -> list[Sending]:
+        if not self.src.differentiable:
+            return []
+        op = self.op.transposed()
+        if op is None:  # a maximum that is differentiated counts its winners, by an all-reduce of its own
+            return self.forth()
+        return Collective(op, self.dst.to_ct_aval(), self.src.to_ct_aval(), self.inserted).forth()
 
     @property
     def operands(self) -> tuple[HiShType, ...]:  # type: ignore[override]
@@ -132,9 +144,8 @@ class Collective(Operation):
 
 def _applied(op: Op, x: Any, dst: ShType, inserted: bool = False) -> Any:
     """A collective applied to a value, with a result of known type."""
-    if type(x) is Array and no_trace_is_running():
-        return run_collective(on_shards(op, x.type), op.name, x, hi(dst))
-    return Collective(op, jax.typeof(x), hi(dst), inserted).bind(x)[0]
+    collective = Collective(op, jax.typeof(x), hi(dst), inserted)
+    return (collective.run if type(x) is Array and no_trace_is_running() else collective.bind)(x)[0]
 
 
 def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None = None) -> Any:
@@ -259,7 +270,7 @@ def move_to_varying(x: Any, dst: ShType, *, inserted: bool) -> Any:
 # on the devices
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def on_shards(op: Op, src: ShType) -> Callable[[Any], Any]:
     """A collective on one device's shard; runs where the mesh's axes are manual."""
     live = tuple(a for a in op.axes if src.mesh.shape[a] > 1)

@@ -24,10 +24,12 @@ from jax.extend import source_info_util
 from shtypes import ambient, dtypes
 from shtypes._compat import trace_notes, trace_of
 from shtypes.array import Array
+from shtypes.caches import COMPILED
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.carrier import carrier_spec, to_shard
 from shtypes.meshes import concrete_mesh
 from shtypes.policy import current_ambient
+from shtypes.scope import Scope, simple
 from shtypes.types import REPLICATED, ShType
 from shtypes.where import user_line
 
@@ -37,8 +39,7 @@ def checks_are_on() -> bool:
     return current_ambient().checks
 
 
-@contextlib.contextmanager
-def debug_checks(on: bool = True) -> Iterator[None]:
+def debug_checks(on: bool = True) -> Scope:
     """A scope in which each result of a local function is compared across the devices that should have it equal.
 
     So is what comes from outside: what `shtypes.from_jax` makes of a `jax.Array`, and the arguments of a program.
@@ -64,6 +65,11 @@ def debug_checks(on: bool = True) -> Iterator[None]:
         shtypes.errors.ShardingTypeError: `first` made a value that is not the same along mesh axis `x`
         ...
     """
+    return simple(lambda: _checked(on))
+
+
+@contextlib.contextmanager
+def _checked(on: bool) -> Iterator[None]:
     with ambient.scope(current_ambient()._replace(checks=on)):
         try:
             yield
@@ -206,7 +212,7 @@ def _apart(a: Any, b: Any) -> Any:
     return found if np.isfinite(found) else None
 
 
-@functools.cache
+@functools.lru_cache(maxsize=COMPILED)
 def _checker(name: str, t: ShType, line: str, given: bool) -> Any:
     from shtypes.lowering.per_op import manual_mesh
 

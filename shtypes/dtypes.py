@@ -41,7 +41,7 @@ def key_impl(name: str) -> str:
     return _KEY_IMPLS[name[4:-1]]
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def short_name(name: str) -> str:
     """The short name of a dtype given by its short or its long one.
 
@@ -61,7 +61,7 @@ def short_name(name: str) -> str:
     raise ShardingTypeError(f"there is no dtype `{name}`", hints=near)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def differentiable(name: str) -> bool:
     """Whether values of this dtype have gradients: floats and complex numbers."""
     return (name[0] in "fc" and name != "float0") or name == "bf16"
@@ -72,7 +72,17 @@ def summable(name: str) -> bool:
     return name != "bool" and not is_key(name)
 
 
-@functools.cache
+def may_wrap(name: str) -> bool:
+    """Whether sums of integers of this dtype wrap around in ordinary use: below zero, or beyond fewer than 32 bits."""
+    return name[0] == "u" or (name[0] == "i" and bits(name) < 32)
+
+
+def wraps_alike(src: str, dst: str) -> bool:
+    """Whether an integer sum that wrapped around in ``src`` means the same in ``dst``: in no more bits."""
+    return dst[0] in "iu" and bits(dst) <= bits(src)
+
+
+@functools.lru_cache(maxsize=1024)
 def bits(name: str) -> int:
     """Bits of one element in memory."""
     if is_key(name):
@@ -85,13 +95,13 @@ def bits(name: str) -> int:
     return int(digits)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def itemsize(name: str) -> int:
     """Bytes of one element in memory (types of less than a byte take one)."""
     return -(-bits(name) // 8)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def to_numpy(name: str) -> Any:
     """The numpy dtype, or JAX's extended dtype for keys (which loads JAX)."""
     if is_key(name):
@@ -110,7 +120,7 @@ def to_numpy(name: str) -> Any:
     return np.dtype(getattr(ml_dtypes, long))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def from_numpy(dtype: Any) -> str:
     """The short name of a numpy dtype, a scalar type or a JAX key dtype."""
     if isinstance(dtype, type):

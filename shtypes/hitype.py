@@ -10,6 +10,7 @@ from jax.core import ShapedArray
 from jax.sharding import NamedSharding
 
 from shtypes._compat import HiType, install_shims
+from shtypes.analysis.scopes import program_runs
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.carrier import carrier_shape, explicit_spec
 from shtypes.meshes import jax_mesh
@@ -109,6 +110,7 @@ class HiShType(ShType, HiType):
         """The carrier of a value."""
         if value.data is None:
             raise placed(without_data_error(self), f"data of {self}")
+        program_runs()
         return [value.data]
 
     def raise_val(self, carrier: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from shtypes.caches import MOST
 from shtypes.errors import ShardingTypeError
 from shtypes.ops import create
 from shtypes.ops.draws import as_key, asked, default_float, draw
@@ -168,7 +169,7 @@ def _decomposed(name: str, dtype: Any, **params: Any) -> Initializer:
     return _initializer(name, make, dtype)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def _native(name: str) -> Callable[..., Any]:
     def draw(key: Any, *, shape: Any, dtype: Any, **params: Any) -> Any:
         return getattr(jax.nn.initializers, name)(**params)(key, shape, dtype)

@@ -14,21 +14,22 @@ from typing import Any, Literal, get_args
 import jax
 from jax.tree_util import tree_flatten
 
+from shtypes import ambient
 from shtypes._compat import jaxpr_of, no_trace_is_running
 from shtypes.analysis.scopes import open_watches
 from shtypes.analysis.watching import counted
 from shtypes.arguments import Indices, Names, Roles
 from shtypes.array import Array
+from shtypes.caches import PROGRAMS, Bounded
 from shtypes.debug import checks_are_on, deliver
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
 from shtypes.lowering.region import UnsupportedError
+from shtypes.policy import current_ambient
 from shtypes.program import Program
 from shtypes.stages import Lowered, Traced
 
 Region = Literal["auto", "off", "require"]
-
-_region: Region = "auto"
 
 
 def set_region(mode: Region) -> None:
@@ -38,8 +39,7 @@ def set_region(mode: Region) -> None:
         mode: ``"auto"``: in one region, or in a few where something native stands between. ``"off"``: each operation on
             its own, as under `jax.jit`. ``"require"``: a program that does not fit in one region is an error.
     """
-    global _region
-    _region = _checked(mode)
+    ambient.set_base(ambient.base(current_ambient)._replace(region=_checked(mode)))
 
 
 def _checked(mode: Any) -> Region:
@@ -62,7 +62,7 @@ class JitFunction:
         self._options = {k: v for k, v in options.items() if k in ("keep_unused", "compiler_options")}
         self._has_shardings = "in_shardings" in options or "out_shardings" in options
         self._region = region
-        self._programs: dict[Any, Program] = {}
+        self._programs: Bounded[Program] = Bounded(PROGRAMS)
         self._last: Program | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -128,7 +128,7 @@ class JitFunction:
             data = [x.data for x in leaves]
         except AttributeError:
             leaf_types, data = _mixed(leaves)
-        mode = self._region or _region
+        mode: Any = self._region or current_ambient().region
         last = self._last
         if last is not None and last.answers(tree, leaf_types, static, mode):
             return last, data
@@ -151,15 +151,18 @@ class JitFunction:
         key = (tree, tuple(None if t is None else t.uid for t in leaf_types), static, mode)
         found = self._programs.get(key)
         if found is None:
-            found = self._programs[key] = Program(
-                self.__wrapped__,
-                self._plain,
-                self._roles,
-                self._options,
-                tree=tree,
-                leaf_types=leaf_types,
-                static=static,
-                mode=mode,
+            found = self._programs.put(
+                key,
+                Program(
+                    self.__wrapped__,
+                    self._plain,
+                    self._roles,
+                    self._options,
+                    tree=tree,
+                    leaf_types=leaf_types,
+                    static=static,
+                    mode=mode,
+                ),
             )
         return found
 

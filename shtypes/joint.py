@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar
 
 from shtypes._compat import no_trace_is_running
 from shtypes.array import Array
 from shtypes.hitype import HiShType
 from shtypes.lowering.per_op import run_on_shards
 from shtypes.operation import Operation, OperationPrimitive
-from shtypes.reshard.moves import Kind
 from shtypes.types import ShType
-
-
-class Sends(Protocol):
-    """A step, as the ledger lists it."""
-
-    @property
-    def kind(self) -> Kind:
-        """What it does on the devices."""
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The mesh axes that it goes along."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that each device sends."""
-
-    @property
-    def launches(self) -> int:
-        """How many collectives the compiled program has for it."""
-
-
-class Back(NamedTuple):
-    """A step of the backward pass, and the types before and after it."""
-
-    step: Sends
-    src: ShType
-    dst: ShType
-
 
 joint_p = OperationPrimitive("joint")
 
@@ -54,7 +23,6 @@ class Joint(Operation):
     """
 
     primitive = joint_p
-    inserted: ClassVar[bool] = False
     called: ClassVar[str] = "joint"
     change: tuple[ShType, ShType]
     operands: tuple[HiShType, ...]
@@ -70,15 +38,6 @@ class Joint(Operation):
         """The type after."""
         return self.change[1]
 
-    @property
-    def forth(self) -> Sends:
-        """What it sends."""
-        raise NotImplementedError
-
-    def back(self) -> Sequence[Back]:
-        """What it sends when it is transposed in all operands that have a gradient."""
-        raise NotImplementedError
-
     def on_shards(self, *shards: Any) -> list[Any]:
         """What one device does."""
         raise NotImplementedError
@@ -90,8 +49,8 @@ class Joint(Operation):
     def applied(self, *operands: Any) -> list[Any]:
         """The primitive applied to typed values."""
         if all(type(x) is Array for x in operands) and no_trace_is_running():
-            return self.to_lojax(*operands)
+            return self.run(*operands)
         return self.bind(*operands)
 
 
-__all__ = ["Back", "Joint", "Sends"]
+__all__ = ["Joint"]

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import jax
 
 from shtypes import dtypes
+from shtypes.caches import MOST
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType
 from shtypes.where import placed
@@ -96,7 +97,7 @@ def as_tuple(outs: Any) -> tuple[Any, ...]:
     return tuple(outs) if isinstance(outs, (tuple, list)) else (outs,)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def local_avals(fn: LocalFn, operands: tuple[ShType, ...], results: tuple[ShType, ...]) -> None:
     """Checks that a local function gives the shards that its type says, without running it."""
     structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
@@ -121,7 +122,7 @@ def check_derivative(
         raise placed(error, f"{fn}({', '.join(map(str, primals))})")
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def _no_derivative(fn: LocalFn, operands: tuple[ShType, ...]) -> str:
     """Why JAX has no derivative ``fn`` of a local function on such shards; empty if it has one."""
     structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
@@ -134,7 +135,7 @@ def _no_derivative(fn: LocalFn, operands: tuple[ShType, ...]) -> str:
     return ""
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def local_dtype(fn: LocalFn, operands: tuple[str, ...], rank: int = 1) -> str:
     """The dtype of a local function's result on operands of ``rank`` dims, by JAX's promotion.
 

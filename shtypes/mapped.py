@@ -6,29 +6,21 @@ it would have a replicated value's gradient summed over the devices, which are o
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from shtypes.errors import ShardingTypeError
-
-_axes: Final[contextvars.ContextVar[tuple[str, ...]]] = contextvars.ContextVar("mapped_axes", default=())
+from shtypes.policy import changed, current_ambient
+from shtypes.scope import Scope
 
 
 def mapped_axes() -> tuple[str, ...]:
     """The axes that shard the dims that are mapped over, around the code that runs."""
-    return _axes.get()
+    return current_ambient().mapped
 
 
-@contextlib.contextmanager
-def mapped_over(axes: Sequence[str]) -> Iterator[None]:
+def mapped_over(axes: Sequence[str]) -> Scope:
     """The body of a function that is mapped over a dim sharded over ``axes``."""
-    token = _axes.set((*_axes.get(), *axes))
-    try:
-        yield
-    finally:
-        _axes.reset(token)
+    return changed(lambda now: now._replace(mapped=(*now.mapped, *axes)))
 
 
 def check_not_mapped(axes: Sequence[str]) -> None:

@@ -8,6 +8,8 @@ import math
 import operator
 import re
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -36,13 +38,14 @@ class Mesh:
     on their kind, or on JAX's axis types.
     """
 
-    __slots__ = ("_index", "axis_names", "axis_sizes", "shape")
+    __slots__ = ("__weakref__", "_index", "axis_names", "axis_sizes", "shape")
 
     axis_names: tuple[str, ...]
     axis_sizes: tuple[int, ...]
     shape: Mapping[str, int]
     _index: Mapping[str, int]
-    _interned: ClassVar[dict[tuple[tuple[str, int], ...], Mesh]] = {}
+    _interned: ClassVar[weakref.WeakValueDictionary[Any, Mesh]] = weakref.WeakValueDictionary()
+    _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __new__(cls, axes: Mapping[str, int] | Iterable[tuple[str, int]] | NamedAxes) -> Mesh:
         """Makes or finds the mesh with these axes and sizes, major to minor; a JAX mesh stands for its axes."""
@@ -62,7 +65,8 @@ class Mesh:
         self.axis_sizes = tuple(size for _, size in items)
         self.shape = dict(items)
         self._index = {name: i for i, name in enumerate(self.axis_names)}
-        return cls._interned.setdefault(items, self)
+        with cls._lock:
+            return cls._interned.setdefault(items, self)
 
     @property
     def size(self) -> int:

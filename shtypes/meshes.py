@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import jax
 from jax.sharding import AbstractMesh, AxisType
 
 from shtypes import mesh as pure
+from shtypes.caches import Bounded
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
+from shtypes.scope import Scope, simple
 from shtypes.where import placed
 
 AnyMesh = Mesh | jax.sharding.Mesh | AbstractMesh
 
+#: How many meshes are remembered.
+_MESHES: Final = 256
 # The last JAX meshes seen for each `Mesh`: where values live when no mesh is in context.
-_abstract: dict[Mesh, AbstractMesh] = {}
-_concrete: dict[Mesh, jax.sharding.Mesh] = {}
+_abstract: Bounded[AbstractMesh] = Bounded(_MESHES)
+_concrete: Bounded[jax.sharding.Mesh] = Bounded(_MESHES)
 
 
 def to_mesh(mesh: AnyMesh) -> Mesh:
@@ -32,10 +36,10 @@ def to_mesh(mesh: AnyMesh) -> Mesh:
         )
     found = Mesh(tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True)))
     if isinstance(mesh, AbstractMesh):
-        _abstract.setdefault(found, mesh)
+        _abstract.made(found, lambda: mesh)
     elif _concrete.get(found) is not mesh:
-        _concrete[found] = mesh
-        _abstract[found] = mesh.abstract_mesh
+        _concrete.put(found, mesh)
+        _abstract.put(found, mesh.abstract_mesh)
     return found
 
 
@@ -60,11 +64,8 @@ def jax_mesh(mesh: Mesh) -> AbstractMesh:
                 hints=["with sh.use_mesh(mesh): ... around the code that uses the value"],
             )
         return context
-    found = _abstract.get(mesh)
-    if found is None:
-        kinds = (AxisType.Explicit,) * len(mesh.axis_names)
-        found = _abstract[mesh] = AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds)
-    return found
+    kinds = (AxisType.Explicit,) * len(mesh.axis_names)
+    return _abstract.made(mesh, lambda: AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds))
 
 
 def concrete_mesh(mesh: Mesh) -> jax.sharding.Mesh:
@@ -77,8 +78,9 @@ def concrete_mesh(mesh: Mesh) -> jax.sharding.Mesh:
         context = jax.sharding.get_mesh()
         if not context.empty and to_mesh(context) is mesh:
             return context
-    if mesh in _concrete:
-        return _concrete[mesh]
+    found = _concrete.get(mesh)
+    if found is not None:
+        return found
     raise ShardingTypeError(
         f"the mesh ({mesh}) has no devices here",
         why="data needs devices; types alone do not",
@@ -126,13 +128,18 @@ def set_mesh(mesh: AnyMesh) -> None:
     jax.set_mesh(mesh)
 
 
-@contextlib.contextmanager
-def use_mesh(mesh: AnyMesh) -> Iterator[None]:
-    """A scope with a mesh, with devices or without; the same as `jax.set_mesh` as a context manager.
+def use_mesh(mesh: AnyMesh) -> Scope:
+    """A scope with a mesh, with devices or without; the same as `jax.set_mesh` as a context manager, or a decorator.
 
     Args:
         mesh: What `make_mesh` or `abstract_mesh` returned, or any JAX mesh.
     """
+    to_mesh(mesh)
+    return simple(lambda: _using(mesh))
+
+
+@contextlib.contextmanager
+def _using(mesh: AnyMesh) -> Iterator[None]:
     if isinstance(mesh, jax.sharding.Mesh):
         to_mesh(mesh)
         with jax.set_mesh(mesh):

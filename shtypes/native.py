@@ -114,8 +114,9 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
         look()
     if wanted is None:
         return own
-    judge("from_jax", jax.typeof(own), wanted, has_gradient=isinstance(x, jax.core.Tracer))
-    return move(own, wanted)
+    constant = not isinstance(x, jax.core.Tracer)
+    judge("from_jax", jax.typeof(own), wanted, has_gradient=not constant)
+    return move(own, wanted, constant=constant)
 
 
 def _refuse_pending(t: ShType) -> None:

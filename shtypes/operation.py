@@ -9,11 +9,45 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from shtypes._compat import HiPrimitive, print_as
+from jax.extend import source_info_util
+
+from shtypes._compat import HiPrimitive, is_transposing, no_trace_is_running, print_as
+from shtypes.analysis.judging import Sent, judge_bound
+from shtypes.analysis.scopes import open_watches, rules_in_force
 from shtypes.errors import ShardingTypeError
+from shtypes.reshard.moves import Kind
 from shtypes.types import ShType
+from shtypes.where import placed
+
+
+class Sends(Protocol):
+    """A step that communicates, as the ledger lists it."""
+
+    @property
+    def kind(self) -> Kind:
+        """What it does on the devices."""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes that it goes along."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that each device sends."""
+
+    @property
+    def launches(self) -> int:
+        """How many collectives the compiled program has for it."""
+
+
+class Sending(NamedTuple):
+    """A step that communicates, and the types before and after the move that it belongs to."""
+
+    step: Sends
+    src: ShType
+    dst: ShType
 
 
 class Operation:
@@ -28,6 +62,23 @@ class Operation:
     primitive: OperationPrimitive
     operands: tuple[Any, ...]
     results: tuple[Any, ...]
+    #: Whether a typing rule inserted it; else the user wrote it.
+    inserted: bool = False
+
+    def forth(self) -> Sequence[Sending]:
+        """What it communicates."""
+        return ()
+
+    def back(self) -> Sequence[Sending]:
+        """What it communicates when it is transposed in all operands that have a gradient."""
+        return ()
+
+    def run(self, *operands: Any) -> list[Any]:
+        """The results for concrete values, at once."""
+        judge(self)
+        found = self.to_lojax(*operands)
+        count(self)
+        return found
 
     @property
     def name(self) -> str:
@@ -47,7 +98,7 @@ class Operation:
         return hash(self._key)
 
     def bind(self, *operands: Any) -> list[Any]:
-        """The results, in whatever JAX does with them."""
+        """The results, in whatever JAX makes of them."""
         found: list[Any] = self.primitive.bind(*operands, operation=self)
         return found
 
@@ -96,19 +147,35 @@ def _listed(types: Sequence[Any]) -> str:
 
 
 class OperationPrimitive(HiPrimitive):
-    """The primitive of one kind of operation."""
+    """The primitive of one kind of operation.
+
+    Whoever binds it, an op, a derivative or a jaxpr that is evaluated again, is judged by the scopes in force.
+
+    Args:
+        name: Its name.
+        communicates: Whether such operations may.
+    """
 
     multiple_results = True
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, communicates: bool = True) -> None:
         super().__init__(name)
+        self.communicates = communicates
         print_as(self, lambda params: params["operation"].name)
+
+    def bind(self, *operands: Any, **params: Any) -> Any:
+        if self.communicates:
+            judge(params["operation"])
+        return super().bind(*operands, **params)  # type: ignore[no-untyped-call]
 
     def abstract_eval(self, *given: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
         return operation.abstract_eval(*given)
 
     def to_lojax(self, *operands: Any, operation: Operation) -> list[Any]:
-        return operation.to_lojax(*operands)
+        found = operation.to_lojax(*operands)
+        if self.communicates and no_trace_is_running():
+            count(operation)
+        return found
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], operation: Operation) -> tuple[list[Any], list[Any]]:
         return operation.jvp(primals, tangents)
@@ -129,9 +196,83 @@ class LinearizedPrimitive(OperationPrimitive):
         return params["operation"].linearize(primals, nonzero)
 
 
+# what scopes are told
+
+
+def direction_of(stack: str) -> str:
+    """The direction that a name stack tells; that of an equation in a body goes on from the outer equation's."""
+    if "rematted_computation" in stack:
+        return "recomputed"
+    return "backward" if "transpose(" in stack else "forward"
+
+
+def current_direction() -> tuple[str, int]:
+    """The direction of what is bound now, and how many derivatives are being taken around it.
+
+    JAX starts a new name stack for each body that it traces, so a body that is transposed does not say so.
+    """
+    stack = str(source_info_util.current_name_stack())
+    return "backward" if is_transposing() else direction_of(stack), stack.count("jvp(")
+
+
+def judge(operation: Operation) -> None:
+    """Checks what an operation communicates against the scopes in force.
+
+    Raises:
+        ShardingTypeError: a scope forbids it.
+    """
+    if not rules_in_force():
+        return
+    forth, back = operation.forth(), operation.back()
+    if not forth and not back:
+        return
+    src, dst = (forth or back)[0][1:]
+    if not forth:
+        src, dst = dst.cotangent(), src.cotangent()
+    direction, _ = current_direction()
+    try:
+        judge_bound(
+            operation.name,
+            src,
+            dst,
+            sent_by(forth),
+            sent_by(back),
+            direction=direction,
+            inserted=operation.inserted,
+        )
+    except ShardingTypeError as error:
+        raise placed(error, f"{operation}({', '.join(map(str, operation.operands))})") from None
+
+
+def sent_by(sendings: Sequence[Sending]) -> Sent:
+    """What some steps communicate, in one."""
+    if not sendings:
+        return Sent()
+    steps = [s.step for s in sendings]
+    axes = tuple(dict.fromkeys(a for s in steps for a in s.axes))
+    words = " and ".join(dict.fromkeys(f"{s.kind.value} over {', '.join(f'`{a}`' for a in s.axes)}" for s in steps))
+    kinds = tuple(s.kind.value for s in steps)
+    return Sent(kinds, axes, sum(s.bytes for s in steps), sum(s.launches for s in steps), words)
+
+
+def count(operation: Operation) -> None:
+    """Tells open scopes that an operation ran."""
+    for watch in open_watches():
+        watch.ran(operation, *current_direction())
+
+
 def applied_by(eqn: Any) -> Any:
     """What an equation applies: an operation of ours, else JAX's primitive."""
     return eqn.params["operation"] if isinstance(eqn.primitive, OperationPrimitive) else eqn.primitive
 
 
-__all__ = ["LinearizedPrimitive", "Operation", "OperationPrimitive", "applied_by"]
+__all__ = [
+    "LinearizedPrimitive",
+    "Operation",
+    "OperationPrimitive",
+    "Sending",
+    "Sends",
+    "applied_by",
+    "current_direction",
+    "direction_of",
+]

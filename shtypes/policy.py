@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Final
 
 from shtypes import ambient
 from shtypes.ambient import Ambient
 from shtypes.errors import ShardingTypeError
+from shtypes.scope import Scope, simple
 from shtypes.types import State
 from shtypes.where import placed
 
@@ -59,14 +59,18 @@ def set_policy(name: str) -> None:
     ambient.set_base(ambient.base(_from_environment)._replace(policy=check_policy(name)))
 
 
-@contextlib.contextmanager
-def policy(name: str) -> Iterator[None]:
-    """A scope with another policy; nests, and holds for this thread.
+def policy(name: str) -> Scope:
+    """A scope with another policy; nests, and holds for this thread. A context manager or a decorator.
 
     Functions that were traced under one policy are traced again under the other.
 
     Args:
         name: ``"partial"`` or ``"jax"``.
     """
-    with ambient.scope(current_ambient()._replace(policy=check_policy(name))):
-        yield
+    check_policy(name)
+    return changed(lambda now: now._replace(policy=name))
+
+
+def changed(change: Callable[[Ambient], Ambient]) -> Scope:
+    """A scope in which what is in force is changed."""
+    return simple(lambda: ambient.scope(change(current_ambient())))

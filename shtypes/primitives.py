@@ -15,6 +15,7 @@ import jax
 from jax.sharding import NamedSharding
 
 from shtypes._compat import HiPrimitive, Zero, instantiate_zeros, is_undefined_primal, no_trace_is_running
+from shtypes.analysis.scopes import rules_in_force
 from shtypes.array import Array, wrap
 from shtypes.autodiff.cotangent import check_tangent
 from shtypes.functions.basics import IDENTITY, Full
@@ -23,12 +24,13 @@ from shtypes.hitype import HiShType, hi
 from shtypes.local_mode.explicit import check_written
 from shtypes.localfn import Linear, LocalFn, check_derivative
 from shtypes.lowering.carrier import explicit_spec
-from shtypes.lowering.per_op import run
+from shtypes.lowering.per_op import run, run_reshard
 from shtypes.meshes import jax_mesh
-from shtypes.operation import LinearizedPrimitive, Operation
+from shtypes.operation import LinearizedPrimitive, Operation, Sending
+from shtypes.reshard import plan
 from shtypes.types import ShType, State
 
-local_p = LinearizedPrimitive("local")
+local_p = LinearizedPrimitive("local", communicates=False)
 reshard_p = LinearizedPrimitive("reshard")
 
 
@@ -190,13 +192,14 @@ class Reshard(Operation):
     Attributes:
         src: The type before.
         dst: The type after.
-        inserted: Whether a typing rule inserted it.
+        constant: Whether its operand has no gradient, whatever its type says.
     """
 
     primitive = reshard_p
     src: HiShType
     dst: HiShType
     inserted: bool
+    constant: bool = False
 
     @property
     def operands(self) -> tuple[HiShType, ...]:  # type: ignore[override]
@@ -206,12 +209,19 @@ class Reshard(Operation):
     def results(self) -> tuple[HiShType, ...]:  # type: ignore[override]
         return (self.dst,)
 
+    def forth(self) -> list[Sending]:
+        return [Sending(s, self.src, self.dst) for s in plan(self.src, self.dst).steps if s.kind.communicates]
+
+    def back(self) -> list[Sending]:
+        if self.constant or not self.src.differentiable:
+            return []
+        src, dst = self.dst.cotangent(), self.src.cotangent()
+        return [Sending(s, src, dst) for s in plan(src, dst).steps if s.kind.communicates]
+
     def __str__(self) -> str:
         return f"{'cast' if self.inserted else 'reshard'}[{changes(self.src, self.dst)}]"
 
     def to_lojax(self, *operands: Any) -> list[Array]:
-        from shtypes.lowering.per_op import run_reshard
-
         (x,) = operands
         return [run_reshard(x, self.dst)]
 
@@ -251,8 +261,15 @@ def changes(src: ShType, dst: ShType) -> str:
     return ", ".join(moved + order)
 
 
-def move(x: Any, dst: ShType, *, inserted: bool = False) -> Any:
-    """Reshards a typed value to a type of the same mesh, dtype and shape; nothing happens if it has it."""
+def move(x: Any, dst: ShType, *, inserted: bool = False, constant: bool = False) -> Any:
+    """Reshards a typed value to a type of the same mesh, dtype and shape; nothing happens if it has it.
+
+    Args:
+        x: The value.
+        dst: The type.
+        inserted: Whether a typing rule asks for it.
+        constant: Whether the value has no gradient, whatever its type says.
+    """
     src = jax.typeof(x)
     if src == dst:
         return x
@@ -262,14 +279,12 @@ def move(x: Any, dst: ShType, *, inserted: bool = False) -> Any:
         from shtypes.collective import move_to_varying
 
         return move_to_varying(x, dst, inserted=inserted)
-    if type(x) is Array and no_trace_is_running():
-        from shtypes.lowering.per_op import run_reshard
-
-        return run_reshard(x, hi(dst))
-    from shtypes.reshard import plan
-
     plan(src, dst)  # raises if there is no way
-    return Reshard(src, hi(dst), inserted).bind(x)[0]
+    if type(x) is Array and no_trace_is_running():
+        if not rules_in_force():
+            return run_reshard(x, hi(dst))
+        return Reshard(src, hi(dst), inserted, constant).run(x)[0]
+    return Reshard(src, hi(dst), inserted, constant).bind(x)[0]
 
 
 class _Door(HiPrimitive):

@@ -14,8 +14,9 @@ from shtypes._compat import Zero, instantiate_zeros, is_undefined_primal
 from shtypes.collective import collect
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
-from shtypes.joint import Back, Joint, Sends
+from shtypes.joint import Joint
 from shtypes.localfn import LocalFn
+from shtypes.operation import Sending
 from shtypes.ops.rules.local import Op
 from shtypes.primitives import check_tangents, local, zeros_of
 from shtypes.reshard.moves import Kind
@@ -76,15 +77,14 @@ class Ragged(Joint):
     def results(self) -> tuple[HiShType, ...]:  # type: ignore[override]
         return (self.operands[1],)
 
-    @property
-    def forth(self) -> Sends:
-        return Exchange(self.axes, self.operands[0])
+    def forth(self) -> Sequence[Sending]:
+        return [Sending(Exchange(self.axes, self.operands[0]), self.src, self.dst)]
 
-    def back(self) -> Sequence[Back]:
+    def back(self) -> Sequence[Sending]:
         if not self.results[0].differentiable:
             return []
         own = self.results[0].cotangent()
-        return [Back(Exchange(self.axes, own), own, self.operands[0].cotangent())]
+        return [Sending(Exchange(self.axes, own), own, self.operands[0].cotangent())]
 
     def on_shards(self, *shards: Any) -> list[Any]:
         live = tuple(a for a in self.axes if self.src.mesh.shape[a] > 1)

@@ -8,6 +8,7 @@ import jax
 from jax.tree_util import tree_flatten, tree_map, tree_unflatten
 
 from shtypes._compat import jaxpr_of
+from shtypes.analysis.watching import counted
 from shtypes.array import Array, wrap
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
@@ -81,10 +82,12 @@ class Compiled(_Stage):
                 "a compiled program cannot be transformed or called while tracing", hints=["call the jitted function"]
             )
         self._check(leaves, tree)
-        if self._arguments is None:
-            args, kwargs = tree_unflatten(tree, self._placed(leaves))
-            return self._inner(*args, **kwargs)
-        return typed(self._inner(*self._arguments([x.data if type(x) is Array else x for x in leaves])))
+        with counted() as count:
+            count(self._typed.jaxpr)
+            if self._arguments is None:
+                args, kwargs = tree_unflatten(tree, self._placed(leaves))
+                return self._inner(*args, **kwargs)
+            return typed(self._inner(*self._arguments([x.data if type(x) is Array else x for x in leaves])))
 
     def _placed(self, leaves: list[Any]) -> list[Any]:
         """The arguments where the program wants them: XLA puts those anywhere that it does not use."""

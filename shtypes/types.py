@@ -6,6 +6,8 @@ import enum
 import itertools
 import math
 import operator
+import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
@@ -53,29 +55,44 @@ class Dim(NamedTuple):
     name: str | None = None
 
 
+class _Identity:
+    """What equal types have in common."""
+
+    __slots__ = ("__weakref__", "uid")
+
+    def __init__(self, uid: int) -> None:
+        self.uid = uid
+
+
 class ShType:
     """A sharding type ``dtype[dims]{states}`` over a mesh.
 
     Every mesh axis is in exactly one `State`; an axis is ``SHARDED`` exactly when a dim lists it. Types are interned
-    and hashable. Dim names print and are carried along by the rules, but equal types may differ in them.
+    while they are used, and hashable. Dim names print and are carried along by the rules, but equal types may differ in
+    them.
     """
 
-    __slots__ = ("_hi", "_local", "dims", "dtype_name", "exact", "identity", "mesh", "shape", "states", "uid")
+    __slots__ = (
+        *("_hi", "_identity", "_local", "__weakref__"),
+        *("dims", "dtype_name", "exact", "mesh", "serial", "shape", "states", "uid"),
+    )
 
     mesh: Mesh
     dtype_name: str
     dims: tuple[Dim, ...]
     states: tuple[State, ...]  # in mesh order
     shape: tuple[int, ...]
-    identity: tuple[Any, ...]  # what equality compares
-    exact: tuple[Any, ...]  # identity and dim names: the key for caches that print
-    uid: int  # one small number per identity: quick cache keys
+    exact: tuple[Any, ...]  # what equality compares, and dim names: the key for caches that print
+    uid: int  # a number that equal types share, and no other while one of them lives
+    serial: int  # a number of this object's own, names and all: never used again
+    _identity: _Identity
     _hi: Any  # this type as a JAX type, made by `hitype`
     _local: tuple[int, ...]
 
-    _interned: ClassVar[dict[tuple[Any, ...], ShType]] = {}
-    _uids: ClassVar[dict[tuple[Any, ...], int]] = {}
-    _numbers: ClassVar[Iterator[int]] = itertools.count()  # not len(_uids): two threads could take the same one
+    _interned: ClassVar[weakref.WeakValueDictionary[Any, ShType]] = weakref.WeakValueDictionary()
+    _identities: ClassVar[weakref.WeakValueDictionary[Any, _Identity]] = weakref.WeakValueDictionary()
+    _numbers: ClassVar[Iterator[int]] = itertools.count()
+    _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __new__(
         cls: type[T], mesh: Mesh, dtype: Any, dims: Iterable[Dim | int], states: Mapping[str, State] | Sequence[State]
@@ -107,11 +124,13 @@ class ShType:
         self.mesh, self.dtype_name, self.dims, self.states = mesh, name, full, given
         self.shape = tuple(d.size for d in full)
         self._local = tuple(d.size // mesh.product(d.axes) for d in full)
-        self.identity = (mesh, name, tuple((d.size, d.axes) for d in full), given)
         self.exact = exact[1:]
-        self.uid = cls._uids.setdefault(self.identity, next(cls._numbers))
         self._hi = None
-        return cls._interned.setdefault(exact, self)  # type: ignore[return-value]  # another thread may have been quicker
+        identity = (mesh, name, tuple((d.size, d.axes) for d in full), given)
+        with cls._lock:
+            self._identity = cls._identities.setdefault(identity, _Identity(next(cls._numbers)))
+            self.uid, self.serial = self._identity.uid, next(cls._numbers)
+            return cls._interned.setdefault(exact, self)  # type: ignore[return-value]  # a thread may have been quicker
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, ShType) and self.uid == other.uid)

@@ -20,8 +20,10 @@ FILES = {
 
 #: The pure half, lower layers first; a name stands for the module and all in it.
 PURE_LAYERS = (
+    "shtypes.caches",
     "shtypes.errors",
     "shtypes.where",
+    "shtypes.scope",
     "shtypes.ambient",
     "shtypes.mesh",
     "shtypes.dtypes",

@@ -33,8 +33,8 @@ from shtypes.hitype import HiShType
 from shtypes.joint import Joint as Joint
 from shtypes.lowering.carrier import carrier_spec
 from shtypes.lowering.region.planning import HANDS_ON, PLACED, same_spec, spec_of
-from shtypes.operation import applied_by
-from shtypes.primitives import EnsureMapped, FromJax, Local, Raise, Reshard, ToJax, from_concrete_p
+from shtypes.operation import Operation, applied_by, direction_of
+from shtypes.primitives import EnsureMapped, FromJax, Raise, ToJax, from_concrete_p
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
 
@@ -78,6 +78,7 @@ class Equation(NamedTuple):
         times: How often it runs, or None where a while loop decides.
         branches: The branches that it is in, outermost first.
         checkpointed: Whether it is in a checkpoint, which may run it again.
+        depth: How many derivatives are taken around it.
     """
 
     eqn: Any
@@ -86,6 +87,7 @@ class Equation(NamedTuple):
     times: int | None
     branches: tuple[Branch, ...] = ()
     checkpointed: bool = False
+    depth: int = 0
 
 
 def place_of(eqn: Any) -> Place:
@@ -96,27 +98,21 @@ def place_of(eqn: Any) -> Place:
     return Place(found["file"], int(found["line"]), found["function"] or "")
 
 
-def direction_of(stack: str) -> str:
-    """The direction that a name stack tells; that of an equation in a body goes on from the outer equation's."""
-    if "rematted_computation" in stack:
-        return "recomputed"
-    return "backward" if "transpose(" in stack else "forward"
-
-
-def equations(jaxpr: Any) -> Iterator[Equation]:
+def equations(jaxpr: Any, stack: str = "") -> Iterator[Equation]:
     """All equations that run, inside control flow and calls too, in program order.
 
     Args:
         jaxpr: What `jax.make_jaxpr` returned, or the ``jaxpr`` of a traced function.
+        stack: The name stack around it.
     """
     opened = jaxpr_of(jaxpr)
-    yield from Walk().equations(opened, (True,) * len(opened.outvars), _Around())
+    yield from Walk().equations(opened, (True,) * len(opened.outvars), _Around(stack))
 
 
-def equations_of(eqns: Sequence[Any]) -> Iterator[Equation]:
+def equations_of(eqns: Sequence[Any], stack: str = "") -> Iterator[Equation]:
     """The same of some equations, whose own results are all taken for used."""
     outvars = [v for eqn in eqns for v in eqn.outvars]
-    yield from equations(SimpleNamespace(eqns=eqns, outvars=outvars, invars=(), constvars=()))
+    yield from equations(SimpleNamespace(eqns=eqns, outvars=outvars, invars=(), constvars=()), stack)
 
 
 class Body(NamedTuple):
@@ -158,7 +154,8 @@ class Walk:
             own = f"{stack}/{eqn.source_info.name_stack}"
             place = place_of(eqn)
             if not use.bodies or outside(eqn):
-                yield Equation(eqn, place, direction_of(own), times, branches, checkpointed)
+                depth = own.count("jvp(")
+                yield Equation(eqn, place, direction_of(own), times, branches, checkpointed, depth)
             self._choices += 1
             choice = self._choices
             again = checkpointed or eqn.primitive.name in ("remat2", "checkpoint")
@@ -248,7 +245,7 @@ def outside(eqn: Any) -> str:
     p = applied_by(eqn)
     if isinstance(p, FromJax):
         return _entering(eqn)
-    if isinstance(p, (Local, Reshard, ToJax, Raise, EnsureMapped, Collective, Joint)):
+    if isinstance(p, (Operation, ToJax, Raise, EnsureMapped)):
         return ""
     if isinstance(p, HiPrimitive):
         return "it is not known to the ledger"

@@ -47,6 +47,11 @@ class Sent(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.kinds)
 
+    @property
+    def sums(self) -> Sums:
+        """How much that is."""
+        return Sums(self.bytes, self.launches)
+
 
 def sent_by(plan: Plan) -> Sent:
     """What a plan communicates; by states, so that the size of an axis does not matter."""
@@ -109,18 +114,14 @@ def judge_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, in
         ShardingTypeError: a scope forbids it.
     """
     rules = rules_in_force()
-    events = _events(src, dst, forth, back, rules)
-    call = f"`{op}` {'casts' if inserted else 'takes'} {src} to {dst}"
-    for event in events:
-        reason = next(filter(None, (_against(rule, event) for rule in rules)), "")
-        if reason:
-            raise _refusal(f"{reason} in the {event.direction} pass: {call}", event, src, dst)
+    events, call = _events(src, dst, forth, back, rules), _call(op, src, dst, inserted)
+    _judge_alone(events, call, src, dst)
     budgets = [rule for rule in dict.fromkeys(rules) if isinstance(rule, Budget) and rule.bounds_sums]
     if not events or not budgets:
         return
     moved: dict[str, Sums] = {}
     for e in events:
-        moved[e.direction] = moved.get(e.direction, Sums()) + Sums(e.sent.bytes, e.sent.launches)
+        moved[e.direction] = moved.get(e.direction, Sums()) + e.sent.sums
     watches = [(watch.rule, *watch.sums(moved, inserted)) for watch in open_watches() if watch.rule in budgets]
     known = {rule for rule, *_ in watches}
     for rule, sums, times in (*watches, *((rule, moved, 1) for rule in budgets if rule not in known)):
@@ -128,6 +129,52 @@ def judge_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, in
             reason = exceeded(rule, event.direction, sums.get(event.direction, Sums()), event.sent.words)
             if reason:
                 raise _refusal(f"{reason}: {call}", event, src, dst, times)
+
+
+def _call(op: str, src: ShType, dst: ShType, inserted: bool) -> str:
+    return f"`{op}` {'casts' if inserted else 'takes'} {src} to {dst}"
+
+
+def _judge_alone(events: Sequence[_Event], call: str, src: ShType, dst: ShType) -> None:
+    """Checks what communicates by itself, whatever else does."""
+    for event in events:
+        reason = next(filter(None, (_against(rule, event) for rule in rules_in_force())), "")
+        if reason:
+            raise _refusal(f"{reason} in the {event.direction} pass: {call}", event, src, dst)
+
+
+def judge_bound(
+    op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, direction: str, inserted: bool = False
+) -> None:
+    """As `judge_sent`, for what is bound in a direction, whoever asked for it; sums are counted when it runs.
+
+    Raises:
+        ShardingTypeError: a scope forbids it.
+    """
+    events = _events(src, dst, forth, back, rules_in_force())
+    if direction != "forward":
+        events = [_Event("backward", forth, "the backward pass runs in the scope")] if forth else []
+    _judge_alone(events, _call(op, src, dst, inserted), src, dst)
+
+
+def forbidden(rule: Rule, direction: str, sent: Sent, call: str, src: ShType, dst: ShType) -> ShardingTypeError | None:
+    """The error if a rule forbids what is sent in a direction, whatever else is sent; None if not.
+
+    Args:
+        rule: The rule.
+        direction: ``"forward"`` or ``"backward"``.
+        sent: What is sent.
+        call: What does it, in words.
+        src: The type before.
+        dst: The type after.
+    """
+    event = _Event(direction, sent, "")
+    reason = _against(rule, event)
+    if not reason:
+        return None
+    error = _refusal(f"{reason} in the {direction} pass: {call}", event, src, dst)
+    error.hints = _hints(src, dst, error.axes, "x")
+    return error
 
 
 def _refusal(what: str, event: _Event, src: ShType, dst: ShType, times: int | None = 1) -> ShardingTypeError:

@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import jax
 
-from shtypes.analysis.equations import Branch, Collective, Equation, Joint, Place, equations, outside
+from shtypes.analysis.equations import Branch, Equation, Place, equations, outside
 from shtypes.array import abstract_array
-from shtypes.joint import Sends
-from shtypes.operation import applied_by
-from shtypes.primitives import Reshard
-from shtypes.reshard import Step, plan
+from shtypes.operation import Operation, Sending, applied_by
 from shtypes.types import ShType
 
 if TYPE_CHECKING:
@@ -339,7 +336,7 @@ def ledger_of(jaxpr: Any) -> Ledger:
     entries: list[Entry] = []
     uncovered: list[NotCovered] = []
     for found in equations(jaxpr):
-        if isinstance(applied_by(found.eqn), (Reshard, Collective, Joint)):
+        if isinstance(applied_by(found.eqn), Operation):
             entries += entries_of(found)
         elif why := outside(found.eqn):
             name = str(applied_by(found.eqn))
@@ -372,16 +369,21 @@ def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def entries_of(found: Equation) -> Iterator[Entry]:
     """What an equation communicates, if it is one of ours that does."""
     p = applied_by(found.eqn)
-    if isinstance(p, Joint):
-        yield entry(found, p.forth, p.src, p.dst, p.inserted)
-    elif isinstance(p, (Reshard, Collective)):
-        for step in plan(p.src, p.dst).steps if isinstance(p, Reshard) else (p,):
-            if step.kind.communicates:
-                yield entry(found, step, p.src, p.dst, p.inserted)
+    if isinstance(p, Operation):
+        for sending in p.forth():
+            yield _entry(found, sending, p.inserted)
 
 
-def entry(found: Equation, step: Step | Sends, src: ShType, dst: ShType, inserted: bool) -> Entry:
-    """The entry for one step of an equation."""
+def entries_of_transpose(found: Equation) -> Iterator[Entry]:
+    """What an equation will communicate when it is transposed, if its operand has a gradient."""
+    p = applied_by(found.eqn)
+    if isinstance(p, Operation):
+        for sending in p.back():
+            yield _entry(found._replace(direction="backward"), sending, p.inserted)
+
+
+def _entry(found: Equation, sending: Sending, inserted: bool) -> Entry:
+    step, src, dst = sending
     return Entry(
         kind=step.kind.value,
         axes=step.axes,

@@ -15,6 +15,7 @@ from shtypes import ambient
 from shtypes.errors import ShardingTypeError
 from shtypes.policy import current_ambient
 from shtypes.reshard import Kind
+from shtypes.scope import Open, Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
 Direction = Literal["both", "forward", "backward"]
@@ -79,11 +80,9 @@ def rules_in_force() -> Rules:
     return found  # type: ignore[no-any-return]
 
 
-@contextlib.contextmanager
-def in_force(rules: Rules) -> Iterator[None]:
+def in_force(rules: Rules) -> contextlib.AbstractContextManager[None]:
     """A scope in which exactly these rules hold."""
-    with ambient.scope(current_ambient()._replace(scopes=rules)):
-        yield
+    return ambient.scope(current_ambient()._replace(scopes=rules))
 
 
 def under(rules: Rules | None, f: F, *more: Rule) -> F:
@@ -96,7 +95,12 @@ def under(rules: Rules | None, f: F, *more: Rule) -> F:
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with in_force((*(rules_in_force() if rules is None else rules), *more)):
+        held = rules_in_force() if rules is None else rules
+        with contextlib.ExitStack() as scopes:
+            scopes.enter_context(in_force((*held, *more)))
+            if rules is not None:  # the scopes that they are of may be left by now
+                for rule in dict.fromkeys(held):
+                    scopes.enter_context(_watched(rule))
             return f(*args, **kwargs)
 
     call.__name__ = getattr(f, "__name__", "f")
@@ -139,6 +143,16 @@ class Watch(Protocol):
     def sums(self, moved: dict[str, Sums], inserted: bool) -> tuple[dict[str, Sums], int | None]:
         """What is sent in each direction so far, with a move that is being made now, and how often that runs."""
 
+    def ran(self, operation: Any, direction: str, depth: int) -> None:
+        """Counts an operation that ran at once.
+
+        Raises:
+            ShardingTypeError: a budget is exceeded.
+        """
+
+    def total(self) -> Any:
+        """What the run of the scope sent, for its next part."""
+
     def look(self) -> None:
         """Checks what JAX was asked to do on plain arrays.
 
@@ -155,14 +169,23 @@ class Watch(Protocol):
 
 
 _thread = threading.local()
-_make_watch: Callable[[Rule], Watch] | None = None
+_make_watch: Callable[[Rule, Any], Watch] | None = None
 _runs_again: Callable[[], bool] | None = None
+_runs_program: Callable[[], None] | None = None
 
 
-def connect_watch(make: Callable[[Rule], Watch], runs_again: Callable[[], bool]) -> None:
-    """Says what watches a scope, and what knows JAX's own checkpoint; without them, each move is judged alone."""
-    global _make_watch, _runs_again
-    _make_watch, _runs_again = make, runs_again
+def connect_watch(
+    make: Callable[[Rule, Any], Watch], runs_again: Callable[[], bool], runs_program: Callable[[], None]
+) -> None:
+    """Says what watches a scope and what knows JAX's own programs; without them, each move is judged alone."""
+    global _make_watch, _runs_again, _runs_program
+    _make_watch, _runs_again, _runs_program = make, runs_again, runs_program
+
+
+def program_runs() -> None:
+    """Says that JAX is about to run a program on typed values, if scopes are open."""
+    if _runs_program is not None and rules_in_force():
+        _runs_program()
 
 
 def runs_again() -> bool:
@@ -178,16 +201,17 @@ def open_watches() -> list[Any]:
 
 
 @contextlib.contextmanager
-def _watched(rule: Rule) -> Iterator[None]:
+def _watched(rule: Rule, spent: Any = None) -> Iterator[Watch | None]:
+    """Watches a part of a run of a scope, and checks it when it is left."""
     if _make_watch is None or not isinstance(rule, (NoComm, Budget)):
-        yield
+        yield None
         return
     if not hasattr(_thread, "watches"):
         _thread.watches = []
-    watch = _make_watch(rule)
+    watch = _make_watch(rule, spent)
     _thread.watches.append(watch)
     try:
-        yield
+        yield watch
         watch.leave()
     finally:
         _thread.watches.remove(watch)
@@ -196,27 +220,28 @@ def _watched(rule: Rule) -> Iterator[None]:
 # the public scopes
 
 
-class CommScope(contextlib.ContextDecorator):
-    """A scope: a context manager, or a decorator whose function runs in it; may be entered many times."""
+class CommScope(Scope):
+    """A scope of communication: what it says is checked move by move, and on the trace when it is left.
+
+    Args:
+        rule: What it says.
+    """
 
     def __init__(self, rule: Rule) -> None:
+        super().__init__(self._new_run)
         self.rule = rule
-        self._entered = threading.local()
 
-    def __enter__(self) -> None:
-        scope = contextlib.ExitStack()
-        scope.enter_context(in_force((*rules_in_force(), self.rule)))
-        scope.enter_context(_watched(self.rule))
-        self._stack().append(scope)
+    def _new_run(self) -> Open:
+        spent: Any = None
 
-    def __exit__(self, *error: Any) -> None:
-        self._stack().pop().__exit__(*error)
+        @contextlib.contextmanager
+        def part() -> Iterator[None]:
+            nonlocal spent
+            with in_force((*rules_in_force(), self.rule)), _watched(self.rule, spent) as watch:
+                yield
+                spent = None if watch is None else watch.total()
 
-    def _stack(self) -> list[Any]:
-        if not hasattr(self._entered, "scopes"):
-            self._entered.scopes = []
-        found: list[Any] = self._entered.scopes
-        return found
+        return part
 
 
 def no_comm(direction: Any = "both") -> Any:

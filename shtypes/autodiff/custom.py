@@ -12,6 +12,7 @@ import jax
 from shtypes._compat import shim_custom_derivatives
 from shtypes.analysis.scopes import InBackward, Rules, rules_in_force, under
 from shtypes.autodiff.cotangent import check_cotangent
+from shtypes.caches import PROGRAMS, Bounded
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed
 from shtypes.types import ShType
@@ -55,7 +56,8 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
         self.nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         self._fun = fun
         self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
-        self._native: dict[Rules, Any] = {}  # one for each set of scopes: the backward function is checked under them
+        # One for each set of scopes: the backward function is checked under them.
+        self._native: Bounded[Any] = Bounded(PROGRAMS)
 
     def defvjp(self, fwd: Callable[..., tuple[Any, Any]], bwd: Callable[..., Any]) -> Callable[..., Any]:
         """Sets the two functions; returns ``bwd``.
@@ -91,7 +93,7 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
                 fwd, bwd = self._rules
                 native.defvjp(under(rules, fwd), under(rules, bwd, InBackward()))
             native.__dict__["runs_in_scopes"] = True
-            self._native[rules] = native
+            self._native.put(rules, native)
         return native
 
     def _check(self, cts: Any, types: _Types) -> None:

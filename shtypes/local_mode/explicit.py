@@ -1,19 +1,14 @@
-"""Where every cast must be written: the mesh axes along which rules insert none.
-
-A JAX context of its own, so that no cached trace answers where the setting is another.
-"""
+"""Where every cast must be written: the mesh axes along which rules insert none. Pure."""
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import jax
+from collections.abc import Sequence
+from typing import Final
 
 from shtypes.errors import ShardingTypeError
+from shtypes.policy import changed, current_ambient
+from shtypes.scope import Scope
 from shtypes.types import ShType, State
-
-#: The mesh axes along which nothing is cast unasked.
-EXPLICIT: Final[Any] = jax.make_user_context(default_value=())
 
 _WRITTEN: Final = {
     State.VARYING: 'sh.lax.pvary(x, "{axis}")',
@@ -23,13 +18,18 @@ _WRITTEN: Final = {
 }
 
 
+def casts_are_written(axes: Sequence[str]) -> Scope:
+    """A scope in which nothing is cast unasked along ``axes``."""
+    return changed(lambda now: now._replace(written=(*now.written, *axes)))
+
+
 def check_written(src: ShType, dst: ShType) -> None:
     """Refuses a cast that a rule inserts along an axis where casts are to be written.
 
     Raises:
         ShardingTypeError: it changes such an axis.
     """
-    for axis in EXPLICIT.value:
+    for axis in current_ambient().written:
         if axis not in src.mesh.shape or src.state(axis) is dst.state(axis) or not src.differentiable:
             continue
         before, after = src.state(axis), dst.state(axis)

@@ -14,7 +14,7 @@ from shtypes.hitype import hi
 from shtypes.local_mode.claims import claims, is_target
 from shtypes.local_mode.residuals import with_residuals
 from shtypes.local_mode.user_function import SHARD, UserFn, made, shards_of
-from shtypes.ops.dispatch import cast, is_typed, lift, located
+from shtypes.ops.dispatch import cast_all, is_typed, lift, located
 from shtypes.ops.rules.claims import claimed
 from shtypes.ops.rules.typing import Typing
 from shtypes.primitives import local_all
@@ -134,7 +134,7 @@ def _apply(
     except ShardingTypeError as error:  # without fixes: what other shards would mean to the function nobody knows
         raise located(error, name, types) from error.__cause__
     found = made(fn, shards_of(typing.operands))
-    values = [cast(x, t) for x, t in zip(operands, typing.operands, strict=True)]
+    values = cast_all(name, rule, operands, typing)
     active = tuple(t.differentiable and i not in constants for i, t in enumerate(typing.operands))
     saves = residuals == "save" or (residuals == "auto" and found.has_own_backward)
     if saves and any(active) and any(t.differentiable for t in typing.results):

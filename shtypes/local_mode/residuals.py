@@ -11,6 +11,7 @@ import jax
 
 from shtypes import dtypes
 from shtypes._compat import jaxpr_of
+from shtypes.caches import MOST, Bounded
 from shtypes.hitype import hi
 from shtypes.local_mode.user_function import Shards, UserFn, shards_of
 from shtypes.localfn import LocalFn, as_tuple
@@ -75,7 +76,7 @@ def _vjp(
     return outs, residuals, structure
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def _saved(fn: LocalFn, active: tuple[bool, ...], kept: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
     """For each residual the operand that it is, or its shape and dtype."""
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
@@ -87,7 +88,7 @@ def _saved(fn: LocalFn, active: tuple[bool, ...], kept: tuple[bool, ...], operan
     return tuple(found)
 
 
-_saving: dict[Any, Callable[..., Any]] = {}
+_saving: Bounded[Callable[..., Any]] = Bounded()
 
 
 def with_residuals(
@@ -95,10 +96,7 @@ def with_residuals(
 ) -> Callable[..., Any]:
     """The op as a `jax.custom_vjp` that saves what the backward pass needs, and computes nothing again."""
     key = (fn, tuple(t.exact for t in operands), tuple(t.exact for t in results), active)
-    found = _saving.get(key)
-    if found is None:
-        found = _saving[key] = _made_saving(fn, operands, results, active)
-    return found
+    return _saving.made(key, lambda: _made_saving(fn, operands, results, active))
 
 
 def _made_saving(

@@ -15,7 +15,7 @@ import jax
 from shtypes.analysis.judging import judge
 from shtypes.collective import reinterpreted
 from shtypes.errors import ShardingTypeError
-from shtypes.local_mode.explicit import EXPLICIT
+from shtypes.local_mode.explicit import casts_are_written
 from shtypes.local_mode.specs import entering, leaving
 from shtypes.mesh import Mesh, current_mesh
 from shtypes.meshes import to_mesh
@@ -105,7 +105,7 @@ def shard_map(
         paths = [f"argument {jax.tree_util.keystr(p)}" for p, _ in jax.tree_util.tree_leaves_with_path(args)]
         specs = _specs(in_specs, args, "in_specs", optional=True)
         inside = [_enter(x, spec, names, path) for x, spec, path in zip(values, specs, paths, strict=True)]
-        with EXPLICIT((*EXPLICIT.value, *names) if explicit else EXPLICIT.value):
+        with casts_are_written(names if explicit else ()):
             try:
                 results = f(*jax.tree.unflatten(tree, inside))
             except (NameError, AttributeError) as error:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from shtypes import dtypes
 from shtypes._compat import captured, inner_jaxprs, jaxpr_of
+from shtypes.caches import MOST
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import LocalFn, tell_apart
 from shtypes.operation import applied_by
@@ -83,7 +84,7 @@ class Made(NamedTuple):
 _PLACING: Final = {"shard_map", "sharding_constraint", "mesh_cast", "reshard"}
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def made(fn: UserFn, operands: Shards) -> Made:
     """Traces a function on shards, outside any mesh: what communicates has no axis to do it over.
 

@@ -12,6 +12,7 @@ from typing import Any
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
+from shtypes.caches import MOST
 from shtypes.meshes import concrete_mesh
 from shtypes.types import ShType, State
 
@@ -21,13 +22,13 @@ def hidden_axes(t: ShType) -> tuple[str, ...]:
     return t.axes(State.UNREDUCED, State.VARYING)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def carrier_shape(t: ShType) -> tuple[int, ...]:
     """The shape of the carrier. A dim of a varying value is local already, and so it is not multiplied."""
     return t.shape + tuple(t.mesh.shape[a] for a in hidden_axes(t))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def carrier_spec(t: ShType) -> PartitionSpec:
     """How the carrier is sharded."""
     dims = [d.axes[0] if len(d.axes) == 1 else (d.axes or None) for d in t.dims]

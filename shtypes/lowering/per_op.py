@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 from shtypes._compat import no_trace_is_running
 from shtypes.array import Array, wrap
+from shtypes.caches import COMPILED
 from shtypes.debug import check_values, checks_are_on
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
@@ -46,7 +47,7 @@ def manual_mesh(mesh: Any) -> tuple[Any, dict[str, Any]]:
     return found, {"axis_names": set(found.axis_names) - manual} if manual else {}
 
 
-@functools.cache
+@functools.lru_cache(maxsize=COMPILED)
 def _compiled(
     fn: Callable[..., Any],
     name: str,
@@ -96,7 +97,7 @@ def _empty(t: ShType) -> Any:
     return jax.device_put(jnp.zeros(carrier_shape(t), t.dtype), carrier_sharding(t))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=COMPILED)
 def _local_body(fn: LocalFn, results: tuple[ShType, ...]) -> Callable[..., Any]:
     return lambda *shards: apply_local(fn, shards, results)
 
@@ -145,7 +146,7 @@ def _noted(
     return outs
 
 
-@functools.cache
+@functools.lru_cache(maxsize=COMPILED)
 def _reshard_body(src: ShType, dst: ShType) -> Callable[..., Any]:
     steps = plan(src, dst)
     return lambda shard: [run_plan(steps, shard)]
@@ -184,12 +185,12 @@ def run_on_shards(
     return _noted(name, compiled, operands, results)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=COMPILED)
 def _one_result(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda shard: [fn(shard)]
 
 
-@functools.cache
+@functools.lru_cache(maxsize=COMPILED)
 def _only_relabels(src: ShType, dst: ShType) -> bool:
     """Whether a reshard says something else about the same carrier: between the two replicated states."""
     same = carrier_shape(src) == carrier_shape(dst) and carrier_spec(src) == carrier_spec(dst)

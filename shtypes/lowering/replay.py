@@ -18,6 +18,7 @@ import numpy as np
 from shtypes._compat import no_trace_is_running, trace_context
 from shtypes.analysis.scopes import open_watches
 from shtypes.array import Array, wrap
+from shtypes.caches import COMPILED, Bounded
 from shtypes.hitype import HiShType
 from shtypes.meshes import context_mesh
 from shtypes.types import ShType, State
@@ -25,9 +26,6 @@ from shtypes.where import public as with_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-#: How many calls of one op are remembered; static numbers that keep changing would fill the memory.
-LIMIT: Final = 1024
 
 
 class Recipe(NamedTuple):
@@ -107,7 +105,6 @@ def replayed(op: Callable[P, T]) -> Callable[P, T]:
         op: A function of typed values and static arguments that returns one typed value, and whose doings follow from
             their types, their values and JAX's context.
     """
-    recipes: dict[Any, Recipe | None] = {}
 
     @functools.wraps(op)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -117,19 +114,17 @@ def replayed(op: Callable[P, T]) -> Callable[P, T]:
         key = _key(args, kwargs, operands)
         if key is None:
             return op(*args, **kwargs)
-        recipe = recipes.get(key, _UNKNOWN)
-        if recipe is None:
+        recipe = _recipes.get((op, key))
+        if recipe is _NONE:
             return op(*args, **kwargs)
-        if recipe is not _UNKNOWN:
+        if recipe is not None:
             return recipe.run(operands)
         _thread.recording = noted = Recording(operands)
         try:
             result = op(*args, **kwargs)
         finally:
             _thread.recording = None
-        if len(recipes) >= LIMIT:
-            recipes.clear()
-        recipes[key] = noted.recipe(result)
+        _recipes.put((op, key), noted.recipe(result) or _NONE)
         return result
 
     return call
@@ -140,7 +135,9 @@ def public(op: Callable[P, T]) -> Callable[P, T]:
     return with_line(replayed(op))
 
 
-_UNKNOWN: Final = Recipe((), -1, None)
+#: Stands for a call that cannot be replayed.
+_NONE: Final = Recipe((), -1, None)
+_recipes: Final[Bounded[Recipe]] = Bounded(COMPILED)
 
 
 def _key(args: Sequence[Any], kwargs: dict[str, Any], operands: list[Array]) -> tuple[Any, ...] | None:
@@ -158,7 +155,7 @@ def _key(args: Sequence[Any], kwargs: dict[str, Any], operands: list[Array]) -> 
                 key.append(known)  # what was written down for one value twice does not hold for two values
                 continue
             operands.append(x)
-            key.append(id(x.type))  # types are interned and never freed; equal ones may differ in names
+            key.append(x.type.serial)  # equal types may differ in names
         else:
             static = _static(x)
             if static is None:
@@ -190,5 +187,5 @@ def _static(x: Any) -> Any:
         parts = tuple(map(_static, x))
         return None if None in parts else (kind, parts)
     if isinstance(x, ShType):
-        return ShType, id(x)
+        return ShType, x.serial
     return (kind, x) if isinstance(x, _NAMED) else None

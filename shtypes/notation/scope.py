@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from shtypes.ambient import Sizes, scope
+from shtypes.ambient import Sizes
 from shtypes.errors import ShardingTypeError
-from shtypes.policy import current_ambient
+from shtypes.policy import changed, current_ambient
+from shtypes.scope import Scope
 
 
-@contextlib.contextmanager
-def dims(**sizes: int) -> Iterator[None]:
+def dims(**sizes: int) -> Scope:
     """A scope in which dim names have these sizes; nests, the inner wins, and it holds for this thread.
+
+    A context manager or a decorator.
 
     Example:
         >>> from shtypes.mesh import Mesh
@@ -22,9 +23,8 @@ def dims(**sizes: int) -> Iterator[None]:
         ...     parse("f32[seq, batch@dp]", Mesh({"dp": 2})).shape
         (4, 8)
     """
-    merged = sorted_sizes({**dict(current_dims()), **sizes})
-    with scope(current_ambient()._replace(dims=merged)):
-        yield
+    own = sorted_sizes(sizes)
+    return changed(lambda now: now._replace(dims=tuple(sorted({**dict(now.dims), **dict(own)}.items()))))
 
 
 def current_dims() -> Sizes:

@@ -57,7 +57,7 @@ def matching(x: Any, t: ShType) -> Any:
     """A value without a gradient, invariant where ``t`` is: beside a reduced one, an invariant value would be cast."""
     src = jax.typeof(x)
     axes = [a for a in t.axes(INVARIANT) if src.state(a) is REDUCED]
-    return move(x, to_state(src, axes, INVARIANT), inserted=True)
+    return move(x, to_state(src, axes, INVARIANT), inserted=True, constant=True)
 
 
 def bound(name: str, x: Any, dims: tuple[int, ...]) -> Any:
@@ -90,7 +90,8 @@ def _winner(name: str, found: Any, axes: tuple[str, ...], state: State, has_grad
     sent = apply("ordered", fn, lambda types: rules.nonlinear(name, types, integers), constant(found))
     best = collect(op, sent, has_gradient=has_gradient)
     value = apply("value", back, lambda types: rules.nonlinear(name, types, t.dtype_name), best)
-    return move(value, to_state(t, axes, state), inserted=True)  # integers know one replicated state
+    # Integers know one replicated state, and no gradient.
+    return move(value, to_state(t, axes, state), inserted=True, constant=True)
 
 
 def _ordered(x: Any, least: bool, dtype: str) -> Any:

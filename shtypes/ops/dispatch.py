@@ -176,22 +176,35 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
     types = tuple(jax.typeof(x) for x in operands)
     typing = typed(name, rule, types)
     fn = fn if isinstance(fn, LocalFn) else fn(typing.operands)
-    if not rules_in_force():
-        return local_all(fn, *map(cast, operands, typing.operands), out=typing.results)
-    if types != typing.operands and any(t.differentiable for t in typing.results):  # else nothing comes back
-        _judge_casts(name, rule, types, typing.operands)
-    results = local_all(fn, *map(cast, operands, typing.operands), out=typing.results)
-    look()
+    results = local_all(fn, *cast_all(name, rule, operands, typing), out=typing.results)
+    if rules_in_force():
+        look()
     return results
+
+
+def cast_all(name: str, rule: Rule, operands: Sequence[Any], typing: Typing) -> list[Any]:
+    """The operands in the types that a rule asks for, judged by the scopes around the op: used before or not.
+
+    Raises:
+        ShardingTypeError: a scope forbids a cast.
+    """
+    types = tuple(jax.typeof(x) for x in operands)
+    if types == typing.operands:
+        return list(operands)
+    moves_back = any(t.differentiable for t in typing.results)
+    if rules_in_force():
+        try:
+            for called, t, goal in zip(called_names(types), types, typing.operands, strict=True):
+                judge(name, t, goal, name=called, inserted=True, has_gradient=moves_back)
+        except ShardingTypeError as error:
+            error.fixes = without_backward(rule, types)
+            raise located(error, name, types).with_traceback(None) from None
+    return [cast(x, t, constant=not moves_back) for x, t in zip(operands, typing.operands, strict=True)]
 
 
 def settled(name: str, rule: Rule, x: Any) -> Any:
     """The operand of an op that is made of others, in the type that ``rule`` asks for: moved once for all."""
-    types = (jax.typeof(x),)
-    goals = typed(name, rule, types).operands
-    if types != goals and rules_in_force():
-        _judge_casts(name, rule, types, goals)
-    return cast(x, goals[0])
+    return cast_all(name, rule, [x], typed(name, rule, (jax.typeof(x),)))[0]
 
 
 def beside(constant: Any, x: Any) -> Any:
@@ -203,32 +216,24 @@ def beside(constant: Any, x: Any) -> Any:
     return move(constant, t, inserted=True)
 
 
-def _judge_casts(name: str, rule: Rule, types: tuple[ShType, ...], casts: Sequence[ShType]) -> None:
-    """Checks the casts of an op against the scopes around it: here, wherever they are bound, and used again or not."""
-    try:
-        for called, t, goal in zip(called_names(types), types, casts, strict=True):
-            judge(name, t, goal, name=called, inserted=True)
-    except ShardingTypeError as error:
-        error.fixes = without_backward(rule, types)
-        raise located(error, name, types).with_traceback(None) from None
-
-
-def cast(x: Any, t: ShType) -> Any:
-    """An operand in the type that a rule asks for.
+def cast(x: Any, t: ShType, *, constant: bool = False) -> Any:
+    """An operand in the type that a rule asks for; ``constant`` if no gradient comes back.
 
     A traced value is cast where it was made, and once: a loop's constant before the loop, an operand of two ops for
     both. So what the cast communicates backward runs once, on the sum of the cotangents.
     """
     if not isinstance(x, jax.core.Tracer) or jax.typeof(x) == t:
-        return move(x, t, inserted=True)
+        return move(x, t, inserted=True, constant=constant)
     trace = trace_of(x)
     notes = None if trace is None else trace_notes(trace)
     if notes is None:
-        return move(x, t, inserted=True)
-    known = notes.get((id(x), t.exact))
+        return move(x, t, inserted=True, constant=constant)
+    key = (id(x), t.exact, constant)
+    known = notes.get(key)
     if known is None:
         with set_current_trace(trace):
-            known = notes[id(x), t.exact] = x, move(x, t, inserted=True)  # x is kept, so that its id is not another's
+            moved = move(x, t, inserted=True, constant=constant)
+            known = notes[key] = x, moved  # x is kept, so that its id is not another's
     return known[1]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from shtypes import dtypes
+from shtypes.caches import MOST
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import LocalFn
 from shtypes.mesh import current_mesh
@@ -157,7 +158,7 @@ def check_parts(name: str, key: ShType, drawn: ShType) -> None:
     raise ShardingTypeError(f"`{name}` cannot make a part of {drawn}", why=why, hints=hints)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def _check_dtype(name: str, dtype: str, params: tuple[tuple[str, Any], ...]) -> None:
     """Asks JAX whether it makes such draws."""
     try:

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.random import define_prng_impl, threefry2x32_p
 
+from shtypes.caches import MOST
+
 IMPL: Final = "threefry2x32"
 _WORD: Final = 2**32
 _HALF: Final = 0xFFFF
@@ -38,7 +40,7 @@ def part_key(key: Any, shape: tuple[int, ...], starts: Sequence[Any]) -> Any:
     return jax.random.wrap_key_data(jnp.concatenate(words), impl=_generator(shape))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def _generator(shape: tuple[int, ...]) -> Any:
     """The generator for parts of arrays of one shape."""
 

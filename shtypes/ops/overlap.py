@@ -11,7 +11,7 @@ from shtypes.analysis.judging import Sent, judge, judge_sent
 from shtypes.analysis.scopes import rules_in_force
 from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
-from shtypes.joint import Sends
+from shtypes.operation import Sending, sent_by
 from shtypes.ops.dispatch import cast, located
 from shtypes.ops.reshard import reshard
 from shtypes.ops.rules.einsum import label_sizes, parse_equation
@@ -97,16 +97,12 @@ def _judge(name: str, types: Sequence[ShType], ring: Ring, primitive: Overlapped
     """Tells scopes what goes round, forward and backward."""
     for t, goal in zip(types, ring.operands, strict=True):
         judge(name, t, goal, inserted=True)
-    judge_sent(name, ring.moved, ring.becomes, _sent([primitive.forth]), _sent([b.step for b in primitive.back()]))
+    judge_sent(name, ring.moved, ring.becomes, _sent(primitive.forth()), _sent(primitive.back()))
 
 
-def _sent(rounds: Sequence[Sends]) -> Sent:
-    if not rounds:
-        return Sent()
-    axes = rounds[0].axes
-    words = f"a ring of permutes over {', '.join(f'`{a}`' for a in axes)}"
-    kinds = tuple(r.kind.value for r in rounds)
-    return Sent(kinds, axes, sum(r.bytes for r in rounds), sum(r.launches for r in rounds), words)
+def _sent(rounds: Sequence[Sending]) -> Sent:
+    sent = sent_by(rounds)
+    return sent._replace(words=f"a ring of permutes over {', '.join(f'`{a}`' for a in sent.axes)}") if sent else sent
 
 
 __all__ = ["Overlap", "overlapped_einsum"]

@@ -113,7 +113,7 @@ def sum_of(
     """The sum over dims of a typed value, over ``count``."""
     fn = Sum(dims, bool(keepdims), dtype, count)
     found = local_dtype(fn, (jax.typeof(x).dtype_name,), jax.typeof(x).ndim)
-    return apply(name, fn, lambda types: rules.reduce_sum(types[0], dims, bool(keepdims), found), x)
+    return apply(name, fn, lambda types: rules.reduce_sum(types[0], dims, bool(keepdims), found, name), x)
 
 
 def _dtype(name: str, t: ShType, dtype: Any) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import jax
 
 from shtypes import dtypes
+from shtypes.caches import MOST
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, as_tuple, tell_apart
 from shtypes.ops import rules
@@ -51,7 +52,7 @@ def function(name: str, fn: Callable[..., Any], *, linear: bool = False, **param
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def made(fn: LocalFn, *operands: tuple[tuple[int, ...], str]) -> Any:
     """The shapes and dtypes that a function makes of operands of these, in the structure in which it gives them.
 

@@ -16,7 +16,8 @@ import jax
 from shtypes._compat import Zero, is_undefined_primal
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
-from shtypes.joint import Back, Joint, Sends
+from shtypes.joint import Joint
+from shtypes.operation import Sending
 from shtypes.ops.einsum import Einsum
 from shtypes.overlap.ring import Course, Round, gathering, scattering
 from shtypes.primitives import check_tangents, local, move
@@ -60,17 +61,16 @@ class Gathering(Overlapped):
     does = "gather"
     positions: tuple[int, ...]
 
-    @property
-    def forth(self) -> Sends:
-        return Round(self.course, self.operands[0])
+    def forth(self) -> list[Sending]:
+        return [Sending(Round(self.course, self.operands[0]), self.src, self.dst)]
 
-    def back(self) -> list[Back]:
+    def back(self) -> list[Sending]:
         moved, *others = self.operands
-        again = [Back(self.forth, self.src, self.dst)] if any(t.differentiable for t in others) else []
+        again = self.forth() if any(t.differentiable for t in others) else []
         if not moved.differentiable or self._cotangent_is_whole:
             return again
         own = moved.cotangent()
-        return [*again, Back(Round(self.course, own), self.dst.cotangent(), own)]
+        return [*again, Sending(Round(self.course, own), self.dst.cotangent(), own)]
 
     @property
     def _cotangent_is_whole(self) -> bool:
@@ -158,15 +158,14 @@ class Scattering(Overlapped):
 
     does = "scatter"
 
-    @property
-    def forth(self) -> Sends:
-        return Round(self.course, self.results[0])
+    def forth(self) -> list[Sending]:
+        return [Sending(Round(self.course, self.results[0]), self.src, self.dst)]
 
-    def back(self) -> list[Back]:
+    def back(self) -> list[Sending]:
         if not any(t.differentiable for t in self.operands):
             return []
         own = self.results[0].cotangent()
-        return [Back(Round(self.course, own), own, self.src.cotangent())]
+        return [Sending(Round(self.course, own), own, self.src.cotangent())]
 
     def on_shards(self, *shards: Any) -> list[Any]:
         return scattering(self.course, self.results[0])(*shards)

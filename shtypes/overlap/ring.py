@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from shtypes.caches import MOST
 from shtypes.collective import on_shards
 from shtypes.ops.einsum import Einsum
 from shtypes.ops.rules.local import Op
@@ -118,7 +119,7 @@ def _waiting(x: Any, zero: Any) -> Any:
     return jnp.where(zero == 0, x, jnp.zeros_like(x))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def gathering(
     course: Course, positions: tuple[int, ...], moved: ShType, results: tuple[ShType, ...]
 ) -> Callable[..., list[Any]]:
@@ -205,7 +206,7 @@ def _merged(parts: Sequence[Any], output: str, label: str, n: int) -> Any:
     return jnp.concatenate(apart, d + 1).reshape(*before, whole, *after)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=MOST)
 def scattering(course: Course, result: ShType) -> Callable[..., list[Any]]:
     """A sum of products, of which each device keeps its part: ``(lhs, rhs, lhs, rhs, ...) -> [result]``.
 

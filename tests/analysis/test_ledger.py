@@ -14,9 +14,9 @@ from jax import lax
 
 import shtypes as sh
 from shtypes.analysis.costs import LINKS, Link, cost_model
-from shtypes.analysis.equations import direction_of
 from shtypes.analysis.ledger import Ledger, ledger
 from shtypes.demo import gated_mlp
+from shtypes.operation import direction_of
 from tests.analysis.compiled import compiled_text, sent_by_compiled, sent_by_ledger
 from tests.analysis.random_programs import AXES, random_program
 

@@ -199,11 +199,18 @@ def test_a_custom_backward_is_checked_under_the_scope_of_its_call(outer: Any) ->
         jax.eval_shape(silent, typed(X))  # the forward function is silent
 
 
-def test_a_backward_pass_that_runs_inside_a_scope_is_not_judged_again() -> None:
+@pytest.mark.parametrize("run", [lambda f: f(), lambda f: sh.jit(f)(), lambda f: jax.jit(f)()], ids=["", "sh", "jax"])
+def test_a_backward_pass_that_runs_inside_a_scope_is_judged_there(run: Any) -> None:
     x = sh.ones(X)
     _, pull = sh.vjp(lambda x: sh.all_gather(x, "dp"), x)
-    with sh.no_comm():
-        (g,) = pull(1.0)
+    for direction in ("both", "backward"):
+        with (
+            sh.no_comm(direction),
+            pytest.raises(sh.ShardingTypeError, match="forbids reduce-scatter over `dp` in the backward pass"),
+        ):
+            run(lambda: pull(1.0))
+    with sh.no_comm("forward"):
+        (g,) = run(lambda: pull(1.0))
     assert g.type == x.type.cotangent()
 
 

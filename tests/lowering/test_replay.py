@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.caches import Bounded
 from shtypes.lowering import replay
 from shtypes.lowering.replay import Recording, replayed
 from shtypes.ops import dispatch
@@ -170,7 +171,7 @@ def test_what_was_not_noted_makes_no_recipe() -> None:
 
 
 def test_an_op_with_ever_new_numbers_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "LIMIT", 3)
+    monkeypatch.setattr(replay, "_recipes", Bounded(3))
     calls = []
 
     @replayed
@@ -181,7 +182,7 @@ def test_an_op_with_ever_new_numbers_does_not_fill_the_memory(monkeypatch: pytes
     x = value(0)
     for n in (0, 1, 2, 0, 3, 0, 0):
         np.testing.assert_array_equal(np.asarray(scaled(x, n)), np.asarray(x) * n)
-    assert calls == [0, 1, 2, 3, 0]  # the fourth number empties the memory
+    assert calls == [0, 1, 2, 3, 0]  # the fourth number takes the place of the first
 
 
 def test_threads_do_not_note_each_others_ops() -> None:

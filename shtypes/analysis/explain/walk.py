@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from shtypes._compat import Call, Cond, Scan, While, is_literal, jaxpr_of, user_frames
-from shtypes.analysis.equations import Body, Branch, Equation, Place, Use, Walk, direction_of, outside
+from shtypes.analysis.equations import Body, Branch, Equation, Place, Use, Walk, outside
 from shtypes.analysis.explain.cotangents import cotangent_type, resolve
 from shtypes.analysis.explain.given import (
     backward_given,
@@ -20,7 +20,7 @@ from shtypes.analysis.explain.given import (
 from shtypes.analysis.explain.links import Links
 from shtypes.analysis.explain.names import Unique, assigned
 from shtypes.analysis.explain.values import Operand, Record, Scope, Value
-from shtypes.operation import applied_by
+from shtypes.operation import applied_by, direction_of
 
 #: The longest name that is made from an operation and its operand.
 _LONGEST = 24

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from shtypes._compat import HiPrimitive, bound
+from shtypes.caches import COMPILED
 from shtypes.collective import Collective
 from shtypes.collective import on_shards as collective_on_shards
 from shtypes.debug import check_shards, checks_are_on
@@ -27,7 +28,7 @@ from shtypes.reshard import plan
 from shtypes.types import ShType, State
 
 
-@functools.cache
+@functools.lru_cache(maxsize=COMPILED)
 def _traced_once(applied: Local) -> Callable[..., Any]:
     """A local function that JAX traces once for each set of shapes, however often programs use it.
 
@@ -41,7 +42,7 @@ def _traced_once(applied: Local) -> Callable[..., Any]:
     return jax.jit(local, inline=True)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=COMPILED)
 def _moved_once(src: ShType, dst: ShType) -> Callable[[Any], Any]:
     steps = plan(src, dst)
 
@@ -67,7 +68,7 @@ def _collective(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     return [collective_on_shards(applied_by(eqn).op, applied_by(eqn).src)(*shards)]
 
 
-@functools.cache
+@functools.lru_cache(maxsize=COMPILED)
 def _joint_once(applied: Joint) -> Callable[..., Any]:
     return jax.jit(applied.on_shards, inline=True)
 

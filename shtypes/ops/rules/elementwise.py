@@ -17,7 +17,6 @@ from shtypes.ops.rules.typing import (
     Typing,
     build,
     kept_state,
-    refuse_wrapped,
     rule,
     states_of,
 )
@@ -147,7 +146,6 @@ def select(
 @rule
 def linear_unary(name: str, operand: ShType, dtype: str) -> Typing:
     """Linear in one operand and acting on each element alone, such as ``neg`` and ``real``."""
-    refuse_wrapped(name, operand, dtype)
     states = {a: kept_state(operand, LINEAR_UNARY[s], dtype) for a, s in states_of(operand).items()}
     return Typing((operand,), (build(operand.mesh, dtype, operand.dims, states),))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.rules import reasons
 from shtypes.ops.rules.tables import LINEAR_UNARY, NONLINEAR, SUM, Need, Role
-from shtypes.ops.rules.typing import Typing, build, kept_state, refuse_wrapped, rule
+from shtypes.ops.rules.typing import Typing, build, kept_state, rule
 from shtypes.types import Dim, ShType, State
 
 
@@ -44,7 +44,6 @@ def _states(
                 raise reasons.along(name, operand, axis, reduces, dims)
             raise reasons.nonlinear(name, axis)
         states[axis] = kept_state(operand, table[needed], dtype)
-    refuse_wrapped(name, operand, dtype)
     return states
 
 

@@ -7,10 +7,12 @@ axes at fault; the public boundary adds the place and the fixes.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, ParamSpec
 
 from shtypes import dtypes
+from shtypes.caches import Bounded
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
 from shtypes.ops.rules import reasons
@@ -42,13 +44,13 @@ class Typing(NamedTuple):
 
 # caching
 
-_caches: list[dict[Any, Any]] = []
+_caches: list[Bounded[Typing]] = []
 
 
 def _key(argument: Any) -> Any:
-    """A cache key: types by identity, since equal types may differ in the names that the result carries."""
+    """A cache key: types by number, since equal types may differ in the names that the result carries."""
     if isinstance(argument, ShType):
-        return id(argument)  # interned and never freed
+        return argument.serial
     if isinstance(argument, (tuple, list)):
         return tuple(map(_key, argument))
     return argument
@@ -61,15 +63,20 @@ def rule(function: Callable[P, Typing]) -> Callable[P, Typing]:
     plain concrete arrays). Integers and bools are found by their dtype. Where a constant is replicated, REDUCED and
     INVARIANT are one state and it follows the others; a result of constants alone is replicated as the policy says.
     """
-    cache: dict[Any, Typing] = {}
+    cache: Bounded[Typing] = Bounded()
     _caches.append(cache)
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def cached(*args: P.args, **kwargs: P.kwargs) -> Typing:
         key = (current_policy(), *map(_key, args), *((k, _key(v)) for k, v in sorted(kwargs.items())))
         found = cache.get(key)
         if found is None:
-            found = cache[key] = function(*args, **kwargs)
+            found = function(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            _refuse_widened(bound.arguments.get("name", function.__name__), found)
+            cache.put(key, found)
         return found
 
     return cached
@@ -101,17 +108,24 @@ def kept_state(operand: ShType, state: State, dtype: str) -> State:
     return state
 
 
-def refuse_wrapped(name: str, operand: ShType, dtype: str, word: str = "the operand") -> None:
-    """Refuses to widen the terms of an unsigned sum: they may have wrapped around, and only their sum wraps back."""
-    src, dst = operand.dtype_name, dtypes.short_name(dtype)
-    unreduced = operand.axes(State.UNREDUCED)
-    if not unreduced or src[0] != "u" or (dst[0] in "iu" and int(dst[1:]) <= int(src[1:])):
-        return
-    raise ShardingTypeError(
-        f"`{name}` would turn the terms of {word}, which is unreduced on {reasons.on(unreduced)}, into `{dst}`",
-        why=f"a term of `{src}` may have wrapped around below zero, and only the sum wraps back",
-        axes=unreduced,
-    )
+def _refuse_widened(name: str, typing: Typing) -> None:
+    """Refuses to widen the terms of a sum of integers that may have wrapped around: only their sum wraps back.
+
+    Those of 32 bits and more are let through, unsigned ones apart: sums that leave 32 bits are wrong on one device too.
+    """
+    for i, operand in enumerate(typing.operands):
+        src, unreduced = operand.dtype_name, operand.axes(State.UNREDUCED)
+        if not unreduced or not dtypes.may_wrap(src):
+            continue
+        for result in typing.results:
+            dst = result.dtype_name
+            if not dtypes.wraps_alike(src, dst):
+                word = reasons.operand_word(i, len(typing.operands))
+                raise ShardingTypeError(
+                    f"`{name}` would turn the terms of {word}, unreduced on {reasons.on(unreduced)}, into `{dst}`",
+                    why=f"a term of `{src}` may have wrapped around, and only the sum wraps back",
+                    axes=unreduced,
+                )
 
 
 # operands that meet
@@ -157,8 +171,6 @@ class Meeting:
         self.axes = self._label_axes()
         label_of = {axis: label for label, axes in self.axes.items() for axis in axes}
         self.states = {axis: self._joined(axis, join) for axis in self.mesh.axis_names}
-        for i, t in enumerate(self.given):
-            refuse_wrapped(name, t, dtype, self.word(i))
         self.operands = tuple(self._cast(i, casts[i], label_of) for i in range(len(self.given)))
 
     def word(self, index: int) -> str:

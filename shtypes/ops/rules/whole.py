@@ -10,7 +10,7 @@ from shtypes.ops.rules import reasons
 from shtypes.ops.rules.elementwise import nonlinear
 from shtypes.ops.rules.reduce import role
 from shtypes.ops.rules.tables import LINEAR_UNARY, NONLINEAR, Role
-from shtypes.ops.rules.typing import NO_CONSTANTS, Typing, build, kept_state, refuse_wrapped, rule
+from shtypes.ops.rules.typing import NO_CONSTANTS, Typing, build, kept_state, rule
 from shtypes.types import Dim, ShType, State
 
 
@@ -38,7 +38,6 @@ def whole(name: str, operand: ShType, along: Sequence[int], results: Sequence[Ma
         states[axis] = table[needed]
     made = []
     for result in results:
-        refuse_wrapped(name, operand, result.dtype)
         dims = [_dim(operand, size, source) for size, source in result.dims]
         kept = {axis: kept_state(operand, state, result.dtype) for axis, state in states.items()}
         made.append(build(operand.mesh, result.dtype, dims, kept))

@@ -1,0 +1,59 @@
+"""Caches that a process which runs for long cannot fill. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+V = TypeVar("V")
+
+#: How many results a function remembers: far more than one program needs, whatever it is.
+MOST: Final = 4096
+#: How many compiled functions are kept; each holds an executable.
+COMPILED: Final = 2048
+#: How many programs one jitted function keeps, for other shapes and types.
+PROGRAMS: Final = 512
+
+
+class Bounded(Generic[V]):
+    """A mapping that forgets what was put in first once it is full.
+
+    Args:
+        most: How many entries it holds.
+    """
+
+    __slots__ = ("_entries", "_most")
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._entries: dict[Hashable, V] = {}
+
+    def get(self, key: Hashable) -> V | None:
+        """The entry, or None."""
+        return self._entries.get(key)
+
+    def put(self, key: Hashable, value: V) -> V:
+        """Keeps an entry, and gives it back."""
+        entries = self._entries
+        while len(entries) >= self._most:
+            try:
+                del entries[next(iter(entries))]
+            except (KeyError, StopIteration, RuntimeError):  # another thread made room
+                break
+        entries[key] = value
+        return value
+
+    def made(self, key: Hashable, make: Callable[[], V]) -> V:
+        """The entry, made if it is missing."""
+        found = self._entries.get(key)
+        return self.put(key, make()) if found is None else found
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._entries.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+__all__ = ["COMPILED", "MOST", "PROGRAMS", "Bounded"]
