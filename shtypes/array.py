@@ -16,7 +16,7 @@ from shtypes.analysis.judging import judge_leaving
 from shtypes.analysis.scopes import rules_in_force
 from shtypes.errors import ShardingTypeError
 from shtypes.foreign import as_jax_array, as_numpy_ufunc, refuse_native
-from shtypes.hitype import HiShType, hi
+from shtypes.hitype import HiShType, equip, hi
 from shtypes.lowering.carrier import carrier_sharding, hidden_axes
 from shtypes.policy import changed, current_ambient
 from shtypes.scope import Scope
@@ -175,6 +175,7 @@ def _key_data(convert: Any, data: Any) -> Any:
 
 
 def _unpickle(t: HiShType, host: Any) -> Array:
+    equip()
     if host is None:
         return wrap(t, None)
     if dtypes.is_key(t.dtype_name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -200,11 +201,17 @@ def without_data_error(t: ShType) -> ShardingTypeError:
     )
 
 
+def equip() -> None:
+    """Gives typed values their operators and methods, before there is one: a program may use no name of ours."""
+    importlib.import_module("shtypes.api")
+
+
 def hi(t: ShType) -> HiShType:
     """The type as a JAX type."""
     if type(t) is HiShType:
         return t
     if t._hi is None:
+        equip()
         t._hi = HiShType(t.mesh, t.dtype_name, t.dims, t.states)
     found: HiShType = t._hi
     return found
