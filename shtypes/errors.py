@@ -4,7 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+
+def short(text: str, most: int = 100) -> str:
+    """The text, or its beginning and its end where it is longer than messages show."""
+    if len(text) <= most:
+        return text
+    end = most // 4
+    return f"{text[: most - end - 1]}…{text[-end:]}"
+
+
+def _readable(line: str) -> str:
+    """A line of a message, in which no name, type or text that it shows fills a page."""
+    if len(line) <= 400:
+        return line
+    return short(_SHOWN.sub(lambda shown: short(shown.group()), line), 1000)
+
+
+#: What a message shows of the user's: between backticks, or a word.
+_SHOWN: Final = re.compile(r"(?<=`)[^`]*(?=`)|[^\s`]+")
 
 
 class Fix(NamedTuple):
@@ -72,10 +91,10 @@ class ShardingTypeError(TypeError):
         parts = [("where", self.where), ("why", self.why)]
         parts += [("fix", str(fix)) for fix in self.fixes]
         parts += [("try", hint) for hint in self.hints]
-        lines = [self.what]
+        lines = [_readable(self.what)]
         for label, text in parts:
             if text:  # a part of several lines keeps its columns, below its first line
-                first, *rest = text.split("\n")
+                first, *rest = map(_readable, text.split("\n"))
                 lines.append(f"  {label + ':':<7}{first}")
                 lines += [f"{'':9}{line}" for line in rest]
         return "\n".join(lines)

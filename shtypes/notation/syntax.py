@@ -46,10 +46,16 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE: Final = re.compile(r"[0-9]+")
 _MARK: Final = {mark: re.compile(re.escape(mark)) for mark in ("...", *"[]{}(),:@=*")}
 _ARITHMETIC: Final = re.compile(r"[^,\]@={}]+")
+_OPERATION: Final = re.compile(r"//|[-+*/(]")
 #: What arithmetic of dims may hold: a division without rest is written `/`, one that rounds down `//`.
 _NODES: Final = (
     ast.Expression, ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv,
 )  # fmt: skip
+#: What messages show of a text.
+_LONGEST: Final = 100
+#: The most digits of a size, and the most operations in the arithmetic of one.
+_DIGITS: Final = 18
+_OPERATIONS: Final = 100
 _STATES: Final = {s.value: s for s in BRACED}
 
 
@@ -59,8 +65,12 @@ def error_at(text: str, at: int, what: str, why: str = "", hints: Iterable[str] 
 
 
 def caret(text: str, at: int) -> str:
-    """The text on one line, and a mark below a column."""
+    """The text on one line, and a mark below a column; of a long text, what is around the mark."""
     line = "".join(" " if c.isspace() else c for c in text)
+    if len(line) > _LONGEST:
+        start = max(min(at - _LONGEST // 2, len(line) - _LONGEST), 0)
+        cut = "…" if start + _LONGEST < len(line) else ""
+        line, at = f"{'…' if start else ''}{line[start : start + _LONGEST]}{cut}", at - start + (start > 0)
     return f"{line}\n{' ' * at}^"
 
 
@@ -130,7 +140,7 @@ class _Reader:
         if dots := self.take(_MARK["..."]):
             return DimText("...", None, (), dots.at)
         if size := self.take(_SIZE):
-            return DimText("", int(size.text), self.sharding(), size.at)
+            return DimText("", self.whole(size), self.sharding(), size.at)
         name = self.take(_NAME)
         if name is None:
             self.expected("a size", "a name", "`_`", "`...`", "`]`")
@@ -139,7 +149,13 @@ class _Reader:
             given = self.take(_SIZE)
             if given is None:
                 self.expected(f"a size for `{name.text}`")
-        return DimText(name.text, int(given.text) if given else None, self.sharding(), name.at)
+        return DimText(name.text, self.whole(given) if given else None, self.sharding(), name.at)
+
+    def whole(self, size: Word) -> int:
+        """The number that a size says."""
+        if len(size.text) > _DIGITS:
+            raise error_at(self.text, size.at, f"a size has at most {_DIGITS} digits, not {len(size.text)}")
+        return int(size.text)
 
     def sharding(self) -> tuple[Word, ...]:
         return self.axes() if self.mark("@") else ()
@@ -220,9 +236,13 @@ class _SignatureReader(_Reader):
         arithmetic = self.take(_ARITHMETIC)
         if arithmetic is None:
             return super().dim()
+        count = len(_OPERATION.findall(arithmetic.text))
+        if count > _OPERATIONS:
+            what = f"the arithmetic of a dim has at most {_OPERATIONS} operations, not {count}"
+            raise error_at(self.text, arithmetic.at, what, hints=["name the result: a dim name stands for any size"])
         try:
             tree = ast.parse(arithmetic.text.strip(), mode="eval")
-        except SyntaxError:
+        except (SyntaxError, ValueError):
             tree = None
         if tree is None or not all(isinstance(node, _NODES) and _whole(node) for node in ast.walk(tree)):
             what = f"cannot read `{arithmetic.text.strip()}` as arithmetic of dims"
@@ -231,7 +251,8 @@ class _SignatureReader(_Reader):
 
 
 def _whole(node: ast.AST) -> bool:
-    return not isinstance(node, ast.Constant) or type(node.value) is int
+    """Whether a node is no number, or one that may be a size."""
+    return not isinstance(node, ast.Constant) or (type(node.value) is int and node.value < 10**_DIGITS)
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
