@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from shtypes.cli.guard import own_fault
 from shtypes.cli.output import FAILED
 from shtypes.errors import ShardingTypeError
 
@@ -53,4 +54,7 @@ def main(args: Sequence[str] | None = None) -> None:
         cli(args, prog_name="shtypes")
     except ShardingTypeError as error:
         click.echo(f"error: {error}", err=True)
+        raise SystemExit(FAILED) from None
+    except Exception as error:
+        click.echo(f"error: {own_fault(error)}", err=True)
         raise SystemExit(FAILED) from None

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shtypes.cli.config import Config, TargetConfig, config
+from shtypes.cli.guard import tracing
 from shtypes.cli.options import optional_target_options
-from shtypes.cli.output import FAILED, emit, output_options, tracing
+from shtypes.cli.output import FAILED, emit, output_options
 from shtypes.cli.target import Program, program
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
+
+if TYPE_CHECKING:
+    from shtypes.analysis.ledger import Ledger
 
 
 @click.command("check")
@@ -126,22 +131,26 @@ class _Report:
 def _check_one(one: Program, no_comm: str | None, max_bytes: int | None, form: str, output: str | None) -> int:
     from shtypes.analysis.check import signature_of
 
-    with one.scope(), tracing(one.name):
-        found = signature_of(one.subject, grad=one.grad)
-        ledger = found.ledger
-        failures = []
-        for direction in ("forward", "backward") if no_comm == "both" else filter(None, [no_comm]):
-            part = getattr(ledger, direction)()
-            if part.launches:
-                many = "" if part.launches == 1 else "s"
-                failures.append(f"{part.launches} collective{many} in the {direction} pass, {part.bytes} B/device")
-        if no_comm and ledger.not_covered:
-            failures.append(f"{len(ledger.not_covered)} operations are not covered")
-        if max_bytes is not None and (ledger.bytes > max_bytes or not ledger.known):
-            more = "" if ledger.known else ", or more"
-            failures.append(f"each device sends {ledger.bytes} B{more}, and at most {max_bytes} B is allowed")
+    with one.scope():
+        with tracing(one.name):
+            found = signature_of(one.subject, grad=one.grad)
+            failures = list(_failures(found.ledger, no_comm, max_bytes))
         emit(_Report(one.name, str(one.mesh), found, failures), form, output)
     return FAILED if failures else 0
+
+
+def _failures(ledger: Ledger, no_comm: str | None, max_bytes: int | None) -> Iterator[str]:
+    """What a program communicates that it must not."""
+    for direction in ("forward", "backward") if no_comm == "both" else filter(None, [no_comm]):
+        part = getattr(ledger, direction)()
+        if part.launches:
+            many = "" if part.launches == 1 else "s"
+            yield f"{part.launches} collective{many} in the {direction} pass, {part.bytes} B/device"
+    if no_comm and ledger.not_covered:
+        yield f"{len(ledger.not_covered)} operations are not covered"
+    if max_bytes is not None and (ledger.bytes > max_bytes or not ledger.known):
+        more = "" if ledger.known else ", or more"
+        yield f"each device sends {ledger.bytes} B{more}, and at most {max_bytes} B is allowed"
 
 
 # the file of a repository

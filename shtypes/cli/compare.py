@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from shtypes.cli.costs import link_option, read_links
+from shtypes.cli.guard import tracing
 from shtypes.cli.options import dims_option, mesh_option, target_arguments
-from shtypes.cli.output import emit, output_options, tracing
+from shtypes.cli.output import emit, output_options
 from shtypes.cli.target import program
 from shtypes.mesh import Mesh
 

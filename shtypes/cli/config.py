@@ -13,6 +13,7 @@ import click
 
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
+from shtypes.notation.scope import sorted_sizes
 from shtypes.policy import check_policy
 
 #: The keys of the table, and of each of its targets.
@@ -84,7 +85,7 @@ def config(start: Path | None = None) -> Config:
         if path.is_file():
             try:
                 table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("shtypes")
-            except tomllib.TOMLDecodeError as error:
+            except (OSError, ValueError) as error:  # no file of ours to read, no text, or no TOML
                 raise click.UsageError(f"`{path}` cannot be read: {error}") from None
             if table is not None:
                 return _config(folder, table)
@@ -112,8 +113,10 @@ def _target(common: Mapping[str, Any], given: Any) -> TargetConfig:
     _known(given, TARGET_KEYS, "a target in [tool.shtypes]")
     if not isinstance(given.get("target"), str):
         raise click.UsageError('a target in [tool.shtypes] needs `target = "module:function"`')
-    both = {**common, **given, "dims": {**common.get("dims", {}), **given.get("dims", {})}}
     name = str(given.get("name", given["target"]))
+    if not all(isinstance(table.get("dims", {}), Mapping) for table in (common, given)):
+        raise click.UsageError(f"`dims` of `{name}` in [tool.shtypes] is a table, such as {{ batch = 8 }}")
+    both = {**common, **given, "dims": {**common.get("dims", {}), **given.get("dims", {})}}
     types, grad = both.get("types", []), both.get("grad", False)
     if not isinstance(types, list) or not all(isinstance(t, str) for t in types):
         raise click.UsageError(f"`types` of `{name}` in [tool.shtypes] is a list of texts")
@@ -121,13 +124,14 @@ def _target(common: Mapping[str, Any], given: Any) -> TargetConfig:
         raise click.UsageError(f"`grad` of `{name}` in [tool.shtypes] is true or false")
     try:
         mesh = None if "mesh" not in both else _mesh(both["mesh"])
-        policy = None if "policy" not in both else check_policy(both["policy"])
+        policy = None if "policy" not in both else check_policy(str(both["policy"]))
+        dims = dict(sorted_sizes(both["dims"]))
     except ShardingTypeError as error:
         raise click.UsageError(f"[tool.shtypes], `{name}`: {error}") from None
     maker = both.get("arguments")
     if maker is not None and (types or not isinstance(maker, str)):
         raise click.UsageError(f"`arguments` of `{name}` in [tool.shtypes] names a function, in the place of `types`")
-    return TargetConfig(name, given["target"], tuple(types), maker, mesh, policy, both["dims"], grad)
+    return TargetConfig(name, given["target"], tuple(types), maker, mesh, policy, dims, grad)
 
 
 def _mesh(given: Any) -> Mesh:

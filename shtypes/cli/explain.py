@@ -8,8 +8,9 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from shtypes.cli.guard import tracing
 from shtypes.cli.options import target_options
-from shtypes.cli.output import emit, output_options, tracing
+from shtypes.cli.output import emit, output_options
 from shtypes.cli.target import program
 from shtypes.mesh import Mesh
 

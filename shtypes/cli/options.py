@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from shtypes.errors import ShardingTypeError
+from shtypes.cli.loading import functions_of
+from shtypes.errors import ShardingTypeError, short
 from shtypes.mesh import Mesh
+from shtypes.notation.scope import sorted_sizes
 from shtypes.policy import REPLICATED_STATE
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -20,13 +22,29 @@ def read_sizes(text: str) -> dict[str, int]:
     """Names and sizes: ``dp=2,tp=4``."""
     found: dict[str, int] = {}
     for part in text.replace(",", " ").split():
-        name, _, size = part.partition("=")
-        if not name or not size.isdigit():
-            raise click.BadParameter(f"`{part}` is not like `dp=2`")
+        name, equals, size = part.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"`{short(part)}` is not like `{(name and short(name)) or 'dp'}=2`")
+        if not _SIZE.fullmatch(size):
+            raise click.BadParameter(
+                f"the size of `{short(name)}` is a whole number, as in `{short(name)}=2`, not `{short(size)}`"
+            )
         if name in found:
-            raise click.BadParameter(f"`{name}` is given twice")
+            raise click.BadParameter(f"`{short(name)}` is given twice")
         found[name] = int(size)
     return found
+
+
+#: A size: more digits than that are of no array.
+_SIZE: Final = re.compile(r"[0-9]{1,18}")
+
+
+def read_dims(text: str) -> dict[str, int]:
+    """Dim names and sizes: ``seq=4,batch=8``."""
+    try:
+        return dict(sorted_sizes(read_sizes(text)))
+    except ShardingTypeError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def read_mesh(text: str) -> Mesh:
@@ -48,7 +66,7 @@ policy_option = click.option(
 )
 dims_option = click.option(
     "--dims",
-    callback=lambda ctx, param, given: read_sizes(given),
+    callback=lambda ctx, param, given: read_dims(given),
     default="",
     metavar="DIM=SIZE,...",
     help="Sizes of dim names: seq=4,batch=8.",
@@ -104,12 +122,7 @@ def complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def _functions(place: str) -> list[str]:
     """The functions of a file or a module, which is read and not run."""
-    path = Path(place if place.endswith(".py") else f"{place.replace('.', '/')}.py")
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return []
-    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
+    return functions_of(Path(place if place.endswith(".py") else f"{place.replace('.', '/')}.py"))
 
 
 def _configured(incomplete: str) -> list[str]:

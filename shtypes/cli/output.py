@@ -1,24 +1,18 @@
-"""What the commands write: reports as text, JSON or HTML, progress while they trace, and what went wrong."""
+"""What the commands write: reports as text, JSON or HTML, and progress while they trace."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 import click
 
-from shtypes.errors import ShardingTypeError
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: A check failed, or the program does not type.
 FAILED: Final = 1
-#: The environment variable that asks for tracebacks.
-TRACEBACK: Final = "SHTYPES_TRACEBACK"
 
 format_option = click.option(
     "--format",
@@ -83,40 +77,4 @@ def working(what: str, console: Any = None) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def tracing(target: str) -> Iterator[None]:
-    """Runs the user's code: what it raises is one message and exit code 1, without a traceback.
-
-    Args:
-        target: What is traced.
-    """
-    try:
-        with working(f"typing {target}"):
-            yield
-    except (click.ClickException, click.exceptions.Exit, ShardingTypeError, KeyboardInterrupt):
-        raise
-    except Exception as error:
-        if os.environ.get(TRACEBACK):
-            raise
-        raise ShardingTypeError(
-            f"`{target}` failed while it was traced: {type(error).__name__}: {str(error).strip() or '(no message)'}",
-            where=_place(error),
-            hints=[f"{TRACEBACK}=1 shows the traceback"],
-        ) from None
-
-
-def _place(error: BaseException) -> str:
-    """The innermost line of the user's."""
-    from shtypes.where import OURS
-
-    frames = [
-        f
-        for f in traceback.extract_tb(error.__traceback__)
-        if not f.filename.startswith(OURS)
-        and not {"jax", "site-packages"} & set(f.filename.replace("\\", "/").split("/"))
-    ]
-    last = frames[-1] if frames else None
-    return "" if last is None else f"{os.path.basename(last.filename)}:{last.lineno} in {last.name}"
-
-
-__all__ = ["FAILED", "emit", "format_option", "output_option", "output_options", "tracing", "working"]
+__all__ = ["FAILED", "emit", "format_option", "output_option", "output_options", "working"]

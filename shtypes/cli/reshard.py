@@ -11,6 +11,7 @@ import click
 from shtypes.analysis.costs import CostModel
 from shtypes.analysis.tables import Table, page
 from shtypes.cli.costs import link_option, read_links
+from shtypes.cli.guard import for_the_shell
 from shtypes.cli.options import dims_option, mesh_option, policy_option
 from shtypes.cli.output import emit, output_options
 from shtypes.errors import ShardingTypeError
@@ -59,7 +60,7 @@ def _type(name: str, text: str, **options: Any) -> Any:
     try:
         return parse(text, **options)
     except ShardingTypeError as error:
-        raise click.BadParameter(str(error), param_hint=name) from None
+        raise click.BadParameter(str(for_the_shell(error)), param_hint=name) from None
 
 
 class Resharding:

@@ -100,7 +100,11 @@ def test_each_format_goes_to_the_output_that_is_named(explain: Callable[..., str
         (("examples/gated.py:loss", *MESH), 2, "there is no file `examples/gated.py`"),
         (("examples/gated_mlp.py", *MESH), 2, "is no target"),
         (("examples/gated_mlp.py:loss",), 2, "no mesh is given"),
-        (("examples/gated_mlp.py:loss", "--mesh", "dp=two"), 2, "`dp=two` is not like `dp=2`"),
+        (
+            ("examples/gated_mlp.py:loss", "--mesh", "dp=two"),
+            2,
+            "the size of `dp` is a whole number, as in `dp=2`, not `two`",
+        ),
         (("examples/gated_mlp.py:loss", *MESH, "--format", "pdf"), 2, "'pdf'"),
         (("examples/gated_mlp.py:loss", *MESH, "--arguments", "X"), 2, "is no function but str"),
         (("examples/gated_mlp.py:loss", *MESH, "f32[4,8@dp,16]"), 2, "does not take these types"),

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from shtypes.cli import options, target
+from shtypes.cli.loading import load
 from shtypes.mesh import Mesh
 
 ROOT = Path(__file__).parents[2]
@@ -55,20 +56,22 @@ def test_the_types_of_the_arguments_may_be_their_annotations(tmp_path: Path) -> 
 )
 def test_a_wrong_target_is_answered_with_what_is_there(name: str, said: str) -> None:
     with pytest.raises(click.UsageError) as error:
-        target.load(name)
+        load(name)
     assert error.value.message == said
 
 
 def test_a_module_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("x = 1\nraise RuntimeError('no such thing')\n")
     with pytest.raises(click.UsageError) as error:
-        target.load(f"{tmp_path}/broken.py:f")
+        load(f"{tmp_path}/broken.py:f")
     assert error.value.message == (
-        f"`{tmp_path}/broken.py` cannot be loaded: RuntimeError at broken.py:2: no such thing"
+        f"`{tmp_path}/broken.py` cannot be loaded: RuntimeError: no such thing\n"
+        "  where: broken.py:2\n"
+        "  try:   SHTYPES_TRACEBACK=1 shows the traceback"
     )
     (tmp_path / "broken.py").write_text("def f(:\n")
-    with pytest.raises(click.UsageError, match=r"SyntaxError at broken.py:1: invalid syntax"):
-        target.load(f"{tmp_path}/broken.py:f")
+    with pytest.raises(click.UsageError, match=r"SyntaxError: invalid syntax\n  where: broken.py:1\n"):
+        load(f"{tmp_path}/broken.py:f")
 
 
 @pytest.mark.parametrize(
