@@ -7,6 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+#: A page may load nothing and run nothing, and browsers hold it to that.
+SEALED: Final = (
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+)
 #: The style of a page: it needs nothing else, and follows the reader's choice of light or dark.
 STYLE: Final = """
 :root { color-scheme: light dark; }
@@ -89,9 +93,9 @@ def page(title: str, parts: Iterable[str]) -> str:
         title: Its title.
         parts: Its sections, as HTML.
     """
-    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
+    head = f'<meta charset="utf-8">{SEALED}<title>{html.escape(title)}</title><style>{STYLE}</style>'
     body = "\n".join([f"<h1>{html.escape(title)}</h1>", *parts])
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-__all__ = ["STYLE", "Table", "page"]
+__all__ = ["SEALED", "STYLE", "Table", "page"]

@@ -12,7 +12,7 @@ import click
 from shtypes.cli.config import Config, TargetConfig, config
 from shtypes.cli.guard import tracing
 from shtypes.cli.options import optional_target_options
-from shtypes.cli.output import FAILED, emit, output_options
+from shtypes.cli.output import FAILED, emit, output_options, write
 from shtypes.cli.target import Program, program
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
@@ -63,7 +63,9 @@ def command(
         given = {"arguments": arguments, "mesh": mesh, "policy_name": policy_name, "dims": dims, "grad": grad}
         if any(given.values()):
             raise click.UsageError("targets of pyproject.toml have their arguments, mesh, policy, dims and grad there")
-        raise SystemExit(_check_pinned(settings, known, update=update, form=form))
+        if update and output:
+            raise click.UsageError("--update writes the file of the repository, and no --output")
+        raise SystemExit(_check_pinned(settings, known, update=update, form=form, output=output))
     if update:
         raise click.UsageError(
             f"--update is for targets of [tool.shtypes] in pyproject.toml; `{target}` is none of them"
@@ -156,7 +158,7 @@ def _failures(ledger: Ledger, no_comm: str | None, max_bytes: int | None) -> Ite
 # the file of a repository
 
 
-def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, form: str) -> int:
+def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, form: str, output: str | None) -> int:
     from shtypes.analysis import golden
 
     if not settings.targets:
@@ -182,20 +184,23 @@ def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, 
     lines = {name: golden.differences(name, kept.get(name), found.get(name)) for name in (*found, *stale)}
     problems = {name: text for name, text in lines.items() if text}
     if form == "json":
-        report = {"schema": 1, "ok": not (problems or broken), "differences": problems, "errors": broken}
-        click.echo(json.dumps(report, indent=2))
+        text = json.dumps(
+            {"schema": 1, "ok": not (problems or broken), "differences": problems, "errors": broken}, indent=2
+        )
     else:
-        for name, message in broken.items():
-            click.echo(f"{name}: does not type\n{_indented(message)}\n")
-        for text in problems.values():
-            click.echo("\n".join(text) + "\n")
-        failed = len(problems) + len(broken)
-        if not failed:
-            click.echo(f"{_targets(len(found))}: communication as in {settings.golden}")
-        else:
-            advice = "" if broken else "; if that is meant, run: shtypes check --update"
-            click.echo(f"{failed} of {_targets(len(found) + len(broken) + len(stale))} failed{advice}")
+        text = _differing(settings, broken, problems, len(found) + len(broken) + len(stale))
+    write(text, output)
     return FAILED if problems or broken else 0
+
+
+def _differing(settings: Config, broken: dict[str, str], problems: dict[str, list[str]], count: int) -> str:
+    """What differs from the file, target by target, and how to go on."""
+    parts = [f"{name}: does not type\n{_indented(message)}\n" for name, message in broken.items()]
+    parts += ["\n".join(lines) + "\n" for lines in problems.values()]
+    failed = len(problems) + len(broken)
+    advice = "" if broken else "; if that is meant, run: shtypes check --update"
+    well = f"{_targets(count)}: communication as in {settings.golden}"
+    return "\n".join([*parts, f"{failed} of {_targets(count)} failed{advice}" if failed else well])
 
 
 def _targets(count: int) -> str:

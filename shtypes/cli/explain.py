@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
-
 import click
-from click.core import ParameterSource
 
 from shtypes.cli.guard import tracing
 from shtypes.cli.options import target_options
@@ -14,17 +10,12 @@ from shtypes.cli.output import emit, output_options
 from shtypes.cli.target import program
 from shtypes.mesh import Mesh
 
-#: The format of a file that its name tells.
-FORMATS: Final = {".json": "json", ".html": "html", ".htm": "html"}
-
 
 @click.command("explain")
 @target_options
 @output_options
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also plot the bytes by axes and direction, to a file.")
-@click.pass_context
 def command(
-    ctx: click.Context,
     target: str,
     types: tuple[str, ...],
     mesh: Mesh | None,
@@ -38,8 +29,7 @@ def command(
 ) -> None:
     r"""Lists a function with the type of every value, and with --grad of every cotangent under the line that causes it.
 
-    TARGET and TYPE are as for `shtypes check`; nothing runs, and no device is needed. The name of the --output tells
-    the format where --format does not.
+    TARGET and TYPE are as for `shtypes check`; nothing runs, and no device is needed.
 
     \b
       shtypes explain examples/gated_mlp.py:loss --mesh dp=2,tp=2 --grad
@@ -55,6 +45,4 @@ def command(
             found.plot(plot)
         except (ImportError, OSError, ValueError) as error:
             raise click.UsageError(str(error)) from None
-    if output is not None and ctx.get_parameter_source("form") is ParameterSource.DEFAULT:
-        form = FORMATS.get(Path(output).suffix, form)
     emit(found, form, output)

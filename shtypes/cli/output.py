@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
 
 import click
 
@@ -14,22 +16,46 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: A check failed, or the program does not type.
 FAILED: Final = 1
 
-format_option = click.option(
+#: The format of a file, by the end of its name.
+SUFFIXES: Final = {".txt": "text", ".json": "json", ".html": "html", ".htm": "html"}
+
+_format_option = click.option(
     "--format",
     "form",
     type=click.Choice(["text", "json", "html"]),
-    default="text",
-    show_default=True,
-    help="How to print.",
+    default=None,
+    help="How to print; by default as the name of the --output says, else text.",
 )
-output_option = click.option(
-    "--output", "-o", type=click.Path(dir_okay=False, writable=True), default=None, help="A file to write to."
+_output_option = click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, writable=True),
+    default=None,
+    help=f"A file to write to: {', '.join(SUFFIXES)}.",
 )
 
 
 def output_options(f: F) -> F:
-    """The options ``--format`` and ``--output``."""
-    return format_option(output_option(f))
+    """The options ``--format`` and ``--output``; the command gets a format that fits the name of the file."""
+
+    @functools.wraps(f)
+    def command(*args: Any, form: str | None, output: str | None, **kwargs: Any) -> Any:
+        return f(*args, form=_fitting(form, output), output=output, **kwargs)
+
+    return cast(F, _format_option(_output_option(command)))
+
+
+def _fitting(form: str | None, output: str | None) -> str:
+    """The format that is asked for, by its name or by that of the file."""
+    name = Path(output or "").name
+    suffix = (Path(name).suffix or (name if name.startswith(".") else "")).lower()
+    if not suffix:
+        return form or "text"
+    if suffix not in SUFFIXES:
+        raise click.UsageError(f"`{output}` is of no known kind: its name may end in {', '.join(SUFFIXES)}, or in none")
+    if form not in (None, SUFFIXES[suffix]):
+        raise click.UsageError(f"`{output}` is for {SUFFIXES[suffix]}, and --format says {form}")
+    return SUFFIXES[suffix]
 
 
 def emit(report: Any, form: str, output: str | None = None) -> None:
@@ -46,6 +72,11 @@ def emit(report: Any, form: str, output: str | None = None) -> None:
         Console(highlight=False).print(report)
         return
     text = str(report) if form == "text" else report.to_html() if form == "html" else report.to_json(indent=2)
+    write(text, output)
+
+
+def write(text: str, output: str | None = None) -> None:
+    """Writes a text to a file, or to the standard output."""
     if output is None:
         click.echo(text)
         return
@@ -77,4 +108,4 @@ def working(what: str, console: Any = None) -> Iterator[None]:
         yield
 
 
-__all__ = ["FAILED", "emit", "format_option", "output_option", "output_options", "working"]
+__all__ = ["FAILED", "SUFFIXES", "emit", "output_options", "working", "write"]

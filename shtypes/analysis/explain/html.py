@@ -13,6 +13,7 @@ from shtypes.analysis.explain.mesh_svg import mesh_svg
 from shtypes.analysis.explain.plot import bytes_sent
 from shtypes.analysis.explain.source import spans
 from shtypes.analysis.ledger import Entry, Ledger
+from shtypes.analysis.tables import SEALED
 
 if TYPE_CHECKING:
     from shtypes.analysis.explain.explanation import Explanation
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
 #: Rows of the ledger and lines of the text that a page shows; more is in the other formats.
 _MOST_ENTRIES: Final = 1000
 _MOST_LINES: Final = 5000
-#: The page may load nothing, and browsers hold it to that.
-_POLICY: Final = (
-    '<meta http-equiv="Content-Security-Policy" '
-    "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
-)
 
 
 def to_html(found: Explanation) -> str:
@@ -36,7 +32,7 @@ def to_html(found: Explanation) -> str:
     passes = "forward and backward" if found.gradient or found.backward else "forward"
     body = [
         f'<header><h1>{name}</h1><p class="quiet">on the mesh {escape(mesh)}, policy "{found.policy}", {passes}</p>',
-        '<button id="theme" type="button">Light or dark</button></header>',
+        '<label class="theme"><input type="checkbox" id="theme"> swap light and dark</label></header>',
         f'<main><div class="cards">{"".join(_cards(found))}</div>',
         _tools(found),
         f"<h2>Source and types</h2>{source_html(shown, found.lines)}",
@@ -46,10 +42,10 @@ def to_html(found: Explanation) -> str:
         f'<details><summary>The listing as text</summary><pre class="listing">{escape(_text(found))}</pre></details>',
         "</main><footer>Made by <code>shtypes explain</code>. Bytes are what each device sends, or keeps.</footer>",
     ]
-    head = f'<meta charset="utf-8">{_POLICY}<meta name="viewport" content="width=device-width, initial-scale=1">'
+    head = f'<meta charset="utf-8">{SEALED}<meta name="viewport" content="width=device-width, initial-scale=1">'
     return (
         f'<!doctype html>\n<html lang="en"><head>{head}<title>{name}: types and communication</title>\n'
-        f"<style>\n{_asset('page.css')}</style></head>\n<body>{''.join(body)}\n<script>{_asset('page.js')}</script></body></html>"
+        f"<style>\n{_asset('page.css')}</style></head>\n<body>{''.join(body)}\n</body></html>"
     )
 
 
@@ -57,7 +53,7 @@ def framed(page: str) -> str:
     """A page inside another, such as a notebook."""
     style = "width:100%;height:46rem;border:1px solid #8884;border-radius:8px"
     of = f'title="types and communication" style="{style}" srcdoc="{escape(page)}"'
-    return f'<iframe sandbox="allow-scripts" {of}></iframe>'
+    return f"<iframe sandbox {of}></iframe>"
 
 
 def _asset(name: str) -> str:
