@@ -433,7 +433,8 @@ the type has no dims
     "f32[..., 4, ...]": """\
 a type has `...` at most once
   where: f32[..., 4, ...]
-                     ^""",
+                     ^
+  why:   it stands for all the dims that are left""",
     "f32[seq@x]": """\
 dim `seq` has no size
   where: f32[seq@x]

@@ -10,7 +10,7 @@ from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.user_function import Made
 from shtypes.mesh import Mesh
-from shtypes.notation.syntax import read_syntax
+from shtypes.notation.syntax import read_syntax, spread
 from shtypes.notation.target import Spec
 from shtypes.types import ShType
 
@@ -79,10 +79,8 @@ def _axes(target: Any, rank: int) -> list[tuple[str, ...]]:
     written = read_syntax(target).dims
     if written is None:
         return [()] * rank
-    dims: list[tuple[str, ...]] = []
-    for d in written:
-        dims += [()] * (rank - len(written) + 1) if d.head == "..." else [tuple(a.text for a in d.axes)]
-    return dims
+    full = spread(written, rank)
+    return [tuple(a.text for a in d.axes) for d in (written if full is None else full)]
 
 
 __all__ = ["claims", "is_target"]

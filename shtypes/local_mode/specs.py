@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import shtypes.notation as notation
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.notation.syntax import read_syntax
+from shtypes.notation.syntax import DimText, read_syntax, spread
 from shtypes.notation.target import Spec
 from shtypes.ops.rules.local import Op, priced, result
 from shtypes.policy import replicated
@@ -50,29 +50,32 @@ def read(spec: Any, t: ShType) -> Said:
     """
     if isinstance(spec, str):
         syntax = read_syntax(spec)
-        written = [(d.head, tuple(a.text for a in d.axes)) for d in syntax.dims or ()]
-        if syntax.dims is None:
-            written = [("...", ())]
-        return Said(_aligned(written, t, spec), {a.text: s for s, axes in syntax.states for a in axes})
+        written = (_REST,) if syntax.dims is None else syntax.dims
+        full = spread(written, t.ndim)
+        if full is None:
+            raise _other_rank(spec, sum(not d.open_ended for d in written), t)
+        dims = [old.axes if d.keeps else tuple(a.text for a in d.axes) for d, old in zip(full, t.dims, strict=True)]
+        return Said(tuple(dims), {a.text: s for s, axes in syntax.states for a in axes})
     if isinstance(spec, ShType):
+        if spec.ndim != t.ndim:
+            raise _other_rank(spec, spec.ndim, t)
         named = {a: s for a, s in zip(spec.mesh.axis_names, spec.states, strict=True) if s is not SHARDED}
-        return Said(_aligned([("", d.axes) for d in spec.dims], t, spec), named)
+        return Said(tuple(d.axes for d in spec.dims), named)
     if isinstance(spec, Spec):
-        entries = [("", (e,) if isinstance(e, str) else tuple(e or ())) for e in spec.partitions]
+        entries = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec.partitions]
+        if len(entries) > t.ndim:
+            raise _other_rank(spec, len(entries), t)
         states = {**dict.fromkeys(spec.unreduced, UNREDUCED), **dict.fromkeys(spec.reduced, REDUCED)}
-        return Said(_aligned([*entries, ("...", ())], t, spec), states)
+        return Said((*entries, *[()] * (t.ndim - len(entries))), states)
     raise ShardingTypeError(f"`{spec!r}` is no spec", hints=[_EXAMPLE])
 
 
-def _aligned(written: Sequence[tuple[str, tuple[str, ...]]], t: ShType, spec: Any) -> tuple[tuple[str, ...], ...]:
-    dots = [i for i, (head, _) in enumerate(written) if head == "..."]
-    missing = t.ndim - len(written) + len(dots)
-    if missing < 0 or (missing and not dots):
-        raise ShardingTypeError(f"the spec `{spec}` has {len(written) - len(dots)} dims, and {t} has {t.ndim}")
-    axes = [a for _, a in written]
-    if dots:
-        axes[dots[0] : dots[0] + 1] = [()] * missing
-    return tuple(axes)
+#: What a text without brackets has in their place.
+_REST: Final = DimText("...", None, (), 0)
+
+
+def _other_rank(spec: Any, count: int, t: ShType) -> ShardingTypeError:
+    return ShardingTypeError(f"the spec `{spec}` has {count} dims, and {t} has {t.ndim}")
 
 
 def _check_named(said: Said, t: ShType) -> None:

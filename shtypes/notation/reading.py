@@ -13,7 +13,7 @@ from shtypes.ambient import Sizes
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh, NamedAxes, current_mesh
 from shtypes.notation.scope import current_dims, sorted_sizes
-from shtypes.notation.syntax import DimText, Syntax, caret, error_at, read_syntax
+from shtypes.notation.syntax import DimText, Syntax, caret, error_at, read_syntax, spread
 from shtypes.policy import REPLICATED_STATE, check_policy, current_policy
 from shtypes.types import Dim, ShType, State, check_divides
 
@@ -31,9 +31,9 @@ def parse(
     """Reads a type.
 
     Where ``like``, or ``shape`` and ``dtype``, describe the value, a text may leave things out: the dtype; a dim's size
-    (``_`` or ``_@x``); the dims that stay as they are (``...``, or no brackets at all). An axis that is not mentioned
-    is replicated, by policy. A name takes its size from the text (``seq=4``), the value, ``dims`` or a `dims` scope;
-    where these disagree it is an error.
+    (``_`` or ``_@x``) and its axes too (``_@...``); the other dims, as they are (``...``, or no brackets at all) or
+    whole (``_...``). An axis that is not mentioned, and that no dim keeps, is replicated, by policy. A name takes its
+    size from the text (``seq=4``), the value, ``dims`` or a `dims` scope; where these disagree it is an error.
 
     Args:
         text: The text, such as ``f32[seq, 8@(x,y)]{U:z}``.
@@ -60,6 +60,7 @@ class Known(NamedTuple):
     dims: tuple[Dim, ...] | None
     dtype: str | None
     what: str  # in messages
+    typed: bool = False  # whether the dims have axes
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -87,7 +88,7 @@ def describe(like: ShType | None, shape: Sequence[int] | None, dtype: Any) -> Kn
         raise ShardingTypeError(f"a value of type {like} has shape {like.shape}, not {sizes}")
     if name is not None and name != like.dtype_name:
         raise ShardingTypeError(f"a value of type {like} has dtype `{like.dtype_name}`, not `{name}`")
-    return Known(like.dims, like.dtype_name, "the value")
+    return Known(like.dims, like.dtype_name, "the value", typed=True)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -152,6 +153,9 @@ class _Dims:
         self.bracketed = syntax.dims is not None
         self.written = (DimText("...", None, (), 0),) if syntax.dims is None else syntax.dims
         self.scope = dict(sizes)
+        #: Where the text writes each axis.
+        self.places = {a.text: a.at for d in self.written for a in d.axes}
+        self.places |= {a.text: a.at for _, axes in syntax.states for a in axes}
         #: The sizes that the text itself gives each name, and where.
         self.bound: dict[str, list[tuple[int, str]]] = {}
         for d in self.written:
@@ -166,7 +170,8 @@ class _Dims:
                 dims.append(old._replace(axes=tuple(a for a in old.axes if a not in mentioned)))
                 continue
             size, name = self.sized(d, i, old) if d.head in ("", "_") else self.named(d, i, old)
-            dim = Dim(size, tuple(a.text for a in d.axes), name)
+            axes = self.kept(d, i, old, mentioned) if d.keeps and old is not None else tuple(a.text for a in d.axes)
+            dim = Dim(size, axes, name)
             with _at(self.text, d.at):
                 check_divides(self.mesh, dim, i)
             dims.append(dim)
@@ -175,21 +180,29 @@ class _Dims:
     def aligned(self) -> list[tuple[DimText, Dim | None]]:
         """Each written dim, ``...`` as often as it stands for one, with what is known of the value there."""
         written, known = self.written, self.known
-        dots = next((i for i, d in enumerate(written) if d.head == "..."), None)
+        for d in written:
+            if (known.dims is None and (d.open_ended or d.head == "_")) or (d.keeps and not known.typed):
+                raise self.unknown(d)
         if known.dims is None:
-            for d in written:
-                if d.head in ("...", "_"):
-                    raise self.unknown(d)
             return [(d, None) for d in written]
-        count = len(written)
-        if dots is not None:
-            count -= 1
-            written = (*written[:dots], *(written[dots],) * (len(known.dims) - count), *written[dots + 1 :])
-        if len(written) != len(known.dims):
-            besides = " besides `...`" if dots is not None else ""
+        full = spread(written, len(known.dims))
+        if full is None:
+            besides = "".join(f" besides `{d}`" for d in written if d.open_ended)
+            count = sum(not d.open_ended for d in written)
             what = f"the type has {count} dims{besides}, and {known.what} has {len(known.dims)}"
-            raise error_at(self.text, self.written[0].at if count else 0, what, self.has_shape)
-        return list(zip(written, known.dims, strict=True))
+            raise error_at(self.text, written[0].at if count else 0, what, self.has_shape)
+        return list(zip(full, known.dims, strict=True))
+
+    def kept(self, d: DimText, index: int, old: Dim, mentioned: Mapping[str, State]) -> tuple[str, ...]:
+        """The axes that ``_@...`` keeps, once the text writes none of them elsewhere."""
+        for axis in old.axes:
+            if axis in mentioned:
+                at = self.places[axis]
+                what = f"mesh axis `{axis}` is written here, and dim {index} keeps it"
+                why = f"`{d}` keeps the axes of a dim, and dim {index} of {self.known.what} is sharded over `{axis}`"
+                hints = [f"`{str(d).removesuffix('@...')}` in its place makes dim {index} whole"]
+                raise error_at(self.text, at, what, why, [*hints, f"leave `{axis}` out elsewhere"])
+        return old.axes
 
     def sized(self, d: DimText, index: int, old: Dim | None) -> tuple[int, str | None]:
         """Size and name of a dim given by its size or by ``_``."""
@@ -223,10 +236,15 @@ class _Dims:
         return size, d.head
 
     def unknown(self, d: DimText) -> ShardingTypeError:
+        if d.keeps and self.known.dims is not None:
+            what = f"nothing says which axes `{d}` keeps"
+            return error_at(
+                self.text, d.at, what, f"{self.known.what} has a shape, and no type yet", ["write the axes"]
+            )
         return error_at(
             self.text,
             d.at,
-            f"nothing says what `{d.head}` stands for" if self.bracketed else "the type has no dims",
+            f"nothing says what `{d if d.keeps else d.head}` stands for" if self.bracketed else "the type has no dims",
             "what a text leaves out is taken from a value, and none is given",
             ["write each dim's size or name: `f32[8@x,4]`", "pass like= (a type), or shape="],
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 from shtypes.errors import ShardingTypeError
-from shtypes.notation.printing import BRACED
+from shtypes.notation.printing import BRACED, show_dim
 from shtypes.types import State
 
 
@@ -22,12 +22,38 @@ class Word(NamedTuple):
 class DimText(NamedTuple):
     """A dim as it is written."""
 
-    head: str  # a name, `_`, `...`, or empty where there is only a size
+    head: str  # a name, `_`, `...`, `_...`, or empty where there is only a size
     size: int | None
     axes: tuple[Word, ...]
     at: int
     #: In signatures: ``*`` for any number of dims of one name, ``=`` for the arithmetic of dims that ``head`` holds.
     form: str = ""
+    #: Whether it is written ``_@...``: with the axes that the dim has.
+    keeps: bool = False
+
+    def __str__(self) -> str:
+        head = f"{'*' if self.form == '*' else ''}{self.head or self.size}"
+        return f"{head}@..." if self.keeps else show_dim(head, [a.text for a in self.axes])
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether it stands for all the dims that are left."""
+        return self.head in ("...", "_...") or self.form == "*"
+
+
+def spread(written: Sequence[DimText], ndim: int) -> list[DimText] | None:
+    """The dims as they are written, one for each of ``ndim``; None where they do not fit.
+
+    What stands for the dims that are left is there as often as there are such, and ``_...`` as so many ``_``.
+    """
+    left = ndim - sum(not d.open_ended for d in written)
+    if left < 0 or (left and not any(d.open_ended for d in written)):
+        return None
+    found: list[DimText] = []
+    for d in written:
+        one = d._replace(head="_") if d.head == "_..." else d
+        found += [one] * (left if d.open_ended else 1)
+    return found
 
 
 class Syntax(NamedTuple):
@@ -44,6 +70,7 @@ _SPACE: Final = re.compile(r"\s*")
 _DTYPE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(<[^\[\]{}\s]*)?")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE: Final = re.compile(r"[0-9]+")
+_REST: Final = re.compile(r"_?\.\.\.")
 _MARK: Final = {mark: re.compile(re.escape(mark)) for mark in ("...", *"[]{}(),:@=*")}
 _ARITHMETIC: Final = re.compile(r"[^,\]@={}]+")
 _OPERATION: Final = re.compile(r"//|[-+*/(]")
@@ -128,19 +155,21 @@ class _Reader:
             dims.append(self.dim())
             if not self.mark(","):
                 if not self.mark("]"):
-                    self.expected("`,`", "`]`", *(() if dims[-1].axes or dims[-1].head == "..." else ("`@`",)))
+                    bare = not (dims[-1].axes or dims[-1].keeps or dims[-1].open_ended)
+                    self.expected("`,`", "`]`", *(("`@`",) if bare else ()))
                 break
-        open_ended = [d for d in dims if d.head == "..." or d.form == "*"]
+        open_ended = [d for d in dims if d.open_ended]
         if len(open_ended) > 1:
-            what = "`...`" if all(d.head == "..." for d in open_ended) else "`...` or a dim like `*batch`"
-            raise error_at(self.text, open_ended[-1].at, f"a type has {what} at most once")
+            kinds = dict.fromkeys("a dim like `*batch`" if d.form else f"`{d.head}`" for d in open_ended)
+            what = f"a type has {' or '.join(sorted(kinds, key=len))} at most once"
+            raise error_at(self.text, open_ended[-1].at, what, "it stands for all the dims that are left")
         return tuple(dims)
 
     def dim(self) -> DimText:
-        if dots := self.take(_MARK["..."]):
-            return DimText("...", None, (), dots.at)
+        if rest := self.take(_REST):
+            return DimText(rest.text, None, (), rest.at)
         if size := self.take(_SIZE):
-            return DimText("", self.whole(size), self.sharding(), size.at)
+            return self.sharded(DimText("", self.whole(size), (), size.at))
         name = self.take(_NAME)
         if name is None:
             self.expected("a size", "a name", "`_`", "`...`", "`]`")
@@ -149,7 +178,7 @@ class _Reader:
             given = self.take(_SIZE)
             if given is None:
                 self.expected(f"a size for `{name.text}`")
-        return DimText(name.text, self.whole(given) if given else None, self.sharding(), name.at)
+        return self.sharded(DimText(name.text, self.whole(given) if given else None, (), name.at))
 
     def whole(self, size: Word) -> int:
         """The number that a size says."""
@@ -157,8 +186,11 @@ class _Reader:
             raise error_at(self.text, size.at, f"a size has at most {_DIGITS} digits, not {len(size.text)}")
         return int(size.text)
 
-    def sharding(self) -> tuple[Word, ...]:
-        return self.axes() if self.mark("@") else ()
+    def sharded(self, d: DimText) -> DimText:
+        """The dim with the axes that follow it."""
+        if not self.mark("@"):
+            return d
+        return d._replace(keeps=True) if self.mark("...") else d._replace(axes=self.axes())
 
     def axes(self) -> tuple[Word, ...]:
         """One axis, or several in parentheses."""
@@ -228,7 +260,7 @@ class _SignatureReader(_Reader):
             if name is None:
                 self.expected("the name of any number of dims: `*batch`")
             return DimText("..." if name.text == "_" else name.text, None, (), star.at, "" if name.text == "_" else "*")
-        found = self.take(_MARK["..."]) or self.take(_SIZE) or self.take(_NAME)
+        found = self.take(_REST) or self.take(_SIZE) or self.take(_NAME)
         after = self.text[_end(_SPACE, self.text, self.at) :][:1]
         self.at = start
         if (found is None and after != "(") or after in ("", *",]@="):
@@ -247,7 +279,7 @@ class _SignatureReader(_Reader):
         if tree is None or not all(isinstance(node, _NODES) and _whole(node) for node in ast.walk(tree)):
             what = f"cannot read `{arithmetic.text.strip()}` as arithmetic of dims"
             raise error_at(self.text, arithmetic.at, what, hints=["`2*h`, `h + 1`, `(a + b) // 2`"])
-        return DimText(arithmetic.text.strip(), None, self.sharding(), arithmetic.at, "=")
+        return self.sharded(DimText(arithmetic.text.strip(), None, (), arithmetic.at, "="))
 
 
 def _whole(node: ast.AST) -> bool:

@@ -22,9 +22,11 @@ def reshard(x: Any, target: Any = None, /, **states: Any) -> Any:
 
     Args:
         x (...): A typed value.
-        target: The type: a text such as ``"[seq@tp, batch@dp, _]"`` that may leave out the dtype, keep a dim's size
-            with ``_`` and other dims with ``...``; a `ShType`; or a `jax.P`. An axis it does not mention is replicated
-            by policy.
+        target: The type: a text, a `ShType` or a `jax.P`. In a text such as ``"[seq@tp, _@..., _]"`` a dim ``_`` is
+            whole, ``_@tp`` sharded over ``tp`` and ``_@...`` kept as it is; of all dims that are left, ``...`` keeps
+            each as it is and ``_...`` makes each whole. An axis that is not written, and that no dim keeps, is
+            replicated by policy: ``"[...]"`` finishes what is pending and moves no dim, ``"[_...]"`` makes everything
+            whole.
         **states: Instead of ``target``, the new place of some axes by name: a dim (int), or ``"R"``, ``"I"``, ``"U"``;
             the others stay.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.mesh import Mesh
-from shtypes.notation.syntax import DimText
+from shtypes.notation.syntax import DimText, spread
 from shtypes.signatures.pattern import Pattern, evaluate, names_in
 from shtypes.types import Dim, ShType, State
 
@@ -137,21 +137,25 @@ def structure(pattern: Pattern, t: ShType, replicated: State) -> Structure:
     fits = not reasons
     aligned = _aligned(pattern, t)
     if aligned is None:
-        written = [d for d in pattern.dims or () if not _open_ended(d)]
+        written = [d for d in pattern.dims or () if not d.open_ended]
         more = " or more" if len(written) < len(pattern.dims or ()) else ""
         reasons.append(f"it has {_dims(t.ndim)}, and the signature {_dims(len(written))}{more}")
         return Structure(tuple(reasons))
     claims, arithmetic, open_axes = [], [], set()
     dims: list[Dim] = []
     for d, first, group in aligned:
-        if _open_ended(d):
+        if d.open_ended:
             open_axes |= {axis for dim in group for axis in dim.axes}
             dims += [dim._replace(axes=tuple(a for a in dim.axes if a not in set(pattern.axes))) for dim in group]
+            reasons += _elsewhere(pattern, group, first)
             if d.form == "*":
                 claims.append(Claim(d.head, tuple((dim.size, dim.axes) for dim in group), first))
             continue
         (dim,) = group
         axes = tuple(word.text for word in d.axes)
+        if d.keeps:
+            axes = tuple(a for a in dim.axes if a not in set(pattern.axes))
+            open_axes |= set(dim.axes)
         dims.append(dim._replace(axes=axes))
         if d.form == "=":
             arithmetic.append((d, first, dim.size))
@@ -172,20 +176,25 @@ def structure(pattern: Pattern, t: ShType, replicated: State) -> Structure:
     return Structure(tuple(reasons), tuple(claims), tuple(arithmetic), wanted_type)
 
 
-def _open_ended(d: DimText) -> bool:
-    return d.head == "..." or d.form == "*"
+def _elsewhere(pattern: Pattern, group: Sequence[Dim], first: int) -> Iterator[str]:
+    """Why dims that the text leaves open do not fit: it says another state of an axis that shards them."""
+    for i, dim in enumerate(group, first):
+        for axis in set(dim.axes) & set(pattern.states):
+            yield f"dim {i} is sharded over `{axis}`, and the signature has it {pattern.states[axis].name.lower()}"
 
 
 def _aligned(pattern: Pattern, t: ShType) -> list[tuple[DimText, int, tuple[Dim, ...]]] | None:
     """Each written dim with the index of the first dim that it stands for, and these dims; None if they do not fit."""
     written = (DimText("...", None, (), 0),) if pattern.dims is None else pattern.dims
-    rest = t.ndim - sum(not _open_ended(d) for d in written)
-    if rest < 0 or (rest and not any(map(_open_ended, written))):
+    full = spread(written, t.ndim)
+    if full is None:
         return None
     found, at = [], 0
     for d in written:
-        count = rest if _open_ended(d) else 1
-        found.append((d, at, t.dims[at : at + count]))
+        count = t.ndim - len(written) + 1 if d.open_ended else 1
+        together = [(d, at, t.dims[at : at + count])]
+        alone = [(full[i], i, t.dims[i : i + 1]) for i in range(at, at + count)]
+        found += alone if d.head == "_..." else together
         at += count
     return found
 
@@ -263,8 +272,9 @@ def instance(pattern: Pattern, mesh: Mesh, replicated: State, sizes: dict[str, i
         raise _open(pattern, pattern.text.partition("[")[0], "the dtype")
     dims = []
     for d in pattern.dims if pattern.dims is not None else (DimText("...", None, (), 0),):
-        if _open_ended(d) or d.head == "_":
-            raise _open(pattern, d.head, f"`{'*' if d.form == '*' else ''}{d.head}`")
+        if d.open_ended or d.head == "_" or d.keeps:
+            shown = str(d) if d.open_ended or d.keeps else d.head
+            raise _open(pattern, shown, f"`{shown}`")
         missing = [n for n in (names_in(d.head) if d.form else (d.head,)) if n and n not in sizes]
         if missing:
             raise _open(pattern, missing[0], f"the size of `{missing[0]}`")

@@ -263,7 +263,8 @@ def _fixes(into: Checking) -> list[Fix]:
 
 def _hints(problem: Problem) -> list[str]:
     if problem.found is None and problem.pattern is not None:
-        written = all(d.head not in ("_", "...") and not d.form for d in problem.pattern.dims or ())
+        dims = problem.pattern.dims or ()
+        written = not any(d.head == "_" or d.open_ended or d.keeps or d.form for d in dims)
         shown = f'"{problem.expected}"' if written and problem.pattern.dims is not None else "type"
         return [f"sh.array({problem.path}, {shown})"] if problem.got != "None" else []
     dtypes = problem.pattern.dtypes if problem.pattern else None
