@@ -14,6 +14,11 @@ from shtypes.mesh import Mesh
 @click.command("explain")
 @target_options
 @output_options
+@click.option(
+    "--fold/--no-fold",
+    default=True,
+    help="Show once what is repeated, such as unrolled layers, and how often; JSON has all of it.  [default: fold]",
+)
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also plot the bytes by axes and direction, to a file.")
 def command(
     target: str,
@@ -25,6 +30,7 @@ def command(
     arguments: str | None,
     form: str,
     output: str | None,
+    fold: bool,
     plot: str | None,
 ) -> None:
     r"""Lists a function with the type of every value, and with --grad of every cotangent under the line that causes it.
@@ -39,7 +45,7 @@ def command(
     with one.scope(), tracing(target):
         from shtypes.analysis.explain.explanation import explain
 
-        found = explain(one.function, *one.args, grad=one.grad)
+        found = explain(one.function, *one.args, grad=one.grad, fold=fold)
     if plot is not None:
         try:
             found.plot(plot)

@@ -41,6 +41,7 @@ class Explanation:
         items: The listing: lines, and the blocks of loops and conditionals, in program order.
         ledger: The collectives.
         saved: What the forward pass keeps for the backward pass.
+        fold: Whether text and page show once what is repeated, such as the layers of a model.
     """
 
     function: str
@@ -54,6 +55,7 @@ class Explanation:
     items: tuple[Item, ...]
     ledger: Ledger
     saved: tuple[Saved, ...]
+    fold: bool = True
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -143,6 +145,7 @@ def explain(
     mesh: AnyMesh | None = None,
     policy: str | None = None,
     dims: Mapping[str, int] | None = None,
+    fold: bool = True,
     **kwargs: Any,
 ) -> Explanation:
     """The types of every line of a function, and with ``grad`` of every cotangent; nothing runs.
@@ -161,6 +164,8 @@ def explain(
         mesh: The mesh of the texts; by default the one in context.
         policy: The policy; by default the one in force.
         dims: Sizes of dim names.
+        fold: Whether text and page show once what is repeated, such as layers that Python unrolls, and how often.
+            JSON and the attributes of the result have all of it.
         **kwargs: More arguments of ``f``.
 
     Returns:
@@ -185,16 +190,17 @@ def explain(
     with scopes(mesh, policy, dims):
         about = subject(f, args, kwargs)
         with mesh_scope(about):
-            return explained(about.name, trace(about, grad=grad), grad=grad)
+            return explained(about.name, trace(about, grad=grad), grad=grad, fold=fold)
 
 
-def explained(name: str, traced: Trace, *, grad: bool) -> Explanation:
+def explained(name: str, traced: Trace, *, grad: bool, fold: bool = True) -> Explanation:
     """The listing of a traced program.
 
     Args:
         name: The name of the function.
         traced: The program.
         grad: Whether it has its backward pass.
+        fold: As for `explain`.
     """
     walker = Walker()
     scope = walker.program(traced.jaxpr, traced.arguments)
@@ -220,6 +226,7 @@ def explained(name: str, traced: Trace, *, grad: bool) -> Explanation:
         items=Lister().items(scope),
         ledger=ledger,
         saved=saved,
+        fold=fold,
     )
 
 

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from shtypes.analysis.explain.folding import Repeat, fold_values
 from shtypes.analysis.explain.html_source import anchor, source_html
-from shtypes.analysis.explain.listing import type_text
+from shtypes.analysis.explain.listing import Line, type_text
 from shtypes.analysis.explain.mesh_svg import mesh_svg
 from shtypes.analysis.explain.plot import bytes_sent
 from shtypes.analysis.explain.source import spans
+from shtypes.analysis.explain.text import sent
 from shtypes.analysis.ledger import Entry, Ledger
 from shtypes.analysis.tables import SEALED
 
@@ -35,10 +37,10 @@ def to_html(found: Explanation) -> str:
         '<label class="theme"><input type="checkbox" id="theme"> swap light and dark</label></header>',
         f'<main><div class="cards">{"".join(_cards(found))}</div>',
         _tools(found),
-        f"<h2>Source and types</h2>{source_html(shown, found.lines)}",
-        _values("Arguments", found.arguments),
-        _values("Results", found.results),
-        _ledger(found.ledger, files),
+        f"<h2>Source and types</h2>{source_html(shown, found.lines, fold=found.fold)}",
+        _values("Arguments", found.arguments, fold=found.fold),
+        _values("Results", found.results, fold=found.fold),
+        _ledger(sent(found), files),
         f'<details><summary>The listing as text</summary><pre class="listing">{escape(_text(found))}</pre></details>',
         "</main><footer>Made by <code>shtypes explain</code>. Bytes are what each device sends, or keeps.</footer>",
     ]
@@ -131,10 +133,16 @@ def _tools(found: Explanation) -> str:
 # the tables
 
 
-def _values(title: str, lines: Sequence[object]) -> str:
-    rows = "".join(f"<tr><td class=mono>{escape(str(line))}</td></tr>" for line in lines[:_MOST_ENTRIES])
+def _values(title: str, lines: Sequence[Line], *, fold: bool) -> str:
+    rows: list[str] = []
+    for item in fold_values(lines) if fold else lines:
+        shown = item.items if isinstance(item, Repeat) else (item,)
+        if isinstance(item, Repeat):
+            rows.append(f"<tr><td class=quiet>repeated {item.times} times</td></tr>")
+        rows += [f"<tr><td class=mono>{escape(str(line))}</td></tr>" for line in shown]
+    body = "".join(rows[:_MOST_ENTRIES])
     return (
-        f'<details><summary>{title}</summary><div class="scroll"><table><tbody>{rows}</tbody></table></div></details>'
+        f'<details><summary>{title}</summary><div class="scroll"><table><tbody>{body}</tbody></table></div></details>'
     )
 
 

@@ -8,7 +8,7 @@ import keyword
 import re
 import textwrap
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
@@ -26,34 +26,46 @@ def anchor(file: str, line: int, files: Sequence[str]) -> str:
     return f"L{files.index(file)}-{line}" if file in files else ""
 
 
-def source_html(spans: Sequence[Span], lines: Iterable[Line]) -> str:
-    """The functions that the lines are in."""
+def source_html(spans: Sequence[Span], lines: Iterable[Line], *, fold: bool = True) -> str:
+    """The functions that the lines are in.
+
+    Args:
+        spans: The functions.
+        lines: The lines.
+        fold: Whether values of a line that differ in nothing but their names stand together.
+    """
     files = list(dict.fromkeys(span.file for span in spans))
     by_place: dict[tuple[str, int], list[Line]] = {}
     for line in lines:
         by_place.setdefault((line.place.file, line.place.line), []).append(line)
     tips = itertools.count(1)
-    return "".join(_span(span, by_place, files, tips) for span in spans)
+    values = {place: list(_values(own, tips, fold=fold)) for place, own in by_place.items()}
+    sends = {place for place, own in by_place.items() if any(line.collectives for line in own)}
+    return "".join(_span(span, values, sends, files) for span in spans)
 
 
-def _span(span: Span, by_place: dict[tuple[str, int], list[Line]], files: Sequence[str], tips: Iterator[int]) -> str:
+def _span(
+    span: Span, values: Mapping[tuple[str, int], Sequence[str]], sends: Container[tuple[str, int]], files: Sequence[str]
+) -> str:
     texts = _highlighted(lines_of_file(span.file, span.start, span.end))
     name = span.file.replace("\\", "/").rsplit("/", 1)[-1]
     rows = []
     for number, text in enumerate(texts, span.start):
-        own = by_place.get((span.file, number), [])
-        kind = " typed" if own else ""
-        kind += " sends" if any(line.collectives for line in own) else ""
+        own = values.get((span.file, number), ())
+        kind = (" typed" if own else "") + (" sends" if (span.file, number) in sends else "")
         rows.append(
             f'<div class="row{kind}" id="{anchor(span.file, number, files)}"><span class="at mono">{number}</span>'
-            f'<code class="src">{text or " "}</code><div class="types mono">{"".join(_values(own, tips))}</div></div>'
+            f'<code class="src">{text or " "}</code><div class="types mono">{"".join(own)}</div></div>'
         )
     title = f"<h3><span class=mono>{escape(name)}</span>, <span class=mono>{escape(span.name)}</span></h3>"
     return f'<section class="file" aria-label="{escape(span.name)}">{title}{"".join(rows)}</section>'
 
 
-def _values(lines: Sequence[Line], tips: Iterator[int]) -> Iterator[str]:
+def _values(lines: Sequence[Line], tips: Iterator[int], *, fold: bool) -> Iterator[str]:
     """The values of one source line; those of an unrolled loop together."""
+    if not fold:
+        yield from (_value([line], tips) for line in lines)
+        return
     alike: dict[tuple[object, ...], list[Line]] = {}
     for line in lines:
         sent = tuple((str(e), e.bytes, e.times) for e in line.collectives)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.analysis.explain.source import line_text
-from shtypes.analysis.ledger import Entry
+from shtypes.analysis.ledger import Entry, Ledger
 
 if TYPE_CHECKING:
     from shtypes.analysis.explain.explanation import Explanation
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 #: The column that the source stands in, at most; longer lines push it to the right.
 _WIDEST: Final = 88
 _INDENT: Final = "    "
+#: So many names say how the rounds of a repeat go on.
+_ENDS: Final = 3
 #: More of a source line is cut off.
 _LONGEST: Final = 80
 
@@ -53,7 +56,7 @@ def rich(found: Explanation) -> Any:
         if row.beside:
             text.append(" " * max(width - len(row.text), 0) + "  | ", style="dim").append(row.beside, style="dim")
         texts.append(text)
-    return Group(*texts, Text(), found.ledger, *(Text(t) for t in _saved_rows(found)))
+    return Group(*texts, Text(), sent(found), *(Text(t) for t in _saved_rows(found)))
 
 
 _STYLES: Final = {
@@ -64,6 +67,7 @@ _STYLES: Final = {
     "collective": "bold magenta",
     "heading": "dim italic",
     "block": "cyan",
+    "repeat": "cyan",
 }
 
 
@@ -71,26 +75,29 @@ def _rows(found: Explanation, *, totals: bool) -> Iterator[Row]:
     mesh = "" if found.mesh is None else " on the mesh " + ", ".join(f"{a}={n}" for a, n in found.mesh.shape.items())
     yield Row("title", f'{found.function}{mesh}, policy "{found.policy}"')
     yield Row("note", "")
-    for line in found.arguments:
-        yield Row("line", str(line))
+    rows = _Rows(found)
+    yield from rows.values(found.arguments)
     if found.arguments and found.items:
         yield Row("note", "")
     # A function that takes gradients itself goes on after them: as it is written.
-    yield from _items(found.forward if found.gradient else found.items, "")
+    yield from rows.items(found.forward if found.gradient else found.items)
     if found.gradient:
         yield Row("note", "")
-        for line in found.seeds:
-            yield Row("line", str(line))
-        yield from _items(found.backward, "")
+        yield from rows.values(found.seeds)
+        yield from rows.items(found.backward)
         others = [line for line in found.gradients if line.op]
         if others:
             yield Row("note", "")
-        for line in others:
-            yield Row("line", str(line))
+        yield from rows.values(others)
     if totals:
         yield Row("note", "")
-        for text in (*str(found.ledger).splitlines(), *_saved_rows(found)):
+        for text in (*str(sent(found)).splitlines(), *_saved_rows(found)):
             yield Row("note", text)
+
+
+def sent(found: Explanation) -> Ledger:
+    """The ledger as a listing shows it."""
+    return merged(found.ledger) if found.fold else found.ledger
 
 
 def _saved_rows(found: Explanation) -> list[str]:
@@ -107,25 +114,73 @@ def _saved_rows(found: Explanation) -> list[str]:
     return rows + [f"  {sum(n)} B/device: {f'{len(n)} of ' if len(n) > 1 else ''}{text}" for text, n in largest]
 
 
-def _items(items: Sequence[Item], indent: str) -> Iterator[Row]:
-    """The rows of one level; backward lines under the forward line that causes them."""
-    heading: Line | str | None = None
-    place = None
-    for item in items:
-        above = item.cause if item.direction == "backward" else "again" if item.direction == "recomputed" else None
-        if above is not heading:
+class _Rows:
+    """The rows of a listing, level by level."""
+
+    def __init__(self, found: Explanation) -> None:
+        self.fold = found.fold
+        self.types = {line.name: type_text(line.type) for line in (*found.arguments, *found.seeds, *found.lines)}
+
+    def values(self, lines: Sequence[Line]) -> Iterator[Row]:
+        """Lines that say what is given, or what comes out."""
+        for item in fold_values(lines) if self.fold else lines:
+            if isinstance(item, Repeat):
+                yield from _repeat(item, "", (Row("line", f"{_INDENT}{line}") for line in item.items))
+            else:
+                yield Row("line", str(item))
+
+    def items(self, items: Sequence[Item], indent: str = "") -> Iterator[Row]:
+        """The rows of one level; backward lines under the forward line that causes them."""
+        heading: Line | str | None = None
+        place = None
+        for item in fold(items, self.types) if self.fold else items:
+            if isinstance(item, Repeat):
+                yield from _repeat(item, indent, self.items(item.items, indent + _INDENT))
+                heading = place = None
+                continue
+            above = item.cause if item.direction == "backward" else "again" if item.direction == "recomputed" else None
+            if above is not heading:
+                yield Row("note", "")
+                if isinstance(above, Line):
+                    yield Row("heading", f"{indent}# {above}", _beside(above))
+                elif above:
+                    yield Row("heading", f"{indent}# computed again")
+                heading = above
+            if isinstance(item, Line):
+                beside = "" if item.direction != "forward" or item.place == place else _beside(item)
+                yield from _line(item, indent, beside)
+                place = item.place
+            else:
+                yield from self.block(item, indent)
+                place = None
+
+    def block(self, block: Block, indent: str) -> Iterator[Row]:
+        branch = not block.results and block.cause is None
+        yield Row("block", f"{indent}{block.title}:", "" if branch or block.direction != "forward" else _beside(block))
+        inner = indent + _INDENT
+        for line in block.given:
+            yield from _line(line, inner)
+        if block.given and block.items:
             yield Row("note", "")
-            if isinstance(above, Line):
-                yield Row("heading", f"{indent}# {above}", _beside(above))
-            elif above:
-                yield Row("heading", f"{indent}# computed again")
-            heading = above
-        if isinstance(item, Line):
-            yield from _line(item, indent, "" if item.direction != "forward" or item.place == place else _beside(item))
-            place = item.place
-        else:
-            yield from _block(item, indent)
-            place = None
+        yield from self.items(block.items, inner)
+        for line in block.results:
+            yield from _line(line, indent)
+
+
+def _repeat(found: Repeat, indent: str, rows: Iterator[Row]) -> Iterator[Row]:
+    """One round between how often it runs and how the others go on."""
+    total = found.sent.total
+    many = f"{total.launches} collective{'' if total.launches == 1 else 's'}"
+    sent = f", {total.bytes} B/device in {many} in all" if found.sent else ""
+    yield Row("note", "")
+    yield Row("repeat", f"{indent}repeated {found.times} times{sent}:")
+    yield from rows
+    if found.ends:
+        whose = "the last makes" if found.direction == "forward" else "the first takes"
+        said = [f"{other} for {shown}" for shown, other in found.ends[:_ENDS]]
+        said += [f"{len(found.ends) - _ENDS} more"] if len(found.ends) > _ENDS else []
+        yield Row("repeat", f"{indent}{whose} {', '.join(said)}")
+    yield Row("note", "")
 
 
 def _line(line: Line, indent: str, beside: str = "") -> Iterator[Row]:
@@ -141,19 +196,6 @@ def collective_text(entry: Entry) -> str:
         "" if entry.times == 1 else ", an unknown number of times" if entry.times is None else f", {entry.times} times"
     )
     return f"{entry}, {entry.bytes} B/device{times}"
-
-
-def _block(block: Block, indent: str) -> Iterator[Row]:
-    branch = not block.results and block.cause is None
-    yield Row("block", f"{indent}{block.title}:", "" if branch or block.direction != "forward" else _beside(block))
-    inner = indent + _INDENT
-    for line in block.given:
-        yield from _line(line, inner)
-    if block.given and block.items:
-        yield Row("note", "")
-    yield from _items(block.items, inner)
-    for line in block.results:
-        yield from _line(line, indent)
 
 
 def _beside(item: Item) -> str:
