@@ -1,14 +1,15 @@
 """Repeats of a listing: the layers of a model that Python unrolls, shown once.
 
 Two rounds are alike where they differ in nothing but names: the same source lines, operations, types and collectives,
-taking the same values of their own; what they take from outside has the same types.
+taking the same values of their own; what they take from outside has the same types. The positions that a layer takes
+its weights at, of all layers' weights in one array, count as names.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from shtypes.analysis.explain.listing import Block, Item, Line, lines_of, type_text
@@ -19,6 +20,7 @@ _WORTH: Final = 6
 #: How many later lines like a first one are tried as the start of the second round.
 _TRIED: Final = 64
 _NUMBER: Final = re.compile(r"\d+")
+_AT_POSITIONS: Final = re.compile(r"(transpose\()?index\[")
 
 #: Names and the texts of their types.
 Types = Mapping[str, str]
@@ -133,7 +135,8 @@ class _Folding:
         sent = [entry for line in lines_of(self.items[at:end]) for entry in line.collectives]
         forward = self.items[at].direction == "forward"
         ends = self.made(first, last) if forward else self.given(first, last, at)
-        shown = tuple(self.items[i] for i in (first if forward else last))
+        pairs = ((self.items[i], self.items[j]) for i, j in zip(first, last, strict=True))
+        shown = tuple(_with_positions(a if forward else b, a, b) for a, b in pairs)
         return Repeat(shown, times, Ledger(sent), tuple(dict.fromkeys(ends)))
 
     def made(self, first: range, last: range) -> Iterator[tuple[str, str]]:
@@ -157,14 +160,27 @@ class _Folding:
 
 def _key(item: Item, types: Types) -> Hashable:
     cause = item.cause
-    common = (item.direction, item.place, None if cause is None else (cause.place, cause.op, type_text(cause.type)))
+    common = (item.direction, item.place, None if cause is None else (cause.place, _op(cause), type_text(cause.type)))
     if isinstance(item, Block):
         inner = _Folding(item.items, dict(types) | {line.name: type_text(line.type) for line in item.given})
         wiring = tuple(tuple(inner.wiring(i, i)) for i in range(len(item.items)))
         keys = tuple(_key(i, inner.types) for i in (*item.given, *item.items, *item.results))
         return (item.title, common, keys, wiring)
     sent = tuple((str(e), e.bytes, e.times, e.dtype, str(e.src), str(e.dst), e.inserted) for e in item.collectives)
-    return (item.op, type_text(item.type), len(item.operands), common, item.times, item.cast, sent, item.not_covered)
+    return (_op(item), type_text(item.type), len(item.operands), common, item.times, item.cast, sent, item.not_covered)
+
+
+def _op(line: Line) -> str:
+    return _NUMBER.sub("", line.op) if _AT_POSITIONS.match(line.op) else line.op
+
+
+def _with_positions(shown: Item, first: Item, last: Item) -> Item:
+    """The item that is shown of all rounds; where they take weights at positions of their own, with these."""
+    if not isinstance(shown, Line) or not isinstance(first, Line) or not isinstance(last, Line) or first.op == last.op:
+        return shown
+    ends = zip(_NUMBER.findall(first.op), _NUMBER.findall(last.op), strict=True)
+    numbers = iter([a if a == b else f"{a}…{b}" for a, b in ends])
+    return replace(shown, op=_NUMBER.sub(lambda _: next(numbers), shown.op))
 
 
 def _value_key(line: Line) -> Hashable:

@@ -18,7 +18,7 @@ from shtypes.analysis.explain.explanation import Explanation
 from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
 from shtypes.analysis.explain.listing import Item, Line, lines_of
 from tests.analysis.explain.test_listing import PROGRAMS, explained
-from tests.analysis.explain.unrolled import backwards, experts, model, scaled
+from tests.analysis.explain.unrolled import backwards, experts, model, scaled, stacked
 from tests.cli.running import runner
 from tests.golden import golden
 
@@ -101,6 +101,13 @@ def test_layers_in_layers_are_folded_too() -> None:
     assert "\nrepeated 6 times, 1536 B/device in 6 collectives in all:\n" in text
     assert "\n    repeated 8 times:\n" in text
     assert text.count(" = silu ") == 1
+
+
+def test_the_positions_of_stacked_weights_count_as_names() -> None:
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        layers = {"in": sh.ShType.parse("f32[12, 16, 32@tp]"), "out": sh.ShType.parse("f32[12, 32@tp, 16]")}
+        found = sh.explain(stacked, layers, sh.ShType.parse("f32[8@dp, 16]"), grad=True)
+    golden("explain/stacked.txt", found.text(source=False, totals=False))
 
 
 def test_a_round_may_take_what_is_made_long_before() -> None:

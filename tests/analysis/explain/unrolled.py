@@ -44,3 +44,10 @@ def backwards(layers: Any, x: Any) -> Any:
     for w in layers:
         before, x = x, layer(x, w["in"], w["out"]) + before
     return x
+
+
+def stacked(layers: Any, x: Any) -> Any:
+    """Layers that take their weights out of one array each."""
+    for i in range(12):
+        x = layer(x, layers["in"][i], layers["out"][i])
+    return sh.sum(x)
