@@ -1,6 +1,13 @@
-"""What a compiled program communicates, read off its text: to hold against a ledger."""
+"""What a compiled program communicates, read off its text: to hold against a ledger.
+
+Run ``python -m examples.hlo``: a gather that is the same in each step of a loop is moved out of it by XLA.
+"""
 
 from __future__ import annotations
+
+import os
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 import re
 from collections import Counter
@@ -51,3 +58,25 @@ def compiled_text(jitted: Any, *args: Any) -> str:
     """The compiled program, with every collective that the program asks for: XLA merges those of the same value."""
     text: str = jitted.lower(*args).compile(compiler_options={"xla_disable_hlo_passes": "cse"}).as_text()
     return text
+
+
+def main() -> None:
+    """Prints the ledger of a small program beside what the compiled one runs, with XLA's passes and without them."""
+    import shtypes as sh
+
+    sh.set_mesh(sh.make_mesh({"dp": 8}))
+    x, w = sh.ones("f32[16@dp, 32]"), sh.ones("f32[32@dp, 32]")
+
+    def layers(x: Any, w: Any) -> Any:
+        """The same weights in each layer, gathered where they are used."""
+        return sh.scan(lambda x, _: (sh.tanh(x @ sh.all_gather(w, "dp")), None), x, None, 6)[0]
+
+    print(sh.ledger(layers, x, w))
+    lowered = sh.jit(layers).lower(x, w)
+    for disabled in ("", "cse", "cse,while-loop-invariant-code-motion"):
+        text = lowered.compile(compiler_options={"xla_disable_hlo_passes": disabled}).as_text()
+        print(f"compiled {f'without {disabled}' if disabled else 'as usual'}: {dict(collectives_run(text))}")
+
+
+if __name__ == "__main__":
+    main()

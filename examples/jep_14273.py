@@ -1,8 +1,19 @@
-"""The programs of JAX's design of shard_map (JEP 14273), on sharding types."""
+"""The programs of JAX's design of shard_map (JEP 14273), on sharding types.
+
+python -m examples.jep_14273
+"""
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
+import functools
 from typing import Any
+
+import jax
+import numpy as np
 
 import shtypes as sh
 
@@ -115,3 +126,37 @@ def transformer_layer(params: Any, x: Any, sin: Any, cos: Any, *, overlap: Any =
     whole = sh.all_gather(fused, "X")
     out = sh.einsum("bthd,hde->bte", whole, params["o_wo"], out="[_@Z, _, _@(X,Y)]", overlap=overlap)
     return out + x, k, v
+
+
+def main() -> None:
+    """Prints each product's type, what it sends and whether numpy agrees; and what the layer sends, as rings or not."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((8, 16), (16, 4)))
+    sh.set_mesh(sh.make_mesh({"i": 4, "j": 2}))
+    for f in (matmul_basic, matmul_reduce_scatter, matmul_pending):
+        shown(f, sh.array(a, "f32[8@i, 16@j]"), sh.array(b, "f32[16@j, 4]"), wanted=a @ b)
+    sh.set_mesh(sh.make_mesh({"i": 8}))
+    shown(collective_matmul, sh.array(a, "f32[8@i, 16]"), sh.array(b, "f32[16, 4]"), wanted=np.tile(a @ b, (8, 1)))
+    sh.set_mesh(sh.make_mesh({"X": 2, "Y": 2, "Z": 2}))
+    with sh.dims(batch=2, time=4, embed=8, heads=8):
+        params = {name: sh.abstract_array(text) for name, text in LAYER.items()}
+    x, angles = params.pop("x"), sh.abstract_array("f32[4, 1]")
+    for overlap in (False, True):
+        run = functools.partial(transformer_layer, overlap=overlap)
+        y, *_ = jax.eval_shape(run, params, x, angles, angles)
+        print(f"transformer_layer, overlap={overlap}: {y}")
+        for kind, total in sh.ledger(run, params, x, angles, angles).by_kind().items():
+            print(f"  {kind}: {total.launches} times, {total.bytes} B/device")
+
+
+def shown(f: Any, *operands: Any, wanted: Any) -> None:
+    """Prints what a product is, and sends."""
+    y = f(*operands)
+    each = (f"{e}, {e.bytes} B/device{f', {e.times} times' if e.times != 1 else ''}" for e in sh.ledger(f, *operands))
+    sent = "; ".join(each) or "nothing"
+    close = np.allclose(np.asarray(sh.reshard(y, "[...]")), wanted, rtol=1e-3, atol=1e-3)
+    print(f"{f.__name__}: {y.type}\n  sends {sent}\n  as numpy: {close}")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,10 @@ the queries, and gradients follow by the cotangent map. On CPU the kernels are i
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -7,6 +7,10 @@ gradient goes straight to a reduce-scatter; and the invariant variant, which red
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
 import re
 from collections.abc import Callable
 from typing import Any, Literal

@@ -7,6 +7,10 @@ no way to make XLA reduce-scatter; here it is one line. Types and bytes need no 
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
 import itertools
 import math
 import re

@@ -9,7 +9,6 @@ shards: an optimizer that works element by element needs nothing from other devi
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -57,9 +56,8 @@ def loss(masters: Tree, x: Any, wanted: Any) -> Any:
 
 def clipped(grads: Tree, most: float) -> Tree:
     """The gradients, scaled down to a global norm of at most ``most``; the norm is of the whole arrays."""
-    squares = (sh.all_reduce(sh.sum(sh.square(g))) for g in grads.values())
-    norm = sh.sqrt(functools.reduce(lambda a, b: a + b, squares))
-    scale = most / sh.maximum(norm, most)
+    square = sh.all_reduce(sum(sh.sum(sh.square(g)) for g in grads.values()))  # pending sums add up: one is sent
+    scale = most / sh.maximum(sh.sqrt(square), most)
     return jax.tree.map(lambda g: g * scale, grads)
 
 

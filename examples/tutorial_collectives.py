@@ -6,6 +6,10 @@ a list with one block per device, and what both give is compared.
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

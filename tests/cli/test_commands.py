@@ -175,7 +175,7 @@ def test_python_runs_the_command_without_an_installed_script() -> None:
         ("shtypes.demo.gated_mlp:mlp", ["shtypes.demo.gated_mlp:mlp", "shtypes.demo.gated_mlp:mlp_with_casts"]),
         ("no_such.py:", []),
         ("examples/gated_mlp.py : lo", ["loss", "loss_with_casts"]),  # as bash splits it
-        ("examples/gated_mlp.py :", ["mlp", "mlp_with_casts", "loss", "loss_with_casts"]),
+        ("examples/gated_mlp.py :", ["mlp", "mlp_with_casts", "loss", "loss_with_casts", "main"]),
         ("examples/gated_mlp.py:loss f32", []),
     ],
 )
