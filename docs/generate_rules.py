@@ -1,11 +1,13 @@
 """Prints `rules.md` from the tables that the library reads: ``python docs/generate_rules.py > docs/rules.md``.
 
-Which op reads which table is found in the code of both: an op names its typing rules, and a rule its tables.
+Which op is typed by which rules, and reads which tables, is found in the code: an op names its rules, and a rule its
+tables.
 """
 
 from __future__ import annotations
 
 import dis
+import functools
 import importlib
 import inspect
 import types
@@ -21,6 +23,8 @@ from shtypes.types import COTANGENT, State
 Cells = Sequence[Sequence[str]]
 
 NONE: Final = "–"
+#: The ops that one row lists.
+MOST_OPS: Final = 8
 #: The tables of the rules, and what each is about.
 TABLES: Final[Mapping[str, str]] = {
     "MULTILINEAR": "The state of a result from those of two factors. More than two are folded, left to right.",
@@ -172,6 +176,7 @@ def public_ops() -> dict[str, Callable[..., Any]]:
         for name, value in vars(space).items():
             if (
                 callable(value)
+                and name[0] != "_"
                 and _is_op(inspect.unwrap(value))
                 and (not prefix or name in getattr(space, "__all__", ()))
             ):
@@ -183,6 +188,7 @@ def _is_op(fn: Any) -> bool:
     return isinstance(fn, types.FunctionType) and fn.__module__.startswith("shtypes.ops.")
 
 
+@functools.cache
 def ops_of_rules() -> dict[Callable[..., Any], list[str]]:
     """The ops that each rule types."""
     users: dict[Any, set[str]] = {}
@@ -199,14 +205,40 @@ def tables_of(rule: Callable[..., Any]) -> list[str]:
     return [name for name in TABLES if id(getattr(tables, name)) in found]
 
 
-def uses() -> str:
-    """Each rule with the tables that it reads and the ops that it types."""
+def rules_table() -> str:
+    """Each rule with what it types and the tables that it reads."""
     body = []
-    for rule, ops in ops_of_rules().items():
-        name = f"{rule.__module__.rsplit('.', 1)[1]}.{rule.__name__}"
+    for rule in ops_of_rules():
         read = ", ".join(f"`{t}`" for t in tables_of(rule)) or NONE
-        body.append([f"`{name}`", read, ", ".join(f"`{op}`" for op in ops)])
-    return grid(["rule", "tables", "ops"], body)
+        body.append([f"`{rule.__name__}`", f"`{rule.__module__.rsplit('.', 1)[1]}.py`", summary(rule), read])
+    return grid(["rule", "in `ops/rules/`", "types", "tables"], body)
+
+
+def summary(documented: object) -> str:
+    """The first line of a docstring, as markdown."""
+    return (inspect.getdoc(documented) or "").split("\n")[0].replace("``", "`")
+
+
+def families() -> Iterator[str]:
+    """The ops of each file of the package, by the rules that type them."""
+    rules_of: dict[str, list[str]] = {}
+    for rule, ops in ops_of_rules().items():
+        for op in ops:
+            rules_of.setdefault(op, []).append(rule.__name__)
+    by_file: dict[str, dict[tuple[str, ...], list[str]]] = {}
+    for op, fn in public_ops().items():
+        if op in rules_of:
+            file = by_file.setdefault(inspect.unwrap(fn).__module__, {})
+            file.setdefault(tuple(rules_of[op]), []).append(op)
+    for module, groups in sorted(by_file.items()):
+        yield f"### {module.rsplit('.', 1)[1].replace('_', ' ').capitalize()}"
+        yield summary(importlib.import_module(module))
+        yield grid(["ops", "rules"], [row for group in groups.items() for row in _rows(*group)])
+
+
+def _rows(rules: Sequence[str], ops: Sequence[str]) -> Iterator[list[str]]:
+    for i in range(0, len(ops), MOST_OPS):
+        yield [", ".join(f"`{name}`" for name in names) for names in (ops[i : i + MOST_OPS], rules)]
 
 
 # the page
@@ -247,9 +279,12 @@ def page() -> str:
         "is `psum` over the size, `pshuffle` a `ppermute`. `psum` from unreduced and `pplace` only transpose others.\n"
         "What is not here is a type error, such as a `psum` of a replicated value.",
         collectives(),
-        "## Which op reads which table",
-        "An op that is listed in several rows is made of several steps, or typed by its operands.",
-        uses(),
+        "## The rules",
+        "A rule types one step of an op, for all mesh axes together.",
+        rules_table(),
+        "## Which op is typed by which rules",
+        "By file of `shtypes/ops/`. An op with several rules is made of several steps, or typed by its operands.",
+        *families(),
     ]
     return "\n\n".join(sections) + "\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -61,3 +62,25 @@ def test_a_rule_is_said_to_read_the_tables_that_it_reads(
 def test_an_op_is_said_to_be_typed_by_the_rules_that_type_it(generator: ModuleType, op: str, used: set[str]) -> None:
     found = {rule.__name__ for rule, ops in generator.ops_of_rules().items() if op in ops}
     assert found - {"cast"} == used - {"cast"}
+
+
+def test_no_cell_of_the_page_is_a_wall_of_names(generator: ModuleType) -> None:
+    cells = [cell for line in generator.page().split("\n") if line.startswith("|") for cell in line.split(" | ")]
+    assert len(cells) > 500
+    assert max(cell.count("`") // 2 for cell in cells) <= 16
+    assert max(map(len, cells)) < 250
+
+
+def test_the_page_lists_each_op_that_a_rule_types_once(generator: ModuleType) -> None:
+    page = generator.page().partition("## Which op is typed by which rules")[2]
+    listed = [
+        name
+        for line in page.split("\n")
+        if line.startswith("| `")
+        for name in re.findall(r"`(.*?)`", line.split(" | ")[0])
+    ]
+    typed = {op for ops in generator.ops_of_rules().values() for op in ops}
+    assert sorted(listed) == sorted(typed)
+    assert {"add", "einsum", "fft.rfft", "divmod", "slice"} <= typed
+    names = [rule.__name__ for rule in generator.ops_of_rules()]
+    assert len(set(names)) == len(names)
