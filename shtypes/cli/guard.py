@@ -34,6 +34,11 @@ class WrongUse(click.UsageError):
     def __init__(self, what: str, *, where: str = "", why: str = "", hints: Iterable[str] = ()) -> None:
         super().__init__(str(ShardingTypeError(what, where=where, why=why, hints=hints)))
 
+    @classmethod
+    def of(cls, error: ShardingTypeError) -> WrongUse:
+        """The same message, as a wrong use."""
+        return cls(error.what, where=error.where, why=error.why, hints=(*map(str, error.fixes), *error.hints))
+
     def show(self, file: IO[Any] | None = None) -> None:
         """Prints the message."""
         click.echo(f"error: {self.message}", file=file or sys.stderr)
@@ -50,7 +55,8 @@ def loading(place: str) -> Iterator[None]:
     def refused(error: BaseException) -> click.ClickException:
         what, where = f"`{shown(place)}` cannot be loaded", _line(error)
         if isinstance(error, ShardingTypeError):
-            return WrongUse(f"{what}: {error.what}", where=error.where, why=error.why, hints=error.hints)
+            error.what = f"{what}: {error.what}"
+            return WrongUse.of(error)
         if isinstance(error, SystemExit):
             why = "a target is loaded to find the function in it, so its module must not end the process"
             hints = ['put what runs the program under `if __name__ == "__main__":`']

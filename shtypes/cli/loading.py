@@ -147,7 +147,7 @@ def _module(place: str, name: str, folder: Path) -> ModuleType:
         sys.path.insert(0, str(folder))
     path = folder / place
     named = all(part.isidentifier() for part in place.split("."))
-    if path.exists() and (not named or ("." in place and path.is_file())):
+    if os.path.exists(path) and (not named or ("." in place and path.is_file())):  # which no long name makes fail
         return _file(place, name, folder)
     with loading(place):
         found = _imported(place) if named else None

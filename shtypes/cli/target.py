@@ -168,7 +168,7 @@ def _annotated(f: Callable[..., Any]) -> tuple[Any, ...]:
         hints = for_the_shell(error).hints
         sizes = () if any(hint.startswith("--dims") for hint in hints) else ("--dims batch=8 gives names sizes",)
         error.hints = (*hints, 'the types after the target: "f32[8@dp, 16]" ...', *sizes)
-        raise click.UsageError(str(_unplaced(error))) from None
+        raise WrongUse.of(_unplaced(error)) from None
 
 
 def _argument(position: int, text: str) -> Any:
@@ -177,13 +177,14 @@ def _argument(position: int, text: str) -> Any:
         try:
             return ast.literal_eval(text)
         except (SyntaxError, ValueError):
-            raise click.UsageError(f"`{short(text)}` is neither a type nor a number") from None
+            raise WrongUse(f"`{short(text)}` is neither a type nor a number") from None
     from shtypes.array import abstract_array
 
     try:
         return abstract_array(text)
     except ShardingTypeError as error:
-        raise click.UsageError(f"type {position}: {_unplaced(for_the_shell(error))}") from None
+        error.what = f"type {position}: {error.what}"
+        raise WrongUse.of(_unplaced(for_the_shell(error))) from None
 
 
 #: A number or a flag among the types, for an argument that is no array.

@@ -109,6 +109,12 @@ def test_a_fault_of_our_own_is_called_one(run: Run, monkeypatch: pytest.MonkeyPa
     assert "error: shtypes itself failed: KeyError: 'own'\n  where: test_odd_targets.py:" in said(ran)
 
 
+def test_a_function_without_types_is_asked_for_them(run: Run) -> None:
+    ran = run("check", "operator.py:loss", "--mesh", "dp=2")
+    assert ran.code == 2
+    golden("cli/no_types.txt", said(ran))
+
+
 LONG = {
     "a dim too many": f"f32[{'8,' * 60_000}8 x]",
     "a size": f"f32[{'8' * 100_000}]",
@@ -126,6 +132,8 @@ LONG = {
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_a_text_of_100_000_characters_is_not_echoed(text: str, command: str, run: Run) -> None:
     said(run(command, "operator.py:loss", text, *TYPES[1:]))
+    said(run(command, f"{text}:loss", *TYPES))
+    said(run(command, f"{text}.py:loss", *TYPES))
 
 
 SIZES = [
