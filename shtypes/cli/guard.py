@@ -125,8 +125,8 @@ def _show(error: BaseException) -> None:
 def _described(error: BaseException) -> str:
     """The kind of an error and what it says; ``str`` of it is the user's code, too."""
     try:
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
-    except Exception:
+        said = str(error.msg or "") if isinstance(error, SyntaxError) else str(error)
+    except BaseException:  # it may even exit
         said = ""
     return f"{type(error).__name__}: {short(' '.join(said.split()), _LONGEST) or '(no message)'}"
 
@@ -134,7 +134,7 @@ def _described(error: BaseException) -> str:
 def _line(error: BaseException) -> str:
     """The innermost line of the user's."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        return f"{os.path.basename(error.filename)}:{error.lineno}"
+        return f"{os.path.basename(str(error.filename))}:{error.lineno}"
     found = line_of(error.__traceback__)
     return "" if found.endswith(" in import_module") else found
 

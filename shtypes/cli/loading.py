@@ -9,8 +9,10 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import io
 import os
 import sys
+import tokenize
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +22,7 @@ from shtypes.cli.guard import WrongUse, loading, shown
 
 #: Functions that return before they compute.
 _NOT_RUN: Final = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+_ABSENT: Final = object()
 #: The most CPU devices that a target may make a mesh of while it loads.
 MOST_DEVICES: Final = 64
 
@@ -45,11 +48,11 @@ def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable
     found: Any = _file(place, name, folder) if _is_path(place) else _module(place, name, folder)
     for i, part in enumerate(name.split(".")):
         with loading(place):  # a module may have a `__getattr__` of its own
-            there = hasattr(found, part)
-        if not there:
+            inner = getattr(found, part, _ABSENT)
+        if inner is _ABSENT:
             owner = place if i == 0 else f"{place}:{'.'.join(name.split('.')[:i])}"
             raise WrongUse(f"`{shown(owner)}` has no function `{shown(part)}`{_close(part, _functions(found))}")
-        found = getattr(found, part)
+        found = inner
     if not callable(found):
         raise WrongUse(f"`{shown(target)}` is no function but {type(found).__name__}")
     if any(is_one(found) for is_one in _NOT_RUN):
@@ -106,15 +109,14 @@ def _no_text(source: bytes) -> str:
     if b"\0" in source:
         return f"it has a zero byte at position {source.index(0)}"
     try:
-        importlib.util.decode_source(source)
-    except (UnicodeDecodeError, SyntaxError):  # the latter also where it names no encoding
-        try:
-            source.decode()
-        except UnicodeDecodeError as plain:
-            error = plain
-        if isinstance(error, UnicodeDecodeError):
-            return f"its byte at position {error.start} is no text in {error.encoding}"
-    return ""  # an encoding that there is not: Python says that better
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    except SyntaxError:  # it names one that there is not, as Python will say; or its first lines are no text
+        encoding = "utf-8"
+    try:
+        source.decode(encoding)
+    except UnicodeDecodeError as error:
+        return f"its byte at position {error.start} is no text in {error.encoding}"
+    return ""
 
 
 @functools.lru_cache(maxsize=32)
@@ -173,7 +175,8 @@ def _imported(place: str) -> ModuleType | None:
 
 
 def _functions(namespace: Any) -> list[str]:
-    return [name for name, value in vars(namespace).items() if callable(value) and not name.startswith("_")]
+    members = getattr(namespace, "__dict__", {}).items()
+    return [name for name, value in members if callable(value) and not name.startswith("_")]
 
 
 def _close(name: str, known: Sequence[str]) -> str:

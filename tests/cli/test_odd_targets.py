@@ -25,11 +25,18 @@ FILES = {
     "raises_what_cannot_be_printed": (
         "class Mute(Exception):\n    def __str__(self):\n        raise Mute\n\ndef loss(x, w):\n    raise Mute\n"
     ),
+    "raises_what_exits_when_printed": (
+        "class Sly(Exception):\n    def __str__(self):\n        raise SystemExit(0)\n\ndef loss(x, w):\n    raise Sly\n"
+    ),
+    "raises_a_bare_syntax_error": "def loss(x, w):\n    raise SyntaxError\n",
+    "raises_the_end_of_a_generator": "def loss(x, w):\n    raise GeneratorExit\n",
+    "raises_the_end_of_an_iterator": "def loss(x, w):\n    raise StopIteration\n",
     "calls_itself": "def loss(x, w):\n    return loss(x, w)\n",
     "imports_what_is_missing": "import no_such_package\n\ndef loss(x, w):\n    return x\n",
     "imports_it_inside": "def loss(x, w):\n    import no_such_package\n",
     "does_not_type": "import shtypes as sh\n\nfirst = sh.ShType.parse('f32[8', {'dp': 2})\n",
     "does_not_parse": "def loss(x, w:\n",
+    "names_an_encoding": "# coding: no_such_encoding\ndef loss(x, w):\n    return x\n",
     "yields": "def loss(x, w):\n    yield x\n",
     "awaits": "async def loss(x, w):\n    return x\n",
     "has_no_loss": "def los(x, w):\n    return x\n",
@@ -82,12 +89,23 @@ def test_nothing_that_a_target_does_chooses_the_exit_code(name: str, command: st
 
 
 def test_each_message_says_what_and_where_and_what_to_do(run: Run) -> None:
-    in_words_of_python = {"calls_itself", "does_not_parse", "exits_in_an_annotation"}  # each release has its own
+    in_words_of_python = {
+        "calls_itself",
+        "does_not_parse",
+        "exits_in_an_annotation",
+        "names_an_encoding",
+    }  # each release has its own
     names = [name for name in FILES if name != "operator" and name not in in_words_of_python]
     texts = [said(run("check", f"{name}.py:loss", *TYPES)) for name in names]
     places = ("binary.py", "latin.py", "data.bin", "folder", "./folder", "folder.model.x", "nowhere.py", ".folder")
     texts += [said(run("check", f"{place}:loss", *TYPES)) for place in places]
     golden("cli/odd_targets.txt", "\n".join(texts).replace(sys.executable, "python"))
+
+
+def test_what_has_no_members_has_no_functions(run: Run) -> None:
+    ran = run("check", "operator.py:loss.__code__.co_code.nothing", *TYPES)
+    assert ran.code == 2
+    assert "has no function `nothing`" in said(ran)
 
 
 def test_a_traceback_is_shown_where_it_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
