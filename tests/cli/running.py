@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,8 +22,10 @@ Run = Callable[..., Ran]
 
 def runner(capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*args: str) -> Ran:
+        path = list(sys.path)
         with pytest.raises(SystemExit) as ended:
             main(args)
+        sys.path[:] = path  # a process of the command ends here, and leaves nothing behind
         code = ended.value.code
         return Ran(code if isinstance(code, int) else int(bool(code)), *capsys.readouterr())
 

@@ -13,7 +13,7 @@ from tests.golden import golden
 COMMANDS = ("check", "explain", "compare")
 #: A file for each case; the function is `loss`.
 FILES = {
-    "operator": "def loss(x, w):\n    return x @ w\n",
+    "operates": "def loss(x, w):\n    return x @ w\n",
     "exits": "import sys\n\ndef loss(x, w):\n    sys.exit(0)\n",
     "exits_with_7": "def loss(x, w):\n    raise SystemExit(7)\n",
     "exits_as_click_does": "import click\n\ndef loss(x, w):\n    raise click.exceptions.Exit(0)\n",
@@ -74,13 +74,13 @@ def said(ran: Ran) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_that_starts_with_an_operator_is_a_target_like_any(command: str, run: Run) -> None:
-    code, out, err = run(command, "operator.py:loss", *TYPES)
+    code, out, err = run(command, "operates.py:loss", *TYPES)
     assert (code, err) == (0, "")
     assert "f32[16,4]" in out
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("name", [name for name in FILES if name != "operator"])
+@pytest.mark.parametrize("name", [name for name in FILES if name != "operates"])
 def test_nothing_that_a_target_does_chooses_the_exit_code(name: str, command: str, run: Run) -> None:
     ran = run(command, f"{name}.py:loss", *TYPES)
     assert said(ran).startswith("error: `")
@@ -95,7 +95,7 @@ def test_each_message_says_what_and_where_and_what_to_do(run: Run) -> None:
         "exits_in_an_annotation",
         "names_an_encoding",
     }  # each release has its own
-    names = [name for name in FILES if name != "operator" and name not in in_words_of_python]
+    names = [name for name in FILES if name != "operates" and name not in in_words_of_python]
     texts = [said(run("check", f"{name}.py:loss", *TYPES)) for name in names]
     places = ("binary.py", "latin.py", "data.bin", "folder", "./folder", "folder.model.x", "nowhere.py", ".folder")
     texts += [said(run("check", f"{place}:loss", *TYPES)) for place in places]
@@ -103,7 +103,7 @@ def test_each_message_says_what_and_where_and_what_to_do(run: Run) -> None:
 
 
 def test_what_has_no_members_has_no_functions(run: Run) -> None:
-    ran = run("check", "operator.py:loss.__code__.co_code.nothing", *TYPES)
+    ran = run("check", "operates.py:loss.__code__.co_code.nothing", *TYPES)
     assert ran.code == 2
     assert "has no function `nothing`" in said(ran)
 
@@ -122,13 +122,13 @@ def test_a_fault_of_our_own_is_called_one(run: Run, monkeypatch: pytest.MonkeyPa
         raise KeyError("own")
 
     monkeypatch.setattr("shtypes.cli.check._check_one", fails)
-    ran = run("check", "operator.py:loss", *TYPES)
+    ran = run("check", "operates.py:loss", *TYPES)
     assert ran.code == 1
     assert "error: shtypes itself failed: KeyError: 'own'\n  where: test_odd_targets.py:" in said(ran)
 
 
 def test_a_function_without_types_is_asked_for_them(run: Run) -> None:
-    ran = run("check", "operator.py:loss", "--mesh", "dp=2")
+    ran = run("check", "operates.py:loss", "--mesh", "dp=2")
     assert ran.code == 2
     golden("cli/no_types.txt", said(ran))
 
@@ -149,7 +149,7 @@ LONG = {
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_a_text_of_100_000_characters_is_not_echoed(text: str, command: str, run: Run) -> None:
-    said(run(command, "operator.py:loss", text, *TYPES[1:]))
+    said(run(command, "operates.py:loss", text, *TYPES[1:]))
     said(run(command, f"{text}:loss", *TYPES))
     said(run(command, f"{text}.py:loss", *TYPES))
 
@@ -167,7 +167,7 @@ SIZES = [
 
 @pytest.mark.parametrize(("options", "words"), SIZES, ids=lambda x: str(x)[:20])
 def test_sizes_are_asked_for_as_one_gives_them_here(options: tuple[str, ...], words: str, run: Run) -> None:
-    ran = run("check", "operator.py:loss", "f32[8, b]", "f32[b, 4]", "--mesh", "dp=2", *options)
+    ran = run("check", "operates.py:loss", "f32[8, b]", "f32[b, 4]", "--mesh", "dp=2", *options)
     assert ran.code == 2
     text = " ".join(said(ran).split())
     assert words in text
