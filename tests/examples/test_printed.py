@@ -50,7 +50,7 @@ def test_a_script_makes_its_own_devices(name: str) -> None:
 
 def test_a_script_runs_by_itself() -> None:
     kept = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
-    command = [sys.executable, "-m", "examples.jep_17111"]
+    command = [sys.executable, "-m", "examples.hlo"]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=kept, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
-    compared("printed/jep_17111", ran.stdout)
+    compared("printed/hlo", ran.stdout)
