@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from shtypes import dtypes
+from shtypes.alternatives import others, places_of, price_of, with_places
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.ops.rules.typing import Typing
-from shtypes.types import ShType, State
-
-if TYPE_CHECKING:
-    from shtypes.reshard import Price
+from shtypes.reshard import Price
+from shtypes.types import REPLICATED, ShType, State
 
 #: How many fixes an error prints.
 MOST: Final = 4
@@ -22,15 +22,26 @@ MOST: Final = 4
 _MOST_IN_PAIRS: Final = 16
 #: Of how many operands pairs are tried: there are many of many.
 _MOST_PAIRED: Final = 5
+#: How many changes are tried of one operand: there are many on many axes.
+_MOST_OF_ONE: Final = 2000
 _ONE_PLACE: Final = frozenset({State.SHARDED, State.UNREDUCED})
 
 
 #: The typing of an op from its operands' types.
 Rule = Callable[[tuple[ShType, ...]], Typing]
+#: For each operand, types that the value was given already, and has at no price.
+Held = Sequence[frozenset[ShType]]
 
 
-class _Tried(NamedTuple):
-    """A set of changes that types."""
+class Tried(NamedTuple):
+    """A set of changes that types.
+
+    Attributes:
+        rank: What it costs: bytes, then memory, then bytes forward, then casts.
+        fix: It as a fix.
+        result: The types of the results.
+        operands: The operands' types, changed.
+    """
 
     rank: tuple[int, ...]
     fix: Fix
@@ -41,9 +52,10 @@ class _Tried(NamedTuple):
 def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None) -> tuple[Fix, ...]:
     """Reshards that make an op type: of one operand if that is enough, else of two; cheapest first, at most four.
 
-    Only the mesh axes that the rule's error names change. Fixes cost what their reshards send in both directions; of
-    equal costs, the one whose result is smallest on each device comes first. The casts that the rule then inserts are
-    part of the price. If none of them is free, but every sharded operand made unreduced is, that comes first.
+    The mesh axes that the rule's error names change, and those that it names next: all of them together. Fixes cost
+    what their reshards send in both directions; of equal costs, the one whose result is smallest on each device comes
+    first. The casts that the rule then inserts are part of the price. If none of them is free, but every sharded
+    operand made unreduced is, that comes first. Where nothing else types, all operands are gathered.
 
     Args:
         rule: Types the op from its operands' types.
@@ -52,10 +64,10 @@ def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None 
     """
     if _thread.silent:
         return ()
-    called = names or called_names(operands)
-    found = [t.fix for t in _search(rule, operands, called)]
+    search = Search(rule, operands, names)
+    found = [t.fix for t in search.best()]
     if not found or _costs(found[0]):
-        pending = _all_pending(rule, operands, called)
+        pending = _all_pending(search)
         if pending is not None:
             found = [pending.fix, *found][:MOST]
     return tuple(found)
@@ -66,11 +78,11 @@ def priced_fixes(
 ) -> tuple[Fix, ...]:
     """As `fixes`, for a rule that does more than casts: ``price`` says what all of it costs with other operands."""
     with _silence():
-        called = called_names(operands)
-        found = _search(rule, operands, called, _ranked)
-        pending = _all_pending(rule, operands, called)
+        search = Search(rule, operands)
+        found = search.ranked(2 * MOST)
+        pending = _all_pending(search)
         if pending is not None:
-            alike = _try_all(rule, operands, called, _alike_invariant(pending.operands))
+            alike = search.try_all(_alike_invariant(pending.operands))
             found += [t for t in (pending, alike) if t is not None and all(t.operands != f.operands for f in found)]
         again = [(Fix(t.fix.code, *price(t.operands)), t.result) for t in found]
     first: dict[tuple[ShType, ...], Fix] = {}
@@ -100,17 +112,191 @@ def _costs(fix: Fix) -> bool:
     return bool(fix.bytes_forward or fix.bytes_backward)
 
 
-def _all_pending(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str]) -> _Tried | None:
+_FREE: Final = Price(0, 0, "", "")
+
+
+class Search:
+    """The search for other types of the operands that make an op type.
+
+    Args:
+        rule: Types the op from its operands' types.
+        operands: The types that the rule refuses.
+        names: What the operands are called in the printed code.
+        held: Types that each operand has at no price.
+    """
+
+    def __init__(
+        self, rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None, held: Held = ()
+    ) -> None:
+        self.rule, self.operands = rule, operands
+        self.called = names or called_names(operands)
+        self._held = held or [frozenset()] * len(operands)
+        self._blamed: set[str] = set()
+        self._seen: dict[tuple[ShType, ...], Tried | None] = {}
+
+    def best(self, most: int = MOST) -> list[Tried]:
+        """The cheapest changes that type, and of those with equal results only the first."""
+        first: dict[tuple[ShType, ...], Tried] = {}
+        for t in self.ranked(most, apart=True):
+            first.setdefault(t.result, t)
+        return list(first.values())[:most]
+
+    def ranked(self, most: int, *, apart: bool = False) -> list[Tried]:
+        """The cheapest changes that type; none if the rule refuses nothing.
+
+        Args:
+            most: How many.
+            apart: Whether changes with equal results count once.
+        """
+        axes = self.at_fault(self.operands)
+        if axes is None:
+            return []
+        stages = (self._of_one, self._of_two, self._of_all)
+        found = self._cheapest(self._of_one(axes), most, apart)
+        while not found and not self._blamed <= set(axes):  # one axis after another is at fault: all at once, then
+            axes = self._in_order({*axes, *self._blamed})
+            found = self._cheapest(self._of_one(axes), most, apart)
+        for stage in stages[1:]:
+            found = found or self._cheapest(stage(axes), most, apart)
+        return found or self._cheapest(self._gathered(), most, apart)
+
+    def _in_order(self, axes: set[str]) -> tuple[str, ...]:
+        return tuple(a for a in self.operands[0].mesh.axis_names if a in axes)
+
+    def _cheapest(self, candidates: Iterable[dict[int, ShType]], most: int, apart: bool) -> list[Tried]:
+        """The cheapest of some changes that type. What they cost by themselves bounds what they cost with casts."""
+        found: list[Tried] = []
+        bound: float = math.inf
+        for changes in sorted(candidates, key=self._own_price):
+            if self._own_price(changes) > bound:
+                break
+            tried = self.try_(changes)
+            if tried is None:
+                continue
+            found.append(tried)
+            results = {t.result for t in found} if apart else found
+            if len(results) >= most:
+                costs = sorted(t.rank[0] for t in found)
+                bound = costs[-1] if apart else costs[most - 1]
+        return sorted(found, key=lambda t: (t.rank, t.fix.code))[: None if apart else most]
+
+    def _own_price(self, changes: dict[int, ShType]) -> int:
+        """Bytes that are sure to be sent: whether a gradient comes back is known when the changes are typed."""
+        return sum(self._price(i, t).forward_bytes for i, t in changes.items())
+
+    def _price(self, index: int, t: ShType) -> Price:
+        """What it costs to have an operand in a type."""
+        if t in self._held[index]:
+            return _FREE
+        sources = (self.operands[index], *self._held[index])
+        return min((price_of(src, t) for src in sources), key=lambda p: p.forward_bytes + p.backward_bytes)
+
+    # what is tried
+
+    def _of_one(self, axes: Sequence[str]) -> Iterator[dict[int, ShType]]:
+        for i, t in enumerate(self.operands):
+            for target in itertools.islice(others(t, axes), _MOST_OF_ONE):
+                yield {i: target}
+
+    def _of_two(self, axes: Sequence[str]) -> Iterator[dict[int, ShType]]:
+        if len(self.operands) > _MOST_PAIRED:
+            return
+        few = [
+            sorted(itertools.islice(others(t, axes), _MOST_OF_ONE), key=lambda goal, i=i: self._own_price({i: goal}))  # type: ignore[misc]
+            for i, t in enumerate(self.operands)
+        ]
+        for i, j in itertools.combinations(range(len(self.operands)), 2):
+            for pair in itertools.product(few[i][:_MOST_IN_PAIRS], few[j][:_MOST_IN_PAIRS]):
+                yield dict(zip((i, j), pair, strict=True))
+
+    def _of_all(self, axes: Sequence[str]) -> Iterator[dict[int, ShType]]:
+        """One place for each axis at fault, in every operand that is sharded or unreduced on it."""
+        if len(self.operands) < 2:
+            return
+        for chosen_places in itertools.product(places_of(min(self.operands, key=lambda t: t.ndim)), repeat=len(axes)):
+            changes = {}
+            for i, t in enumerate(self.operands):
+                chosen = [(a, p) for a, p in zip(axes, chosen_places, strict=True) if t.state(a) in _ONE_PLACE]
+                bare = t
+                for axis, _ in chosen:
+                    bare = bare.with_axis(axis, State.REDUCED)
+                target = with_places(bare, [a for a, _ in chosen], [p for _, p in chosen])
+                if target is None:
+                    break
+                if target != t:
+                    changes[i] = target
+            else:
+                if changes:
+                    yield changes
+
+    def _gathered(self) -> Iterator[dict[int, ShType]]:
+        """Every operand on every device, whole: what types wherever one device would do."""
+        for state in (State.REDUCED, State.INVARIANT):
+            changes = {}
+            for i, t in enumerate(self.operands):
+                target = t
+                for axis in t.axes(State.SHARDED, State.UNREDUCED):
+                    target = target.with_axis(axis, state)
+                for axis in target.axes(*REPLICATED) if t.differentiable else ():
+                    target = target.with_axis(axis, state)
+                if target != t:
+                    changes[i] = target
+            if changes:
+                yield changes
+
+    def try_(self, changes: dict[int, ShType]) -> Tried | None:
+        """Changes as a fix, or None where the op still does not type."""
+        changed = tuple(changes.get(i, t) for i, t in enumerate(self.operands))
+        if changed not in self._seen:
+            self._seen[changed] = self._tried(changes, changed)
+        return self._seen[changed]
+
+    def _tried(self, changes: dict[int, ShType], changed: tuple[ShType, ...]) -> Tried | None:
+        try:
+            typing = self.rule(changed)
+        except ShardingTypeError as error:
+            self._blamed.update(error.axes)
+            return None
+        casts = [(src, dst) for src, dst in zip(changed, typing.operands, strict=True) if src != dst]
+        prices = [self._price(i, t) for i, t in changes.items()] + [price_of(*pair) for pair in casts]
+        back = prices if any(t.differentiable for t in typing.results) else []
+        forward, backward = sum(p.forward_bytes for p in prices), sum(p.backward_bytes for p in back)
+        fix = Fix(
+            code="; ".join(f'sh.reshard({self.called[i]}, "{_target(t)}")' for i, t in changes.items()),
+            forward=" and ".join(p.forward for p in prices if p.forward),
+            backward=" and ".join(p.backward for p in back if p.backward),
+            bytes_forward=forward,
+            bytes_backward=backward,
+        )
+        memory = sum(t.local_bytes for t in typing.results)
+        return Tried((forward + backward, memory, forward, len(casts)), fix, typing.results, changed)
+
+    def try_all(self, goal: tuple[ShType, ...]) -> Tried | None:
+        """Operands of other types as a fix; None where nothing changes or the op does not type."""
+        changes = {i: g for i, (g, t) in enumerate(zip(goal, self.operands, strict=True)) if g is not t}
+        return self.try_(changes) if changes else None
+
+    def at_fault(self, operands: tuple[ShType, ...]) -> tuple[str, ...] | None:
+        """The axes that the rule finds fault with; None if with nothing."""
+        try:
+            self.rule(operands)
+        except ShardingTypeError as error:
+            return error.axes
+        return None
+
+
+def _all_pending(search: Search) -> Tried | None:
     """Pending sums instead of every sharded operand, on the axes at fault or on all: what a linear op takes freely."""
+    operands = search.operands
     axes: set[str] = set()
     current: tuple[ShType, ...] | None = operands
-    while current is not None and (more := _axes_at_fault(rule, current) - axes):  # one axis after another
+    while current is not None and (more := {*(search.at_fault(current) or ())} - axes):  # one axis after another
         axes |= more
         current = _pending(operands, axes)
     for chosen in (axes, {a for t in operands for a in t.mesh.axis_names}):
         pending = _pending(operands, chosen)
         for goal in () if pending is None else (pending, _alike_invariant(pending)):
-            found = _try_all(rule, operands, called, goal)
+            found = search.try_all(goal)
             if found is not None and not _costs(found.fix):
                 return found
     return None
@@ -127,22 +313,6 @@ def _alike_invariant(operands: tuple[ShType, ...]) -> tuple[ShType, ...]:
     return tuple(out)
 
 
-def _try_all(
-    rule: Rule, operands: tuple[ShType, ...], called: Sequence[str], goal: tuple[ShType, ...]
-) -> _Tried | None:
-    """Operands of other types as a fix; None where nothing changes or the op does not type."""
-    changes = {i: g for i, (g, t) in enumerate(zip(goal, operands, strict=True)) if g is not t}
-    return _try(rule, operands, called, changes) if changes else None
-
-
-def _axes_at_fault(rule: Rule, operands: tuple[ShType, ...]) -> set[str]:
-    try:
-        rule(operands)
-    except ShardingTypeError as error:
-        return set(error.axes)
-    return set()
-
-
 def _pending(operands: tuple[ShType, ...], axes: set[str]) -> tuple[ShType, ...] | None:
     """The operands with these axes unreduced wherever they are sharded; None if one has no sums."""
     out = []
@@ -154,17 +324,6 @@ def _pending(operands: tuple[ShType, ...], axes: set[str]) -> tuple[ShType, ...]
             t = t.with_axis(axis, State.UNREDUCED)
         out.append(t)
     return tuple(out)
-
-
-def cheapest(rule: Rule, operands: tuple[ShType, ...]) -> tuple[ShType, ...] | None:
-    """The operands' types with the cheapest fix applied; None if no fix types.
-
-    Args:
-        rule: Types the op from its operands' types.
-        operands: The types that the rule refuses.
-    """
-    found = _search(rule, operands, called_names(operands))
-    return found[0].operands if found else None
 
 
 def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...]:
@@ -189,7 +348,7 @@ def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...
         for axis in axes:
             if t.state(axis) is State.REDUCED:
                 changes[i] = changes.get(i, t).with_axis(axis, State.INVARIANT)
-    found = _try(rule, operands, called_names(operands), changes) if changes else None
+    found = Search(rule, operands).try_(changes) if changes else None
     return () if found is None or found.fix.bytes_forward or found.fix.bytes_backward else (found.fix,)
 
 
@@ -197,140 +356,6 @@ def called_names(operands: Sequence[ShType]) -> Sequence[str]:
     """What operands are called in printed code."""
     short = ("x",) if len(operands) == 1 else ("lhs", "rhs") if len(operands) == 2 else ()
     return short or [f"operand_{i}" for i in range(len(operands))]
-
-
-def _ranked(tried: Iterable[_Tried]) -> list[_Tried]:
-    """The cheapest by what is known so far, those with equal results too."""
-    return sorted(tried, key=lambda t: (t.rank, t.fix.code))[: 2 * MOST]
-
-
-def _search(
-    rule: Rule,
-    operands: tuple[ShType, ...],
-    called: Sequence[str],
-    best: Callable[[Iterable[_Tried]], list[_Tried]] | None = None,
-) -> list[_Tried]:
-    """The best changes that type; none if the rule refuses nothing."""
-    best = best or _best
-    try:
-        rule(operands)
-    except ShardingTypeError as error:
-        axes = error.axes
-    else:
-        return []
-    others = [list(_others(t, axes)) for t in operands]
-    for count, most in ((1, None), (2, _MOST_IN_PAIRS)):
-        if count == 2 and len(operands) > _MOST_PAIRED:
-            continue
-        tried = [
-            found
-            for chosen in itertools.combinations(range(len(operands)), count)
-            for targets in itertools.product(*(others[i][:most] for i in chosen))
-            if (found := _try(rule, operands, called, dict(zip(chosen, targets, strict=True)))) is not None
-        ]
-        if tried:
-            return best(tried)
-    return best(_together(rule, operands, called, axes)) if len(operands) > 2 else []
-
-
-def _together(rule: Rule, operands: tuple[ShType, ...], called: Sequence[str], axes: Sequence[str]) -> Iterator[_Tried]:
-    """One place for each axis at fault, in every operand that is sharded or unreduced on it."""
-    for places in itertools.product(_places(min(operands, key=lambda t: t.ndim)), repeat=len(axes)):
-        changes = {}
-        for i, t in enumerate(operands):
-            chosen = [(a, p) for a, p in zip(axes, places, strict=True) if t.state(a) in _ONE_PLACE]
-            bare = t
-            for axis, _ in chosen:
-                bare = bare.with_axis(axis, State.REDUCED)
-            target = _placed(bare, [a for a, _ in chosen], [p for _, p in chosen])
-            if target is None:
-                break
-            if target != t:
-                changes[i] = target
-        else:
-            found = _try(rule, operands, called, changes) if changes else None
-            if found is not None:
-                yield found
-
-
-def _best(tried: Iterable[_Tried]) -> list[_Tried]:
-    """The cheapest, and of those with equal results only the first."""
-    first: dict[tuple[ShType, ...], _Tried] = {}
-    for t in sorted(tried, key=lambda t: (t.rank, t.fix.code)):
-        first.setdefault(t.result, t)
-    return list(first.values())[:MOST]
-
-
-def _others(operand: ShType, axes: Sequence[str]) -> Iterator[ShType]:
-    """The other types that an operand could be resharded to on these axes."""
-    free = [a for a in axes if operand.state(a) is not State.VARYING]
-    bare = operand
-    for axis in free:
-        bare = bare.with_axis(axis, State.REDUCED)
-    seen = {operand}
-    for order in itertools.permutations(free):
-        for places in itertools.product(_places(operand), repeat=len(order)):
-            target = _placed(bare, order, places)
-            if target is not None and target not in seen:
-                seen.add(target)
-                yield target
-
-
-def _places(operand: ShType) -> list[State | int]:
-    """Where an axis could be: a state, or sharding a dim."""
-    states = [State.REDUCED, State.INVARIANT] if operand.differentiable else [State.REDUCED]
-    if dtypes.summable(operand.dtype_name):
-        states.append(State.UNREDUCED)
-    return [*range(operand.ndim), *states]
-
-
-def _placed(bare: ShType, axes: Sequence[str], places: Sequence[State | int]) -> ShType | None:
-    """``bare`` with each axis at its place; None where an axis does not divide."""
-    for axis, place in zip(axes, places, strict=True):
-        if isinstance(place, State):
-            bare = bare.with_axis(axis, place)
-        elif bare.local_shape[place] % bare.mesh.shape[axis]:
-            return None
-        else:
-            bare = bare.with_axis(axis, State.SHARDED, place)
-    return bare
-
-
-def _try(
-    rule: Rule,
-    operands: tuple[ShType, ...],
-    names: Sequence[str],
-    changes: dict[int, ShType],
-) -> _Tried | None:
-    """The changes as a fix, or None where the op still does not type."""
-    changed = tuple(changes.get(i, t) for i, t in enumerate(operands))
-    try:
-        typing = rule(changed)
-    except ShardingTypeError:
-        return None
-    casts = [(src, dst) for src, dst in zip(changed, typing.operands, strict=True) if src != dst]
-    prices = [_price(*pair) for pair in (*((operands[i], t) for i, t in changes.items()), *casts)]
-    back = prices if any(t.differentiable for t in typing.results) else []
-    forward, backward = sum(p.forward_bytes for p in prices), sum(p.backward_bytes for p in back)
-    fix = Fix(
-        code="; ".join(f'sh.reshard({names[i]}, "{_target(t)}")' for i, t in changes.items()),
-        forward=" and ".join(p.forward for p in prices if p.forward),
-        backward=" and ".join(p.backward for p in back if p.backward),
-        bytes_forward=forward,
-        bytes_backward=backward,
-    )
-    memory = sum(t.local_bytes for t in typing.results)
-    return _Tried((forward + backward, memory, forward, len(casts)), fix, typing.results, changed)
-
-
-def _price(src: ShType, dst: ShType) -> Price:
-    """What a reshard, or a cast that the rule inserts, costs; to varying costs what to reduced does."""
-    from shtypes.reshard import price
-
-    for axis in dst.axes(State.VARYING):
-        if src.state(axis) is not State.VARYING:
-            dst = dst.with_axis(axis, State.REDUCED)
-    return price(src, dst)
 
 
 def _target(t: ShType) -> str:

@@ -29,6 +29,7 @@ class Ambient(NamedTuple):
         written: The mesh axes along which every cast must be written.
         region: How programs are lowered where they do not say.
         only_types: Whether values are made without data.
+        plan: What ops that do not type insert, where a function was looked through for that; None where it was not.
     """
 
     policy: str
@@ -39,6 +40,7 @@ class Ambient(NamedTuple):
     written: tuple[str, ...] = ()
     region: str = "auto"
     only_types: bool = False
+    plan: tuple[object, ...] | None = None
 
 
 Enter = Callable[[Ambient], contextlib.AbstractContextManager[object]]

@@ -12,8 +12,8 @@ from jax.sharding import NamedSharding
 
 from shtypes import dtypes
 from shtypes._compat import aval_method, aval_property, no_trace_is_running, register_hitype
-from shtypes.analysis.judging import judge_leaving
-from shtypes.analysis.scopes import rules_in_force
+from shtypes.analysis.judging import judge, judge_leaving
+from shtypes.analysis.scopes import allows_implicit, rules_in_force
 from shtypes.errors import ShardingTypeError
 from shtypes.foreign import as_jax_array, as_numpy_ufunc, refuse_native
 from shtypes.hitype import HiShType, equip, hi
@@ -406,6 +406,13 @@ def to_jax(x: Any) -> Any:
     from shtypes.primitives import move, to_jax_p
 
     t = typeof(x)
+    pending = t.axes(State.UNREDUCED)
+    if pending and allows_implicit():
+        whole = t
+        for axis in pending:
+            whole = whole.with_axis(axis, State.INVARIANT)
+        judge("to_jax", t, whole, inserted=True)
+        x, t = move(x, whole, inserted=True), whole
     _refuse_hidden(t, "become a plain array")
     judge_leaving(t)
     if type(x) is Array and no_trace_is_running():

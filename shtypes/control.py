@@ -17,7 +17,8 @@ from shtypes.analysis.judging import judge
 from shtypes.analysis.scopes import allows_implicit
 from shtypes.array import to_jax
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.dispatch import is_typed, located
+from shtypes.ops import rules
+from shtypes.ops.dispatch import is_typed, located, settled
 from shtypes.ops.rules import Typing
 from shtypes.primitives import move
 from shtypes.reshard.join import join
@@ -64,6 +65,8 @@ def scan(
     Communicates: what ``f`` does, at each step. Backward, a value from outside that ``f`` casts is reduced at each
     step: cast it before the loop.
     """
+    if allows_implicit():
+        xs = jax.tree.map(lambda x: settled("scan", _whole_leading, x) if is_typed(x) else x, xs)
     steps = _length(xs, length)
 
     def run(body: Callable[..., Any], start: Any) -> Any:
@@ -264,6 +267,9 @@ def scalar_of(x: Any, what: str, kind: str = "", *, varying: bool = False) -> An
     t = jax.typeof(x)
     if t.ndim:
         raise ShardingTypeError(f"{what} is a scalar, not {t}")
+    if t.axes(State.UNREDUCED) and allows_implicit():
+        x = settled(what, lambda types: rules.nonlinear(what, types, types[0].dtype_name), x)
+        t = jax.typeof(x)
     for axis, state in zip(t.mesh.axis_names, t.states, strict=True):
         if state is State.UNREDUCED or (state is State.VARYING and not varying):
             hints = [f'sh.all_reduce(x, "{axis}") first'] if state is State.UNREDUCED else []
@@ -288,7 +294,7 @@ def _plain_result(fun: Callable[..., Any], what: str) -> Callable[..., Any]:
 def _whole_leading(types: tuple[ShType, ...]) -> Typing:
     """What a loop can run over."""
     for t in types:
-        if t.dims[0].axes:
+        if t.dims and t.dims[0].axes:
             raise ShardingTypeError("the leading dim is sharded", axes=t.dims[0].axes)
     return Typing(types, types)
 

@@ -24,6 +24,7 @@ from shtypes.caches import PROGRAMS, Bounded
 from shtypes.debug import checks_are_on, deliver
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
+from shtypes.look_ahead import look_ahead
 from shtypes.lowering.region import UnsupportedError
 from shtypes.policy import current_ambient
 from shtypes.program import Program
@@ -58,7 +59,7 @@ class JitFunction:
         functools.update_wrapper(self, f)
         self.__wrapped__ = f
         self._roles, self._given = Roles(f, **roles), roles
-        self._plain: Any = jax.jit(f, **roles, **options)
+        self._plain: Any = jax.jit(look_ahead(f), **roles, **options)
         self._options = {k: v for k, v in options.items() if k in ("keep_unused", "compiler_options")}
         self._has_shardings = "in_shardings" in options or "out_shardings" in options
         self._region = region

@@ -9,10 +9,12 @@ from typing import Any, Final
 import jax
 
 from shtypes.analysis.judging import judge
+from shtypes.analysis.scopes import allows_implicit
 from shtypes.collective import reinterpreted, vary
 from shtypes.errors import ShardingTypeError
 from shtypes.mapped import mapped_over
 from shtypes.ops.dispatch import is_typed, located
+from shtypes.policy import replicated
 from shtypes.primitives import ensure_mapped_p, move
 from shtypes.types import REPLICATED, Dim, ShType, State
 from shtypes.where import in_our_words, maker, placed
@@ -61,6 +63,16 @@ def vmap(
     def call(*args: Any, **kwargs: Any) -> Any:
         places = _places(in_axes, args, kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs))
+        if allows_implicit():
+            try:
+                return over_sharded(args, kwargs, places, leaves, structure)
+            except ShardingTypeError:
+                whole = [_whole(x, d) for x, d in zip(leaves, places, strict=True)]
+                args, kwargs = jax.tree.unflatten(structure, whole)
+                leaves = whole
+        return over_sharded(args, kwargs, places, leaves, structure)
+
+    def over_sharded(args: Any, kwargs: Any, places: list[int | None], leaves: list[Any], structure: Any) -> Any:
         try:
             axes = _sharding(leaves, places)
             if not axes:
@@ -80,6 +92,17 @@ def vmap(
             raise placed(error, "vmap") from None
 
     return call
+
+
+def _whole(x: Any, place: int | None) -> Any:
+    """An argument with its mapped dim on every device: every function can be mapped over that."""
+    if place is None or not is_typed(x) or not -jax.typeof(x).ndim <= place < jax.typeof(x).ndim:
+        return x
+    t = jax.typeof(x)
+    for axis in t.dims[place].axes:
+        t = t.with_axis(axis, replicated())
+    judge("vmap", jax.typeof(x), t, inserted=True)
+    return move(x, t, inserted=True)
 
 
 def _is_none(x: Any) -> bool:

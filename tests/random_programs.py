@@ -6,6 +6,7 @@ as it goes: what is refused stays in the program as a refusal, which must come a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,6 +49,7 @@ class Program:
         label: Says where it comes from.
         tolerance: The largest error relative to the largest element.
         nudge: How far rounding could have moved the inputs.
+        implicit: Whether it runs inside `implicit_comm`.
     """
 
     mesh: Mapping[str, int]
@@ -57,6 +59,7 @@ class Program:
     label: str = ""
     tolerance: float = 1e-4
     nudge: float = 3e-7
+    implicit: bool = False
 
     @functools.cached_property
     def accepted(self) -> tuple[Step, ...]:
@@ -64,6 +67,10 @@ class Program:
 
     def values(self, m: Any, inputs: Mapping[str, Any], *, refusals: bool = False) -> dict[str, Any]:
         """Every value of the program; with ``refusals``, the refused steps are tried as well."""
+        with sh.implicit_comm() if self.implicit and m is sh else contextlib.nullcontext():
+            return self._values(m, inputs, refusals)
+
+    def _values(self, m: Any, inputs: Mapping[str, Any], refusals: bool) -> dict[str, Any]:
         env: dict[str, Any] = {**CONSTANTS, **inputs, "m": m}
         found = {}
         for step in self.steps:
@@ -129,9 +136,11 @@ def draw_program(
     mesh: Mapping[str, int] | None = None,
     policy: str | None = None,
     favour: Sequence[str] = (),
+    implicit: bool = False,
 ) -> Program:
     """The program of a seed, on a given mesh and policy or on any; one in ten computes in bf16, and is short.
 
+    ``implicit`` programs are typed inside `implicit_comm`.
     ``favour`` names families of ops (files of `tests.random_ops`, or functions in them) that most steps are drawn from.
     """
     rng = np.random.default_rng(seed)
@@ -183,7 +192,8 @@ def draw_program(
             if _fails_in_xla([*(s.text for s in drawn), text]):
                 continue
             step = Step(f"v{len(drawn)}", text)
-            found = typed_step(step, pool)
+            with sh.implicit_comm() if implicit else contextlib.nullcontext():
+                found = typed_step(step, pool)
             if found is None:
                 drawn.append(replace(step, refused=True))
                 continue
@@ -200,4 +210,4 @@ def draw_program(
         precision = {"tolerance": 8e-3}
     else:
         precision = {}
-    return Program(mesh, policy, inputs, tuple(drawn), f"seed {seed}", **precision)
+    return Program(mesh, policy, inputs, tuple(drawn), f"seed {seed}", implicit=implicit, **precision)

@@ -14,6 +14,7 @@ import jax
 
 from shtypes.analysis.equations import Branch, Equation, Place, equations, outside
 from shtypes.array import abstract_array
+from shtypes.look_ahead import look_ahead
 from shtypes.operation import Operation, Sending, applied_by
 from shtypes.types import ShType
 
@@ -363,7 +364,7 @@ def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
     if hasattr(f, "trace"):
         return f.trace(*args, **kwargs).jaxpr
-    return jax.make_jaxpr(f)(*args, **kwargs)
+    return jax.make_jaxpr(look_ahead(f))(*args, **kwargs)
 
 
 def entries_of(found: Equation) -> Iterator[Entry]:

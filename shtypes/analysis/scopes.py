@@ -153,6 +153,9 @@ class Watch(Protocol):
     def total(self) -> Any:
         """What the run of the scope sent, for its next part."""
 
+    def forget(self) -> None:
+        """Reads the equations that are there anew: some were given up."""
+
     def look(self) -> None:
         """Checks what JAX was asked to do on plain arrays.
 
@@ -172,6 +175,7 @@ _thread = threading.local()
 _make_watch: Callable[[Rule, Any], Watch] | None = None
 _runs_again: Callable[[], bool] | None = None
 _runs_program: Callable[[], None] | None = None
+_look_ahead: Callable[[Any], Any] | None = None
 
 
 def connect_watch(
@@ -180,6 +184,12 @@ def connect_watch(
     """Says what watches a scope and what knows JAX's own programs; without them, each move is judged alone."""
     global _make_watch, _runs_again, _runs_program
     _make_watch, _runs_again, _runs_program = make, runs_again, runs_program
+
+
+def connect_look_ahead(look_ahead: Callable[[Any], Any]) -> None:
+    """Says how functions are looked through for what they insert; without it, each op chooses for itself."""
+    global _look_ahead
+    _look_ahead = look_ahead
 
 
 def program_runs() -> None:
@@ -321,8 +331,15 @@ def implicit_comm(f: Any = None) -> Any:
     So may the joins of loops and branches. They print as ``cast``, and the ledger lists them as inserted. A context
     manager or a decorator (with or without parentheses); `no_comm` and `comm_budget` around or inside it still hold.
     """
-    scope = CommScope(Implicit())
+    scope = _ImplicitScope(Implicit())
     return scope if f is None else scope(f)
+
+
+class _ImplicitScope(CommScope):
+    """One that looks ahead through the functions that it decorates."""
+
+    def __call__(self, f: F) -> F:
+        return super().__call__(f if _look_ahead is None else _look_ahead(f))
 
 
 def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:

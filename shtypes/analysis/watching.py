@@ -166,6 +166,11 @@ class Watch:
 
     # checks
 
+    def forget(self) -> None:
+        """Reads the equations that are there anew: some were given up."""
+        self._read.clear()
+        self._looked.clear()
+
     def look(self) -> None:
         """Checks what was traced since the last look, in the traces of the scope."""
         if self._counting:

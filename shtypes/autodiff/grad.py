@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shtypes.analysis.judging import judge
+from shtypes.analysis.scopes import allows_implicit
 from shtypes.array import Array
 from shtypes.autodiff.cotangent import check_cotangent, check_tangent, seed_type
 from shtypes.collective import vary
@@ -17,7 +19,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.mapped import mapped_axes
 from shtypes.ops.create import full
 from shtypes.ops.dispatch import is_number, is_typed, located
-from shtypes.types import REPLICATED, ShType
+from shtypes.primitives import move
+from shtypes.types import REPLICATED, ShType, State
 from shtypes.where import in_our_words, public
 
 
@@ -153,7 +156,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
     Raises:
         ShardingTypeError: a tangent has another type.
     """
-    _check_tangents(tuple(primals), tuple(tangents))
+    tangents = _check_tangents(tuple(primals), tuple(tangents))
     found: Any = jax.jvp(fun, tuple(primals), tuple(tangents), has_aux=has_aux)
     return found
 
@@ -177,8 +180,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
     @public
     def push(*tangents: Any) -> Any:
-        _check_tangents(primals, tangents)
-        return outs[1](*tangents)
+        return outs[1](*_check_tangents(primals, tangents))
 
     return (outs[0], push, *outs[2:])
 
@@ -197,15 +199,21 @@ def _of_one_step(primal: Any) -> Any:
     return jax.tree.map(varying, primal)
 
 
-def _check_tangents(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> None:
-    """Refuses tangents of other types than their values: JAX compares no types but its own."""
+def _check_tangents(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The tangents; refuses those of other types than their values: JAX compares no types but its own."""
     wanted: Any = jax.tree.structure(primals)
     if jax.tree.structure(tangents) != wanted:
         raise ShardingTypeError(f"tangents have the tree of the values, {wanted}, not {jax.tree.structure(tangents)}")
+    checked = []
     for primal, tangent in zip(jax.tree.leaves(primals), jax.tree.leaves(tangents), strict=True):
         if is_typed(primal) and jax.typeof(primal).differentiable:
+            if is_typed(tangent):
+                tangent = _implicitly(tangent, jax.typeof(primal), "tangent")
             given: Any = jax.typeof(tangent) if is_typed(tangent) else type(tangent).__name__
             check_tangent(given, jax.typeof(primal))
+        checked.append(tangent)
+    found: tuple[Any, ...] = jax.tree.unflatten(wanted, checked)
+    return found
 
 
 def _cotangent(ct: Any, primal: Any) -> Any:
@@ -219,8 +227,19 @@ def _cotangent(ct: Any, primal: Any) -> Any:
             f"the cotangent of a result of type {primal} is a typed value, not {type(ct).__name__}",
             hints=[f'sh.array(ct, "{primal.cotangent().canonical()}")'],
         )
+    ct = _implicitly(ct, primal.cotangent(), "cotangent")
     check_cotangent(jax.typeof(ct), primal, "the cotangent")
     return ct
+
+
+def _implicitly(x: Any, wanted: ShType, name: str) -> Any:
+    """A cotangent or tangent in the type that it must have, where a scope may insert that."""
+    t: Any = jax.typeof(x)
+    same = t.mesh is wanted.mesh and (t.shape, t.dtype_name) == (wanted.shape, wanted.dtype_name)
+    if t == wanted or not same or not allows_implicit() or State.VARYING in (*t.states, *wanted.states):
+        return x
+    judge(name, t, wanted, name="x", inserted=True)
+    return move(x, wanted, inserted=True)
 
 
 def _seed(loss: Any, name: str, *, holomorphic: bool) -> Any:

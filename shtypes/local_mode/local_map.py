@@ -9,12 +9,13 @@ from typing import Any, Literal, get_args
 import jax
 import numpy as np
 
+from shtypes.advice import Rule
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import hi
 from shtypes.local_mode.claims import claims, is_target
 from shtypes.local_mode.residuals import with_residuals
 from shtypes.local_mode.user_function import SHARD, UserFn, made, shards_of
-from shtypes.ops.dispatch import cast_all, is_typed, lift, located
+from shtypes.ops.dispatch import cast_all, is_typed, lift, typed
 from shtypes.ops.rules.claims import claimed
 from shtypes.ops.rules.typing import Typing
 from shtypes.primitives import local_all
@@ -129,10 +130,7 @@ def _apply(
     types = tuple(jax.typeof(x) for x in operands)
     if not differentiable:
         constants = frozenset(range(len(operands)))
-    try:
-        typing = rule(types)
-    except ShardingTypeError as error:  # without fixes: what other shards would mean to the function nobody knows
-        raise located(error, name, types) from error.__cause__
+    typing = typed(name, _with_shards_of(types, rule), types)
     found = made(fn, shards_of(typing.operands))
     values = cast_all(name, rule, operands, typing)
     active = tuple(t.differentiable and i not in constants for i, t in enumerate(typing.operands))
@@ -142,6 +140,18 @@ def _apply(
     else:
         outs = local_all(fn, *values, out=typing.results)
     return jax.tree.unflatten(found.tree, outs)
+
+
+def _with_shards_of(given: tuple[ShType, ...], rule: Rule) -> Rule:
+    """The rule for operands that differ by their states: what other shards mean to the function nobody knows."""
+
+    def call(types: tuple[ShType, ...]) -> Typing:
+        other = next((t for t, g in zip(types, given, strict=True) if t.dims != g.dims), None)
+        if other is not None:
+            raise ShardingTypeError(f"the function is given other shards by `{other}`")
+        return rule(types)
+
+    return call
 
 
 def _of_types(out: Any, tree: Any, arrays: Sequence[bool], leaves: Sequence[Any], types: Sequence[ShType]) -> Any:

@@ -16,12 +16,14 @@ from jax.extend.core import set_current_trace
 
 from shtypes import dtypes
 from shtypes._compat import no_trace_is_running, trace_notes, trace_of
-from shtypes.advice import called_names, cheapest, fixes, without_backward
+from shtypes.advice import Held, called_names, fixes, without_backward
+from shtypes.alternatives import price_of
 from shtypes.analysis.judging import judge, look
 from shtypes.analysis.scopes import allows_implicit, rules_in_force
 from shtypes.array import Array, wrap
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
+from shtypes.implicit import chosen
 from shtypes.localfn import LocalFn, local_dtype
 from shtypes.lowering.carrier import carrier_sharding
 from shtypes.lowering.per_op import only_types
@@ -146,18 +148,18 @@ def constant(x: Any, mesh: Mesh) -> Any:
     return from_concrete_p.bind(x, ty=t)
 
 
-def typed(name: str, rule: Rule, types: tuple[ShType, ...]) -> Typing:
+def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> Typing:
     """The rule's typing; an error leaves with the user's line, the operands' types and priced fixes.
 
-    Inside `implicit_comm`, the typing of the operands with the cheapest fix applied.
+    Inside `implicit_comm`, the typing of resharded operands; ``held`` are types that each operand has already.
     """
     try:
         return rule(types)
     except ShardingTypeError as error:
-        fixed = cheapest(rule, types) if allows_implicit() else None
+        fixed = chosen(name, rule, types, held) if allows_implicit() else None
         if fixed is not None:
-            return rule(fixed)
-        raise located(error, name, types, rule).with_traceback(None) from None
+            return fixed
+        raise located(error, name, types, rule).with_traceback(None) from error.__cause__
 
 
 def located(
@@ -173,8 +175,12 @@ def located(
 
 def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list[Any]:
     """Applies an op that has several results."""
+    held: Held = ()
+    if allows_implicit():
+        operands = [_finished(x) for x in operands]
+        held = [frozenset(jax.typeof(y) for y in versions(x)) for x in operands]
     types = tuple(jax.typeof(x) for x in operands)
-    typing = typed(name, rule, types)
+    typing = typed(name, rule, types, held)
     fn = fn if isinstance(fn, LocalFn) else fn(typing.operands)
     results = local_all(fn, *cast_all(name, rule, operands, typing), out=typing.results)
     if rules_in_force():
@@ -232,9 +238,30 @@ def cast(x: Any, t: ShType, *, constant: bool = False) -> Any:
     known = notes.get(key)
     if known is None:
         with set_current_trace(trace):
-            moved = move(x, t, inserted=True, constant=constant)
+            src = x if not allows_implicit() else min((x, *versions(x)), key=lambda y: _price(jax.typeof(y), t))
+            moved = move(src, t, inserted=True, constant=constant)
             known = notes[key] = x, moved  # x is kept, so that its id is not another's
+            notes.setdefault(("versions", id(x)), []).append(moved)
     return known[1]
+
+
+def versions(x: Any) -> Sequence[Any]:
+    """The value in other types, as it was cast before in the same trace."""
+    trace = trace_of(x) if isinstance(x, jax.core.Tracer) else None
+    notes = None if trace is None else trace_notes(trace)
+    return () if notes is None else notes.get(("versions", id(x)), ())
+
+
+def _finished(x: Any) -> Any:
+    """The value without its pending sums, where those were reduced before: nothing is sent for it again."""
+    if not is_typed(x) or not jax.typeof(x).axes(State.UNREDUCED):
+        return x
+    return next((y for y in versions(x) if not jax.typeof(y).axes(State.UNREDUCED)), x)
+
+
+def _price(src: ShType, dst: ShType) -> int:
+    found = price_of(src, dst)
+    return found.forward_bytes + found.backward_bytes
 
 
 def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Any:

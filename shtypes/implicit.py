@@ -1,0 +1,101 @@
+"""What `implicit_comm` inserts: for each op that does not type, one of the reshards that make it type. Pure.
+
+By itself it takes the cheapest, with what it leaves to do: a pending sum is reduced before long. Where the function can
+be traced again, `look_ahead` tries other choices and takes those by which the whole of it sends least. Ops of one name
+on operands of the same types choose alike, so that layers do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+from shtypes.advice import Held, Rule, Search, Tried
+from shtypes.alternatives import finishing
+from shtypes.ops.rules.typing import Typing
+from shtypes.policy import current_ambient
+from shtypes.types import ShType
+
+#: An op and the types that it does not take.
+Place = tuple[str, tuple[ShType, ...]]
+#: Choices that were made: at a place, the types of the operands.
+Choices = tuple[tuple[Place, tuple[ShType, ...]], ...]
+
+#: How many ways are considered at each place.
+_WAYS: Final = 12
+
+
+class LookAheadSignal(BaseException):
+    """Leaves a function at its first choice: it is traced again, with all of its choices in view."""
+
+
+class _Thread(threading.local):
+    #: Whether a function that can be traced again is running for the first time.
+    waiting = False
+    #: The places of the function that is traced, and the ways at each.
+    seen: dict[Place, list[tuple[ShType, ...]]] | None = None
+
+
+_thread: Final = _Thread()
+
+
+def chosen(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> Typing | None:
+    """The typing of an op with some operands resharded; None if no reshard makes it type.
+
+    Args:
+        name: The op.
+        rule: Types it from its operands' types.
+        types: The types that the rule refuses.
+        held: For each operand, types that the value was given already.
+
+    Raises:
+        LookAheadSignal: the function around can be traced again.
+    """
+    ways = sorted(Search(rule, types, held=held).best(_WAYS), key=_cost)
+    if not ways:
+        return None
+    plan: Any = current_ambient().plan
+    if plan is None and _thread.waiting and len(ways) > 1:
+        raise LookAheadSignal
+    place = (name, types)
+    if _thread.seen is not None:
+        _thread.seen.setdefault(place, [way.operands for way in ways])
+    wanted = next((goal for at, goal in plan or () if at == place), None)
+    for way in ways:
+        if way.operands == wanted:
+            return rule(way.operands)
+    return rule(ways[0].operands)
+
+
+def _cost(way: Tried) -> tuple[int, tuple[int, ...], str]:
+    return way.rank[0] + sum(map(finishing, way.result)), way.rank, way.fix.code
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """Where a function runs that can be traced again."""
+    before, _thread.waiting = _thread.waiting, True
+    try:
+        yield
+    finally:
+        _thread.waiting = before
+
+
+def is_waiting() -> bool:
+    """Whether a function around can be traced again."""
+    return _thread.waiting
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[dict[Place, list[tuple[ShType, ...]]]]:
+    """The places of what is traced here, in order, and the ways at each."""
+    before, _thread.seen = _thread.seen, {}
+    try:
+        yield _thread.seen
+    finally:
+        _thread.seen = before
+
+
+__all__ = ["Choices", "LookAheadSignal", "Place", "chosen", "is_waiting", "noting", "waiting"]

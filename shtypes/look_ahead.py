@@ -1,0 +1,148 @@
+"""Looks ahead for `implicit_comm`: traces a function with other choices, and takes those by which it sends least."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar, cast
+
+import jax
+
+from shtypes import ambient
+from shtypes._compat import no_trace_is_running
+from shtypes.analysis.equations import equations
+from shtypes.analysis.scopes import allows_implicit, connect_look_ahead, open_watches
+from shtypes.array import Array, wrap
+from shtypes.caches import Bounded
+from shtypes.hitype import HiShType
+from shtypes.implicit import Choices, LookAheadSignal, Place, is_waiting, noting, waiting
+from shtypes.meshes import context_mesh
+from shtypes.operation import Operation, applied_by
+from shtypes.policy import current_ambient
+from shtypes.types import ShType
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: How often a function is traced to find its choices.
+MOST_TRACES: Final = 64
+#: How many calls a function remembers the choices of.
+_KNOWN: Final = 64
+#: Where a function keeps the one that looks ahead through it.
+_NAME: Final = "_shtypes_look_ahead"
+_attempts: Final = itertools.count()
+
+
+def look_ahead(f: F) -> F:
+    """The function, which is traced again where a scope has to choose what it inserts; else it is as it was.
+
+    What it does besides is done as often, as whenever JAX traces a function again.
+    """
+    given: Any = f
+    before = getattr(given, _NAME, None)
+    if getattr(before, "__wrapped__", None) is f:
+        return cast(F, before)  # JAX knows functions by their identity
+    known: Bounded[Choices] = Bounded(_KNOWN)
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        now = current_ambient()
+        if is_waiting() or now.plan is not None:
+            return f(*args, **kwargs)
+        if no_trace_is_running():  # what runs at once runs once
+            if not allows_implicit():
+                return f(*args, **kwargs)
+            key = _key(now, args, kwargs)
+            found = None if key is None else known.get(key)
+            if found is None:
+                found = _best(f, args, kwargs)
+                if key is not None:
+                    known.put(key, found)
+        else:
+            try:
+                with waiting():
+                    return f(*args, **kwargs)
+            except LookAheadSignal:
+                for watch in open_watches():
+                    watch.forget()
+            found = _best(f, args, kwargs)
+        if not found:  # each op chooses for itself, or what is called here looks ahead
+            return f(*args, **kwargs)
+        with ambient.scope(now._replace(plan=found)):
+            return f(*args, **kwargs)
+
+    with contextlib.suppress(AttributeError, TypeError):
+        setattr(given, _NAME, call)
+    return call  # type: ignore[return-value]
+
+
+def _key(now: ambient.Ambient, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the choices of a call follow from; None where that cannot be said."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    key = (now, context_mesh(), tree, tuple(jax.typeof(x) if _is_array(x) else (type(x), x) for x in leaves))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (jax.Array, jax.core.Tracer, Array))
+
+
+def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Choices:
+    """The choices by which a function sends least, as far as they are found; none if it cannot be traced."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    arrays = [_is_array(x) for x in leaves]
+    specimens = [_specimen(x) for x, a in zip(leaves, arrays, strict=True) if a]
+
+    def of_arrays(*values: Any) -> Any:
+        rest = iter(values)
+        again, named = jax.tree.unflatten(tree, [next(rest) if a else x for x, a in zip(leaves, arrays, strict=True)])
+        return jax.tree.leaves(f(*again, **named))
+
+    def attempt(choices: dict[Place, tuple[ShType, ...]]) -> tuple[int, dict[Place, list[tuple[ShType, ...]]]]:
+        # The number makes each attempt a trace of its own: what is cached notes no places.
+        plan = (*choices.items(), ((f"attempt {next(_attempts)}", ()), ()))
+        with ambient.scope(current_ambient()._replace(plan=plan)), noting() as seen:
+            return sum(_sent(jax.make_jaxpr(of_arrays)(*specimens))), seen
+
+    best: dict[Place, tuple[ShType, ...]] = {}
+    try:
+        least, places = attempt(best)
+    except Exception:  # it wants values, or is wrong: it says so when it runs
+        return ()
+    left, improved = MOST_TRACES, True
+    while improved:
+        improved = False
+        for place in list(places):
+            taken = best.get(place, places[place][0])
+            for way in [w for w in places[place] if w != taken]:
+                if not left:
+                    return tuple(best.items())
+                left -= 1
+                sent, seen = attempt({**best, place: way})
+                if sent < least:
+                    best, least, places, improved = {**best, place: way}, sent, {**places, **seen}, True
+    return tuple(best.items())
+
+
+def _specimen(x: Any) -> Any:
+    t: Any = jax.typeof(x)
+    return wrap(t, None) if type(t) is HiShType else jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=t.sharding)
+
+
+def _sent(jaxpr: Any) -> Iterator[int]:
+    """Bytes that a traced program sends, and will send when it is differentiated."""
+    for found in equations(jaxpr):
+        operation = applied_by(found.eqn)
+        if isinstance(operation, Operation):
+            back = operation.back() if found.direction == "forward" and not found.depth else ()
+            yield sum(s.step.bytes for s in (*operation.forth(), *back)) * (found.times or 1)
+
+
+connect_look_ahead(look_ahead)
+
+__all__ = ["look_ahead"]

@@ -1,0 +1,322 @@
+"""`implicit_comm` is complete, right, and sends little more than what a person would write."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from shtypes.types import State
+from tests.end_to_end import assignments, close
+from tests.implicit_programs import BOTH, CASES, block, loss_of
+from tests.random_checks import QUICK, denoted, verify_together
+from tests.random_draw import evaluated
+from tests.random_plain import CONSTANTS, PLAIN
+from tests.random_programs import POLICIES, Program, draw_program, spread
+
+# pending sums over several axes
+
+CUBE = {"x": 2, "y": 2, "z": 2}
+NONLINEAR: dict[str, Callable[[Any, Any], Any]] = {
+    "sqrt": lambda m, x: m.sqrt(m.abs(x)),
+    "exp": lambda m, x: m.exp(x),
+    "tanh": lambda m, x: m.tanh(x),
+    "square": lambda m, x: m.square(x),
+    "maximum": lambda m, x: m.maximum(x, 0.5),
+    "power": lambda m, x: x**3,
+    "product": lambda m, x: x * x,
+    "quotient": lambda m, x: 1.0 / (m.abs(x) + 1.0),
+    "log of exponentials": lambda m, x: m.log(m.exp(x) + 1.0),
+    "comparison": lambda m, x: m.where(x > 0, x, 0.1),
+    "relu": lambda m, x: m.nn.relu(x),
+}
+SHAPES = [(), (8,), (6,), (8, 4), (3, 6)]
+SUBSETS = [axes for n in (1, 2, 3) for axes in itertools.combinations(CUBE, n)]
+
+
+def pending_type(shape: tuple[int, ...], axes: tuple[str, ...]) -> str:
+    return f"f32[{','.join(map(str, shape))}]{{U:({','.join(axes)})}}"
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_each_nonlinear_op_on_a_sum_pending_over_any_axes_has_a_priced_fix(shape: tuple[int, ...]) -> None:
+    with sh.use_mesh(sh.abstract_mesh(CUBE)):
+        for axes, (name, op) in itertools.product(SUBSETS, NONLINEAR.items()):
+            x = sh.abstract_array(pending_type(shape, axes))
+            with pytest.raises(sh.ShardingTypeError) as caught:
+                op(sh, x)
+            assert caught.value.fixes, (name, axes)
+            found = caught.value.fixes[0]
+            target = re.search(r'sh\.reshard\(x, "(.*?)"\)', found.code)
+            if target is not None:
+                assert op(sh, sh.reshard(x, target[1])).shape == shape
+            assert found.bytes_forward > 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_each_of_them_means_in_the_scope_what_one_device_computes(shape: tuple[int, ...], policy: str) -> None:
+    sh.set_mesh(sh.make_mesh(CUBE))
+    host = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+    with sh.policy(policy):
+        xs = [spread(host, pending_type(shape, axes)) for axes in SUBSETS]
+
+        @sh.implicit_comm
+        def all_of_them(xs: list[Any]) -> Any:
+            return [[op(sh, x) for op in NONLINEAR.values()] for x in xs]
+
+        found = sh.jit(all_of_them, compiler_options=QUICK)(xs)
+        wanted = [op(PLAIN, jnp.asarray(host)) for op in NONLINEAR.values()]
+        for axes, values in zip(SUBSETS, found, strict=True):
+            for name, value, expected in zip(NONLINEAR, values, wanted, strict=True):
+                close(denoted(value), expected, 1e-5, f"{name} of a sum pending over {axes}")
+
+
+def test_the_cheapest_fix_is_one_collective_over_the_group() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"dp": 16, "tp": 32})):
+        total = sh.sum(sh.abstract_array("f32[16@dp, 32@tp]"))
+        with pytest.raises(sh.ShardingTypeError) as caught:
+            sh.sqrt(total)
+        assert caught.value.fixes[0].forward == "all-reduce over `dp`, `tp`"
+        assert sh.ledger(sh.implicit_comm(sh.sqrt), total).launches == 1
+
+
+def refused(op: Callable[..., Any], *args: Any) -> Any:
+    """The error of an op; None if it types."""
+    try:
+        op(*args)
+    except sh.ShardingTypeError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("left", ["f32[4@x,8]", "f32[4,8@x]", "f32[4,8]{U:x}", "f32[4@(x,y),8]", "f32[4@y,8@x]"])
+@pytest.mark.parametrize("right", ["f32[4@y,8]", "f32[4,8@y]", "f32[4,8]{U:(x,y)}", "f32[4@(y,x),8]", "f32[4@x,8@y]"])
+def test_operands_that_differ_on_two_axes_have_a_fix_that_types(left: str, right: str) -> None:
+    ops: tuple[Callable[..., Any], ...] = (
+        sh.multiply,
+        sh.maximum,
+        lambda a, b: a @ b.T,
+        lambda a, b: sh.concatenate([a, b]),
+        sh.add,
+    )
+    with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 2})):
+        a, b = sh.abstract_array(left), sh.abstract_array(right)
+        for op in ops:
+            assert refused(op, a, b) is None or refused(op, a, b).fixes, (left, right)
+            sh.implicit_comm(op)(a, b)
+
+
+# what it sends
+
+
+def sent(f: Callable[..., Any], arguments: list[Any]) -> int:
+    """Bytes forward and backward."""
+
+    def step(*args: Any) -> Any:
+        loss, pull = sh.vjp(f, *args)
+        return loss, pull(1.0)
+
+    return sh.ledger(step, *arguments).bytes
+
+
+def in_a_block(f: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        with sh.implicit_comm():
+            return f(*args)
+
+    return call
+
+
+FORMS: dict[str, Callable[[Callable[..., Any], list[Any]], int]] = {
+    "decorator": lambda f, args: sent(sh.implicit_comm(f), args),
+    "block": lambda f, args: sent(in_a_block(f), args),
+    "around": lambda f, args: sh.implicit_comm()(lambda: sent(f, args))(),
+    "jit": lambda f, args: sent(sh.jit(in_a_block(f)), args),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", CASES)
+def test_it_sends_what_a_person_would_write(name: str, policy: str) -> None:
+    axes, texts, f, written = CASES[name]
+    with sh.use_mesh(sh.abstract_mesh(axes)), sh.policy(policy):
+        args = [sh.abstract_array(text) for text in texts]
+        by_hand = sent(loss_of(f, **written), args)
+        for form, run in (
+            FORMS.items()
+            if name.startswith(("attention", "residual MLPs with"))
+            else [("decorator", FORMS["decorator"])]
+        ):
+            assert run(loss_of(f), args) <= 1.1 * by_hand, form
+
+
+# layouts of a transformer block
+
+SHAPES_OF_BLOCK = [(4, 8, 16), *[(16, 4, 8)] * 3, (4, 8, 16), *[(16, 16)] * 2, (16, 16)]
+SPACES = ({"x": 2, "y": 2}, {"x": 2, "y": 2, "z": 2})
+
+
+def layouts(seed: int) -> tuple[dict[str, int], list[str]]:
+    """A mesh and random types of the block's input and weights."""
+    rng = np.random.default_rng(seed)
+    space = SPACES[seed % 2]
+    mesh = sh.make_mesh(space)
+    with sh.use_mesh(mesh):
+        choices = [list(assignments(mesh, shape)) for shape in SHAPES_OF_BLOCK]
+    return space, [f"f32{c[rng.integers(len(c))]}".replace("f32f32", "f32") for c in choices]
+
+
+def gradients(m: Any, f: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(*args: Any) -> Any:
+        return m.sum(f(*args))
+
+    grad = sh.value_and_grad if m is sh else jax.value_and_grad
+    return grad(loss, argnums=tuple(range(len(SHAPES_OF_BLOCK))))
+
+
+def check_block(seeds: range) -> None:
+    hosts = [np.random.default_rng(i).normal(size=s).astype(np.float32) * 0.4 for i, s in enumerate(SHAPES_OF_BLOCK)]
+    wanted = jax.jit(gradients(jnp, functools.partial(block, m=PLAIN)))(*hosts)
+    for seed in seeds:
+        space, texts = layouts(seed)
+        with sh.use_mesh(sh.make_mesh(space)), sh.policy(POLICIES[seed % 3 % 2]):
+            args = [spread(host, text) for host, text in zip(hosts, texts, strict=True)]
+            step = sh.jit(sh.implicit_comm(gradients(sh, block)), compiler_options=QUICK)
+            loss, grads = jax.block_until_ready(step(*args))
+            close(denoted(loss), wanted[0], 1e-4, f"loss of {texts}")
+            for x, found, expected in zip(args, grads, wanted[1], strict=True):
+                assert found.type == x.type.cotangent()
+                close(denoted(found), expected, 1e-3, f"gradient of {x.type} in {texts}")
+
+
+@pytest.mark.parametrize("start", range(0, 4, 2))
+def test_a_transformer_block_is_right_under_random_layouts(start: int) -> None:
+    check_block(range(start, start + 2))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("start", range(4, 504, 10))
+def test_a_transformer_block_is_right_under_many_layouts(start: int) -> None:
+    check_block(range(start, start + 10))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_transformer_block_types_under_any_layouts(seed: int) -> None:
+    space, texts = layouts(1000 + seed)
+    with sh.use_mesh(sh.abstract_mesh(space)), sh.policy(POLICIES[seed % 3 % 2]):
+        jax.eval_shape(in_a_block(gradients(sh, block)), *map(sh.abstract_array, texts))
+
+
+# random programs
+
+#: What is refused for another reason than how operands lie: what the text asks for by itself.
+ASKED = (
+    "cannot be unreduced over",
+    "has nothing to overlap",
+    "needs mesh axis",
+    "found no operand to gather",
+    "takes no `out`",
+    "needs positions that differ",
+    "the type has dtype",
+    "cannot be applied to",
+    "the spec of a result",
+    "forbids",
+    "needs no size for a known mask",
+    "as last dims",
+    "has no dim",
+    "has size",
+    "varies over",
+    "overlap",
+    "cannot be sharded in",
+)
+
+
+def unexplained(program: Program) -> list[str]:
+    """Steps that are refused in the scope, that plain JAX takes, and that ask for nothing by themselves."""
+    found = []
+    with sh.use_mesh(sh.make_mesh(program.mesh)):
+        typed: dict[str, Any] = {
+            n: sh.abstract_array(t, shape=a.shape, dtype=str(a.dtype)) for n, (a, t) in program.inputs.items()
+        }
+    plain: dict[str, Any] = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, (a, _) in program.inputs.items()}
+
+    def shapes(m: Any, step: Any, values: dict[str, Any]) -> Any:
+        def run(*xs: Any) -> Any:
+            return evaluated(step, {**CONSTANTS, "m": m, **dict(zip(values, xs, strict=True))})
+
+        return jax.eval_shape(run, *values.values())
+
+    for step in program.steps:
+        try:
+            made = shapes(PLAIN, step, plain)
+        except Exception:
+            assert step.refused  # one device refuses it as well
+            continue
+        try:
+            with sh.policy(program.policy), sh.use_mesh(sh.make_mesh(program.mesh)), sh.implicit_comm():
+                typed[step.name] = shapes(sh, step, typed)
+            plain[step.name] = made
+        except sh.ShardingTypeError as error:
+            assert step.refused
+            if not any(words in str(error) for words in ASKED):
+                found.append(f"{step.text} of {typed}: {error}")
+    return found
+
+
+def drawn(seed: int, steps: tuple[int, int]) -> Program:
+    return draw_program(
+        seed, steps=steps, mesh=(*SPACES, {"x": 2, "y": 4})[seed % 3], policy=POLICIES[seed // 3 % 2], implicit=True
+    )
+
+
+@pytest.mark.parametrize("start", range(0, 24, 6))
+def test_random_programs_are_taken_in_the_scope(start: int) -> None:
+    programs = [drawn(seed, (4, 8)) for seed in range(start, start + 6)]
+    assert [text for program in programs for text in unexplained(program)] == []
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_random_programs_mean_in_the_scope_what_one_device_computes(place: int) -> None:
+    verify_together([drawn(place + 6 * i, (4, 7)) for i in range(5)])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("start", range(100, 2100, 20))
+def test_many_random_programs_are_taken_and_right_in_the_scope(start: int) -> None:
+    for seed in range(start, start + 20):
+        program = drawn(seed, (4, 12))
+        assert unexplained(program) == []
+        verify_together([program])
+
+
+def test_what_runs_at_once_runs_once() -> None:
+    sh.set_mesh(sh.make_mesh({"x": 2}))
+    calls = []
+
+    @sh.implicit_comm
+    def f(x: Any) -> Any:
+        calls.append(isinstance(x, jax.core.Tracer))
+        return sh.sin(sh.sum(x))
+
+    x = sh.array(np.ones(4, np.float32), "f32[4@x]")
+    f(x), f(x)
+    assert calls.count(False) == 2
+    assert calls.index(False) > 0  # it was looked through first, and then remembered
+    assert len(calls) - calls.count(False) < 64
+
+
+def test_a_budget_counts_only_what_is_kept() -> None:
+    with sh.use_mesh(sh.abstract_mesh(BOTH)):
+        p = sh.abstract_array("f32[8]{U:tp}")
+        with sh.comm_budget(launches=2):
+            sh.jit(in_a_block(lambda p: sh.sin(sh.all_reduce(p, "tp")) + sh.cos(sh.sum(p)))).eval_shape(p)
+        assert State.UNREDUCED in p.type.states
