@@ -116,8 +116,13 @@ def sent_by(row: local.Row) -> str:
 # which op reads which table
 
 
-def mentioned(fn: types.FunctionType) -> Iterator[Any]:
+@functools.cache
+def mentioned(fn: types.FunctionType) -> tuple[Any, ...]:
     """The objects that a function's code names: globals, closed-over values, attributes of modules, local imports."""
+    return tuple(_mentioned(fn))
+
+
+def _mentioned(fn: types.FunctionType) -> Iterator[Any]:
     known = {**fn.__globals__, **_closed_over(fn)}
     for code in _codes(fn.__code__):
         found: Any = None
