@@ -62,7 +62,7 @@ def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None 
         operands: The types that the rule refuses.
         names: What the operands are called in the printed code.
     """
-    if _thread.silent:
+    if is_silent():
         return ()
     search = Search(rule, operands, names)
     found = [t.fix for t in search.best()]
@@ -77,7 +77,7 @@ def priced_fixes(
     rule: Rule, operands: tuple[ShType, ...], price: Callable[[tuple[ShType, ...]], tuple[str, str, int, int]]
 ) -> tuple[Fix, ...]:
     """As `fixes`, for a rule that does more than casts: ``price`` says what all of it costs with other operands."""
-    with _silence():
+    with silence():
         search = Search(rule, operands)
         found = search.ranked(2 * MOST)
         pending = _all_pending(search)
@@ -98,8 +98,13 @@ class _Thread(threading.local):
 _thread: Final = _Thread()
 
 
+def is_silent() -> bool:
+    """Whether errors are for nobody to read, so that no fixes are looked for."""
+    return _thread.silent
+
+
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """No fixes for what is only tried."""
     before, _thread.silent = _thread.silent, True
     try:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import shtypes as sh
-from shtypes.advice import fixes
+from shtypes.advice import fixes, silence
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
 from shtypes.ops.rules.einsum import einsum
@@ -145,3 +145,17 @@ def test_an_error_keeps_its_fixes_where_a_function_of_ours_calls_the_users() -> 
     assert found[0] == found[1] == found[2]
     assert len(found[0]) == 4
     assert found[3][0] == 'sh.reshard(x, "[8@x]")'
+
+
+def test_no_fixes_are_looked_for_where_nobody_reads_them() -> None:
+    def refusal() -> ShardingTypeError:
+        """Of an op made of others, whose fixes are the whole call's."""
+        a, b = sh.abstract_array("f32[8@x, 4]"), sh.abstract_array("f32[4@y, 8@x]")
+        with pytest.raises(ShardingTypeError) as caught:
+            sh.linalg.multi_dot([a, b, a])
+        return caught.value
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 4})):
+        with silence():
+            assert refusal().fixes == ()
+        assert refusal().fixes

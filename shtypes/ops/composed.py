@@ -33,7 +33,7 @@ def in_terms_of_the_call(
     places = [i for i, x in enumerate(leaves) if is_typed(x)]
     types = tuple(jax.typeof(leaves[i]) for i in places)
     shown, error.operands = error.operands, None
-    if shown == types and not error.inner:
+    if (shown == types and not error.inner) or advice.is_silent():
         return
 
     def call(*values: Any, **more: Any) -> Any:
@@ -65,7 +65,17 @@ def _fixes(call: Callable[..., Any], types: tuple[ShType, ...]) -> tuple[Fix, ..
     """Reshards of one operand, or of two, that make the call type, cheapest first."""
 
     def rule(tried: tuple[ShType, ...]) -> Typing:
-        outs = jax.tree.leaves(jax.eval_shape(call, *map(abstract_array, tried)))
+        refused: list[ShardingTypeError] = []
+
+        def trial(*values: Any) -> Any:
+            try:
+                return call(*values)
+            except ShardingTypeError as error:  # JAX would rewrite its traceback, at ten times the cost of the trial
+                refused.append(error)
+
+        outs = jax.tree.leaves(jax.eval_shape(trial, *map(abstract_array, tried)))
+        if refused:
+            raise refused[0]
         return Typing(tried, tuple(t for t in outs if isinstance(t, ShType)))
 
     return advice.priced_fixes(rule, types, lambda tried: priced(lambda *xs: call(*map(reshard, xs, tried)), types))
