@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.metadata
 import os
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,17 @@ from collections.abc import Iterator
 # JAX reads these when it loads, so they come first. Subprocesses (the command line's tests) inherit them.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
+# Thousands of small programs are compiled, and each runs once or twice: XLA need not make them quick. Only the machine
+# code differs, not what the partitioner makes. What the caller says in XLA_FLAGS comes last, and counts.
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+        # Later releases do not know it, and stop. These emitters are most of the time that compiling takes.
+        "--xla_cpu_use_fusion_emitters=false" * importlib.metadata.version("jaxlib").startswith("0.10."),
+        os.environ.get("XLA_FLAGS", ""),
+    ]
+)
 
 import hypothesis
 import pytest
@@ -21,10 +33,16 @@ hypothesis.settings.register_profile("nightly", deadline=None, max_examples=2000
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+# Traced programs are many small objects that live on: looked through at JAX's pace, they cost a fifth of the time.
+gc.set_threshold(100_000, 20, 20)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def small_heap() -> Iterator[None]:
-    """Takes what the tests of a file leave alive, traced programs above all, out of the search for garbage."""
+    """Lets go of what the tests of a file traced and compiled: it is no other file's."""
     yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
     gc.collect()
     gc.freeze()
 

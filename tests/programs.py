@@ -11,6 +11,7 @@ import numpy as np
 
 import shtypes as sh
 from shtypes.operation import applied_by
+from tests import tolerance
 from tests.end_to_end import host
 
 AXES = {"dp": 2, "tp": 2}
@@ -132,15 +133,12 @@ def one_device(f: Callable[..., Any], *args: Any) -> Any:
     return jax.tree.map(np.asarray, jax.jit(f)(*args))
 
 
-def assert_close(found: Any, wanted: Any, tolerance: float = 2e-5) -> None:
-    """Compares a tree of values with arrays, by the largest error relative to the largest element."""
+def assert_close(found: Any, wanted: Any, roundings: float | None = None) -> None:
+    """Compares a tree of values with arrays, as `tests.tolerance` says."""
     leaves, others = jax.tree.leaves(found), jax.tree.leaves(wanted)
     assert len(leaves) == len(others)
     for a, b in zip(leaves, others, strict=True):
-        value, b = host(a), np.asarray(b)
-        assert value.shape == b.shape
-        scale = max(float(np.abs(b).max(initial=0)), 1e-6)
-        np.testing.assert_allclose(value / scale, b / scale, rtol=0, atol=tolerance)
+        tolerance.assert_close(host(a), b, roundings)
 
 
 def assert_gradients(grads: Any, args: Any, wanted: Any) -> None:

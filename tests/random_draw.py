@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ import jax
 import numpy as np
 
 import shtypes as sh
+from shtypes.advice import silence
 from tests.end_to_end import assignments
 from tests.random_plain import CONSTANTS
 
@@ -138,19 +140,25 @@ def evaluated(step: Step, env: dict[str, Any]) -> Any:
     return eval(step.text, env)
 
 
-def typed_step(step: Step, pool: Sequence[Value]) -> Any:
-    """The type of a step, or None where it is refused; any other error leaves."""
+def typed_step(step: Step, pool: Sequence[Value], *, quiet: bool = False) -> Any:
+    """The type of a step, or None where it is refused, for which fixes are found unless ``quiet``; others leave."""
     names = [v for v in pool if re.search(rf"\b{v.name}\b", step.text)]
 
+    refused: list[sh.ShardingTypeError] = []
+
     def run(*values: Any) -> Any:
-        return evaluated(step, {**CONSTANTS, "m": sh, **dict(zip([v.name for v in names], values, strict=True))})
+        try:
+            return evaluated(step, {**CONSTANTS, "m": sh, **dict(zip([v.name for v in names], values, strict=True))})
+        except sh.ShardingTypeError as error:  # before JAX rewrites its traceback, which is slow
+            refused.append(error)
 
     try:
-        out = jax.eval_shape(run, *[sh.abstract_array(v.type) for v in names])
-    except sh.ShardingTypeError as error:
-        if "please report" in str(error):
-            raise
-        return None
+        with silence() if quiet else contextlib.nullcontext():
+            out = jax.eval_shape(run, *[sh.abstract_array(v.type) for v in names])
+        if refused:
+            if "please report" in str(refused[0]):
+                raise refused[0]
+            return None
     except Exception as error:
         error.add_note(f"in {step.text} of {', '.join(f'{v.name}: {v.type}' for v in names)}")
         raise

@@ -57,7 +57,7 @@ def test_arrays_are_taken_in_the_type_that_is_asked_for(case: tuple[Any, Any, st
     t = sh.ShType.parse(wanted)
     x = sh.array(given, type)
     assert sh.typeof(x) == t
-    close(host(x), np.asarray(given).astype(t.dtype), 0, wanted)
+    close(host(x), np.asarray(given).astype(t.dtype), wanted, 0)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_values_survive_pickle_and_copy(type: str) -> None:
     x = sh.array(X, type)
     for y in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy(x)):
         assert y.type == x.type
-        close(host(y), host(x), 0, type)
+        close(host(y), host(x), type, 0)
 
 
 def test_no_mesh_is_said_to_be_missing() -> None:

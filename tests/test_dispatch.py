@@ -11,6 +11,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.analysis.ledger import ledger
+from tests.tolerance import assert_close
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,7 @@ def test_the_gradient_through_a_shared_cast_is_that_of_one_device(f: Callable[..
     powers = [np.linalg.matrix_power(host_w, k) for k in range(power)]
     wanted = sum((host_x @ powers[k]).T @ (ones @ powers[power - 1 - k].T) for k in range(power))
     for g in (jax.grad(f)(w, x), jax.jit(jax.grad(f))(w, x)):
-        np.testing.assert_allclose(np.asarray(g), wanted, rtol=1e-4, atol=1e-5)
+        assert_close(np.asarray(g), wanted)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i32"])

@@ -14,6 +14,7 @@ from jax import lax
 
 import shtypes as sh
 from tests.end_to_end import host
+from tests.tolerance import assert_close
 
 X = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
 
@@ -74,7 +75,7 @@ def test_operators_of_plain_arrays_and_numbers_leave_the_operation_to_the_typed_
     for a in plain:
         found = mode(lambda x, a=a: apply(a, x))(x)
         assert isinstance(found, sh.Array)
-        np.testing.assert_allclose(host(found), apply(np.asarray(a), X), rtol=1e-5)
+        assert_close(host(found), apply(np.asarray(a), X))
 
 
 def test_a_traced_plain_array_on_the_left_is_told_what_to_write() -> None:

@@ -20,6 +20,7 @@ from jax import lax
 import shtypes as sh
 from shtypes.localfn import LocalFn
 from shtypes.primitives import local
+from tests.tolerance import assert_close
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
 W = X.T / 16
@@ -55,7 +56,7 @@ def regions(f: Callable[..., Any], *args: Any) -> int:
 
 
 def close(found: Any, wanted: Any) -> None:
-    np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=1e-5)
+    assert_close(np.asarray(found), np.asarray(wanted))
 
 
 # as a decorator

@@ -11,6 +11,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import Case, check, host
+from tests.tolerance import assert_close
 
 X = np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8)
 V = np.linspace(2, -1, 8, dtype=np.float32)
@@ -122,8 +123,8 @@ def test_a_result_may_stay_unmapped(mesh: Any) -> None:
         x, v = sh.array(X, "[4@x,8]"), sh.array(V, "[8]{I:y}")
         mapped, kept = sh.vmap(lambda tree: (tree["r"] + 0.5, v * 2), out_axes=(0, None))({"r": x})
     assert (str(mapped.type), str(kept.type)) == ("f32[4@x,8]", "f32[8]{I:y}")
-    np.testing.assert_allclose(host(mapped), X + 0.5)
-    np.testing.assert_allclose(host(kept), V * 2)
+    assert_close(host(mapped), X + 0.5)
+    assert_close(host(kept), V * 2)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_jaxs_own_gradient_of_a_step_would_be_summed_over_other_steps(mesh: Any,
         assert "test_mapping.py" in error.value.where
         wanted = X * X
         found = sh.vmap(lambda r: jax.vjp(lambda v: v * r, sh.lax.pvary(v, "x"))[1](r)[0])(x)
-    np.testing.assert_allclose(host(found), wanted)
+    assert_close(host(found), wanted)
 
 
 def test_a_result_of_each_step_is_not_promised_to_be_one(mesh: Any) -> None:

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import Case, check, close, host, sampled
+from tests import tolerance
+from tests.end_to_end import Case, check, host, sampled
+from tests.tolerance import assert_close, assert_within, eps
 
 MESH = {"dp": 2, "tp": 2}
 BATCH, SEQ, HEADS, SIZE, VOCAB = 4, 4, 4, 4, 8
@@ -161,7 +163,7 @@ QUICK = ("causal, queries sharded", "grouped heads", "bias of grouped heads", "a
 
 def attention_cases(names: Any) -> list[Case]:
     return [
-        Case(either(typed, plain), operands, types, id=name, tolerance=2e-5)
+        Case(either(typed, plain), operands, types, id=name)
         for name in names
         for (typed, plain), operands, types in [ATTENTION[name]]
     ]
@@ -203,15 +205,15 @@ def test_narrow_floats_are_computed_wide(name: str) -> None:
     if name == "attention":
         found = sh.nn.dot_product_attention(*(sh.array(x.astype(narrow), HEADS_TOO) for x in (Q, K4, V4)))
         wanted = jax.nn.dot_product_attention(*(jnp.asarray(x, narrow) for x in (Q, K4, V4)))
-        tolerance = 1e-2
+        most = 2 * eps(narrow)  # of the operands and of the result
     else:
         typed, plain, operands = OPS[f"shared {name}"]
         x = sh.array(X.astype(narrow), "bf16[_@dp,_,_@tp]")
         rest = operands[1:] if name == "cross_entropy" else ()
         found, wanted = typed(x, *rest), plain(X.astype(narrow).astype(np.float32), *rest)
-        tolerance = 1e-5 if name == "cross_entropy" else 5e-3
+        most = tolerance.SHORT * eps(np.float32) if name == "cross_entropy" else eps(narrow)  # of the result
     assert found.type.dtype_name == ("f32" if name == "cross_entropy" else "bf16")
-    close(host(found).astype(np.float32), np.asarray(wanted, np.float32), tolerance, name)
+    assert_within(host(found), wanted, most, name)
 
 
 # what is communicated
@@ -317,8 +319,8 @@ def test_dropout_drops_the_same_elements_on_every_mesh() -> None:
         first = first or found
         for one, other in zip(found, first, strict=True):
             np.testing.assert_array_equal(one, other)
-        np.testing.assert_allclose(found[0], np.where(kept, X / 0.75, 0), rtol=1e-6)
-        np.testing.assert_allclose(found[3], np.where(kept, SCALE / 0.75, 0), rtol=1e-6)
+        assert_close(found[0], np.where(kept, X / 0.75, 0))
+        assert_close(found[3], np.where(kept, SCALE / 0.75, 0))
 
 
 def test_dropout_can_share_its_mask_along_a_dim_and_be_switched_off() -> None:

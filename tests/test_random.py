@@ -18,6 +18,7 @@ import shtypes as sh
 from shtypes.ops.global_bits import flat_indices
 from tests.end_to_end import host
 from tests.lowering.hlo import collectives
+from tests.tolerance import assert_close
 
 MESHES = [{"x": 1, "y": 1}, {"x": 2, "y": 1}, {"x": 2, "y": 4}]
 TYPES = ["[8@x,16]", "[8@(x,y),16]", "[8@y,16@x]", "[8,16]", "[8@x,16]{U:y}", "[8,16]{U:x,I:y}"]
@@ -70,12 +71,6 @@ DRAWS: dict[str, tuple[Callable[[Any, str], Any], Callable[[Any], Any]]] = {
 EXACT = ("uniform of units", "bits", "bits of u8", "randint", "rademacher")
 
 
-def _real(x: Any) -> Any:
-    """Numbers as 32-bit floats."""
-    x = np.asarray(x)
-    return x.view(np.float32) if x.dtype == np.complex64 else x.astype(np.float32)
-
-
 def test_a_draw_of_any_type_is_the_same_global_array_on_every_mesh() -> None:
     wanted = jax.jit(lambda key: {name: f(key) for name, (_, f) in DRAWS.items()})(jax.random.key(KEY))
     first: dict[str, Any] = {}
@@ -95,7 +90,7 @@ def test_a_draw_of_any_type_is_the_same_global_array_on_every_mesh() -> None:
                 if name in EXACT:
                     np.testing.assert_array_equal(found, other, err_msg=what)
                 else:
-                    np.testing.assert_array_max_ulp(_real(found), _real(other), 4)
+                    assert_close(found, other, what=what)
 
 
 def test_a_draw_of_bools_is_the_same_global_array() -> None:

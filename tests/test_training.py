@@ -14,6 +14,7 @@ import pytest
 
 import shtypes as sh
 from examples import training
+from tests.tolerance import assert_close
 
 OPTIMIZER = optax.adamw(3e-2)
 
@@ -72,9 +73,9 @@ def test_training_is_that_of_one_device(policy: sh.Policy) -> None:
             params, state, value = jax.block_until_ready(run(params, state, x, wanted))
             losses.append(float(np.asarray(value)))
     expected, expected_losses = on_one_device(4)
-    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    assert_close(np.asarray(losses, np.float32), np.asarray(expected_losses, np.float32))
     for name, p in params.items():
-        np.testing.assert_allclose(np.asarray(p), expected[name], rtol=1e-4, atol=1e-5)
+        assert_close(np.asarray(p), expected[name])
 
 
 def test_the_state_and_the_updates_keep_the_types_of_the_parameters() -> None:

@@ -16,6 +16,7 @@ from shtypes.functions.basics import Elementwise, LinearFn
 from shtypes.localfn import LocalFn
 from shtypes.primitives import local, local_all
 from tests import programs as p
+from tests.tolerance import SHORT
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +69,7 @@ def test_the_hessian_times_a_vector_is_forward_over_reverse(compiled: bool) -> N
         return jax.jvp(lambda x: jax.grad(p.reference_loss)(x, p.W_IN, p.W_OUT), (x,), (x,))[1]
 
     found = (jax.jit(hvp) if compiled else hvp)(x)
-    p.assert_close(found, p.one_device(reference, p.X), 1e-4)
+    p.assert_close(found, p.one_device(reference, p.X), 4 * SHORT)
 
 
 @pytest.mark.parametrize("transform", [jax.jacfwd, jax.jacrev, jax.hessian], ids=["jacfwd", "jacrev", "hessian"])

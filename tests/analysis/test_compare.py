@@ -19,6 +19,7 @@ import shtypes as sh
 from shtypes.analysis.compare.changes import changes_of, uses_of
 from shtypes.demo import gated_mlp as model
 from tests.golden import golden
+from tests.tolerance import assert_close
 
 MESH = sh.abstract_mesh({"dp": 2, "tp": 2})
 SIZES = {"seq": 4, "batch": 8, "hidden": 16, "intermediate": 32}
@@ -102,7 +103,7 @@ def test_accumulation_reduces_once_under_partial_and_each_time_under_jax_with_eq
     assert found.partial.ledger.by_axes() == {("dp",): (LAYERS * 1536, LAYERS)}
     assert {change.what for change in found.collectives} == {"moves"}
     for one, other in zip(*values, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+        assert_close(one, other)
 
 
 def test_values_and_types_keep_what_they_mean_under_the_other_policy() -> None:

@@ -16,6 +16,7 @@ from tests.analysis.compiled import sent_by_compiled, sent_by_ledger
 from tests.analysis.random_programs import filled
 from tests.local_mode.test_examples import NETWORKS, PROGRAMS, batch, made, network
 from tests.local_mode.test_transposition import EXAMPLES, factors, operand
+from tests.tolerance import assert_close
 
 
 def on_devices(n: int, axis: str) -> None:
@@ -53,7 +54,7 @@ def test_an_example_computes_what_one_device_computes(module: Any, axis: str, po
         many = run(module)
         on_devices(1, axis)
         for a, b in zip(many, run(module), strict=True):
-            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+            assert_close(a, b)
 
 
 def test_microbatches_reduce_once_or_for_each_layer_and_microbatch() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import shtypes as sh
 from tests import programs as p
+from tests.tolerance import SHORT, assert_close
 
 ALL = (0, 1, 2)
 
@@ -82,7 +83,7 @@ def test_parameters_may_be_trees_with_plain_leaves() -> None:
     p.assert_close(value, p.expected()[0])
     p.assert_close(grads["in"], p.expected()[1][1])
     p.assert_close(grads["out"][0], p.expected()[1][2])
-    np.testing.assert_allclose(grads["gain"], p.expected()[0] / 2, rtol=1e-5)
+    assert_close(grads["gain"], p.expected()[0] / 2)
     assert not isinstance(grads["gain"], sh.Array)
 
 
@@ -143,8 +144,8 @@ def test_a_gradient_inside_a_gradient_is_right() -> None:
         return (jax.grad(p.reference_loss)(x, p.W_IN, p.W_OUT) ** 2).sum()
 
     wanted = p.one_device(jax.grad(reference), p.X)
-    p.assert_close(sh.grad(squared_gradient)(x), wanted, 1e-4)
-    p.assert_close(jax.jit(sh.grad(squared_gradient))(x), wanted, 1e-4)
+    p.assert_close(sh.grad(squared_gradient)(x), wanted, 4 * SHORT)
+    p.assert_close(jax.jit(sh.grad(squared_gradient))(x), wanted, 4 * SHORT)
 
 
 def test_a_gradient_inside_a_loop_or_a_map_is_right() -> None:
@@ -265,5 +266,5 @@ def test_a_plain_function_has_the_gradient_of_jax() -> None:
     def f(x: Any) -> Any:
         return jnp.sin(x).sum()
 
-    np.testing.assert_allclose(sh.grad(f)(p.X), np.cos(p.X), rtol=1e-5)
+    assert_close(sh.grad(f)(p.X), np.cos(p.X))
     assert float(sh.grad(lambda x: x * x)(3.0)) == 6.0

@@ -9,6 +9,7 @@ import pytest
 import shtypes as sh
 from examples import pallas_attention as model
 from tests.end_to_end import host
+from tests.tolerance import assert_close
 
 
 def test_the_kernel_runs_in_local_mode() -> None:
@@ -17,7 +18,7 @@ def test_the_kernel_runs_in_local_mode() -> None:
     operands = [sh.array(rng.uniform(-1, 1, (2, 4, 8, 4)).astype(np.float32), model.QKV) for _ in "qkv"]
     y = jax.block_until_ready(sh.jit(model.attention_in_local_mode, region="require")(*operands))
     assert str(y.type) == "f32[batch@dp, heads@tp, seq, features]"
-    np.testing.assert_allclose(host(y), host(model.reference(*operands)), rtol=1e-4, atol=1e-5)
+    assert_close(host(y), host(model.reference(*operands)))
 
 
 @pytest.mark.nightly
@@ -32,4 +33,4 @@ def test_the_kernel_has_the_gradients_of_attention_in_local_mode() -> None:
 
     for found, wanted in zip(gradients(model.attention_in_local_mode), gradients(model.reference), strict=True):  # type: ignore[call-overload]
         assert found.type == wanted.type
-        np.testing.assert_allclose(host(found), host(wanted), rtol=1e-4, atol=1e-5)
+        assert_close(host(found), host(wanted))

@@ -14,6 +14,7 @@ import shtypes as sh
 from examples import replicate_forwards as model
 from tests.end_to_end import host
 from tests.lowering.hlo import CALL, group_size
+from tests.tolerance import assert_close
 
 MESH = {"dp": 2, "tp": 4}
 SHAPES = ((8, 4, 16), (16, 32), (16, 32), (32, 16))
@@ -46,7 +47,7 @@ def test_the_block_has_the_gradients_of_one_device(run: Any, policy: str) -> Non
     step = sh.jit(sh.grad(functools.partial(model.loss, run), argnums=(0, 1, 2, 3)), region="require")
     for found, value, want in zip(step(*typed()), typed(), wanted, strict=True):
         assert found.type == value.type.cotangent()
-        np.testing.assert_allclose(host(found), want, rtol=1e-4, atol=1e-4)
+        assert_close(host(found), want)
     assert run(*typed()).type == typed()[0].type
 
 
@@ -90,4 +91,4 @@ def test_an_invariant_value_has_its_gradient_summed_once_before_it_fans_out(poli
     ]
     for one, other in zip(*by_state, strict=True):
         assert one.type.state("tp") is other.type.state("tp") is sh.State.INVARIANT
-        np.testing.assert_allclose(host(one), host(other), rtol=1e-5, atol=1e-5)
+        assert_close(host(one), host(other))

@@ -14,6 +14,7 @@ import shtypes as sh
 from examples import jep_14273 as model
 from tests.end_to_end import host
 from tests.lowering.hlo import collectives
+from tests.tolerance import assert_close
 
 MESH, SIZES = {"X": 2, "Y": 2, "Z": 2}, {"batch": 2, "time": 4, "embed": 8, "heads": 8}
 QKV, FF = model.QKV, model.FF
@@ -71,7 +72,7 @@ def test_the_layer_has_the_values_and_gradients_of_one_device(policy: str, overl
         wanted_step = jax.value_and_grad(functools.partial(loss, jnp, reference), (0, 1), has_aux=True)
         (_, wanted), wanted_grads = jax.jit(wanted_step)(*plain)
         for found, want in zip(jax.tree.leaves((outs, grads)), jax.tree.leaves((wanted, wanted_grads)), strict=True):
-            np.testing.assert_allclose(host(found), want, rtol=1e-4, atol=1e-5)
+            assert_close(host(found), want)
         for grad, value in zip(jax.tree.leaves(grads), jax.tree.leaves((params, x)), strict=True):
             assert grad.type == value.type.cotangent()
         kinds = {kind.value for kind, _ in collectives(compiled.as_text())}

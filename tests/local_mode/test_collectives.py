@@ -19,6 +19,7 @@ from shtypes.reshard import Kind
 from tests import collectives_spec as spec
 from tests.lowering.hlo import collectives
 from tests.programs import equations
+from tests.tolerance import assert_close
 
 REDUCE, GATHER, SCATTER, EXCHANGE, PERMUTE = (
     Kind.ALL_REDUCE,
@@ -196,7 +197,7 @@ def test_a_collective_does_what_the_devices_do_forward_and_backward(row: Row, n:
     assert y.type.state("x").value == after
     for found in (y, in_region):
         for a, b in zip(on_devices(found, n), wanted, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-6)
+            assert_close(a, b)
 
     cts = random(n, wanted[0].shape, COTANGENT[after], 1)
     ct = typed_as(cts, COTANGENT[after], y.type.cotangent())
@@ -205,7 +206,7 @@ def test_a_collective_does_what_the_devices_do_forward_and_backward(row: Row, n:
     assert back.type == back_in_region.type == x.type.cotangent()
     pairs = spec.pairing(after, wanted, cts)
     for found in (back, back_in_region):
-        assert spec.pairing(before, xs, on_devices(found, n)) == pytest.approx(pairs, rel=1e-6)
+        assert_close(np.float32(spec.pairing(before, xs, on_devices(found, n))), pairs)
 
     # The typed programs, and the compiled ones.
     assert equations(f, x) == named(row.text, n)
@@ -264,7 +265,7 @@ def test_a_maximum_and_its_derivative_share_among_the_winners(name: str, referen
         assert back.type == x.type
         for found, expected in ((y, best), (back, wanted)):
             for a, b in zip(on_devices(found, n), expected, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-6)
+                assert_close(a, b)
     assert collectives(program.as_text()).total() == 1
     kinds = Counter(k for k, _ in collectives(back_program.as_text()).elements())
     # The maximum and the count of winners; to R also the sum of the gradient, which XLA may join with the count.
@@ -279,7 +280,7 @@ def test_the_second_derivative_of_a_maximum_is_zero() -> None:
         return lax.pmax(x * x, "x", to="I")
 
     _, second = jax.jvp(lambda x: jax.jvp(f, (x,), (x,))[1], (x,), (x,))  # d/dx of 2 x^2 along x
-    np.testing.assert_allclose(on_devices(second, 2)[0], [4 * 9.0, 4 * 25.0])
+    assert_close(on_devices(second, 2)[0], [4 * 9.0, 4 * 25.0])
 
 
 # several axes, and axes beside them

@@ -11,6 +11,7 @@ import pytest
 
 import shtypes as sh
 from tests.local_mode.test_collectives import COTANGENT, ROWS, Row, on_devices, random, typed, typed_as
+from tests.tolerance import assert_close
 
 N = 2
 Program = Callable[[Any, Any], Any]
@@ -86,4 +87,4 @@ def test_a_collective_gives_the_same_inside_of_a_program(around: Callable[..., P
         for a, b in zip(one, other, strict=True):
             assert a.type == b.type, row.id
             for p, q in zip(on_devices(a, N), on_devices(b, N), strict=True):
-                np.testing.assert_allclose(q, p, rtol=1e-6, err_msg=row.id)
+                assert_close(q, p, what=row.id)

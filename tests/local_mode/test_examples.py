@@ -96,7 +96,7 @@ def test_a_program_has_its_types_and_computes_what_numpy_does(
     wanted_grads = jax.grad(functools.partial(weighted, jnp, reference), every, has_aux=True)(*plain)[0]
     for g, value, want in zip(grads, values, wanted_grads, strict=True):
         assert g.type == value.type.cotangent()
-        np.testing.assert_allclose(host(g), want, rtol=1e-4, atol=1e-4)
+        assert_close(host(g), want)
     with sh.policy("jax"):  # the same text means the other replicated state
         assert str(jax.eval_shape(f, *map(sh.abstract_array, operands))) == out
 

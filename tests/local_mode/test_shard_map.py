@@ -15,6 +15,7 @@ import shtypes as sh
 from shtypes import lax
 from tests.lowering.hlo import collectives
 from tests.programs import assert_close
+from tests.tolerance import SHORT
 
 MESH = {"x": 2, "y": 2}
 
@@ -113,7 +114,7 @@ def test_plain_arrays_and_numbers_enter_and_leave() -> None:
     x = value("f32[4@x]")
     product = sh.shard_map(lambda a, b: a * b, in_specs=("[_]", "[_@x]"), out_specs="[_@x]")
     traced = jax.jit(lambda a: product(a, x).to_jax())(np.full(2, 3, np.float32))
-    np.testing.assert_allclose(np.asarray(traced), 3 * np.asarray(x), rtol=1e-6)
+    assert_close(np.asarray(traced), 3 * np.asarray(x))
     doubled = sh.shard_map(lambda a: (a * 2, 3.0), in_specs="[_@x]", out_specs=("[_@x]", "[]"))
     y, three = doubled(np.arange(4.0))
     assert str(y.type) == "f32[4@x]"
@@ -130,7 +131,7 @@ def test_specs_are_prefixes_of_trees() -> None:
     (p, q), total = f({"w": w, "b": b}, (x, x))
     assert_close(p, np.asarray(x) * np.asarray(w))
     assert_close(q, np.asarray(x))
-    assert_close(total["sum"], np.asarray(x).sum() + np.asarray(b).sum(), 1e-4)
+    assert_close(total["sum"], np.asarray(x).sum() + np.asarray(b).sum())
     with pytest.raises(sh.ShardingTypeError, match="`in_specs` is no prefix"):
         sh.shard_map(lambda x: x, in_specs=("[_]", "[_]"), out_specs="[_]")(w)
     with pytest.raises(sh.ShardingTypeError, match="`out_specs` needs a spec for each value"):
@@ -376,7 +377,9 @@ def test_second_derivatives_go_through() -> None:
         return jax.jvp(lambda y: jax.jvp(lambda z: total(f(z, w)), (y,), (x,))[1], (x,), (x,))[1]
 
     found = along(f, sh.sum, x, w)
-    assert_close(found, jax.jit(lambda x, w: along(reference_step, jnp.sum, x, w))(np.asarray(x), np.asarray(w)), 1e-4)
+    assert_close(
+        found, jax.jit(lambda x, w: along(reference_step, jnp.sum, x, w))(np.asarray(x), np.asarray(w)), 4 * SHORT
+    )
 
 
 def test_a_closure_over_a_typed_value_enters_as_it_is() -> None:

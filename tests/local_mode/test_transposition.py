@@ -14,6 +14,7 @@ import shtypes as sh
 from examples import jep_17111
 from shtypes.operation import applied_by
 from tests.lowering.hlo import collectives
+from tests.tolerance import assert_close
 
 N, ROWS = 4, 8
 
@@ -92,7 +93,7 @@ def test_an_example_and_its_transpose_send_what_the_jep_claims(
     # Transposed again, and again: nothing grows.
     twice = transpose(once, ct)
     assert body(twice, x) == forward
-    np.testing.assert_allclose(np.asarray(twice(x)), np.asarray(y))
+    assert_close(np.asarray(twice(x)), np.asarray(y))
     assert body(transpose(twice, x), ct) == backward
 
 
@@ -108,7 +109,7 @@ def test_the_gradient_of_a_data_parallel_loss_sums_the_weights_gradient_once() -
     assert kinds(grad, reduced, (x, y)) == {}  # the weights' gradient stays pending
     assert str(grad(reduced, (x, y)).type) == "f32[3,2]{U:i}"
     for found in (grad(w, (x, y)), sh.all_reduce(grad(reduced, (x, y)), to="I")):
-        np.testing.assert_allclose(np.asarray(found), np.ones((3, 2)), rtol=1e-6)
+        assert_close(np.asarray(found), np.ones((3, 2)))
 
 
 def test_psum_idrev_and_id_psumrev_are_psum_and_pbroadcast() -> None:
@@ -143,9 +144,9 @@ def test_with_explicit_every_cast_is_written() -> None:
     w, x = sh.array(np.ones(2, np.float32), "f32[2]"), operand("f4")
     written = sh.shard_map(jep_17111.scaled_explicitly, in_specs=("[_]", "[_@i]"), out_specs="[_@i]", explicit=True)
     free = sh.shard_map(lambda w, x: w * x, in_specs=("[_]", "[_@i]"), out_specs="[_@i]", explicit=True)
-    np.testing.assert_allclose(np.asarray(written(w, x)), np.asarray(x))
+    assert_close(np.asarray(written(w, x)), np.asarray(x))
     for run in (free, sh.jit(free), jax.make_jaxpr(free)):
         with pytest.raises(sh.ShardingTypeError, match="from invariant to varying must be written here") as caught:
             run(w, x)
         assert 'sh.lax.pvary(x, "i")' in str(caught.value)
-    np.testing.assert_allclose(np.asarray(sh.jit(written)(w, x)), np.asarray(x))
+    assert_close(np.asarray(sh.jit(written)(w, x)), np.asarray(x))

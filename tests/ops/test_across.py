@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import Case, check, host
+from tests.tolerance import assert_close
 
 AXES = {"x": 2, "y": 2}
 rng = np.random.default_rng(0)
@@ -228,13 +228,13 @@ def test_they_work_in_regions_loops_checkpoints_and_maps() -> None:
     run = sh.jit(sh.value_and_grad(lambda a: sh.sum(looped(a) * WEIGHTS)))
     value, slope = jax.block_until_ready(run(x))
     value_of_one, slope_of_one = jax.value_and_grad(lambda a: jnp.sum(wanted(a) * WEIGHTS))(TIES)
-    np.testing.assert_allclose(host(value), value_of_one, rtol=1e-5)
-    np.testing.assert_allclose(host(slope), slope_of_one, rtol=1e-4, atol=1e-5)
+    assert_close(host(value), value_of_one)
+    assert_close(host(slope), slope_of_one)
     stack = sh.array(np.stack([TIES, -TIES]), "[2,4@x,8@y]")
     mapped = jax.block_until_ready(sh.vmap(lambda a: sh.argmax(a, 1, "[_@x]"))(stack))
     np.testing.assert_array_equal(host(mapped), np.stack([TIES, -TIES]).argmax(2))
     tangent = jax.jvp(lambda a: sh.max(a, 1, "[_@x]{I:y}"), (x,), (x,))[1]
-    np.testing.assert_allclose(host(tangent), TIES.max(1))
+    assert_close(host(tangent), TIES.max(1))
 
 
 @pytest.mark.parametrize("t", ["[4@x,8@y,2]", "[4,8,2]{U:x,I:y}", "[4@x,8,2]{U:y}"])
@@ -252,13 +252,13 @@ def test_a_mask_of_a_whole_dim_needs_nothing_to_be_asked() -> None:
     with sh.use_mesh(sh.make_mesh(AXES)), sh.no_comm():
         y = sh.mean(sh.array(X, "[4,8@y,2]"), 1, where=sh.array(MASK, "[4@x,8,2]"))
         assert y.type == sh.ShType.parse("f32[4@x,2]{U:y}", y.type.mesh)
-    np.testing.assert_allclose(host(y), X.mean(1, where=MASK), rtol=1e-5)
+    assert_close(host(y), X.mean(1, where=MASK))
 
 
 def test_an_initial_value_is_added_once() -> None:
     sh.set_mesh(sh.make_mesh(AXES))
     total = sh.sum(sh.array(X, "[4@x,8@y,2]"), initial=2, out="[]")
-    assert math.isclose(float(host(total)), X.sum() + 2, rel_tol=1e-5)
+    assert_close(host(total), X.sum() + 2)
 
 
 def test_scopes_know_what_runs_backward() -> None:

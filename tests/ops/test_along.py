@@ -12,6 +12,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import Case, check, host, sampled
+from tests.tolerance import assert_close
 
 rng = np.random.default_rng(0)
 
@@ -96,19 +97,28 @@ MATRICES: dict[str, Expression] = {
 }
 
 
+#: By how much a solution can be further off than its matrix.
+CONDITION = max(
+    float(np.linalg.cond(x).max())
+    for _, operands in MATRICES.values()
+    for x in operands
+    if x.ndim > 1 and x.shape[-1] == x.shape[-2]
+)
+
+
 @pytest.mark.parametrize(
-    ("expressions", "count", "tolerance"),
-    [(REDUCTIONS, 2, 1e-5), (RUNNING, 2, 1e-5), (FOURIER, 3, 1e-5), (MATRICES, 2, 2e-3)],
+    ("expressions", "growth"),
+    [(REDUCTIONS, 1), (RUNNING, 1), (FOURIER, 1), (MATRICES, CONDITION)],
     ids=["reductions", "running", "Fourier", "matrices"],
 )
 def test_every_op_along_dims_that_types_is_right_forward_and_backward(
-    expressions: dict[str, Expression], count: int, tolerance: float
+    expressions: dict[str, Expression], growth: float
 ) -> None:
     mesh = sh.make_mesh({"x": 2})
     cases = [
         case
         for seed, (name, (fn, operands)) in enumerate(expressions.items())
-        for case in sampled(mesh, fn, *operands, id=name, count=count, seed=seed, tolerance=tolerance)
+        for case in sampled(mesh, fn, *operands, id=name, count=2, seed=seed, growth=growth)
     ]
     assert len(cases) > len(expressions) / 2
     check(mesh, cases)
@@ -120,7 +130,7 @@ def test_ops_along_dims_of_eager_values_on_two_axes_are_right() -> None:
     cases = [
         case
         for expressions, name in picked
-        for case in sampled(mesh, expressions[name][0], *expressions[name][1], id=name, count=2, tolerance=1e-4)
+        for case in sampled(mesh, expressions[name][0], *expressions[name][1], id=name, count=2)
     ]
     check(mesh, cases, eager=True)
 
@@ -129,7 +139,7 @@ def test_ops_along_dims_of_eager_values_on_two_axes_are_right() -> None:
 def test_ops_along_dims_have_the_types_that_the_law_gives(policy: Any) -> None:
     def typed(expressions: dict[str, Expression], name: str, given: str, out: str) -> Case:
         fn, operands = expressions[name]
-        return Case(fn, operands[:1], (given,), out=out, id=name, tolerance=1e-4)
+        return Case(fn, operands[:1], (given,), out=out, id=name)
 
     with sh.policy(policy):
         check(
@@ -152,7 +162,7 @@ def test_a_solution_is_linear_in_the_right_hand_side() -> None:
     with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
         x = sh.linalg.solve(sh.array(a, "[3,3]"), sh.array(b, "[3,4@x]{U:y}"))
         assert str(x.type) == "f32[3,4@x]{U:y}"
-        np.testing.assert_allclose(host(x), np.linalg.solve(a, b), rtol=1e-4, atol=1e-5)
+        assert_close(host(x), np.linalg.solve(a, b))
 
 
 def test_functions_of_matrices_give_what_those_of_jax_give() -> None:
@@ -176,7 +186,7 @@ def test_ops_along_dims_map_over_another() -> None:
             (lambda r: sh.max(r, -1), lambda r: r.max(-1)),
             (lambda r: sh.sort(r, 1), lambda r: np.sort(r, 1)),
         ):
-            np.testing.assert_allclose(host(sh.vmap(typed)(x)), np.stack([plain(r) for r in a]), rtol=1e-5)
+            assert_close(host(sh.vmap(typed)(x)), np.stack([plain(r) for r in a]))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from jax import lax
 
 import shtypes as sh
 from tests.end_to_end import Case, check, host, sampled
+from tests.tolerance import assert_close
 
 rng = np.random.default_rng(0)
 
@@ -103,7 +104,7 @@ def test_a_constant_around_an_unreduced_value_counts_once() -> None:
     with sh.use_mesh(sh.make_mesh({"x": 4})):
         a = arr(4, 4)
         padded = sh.pad(sh.array(a, "[4,4]{U:x}"), 1, constant_values=3.0)
-        np.testing.assert_allclose(host(padded), np.pad(a, 1, constant_values=3.0), rtol=1e-6)
+        assert_close(host(padded), np.pad(a, 1, constant_values=3.0))
 
 
 def _lax_pad(m: Any, a: Any, value: Any, config: Any) -> Any:
@@ -168,7 +169,7 @@ def test_arrangements_map_over_a_dim() -> None:
             (sh.trace, np.trace),
             (lambda r: sh.repeat(r, 2, 0), lambda r: np.repeat(r, 2, 0)),
         ):
-            np.testing.assert_allclose(host(sh.vmap(typed)(x)), np.stack([plain(r) for r in a]), rtol=1e-5)
+            assert_close(host(sh.vmap(typed)(x)), np.stack([plain(r) for r in a]))
 
 
 @pytest.mark.parametrize(

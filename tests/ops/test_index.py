@@ -13,6 +13,7 @@ from jax import lax
 
 import shtypes as sh
 from tests.end_to_end import Case, check, host, sampled
+from tests.tolerance import assert_close
 
 rng = np.random.default_rng(0)
 
@@ -156,7 +157,7 @@ def test_positions_map_and_loop() -> None:
     rows = jax.vmap(lambda i: x[i])(sh.array(where, "i32[6]"))
     np.testing.assert_array_equal(host(rows), jnp.asarray(plain)[where])
     total, _ = sh.scan(lambda c, i: (c + x[i], None), sh.zeros("f32[4]{U:x}"), sh.array(where, "i32[6]"))
-    np.testing.assert_allclose(host(total), jnp.asarray(plain)[where].sum(0), rtol=1e-6)
+    assert_close(host(total), jnp.asarray(plain)[where].sum(0))
     np.testing.assert_array_equal(host(jax.jit(lambda x, i: x[i])(x, 3)), plain[3])
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import Case, check, host, sampled
+from tests.tolerance import assert_close
 
 rng = np.random.default_rng(0)
 
@@ -109,12 +110,12 @@ def test_segments_are_sharded_where_every_device_has_all_rows() -> None:
     x, i = sh.array(rows, "f32[6,4@x]"), sh.array(numbers, "i32[6]")
     out, pull = jax.vjp(lambda x: f(x, i), x)  # type: ignore[no-untyped-call]
     assert out.type == sh.ShType.parse("f32[8@y,4@x]", out.type.mesh)
-    np.testing.assert_allclose(host(out), jax.ops.segment_sum(rows, numbers, 8), rtol=1e-6)
+    assert_close(host(out), jax.ops.segment_sum(rows, numbers, 8))
     (gradient,) = pull(out)
     assert gradient.type == x.type.cotangent()
     _, wanted_pull = jax.vjp(lambda x: jax.ops.segment_sum(x, numbers, 8), rows)
     (wanted,) = wanted_pull(jnp.asarray(host(out)))
-    np.testing.assert_allclose(host(gradient), wanted, rtol=1e-6)
+    assert_close(host(gradient), wanted)
     with pytest.raises(sh.ShardingTypeError, match="cannot shard the segments"):
         sh.segment_sum(sh.array(rows, "f32[6@x,4]"), i, 8, over="x")
 

@@ -12,6 +12,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import Case, check, host
+from tests.tolerance import assert_close
 
 X = np.linspace(0.5, 2, 24, dtype=np.float32).reshape(4, 6)
 ROWS = np.linspace(0.25, 3, 18, dtype=np.float32).reshape(3, 6)
@@ -66,4 +67,4 @@ def test_arrays_of_constants_are_made_in_traced_code() -> None:
     x = sh.array(X, "[4,6]")
     found = sh.jit(lambda x: (x[sh.tril_indices_from(x)], x * sh.hanning(6)))(x)
     np.testing.assert_array_equal(host(found[0]), X[np.tril_indices(4, 0, 6)])
-    np.testing.assert_allclose(host(found[1]), X * np.hanning(6), atol=1e-6)
+    assert_close(host(found[1]), X * np.hanning(6))

@@ -51,22 +51,22 @@ def test_every_sum_and_mean_is_right_forward_and_backward(axes: dict[str, int]) 
 
 
 DTYPES: dict[str, Case] = {
-    name: Case(fn, (x,), (t,), id=name, tolerance=tolerance)
-    for name, fn, x, t, tolerance in [
-        ("integers", lambda m, x: m.sum(x.astype("int32"), 0), INTS, "[4@x,8]", 0),
-        ("integers keep their width", lambda m, x: m.sum(x, 0), INTS, "[4@x,8]{U:y}", 0),
-        ("mean of integers", lambda m, x: m.mean(x, 0), INTS, "[4@x,8@y]", 1e-6),
-        ("mean of pending integers", lambda m, x: m.mean(x), INTS.astype(np.int32), "[4@x,8]{U:y}", 1e-6),
-        ("mean of one integer", lambda m, x: m.mean(x), INTS[0, 0], "[]", 1e-6),
-        ("bools", lambda m, x: m.sum(x), INTS > 0, "[4@x,8@y]", 0),
-        ("mean of bools", lambda m, x: m.mean(x, 1), INTS > 0, "[4@x,8@y]", 1e-6),
-        ("bf16", lambda m, x: m.sum(x), X.astype(jnp.bfloat16), "[4@x,8,2]{U:y}", 2e-2),
-        ("bf16 mean", lambda m, x: m.mean(x, 1), X.astype(jnp.bfloat16), "[4,8@x,2]", 2e-2),
-        ("widened", lambda m, x: m.sum(x, dtype=jnp.float32), X.astype(jnp.bfloat16), "[4@x,8,2]{U:y}", 1e-5),
-        ("narrowed", lambda m, x: m.sum(x, dtype=jnp.bfloat16), X, "[4@x,8,2]", 2e-2),
-        ("rounded first", lambda m, x: m.sum(3 * x, dtype=jnp.int32), X, "[4@x,8,2]", 0),
-        ("complex", lambda m, x: m.mean(x, 0), (X + 1j).astype(np.complex64), "[4@x,8,2]{U:y}", 1e-5),
-        ("of nothing", lambda m, x: m.sum(x, 1), X[:, :0], "[4@x,0,2]", 0),
+    name: Case(fn, (x,), (t,), id=name)
+    for name, fn, x, t in [
+        ("integers", lambda m, x: m.sum(x.astype("int32"), 0), INTS, "[4@x,8]"),
+        ("integers keep their width", lambda m, x: m.sum(x, 0), INTS, "[4@x,8]{U:y}"),
+        ("mean of integers", lambda m, x: m.mean(x, 0), INTS, "[4@x,8@y]"),
+        ("mean of pending integers", lambda m, x: m.mean(x), INTS.astype(np.int32), "[4@x,8]{U:y}"),
+        ("mean of one integer", lambda m, x: m.mean(x), INTS[0, 0], "[]"),
+        ("bools", lambda m, x: m.sum(x), INTS > 0, "[4@x,8@y]"),
+        ("mean of bools", lambda m, x: m.mean(x, 1), INTS > 0, "[4@x,8@y]"),
+        ("bf16", lambda m, x: m.sum(x), X.astype(jnp.bfloat16), "[4@x,8,2]{U:y}"),
+        ("bf16 mean", lambda m, x: m.mean(x, 1), X.astype(jnp.bfloat16), "[4,8@x,2]"),
+        ("widened", lambda m, x: m.sum(x, dtype=jnp.float32), X.astype(jnp.bfloat16), "[4@x,8,2]{U:y}"),
+        ("narrowed", lambda m, x: m.sum(x, dtype=jnp.bfloat16), X[:, :2], "[4@x,2,2]"),
+        ("rounded first", lambda m, x: m.sum(3 * x, dtype=jnp.int32), X, "[4@x,8,2]"),
+        ("complex", lambda m, x: m.mean(x, 0), (X + 1j).astype(np.complex64), "[4@x,8,2]{U:y}"),
+        ("of nothing", lambda m, x: m.sum(x, 1), X[:, :0], "[4@x,0,2]"),
     ]
 }
 

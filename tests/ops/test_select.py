@@ -11,6 +11,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import Case, check, host, sampled
+from tests.tolerance import assert_close
 
 rng = np.random.default_rng(0)
 A, B, ROW = (rng.normal(size=s).astype(np.float32) for s in ((4, 8), (4, 8), (8,)))
@@ -72,7 +73,7 @@ def test_choices_have_the_types_that_the_law_gives(policy: Any) -> None:
 def test_a_number_beside_an_unreduced_branch_counts_once() -> None:
     with sh.use_mesh(sh.make_mesh({"x": 4})):
         chosen = sh.where(P, sh.array(A, "[4,8]{U:x}"), 1.0)
-        np.testing.assert_allclose(host(chosen), np.where(P, A, 1.0), rtol=1e-6)
+        assert_close(host(chosen), np.where(P, A, 1.0))
 
 
 @pytest.mark.parametrize(

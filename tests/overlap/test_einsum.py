@@ -13,6 +13,7 @@ import pytest
 import shtypes as sh
 from tests.end_to_end import Case, assignments, check, host, types_or_refuses
 from tests.random_checks import denoted
+from tests.tolerance import assert_close
 
 MESH = {"dp": 2, "tp": 4}
 WAYS = (True, "bidirectional")
@@ -207,7 +208,7 @@ def test_a_block_in_scan_under_checkpoint_has_the_gradients_of_one_device(layer:
         for run in (block, sh.checkpoint(block), saving):
             f = sh.grad(functools.partial(loss, run), argnums=(0, 1, 2))
             for g, w in zip(jax.block_until_ready(sh.jit(f, region="require")(*typed)), wanted, strict=True):
-                np.testing.assert_allclose(host(g), w, rtol=2e-5, atol=1e-5)
+                assert_close(host(g), w)
             again.append(sh.ledger(f, *typed).select(lambda e: e.direction == "recomputed").bytes)
         # The policy keeps contractions, and a ring is one.
         assert again[0] == again[2] == 0 < again[1]
@@ -234,7 +235,7 @@ def test_a_ring_is_mapped_and_differentiated_forward_and_twice(layer: Any) -> No
         (mapped, np.stack([want_y, reference(2 * arrays[0], *arrays[1:])], 1)),
         (weights, np.stack([want_y, reference(arrays[0], -arrays[1], arrays[2])], 1)),
     ):
-        np.testing.assert_allclose(host(found), wanted, rtol=2e-5, atol=2e-5)
+        assert_close(host(found), wanted)
 
     def directional(m: Any, f: Any, grad: Any, dx: Any, x: Any, *rest: Any) -> Any:
         return grad(lambda x: m.sum(grad(lambda x: m.sum(m.sin(f(x, *rest))))(x) * dx))(x)
@@ -243,7 +244,7 @@ def test_a_ring_is_mapped_and_differentiated_forward_and_twice(layer: Any) -> No
         sh.reshard(typed_tangents[0], x.type), x, w1, w2
     )
     wanted = directional(jax.numpy, reference, jax.grad, tangents[0], *arrays)
-    np.testing.assert_allclose(host(second), wanted, rtol=1e-4, atol=1e-4)
+    assert_close(host(second), wanted)
 
 
 def test_scopes_judge_a_ring_forward_and_backward(layer: Any) -> None:
