@@ -37,6 +37,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 gc.set_threshold(100_000, 20, 20)
 
 
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: nobody need look through it for garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def small_heap() -> Iterator[None]:
     """Lets go of what the tests of a file traced and compiled: it is no other file's."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,16 @@ import numpy as np
 import shtypes as sh
 from shtypes.advice import silence
 from tests import tolerance
+from tests.denotation import denoted
+
+#: Whether `make test-all` runs, which draws more of everything.
+WIDE = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+
+
+def some(few: int, many: int) -> int:
+    """How many to draw: ``few``, and ``many`` in the wide half of the tests."""
+    return many if WIDE else few
+
 
 MESHES = ({"x": 2}, {"x": 4}, {"x": 2, "y": 2}, {"x": 2, "y": 4})
 
@@ -95,7 +106,9 @@ def invariant(x: Any) -> Any:
 
 def host(x: Any) -> np.ndarray[Any, Any]:
     """The denoted value on the host."""
-    return np.asarray(invariant(x) if isinstance(x, sh.Array) else x)
+    if not isinstance(x, sh.Array):
+        return np.asarray(x)
+    return denoted(x) if isinstance(x.data.dtype, np.dtype) else np.asarray(invariant(x))
 
 
 def weights(shape: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -111,7 +124,11 @@ def _loss(m: Any, y: Any) -> Any:
         y = m.real(y) + 2 * m.imag(y)
     if y.dtype.itemsize < 4:
         y = m.astype(y, "f32")
-    return m.sum(y * weights(y.shape))
+    total = m.sum(y * weights(y.shape))
+    if m is not sh:
+        return total
+    t = sh.typeof(total)  # unreduced on each axis: that is free
+    return sh.reshard(total, t.replace(states=dict.fromkeys(t.mesh.axis_names, sh.State.UNREDUCED)))
 
 
 def typed_operands(case: Case) -> list[Any]:
@@ -119,7 +136,7 @@ def typed_operands(case: Case) -> list[Any]:
     return [x if t is None else sh.array(x, t) for x, t in zip(case.operands, case.types, strict=True)]
 
 
-def _outcome(m: Any, case: Case, read: Callable[[Any], Any], operands: Sequence[Any]) -> tuple[Any, list[Any]]:
+def _outcome(m: Any, case: Case, operands: Sequence[Any]) -> tuple[Any, list[Any]]:
     """The value and the gradients of one case, under tracing or not."""
     chosen = case.differentiated
 
@@ -129,17 +146,18 @@ def _outcome(m: Any, case: Case, read: Callable[[Any], Any], operands: Sequence[
             merged[i] = part
         y = case.fn(m, *merged)
         total = _loss(m, y) if chosen else None
-        return (jnp.zeros(()) if total is None else read(total)), y
+        return (m.zeros(()) if total is None else total), y
 
     if not chosen:
         return loss()[1], []
-    grads, y = jax.grad(loss, argnums=tuple(range(len(chosen))), has_aux=True)(*[operands[i] for i in chosen])
+    grad = sh.grad if m is sh else jax.grad
+    grads, y = grad(loss, argnums=tuple(range(len(chosen))), has_aux=True)(*[operands[i] for i in chosen])
     return y, list(grads)
 
 
 def typed_outcome(case: Case, operands: Sequence[Any]) -> tuple[Any, list[Any]]:
     """The typed value and gradients."""
-    return _outcome(sh, case, invariant, operands)
+    return _outcome(sh, case, operands)
 
 
 #: Outcomes on one device by expression and operands, which are kept alive so that an id names one.
@@ -152,7 +170,7 @@ def _references(cases: Sequence[Case]) -> list[Any]:
     new = {key: case for key, case in zip(keys, cases, strict=True) if key not in _known}
 
     def run(all_operands: list[list[Any]]) -> list[Any]:
-        return [_outcome(REFERENCE, c, lambda x: x, ops) for c, ops in zip(new.values(), all_operands, strict=True)]
+        return [_outcome(REFERENCE, c, ops) for c, ops in zip(new.values(), all_operands, strict=True)]
 
     if new:
         given = [[jnp.asarray(x) for x in c.operands] for c in new.values()]
@@ -180,11 +198,10 @@ def check(mesh: Any, cases: Iterable[Case], *, eager: bool = False) -> None:
         operands = [typed_operands(c) for c in cases]
 
         def run(all_operands: list[list[Any]]) -> Any:
-            found = [typed_outcome(c, ops) for c, ops in zip(cases, all_operands, strict=True)]
-            return found, jax.tree.map(invariant, found, is_leaf=lambda x: isinstance(x, sh.Array))
+            return [typed_outcome(c, ops) for c, ops in zip(cases, all_operands, strict=True)]
 
-        found, plain = run(operands) if eager else jax.jit(run)(operands)
-        plain = jax.tree.map(np.asarray, jax.block_until_ready(plain))
+        found = jax.block_until_ready(run(operands) if eager else jax.jit(run)(operands))
+        plain = jax.tree.map(host, found, is_leaf=lambda x: isinstance(x, sh.Array))
         for case, given, typed, mine, theirs in zip(cases, operands, found, plain, wanted, strict=True):
             _compare(case, given, typed, mine, theirs)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import Case, check, host, sampled
+from tests.end_to_end import Case, check, host, sampled, some
 from tests.tolerance import assert_close
 
 rng = np.random.default_rng(0)
@@ -118,9 +118,9 @@ def test_every_op_along_dims_that_types_is_right_forward_and_backward(
     cases = [
         case
         for seed, (name, (fn, operands)) in enumerate(expressions.items())
-        for case in sampled(mesh, fn, *operands, id=name, count=2, seed=seed, growth=growth)
+        for case in sampled(mesh, fn, *operands, id=name, count=some(1, 3), seed=seed, growth=growth)
     ]
-    assert len(cases) > len(expressions) / 2
+    assert len(cases) > len(expressions) / 4
     check(mesh, cases)
 
 
@@ -130,7 +130,7 @@ def test_ops_along_dims_of_eager_values_on_two_axes_are_right() -> None:
     cases = [
         case
         for expressions, name in picked
-        for case in sampled(mesh, expressions[name][0], *expressions[name][1], id=name, count=2)
+        for case in sampled(mesh, expressions[name][0], *expressions[name][1], id=name, count=some(1, 3))
     ]
     check(mesh, cases, eager=True)
 

@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 import shtypes as sh
-from tests.end_to_end import Case, check, host, sampled
+from tests.end_to_end import Case, check, host, sampled, some
 from tests.tolerance import assert_close
 
 rng = np.random.default_rng(0)
@@ -58,9 +58,9 @@ def test_every_arrangement_that_types_is_right_forward_and_backward() -> None:
     cases = [
         case
         for seed, (name, (fn, operands)) in enumerate(EXPRESSIONS.items())
-        for case in sampled(mesh, fn, *operands, id=name, count=3, seed=seed)
+        for case in sampled(mesh, fn, *operands, id=name, count=some(2, 5), seed=seed)
     ]
-    assert len(cases) > 2 * len(EXPRESSIONS)
+    assert len(cases) > len(EXPRESSIONS)
     check(mesh, cases)
 
 
@@ -70,7 +70,7 @@ def test_arrangements_of_integers_and_of_eager_values_are_right() -> None:
     cases = [
         case
         for name in names
-        for case in sampled(mesh, EXPRESSIONS[name][0], EXPRESSIONS[name][1][0][:4, :4], id=name, count=2)
+        for case in sampled(mesh, EXPRESSIONS[name][0], EXPRESSIONS[name][1][0][:4, :4], id=name, count=some(1, 4))
     ]
     cases += [Case(EXPRESSIONS[n][0], (INTEGERS,), ("[4@x,4]",), id=n) for n in ("tril", "trace", "repeat", "roll")]
     check(mesh, cases, eager=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import check, sampled
+from tests.end_to_end import check, sampled, some
 
 rng = np.random.default_rng(0)
 
@@ -64,13 +64,12 @@ MESHES = [{"x": 2}, {"x": 4}, {"x": 2, "y": 2}, {"x": 2, "y": 4}]
 @pytest.mark.parametrize("axes", MESHES, ids=lambda axes: "x".join(map(str, axes.values())))
 def test_every_equation_that_types_is_right_forward_and_backward(axes: dict[str, int]) -> None:
     mesh = sh.make_mesh(axes)
-    count = 3 if len(axes) == 1 else 5
     cases = [
         case
-        for seed, (text, operands) in enumerate(EQUATIONS[:: 1 if mesh.axis_sizes[-1] == 2 else 2])
-        for case in sampled(mesh, equation(text), *operands, id=text, count=count, seed=seed)
+        for seed, (text, operands) in enumerate(EQUATIONS[:: 1 if mesh.axis_sizes[-1] == 2 else some(4, 2)])
+        for case in sampled(mesh, equation(text), *operands, id=text, count=some(2, 5), seed=seed)
     ]
-    assert len(cases) > 0.7 * len(EQUATIONS)
+    assert len(cases) > some(4, 20)
     check(mesh, cases)
 
 
@@ -103,7 +102,7 @@ def test_every_product_that_types_is_right_forward_and_backward(axes: dict[str, 
     cases = [
         case
         for seed, (name, (fn, operands)) in enumerate(PRODUCTS.items())
-        for case in sampled(mesh, fn, *operands, id=name, count=5, seed=seed)
+        for case in sampled(mesh, fn, *operands, id=name, count=some(2, 5), seed=seed)
     ]
-    assert len(cases) > 1.5 * len(PRODUCTS)
+    assert len(cases) > 0.5 * len(PRODUCTS)
     check(mesh, cases)

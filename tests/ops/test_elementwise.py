@@ -12,7 +12,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.ops import elementwise
-from tests.end_to_end import REFERENCE, Case, check, close, host, sampled, source
+from tests.end_to_end import REFERENCE, Case, check, close, host, sampled, some, source
 
 rng = np.random.default_rng(1)
 X = rng.uniform(0.15, 0.85, (4, 8)).astype(np.float32)  # where every function here is smooth and finite
@@ -156,11 +156,9 @@ def test_every_operator_that_types_is_right_forward_and_backward(axes: dict[str,
         case
         for i, (name, fn) in enumerate(OPERATORS.items())
         for j, (shape, operands) in enumerate(SHAPES.items())
-        for case in sampled(
-            mesh, fn, *operands, id=f"{name} {shape}", count=3 if len(axes) == 1 else 2, seed=10 * i + j
-        )
+        for case in sampled(mesh, fn, *operands, id=f"{name} {shape}", count=some(1, 4), seed=10 * i + j)
     ]
-    assert len(cases) > 30
+    assert len(cases) > 15
     check(mesh, cases)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import Case, check, host, sampled
+from tests.end_to_end import Case, check, host, sampled, some
 from tests.tolerance import assert_close
 
 rng = np.random.default_rng(0)
@@ -58,12 +58,11 @@ LOOKUPS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "fn", "operands"), LOOKUPS, ids=[g[0] for g in LOOKUPS])
-def test_lookups_and_their_gradients_are_those_of_one_device(
-    name: str, fn: Callable[..., Any], operands: tuple[Any, ...]
-) -> None:
+@pytest.mark.parametrize("start", range(0, len(LOOKUPS), 8))
+def test_lookups_and_their_gradients_are_those_of_one_device(start: int) -> None:
     mesh = sh.make_mesh({"x": 2, "y": 2})
-    check(mesh, sampled(mesh, fn, *operands, id=name, count=8))
+    chosen = LOOKUPS[start : start + 8]
+    check(mesh, [c for name, fn, xs in chosen for c in sampled(mesh, fn, *xs, id=name, count=some(4, 12))])
 
 
 def test_a_sharded_vocabulary_is_looked_up_without_communication() -> None:
