@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 import shtypes as sh
+from shtypes.advice import silence
 
 AXES = {"dp": 2, "tp": 4}  # the size of a group of devices tells its axes
 SIZE = 8
@@ -60,10 +61,7 @@ class Program(NamedTuple):
 
 def filled(t: sh.ShType, seed: int) -> Any:
     """Random numbers of a type."""
-    host = np.random.default_rng(seed).uniform(0.5, 1.5, t.shape).astype(np.float32)
-    whole = t.replace(states=tuple(sh.State.REDUCED if s is sh.State.UNREDUCED else s for s in t.states))
-    value = sh.array(host, whole)
-    return jax.jit(lambda x: sh.reshard(x, t))(value)
+    return sh.array(np.random.default_rng(seed).uniform(0.5, 1.5, t.shape).astype(np.float32), t)
 
 
 def _types(states: str) -> list[sh.ShType]:
@@ -144,7 +142,7 @@ def random_program(seed: int, *, states: str = "01RIU", scope: Any = contextlib.
             make = (lambda t: lambda x: sh.reshard(x, t)) if kind == "reshard" else _looped_with_reshards
             step = Step(f"{kind} {there}", make(there), (first,))
         try:
-            with scope():
+            with scope(), silence():
                 traced = jax.make_jaxpr(step.op)(*[sh.abstract_array(types[i]) for i in step.operands])
         except sh.ShardingTypeError:
             continue

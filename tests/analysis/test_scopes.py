@@ -13,6 +13,7 @@ import shtypes as sh
 from shtypes.analysis.ledger import ledger
 from tests.analysis.compiled import Sent, compiled_text, sent_by_compiled
 from tests.analysis.random_programs import AXES, random_program
+from tests.end_to_end import some
 
 
 @pytest.fixture(autouse=True)
@@ -250,10 +251,9 @@ def test_a_sharded_value_cannot_become_a_plain_array_inside() -> None:
 # the property
 
 
-@pytest.mark.parametrize("policy", ["partial", "jax"])
-@pytest.mark.parametrize("seed", range(8))
-def test_what_no_comm_accepts_compiles_to_no_collective_forward_or_backward(seed: int, policy: str) -> None:
-    with sh.policy(policy):
+@pytest.mark.parametrize("seed", range(some(8, 40)))
+def test_what_no_comm_accepts_compiles_to_no_collective_forward_or_backward(seed: int) -> None:
+    with sh.policy("jax" if seed % 2 else "partial"):
         program = random_program(1000 + seed, scope=sh.no_comm)
         gradients = sh.jit(sh.no_comm(program.gradients))
         assert len(program.steps) >= 5
@@ -262,7 +262,7 @@ def test_what_no_comm_accepts_compiles_to_no_collective_forward_or_backward(seed
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(some(5, 40)))
 def test_what_a_direction_accepts_has_nothing_in_the_ledger_of_that_direction(seed: int, direction: Any) -> None:
     with sh.policy("jax" if seed % 2 else "partial"):
         program = random_program(2000 + seed, scope=lambda: sh.no_comm(direction))
