@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any, Final
 
 from shtypes.advice import Held, Rule, Search, Tried
 from shtypes.alternatives import finishing
+from shtypes.caches import Bounded
 from shtypes.ops.rules.typing import Typing
 from shtypes.policy import current_ambient
 from shtypes.types import ShType
@@ -25,6 +27,8 @@ Choices = tuple[tuple[Place, tuple[ShType, ...]], ...]
 
 #: How many ways are considered at each place.
 _WAYS: Final = 12
+#: The ways that were found.
+_known: Final[Bounded[list[Tried]]] = Bounded()
 
 
 class LookAheadSignal(BaseException):
@@ -53,7 +57,7 @@ def chosen(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) ->
     Raises:
         LookAheadSignal: the function around can be traced again.
     """
-    ways = sorted(Search(rule, types, held=held).best(_WAYS), key=_cost)
+    ways = _ways(rule, types, held)
     if not ways:
         return None
     plan: Any = current_ambient().plan
@@ -67,6 +71,24 @@ def chosen(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) ->
         if way.operands == wanted:
             return rule(way.operands)
     return rule(ways[0].operands)
+
+
+def _ways(rule: Rule, types: tuple[ShType, ...], held: Held) -> list[Tried]:
+    """The ways to make an op type, the cheapest first; the same op asks for them in each layer and each trace."""
+    now = current_ambient()._replace(plan=None)
+    key = (now, _parts(rule), tuple(t.serial for t in types), tuple(held))
+    try:
+        return _known.made(key, lambda: sorted(Search(rule, types, held=held).best(_WAYS), key=_cost))
+    except TypeError:  # something that the rule knows has no hash
+        return sorted(Search(rule, types, held=held).best(_WAYS), key=_cost)
+
+
+def _parts(rule: Any) -> Any:
+    """What a function computes from: two with the same parts are one function, made twice."""
+    if not isinstance(rule, FunctionType):
+        return type(rule), rule
+    cells = tuple(_parts(cell.cell_contents) for cell in rule.__closure__ or ())
+    return rule.__code__, cells, rule.__defaults__
 
 
 def _cost(way: Tried) -> tuple[int, tuple[int, ...], str]:

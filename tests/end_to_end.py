@@ -11,7 +11,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,14 @@ from shtypes.advice import silence
 from tests import tolerance
 from tests.denotation import denoted
 
+T = TypeVar("T")
+
 #: Whether `make test-all` runs, which draws more of everything.
 WIDE = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 
-def some(few: int, many: int) -> int:
-    """How many to draw: ``few``, and ``many`` in the wide half of the tests."""
+def some(few: T, many: T) -> T:
+    """How many to draw, or which: ``few``, and ``many`` in the wide half of the tests."""
     return many if WIDE else few
 
 

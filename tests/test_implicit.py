@@ -15,12 +15,14 @@ import pytest
 
 import shtypes as sh
 from shtypes.types import State
-from tests.end_to_end import assignments, close
+from tests.compiling import compiled
+from tests.end_to_end import assignments, some
 from tests.implicit_programs import BOTH, CASES, block, loss_of
-from tests.random_checks import QUICK, denoted, verify_together
+from tests.random_checks import denoted, verify_together
 from tests.random_draw import evaluated
 from tests.random_plain import CONSTANTS, PLAIN
 from tests.random_programs import POLICIES, Program, draw_program, spread
+from tests.tolerance import assert_close, assert_within, computed
 
 # pending sums over several axes
 
@@ -62,7 +64,7 @@ def test_each_nonlinear_op_on_a_sum_pending_over_any_axes_has_a_priced_fix(shape
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", some(SHAPES[:3], SHAPES), ids=str)
 def test_each_of_them_means_in_the_scope_what_one_device_computes(shape: tuple[int, ...], policy: str) -> None:
     sh.set_mesh(sh.make_mesh(CUBE))
     host = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
@@ -73,11 +75,11 @@ def test_each_of_them_means_in_the_scope_what_one_device_computes(shape: tuple[i
         def all_of_them(xs: list[Any]) -> Any:
             return [[op(sh, x) for op in NONLINEAR.values()] for x in xs]
 
-        found = sh.jit(all_of_them, compiler_options=QUICK)(xs)
+        found = compiled(sh.jit(all_of_them).lower(xs))(xs)
         wanted = [op(PLAIN, jnp.asarray(host)) for op in NONLINEAR.values()]
         for axes, values in zip(SUBSETS, found, strict=True):
             for name, value, expected in zip(NONLINEAR, values, wanted, strict=True):
-                close(denoted(value), expected, 1e-5, f"{name} of a sum pending over {axes}")
+                assert_close(denoted(value), expected, None, f"{name} of a sum pending over {axes}")
 
 
 def test_the_cheapest_fix_is_one_collective_over_the_group() -> None:
@@ -185,31 +187,31 @@ def gradients(m: Any, f: Callable[..., Any]) -> Callable[..., Any]:
 
 def check_block(seeds: range) -> None:
     hosts = [np.random.default_rng(i).normal(size=s).astype(np.float32) * 0.4 for i, s in enumerate(SHAPES_OF_BLOCK)]
-    wanted = jax.jit(gradients(jnp, functools.partial(block, m=PLAIN)))(*hosts)
+    wanted, errors = computed(gradients(jnp, functools.partial(block, m=PLAIN)), *hosts)
     for seed in seeds:
         space, texts = layouts(seed)
         with sh.use_mesh(sh.make_mesh(space)), sh.policy(POLICIES[seed % 3 % 2]):
             args = [spread(host, text) for host, text in zip(hosts, texts, strict=True)]
-            step = sh.jit(sh.implicit_comm(gradients(sh, block)), compiler_options=QUICK)
+            step = compiled(sh.jit(sh.implicit_comm(gradients(sh, block))).lower(*args))
             loss, grads = jax.block_until_ready(step(*args))
-            close(denoted(loss), wanted[0], 1e-4, f"loss of {texts}")
-            for x, found, expected in zip(args, grads, wanted[1], strict=True):
+            assert_within(denoted(loss), wanted[0], errors[0], f"loss of {texts}")
+            for x, found, expected, error in zip(args, grads, wanted[1], errors[1], strict=True):
                 assert found.type == x.type.cotangent()
-                close(denoted(found), expected, 1e-3, f"gradient of {x.type} in {texts}")
+                assert_within(denoted(found), expected, error, f"gradient of {x.type} in {texts}")
 
 
-@pytest.mark.parametrize("start", range(0, 4, 2))
-def test_a_transformer_block_is_right_under_random_layouts(start: int) -> None:
-    check_block(range(start, start + 2))
+@pytest.mark.parametrize("seed", range(2))
+def test_a_transformer_block_is_right_under_random_layouts(seed: int) -> None:
+    check_block(range(seed, seed + 1))
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("start", range(4, 504, 10))
+@pytest.mark.parametrize("start", range(2, 502, 10))
 def test_a_transformer_block_is_right_under_many_layouts(start: int) -> None:
     check_block(range(start, start + 10))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(some(4, 20)))
 def test_a_transformer_block_types_under_any_layouts(seed: int) -> None:
     space, texts = layouts(1000 + seed)
     with sh.use_mesh(sh.abstract_mesh(space)), sh.policy(POLICIES[seed % 3 % 2]):
@@ -278,15 +280,15 @@ def drawn(seed: int, steps: tuple[int, int]) -> Program:
     )
 
 
-@pytest.mark.parametrize("start", range(0, 24, 6))
+@pytest.mark.parametrize("start", range(0, some(12, 24), 6))
 def test_random_programs_are_taken_in_the_scope(start: int) -> None:
     programs = [drawn(seed, (4, 8)) for seed in range(start, start + 6)]
     assert [text for program in programs for text in unexplained(program)] == []
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(some(1, 3)))
 def test_random_programs_mean_in_the_scope_what_one_device_computes(place: int) -> None:
-    verify_together([drawn(place + 6 * i, (4, 7)) for i in range(5)])
+    verify_together([drawn(place + 6 * i, (4, 7)) for i in range(4)])
 
 
 @pytest.mark.nightly
