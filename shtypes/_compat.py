@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -35,7 +34,6 @@ __all__ = [
     "equation_context",
     "has_own_context",
     "inner_jaxprs",
-    "install_shims",
     "instantiate_zeros",
     "is_literal",
     "is_transposing",
@@ -45,7 +43,6 @@ __all__ = [
     "print_as",
     "private",
     "register_hitype",
-    "shim_custom_derivatives",
     "trace_context",
     "user_frames",
 ]
@@ -181,219 +178,6 @@ def trace_notes(trace: Any) -> dict[Any, Any] | None:
         except AttributeError:
             return None
     return notes
-
-
-def _raise_all(avals: Sequence[Any], lo_values: Sequence[Any]) -> list[Any]:
-    rest = iter(lo_values)
-    return [a.raise_val(*[next(rest) for _ in a.lo_ty()]) if a.is_high else next(rest) for a in avals]
-
-
-_installed = False
-
-
-def install_shims() -> None:
-    """Repairs what JAX lacks for typed values, on 0.10.2 to 0.12: around `jax.checkpoint`, in `cond`, in its words.
-
-    Each repair acts only where a typed value is among the operands or results.
-    """
-    global _installed
-    if _installed:
-        return
-    _installed = True
-    from jax.extend.core import primitives
-
-    _shim_remat(primitives.remat_p)
-    barrier = private("jax._src.lax.lax", "optimization_barrier_p")
-    if barrier is not None:
-        _shim_barrier(barrier)
-    _shim_jit_shardings()
-    _shim_primitives()
-    _shim_conversion()
-    _shim_custom_lin(private("jax._src.interpreters.ad", "custom_lin_p"))
-    closed_call = private("jax._src.core", "closed_call_p")
-    if closed_call is not None:
-        _shim_closed_call(closed_call)
-    conditionals = private("jax._src.lax.control_flow", "conditionals")
-    if hasattr(getattr(conditionals, "lax", None), "asarray"):
-        conditionals.lax = _KeepsTyped(conditionals.lax)
-        _shim_mapped_branches(conditionals)
-    _shim_repetition(private("jax._src.interpreters", "batching"))
-
-
-def _shim_remat(remat_p: Any) -> None:
-    """`jax.checkpoint` evaluated outside jit returns its lowered results unraised."""
-    original = remat_p.to_lojax
-
-    def to_lojax(*args: Any, jaxpr: Any, **params: Any) -> Any:
-        outs = original(*args, jaxpr=jaxpr, **params)
-        avals = [v.aval for v in getattr(jaxpr, "jaxpr", jaxpr).outvars]
-        return _raise_all(avals, outs) if any(a.is_high for a in avals) else outs
-
-    remat_p.to_lojax = to_lojax
-
-
-def _shim_primitives() -> None:
-    """JAX's own primitives refuse typed values in words of its own; only those that take arrays and nothing else."""
-    original: Any = Primitive.is_high
-
-    def is_high(self: Any, *avals: Any, **params: Any) -> bool:
-        for aval in avals:
-            if aval.is_high and hasattr(aval, "refuse_native") and _takes_arrays_only(self):
-                aval.refuse_native("")
-        return bool(original(self, *avals, **params))
-
-    Primitive.is_high = is_high  # type: ignore[method-assign]
-
-
-@functools.cache
-def _takes_arrays_only(primitive: Any) -> bool:
-    """Whether a primitive's typing is that of JAX's functions of arrays, which raises at once for anything else."""
-    cells = getattr(primitive.abstract_eval, "__closure__", None) or ()
-    rules = (getattr(cell.cell_contents, "func", None) for cell in cells)
-    return any(getattr(rule, "__name__", "").startswith("standard_") for rule in rules)
-
-
-def _shim_conversion() -> None:
-    """A traced value has no data for numpy: that of a typed one is said as for eager ones."""
-    tracer: Any = jax.core.Tracer
-    original = tracer.__array__
-
-    def to_numpy(self: Any, *args: Any, **kwargs: Any) -> Any:
-        t: Any = jax.typeof(self)
-        if t.is_high and hasattr(t, "refuse_native"):
-            t.refuse_native("a function of numpy")
-        return original(self, *args, **kwargs)
-
-    tracer.__array__ = to_numpy
-
-
-def _shim_custom_lin(custom_lin_p: Any) -> None:
-    """What a `custom_vjp` is in forward mode: JAX says that there is none, but for typed values not in these words."""
-    if custom_lin_p is None:
-        return
-
-    def to_lojax(*args: Any, **_: Any) -> Any:
-        next(t for t in map(jax.typeof, args) if t.is_high).refuse_forward()
-
-    custom_lin_p.is_high = lambda *avals, **_: any(a.is_high for a in avals)
-    custom_lin_p.to_lojax = to_lojax
-
-
-def _shim_barrier(barrier_p: Any) -> None:
-    """`optimization_barrier`, which checkpoint puts around its operands, does not know typed values."""
-
-    def to_lojax(*args: Any) -> Any:
-        avals = [jax.typeof(x) for x in args]
-        lowered = [lo for a, x in zip(avals, args, strict=True) for lo in (a.lower_val(x) if a.is_high else [x])]
-        return _raise_all(avals, barrier_p.bind(*lowered))
-
-    barrier_p.is_high = lambda *avals, **_: any(a.is_high for a in avals)
-    barrier_p.to_lojax = to_lojax
-
-
-def _shim_jit_shardings() -> None:
-    """`jax.jit` up to 0.11 takes shardings for typed values, and moves their carriers; `jax.reshard` asserts."""
-    pjit: Any = importlib.import_module("jax._src.pjit")
-    original = getattr(pjit, "pjit_check_aval_sharding", None)
-    if original is None:
-        return
-
-    def check(shardings: Any, flat_avals: Any, *args: Any, **kwargs: Any) -> Any:
-        for sharding, aval in zip(shardings, flat_avals, strict=False):
-            if isinstance(sharding, jax.sharding.Sharding) and hasattr(aval, "refuse_sharding"):
-                aval.refuse_sharding(by_jit="constraint" not in str(args))
-        return original(shardings, flat_avals, *args, **kwargs)
-
-    pjit.pjit_check_aval_sharding = check
-    reshard_p: Any = getattr(pjit, "reshard_p", None)
-    if reshard_p is not None:
-        was_high = reshard_p.is_high
-
-        def is_high(*avals: Any, **params: Any) -> bool:
-            for aval in avals:
-                if hasattr(aval, "refuse_sharding"):
-                    aval.refuse_sharding(by_jit=False)
-            return bool(was_high(*avals, **params))
-
-        reshard_p.is_high = is_high
-
-
-def shim_custom_derivatives(replaced: Callable[[Any, Any], Any]) -> None:
-    """Lets JAX's own `custom_vjp` and `custom_jvp` run as another one, call by call.
-
-    Args:
-        replaced: From one of them and the arguments of a call to the one to run.
-    """
-    for kind in (jax.custom_vjp, jax.custom_jvp):
-        _shim_call(kind, kind.__call__, replaced)
-
-
-def _shim_call(kind: Any, original: Any, replaced: Callable[[Any, Any], Any]) -> None:
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(replaced(self, (args, kwargs)), *args, **kwargs)
-
-    kind.__call__ = call
-
-
-def _shim_closed_call(closed_call_p: Any) -> None:
-    """`checkpoint` of a `scan` evaluates a closed call that has no lowering for typed values."""
-
-    def to_lojax(*args: Any, call_jaxpr: Any, **_: Any) -> Any:
-        return jax.core.eval_jaxpr(call_jaxpr.jaxpr, call_jaxpr.consts, *args)
-
-    closed_call_p.to_lojax = to_lojax
-
-
-class _KeepsTyped:
-    """JAX's module of operations as its `cond` and `switch` see it.
-
-    What every branch passes on as it is goes past the conditional through ``asarray``, which refuses typed values.
-    """
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-    def asarray(self, x: Any) -> Any:
-        return x if jax.typeof(x).is_high else self._module.asarray(x)
-
-    def stop_gradient(self, x: Any) -> Any:
-        t: Any = jax.typeof(x)
-        return t.stopped(x) if t.is_high else self._module.stop_gradient(x)
-
-
-def _shim_mapped_branches(conditionals: Any) -> None:
-    """`cond` under `vmap` with a mapped predicate selects among the results of all branches."""
-    for name, order in (("_bcast_select", (1, 0)), ("_bcast_select_n", None)):
-        original = getattr(conditionals, name, None)
-        if original is not None:
-            setattr(conditionals, name, _selecting(original, order))
-
-
-def _shim_repetition(batching: Any) -> None:
-    """`vmap` repeats what is not mapped where a loop, a branch or a result has to be."""
-    original = getattr(batching, "broadcast", None)
-    if original is None:
-        return
-
-    def broadcast(x: Any, size: int, axis: int, *args: Any, **kwargs: Any) -> Any:
-        t: Any = jax.typeof(x)
-        return t.repeated(x, size, axis) if t.is_high else original(x, size, axis, *args, **kwargs)
-
-    batching.broadcast = broadcast
-
-
-def _selecting(original: Any, order: tuple[int, ...] | None) -> Any:
-    def select(which: Any, *cases: Any) -> Any:
-        t: Any = jax.typeof(cases[0])
-        if not t.is_high:
-            return original(which, *cases)
-        return t.selected(which, cases if order is None else [cases[i] for i in order])
-
-    return select
 
 
 # reading jaxprs

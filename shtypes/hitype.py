@@ -10,7 +10,8 @@ import jax
 from jax.core import ShapedArray
 from jax.sharding import NamedSharding
 
-from shtypes._compat import HiType, install_shims
+from shtypes._compat import HiType
+from shtypes._shims import install_shims
 from shtypes.analysis.scopes import program_runs
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.carrier import carrier_shape, explicit_spec

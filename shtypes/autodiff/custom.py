@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from shtypes._compat import shim_custom_derivatives
+from shtypes._shims import shim_custom_derivatives
 from shtypes.analysis.scopes import InBackward, Rules, rules_in_force, under
 from shtypes.autodiff.cotangent import check_cotangent
 from shtypes.caches import PROGRAMS, Bounded
