@@ -17,6 +17,7 @@ from shtypes.analysis.scopes import allows_implicit, rules_in_force
 from shtypes.errors import ShardingTypeError
 from shtypes.foreign import as_jax_array, as_numpy_ufunc, refuse_native
 from shtypes.hitype import HiShType, equip, hi
+from shtypes.host import canonical, check_width, converted, here, host_array, host_value, put, refuse_hidden
 from shtypes.lowering.carrier import carrier_sharding, hidden_axes
 from shtypes.policy import changed, current_ambient
 from shtypes.scope import Scope
@@ -105,37 +106,37 @@ class Array(_Methods, metaclass=_ArrayMeta):
         return bool(self.data.is_deleted())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """The global value on the host; see `host_value`."""
-        return np.asarray(host_value(self), dtype=dtype)
+        """The global value on the host; see `shtypes.host.host_value`."""
+        return np.asarray(host_value(self, "np.asarray"), dtype=dtype)
 
     def __float__(self) -> float:
-        return float(host_value(self))
+        return float(host_value(self, "float"))
 
     def __int__(self) -> int:
-        return int(host_value(self))
+        return int(host_value(self, "int"))
 
     def __bool__(self) -> bool:
-        return bool(host_value(self))
+        return bool(host_value(self, "bool"))
 
     def __complex__(self) -> complex:
-        return complex(host_value(self))
+        return complex(host_value(self, "complex"))
 
     def __index__(self) -> int:
-        return operator.index(host_value(self))
+        return operator.index(host_value(self, "operator.index"))
 
     def tolist(self) -> Any:
         """The elements, as Python numbers in nested lists."""
-        return host_value(self).tolist()
+        return host_value(self, "tolist").tolist()
 
     def item(self) -> Any:
         """The one element, as a Python number."""
-        return host_value(self).item()
+        return host_value(self, "item").item()
 
     def __len__(self) -> int:
         return _length(self)
 
     def __format__(self, spec: str) -> str:
-        return format(str(self) if self.type.dims or not spec else self.item(), spec)
+        return format(str(self) if self.type.dims or not spec else host_value(self, "format").item(), spec)
 
     def __repr__(self) -> str:
         hidden = hidden_axes(self.type) or dtypes.is_key(self.type.dtype_name)
@@ -145,10 +146,13 @@ class Array(_Methods, metaclass=_ArrayMeta):
             from shtypes.local_mode.show import per_device
 
             return per_device(self) or f"Array({self.type})"
-        return f"Array({self.type}, {np.array2string(host_value(self), prefix='Array(', threshold=100)})"
+        return f"Array({self.type}, {np.array2string(host_value(self, 'repr'), prefix='Array(', threshold=100)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        host = None if self.data is None else _key_data(np.asarray, self.data)
+        try:
+            host = None if self.data is None else _key_data(np.asarray, here(self))
+        except ShardingTypeError as error:
+            raise placed(error, f"pickle({self.type})") from None
         return _unpickle, (self.type, host)
 
     def __copy__(self) -> Array:
@@ -181,39 +185,6 @@ def _unpickle(t: HiShType, host: Any) -> Array:
     if dtypes.is_key(t.dtype_name):
         host = jax.random.wrap_key_data(host, impl=dtypes.key_impl(t.dtype_name))
     return wrap(t, jax.device_put(host, carrier_sharding(t)))
-
-
-@public
-def host_value(x: Array) -> np.ndarray[Any, Any]:
-    """The global value on the host.
-
-    Raises:
-        ShardingTypeError: the value is unreduced or varying, or has only a type.
-    """
-    t = x.type
-    if x.data is None:
-        raise ShardingTypeError(f"a value that has only a type, {t}, has no data")
-    _refuse_hidden(t, "be read on the host")
-    return np.asarray(x.data)
-
-
-def _refuse_hidden(t: ShType, what: str) -> None:
-    unreduced, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
-    if unreduced:
-        raise ShardingTypeError(
-            f"{t} cannot {what}: it is unreduced over {_list(unreduced)}",
-            why="each device holds one term of a sum that is still pending",
-            hints=[f"sh.all_reduce(x, {', '.join(map(repr, unreduced))}) first"],
-        )
-    if varying:
-        raise ShardingTypeError(
-            f"{t} cannot {what}: it varies over {_list(varying)}",
-            why="each device holds a value of its own, and none of them is the value",
-        )
-
-
-def _list(axes: tuple[str, ...]) -> str:
-    return ", ".join(f"`{a}`" for a in axes)
 
 
 def _length(x: Any) -> int:
@@ -274,52 +245,21 @@ def array(x: Any, type: Any = None, *, mesh: Any = None) -> Any:
         return from_jax(x, type, mesh=mesh)
     if isinstance(x, Array):
         raise ShardingTypeError(f"the value has a type already, {x.type}", hints=["sh.reshard(x, type)"])
-    host = x if isinstance(x, jax.Array) else _host_array(x)
+    host = x if isinstance(x, jax.Array) else host_array(x)
     own = dtypes.from_numpy(host.dtype)
     target = "[...]" if type is None else type
     says_dtype = isinstance(target, ShType) or (isinstance(target, str) and target.lstrip()[:1] not in ("[", "{", ""))
-    default = None if says_dtype else own if dtypes.is_key(own) else dtypes.from_numpy(_canonical(host.dtype))
+    default = None if says_dtype else own if dtypes.is_key(own) else dtypes.from_numpy(canonical(host.dtype))
     t = hi(_as_type(target, mesh, shape=tuple(host.shape), dtype=default))
     if _lies_somewhere(host) and (rules_in_force() or not no_trace_is_running()):
         return from_jax(host, t)  # what that sends is to be seen
     same = own == t.dtype_name and (dtypes.is_key(own) or host.dtype == t.dtype)  # not of the other byte order
-    return _placed(host if same else _converted(host, own, t), t)
+    return _placed(host if same else converted(host, own, t), t)
 
 
 def _lies_somewhere(x: Any) -> bool:
     """Whether an array is on several devices, and not the same on each."""
     return isinstance(x, jax.Array) and isinstance(x.sharding, NamedSharding) and not x.sharding.is_fully_replicated
-
-
-def _canonical(dtype: Any) -> Any:
-    return jax.dtypes.canonicalize_dtype(dtype)
-
-
-def _host_array(x: Any) -> np.ndarray[Any, Any]:
-    try:
-        return np.asarray(x)
-    except ValueError as error:  # nested lists of unequal lengths
-        raise ShardingTypeError(f"`array` takes an array, not {x!r:.60}", why=str(error).split(". ")[0]) from None
-
-
-def _kind(name: str) -> str:
-    """``b``, ``i``, ``f``, ``c`` or ``k``: bools, integers, floats, complex numbers, keys."""
-    return (
-        "k" if dtypes.is_key(name) else "b" if name == "bool" else "f" if name == "bf16" else name[0].replace("u", "i")
-    )
-
-
-def _converted(host: Any, own: str, t: ShType) -> Any:
-    """Host data in the dtype of a type: rounded perhaps, but never cut off."""
-    src, dst = "bifck".index(_kind(own)), "bifck".index(_kind(t.dtype_name))
-    converted = host.astype(t.dtype) if src <= dst < 4 else None
-    if converted is None or (src == dst == 1 and not bool((converted == host).all())):
-        raise ShardingTypeError(
-            f"an array of dtype `{own}` cannot become {t}",
-            why="that would lose its values",
-            hints=["x.astype(...) first"],
-        )
-    return converted
 
 
 def without_data() -> Scope:
@@ -332,7 +272,7 @@ def _placed(host: Any, t: HiShType) -> Array:
     from shtypes.primitives import from_concrete_p, move
 
     if t.axes(State.VARYING):
-        _refuse_hidden(t, "be made from one global value")
+        refuse_hidden(t, "be made from one global value")
     check_width(t)
     if current_ambient().only_types:
         return wrap(t, None)
@@ -340,19 +280,11 @@ def _placed(host: Any, t: HiShType) -> Array:
     rest = {a: State.REDUCED if a in unreduced else t.state(a) for a in t.mesh.axis_names if t.dim_of(a) is None}
     start = t.replace(states=rest)
     if no_trace_is_running():
-        value = wrap(start, jax.device_put(host, carrier_sharding(start)))
+        value = wrap(start, put(host, start, carrier_sharding(start)))
     else:  # here device_put would be traced, and its result no value
         value = from_concrete_p.bind(host, ty=start)
     moved: Array = move(value, t)
     return moved
-
-
-def check_width(t: ShType) -> None:
-    """Refuses data of 64 bits where JAX holds none."""
-    if not dtypes.is_key(t.dtype_name) and _canonical(t.dtype) != t.dtype:
-        raise ShardingTypeError(
-            f"JAX makes no `{t.dtype_name}` data here", hints=['jax.config.update("jax_enable_x64", True)']
-        )
 
 
 def _as_type(target: Any, mesh: Any = None, **options: Any) -> ShType:
@@ -413,7 +345,7 @@ def to_jax(x: Any) -> Any:
             whole = whole.with_axis(axis, State.INVARIANT)
         judge("to_jax", t, whole, inserted=True)
         x, t = move(x, whole, inserted=True), whole
-    _refuse_hidden(t, "become a plain array")
+    refuse_hidden(t, "become a plain array")
     judge_leaving(t)
     if type(x) is Array and no_trace_is_running():
         if x.data is None:

@@ -12,9 +12,10 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from shtypes import dtypes
-from shtypes.array import _as_type, check_width
+from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
 from shtypes.functions.basics import Full
+from shtypes.host import check_width
 from shtypes.localfn import LocalFn, tell_apart
 from shtypes.mesh import current_mesh
 from shtypes.meshes import to_mesh
