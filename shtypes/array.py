@@ -14,6 +14,7 @@ from shtypes import dtypes
 from shtypes._compat import aval_method, aval_property, no_trace_is_running, register_hitype
 from shtypes.analysis.judging import judge, judge_leaving
 from shtypes.analysis.scopes import allows_implicit, rules_in_force
+from shtypes.calls import refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.foreign import as_jax_array, as_numpy_ufunc, refuse_native
 from shtypes.hitype import HiShType, equip, hi
@@ -218,8 +219,9 @@ def abstract_array(type: Any, mesh: Any = None, **options: Any) -> Array:
     Args:
         type: A type, or its text.
         mesh: The mesh of a text; by default the one in context.
-        **options: Passed on to `ShType.parse`.
+        **options: As for `ShType.parse`: ``dims``, ``dtype``, ``like``, ``policy``, ``shape``.
     """
+    refuse_unknown("abstract_array", options, ("dims", "dtype", "like", "policy", "shape"))
     return wrap(hi(_as_type(type, mesh, **options)), None)
 
 

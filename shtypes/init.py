@@ -37,16 +37,19 @@ def _initializer(name: str, make: Callable[[Any, ShType], Any], dtype: Any) -> I
     return public(init)
 
 
+@public
 def constant(value: Any, dtype: Any = None) -> Initializer:
     """One number everywhere."""
     return _initializer("constant", lambda key, t: create.full(t, value), dtype)
 
 
+@public
 def zeros(key: Any, type: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
     """Zeros; itself an initializer."""
     return constant(0)(key, type, dtype, mesh=mesh)
 
 
+@public
 def ones(key: Any, type: Any, dtype: Any = None, *, mesh: Any = None) -> Any:
     """Ones; itself an initializer."""
     return constant(1)(key, type, dtype, mesh=mesh)
@@ -59,16 +62,19 @@ def _scaled(name: str, scale: float, dtype: Any, **params: Any) -> Initializer:
     return _initializer(name, make, dtype)
 
 
+@public
 def uniform(scale: float = 1e-2, dtype: Any = None) -> Initializer:
     """Numbers between 0 and ``scale``."""
     return _scaled("uniform", scale, dtype)
 
 
+@public
 def normal(stddev: float = 1e-2, dtype: Any = None) -> Initializer:
     """Normal numbers."""
     return _scaled("normal", stddev, dtype)
 
 
+@public
 def truncated_normal(stddev: float = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0) -> Initializer:
     """Normal numbers between ``lower`` and ``upper`` standard deviations."""
     return _scaled("truncated_normal", stddev, dtype, lower=float(lower), upper=float(upper))
@@ -82,6 +88,7 @@ _DENOMINATORS: dict[str, Callable[[float, float], float]] = {
 }
 
 
+@public
 def variance_scaling(
     scale: float,
     mode: str,
@@ -144,6 +151,7 @@ xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
 
 
+@public
 def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Orthogonal rows or columns, whichever are fewer.
 
@@ -157,6 +165,7 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> 
     return _decomposed("orthogonal", dtype, scale=float(scale), column_axis=column_axis)
 
 
+@public
 def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Orthogonal matrices in the middle of convolution kernels, zero elsewhere; made as `orthogonal` is."""
     return _decomposed("delta_orthogonal", dtype, scale=float(scale), column_axis=column_axis)

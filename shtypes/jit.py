@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import jax
 from jax.tree_util import tree_flatten
@@ -21,6 +21,7 @@ from shtypes.analysis.watching import counted
 from shtypes.arguments import Indices, Names, Roles
 from shtypes.array import Array
 from shtypes.caches import PROGRAMS, Bounded
+from shtypes.calls import parameters, refuse_unknown
 from shtypes.debug import checks_are_on, deliver
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
@@ -197,6 +198,9 @@ def _is_plain(x: Any) -> bool:
     return True
 
 
+_OPTIONS: Final = parameters(jax.jit, 1)
+
+
 def jit(
     f: Any = None,
     /,
@@ -235,6 +239,7 @@ def jit(
         "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames,
     }
+    refuse_unknown("jit", options, _OPTIONS)
     mode = None if region is None else _checked(region)
     given = {k: v for k, v in options.items() if v is not None}
 

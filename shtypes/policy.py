@@ -11,7 +11,7 @@ from shtypes.ambient import Ambient
 from shtypes.errors import ShardingTypeError
 from shtypes.scope import Scope, simple
 from shtypes.types import State
-from shtypes.where import placed
+from shtypes.where import placed, public
 
 #: The state of an axis that is not mentioned, under each policy.
 REPLICATED_STATE: Final[dict[str, State]] = {
@@ -50,6 +50,7 @@ def replicated() -> State:
     return REPLICATED_STATE[current_policy()]
 
 
+@public
 def set_policy(name: str) -> None:
     """Sets the policy for every thread, outside any `policy` scope.
 
@@ -59,6 +60,7 @@ def set_policy(name: str) -> None:
     ambient.set_base(ambient.base(_from_environment)._replace(policy=check_policy(name)))
 
 
+@public
 def policy(name: str) -> Scope:
     """A scope with another policy; nests, and holds for this thread. A context manager or a decorator.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
+from shtypes.calls import misfit
 from shtypes.errors import ShardingTypeError
 
 P = ParamSpec("P")
@@ -90,8 +91,28 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
             if error.operands is not None:
                 _in_terms_of_the_call(error, fn, args, kwargs)
             raise placed(error, fn.__name__) from None
+        except TypeError as error:
+            if not _did_not_fit(error):
+                raise
+            raise placed(misfit(fn.__name__, fn, error), fn.__name__) from None
 
     return call
+
+
+#: What hands a call's arguments on as they are; scopes do so in `contextlib`.
+_HANDING_ON: Final = frozenset({"public.<locals>.call", "replayed.<locals>.call", "maker.<locals>.make"})
+
+
+def _did_not_fit(error: TypeError) -> bool:
+    """Whether Python itself raised an error where a function of ours was called: the arguments do not fit it."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    code = None if last is None else last.tb_frame.f_code
+    return code is not None and (
+        code.co_filename == contextlib.contextmanager.__code__.co_filename
+        or (code.co_qualname in _HANDING_ON and code.co_filename.startswith(OURS))
+    )
 
 
 def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ FILES = {
 PURE_LAYERS = (
     "shtypes.caches",
     "shtypes.errors",
+    "shtypes.calls",
     "shtypes.where",
     "shtypes.scope",
     "shtypes.ambient",

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from shtypes import random
+from shtypes.calls import refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import zeros_like
 from shtypes.ops.dispatch import as_ints, is_number, lift
@@ -31,7 +32,7 @@ def linear(x: Any, w: Any, b: Any = None, *, dims: int = 1, out: Any = None, **o
         b (...): A bias, added once after ``out``.
         dims: How many dims are contracted: 2 for weights of ``(heads, head, hidden)``.
         out: A type to reshard the product to, such as ``"[..., _]"``: all-reduced where it is unreduced.
-        **options: Those of `einsum`: ``precision``, ``preferred_element_type``.
+        **options: Those of `einsum`: ``overlap``, ``precision``, ``preferred_element_type``.
 
     Returns:
         (..., ...): The result; without ``out`` unreduced on the axes that shard what is contracted.
@@ -46,6 +47,7 @@ def linear(x: Any, w: Any, b: Any = None, *, dims: int = 1, out: Any = None, **o
         ...     sh.nn.linear(x, w).type, sh.nn.linear(x, w, out="[3,2]").type
         (f32[3,2]{U:tp}, f32[3,2])
     """
+    refuse_unknown("linear", options, ("overlap", "precision", "preferred_element_type"))
     values, _ = lift([x, w])
     n, m = (jax.typeof(v).ndim for v in values)
     if not 0 < dims <= min(n, m):

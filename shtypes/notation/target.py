@@ -110,7 +110,7 @@ def as_type(
         return from_spec(target, mesh, like=like, shape=shape, dtype=dtype, policy=policy)
     raise ShardingTypeError(
         f"`{target!r}` does not name a type",
-        hints=['a text: "f32[8@x,4]{U:y}"', "an sh.ShardType", 'a jax.P: jax.P("x", None, unreduced={"y"})'],
+        hints=['a text: "f32[8@x,4]{U:y}"', "an sh.ShType", 'a jax.P: jax.P("x", None, unreduced={"y"})'],
     )
 
 

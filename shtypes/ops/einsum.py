@@ -6,7 +6,7 @@ import functools
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from shtypes import dtypes
+from shtypes.calls import refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.functions.basics import Elementwise, Permute
 from shtypes.localfn import Linear, LocalFn, local_dtype
@@ -314,9 +315,14 @@ def tensordot(
     return einsum(equation, a, b, out=out, precision=precision, preferred_element_type=preferred_element_type)
 
 
+_OPTIONS: Final = ("out", "overlap", "precision", "preferred_element_type")
+_OPTIONS_OF_DOT: Final = ("out", "precision", "preferred_element_type")
+
+
 @public
 def inner(a: Any, b: Any, **options: Any) -> Any:
     """`jax.numpy.inner`: sums over the last dims; typed as `einsum`, and takes its options."""
+    refuse_unknown("inner", options, _OPTIONS_OF_DOT)
     values, _ = lift([a, b])
     n, m = (jax.typeof(v).ndim for v in values)
     return dot(a, b, **options) if 0 in (n, m) else tensordot(a, b, ((n - 1,), (m - 1,)), **options)
@@ -325,6 +331,7 @@ def inner(a: Any, b: Any, **options: Any) -> Any:
 @public
 def outer(a: Any, b: Any, **options: Any) -> Any:
     """`jax.numpy.outer`: every product of two elements; typed as `einsum`, and takes its options."""
+    refuse_unknown("outer", options, _OPTIONS)
     return einsum("i,j->ij", ravel(a), ravel(b), **options)
 
 
@@ -334,6 +341,7 @@ def vdot(a: Any, b: Any, **options: Any) -> Any:
 
     Values of one shape may be sharded in any way; others are taken as one dim first.
     """
+    refuse_unknown("vdot", options, _OPTIONS)
     (x, y), _ = lift([a, b])
     ndim = jax.typeof(x).ndim
     if jax.typeof(x).shape == jax.typeof(y).shape and ndim <= len(string.ascii_letters):
@@ -345,6 +353,7 @@ def vdot(a: Any, b: Any, **options: Any) -> Any:
 @public
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, **options: Any) -> Any:
     """`jax.numpy.vecdot`: inner products along a dim, batched over the others; takes the options of `einsum`."""
+    refuse_unknown("vecdot", options, _OPTIONS)
     x1, x2 = (moveaxis(v, axis, -1) for v in (x1, x2))
     return einsum("...i,...i->...", conj(x1), x2, **options)
 
@@ -352,10 +361,12 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, **options: Any) -> Any:
 @public
 def matvec(x1: Any, x2: Any, /, **options: Any) -> Any:
     """`jax.numpy.matvec`: matrices by vectors, batched; takes the options of `einsum`."""
+    refuse_unknown("matvec", options, _OPTIONS)
     return einsum("...ij,...j->...i", x1, x2, **options)
 
 
 @public
 def vecmat(x1: Any, x2: Any, /, **options: Any) -> Any:
     """`jax.numpy.vecmat`: conjugated vectors by matrices, batched; takes the options of `einsum`."""
+    refuse_unknown("vecmat", options, _OPTIONS)
     return einsum("...i,...ij->...j", conj(x1), x2, **options)

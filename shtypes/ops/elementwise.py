@@ -15,6 +15,7 @@ import jax.scipy.special
 import numpy as np
 
 from shtypes import dtypes
+from shtypes.calls import parameters, refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.functions.arithmetic import Add, AddNumber, Divide, DivideBy, Mul, Scale
 from shtypes.functions.basics import Cast, Elementwise, LinearFn, WithNumbers
@@ -203,8 +204,10 @@ def _with_numbers(name: str, fn: Callable[..., Any], xs: tuple[Any, ...], params
 def _nonlinear(name: str, fn: Callable[..., Any] | None = None, arity: int = 1) -> Callable[..., Any]:
     """The typed form of an elementwise function of `jax.numpy` or `jax.nn`."""
     native = fn or getattr(jnp, name)
+    known = parameters(native, arity)
 
     def op(*xs: Value, **params: Any) -> Value:
+        refuse_unknown(name, params, known)
         if len(xs) < arity:
             raise ShardingTypeError(f"`{name}` takes {arity} operands, not {len(xs)}")
         given = xs[:arity]

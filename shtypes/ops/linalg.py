@@ -13,6 +13,7 @@ import jax.scipy.linalg
 import numpy as np
 
 from shtypes import dtypes
+from shtypes.calls import refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, as_tuple
 from shtypes.lowering.replay import public
@@ -53,9 +54,7 @@ def _matrix_function(name: str, what: str, **defaults: Any) -> Callable[..., Any
         if len(args) > len(defaults):
             raise ShardingTypeError(f"`{name}` takes a matrix and {len(defaults)} parameters")
         given = {**dict(zip(defaults, args, strict=False)), **params}
-        unknown = next((k for k in given if k not in defaults), None)
-        if unknown is not None:
-            raise ShardingTypeError(f"`{name}` has no parameter `{unknown}`; it has {', '.join(defaults) or 'none'}")
+        refuse_unknown(name, given, tuple(defaults))
         return _of_matrices(name, native, a, **{**defaults, **given})
 
     op.__name__ = op.__qualname__ = name

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 
+from shtypes.calls import parameters, refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops import diagonals
@@ -114,7 +115,10 @@ def toeplitz(c: Any, r: Any = None) -> Any:
 
 
 def _pair(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
+    known = parameters(native, 1)
+
     def op(a: Any, **params: Any) -> Any:
+        refuse_unknown(name, params, known)
         ((x,), _) = lift([a])
         t = jax.typeof(x)
         fn = function(name, native, **params)

@@ -26,6 +26,7 @@ from shtypes.ops import (
 from shtypes.ops import elementwise as ew
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.einsum import matmul
+from shtypes.where import public
 
 
 def _operator(name: str, fn: Any) -> Any:
@@ -84,8 +85,10 @@ _COMPARISONS = {
 _UNARY = {"neg": ew.negative, "pos": ew.positive, "abs": ew.abs, "invert": ew.bitwise_not, "round": ew.round}
 
 
-def _reshard_method(x: Any, target: Any = None, /, **states: Any) -> Any:
-    return reshard.reshard(x, target, **states)
+def _method(name: str, fn: Any) -> Any:
+    """A method that is no function of the same arguments."""
+    fn.__name__ = fn.__qualname__ = name
+    return public(fn)
 
 
 def install_operators() -> None:
@@ -108,23 +111,23 @@ def install_operators() -> None:
             **{name: getattr(sorting, name) for name in ("argpartition", "argsort", "sort")},
             **{name: getattr(search, name) for name in ("nonzero", "searchsorted")},
             "choose": edits.choose,
-            "compress": _compress_method,
+            "compress": _method("compress", _compress),
             "take": lookup.take,
             "copy": create.copy,
-            "view": _view_method,
+            "view": _method("view", _view),
             "reshape": shape.reshape,
             "ravel": shape.ravel,
             "flatten": shape.ravel,
-            "transpose": _transpose_method,
+            "transpose": _method("transpose", _transpose),
             "swapaxes": shape.swapaxes,
             "squeeze": shape.squeeze,
             "astype": ew.astype,
-            "dot": _dot_method,
+            "dot": _method("dot", _dot),
             "clip": ew.clip,
             "round": ew.round,
             "conj": ew.conj,
             "conjugate": ew.conj,
-            "reshard": _reshard_method,
+            "reshard": reshard.reshard,
         },
         {
             "T": shape.transpose,
@@ -137,25 +140,25 @@ def install_operators() -> None:
     )
 
 
-def _transpose_method(x: Any, *axes: Any) -> Any:
+def _transpose(x: Any, *axes: Any) -> Any:
     """``x.transpose()``, ``x.transpose(1, 0)`` or ``x.transpose((1, 0))``."""
     if not axes:
         return shape.transpose(x)
     return shape.transpose(x, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
 
 
-def _compress_method(x: Any, condition: Any, axis: int | None = None, **options: Any) -> Any:
+def _compress(x: Any, condition: Any, axis: int | None = None, **options: Any) -> Any:
     return edits.compress(condition, x, axis, **options)
 
 
-def _view_method(x: Any, dtype: Any) -> Any:
+def _view(x: Any, dtype: Any) -> Any:
     """``x.view(dtype)``: the bits as another dtype of as many."""
     from shtypes.ops.special import bitcast_convert_type
 
     return bitcast_convert_type(x, dtype)
 
 
-def _dot_method(x: Any, y: Any, **options: Any) -> Any:
+def _dot(x: Any, y: Any, **options: Any) -> Any:
     from shtypes.ops.einsum import dot
 
     return dot(x, y, **options)

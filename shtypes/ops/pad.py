@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from shtypes import dtypes
+from shtypes.calls import refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn, tell_apart
 from shtypes.lowering.replay import public
@@ -111,6 +112,9 @@ class Frame(LocalFn):
 _LINEAR_MODES = frozenset({"edge", "empty", "linear_ramp", "mean", "reflect", "symmetric", "wrap"})
 
 
+_PARAMETERS: Final = ("constant_values", "end_values", "stat_length", "reflect_type")
+
+
 @public
 def pad(array: Any, pad_width: Any, mode: str | Sequence[Sequence[int]] = "constant", **kwargs: Any) -> Any:
     """The value with something around it, as `jax.numpy.pad`; or as `jax.lax.pad`, ``pad(x, value, config)``.
@@ -132,6 +136,7 @@ def pad(array: Any, pad_width: Any, mode: str | Sequence[Sequence[int]] = "const
 
     Transpose: the part of the cotangent without what was put around. Communicates: nothing.
     """
+    refuse_unknown("pad", kwargs, _PARAMETERS)
     ((x,), _) = lift([array])
     t = jax.typeof(x)
     if isinstance(mode, (list, tuple)):

@@ -13,6 +13,7 @@ import numpy as np
 
 from shtypes import dtypes
 from shtypes.array import _as_type
+from shtypes.calls import parameters, refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import LocalFn, tell_apart
 from shtypes.ops.create import _masked
@@ -106,9 +107,7 @@ def _index_of(*own: Any, dimension: int) -> Any:
 
 
 @public
-def broadcasted_iota(
-    dtype: Any, shape: Sequence[int], dimension: int, *, type: Any = None, mesh: Any = None, **_: Any
-) -> Any:
+def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, type: Any = None, mesh: Any = None) -> Any:
     """At each element its index in one dim, as `jax.lax.broadcasted_iota`; the global index, whatever is sharded.
 
     Args:
@@ -261,7 +260,10 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 
 def _constant_of(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
+    known = parameters(native)
+
     def op(*args: Any, **kwargs: Any) -> Any:
+        refuse_unknown(name, kwargs, known)
         with jax.ensure_compile_time_eval():  # in traced code too
             leaves, tree = jax.tree.flatten(native(*args, **kwargs))
             host = [np.asarray(leaf) for leaf in leaves]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,10 @@ import numpy as np
 
 from shtypes import dtypes
 from shtypes.array import install
+from shtypes.calls import refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn
+from shtypes.ops.asking import finished
 from shtypes.ops.dispatch import apply, is_number, lift
 from shtypes.ops.elementwise import astype
 from shtypes.ops.index import CLIP, DROP, GET_MODES, bound_of, get
@@ -111,6 +113,24 @@ class At:
         return f"At({self.value!r})"
 
 
+class Options(TypedDict, total=False):
+    """What all methods of ``x.at[key]`` take.
+
+    Attributes:
+        mode: What becomes of positions out of range: ``"drop"``, ``"clip"``, ``"promise_in_bounds"``; ``"fill"``.
+        unique_indices: Promises that no element is named twice.
+        indices_are_sorted: For JAX's sake.
+        wrap_negative_indices: Must be true.
+        out: A type to reshard the result to.
+    """
+
+    mode: Any
+    unique_indices: bool
+    indices_are_sorted: bool
+    wrap_negative_indices: bool
+    out: Any
+
+
 class Updates:
     """``x.at[key]``: methods that give ``x`` with a part of it changed, or the part.
 
@@ -120,7 +140,7 @@ class Updates:
     `min`, `max` and `power` are nonlinear; `multiply` and `divide` are linear in ``x`` only.
 
     Positions out of range are dropped (``mode="clip"`` brings them to the nearest end); negative ones count from the
-    end.
+    end. All take the `Options`: only ``out`` communicates, what a reshard to that type does.
     """
 
     __slots__ = ("key", "value")
@@ -132,82 +152,100 @@ class Updates:
         return f"Updates({self.value!r}, {self.key!r})"
 
     @public
-    def get(self, *, mode: Any = None, fill_value: Any = None, **_: Any) -> Any:
+    def get(self, *, fill_value: Any = None, **options: Unpack[Options]) -> Any:
         """``x[key]``; positions out of range are clipped, or with ``mode="fill"`` give ``fill_value`` (NaN)."""
-        return get(self.value, self.key, bound_of(mode, GET_MODES), fill_value, "at_get")
+        _check_options("get", options, "fill_value")
+        y = get(self.value, self.key, bound_of(options.get("mode"), GET_MODES), fill_value, "at_get")
+        return finished(y, options.get("out"))
 
     @public
-    def set(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+    def set(self, values: Any, **options: Unpack[Options]) -> Any:
         """The part replaced. Transpose: the cotangent with zeros there, and that part of it."""
-        return _changed("set", self, values, mode, unique_indices)
+        return _changed("set", self, values, options)
 
     @public
-    def add(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+    def add(self, values: Any, **options: Unpack[Options]) -> Any:
         """Values added to the part, once for each time that it is named. Transpose: the part of the cotangent."""
-        return _changed("add", self, values, mode, unique_indices)
+        return _changed("add", self, values, options)
 
     @public
-    def subtract(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+    def subtract(self, values: Any, **options: Unpack[Options]) -> Any:
         """Values subtracted from the part."""
-        return _changed("subtract", self, values, mode, unique_indices)
+        return _changed("subtract", self, values, options)
 
     @public
-    def multiply(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+    def multiply(self, values: Any, **options: Unpack[Options]) -> Any:
         """The part times values; by the values differentiated only where no element is named twice.
 
         That is known of one position and of constant ones; of others ``unique_indices=True`` promises it.
         """
-        return _changed("multiply", self, values, mode, unique_indices)
+        return _changed("multiply", self, values, options)
 
     mul = multiply
 
     @public
-    def divide(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+    def divide(self, values: Any, **options: Unpack[Options]) -> Any:
         """The part divided by values; differentiated as `multiply` is."""
-        return _changed("divide", self, values, mode, unique_indices)
+        return _changed("divide", self, values, options)
 
     @public
-    def power(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+    def power(self, values: Any, **options: Unpack[Options]) -> Any:
         """The part to the power of values; differentiated as `multiply` is."""
-        return _changed("power", self, values, mode, unique_indices)
+        return _changed("power", self, values, options)
 
     @public
-    def min(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+    def min(self, values: Any, **options: Unpack[Options]) -> Any:
         """The smaller of the part and values; where several are the smallest, they share the cotangent as in JAX."""
-        return _changed("min", self, values, mode, unique_indices)
+        return _changed("min", self, values, options)
 
     @public
-    def max(self, values: Any, *, mode: Any = None, unique_indices: bool = False, **_: Any) -> Any:
+    def max(self, values: Any, **options: Unpack[Options]) -> Any:
         """The greater of the part and values; where several are the greatest, they share the cotangent as in JAX."""
-        return _changed("max", self, values, mode, unique_indices)
+        return _changed("max", self, values, options)
 
     @public
-    def apply(self, func: Any, *, unique_indices: bool = False, mode: Any = None, **_: Any) -> Any:
+    def apply(self, func: Any, **options: Unpack[Options]) -> Any:
         """The part given to a function of typed values, and what that makes put in its place.
 
         JAX applies the function once for each time that an element is named; here no element may be named twice.
         """
+        _check_options("apply", options)
         x = lift([self.value])[0][0]
         arrays = parse_index(jax.typeof(x), self.key, clip=True)[1]
-        if arrays and not unique_indices:
+        if arrays and not options.get("unique_indices"):
             raise ShardingTypeError(
                 "`at[...].apply` needs positions that differ",
                 why="the function would be applied to an element as often as it is named",
                 hints=["unique_indices=True, if they do"],
             )
-        return self.set(func(get(x, self.key, bound_of(mode, GET_MODES), name="at_get")), mode=mode)
+        found = get(x, self.key, bound_of(options.get("mode"), GET_MODES), name="at_get")
+        return self.set(func(found), **options)
 
 
-def _changed(how: str, at: Updates, values: Any, mode: Any, unique: bool) -> Any:
+def _check_options(how: str, options: Options, *more: str) -> None:
+    refuse_unknown(f"at[...].{how}", options, (*more, *Options.__annotations__))
+    if not options.get("wrap_negative_indices", True):
+        raise ShardingTypeError(
+            f"`at[...].{how}` counts negative positions from the end",
+            hints=["sh.where(index < 0, size, index) puts them out of range"],
+        )
+
+
+def _changed(how: str, at: Updates, values: Any, options: Options) -> Any:
+    _check_options(how, options)
     ((x,), _) = lift([at.value])
     t = jax.typeof(x)
-    bound = bound_of(mode, _SET_MODES)
+    bound = bound_of(options.get("mode"), _SET_MODES)
     entries, arrays = parse_index(t, at.key, clip=bound.clip)
     if is_number(values):
         values = _number(values, t, how)
     operands, constants = lift([x, *arrays, values])
     operands[-1] = _of_dtype(operands[-1], t, how)
-    once = unique or all(jax.typeof(i).size == 1 for i in operands[1:-1]) or _differ(arrays, bound)
+    once = (
+        options.get("unique_indices", False)
+        or all(jax.typeof(i).size == 1 for i in operands[1:-1])
+        or _differ(arrays, bound)
+    )
     ndim = max((jax.typeof(i).ndim for i in operands[1:-1]), default=0)
     labels = result_labels(entries, [("dim", d) for d in range(t.ndim)], ndim)
     name = f"at_{how}"
@@ -216,7 +254,8 @@ def _changed(how: str, at: Updates, values: Any, mode: Any, unique: bool) -> Any
         own = types[0]
         return Scatter(how, local_entries(entries, own), bound, once, windows(entries, own, labels))
 
-    return apply(name, local, lambda types: _scatter_rule(name, how, types, entries, constants), *operands)
+    y = apply(name, local, lambda types: _scatter_rule(name, how, types, entries, constants), *operands)
+    return finished(y, options.get("out"))
 
 
 def _differ(arrays: list[Any], bound: Bound) -> bool:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes import dtypes
+from shtypes.calls import refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.cumulative import cumprod, cumsum
@@ -104,9 +105,7 @@ def _reduction(name: str, *parameters: str) -> Callable[..., Any]:
         **rest: Any,
     ) -> Any:
         _no_out(name, out)
-        unknown = next((k for k in rest if k not in parameters), None)
-        if unknown is not None:
-            raise ShardingTypeError(f"`{name}` has no parameter `{unknown}`")
+        refuse_unknown(name, rest, ("axis", "dtype", "keepdims", "where", *parameters))
         ((x,), _) = lift([a])
         if where is not None:
             x = where_(where, x, float("nan"))

@@ -1,0 +1,151 @@
+"""No public function swallows a keyword that it does not have, and each says so by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shtypes as sh
+
+m: Any = sh  # for calls that a type checker refuses too
+
+#: Keywords that are the user's: arguments of the function that is asked about, mesh axes, sizes of dims.
+OPEN = {
+    "sh.assert_comm", "sh.check", "sh.compare", "sh.explain", "sh.ledger", "sh.eval_shape",
+    "sh.dims", "sh.cost_model", "sh.Array",
+}  # fmt: skip
+#: Of the half that is loaded first: refused by Python itself.
+PLAIN = {"sh.current_policy"}
+
+
+@pytest.fixture(autouse=True)
+def on_a_mesh() -> Iterator[None]:
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        yield
+
+
+def value() -> Any:
+    return sh.array(np.ones((4, 4), np.float32), "f32[4@x,4]")
+
+
+def of_namespaces() -> Iterator[tuple[str, Any]]:
+    spaces = {"sh": sh, **{f"sh.{name}": getattr(sh, name) for name in sorted(sh.NAMESPACES)}}
+    for space, module in spaces.items():
+        for name in sorted(getattr(module, "__all__", dir(module))):
+            found = getattr(module, name)
+            home = str(getattr(found, "__module__", ""))
+            ours = home == module.__name__ if module is sh.init else home.startswith("shtypes")
+            if name[0] != "_" and callable(found) and ours and not isinstance(found, ModuleType):
+                yield f"{space}.{name}", found
+
+
+def of_values() -> Iterator[tuple[str, Any]]:
+    x = value()
+    for holder, shown in ((x, "x"), (x.at[0], "x.at[0]")):
+        for name in sorted(dir(holder)):
+            if name[0] != "_" and name not in ("aval", "val") and callable(found := getattr(holder, name)):
+                yield f"{shown}.{name}", found
+
+
+def refusal(f: Callable[..., Any]) -> Exception | None:
+    """What says of ``banana=`` that it is unknown; other arguments are found by trying."""
+    x = value()
+    for args in ((), (x,), (x, x), (x, 1), ("f32[4]",), (abs,), (None, abs), (abs, x, x)):
+        try:
+            f(*args, banana=3)
+        except Exception as error:
+            if "banana" in str(error):
+                return error
+        else:
+            return None
+    return None
+
+
+def test_no_function_swallows_an_unknown_keyword() -> None:
+    wrong = {}
+    found = dict(of_namespaces())
+    assert len(found) > 600
+    for name, f in found.items():
+        if name in OPEN:
+            continue
+        error = refusal(f)
+        own_words = isinstance(f, type) or name in PLAIN
+        if error is None or not (own_words or isinstance(error, sh.ShardingTypeError)):
+            wrong[name] = repr(error)
+    assert not wrong
+
+
+def test_no_method_of_a_value_swallows_an_unknown_keyword() -> None:
+    found = dict(of_values())
+    assert {"x.sum", "x.dot", "x.at[0].set", "x.at[0].get"} <= set(found)
+    refused = {name: refusal(f) for name, f in found.items()}
+    own_words = {"x.block_until_ready", "x.copy_to_host_async", "x.delete", "x.is_deleted", "x.item", "x.tolist"}
+    assert not [name for name, e in refused.items() if not isinstance(e, TypeError)]
+    assert {name for name, e in refused.items() if not isinstance(e, sh.ShardingTypeError)} == own_words
+
+
+MESSAGES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "near": (
+        lambda x: sh.softmax(x, axs=1),
+        "`softmax` has no parameter `axs`\n  where: LINE: softmax\n  why:   it has x, axis, where, out\n  try:   axis=",
+    ),
+    "none like it": (
+        lambda x: sh.exp(x, banana=3),
+        "`exp` has no parameter `banana`\n  where: LINE: exp\n  why:   it has none",
+    ),
+    "what JAX calls it": (
+        lambda x: m.sum(x, out_sharding=None),
+        "`sum` has no parameter `out_sharding`\n  where: LINE: sum\n"
+        "  why:   it has a, axis, dtype, out, keepdims, initial, where, promote_integers\n  try:   out=",
+    ),
+    "an update": (
+        lambda x: x.at[:, 0].add(1.0, banana=3),
+        "`at[...].add` has no parameter `banana`\n  where: LINE: add\n"
+        "  why:   it has mode, unique_indices, indices_are_sorted, wrap_negative_indices, out",
+    ),
+    "too many": (
+        lambda x: m.all_to_all(x, "x", 0, 1),
+        "`all_to_all` does not take these arguments\n  where: LINE: all_to_all\n"
+        "  why:   takes 3 positional arguments but 4 were given",
+    ),
+    "too few": (
+        lambda x: m.reshard(),
+        "`reshard` does not take these arguments\n  where: LINE: reshard\n"
+        "  why:   missing 1 required positional argument: 'x'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MESSAGES.values(), ids=MESSAGES)
+def test_what_does_not_fit_is_said_by_name(case: tuple[Callable[[Any], Any], str]) -> None:
+    call, wanted = case
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        call(value())
+    line = caught.value.where.rpartition(": ")[0]
+    assert line.startswith("test_parameters.py:")
+    assert str(caught.value).replace(line, "LINE") == wanted
+
+
+def test_what_goes_wrong_in_a_users_function_stays_as_it_is() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return sh.sum(x)
+
+    for call in (sh.grad(f), sh.jit(f), sh.vmap(f), sh.checkpoint(f), sh.local_map(f, out="[_]")):
+        with pytest.raises(TypeError, match=r"f\(\) missing 1 required positional argument: 'y'|`f`|`vmap`"):
+            call(value())
+
+
+def test_updates_take_a_type_for_the_result_and_refuse_what_would_mean_another_thing() -> None:
+    x = sh.array(np.arange(16.0).reshape(4, 4), "f32[4@x,4]")
+    assert str(x.at[:, 1].get(out="[4]").type) == "f32[4]"
+    assert str(x.at[:, 1].add(1.0, out="[4,4]").type) == "f32[4,4]"
+    np.testing.assert_array_equal(x.at[:, 1].set(7.0, out="[4,4@x]"), np.asarray(x.at[:, 1].set(7.0)))
+    assert str(x.at[:, 1].apply(sh.exp, out="[4,4]").type) == "f32[4,4]"
+    assert x.at[:, 1].set(7.0, indices_are_sorted=True, wrap_negative_indices=True).type == x.type
+    for call in (x.at[:, -1].get, lambda **options: x.at[:, -1].add(1.0, **options)):
+        with pytest.raises(sh.ShardingTypeError, match="counts negative positions from the end"):
+            call(wrap_negative_indices=False)
