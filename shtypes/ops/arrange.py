@@ -19,6 +19,7 @@ from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, is_typed, lift
 from shtypes.ops.lookup import as_positions
 from shtypes.ops.reduce import normalize_dims
+from shtypes.ops.reshard import finished
 from shtypes.ops.shape import expand_dims, ravel, swapaxes
 from shtypes.ops.whole import apply_whole, function, one_dim
 from shtypes.types import ShType
@@ -214,7 +215,9 @@ def _repeat_by(x: Any, counts: Any, axis: int, total: Any) -> Any:
 
 
 @public
-def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Any:
+def repeat(
+    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out: Any = None
+) -> Any:
     """Each element several times in a row, as in `jax.numpy.repeat`.
 
     Per axis: every state is kept, and so is the sharding of the dim itself, if each element is repeated as often: the
@@ -226,17 +229,23 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
             replicated.
         axis: The dim; by default the value is taken as one dim.
         total_repeat_length: The new size of the dim, where ``repeats`` is an array; needed where it is not known.
+        out: A type to reshard the result to.
 
     Raises:
         ShardingTypeError: ``repeats`` differ along a sharded dim, or are known at run time without the new size.
 
-    Transpose: the sum over the copies. Communicates: nothing.
+    Transpose: the sum over the copies. Communicates: nothing but what ``out`` asks for.
     """
     ((x,), _) = lift([a])
     if axis is None:
         x, axis = ravel(x), 0
-    if _at_run_time(repeats):
-        return _repeat_by(x, repeats, axis, total_repeat_length)
+    by = _repeat_by if _at_run_time(repeats) else _repeat_as_known
+    y = by(x, repeats, axis, total_repeat_length)
+    return finished(y, out)
+
+
+def _repeat_as_known(x: Any, repeats: Any, axis: int, total_repeat_length: int | None) -> Any:
+    """Elements repeated as often as is known when it is traced."""
     counts, dim = np.asarray(repeats), one_dim("repeat", x, axis)
     if counts.size == 1 and total_repeat_length is None:
         count = int(counts.reshape(()))

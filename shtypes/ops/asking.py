@@ -19,7 +19,7 @@ from shtypes.errors import Fix, ShardingTypeError
 from shtypes.ops import rules
 from shtypes.ops.dispatch import settled
 from shtypes.ops.reduce import Axis, normalize_dims
-from shtypes.ops.reshard import reshard
+from shtypes.ops.reshard import finished, reshard
 from shtypes.ops.shape import squeeze
 from shtypes.policy import replicated
 from shtypes.types import ShType, State
@@ -61,11 +61,6 @@ def along(name: str, x: Any, dims: Sequence[int], whole: Whole, across: Whole, o
 def may_communicate(out: Any) -> bool:
     """Whether the user asked for it."""
     return out is not None or allows_implicit()
-
-
-def finished(y: Any, out: Any) -> Any:
-    """A result in the type that is asked for."""
-    return y if out is None else reshard(y, out)
 
 
 def with_own_fixes(

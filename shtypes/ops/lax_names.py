@@ -20,39 +20,39 @@ def _dims(axes: Any) -> tuple[int, ...]:
 
 
 @public
-def reduce_sum(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_sum(operand: Any, axes: Sequence[int], *, out: Any = None) -> Any:
     """The sum over dims, as `jax.lax.reduce_sum`; see `sum`."""
-    return reduce.sum(operand, _dims(axes))
+    return reduce.sum(operand, _dims(axes), out=out)
 
 
 @public
-def reduce_max(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_max(operand: Any, axes: Sequence[int], *, out: Any = None) -> Any:
     """The maximum over dims, as `jax.lax.reduce_max`; see `max`."""
-    return extremes.max(operand, _dims(axes))
+    return extremes.max(operand, _dims(axes), out=out)
 
 
 @public
-def reduce_min(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_min(operand: Any, axes: Sequence[int], *, out: Any = None) -> Any:
     """The minimum over dims, as `jax.lax.reduce_min`; see `min`."""
-    return extremes.min(operand, _dims(axes))
+    return extremes.min(operand, _dims(axes), out=out)
 
 
 @public
-def reduce_prod(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_prod(operand: Any, axes: Sequence[int], *, out: Any = None) -> Any:
     """The product over dims, as `jax.lax.reduce_prod`; see `prod`."""
-    return reduce_nonlinear.prod(operand, _dims(axes))
+    return reduce_nonlinear.prod(operand, _dims(axes), out=out)
 
 
 @public
-def reduce_and(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_and(operand: Any, axes: Sequence[int], *, out: Any = None) -> Any:
     """Whether all hold over dims, as `jax.lax.reduce_and` of bools; see `all`."""
-    return extremes.all(operand, _dims(axes))
+    return extremes.all(operand, _dims(axes), out=out)
 
 
 @public
-def reduce_or(operand: Any, axes: Sequence[int]) -> Any:
+def reduce_or(operand: Any, axes: Sequence[int], *, out: Any = None) -> Any:
     """Whether any holds over dims, as `jax.lax.reduce_or` of bools; see `any`."""
-    return extremes.any(operand, _dims(axes))
+    return extremes.any(operand, _dims(axes), out=out)
 
 
 @public

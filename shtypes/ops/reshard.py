@@ -49,6 +49,11 @@ def reshard(x: Any, target: Any = None, /, **states: Any) -> Any:
         raise located(error, "reshard", [t]).with_traceback(None) from None
 
 
+def finished(y: Any, out: Any) -> Any:
+    """The result of an op in the type that ``out=`` asks for, if it does."""
+    return y if out is None else reshard(y, out)
+
+
 def _target(t: ShType, target: Any, states: dict[str, Any]) -> ShType:
     if (target is None) == (not states):
         raise ShardingTypeError(

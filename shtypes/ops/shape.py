@@ -18,6 +18,7 @@ from shtypes.lowering.replay import public
 from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, as_ints, is_number, lift, typed
 from shtypes.ops.reduce import Sum, normalize_dims
+from shtypes.ops.reshard import finished
 from shtypes.primitives import local
 from shtypes.types import ShType
 
@@ -122,7 +123,7 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 
 @public
-def reshape(a: Any, *sizes: Any, shape: Any = None, order: str = "C", copy: bool | None = None) -> Any:
+def reshape(a: Any, *sizes: Any, shape: Any = None, order: str = "C", copy: bool | None = None, out: Any = None) -> Any:
     """The elements in order, in another shape.
 
     Dims of size 1 aside, old and new dims match in groups of equal product. Within a group only the first dim of local
@@ -134,11 +135,12 @@ def reshape(a: Any, *sizes: Any, shape: Any = None, order: str = "C", copy: bool
         shape: The same by name.
         order: Must be ``"C"``: the last dim runs fastest.
         copy: For JAX's sake.
+        out: A type to reshard the result to.
 
     Raises:
         ShardingTypeError: the sizes do not match, or an axis cannot be dealt whole.
 
-    Communicates: nothing. Transpose: the reshape back.
+    Communicates: nothing but what ``out`` asks for. Transpose: the reshape back.
     """
     ((a,), _) = lift([a])
     _in_order("reshape", order)
@@ -149,9 +151,8 @@ def reshape(a: Any, *sizes: Any, shape: Any = None, order: str = "C", copy: bool
         return rules.reshape(types[0], new)
 
     result = typed("reshape", rule, (jax.typeof(a),)).results[0]
-    if result == jax.typeof(a):
-        return a
-    return apply("reshape", Reshape(result.local_shape), rule, a)
+    y = a if result == jax.typeof(a) else apply("reshape", Reshape(result.local_shape), rule, a)
+    return finished(y, out)
 
 
 def _in_order(name: str, order: str) -> None:
@@ -162,36 +163,40 @@ def _in_order(name: str, order: str) -> None:
 
 
 @public
-def ravel(a: Any, order: str = "C") -> Any:
+def ravel(a: Any, order: str = "C", *, out: Any = None) -> Any:
     """All dims as one; see `reshape`."""
     _in_order("ravel", order)
-    return reshape(a, (-1,))
+    return reshape(a, (-1,), out=out)
 
 
 @public
-def broadcast_to(array: Any, shape: Sequence[int]) -> Any:
+def broadcast_to(array: Any, shape: Sequence[int], *, out: Any = None) -> Any:
     """The value repeated to ``shape``, as in `jax.numpy`; new and stretched dims are not sharded.
 
     Args:
         array (...): A value; an unreduced one stays unreduced.
         shape: The new shape.
+        out: A type to reshard the result to.
 
-    Communicates: nothing. Transpose: the sum over the new and stretched dims.
+    Communicates: nothing but what ``out`` asks for. Transpose: the sum over the new and stretched dims.
     """
     ((array,), _) = lift([array])
     new = as_ints(shape, "the shape of `broadcast_to`")
     lead = len(new) - jax.typeof(array).ndim
     if lead < 0:
         raise ShardingTypeError(f"{jax.typeof(array)} cannot be broadcast to {new}, which has fewer dims")
-    return _broadcast(array, new, tuple(range(lead, len(new))), "broadcast_to")
+    return finished(_broadcast(array, new, tuple(range(lead, len(new))), "broadcast_to"), out)
 
 
 @public
-def broadcast_in_dim(operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
-    """Dim ``i`` at ``broadcast_dimensions[i]`` of ``shape``, as in `jax.lax`. Communicates: nothing."""
+def broadcast_in_dim(
+    operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int], *, out: Any = None
+) -> Any:
+    """Dim ``i`` at ``broadcast_dimensions[i]`` of ``shape``, as in `jax.lax`; ``out`` as for `broadcast_to`."""
     ((operand,), _) = lift([operand])
     dims = as_ints(broadcast_dimensions, "the dims of `broadcast_in_dim`")
-    return _broadcast(operand, as_ints(shape, "the shape of `broadcast_in_dim`"), dims, "broadcast_in_dim")
+    new = as_ints(shape, "the shape of `broadcast_in_dim`")
+    return finished(_broadcast(operand, new, dims, "broadcast_in_dim"), out)
 
 
 def _broadcast(x: Any, shape: tuple[int, ...], dims: tuple[int, ...], name: str) -> Any:
@@ -279,7 +284,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 
 
 @public
-def broadcast(operand: Any, sizes: Sequence[int]) -> Any:
-    """New leading dims along which the value is repeated, as in `jax.lax.broadcast`. Communicates: nothing."""
+def broadcast(operand: Any, sizes: Sequence[int], *, out: Any = None) -> Any:
+    """New leading dims along which the value is repeated, as in `jax.lax.broadcast`; ``out`` as for `broadcast_to`."""
     ((x,), _) = lift([operand])
-    return broadcast_to(x, (*as_ints(sizes, "the sizes of `broadcast`"), *jax.typeof(x).shape))
+    return broadcast_to(x, (*as_ints(sizes, "the sizes of `broadcast`"), *jax.typeof(x).shape), out=out)

@@ -197,7 +197,7 @@ def cast(operand: ShType, dtype: str, narrow: bool = False, name: str = "astype"
         raise ShardingTypeError(
             f"`{name}` would round each term of an operand that is unreduced on {reasons.on(unreduced)} to `{dtype}`",
             why=f"the sum is taken later, over terms that have lost bits of `{operand.dtype_name}`",
-            hints=["reduce first, then cast", "ask for it: `comm_dtype=` on the reshard that reduces"],
+            hints=["reduce first, then cast", f'x.astype("{dtype}", narrow=True) rounds each term'],
             axes=unreduced,
         )
     return linear_unary(name, operand, dtype)

@@ -1,0 +1,58 @@
+"""``out=``: the result of an op in the type that is asked for, with the reshard that it needs and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from tests.end_to_end import host
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+
+CASES: dict[str, tuple[Callable[..., Any], Any, str]] = {
+    "reshape": (lambda x, **out: sh.reshape(x, (4, 8), **out), X.reshape(4, 8), "[4,8@x]"),
+    "reshape method": (lambda x, **out: x.reshape(4, 8, **out), X.reshape(4, 8), "[4,8@x]"),
+    "ravel": (lambda x, **out: sh.ravel(x, **out), X.ravel(), "[32]"),
+    "broadcast_to": (lambda x, **out: sh.broadcast_to(x, (2, 8, 4), **out), np.broadcast_to(X, (2, 8, 4)), "[2@x,8,4]"),
+    "broadcast": (lambda x, **out: sh.broadcast(x, (2,), **out), np.broadcast_to(X, (2, 8, 4)), "[2@x,8,4]"),
+    "broadcast_in_dim": (
+        lambda x, **out: sh.broadcast_in_dim(x, (2, 8, 4), (1, 2), **out), np.broadcast_to(X, (2, 8, 4)), "[2,8,4]"
+    ),
+    "repeat": (lambda x, **out: sh.repeat(x, 2, 1, **out), np.repeat(X, 2, 1), "[8,8@x]"),
+    "reduce_sum": (lambda x, **out: sh.reduce_sum(x, (0,), **out), X.sum(0), "[4@x]"),
+    "reduce_max": (lambda x, **out: sh.reduce_max(x, (0,), **out), X.max(0), "[4@x]"),
+    "reduce_min": (lambda x, **out: sh.reduce_min(x, (0,), **out), X.min(0), "[4]"),
+    "reduce_prod": (lambda x, **out: sh.reduce_prod(x, (0,), **out), X.prod(0), "[4@x]"),
+    "reduce_and": (lambda x, **out: sh.reduce_and(x > 3, (0,), **out), (X > 3).all(0), "[4]"),
+    "reduce_or": (lambda x, **out: sh.reduce_or(x > 3, (0,), **out), (X > 3).any(0), "[4]"),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def on_a_mesh() -> Iterator[None]:
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        yield
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_result_has_the_type_that_is_asked_for(case: tuple[Callable[..., Any], Any, str]) -> None:
+    f, wanted, out = case
+    x = sh.array(X, "f32[8@x,4]")
+    for found in (f(x, out=out), jax.jit(lambda x: f(x, out=out))(x)):
+        dtype = found.type.dtype_name
+        assert found.type == sh.ShType.parse(f"{dtype}{out}")
+        np.testing.assert_allclose(host(found), wanted)
+
+
+def test_a_cast_of_a_pending_sum_says_what_there_is() -> None:
+    x = sh.array(X, "f32[8,4]{U:x}")
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        x.astype("bf16")
+    assert caught.value.hints == ("reduce first, then cast", 'x.astype("bf16", narrow=True) rounds each term')
+    np.testing.assert_array_equal(host(x.astype("bf16", narrow=True)), X.astype(jnp.bfloat16))
