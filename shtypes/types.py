@@ -69,7 +69,8 @@ class ShType:
 
     Every mesh axis is in exactly one `State`; an axis is ``SHARDED`` exactly when a dim lists it. Types are interned
     while they are used, and hashable. Dim names print and are carried along by the rules, but equal types may differ in
-    them.
+    them. A type equals a text that names it, under the policy in force; sets and dicts tell the two apart, since their
+    hashes differ.
     """
 
     __slots__ = (
@@ -133,6 +134,15 @@ class ShType:
             return cls._interned.setdefault(exact, self)  # type: ignore[return-value]  # a thread may have been quicker
 
     def __eq__(self, other: object) -> bool:
+        """Whether two types are the same but for dim names; a text is read as what `reshard` would make of it.
+
+        Raises:
+            ShardingTypeError: the text is none that any type over this mesh has.
+        """
+        if isinstance(other, str):
+            from shtypes.notation import names_type
+
+            return names_type(other, self)
         return self is other or (isinstance(other, ShType) and self.uid == other.uid)
 
     def __hash__(self) -> int:
@@ -254,6 +264,9 @@ class ShType:
         return show(self)
 
     __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
     def __reduce__(self) -> tuple[Any, ...]:
         states = tuple(s.value for s in self.states)

@@ -519,3 +519,74 @@ def test_a_near_axis_is_suggested() -> None:
 def test_only_text_is_read(text: Any) -> None:
     with pytest.raises(ShardingTypeError, match="a type is read from text"):
         parse(text, MESH)
+
+
+# comparing
+
+
+@given(strategies.types(), st.sampled_from(POLICIES))
+def test_a_type_equals_its_own_text_and_that_of_no_other(t: ShType, name: str) -> None:
+    with policy(name):
+        assert t == str(t)
+        assert str(t) == t
+        assert t == t.canonical()
+        for axis, state in zip(t.mesh.axis_names, t.states, strict=True):
+            for other in {State.INVARIANT, State.VARYING} - {state}:
+                changed = t.with_axis(axis, other)
+                if changed != t:
+                    assert t != changed.canonical()
+
+
+#: Texts that are compared with ``f32[seq, batch@x, 16]{U:y}`` of sizes 4, 8 and 16.
+COMPARED = {
+    "f32[seq, batch@x, 16]{U:y}": True,
+    "f32[4,8@x,16]{U:y}": True,
+    "f32[rows, columns@x, _]{U:y}": True,  # names are no part of a type
+    "[4,8@x,16]{U:y}": True,
+    "[_, _@x, _]{U:y}": True,
+    "{U:y}": True,
+    "f32[seq=5, batch@x, 16]{U:y}": False,
+    "f32[4,8@x,16]": False,
+    "f32[4,8,16@x]{U:y}": False,
+    "bf16[4,8@x,16]{U:y}": False,
+    "f32[4,8@x]{U:y}": False,
+    "f32[a,b,c,d]": False,
+    "f32[a,a@x,16]{U:y}": False,
+    "f32[4,9@x,16]{U:y}": False,  # no type at all: 2 does not divide it
+}
+
+
+@pytest.mark.parametrize(("text", "equal"), COMPARED.items(), ids=COMPARED)
+def test_a_text_is_compared_as_reshard_would_read_it(text: str, equal: bool) -> None:
+    t = make([Dim(4, (), "seq"), Dim(8, ("x",), "batch"), 16], y=U)
+    assert (t == text) is equal
+    assert (t != text) is not equal
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("f32[4,8@w,16]", "the mesh has no axis `w`; it has `x`, `y`, `z`"),
+        ("f33[4,8@x,16]", "there is no dtype `f33`"),
+        ("f32[4,8@x,16", "cannot read the type: "),
+        ("auto", "cannot read the type: expected `[` or `{`"),
+        ("", "cannot read the type: "),
+        ("f32[4,8@x,16]{U:x}", "mesh axis `x` is written twice"),
+    ],
+)
+def test_a_text_that_names_no_type_is_no_silent_false(text: str, what: str) -> None:
+    t = make([4, Dim(8, ("x",)), 16], y=U)
+    with pytest.raises(ShardingTypeError) as caught:
+        _ = t == text
+    assert caught.value.what.startswith(what)
+
+
+def test_types_fill_columns() -> None:
+    t = make([Dim(8, ("x",)), 4])
+    assert f"{t:>14}|{t:<14}|{t}" == "    f32[8@x,4]|f32[8@x,4]    |f32[8@x,4]"
+
+
+def test_sets_tell_types_from_texts() -> None:
+    t = make([8])
+    assert t == "f32[8]"
+    assert t not in {"f32[8]"}

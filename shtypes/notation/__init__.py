@@ -2,6 +2,7 @@
 
 from shtypes.notation.printing import canonical as canonical
 from shtypes.notation.printing import show as show
+from shtypes.notation.reading import names_type as names_type
 from shtypes.notation.reading import parse as parse
 from shtypes.notation.scope import current_dims as current_dims
 from shtypes.notation.scope import dims as dims

@@ -54,6 +54,20 @@ def parse(
     return _read(text, common_mesh(mesh, like) or current_mesh(), describe(like, shape, dtype), replicated, sizes)
 
 
+def names_type(text: str, t: ShType) -> bool:
+    """Whether a text names a type, dim names aside; what it leaves out is taken from the type, as in `parse`.
+
+    Raises:
+        ShardingTypeError: the text names no type over this mesh, whatever its value.
+    """
+    try:
+        return parse(text, like=t.named([None] * t.ndim)) == t
+    except ShardingTypeError:
+        syntax = read_syntax(text)
+        _states(text, syntax, t.mesh, _dtype(text, syntax, Known(None, None if syntax.dtype else t.dtype_name, "")))
+        return False  # of another shape or dtype
+
+
 class Known(NamedTuple):
     """What is known of the value that a text describes."""
 
