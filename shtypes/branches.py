@@ -16,6 +16,7 @@ from shtypes._compat import captured, jaxpr_of
 from shtypes.advice import fixes
 from shtypes.analysis.judging import judge
 from shtypes.analysis.scopes import allows_implicit
+from shtypes.calls import check_function
 from shtypes.control import TypesDiffer, can_reshard, cast_leaves, leaf_paths, leaf_types, scalar_of
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, lift, located
@@ -48,6 +49,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
     Communicates: what the function that is applied does; both, where the predicate varies.
     """
+    for function in (true_fun, false_fun):
+        check_function("cond", function, "a branch")
     if _varies(pred):
         own = scalar_of(pred, "the predicate of `cond`", varying=True)
         holds = own if jax.typeof(own).dtype_name == "bool" else not_equal(own, 0)
@@ -71,6 +74,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         *operands: Their arguments.
     """
     functions = list(branches)
+    for function in functions:
+        check_function("switch", function, "a branch")
     if not functions:
         raise ShardingTypeError("`switch` needs at least one branch")
     if _varies(index):

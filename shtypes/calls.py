@@ -62,4 +62,20 @@ def misfit(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeE
     return _no_parameter(name, found[1], known)
 
 
-__all__ = ["misfit", "parameters", "refuse_unknown"]
+def check_function(name: str, given: Any, what: str = "") -> None:
+    """Refuses what is no function where a function is asked for.
+
+    Args:
+        name: Who asks.
+        given: What was given.
+        what: Which function it is to be; that which ``name`` takes, if empty.
+
+    Raises:
+        ShardingTypeError: it cannot be called.
+    """
+    if not callable(given):
+        said = f"{what} of `{name}` is a function" if what else f"`{name}` takes a function"
+        raise ShardingTypeError(f"{said}, not {given!r:.60}")
+
+
+__all__ = ["check_function", "misfit", "parameters", "refuse_unknown"]

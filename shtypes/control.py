@@ -16,6 +16,7 @@ from shtypes.advice import fixes
 from shtypes.analysis.judging import judge
 from shtypes.analysis.scopes import allows_implicit
 from shtypes.array import to_jax
+from shtypes.calls import check_function
 from shtypes.errors import ShardingTypeError
 from shtypes.ops import rules
 from shtypes.ops.dispatch import is_typed, located, settled
@@ -65,6 +66,7 @@ def scan(
     Communicates: what ``f`` does, at each step. Backward, a value from outside that ``f`` casts is reduced at each
     step: cast it before the loop.
     """
+    check_function("scan", f)
     if allows_implicit():
         xs = jax.tree.map(lambda x: settled("scan", _whole_leading, x) if is_typed(x) else x, xs)
     steps = _length(xs, length)
@@ -90,6 +92,7 @@ def map_(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> 
 
     Communicates: what ``f`` does, at each step.
     """
+    check_function("map", f)
     if batch_size is not None:
         raise ShardingTypeError("`map` takes one element at a time", hints=["sh.vmap inside of it"])
     return scan(lambda carry, x: (carry, f(x)), (), xs)[1]
@@ -110,6 +113,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     Raises:
         ShardingTypeError: the predicate is unreduced or varies; the carry changes its type.
     """
+    check_function("while_loop", cond_fun, "the predicate")
+    check_function("while_loop", body_fun, "the body")
     predicate = _plain_result(cond_fun, "the predicate of `while_loop`")
 
     def body(carry: Any, _: Any) -> tuple[Any, Any]:
@@ -137,6 +142,7 @@ def fori_loop(
     Raises:
         ShardingTypeError: a bound is unreduced or varies; the carry changes its type.
     """
+    check_function("fori_loop", body_fun, "the body")
     bounds = (
         scalar_of(lower, "a bound of `fori_loop`", "integer"),
         scalar_of(upper, "a bound of `fori_loop`", "integer"),

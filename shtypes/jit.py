@@ -21,7 +21,7 @@ from shtypes.analysis.watching import counted
 from shtypes.arguments import Indices, Names, Roles
 from shtypes.array import Array
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.calls import parameters, refuse_unknown
+from shtypes.calls import check_function, parameters, refuse_unknown
 from shtypes.debug import checks_are_on, deliver
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
@@ -244,6 +244,7 @@ def jit(
     given = {k: v for k, v in options.items() if v is not None}
 
     def make(function: Callable[..., Any]) -> JitFunction:
+        check_function("jit", function)
         return JitFunction(function, mode, roles, given)
 
     return make if f is None else make(f)

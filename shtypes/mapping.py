@@ -10,6 +10,7 @@ import jax
 
 from shtypes.analysis.judging import judge
 from shtypes.analysis.scopes import allows_implicit
+from shtypes.calls import check_function
 from shtypes.collective import reinterpreted, vary
 from shtypes.errors import ShardingTypeError
 from shtypes.mapped import mapped_over
@@ -50,6 +51,7 @@ def vmap(
 
     Communicates: what ``fun`` does; backward, what an invariant argument is summed by that meets a sharded one.
     """
+    check_function("vmap", fun)
 
     def mapped_fun(*args: Any, **kwargs: Any) -> Any:
         result = fun(*args, **kwargs)

@@ -14,6 +14,7 @@ from jax.ad_checkpoint import checkpoint_name as name_plain
 from jax.extend.core import Primitive
 
 from shtypes.analysis.scopes import Recomputed, under
+from shtypes.calls import check_function
 from shtypes.errors import ShardingTypeError
 from shtypes.functions.basics import IDENTITY, Identity
 from shtypes.functions.derivatives import Vmap
@@ -57,9 +58,8 @@ def checkpoint(
 
     Communicates: what ``fun`` does, and in the backward pass again what of it is recomputed.
     """
-    for what, given in (("what `checkpoint` takes", fun), ("the policy of `checkpoint`", policy or fun)):
-        if not callable(given):
-            raise ShardingTypeError(f"{what} is a function, not {given!r:.60}")
+    check_function("checkpoint", fun)
+    check_function("checkpoint", policy or fun, "the policy")
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     again = functools.wraps(fun)(under(None, fun, Recomputed()))
     return _checkpoint(again, policy=_typed_policy(policy), prevent_cse=prevent_cse, static_argnums=numbers)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from shtypes import array
+from shtypes.calls import check_function
 from shtypes.errors import ShardingTypeError
 from shtypes.native import from_jax as value_from_jax
 from shtypes.ops.dispatch import is_typed
@@ -65,6 +66,7 @@ def types(tree: Any) -> Any:
 @public
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """`jax.tree.map`: typed values are leaves."""
+    check_function("tree.map", f)
     return jax.tree.map(f, tree, *rest)
 
 

@@ -110,7 +110,7 @@ def test_jaxs_own_branches_are_mapped_over_predicates_too() -> None:
         (lambda x: sh.fori_loop(0, sh.array(2.5), lambda i, c: c, x), "a bound of `fori_loop` is an integer"),
         (lambda x: sh.switch(sh.array(1.5), [sh.sin, sh.cos], x), "the index of `switch` is an integer, not f32[]"),
         (lambda x: sh.switch(0, [], x), "`switch` needs at least one branch"),
-        (lambda x: untyped.cond(True, 1, 2, x), "`cond` does not take these arguments"),
+        (lambda x: untyped.cond(True, 1, 2, x), "a branch of `cond` is a function, not 1"),
         (lambda x: sh.cond(True, lambda x: x, lambda x: (x, x), x), "the branches of `cond` return different"),
         (lambda x: sh.sum(sh.vmap(sh.sin, 5)(x)), "`vmap` does not take these arguments"),
         (lambda x: sh.sum(sh.vmap(sh.sin, "a")(x)), "`vmap` does not take these arguments"),

@@ -149,3 +149,44 @@ def test_updates_take_a_type_for_the_result_and_refuse_what_would_mean_another_t
     for call in (x.at[:, -1].get, lambda **options: x.at[:, -1].add(1.0, **options)):
         with pytest.raises(sh.ShardingTypeError, match="counts negative positions from the end"):
             call(wrap_negative_indices=False)
+
+
+# what is no function
+
+#: Each public function that takes functions, with 3 in the place of one.
+TAKING: dict[str, Callable[[Any], Any]] = {
+    "`vmap` takes a function": lambda x: m.vmap(3),
+    "`grad` takes a function": lambda x: m.grad(3),
+    "`value_and_grad` takes a function": lambda x: m.value_and_grad(3),
+    "`vjp` takes a function": lambda x: m.vjp(3, x),
+    "`jvp` takes a function": lambda x: m.jvp(3, (x,), (x,)),
+    "`linearize` takes a function": lambda x: m.linearize(3, x),
+    "`jit` takes a function": lambda x: m.jit(3),
+    "`scan` takes a function": lambda x: m.scan(3, x, x),
+    "`map` takes a function": lambda x: m.map(3, x),
+    "the predicate of `while_loop` is a function": lambda x: m.while_loop(3, 3, x),
+    "the body of `while_loop` is a function": lambda x: m.while_loop(bool, 3, x),
+    "the body of `fori_loop` is a function": lambda x: m.fori_loop(0, 1, 3, x),
+    "a branch of `cond` is a function": lambda x: m.cond(True, 3, abs, x),
+    "a branch of `switch` is a function": lambda x: m.switch(0, [abs, 3], x),
+    "`checkpoint` takes a function": lambda x: m.checkpoint(3),
+    "the policy of `checkpoint` is a function": lambda x: m.checkpoint(abs, policy=3),
+    "`custom_vjp` takes a function": lambda x: m.custom_vjp(3),
+    "the forward function of `custom_vjp` is a function": lambda x: m.custom_vjp(abs).defvjp(3, abs),
+    "the backward function of `custom_vjp` is a function": lambda x: m.custom_vjp(abs).defvjp(abs, 3),
+    "`local_map` takes a function": lambda x: m.local_map(3, out="[]"),
+    "`shard_map` takes a function": lambda x: m.shard_map(3, out_specs="f32[]"),
+    "`associative_scan` takes a function": lambda x: m.associative_scan(3, x),
+    "`typed` takes a function": lambda x: m.typed(3),
+    "`ledger` takes a function": lambda x: m.ledger(3, x),
+    "`at[...].apply` takes a function": lambda x: x.at[0].apply(3),
+    "`tree.map` takes a function": lambda x: m.tree.map(3, x),
+}
+
+
+@pytest.mark.parametrize("what", TAKING)
+def test_what_is_no_function_is_refused_where_one_is_asked_for(what: str) -> None:
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        TAKING[what](value())
+    assert caught.value.what == f"{what}, not 3"
+    assert caught.value.where.startswith("test_parameters.py:")

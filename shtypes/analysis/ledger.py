@@ -14,6 +14,7 @@ import jax
 
 from shtypes.analysis.equations import Branch, Equation, Place, equations, outside
 from shtypes.array import abstract_array
+from shtypes.calls import check_function
 from shtypes.look_ahead import look_ahead
 from shtypes.operation import Operation, Sending, applied_by
 from shtypes.types import ShType
@@ -361,6 +362,7 @@ def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
 
 def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The typed program of a function; ``f.trace`` knows its static arguments."""
+    check_function("ledger", f)
     args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
     if hasattr(f, "trace"):
         return f.trace(*args, **kwargs).jaxpr

@@ -13,6 +13,7 @@ from shtypes._shims import shim_custom_derivatives
 from shtypes.analysis.scopes import InBackward, Rules, rules_in_force, under
 from shtypes.autodiff.cotangent import check_cotangent
 from shtypes.caches import PROGRAMS, Bounded
+from shtypes.calls import check_function
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed
 from shtypes.types import ShType
@@ -50,7 +51,9 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
         Array(f32[2@x], [2. 2.])
     """
 
+    @public
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        check_function("custom_vjp", fun)
         functools.update_wrapper(self, fun)
         self.name = getattr(fun, "__name__", "the function")
         self.nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
@@ -59,6 +62,7 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
         # One for each set of scopes: the backward function is checked under them.
         self._native: Bounded[Any] = Bounded(PROGRAMS)
 
+    @public
     def defvjp(self, fwd: Callable[..., tuple[Any, Any]], bwd: Callable[..., Any]) -> Callable[..., Any]:
         """Sets the two functions; returns ``bwd``.
 
@@ -67,6 +71,8 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
             bwd: From the undifferentiated arguments, the residuals and the result's cotangent to a tuple of the
                 arguments' cotangents.
         """
+        check_function("custom_vjp", fwd, "the forward function")
+        check_function("custom_vjp", bwd, "the backward function")
 
         def with_types(*args: Any) -> tuple[Any, Any]:
             result, residuals = fwd(*args)

@@ -14,6 +14,7 @@ from shtypes.analysis.judging import judge
 from shtypes.analysis.scopes import allows_implicit
 from shtypes.array import Array
 from shtypes.autodiff.cotangent import check_cotangent, check_tangent, seed_type
+from shtypes.calls import check_function
 from shtypes.collective import vary
 from shtypes.errors import ShardingTypeError
 from shtypes.mapped import mapped_axes
@@ -60,6 +61,7 @@ def grad(
         ...     sh.grad(lambda w: sh.sum(w * w))(w)
         Array(f32[2@x], [2. 4.])
     """
+    check_function("grad", fun)
     with_value = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
     @functools.wraps(fun)
@@ -82,6 +84,7 @@ def value_and_grad(
     Returns:
         A function that returns ``(loss, gradient)``, or ``((loss, aux), gradient)``. The loss keeps its type.
     """
+    check_function("value_and_grad", fun)
     chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     name = getattr(fun, "__name__", "the function")
 
@@ -125,6 +128,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     Raises:
         ShardingTypeError: (by ``pull``) a cotangent has another type.
     """
+    check_function("vjp", fun)
     outs: tuple[Any, ...] = jax.vjp(fun, *map(_of_one_step, primals), has_aux=has_aux)  # type: ignore[call-overload]
     result, native = outs[0], outs[1]
     types = [jax.typeof(leaf) for leaf in jax.tree.leaves(result)]
@@ -156,6 +160,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
     Raises:
         ShardingTypeError: a tangent has another type.
     """
+    check_function("jvp", fun)
     tangents = _check_tangents(tuple(primals), tuple(tangents))
     found: Any = jax.jvp(fun, tuple(primals), tuple(tangents), has_aux=has_aux)
     return found
@@ -176,6 +181,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     Raises:
         ShardingTypeError: (from ``push``) a tangent has another type.
     """
+    check_function("linearize", fun)
     outs: Any = jax.linearize(fun, *primals, has_aux=bool(has_aux))  # type: ignore[call-overload]  # of two literals
 
     @public

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from shtypes.advice import Rule
+from shtypes.calls import check_function
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import hi
 from shtypes.local_mode.claims import claims, is_target
@@ -83,6 +84,7 @@ def local_map(
         return lambda function: local_map(
             function, out=out, residuals=residuals, differentiable=differentiable, name=name
         )
+    check_function("local_map", f)
     called = name or getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", type(f).__name__)
 
     @functools.wraps(f, updated=())

@@ -13,6 +13,7 @@ from typing import Any, overload
 import jax
 
 from shtypes.analysis.judging import judge
+from shtypes.calls import check_function
 from shtypes.collective import reinterpreted
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.explicit import casts_are_written
@@ -94,6 +95,7 @@ def shard_map(
         return functools.partial(
             shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axes=axes, explicit=explicit
         )
+    check_function("shard_map", f)
     chosen = (axes,) if isinstance(axes, str) else None if axes is None else tuple(axes)
 
     @functools.wraps(f)

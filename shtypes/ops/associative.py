@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from shtypes.calls import check_function
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.arrange import flip
 from shtypes.ops.dispatch import is_typed, lift
@@ -37,6 +38,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
 
     Communicates: nothing but what ``fn`` does. Transpose: that of its ops.
     """
+    check_function("associative_scan", fn)
     leaves, tree = jax.tree.flatten(elems, is_leaf=is_typed)
     values, _ = lift(leaves)
     dims = [normalize_dims(axis, jax.typeof(v).ndim, "associative_scan")[0] for v in values]

@@ -12,7 +12,7 @@ import numpy as np
 
 from shtypes import dtypes
 from shtypes.array import install
-from shtypes.calls import refuse_unknown
+from shtypes.calls import check_function, refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import Linear, LocalFn
 from shtypes.ops.asking import finished
@@ -210,6 +210,7 @@ class Updates:
         JAX applies the function once for each time that an element is named; here no element may be named twice.
         """
         _check_options("apply", options)
+        check_function("at[...].apply", func)
         x = lift([self.value])[0][0]
         arrays = parse_index(jax.typeof(x), self.key, clip=True)[1]
         if arrays and not options.get("unique_indices"):
