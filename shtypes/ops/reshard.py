@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import jax
 
@@ -43,6 +43,7 @@ def reshard(x: Any, target: Any = None, /, **states: Any) -> Any:
     t = jax.typeof(x)
     try:
         dst = _target(t, target, states)
+        _check_varying(t, dst)
         judge("reshard", t, dst)
         return move(x, dst)
     except ShardingTypeError as error:
@@ -52,6 +53,33 @@ def reshard(x: Any, target: Any = None, /, **states: Any) -> Any:
 def finished(y: Any, out: Any) -> Any:
     """The result of an op in the type that ``out=`` asks for, if it does."""
     return y if out is None else reshard(y, out)
+
+
+#: What says more than a reshard can, by the state before; for a value that is to vary, and for one that does.
+_TO_VARYING: Final = {
+    State.SHARDED: ('sh.reinterpret(x, {axis}="V") takes the slices as values',),
+    State.REDUCED: ('sh.lax.pvary(x, "{axis}")', 'sh.reinterpret(x, {axis}="V")'),
+    State.INVARIANT: ('sh.lax.pvary(x, "{axis}")', 'sh.reinterpret(x, {axis}="V")'),
+    State.UNREDUCED: ('sh.lax.pvary(sh.all_reduce(x, "{axis}"), "{axis}")',),
+}
+_FROM_VARYING: Final = {
+    State.SHARDED: ("sh.reinterpret(x, {axis}=dim) puts the values together along a dim",),
+    State.REDUCED: ('sh.lax.psum(x, "{axis}", to="reduced") adds the values',),
+    State.INVARIANT: ('sh.lax.psum(x, "{axis}", to="invariant") adds the values',),
+    State.UNREDUCED: ('sh.reinterpret(x, {axis}="U") takes the values as terms of a sum',),
+}
+
+
+def _check_varying(src: ShType, dst: ShType) -> None:
+    """Refuses to make a value of a family of values, or one of it: rules may cast to varying, users say it."""
+    for axis, before, after in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
+        if (before is State.VARYING) != (after is State.VARYING):
+            hints = _TO_VARYING[before] if after is State.VARYING else _FROM_VARYING[after]
+            raise ShardingTypeError(
+                f"cannot reshard {src} to {dst}: only one of them varies over mesh axis `{axis}`",
+                why="a varying value is a family of values without a global meaning, so no move keeps what it denotes",
+                hints=[hint.format(axis=axis) for hint in hints],
+            )
 
 
 def _target(t: ShType, target: Any, states: dict[str, Any]) -> ShType:

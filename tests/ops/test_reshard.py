@@ -124,3 +124,41 @@ def test_bad_arguments_are_refused_with_the_line(fn: Callable[[Any], Any]) -> No
     with pytest.raises(sh.ShardingTypeError) as raised:
         fn(sh.array(X, "[4@x,8]"))
     assert raised.value.where.startswith("test_reshard.py:")
+
+
+#: From a state to varying and back, and what the error says to write instead.
+VARYING = {
+    "[4,8]{R:x}": ('sh.lax.pvary(x, "x")', 'sh.reinterpret(x, x="V")'),
+    "[4,8]{I:x}": ('sh.lax.pvary(x, "x")', 'sh.reinterpret(x, x="V")'),
+    "[4@x,8]": ('sh.reinterpret(x, x="V") takes the slices as values',),
+    "[4,8]{U:x}": ('sh.lax.pvary(sh.all_reduce(x, "x"), "x")',),
+}
+BACK = {
+    "[4,8]{R:x}": 'sh.lax.psum(x, "x", to="reduced") adds the values',
+    "[4,8]{I:x}": 'sh.lax.psum(x, "x", to="invariant") adds the values',
+    "[4@x,8]": "sh.reinterpret(x, x=dim) puts the values together along a dim",
+    "[4,8]{U:x}": 'sh.reinterpret(x, x="U") takes the values as terms of a sum',
+}
+
+
+def written(hint: str, x: Any) -> Any:
+    """What a hint gives."""
+    return eval(hint.split(" takes")[0].split(" puts")[0].split(" adds")[0], {"sh": sh, "x": x, "dim": 0})
+
+
+@pytest.mark.parametrize("text", VARYING)
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_a_reshard_makes_no_family_of_values_and_no_value_of_a_family(text: str, policy: str) -> None:
+    with sh.policy(policy):
+        x = sh.array(X, text)
+        for target in ("[4,8]{V:x}", sh.State.VARYING):
+            with pytest.raises(sh.ShardingTypeError, match="only one of them varies over mesh axis `x`") as raised:
+                sh.reshard(x, target) if isinstance(target, str) else sh.reshard(x, x=target)
+            assert raised.value.hints == VARYING[text]
+        for hint in raised.value.hints:
+            assert sh.typeof(written(hint, x)).state("x") is sh.State.VARYING
+        family = sh.reinterpret(sh.array(X, "[4,8]"), x="V")
+        with pytest.raises(sh.ShardingTypeError, match="only one of them varies over mesh axis `x`") as raised:
+            sh.reshard(family, text)
+        assert raised.value.hints == (BACK[text],)
+        assert sh.typeof(written(BACK[text], family)).state("x") is sh.ShType.parse(f"f32{text}").state("x")
