@@ -41,6 +41,9 @@ from shtypes.autodiff.grad import jvp as jvp
 from shtypes.autodiff.grad import linearize as linearize
 from shtypes.autodiff.grad import value_and_grad as value_and_grad
 from shtypes.autodiff.grad import vjp as vjp
+from shtypes.autodiff.jacobian import hessian as hessian
+from shtypes.autodiff.jacobian import jacfwd as jacfwd
+from shtypes.autodiff.jacobian import jacrev as jacrev
 from shtypes.branches import cond as cond
 from shtypes.branches import switch as switch
 from shtypes.control import fori_loop as fori_loop
@@ -232,7 +235,9 @@ map = _map
 slice = _slice
 
 #: Functions that take functions and return others.
-_MAKERS = frozenset({"checkpoint", "grad", "local_map", "shard_map", "value_and_grad", "vmap"})
+_MAKERS = frozenset(
+    {"checkpoint", "grad", "hessian", "jacfwd", "jacrev", "local_map", "shard_map", "value_and_grad", "vmap"}
+)
 
 # JAX's equations and compiled programs name the user's lines, not ours.
 for _path in _OURS:

@@ -90,9 +90,9 @@ def value_and_grad(
 
     @functools.wraps(fun)
     def value_and_grad_of_fun(*args: Any, **kwargs: Any) -> Any:
-        indices = _positions(chosen, len(args), name)
+        indices = positions(chosen, len(args), name)
         for i in indices:
-            _check_argument(args[i], i, holomorphic=holomorphic, allow_int=allow_int)
+            check_argument(args[i], i, holomorphic=holomorphic, allow_int=allow_int)
 
         def of_chosen(*values: Any) -> Any:
             merged = list(args)
@@ -105,7 +105,7 @@ def value_and_grad(
             _check_is_value(loss, name)
             return loss, aux
 
-        loss, pull, aux = jax.vjp(of_chosen, *[_of_one_step(args[i]) for i in indices], has_aux=True)
+        loss, pull, aux = jax.vjp(of_chosen, *[of_one_step(args[i]) for i in indices], has_aux=True)
         with in_our_words(f"`{name}` has no gradient"):
             grads = pull(_seed(loss, name, holomorphic=holomorphic))
         return (loss, aux) if has_aux else loss, grads[0] if isinstance(argnums, int) else grads
@@ -129,7 +129,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         ShardingTypeError: (by ``pull``) a cotangent has another type.
     """
     check_function("vjp", fun)
-    outs: tuple[Any, ...] = jax.vjp(fun, *map(_of_one_step, primals), has_aux=has_aux)  # type: ignore[call-overload]
+    outs: tuple[Any, ...] = jax.vjp(fun, *map(of_one_step, primals), has_aux=has_aux)  # type: ignore[call-overload]
     result, native = outs[0], outs[1]
     types = [jax.typeof(leaf) for leaf in jax.tree.leaves(result)]
     tree: Any = jax.tree.structure(result)
@@ -191,7 +191,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     return (outs[0], push, *outs[2:])
 
 
-def _of_one_step(primal: Any) -> Any:
+def of_one_step(primal: Any) -> Any:
     """The argument, varying over the axes that `vmap` maps over here: its gradient is that of one step."""
     axes = mapped_axes()
     if not axes:
@@ -251,16 +251,20 @@ def _implicitly(x: Any, wanted: ShType, name: str) -> Any:
 def _seed(loss: Any, name: str, *, holomorphic: bool) -> Any:
     """The value 1 in the cotangent type of a loss, typed or plain."""
     if is_typed(loss):
-        t = jax.typeof(loss)
-        try:
-            return full(seed_type(t, holomorphic=holomorphic, mapped=mapped_axes()), 1)
-        except ShardingTypeError as error:
-            raise located(error, f"grad({name})", [t]) from None
+        return full(seed_of(jax.typeof(loss), f"grad({name})", holomorphic=holomorphic), 1)
     aval = jax.typeof(loss)
     real = jnp.issubdtype(aval.dtype, jnp.floating) or (holomorphic and jnp.issubdtype(aval.dtype, jnp.complexfloating))
     if aval.shape or not real:
         raise ShardingTypeError(f"a gradient needs a scalar loss of real numbers; `{name}` returned {aval}")
     return jnp.ones_like(loss)
+
+
+def seed_of(t: ShType, called: str, *, holomorphic: bool) -> ShType:
+    """The type of the cotangent that a loss of a type is seeded with, inside `vmap` too; see `seed_type`."""
+    try:
+        return seed_type(t, holomorphic=holomorphic, mapped=mapped_axes())
+    except ShardingTypeError as error:
+        raise located(error, called, [t]) from None
 
 
 def _check_is_value(loss: Any, name: str) -> None:
@@ -271,15 +275,19 @@ def _check_is_value(loss: Any, name: str) -> None:
         raise ShardingTypeError(f"a gradient needs a scalar loss; `{name}` returned {type(loss).__name__}")
 
 
-def _positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
+def positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
+    """Positions from the front, of arguments that were given."""
     for i in argnums:
         if not -count <= i < count:
             raise ShardingTypeError(f"`{name}` has no positional argument {i} to differentiate: it was given {count}")
     return [i % count for i in argnums]
 
 
-def _check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool) -> None:
-    """Refuses what cannot be differentiated: integers without ``allow_int``, and reals where complex was promised."""
+def check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool | None) -> None:
+    """Refuses what cannot be differentiated: integers without ``allow_int``, and reals where complex was promised.
+
+    Where ``allow_int`` is None, integers are refused and nothing allows them.
+    """
     for path, leaf in jax.tree_util.tree_flatten_with_path(arg)[0]:
         what = f"argument {index}{jax.tree_util.keystr(path)}"
         if not isinstance(leaf, Array) and not hasattr(leaf, "dtype") and not is_number(leaf):
@@ -289,7 +297,9 @@ def _check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool)
         if not (is_float or is_complex or allow_int):
             raise ShardingTypeError(
                 f"{what} of type {_shown(leaf)} has no gradient",
-                hints=["leave it out of argnums", "allow_int=True, for a gradient of dtype float0"],
+                hints=["leave it out of argnums", "allow_int=True, for a gradient of dtype float0"][
+                    : 1 if allow_int is None else 2
+                ],
             )
         if holomorphic and not is_complex:
             raise ShardingTypeError(f"with holomorphic=True, {what} must be complex, not {_shown(leaf)}")

@@ -44,7 +44,7 @@ def _default_float() -> str:
     return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.float64))
 
 
-def _masked(fn: LocalFn, t: ShType) -> Any:
+def masked(fn: LocalFn, t: ShType) -> Any:
     """A value made on each device; on unreduced axes it is kept on index 0, so that it counts once."""
     check_width(t)
     unreduced = t.axes(State.UNREDUCED)
@@ -109,7 +109,7 @@ def full(type: Any = None, fill_value: Any = None, dtype: Any = None, *, shape: 
             raise ShardingTypeError(what, hints=["sh.broadcast_to(x, shape)"])
     default = dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.asarray(fill_value).dtype))
     t = _wanted(_either(type, shape), dtype, mesh, default)
-    return _masked(Full(fill_value, t.local_shape, t.dtype_name), t)
+    return masked(Full(fill_value, t.local_shape, t.dtype_name), t)
 
 
 @public
@@ -219,4 +219,4 @@ def arange(
     found = dtype_name(dtype) if dtype is not None else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(sample.dtype))
     t = _as_type(type if type is not None else "[...]", mesh, shape=sample.shape, dtype=found)
     first = 0 if stop is None else start
-    return _masked(Iota(first, 1 if step is None else step, t.local_shape[0], t.dims[0].axes, t.dtype_name), t)
+    return masked(Iota(first, 1 if step is None else step, t.local_shape[0], t.dims[0].axes, t.dtype_name), t)

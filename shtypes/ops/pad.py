@@ -156,7 +156,7 @@ def pad(array: Any, pad_width: Any, mode: str | Sequence[Sequence[int]] = "const
 
 
 def _pad_constant(x: Any, widths: Widths, along: Sequence[int], value: Any, between: tuple[int, ...] = ()) -> Any:
-    from shtypes.ops.create import _masked
+    from shtypes.ops.create import masked
     from shtypes.ops.elementwise import add
     from shtypes.ops.select import where
 
@@ -169,9 +169,9 @@ def _pad_constant(x: Any, widths: Widths, along: Sequence[int], value: Any, betw
     padded = apply_whole("pad", Pad(widths, between=between), x, along)
     around: Any = jax.typeof(padded)
     if not at_run_time:
-        return add(padded, _masked(Frame(Pad(widths, value, between), t.local_shape, t.dtype_name), around))
+        return add(padded, masked(Frame(Pad(widths, value, between), t.local_shape, t.dtype_name), around))
     whole = {a: State.REDUCED for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not State.SHARDED}
-    outside = _masked(
+    outside = masked(
         Frame(Pad(widths, True, between), t.local_shape, "bool"), around.replace(dtype="bool", states=whole)
     )
     return where(outside, _scalar(value, x), padded)

@@ -16,7 +16,7 @@ from shtypes.array import _as_type
 from shtypes.calls import parameters, refuse_unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.localfn import LocalFn, tell_apart
-from shtypes.ops.create import _masked
+from shtypes.ops.create import masked
 from shtypes.ops.diagonals import Span, span
 from shtypes.ops.dispatch import as_ints, dtype_name, is_number, lift
 from shtypes.ops.joins import stack
@@ -53,7 +53,7 @@ def _by_index(
 ) -> Any:
     t = _as_type(type if type is not None else "[...]", mesh, shape=shape, dtype=dtype_name(dtype))
     spans = tuple(span(t, d) for d in range(t.ndim))
-    return _masked(ByIndex(name, fn, spans, t.dtype_name, tuple(sorted(params.items()))), t)
+    return masked(ByIndex(name, fn, spans, t.dtype_name, tuple(sorted(params.items()))), t)
 
 
 def _float(dtype: Any) -> Any:

@@ -1,0 +1,265 @@
+"""Jacobians and Hessians of typed functions: `jacfwd`, `jacrev`, `hessian`, as in JAX."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shtypes.autodiff.grad import check_argument, of_one_step, positions
+from shtypes.calls import check_function
+from shtypes.errors import ShardingTypeError
+from shtypes.mapped import mapped_axes
+from shtypes.mapping import vmap
+from shtypes.ops.create import masked
+from shtypes.ops.diagonals import span
+from shtypes.ops.dispatch import is_typed, located
+from shtypes.ops.ranges import ByIndex
+from shtypes.ops.shape import moveaxis, reshape
+from shtypes.primitives import zeros_of
+from shtypes.types import Dim, ShType, State
+from shtypes.where import in_our_words
+
+Argnums = int | Sequence[int]
+
+
+def jacfwd(
+    fun: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """The Jacobian of a function, column by column in forward mode, as `jax.jacfwd`.
+
+    Args:
+        fun: A function of any trees of typed values and plain arrays.
+        argnums: Which positional arguments to differentiate with respect to.
+        has_aux: Whether ``fun`` returns ``(result, aux)``.
+        holomorphic: Whether ``fun`` is promised to be holomorphic.
+
+    Returns:
+        A function with the arguments of ``fun`` that returns, for each leaf of the result a tree as the argument, or
+        ``(Jacobian, aux)``. A Jacobian has the dims of the result and then those of the argument. It has the type of
+        the result: its first dims are sharded as those of the result are, and the dims of the argument are whole.
+
+    Raises:
+        ShardingTypeError: (when called) an argument or a result is no float, or varies from device to device.
+
+    Communicates: what the forward derivative of ``fun`` does, once for all columns: as many times the bytes as the
+    argument has elements.
+
+    Example:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
+        ...     w = sh.array([1.0, 2.0], "f32[2@x]")
+        ...     sh.jacfwd(lambda w: w * w)(w)
+        Array(f32[2@x,2], [[2. 0.]
+               [0. 4.]])
+    """
+    return _jacobian("jacfwd", _forward, fun, argnums, has_aux, holomorphic)
+
+
+def jacrev(
+    fun: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """The Jacobian of a function, row by row in reverse mode, as `jax.jacrev`; arguments as for `jacfwd`.
+
+    Returns:
+        As of `jacfwd`, but each Jacobian has the type of a gradient of its argument: the dims of the result are whole,
+        and those of the argument are sharded as the argument is. Of a reduced argument it is a pending sum.
+
+    Communicates: what the backward pass of ``fun`` does, once for all rows: as many times the bytes as the result has
+    elements.
+
+    Example:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
+        ...     w = sh.array([1.0, 2.0], "f32[2@x]")
+        ...     sh.jacrev(lambda w: w * w)(w)
+        Array(f32[2,2@x], [[2. 0.]
+               [0. 4.]])
+    """
+    return _jacobian("jacrev", _reverse, fun, argnums, has_aux, holomorphic)
+
+
+def hessian(
+    fun: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """The Hessian of a function, as `jax.hessian`: `jacfwd` of `jacrev`.
+
+    Returns:
+        As of `jacfwd`; each Hessian has the dims of the result, then twice those of the arguments. It has the type of a
+        gradient of the first argument, and the dims of the second are whole.
+
+    Communicates: what both derivatives of ``fun`` do; see `jacfwd` and `jacrev`.
+
+    Example:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
+        ...     w = sh.array([1.0, 2.0], "f32[2@x]")
+        ...     sh.all_reduce(sh.hessian(lambda w: sh.sum(w**3))(w))
+        Array(f32[2@x,2], [[ 6.  0.]
+               [ 0. 12.]])
+    """
+    check_function("hessian", fun)
+    first = jacrev(fun, argnums, has_aux, holomorphic)
+    return jacfwd(first, argnums, has_aux, holomorphic)
+
+
+def _jacobian(
+    name: str,
+    derive: Callable[[Callable[..., Any], Sequence[Any]], tuple[Any, list[list[Any]], Any]],
+    fun: Callable[..., Any],
+    argnums: Argnums,
+    has_aux: bool,
+    holomorphic: bool,
+) -> Callable[..., Any]:
+    """A function that gives the Jacobians of another, by its derivative along each element of one leaf."""
+    check_function(name, fun)
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    called = getattr(fun, "__name__", "the function")
+
+    @functools.wraps(fun)
+    def jacobian_of_fun(*args: Any, **kwargs: Any) -> Any:
+        indices = positions(numbers, len(args), called)
+        for i in indices:
+            check_argument(args[i], i, holomorphic=holomorphic, allow_int=None)
+        chosen = of_one_step(tuple(args[i] for i in indices))
+        _check_values(chosen, f"{name}({called})")
+        leaves, tree = jax.tree.flatten(chosen if not isinstance(argnums, int) else chosen[0])
+
+        def of_leaves(*values: Any) -> tuple[Any, Any]:
+            given = jax.tree.unflatten(tree, values)
+            merged = list(args)
+            for i, value in zip(indices, given if not isinstance(argnums, int) else (given,), strict=True):
+                merged[i] = value
+            result = fun(*merged, **kwargs)
+            if has_aux and (not isinstance(result, tuple) or len(result) != 2):
+                raise ShardingTypeError(f"with has_aux=True, `{called}` must return (result, aux)")
+            found, aux = result if has_aux else (result, None)
+            _check_results(found, called, holomorphic)
+            if derive is _reverse:  # forward, each device has the derivative of its own
+                _check_values(found, f"{name}({called})")
+            return found, aux
+
+        with in_our_words(f"`{called}` has no Jacobian"):
+            results, found, aux = derive(of_leaves, leaves)
+        jacobians = jax.tree.unflatten(results, [jax.tree.unflatten(tree, row) for row in found])
+        return (jacobians, aux) if has_aux else jacobians
+
+    return jacobian_of_fun
+
+
+def _check_values(tree: Any, call: str) -> None:
+    """Refuses what denotes no single value: there is no telling which devices an element of it is on."""
+    for leaf in filter(is_typed, jax.tree.leaves(tree)):
+        t = jax.typeof(leaf)
+        for axis in t.axes(State.VARYING):
+            if axis not in mapped_axes():
+                error = ShardingTypeError(
+                    f"{t} has no Jacobian: it varies over mesh axis `{axis}`",
+                    why="each device holds a value of its own",
+                    hints=[f'sh.reinterpret(x, {axis}="U") if they are terms of a sum'],
+                )
+                raise located(error, call, [t])
+
+
+def _check_results(results: Any, called: str, holomorphic: bool) -> None:
+    """Refuses results that have no derivative."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(results)[0]:
+        what = f"the result{jax.tree_util.keystr(path)} of `{called}`"
+        if not hasattr(leaf, "dtype"):
+            raise ShardingTypeError(f"{what} is no array: {type(leaf).__name__} has no Jacobian")
+        kind = jnp.complexfloating if holomorphic else jnp.floating
+        if not jnp.issubdtype(leaf.dtype, kind):
+            numbers = "complex numbers" if holomorphic else "real numbers"
+            raise ShardingTypeError(f"a Jacobian needs results that are {numbers}; {what} is {jax.typeof(leaf)}")
+
+
+def _forward(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[list[Any]], Any]:
+    """The results' structure, for each result a Jacobian by each leaf, and what else the function returns."""
+    columns, structures, aux = [], [], None
+    for k, leaf in enumerate(leaves):
+
+        def push(tangent: Any, k: int = k, leaf: Any = leaf) -> Any:
+            of_leaf = functools.partial(_with_one, fun, leaves, k)
+            _, moved, aux = jax.jvp(of_leaf, (leaf,), (tangent,), has_aux=True)
+            structures.append(jax.tree.structure(moved))
+            return jax.tree.leaves(moved), aux
+
+        moved, aux = vmap(push, out_axes=(0, None))(_basis(_tangent_type(leaf)))
+        columns.append([_last(x, np.shape(leaf)) for x in moved])
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    return structures[0], rows, aux
+
+
+def _with_one(fun: Callable[..., Any], leaves: Sequence[Any], k: int, x: Any) -> Any:
+    """A function of leaves with one of them changed."""
+    return fun(*leaves[:k], x, *leaves[k + 1 :])
+
+
+def _reverse(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[list[Any]], Any]:
+    """The same, in reverse mode."""
+    results, pull, aux = jax.vjp(fun, *leaves, has_aux=True)
+    outs, structure = jax.tree.flatten(results)
+    cotangents = [_cotangent_type(out) for out in outs]
+    rows = []
+    for k, out in enumerate(outs):
+
+        def pulled(ct: Any, k: int = k) -> Any:
+            given = [ct if i == k else _zeros(t) for i, t in enumerate(cotangents)]
+            return list(pull(jax.tree.unflatten(structure, given)))
+
+        moved = vmap(pulled)(_basis(cotangents[k]))
+        rows.append([_reshaped(x, (*np.shape(out), *x.shape[1:])) for x in moved])
+    return structure, rows, aux
+
+
+# tangents and cotangents that are one element each
+
+
+def _tangent_type(x: Any) -> Any:
+    t: Any = jax.typeof(x)
+    return t.tangent() if isinstance(t, ShType) else t
+
+
+def _cotangent_type(x: Any) -> Any:
+    t: Any = jax.typeof(x)
+    return t.cotangent() if isinstance(t, ShType) else t
+
+
+def _basis(t: Any) -> Any:
+    """All values of a type that have a 1 at one element and zeros elsewhere, stacked."""
+    if not isinstance(t, ShType):
+        return jnp.eye(math.prod(t.shape), dtype=t.dtype).reshape(-1, *t.shape)
+    stacked = t.replace(dims=(Dim(t.size), *t.dims))
+    spans = tuple(span(stacked, d) for d in range(stacked.ndim))
+    return masked(ByIndex("basis", _one, spans, t.dtype_name, (("shape", t.shape),)), stacked)
+
+
+def _one(row: Any, *index: Any, shape: tuple[int, ...]) -> Any:
+    """Where the element with this index is the one of its row."""
+    place = functools.reduce(lambda at, i: at * i[1] + i[0], zip(index, shape, strict=True), 0)
+    return place == row
+
+
+def _zeros(t: Any) -> Any:
+    return zeros_of(t) if isinstance(t, ShType) else jnp.zeros(t.shape, t.dtype)
+
+
+# shapes
+
+
+def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    return reshape(x, shape) if is_typed(x) else jnp.reshape(x, shape)
+
+
+def _last(x: Any, shape: tuple[int, ...]) -> Any:
+    """A value with its leading dim last, as dims of a shape."""
+    moved = moveaxis(x, 0, -1) if is_typed(x) else jnp.moveaxis(x, 0, -1)
+    return _reshaped(moved, (*moved.shape[:-1], *shape))
+
+
+__all__ = ["hessian", "jacfwd", "jacrev"]
