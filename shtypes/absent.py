@@ -68,6 +68,12 @@ ABSENT: Final[tuple[Absence, ...]] = (
 _BY_NAME: Final = {name: absence for absence in ABSENT for name in absence.names}
 
 
+def instead_of(name: str) -> str:
+    """What to use instead of a name that is not here; empty if nothing is known."""
+    absence = _BY_NAME.get(name)
+    return absence.instead if absence else ""
+
+
 def explanation(name: str) -> str:
     """Why a name is not here and what to use instead; empty if nothing is known."""
     absence = _BY_NAME.get(name)

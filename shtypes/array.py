@@ -16,42 +16,54 @@ from shtypes.analysis.judging import judge, judge_leaving
 from shtypes.analysis.scopes import allows_implicit, rules_in_force
 from shtypes.calls import refuse_unknown
 from shtypes.errors import ShardingTypeError
-from shtypes.foreign import as_jax_array, as_numpy_ufunc, refuse_native
+from shtypes.foreign import (
+    OF_ARRAYS,
+    as_jax_array,
+    as_numpy_ufunc,
+    refuse_native,
+    refuse_setting,
+    refused_attribute,
+)
 from shtypes.hitype import HiShType, equip, hi
 from shtypes.host import canonical, check_width, converted, here, host_array, host_value, put, refuse_hidden
 from shtypes.lowering.carrier import carrier_sharding, hidden_axes
 from shtypes.policy import changed, current_ambient
 from shtypes.scope import Scope
-from shtypes.types import ShType, State
+from shtypes.types import REPLICATED, ShType, State
 from shtypes.where import placed, public
 
 if TYPE_CHECKING:  # a base without anything that is set at run time
-    from shtypes.array_methods import Methods as _Methods
-else:
-    _Methods = object
+    from shtypes.array_methods import Methods as _Base
+
+    _Meta = type
+else:  # libraries ask by `isinstance(x, jax.Array)` which leaves of a tree are arrays
+    _Base = jax.Array
+    _Meta = type(jax.Array)
 
 
-class _ArrayMeta(type):
+class _ArrayMeta(_Meta):
     """Lets ``isinstance(x, Array)`` hold for tracers of typed values as well."""
 
-    def __instancecheck__(cls, x: Any) -> bool:
+    def __instancecheck__(cls, x: Any) -> bool:  # noqa: N805  # of a metaclass, which ruff cannot see here
         return type(x) is Array or (isinstance(x, jax.core.Tracer) and type(jax.typeof(x)) is HiShType)
 
 
-class Array(_Methods, metaclass=_ArrayMeta):
+class Array(_Base, metaclass=_ArrayMeta):
     """A typed value: a type, and the global `jax.Array` that carries it.
 
     Made by `shtypes.array` and `shtypes.from_jax`, never directly. Tracers of typed values have the same attributes,
-    methods and operators, and are instances of this class.
+    methods and operators, and are instances of this class. To `isinstance` they are instances of `jax.Array` too; what
+    JAX itself has for plain arrays only refuses them.
 
     Attributes:
         type: The sharding type.
         data: The carrier (see `shtypes.lowering.carrier`), or None for a value that has only a type.
     """
 
-    __slots__ = ("__weakref__", "data", "type")
+    __slots__ = ("data", "type")
     __array_ufunc__ = as_numpy_ufunc
     __jax_array__ = as_jax_array
+    __setitem__ = refuse_setting
     __hash__ = None  # as of a jax.Array: equality is element by element
 
     type: HiShType
@@ -102,6 +114,22 @@ class Array(_Methods, metaclass=_ArrayMeta):
         """Frees the carrier's memory on the devices."""
         self.data.delete()
 
+    weak_type = False
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process can reach all of the carrier."""
+        return self.data is None or bool(self.data.is_fully_addressable)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether each device has the whole value."""
+        return all(state in REPLICATED for state in self.type.states)
+
+    def is_ready(self) -> bool:
+        """Whether the value is computed."""
+        return self.data is None or bool(self.data.is_ready())
+
     def is_deleted(self) -> bool:
         """Whether the carrier was freed, for example by donation."""
         return bool(self.data.is_deleted())
@@ -132,6 +160,9 @@ class Array(_Methods, metaclass=_ArrayMeta):
     def item(self) -> Any:
         """The one element, as a Python number."""
         return host_value(self, "item").item()
+
+    def __contains__(self, item: Any) -> bool:
+        return bool((host_value(self, "in") == np.asarray(item)).any())
 
     def __len__(self) -> int:
         return _length(self)
@@ -424,9 +455,12 @@ for _name, _attribute in {
 for _name, _answer in {
     **{name: staticmethod(_concrete_only(name)) for name in ("bool", "int", "float", "complex", "index")},
     "len": staticmethod(_length),
+    "setitem": staticmethod(refuse_setting),
 }.items():
     setattr(HiShType, f"_{_name}", _answer)
 # What JAX reaches for only after it took a value for a plain array. Functions that ask for no more than a shape and a
 # dtype (zeros_like) would make one without a word; primitives that know no types (stop_gradient) fail in other words.
 for _name in ("aval", "val"):
     setattr(Array, _name, property(refuse_native))
+for _name in OF_ARRAYS:
+    setattr(Array, _name, refused_attribute(_name))

@@ -14,30 +14,27 @@ from shtypes._compat import HiType
 from shtypes._shims import install_shims
 from shtypes.analysis.scopes import program_runs
 from shtypes.errors import ShardingTypeError
+from shtypes.foreign import NotAnArrayError, refuse_native
 from shtypes.lowering.carrier import carrier_shape, explicit_spec
 from shtypes.meshes import jax_mesh
 from shtypes.types import Dim, ShType
-from shtypes.where import line_of, placed
+from shtypes.where import placed
 
 
-class _NoShardingError(ShardingTypeError, AttributeError):
-    """For JAX, which looks whether a type has a ``sharding``, and for users whose call looked without asking.
+class _NoManualAxes:
+    """Stands where JAX has the manual axes of a plain array: equal for all types, and no typed value has any."""
 
-    JAX looks often. So the user's line is found only when it is asked for.
-    """
+    __slots__ = ("_type",)
+    __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, what: str, *, why: str, hints: Sequence[str]) -> None:
-        super().__init__(what, why=why, hints=hints)
-        self._where = ""
+    def __init__(self, t: HiShType) -> None:
+        self._type = t
 
-    @property
-    def where(self) -> str:
-        """The user's line."""
-        return self._where or line_of(self.__traceback__)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _NoManualAxes)
 
-    @where.setter
-    def where(self, found: str) -> None:
-        self._where = found
+    def __getattr__(self, name: str) -> Any:
+        self._type.refuse_native("")
 
 
 class HiShType(ShType, HiType):
@@ -45,9 +42,12 @@ class HiShType(ShType, HiType):
 
     __slots__ = ()
 
-    # JAX's cond, scan and while read this of every type when they check for manual axes.
-    mat = None
     weak_type = False
+
+    @property
+    def mat(self) -> _NoManualAxes:
+        """What JAX's cond, scan and while compare of every type, and its collectives look into."""
+        return _NoManualAxes(self)
 
     __eq__ = ShType.__eq__
     __hash__ = ShType.__hash__
@@ -61,7 +61,7 @@ class HiShType(ShType, HiType):
     @property
     def sharding(self) -> Any:
         """Absent, so that JAX never takes a typed value for an array; says so where it is asked for nevertheless."""
-        raise _NoShardingError(
+        raise NotAnArrayError(
             f"a typed value, {self}, was given to a function of JAX that takes plain arrays only",
             why="those do not know its type",
             hints=["use the function of the same name in shtypes", "x.to_jax() gives a plain jax.Array"],
@@ -82,8 +82,6 @@ class HiShType(ShType, HiType):
 
     def refuse_native(self, called: str) -> None:
         """Says that a function of JAX or numpy takes no typed value."""
-        from shtypes.foreign import refuse_native
-
         refuse_native(self, called)
 
     def refuse_forward(self) -> None:
@@ -99,6 +97,19 @@ class HiShType(ShType, HiType):
             ),
             "jvp",
         )
+
+    def check_loss(self) -> None:
+        """Says why a value of this type is no loss, to `jax.grad`; whether a complex one is, JAX asks itself."""
+        from shtypes.autodiff.grad import seed_of
+
+        seed_of(self, "jax.grad", holomorphic=True)
+
+    def seed(self) -> Any:
+        """The cotangent that the backward pass of a loss of this type starts with, for `jax.grad`."""
+        from shtypes.autodiff.grad import seed_of
+        from shtypes.ops.create import full
+
+        return full(seed_of(self, "jax.grad", holomorphic=True), 1)
 
     # lowering
 

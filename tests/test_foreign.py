@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import io_callback
 
 import shtypes as sh
 from tests.end_to_end import host
@@ -78,8 +79,212 @@ def test_operators_of_plain_arrays_and_numbers_leave_the_operation_to_the_typed_
         assert_close(host(found), apply(np.asarray(a), X))
 
 
-def test_a_traced_plain_array_on_the_left_is_told_what_to_write() -> None:
+def test_where_jax_does_not_leave_an_operator_to_us_the_error_says_what_to_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shtypes.foreign.operators_leave_to_us", lambda: False)
     with pytest.raises(sh.ShardingTypeError, match="an operator of a traced plain array") as error:
         jax.jit(lambda x, a: a * x)(sh.array(X, "[2,4]"), X)
     assert error.value.hints[0] == "write the typed one first: x * a, not a * x"
     assert error.value.where.startswith("test_foreign.py:")
+
+
+MODES: dict[str, Any] = {"eager": lambda f: f, "jit": jax.jit}
+
+#: What JAX's functions are called in the error, and what it says to write instead.
+NAMED: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
+    "jax.lax.psum": (
+        lambda x: lax.psum(x, "x"),
+        ("sh.all_reduce(x, axis) sums a pending value", "sh.lax.psum in sh.shard_map"),
+    ),
+    "jax.lax.pmean": (lambda x: lax.pmean(x, "x"), ("sh.lax.pmean in sh.shard_map",)),
+    "jax.lax.pmax": (lambda x: lax.pmax(x, "x"), ("sh.lax.pmax in sh.shard_map",)),
+    "jax.lax.pmin": (lambda x: lax.pmin(x, "x"), ("sh.lax.pmin in sh.shard_map",)),
+    "jax.lax.all_gather": (
+        lambda x: lax.all_gather(x, "x"),
+        ("sh.all_gather(x, axis)", "sh.lax.all_gather in sh.shard_map"),
+    ),
+    "jax.lax.psum_scatter": (
+        lambda x: lax.psum_scatter(x, "x"),
+        ("sh.reduce_scatter(x, axis, dim)", "sh.lax.psum_scatter in sh.shard_map"),
+    ),
+    "jax.lax.all_to_all": (
+        lambda x: lax.all_to_all(x, "x", 0, 0),
+        ("sh.all_to_all(x, axis, dim)", "sh.lax.all_to_all in sh.shard_map"),
+    ),
+    "jax.lax.ppermute": (lambda x: lax.ppermute(x, "x", [(0, 1)]), ("sh.lax.ppermute in sh.shard_map",)),
+    "jax.lax.pcast": (lambda x: lax.pcast(x, "x", to="varying"), ("sh.lax.pcast in sh.shard_map",)),
+    "jax.numpy.add": (lambda x: jax.tree.map(jnp.add, x, x), ("sh.add",)),
+    "jax.numpy.exp": (lambda x: jax.tree.map(jnp.exp, {"a": x}), ("sh.exp",)),
+    "jax.nn.softmax": (jax.nn.softmax, ("sh.nn.softmax",)),
+    "jax.numpy.linalg.norm": (jnp.linalg.norm, ("sh.linalg.norm",)),
+    "jax.numpy.roots": (jnp.roots, ("numpy on the host, and sh.polyval",)),
+    "jax.debug.print": (lambda x: jax.debug.print("{}", x), ("sh.debug.print",)),
+    "jax.debug.callback": (lambda x: jax.debug.callback(print, x), ("sh.debug.callback",)),
+    "jax.pure_callback": (
+        lambda x: jax.pure_callback(np.sin, jax.ShapeDtypeStruct((2, 4), np.float32), x),
+        ("sh.local_map(lambda x: jax.pure_callback(f, jax.typeof(x), x), out=type), on each shard",),
+    ),
+    "jax.experimental.io_callback": (
+        lambda x: io_callback(np.sin, jax.ShapeDtypeStruct((2, 4), np.float32), x),
+        ("sh.local_map(lambda x: io_callback(f, jax.typeof(x), x), out=type), on each shard",),
+    ),
+    "jax.jacrev": (jax.jacrev(lambda x: x * x), ("sh.jacrev",)),
+    "jax.jacfwd": (jax.jacfwd(lambda x: x * x), ("sh.jacfwd",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", NAMED)
+def test_the_function_is_named_and_so_is_what_to_write_instead(name: str, mode: str) -> None:
+    call, hints = NAMED[name]
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        MODES[mode](call)(sh.array(X, "[2,4@x]"))
+    error = caught.value
+    error.where = error.where.partition(": ")[2]
+    assert str(error) == "\n".join(
+        [
+            f"a typed value, f32[2,4@x], was given to `{name}`",
+            f"  where: {name}(f32[2,4@x])",
+            "  why:   it does not know the value's type",
+            *[f"  try:   {hint}" for hint in (*hints, "x.to_jax() gives a plain jax.Array")],
+        ]
+    )
+
+
+@pytest.mark.parametrize("callback", [jax.pure_callback, io_callback])
+def test_callbacks_that_return_arrays_run_on_each_shard(callback: Any) -> None:
+    x = sh.array(X, "f32[2,4@x]")
+    on_shards = sh.local_map(lambda x: callback(np.sin, jax.typeof(x), x), out="[2,4@x]")
+    for found in (on_shards(x), jax.jit(on_shards)(x), sh.jit(on_shards)(x)):
+        np.testing.assert_allclose(host(found), np.sin(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_value_does_not_change_in_place(mode: str) -> None:
+    def assign(x: Any) -> Any:
+        x[0] = 1.0
+        return x
+
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        MODES[mode](assign)(sh.array(X, "[2,4@x]"))
+    assert caught.value.what == "a typed value, f32[2,4@x], does not change in place"
+    assert caught.value.hints == ("x = x.at[0].set(value)",)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_typed_value_is_an_array_to_libraries_and_has_only_what_its_type_says(mode: str) -> None:
+    def ask(x: Any) -> Any:
+        assert [isinstance(x, kind) for kind in (jax.Array, sh.Array, np.ndarray)] == [True, True, False]
+        assert getattr(x, "sharding", None) is None
+        assert x.weak_type is False
+        return x
+
+    x = MODES[mode](ask)(sh.array(X, "[2,4@x]"))
+    assert issubclass(type(x), jax.Array)
+    assert (x.is_fully_addressable, x.is_fully_replicated, x.is_ready()) == (True, False, True)
+    assert 3.0 in x
+    assert 99.0 not in x
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        print(x.sharding)
+    assert type(caught.value).__name__ == "ShardingTypeError"
+    assert isinstance(caught.value, AttributeError)
+    line = caught.value.where
+    assert line.startswith("test_foreign.py:")
+    assert str(caught.value).replace(line, "LINE") == (
+        "a typed value, f32[2,4@x], has no `sharding`\n"
+        "  where: LINE\n"
+        "  why:   its type says how it lies on the devices\n"
+        "  try:   x.type\n"
+        "  try:   x.to_jax().sharding"
+    )
+
+
+class Partition:
+    """What equinox does: the leaves that are arrays are differentiated, the others are held."""
+
+    def __init__(self, loss: Callable[[Any], Any]) -> None:
+        self.loss = loss
+
+    def grad(self, tree: Any) -> Any:
+        structure: Any
+        leaves, structure = jax.tree.flatten(tree)
+        chosen = [isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact) for x in leaves]
+
+        def of_arrays(arrays: list[Any]) -> Any:
+            rest = iter(arrays)
+            merged = [next(rest) if c else x for c, x in zip(chosen, leaves, strict=True)]
+            return self.loss(jax.tree.unflatten(structure, merged))
+
+        grads = iter(jax.grad(of_arrays)([x for c, x in zip(chosen, leaves, strict=True) if c]))
+        return jax.tree.unflatten(structure, [next(grads) if c else None for c in chosen])
+
+
+def test_a_library_that_asks_which_leaves_are_arrays_differentiates_typed_ones() -> None:
+    model = {"w": sh.array(X, "f32[2,4@x]"), "n": 3, "name": 0.5}
+    partition = Partition(lambda m: sh.sum(sh.square(m["w"])) * m["n"])
+    for grads in (partition.grad(model), jax.jit(partition.grad, static_argnums=())(model)):
+        assert grads["n"] is None or grads["n"] == 3
+        np.testing.assert_allclose(host(grads["w"]), 6 * X, rtol=1e-6)
+
+
+def test_equinox_and_flax_differentiate_typed_modules() -> None:
+    eqx, nnx = pytest.importorskip("equinox"), pytest.importorskip("flax.nnx")
+
+    body = {"__annotations__": {"w": Any, "n": int}, "n": eqx.field(static=True)}
+    Module: Any = type(eqx.Module)("Module", (eqx.Module,), body)  # noqa: N806  # a class of a library that may be absent
+
+    grads = eqx.filter_jit(eqx.filter_grad(lambda m: sh.sum(sh.square(m.w)) * m.n))(
+        Module(sh.array(X, "f32[2,4@x]"), 3)
+    )
+    np.testing.assert_allclose(host(grads.w), 6 * X, rtol=1e-6)
+    param = nnx.Param(sh.array(X, "f32[2,4@x]"))
+
+    def doubled(p: Any) -> Any:
+        p[...] = p[...] * 2
+        return sh.sum(p[...])
+
+    nnx.jit(doubled)(param)
+    np.testing.assert_allclose(host(param[...]), 2 * X)
+
+
+# jax.grad
+
+W = np.asarray([1.0, 2.0, 3.0, 4.0], np.float32)
+
+
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("text", ["f32[4@x]", "f32[4]", "f32[4]{I:x}", "f32[4]{R:x}"])
+def test_grad_of_jax_is_ours(text: str, policy: str) -> None:
+    with sh.policy(policy):
+        w, x = sh.array(W, text), sh.array(W[::-1].copy(), "f32[4@x]")
+
+        def loss(w: Any) -> Any:
+            return sh.sum(w * w * x)
+
+        wanted = sh.grad(loss)(w)
+        for mode in (lambda f: f, jax.jit, sh.jit):
+            value, grad = mode(jax.value_and_grad(loss))(w)
+            assert grad.type == wanted.type == w.type.cotangent()
+            np.testing.assert_allclose(host(grad), 2 * W * W[::-1])
+            np.testing.assert_allclose(host(value), (W * W * W[::-1]).sum())
+        assert str(jax.make_jaxpr(jax.grad(loss))(w)) == str(jax.make_jaxpr(sh.grad(loss))(w))
+
+
+def test_what_is_no_loss_is_said_as_sh_grad_says_it() -> None:
+    x = sh.array(W, "f32[4@x]")
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        jax.grad(lambda x: x * x)(x)
+    line = caught.value.where.partition(": ")[0]
+    assert line.startswith("test_foreign.py:")
+    assert str(caught.value).replace(line, "LINE") == (
+        "a gradient needs a scalar loss, not f32[4@x]\n"
+        "  where: LINE: jax.grad(f32[4@x])\n"
+        "  why:   a gradient is of one number\n"
+        "  try:   sh.sum(loss) or sh.mean(loss)\n"
+        "  try:   sh.vjp takes a cotangent for results of any shape"
+    )
+    with pytest.raises(sh.ShardingTypeError, match="varies over mesh axis `x`"):
+        jax.grad(lambda x: sh.reinterpret(sh.sum(sh.all_gather(x, "x")), x="V"))(x)
+    with pytest.raises(sh.ShardingTypeError, match="a gradient needs a loss of real numbers"):
+        jax.grad(lambda x: sh.argmax(sh.all_gather(x, "x")))(x)
