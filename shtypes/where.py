@@ -1,4 +1,4 @@
-"""Where the user's code is: the innermost line outside shtypes and JAX."""
+"""Where the user's code is: the innermost line outside shtypes, JAX and installed libraries."""
 
 from __future__ import annotations
 
@@ -12,48 +12,60 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from shtypes.calls import misfit
 from shtypes.errors import ShardingTypeError
+from shtypes.whose import OURS as OURS
+from shtypes.whose import Whose, called_in, is_whose
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_PACKAGE: Final = os.path.dirname(os.path.abspath(__file__)) + os.sep
-#: Our own code, but for the demo, which is written as a user writes.
-OURS: Final = tuple(_PACKAGE + name for name in sorted(os.listdir(_PACKAGE)) if name != "demo")
-
 
 def user_line() -> str:
-    """``file.py:12 in loss`` of the line that called into shtypes; empty if there is none."""
+    """``file.py:12 in loss`` of the user's line that called into shtypes; empty if there is none.
+
+    Where an installed library made the call, that says which function of it: ``train.py:9 in step (in optax.update)``.
+    """
     frame: FrameType | None = sys._getframe(1)
+    library: FrameType | None = None
+    inmost = ""
     while frame is not None:
-        if _is_the_users(frame):
-            return _words(frame, frame.f_lineno)
+        kind = is_whose(frame)
+        if kind is Whose.USERS:
+            return _words(frame, frame.f_lineno) + _through(library)
+        if kind is Whose.INSTALLED:
+            inmost = inmost or _words(frame, frame.f_lineno)
+            library = frame
         frame = frame.f_back
-    return ""
+    return inmost
 
 
 def frames_of_call() -> list[FrameType]:
-    """What runs between the user's line and the function that asks, outermost first."""
+    """What runs between the line outside JAX and us and the function that asks, outermost first."""
     found: list[FrameType] = []
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and not _is_the_users(frame):
+    while frame is not None and not _is_outside(frame):
         found.append(frame)
         frame = frame.f_back
     return found[::-1]
 
 
 def line_of(traceback: TracebackType | None) -> str:
-    """The same of the line that an error came through; empty if it is not known."""
-    found = ""
+    """The same as `user_line` of the line that an error came through; empty if it is not known."""
+    found = inmost = ""
+    library: FrameType | None = None
     while traceback is not None:
-        if _is_the_users(traceback.tb_frame):
-            found = _words(traceback.tb_frame, traceback.tb_lineno)
+        frame, line = traceback.tb_frame, traceback.tb_lineno
+        kind = is_whose(frame)
+        if kind is Whose.USERS:
+            found, library = _words(frame, line), None
+        elif kind is Whose.INSTALLED:
+            inmost, library = _words(frame, line), library or frame
         traceback = traceback.tb_next
-    return found
+    return found + _through(library) if found else inmost
 
 
-def _is_the_users(frame: FrameType) -> bool:
-    name = frame.f_code.co_filename
-    return not name.startswith(OURS) and not _is_library(name)
+def _is_outside(frame: FrameType) -> bool:
+    """Whether a frame is the user's, or of a library that knows nothing of us."""
+    return is_whose(frame) in (Whose.USERS, Whose.INSTALLED)
 
 
 def _words(frame: FrameType, line: int) -> str:
@@ -62,12 +74,8 @@ def _words(frame: FrameType, line: int) -> str:
     return place if function == "<module>" else f"{place} in {function}"
 
 
-_LIBRARIES: Final = frozenset({"jax", "numpy", "functools.py", "contextlib.py"})
-
-
-def _is_library(name: str) -> bool:
-    parts = name.replace("\\", "/").split("/")
-    return name.startswith(("<frozen", "<__array_function__")) or not _LIBRARIES.isdisjoint(parts)
+def _through(library: FrameType | None) -> str:
+    return f" (in {called_in(library)})" if library is not None else ""
 
 
 def placed(error: ShardingTypeError, call: str) -> ShardingTypeError:
@@ -174,7 +182,7 @@ def _asks_about(fn: Any) -> bool:
 def _within(code: CodeType) -> bool:
     """Whether the function that asks was called, by way of ours alone, by one with this code: by another op."""
     frame: FrameType | None = sys._getframe(3)  # who made that call: the user, or an op
-    while frame is not None and not _is_the_users(frame):
+    while frame is not None and not _is_outside(frame):
         if frame.f_code is code:
             return not _asks_about(frame.f_locals["fn"])
         frame = frame.f_back

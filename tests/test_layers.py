@@ -23,6 +23,7 @@ PURE_LAYERS = (
     "shtypes.caches",
     "shtypes.errors",
     "shtypes.calls",
+    "shtypes.whose",
     "shtypes.where",
     "shtypes.scope",
     "shtypes.ambient",
