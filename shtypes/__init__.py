@@ -19,7 +19,7 @@ from shtypes.types import State as State
 __version__ = "0.1.0"
 
 #: The public names that are modules.
-NAMESPACES: Final = frozenset({"fft", "init", "lax", "linalg", "nn", "random", "tree"})
+NAMESPACES: Final = frozenset({"debug", "fft", "init", "lax", "linalg", "nn", "random", "tree"})
 
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ __all__ = [
     "bound",
     "captured",
     "control",
+    "debug_effects",
     "equation_context",
     "has_own_context",
     "inner_jaxprs",
@@ -149,6 +150,13 @@ def is_transposing() -> bool:
         frame = frame.f_back
     return False
 
+
+#: What a call of Python from a program has for an effect, so that it is kept: by whether such calls are ordered. None
+#: where this JAX hides it.
+debug_effects: Final[dict[bool, Any]] = {
+    False: private("jax._src.debugging", "debug_effect"),
+    True: private("jax._src.debugging", "ordered_debug_effect"),
+}
 
 _trace_context: Callable[[], Any] | None = private("jax._src.config", "trace_context")
 

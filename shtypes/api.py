@@ -6,6 +6,7 @@ from jax import eval_shape as eval_shape  # these two of JAX's own take typed va
 from jax import make_jaxpr as make_jaxpr
 from jax.extend import source_info_util
 
+from shtypes import debug as debug
 from shtypes import init as init
 from shtypes import jax_context as jax_context
 from shtypes import lax as lax
@@ -46,12 +47,12 @@ from shtypes.autodiff.jacobian import jacfwd as jacfwd
 from shtypes.autodiff.jacobian import jacrev as jacrev
 from shtypes.branches import cond as cond
 from shtypes.branches import switch as switch
+from shtypes.checks import debug_checks as debug_checks
+from shtypes.checks import set_debug_checks as set_debug_checks
 from shtypes.control import fori_loop as fori_loop
 from shtypes.control import map_ as _map
 from shtypes.control import scan as scan
 from shtypes.control import while_loop as while_loop
-from shtypes.debug import debug_checks as debug_checks
-from shtypes.debug import set_debug_checks as set_debug_checks
 from shtypes.jit import jit as jit
 from shtypes.jit import set_region as set_region
 from shtypes.local_mode.local_map import local_map as local_map

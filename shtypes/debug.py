@@ -1,267 +1,196 @@
-"""Debug checks: values that are said to be equal on all devices are compared, and a wrong claim is an error.
+"""Looking at values while programs run: `print` and `callback`.
 
-Types are proved, except for what a user claims (`local_map`) and what hardware does. Off, nothing of this runs: the
-switch is a part of the context that caches are keyed on, so that no program is compiled with the checks of another.
+Each device shows its own part, and says where it is on the mesh; copies are shown once. Nothing goes from device to
+device: what a device holds goes to its own host, so scopes allow it and no ledger lists it. To see a global value, ask
+for it with `shtypes.reshard`, which both do see.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
-import re
-import threading
-import weakref
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+import builtins
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.extend import source_info_util
 
-from shtypes import ambient, dtypes
-from shtypes._compat import trace_notes, trace_of
-from shtypes.array import Array
-from shtypes.caches import COMPILED
+from shtypes._compat import no_trace_is_running
+from shtypes.callbacks import Call, Place
+from shtypes.callbacks import call as _call
+from shtypes.calls import check_function
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.carrier import carrier_spec, to_shard
-from shtypes.meshes import concrete_mesh
-from shtypes.policy import current_ambient
-from shtypes.scope import Scope, simple
-from shtypes.types import REPLICATED, ShType
-from shtypes.where import user_line
+from shtypes.ops.dispatch import is_typed, lift
+from shtypes.types import ShType, State
+from shtypes.where import public
 
 
-def checks_are_on() -> bool:
-    """Whether results are compared here."""
-    return current_ambient().checks
+@public
+def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+    """Prints values when the program runs, as `jax.debug.print`: eagerly, in jit, in loops, under derivatives and vmap.
 
-
-def debug_checks(on: bool = True) -> Scope:
-    """A scope in which each result of a local function is compared across the devices that should have it equal.
-
-    So is what comes from outside: what `shtypes.from_jax` makes of a `jax.Array`, and the arguments of a program.
-
-    An eager operation that is wrong raises at its line. Compiled programs compare while they run; their first wrong
-    result raises when a call of an `sh.jit` function returns, at the next eager operation, or at the end of the scope.
+    Each device prints a line with its own part of each value, after its place on the mesh, such as ``[dp=0, tp=1]``.
+    Devices that would print the same print once; a replicated value is printed once, without a place. A part of a
+    pending sum is printed as a term of its type. Lines of several devices come in any order.
 
     Args:
-        on: Whether to check; False switches the checks off in a part of the code.
+        fmt: A format string, as for `str.format`.
+        *args: What it refers to by position: typed values, plain arrays, anything that prints.
+        ordered: Whether lines come in the order of the program. Eagerly they always do; in traced code only where the
+            mesh has one device.
+        **kwargs: What it refers to by name.
 
     Raises:
-        ShardingTypeError: a result with a reduced or invariant axis differs along it; names the operation, its line,
-            and by how much.
+        ShardingTypeError: the format does not fit the arguments; ``ordered`` on several devices in traced code.
 
-    Communicates: two all-reduces for each such value of a compiled program; eager values are compared on the host.
+    Communicates: nothing; each device sends its part to its host. Under `vmap` there is one line for each step.
 
     Example:
         >>> import shtypes as sh
-        >>> first = sh.local_map(lambda x: x[:1], out="[_]", name="first")
-        >>> with sh.use_mesh(sh.make_mesh({"x": 2})), sh.debug_checks():
-        ...     first(sh.array([1.0, 2.0], "f32[2@x]"))
-        Traceback (most recent call last):
-        shtypes.errors.ShardingTypeError: `first` made a value that is not the same along mesh axis `x`
-        ...
+        >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
+        ...     x = sh.array([1.0, 2.0], "f32[2@x]")
+        ...     sh.debug.print("x = {}", x)
+        ...     sh.debug.print("{total:.1f} in all", total=sh.all_reduce(sh.sum(x)))
+        ...     sh.debug.print("{}", sh.sum(x))
+        [x=0] x = [1.]
+        [x=1] x = [2.]
+        3.0 in all
+        [x=0] 1.0 (a term of f32[]{U:x})
+        [x=1] 2.0 (a term of f32[]{U:x})
     """
-    return simple(lambda: _checked(on))
+    _check_format(fmt, args, kwargs)
+
+    def show(place: Place, values: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+        where = ", ".join(f"{axis}={i}" for axis, i in place.items())
+        text = fmt.format(*values[0], **values[1])
+        builtins.print(f"[{where}] {text}\n" if where else f"{text}\n", end="", flush=True)  # in one piece
+
+    _on_each_device("debug.print", show, args, kwargs, ordered, _shown)
 
 
-@contextlib.contextmanager
-def _checked(on: bool) -> Iterator[None]:
-    with ambient.scope(current_ambient()._replace(checks=on)):
-        try:
-            yield
-        except BaseException:
-            _take()  # what went wrong first is what is raised
-            raise
-        deliver()
+@public
+def callback(f: Callable[..., Any], *args: Any, ordered: bool = False, places: bool = False, **kwargs: Any) -> None:
+    """Calls a Python function when the program runs, as `jax.debug.callback`; see `print` for where it works.
 
-
-def set_debug_checks(on: bool) -> None:
-    """Switches the checks of `debug_checks` on or off for all threads, outside any scope."""
-    ambient.set_base(ambient.base(current_ambient)._replace(checks=on))
-    if not on:
-        deliver()
-
-
-# what went wrong
-
-_failures: list[ShardingTypeError] = []
-_lock: Final = threading.Lock()
-
-
-def deliver() -> None:
-    """Waits for the checks of the programs that run, and raises the first failure."""
-    jax.effects_barrier()
-    for failure in _take():
-        raise failure
-
-
-def _take() -> list[ShardingTypeError]:
-    """The failures that nobody has heard of."""
-    with _lock:
-        found = list(_failures)
-        _failures.clear()
-    return found
-
-
-_OF_RESULTS: Final = (
-    "a result that differs from device to device is sharded, unreduced or varying: claim that",
-    "a function of shards whose result is made whole by a collective belongs in sh.shard_map",
-)
-_OF_OPERANDS: Final = (
-    "sh.array(x, type) sends each device its part of one host array",
-    "a jax.Array of other parts than its sharding says, as jax.make_array_from_single_device_arrays makes it, is wrong",
-)
-
-
-def _failure(name: str, t: ShType, axis: str, line: str, apart: Any, given: bool) -> ShardingTypeError:
-    most = "" if apart is None else f"; elements differ by up to {float(apart):.3g}"
-    call = f"{name}({t})" if given else f"{name} -> {t}"
-    error = ShardingTypeError(
-        f"`{name}` {'was given' if given else 'made'} a value that is not the same along mesh axis `{axis}`",
-        where=f"{line}: {call}" if line else call,
-        why=f"its type says that each device along `{axis}` has the same value{most}",
-        hints=_OF_OPERANDS if given else _OF_RESULTS,
-    )
-    error.placed = bool(line)
-    return error
-
-
-def _note(same: Any, apart: Any, *, name: str, t: ShType, axis: str, line: str, given: bool) -> None:
-    """Keeps a failure; raising here, on one device, would leave the others waiting in their next collective."""
-    if not bool(same):
-        with _lock:
-            _failures.append(_failure(name, t, axis, line, apart if np.isfinite(apart) else None, given))
-
-
-def _replicated(t: ShType) -> tuple[str, ...]:
-    """The axes along which a value has copies."""
-    if not t.size or t.dtype_name == "float0":
-        return ()
-    return tuple(a for a in t.axes(*REPLICATED) if t.mesh.shape[a] > 1)
-
-
-def _traced_line() -> str:
-    """The user's line of the equation that is lowered now."""
-    summary = source_info_util.summarize(source_info_util.current())
-    match = re.match(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?(-\d+(:\d+)?)? \((?P<function>.*)\)\Z", summary)
-    if match is None:
-        return user_line()
-    place = f"{os.path.basename(match['file'])}:{match['line']}"
-    return place if match["function"].endswith("<module>") else f"{place} in {match['function']}"
-
-
-# eager values, and values of a program that is lowered op by op
-
-
-#: Concrete carriers whose copies were compared, by their ids.
-_compared: Final[weakref.WeakValueDictionary[int, Any]] = weakref.WeakValueDictionary()
-
-
-def _is_new(data: Any) -> bool:
-    """Whether the copies of a carrier were not compared yet; they are now."""
-    notes: Any = trace_notes(trace_of(data)) if isinstance(data, jax.core.Tracer) else _compared
-    if notes is None:
-        return True
-    key: Any = ("compared", id(data)) if isinstance(data, jax.core.Tracer) else id(data)
-    if notes.get(key) is data:
-        return False
-    notes[key] = data  # a tracer is kept, so that its id is not another's
-    return True
-
-
-def check_values(name: str, values: Sequence[Array], *, given: bool = False) -> None:
-    """Compares the copies of each value: at once, or when the program that is traced runs.
+    Each device calls it with its own part of each value, a numpy array. Devices that would call it with the same call
+    it once.
 
     Args:
-        name: The operation.
-        values: Its results.
-        given: Whether they are its operands instead: then only those that no operation here made.
+        f: The function; what it returns is dropped.
+        *args: Typed values, plain arrays, anything else that it takes.
+        ordered: As for `print`.
+        places: Whether ``f`` takes first the place of the device: a dict from each mesh axis along which the values
+            differ to its index.
+        **kwargs: More arguments by name.
+
+    Communicates: nothing; each device sends its part to its host.
+
+    Example:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
+        ...     x = sh.array([1.0, 2.0], "f32[2@x]")
+        ...     sh.debug.callback(lambda place, part: print(place, part.sum()), x, places=True)
+        {'x': 0} 1.0
+        {'x': 1} 2.0
     """
-    if values and not any(isinstance(x.data, jax.core.Tracer) for x in values):
-        deliver()  # of programs that ran before
-    for x in values:
-        if x.data is None or not _replicated(x.type) or not _is_new(x.data):
-            continue
-        if isinstance(x.data, jax.core.Tracer):
-            _checker(name, x.type, _traced_line(), given)(x.data)
-        else:
-            _compare_copies(name, x, given)
+    check_function("debug.callback", f)
+
+    def run(place: Place, values: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+        f(*([dict(place)] if places else []), *values[0], **values[1])
+
+    _on_each_device("debug.callback", run, args, kwargs, ordered, lambda part, t: part)
 
 
-def _compare_copies(name: str, x: Array, given: bool) -> None:
-    """Compares the copies of a value on the host, axis by axis."""
-    data = jax.random.key_data(x.data) if dtypes.is_key(x.type.dtype_name) else x.data
-    copies = {shard.device: np.asarray(shard.data) for shard in data.addressable_shards}
-    devices = concrete_mesh(x.type.mesh).devices
-    for axis in _replicated(x.type):
-        along = x.type.mesh.index(axis)
-        first, *others = np.moveaxis(devices, along, 0).reshape(devices.shape[along], -1)
-        for one, other in ((one, other) for row in others for one, other in zip(first, row, strict=True)):
-            if one in copies and other in copies and copies[one].tobytes() != copies[other].tobytes():
-                del _compared[id(x.data)]  # it is wrong wherever it is used
-                raise _failure(name, x.type, axis, user_line(), _apart(copies[one], copies[other]), given)
+def _on_each_device(
+    name: str,
+    run: Callable[[Place, Any], None],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    ordered: bool,
+    shown: Callable[[np.ndarray[Any, Any], ShType], Any],
+) -> None:
+    """Calls a function of a place and of the arguments with parts for values."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    chosen = [is_typed(x) or isinstance(x, jax.core.Tracer) for x in leaves]
+    fixed = [None if c else x for x, c in zip(leaves, chosen, strict=True)]  # the call outlives the trace
+    given = [x for x, c in zip(leaves, chosen, strict=True) if c]
+
+    def filled(parts: Iterable[Any]) -> Any:
+        rest = iter(parts)
+        return jax.tree.unflatten(tree, [next(rest) if c else x for x, c in zip(fixed, chosen, strict=True)])
+
+    if any(map(is_typed, given)):
+        values, _ = lift(given)
+        types = _of_one_mesh(name, values, ordered)
+        _call(Call(name, lambda place, parts: run(place, filled(map(shown, parts, types))), ordered), values)
+    elif given or not no_trace_is_running():  # a plain program's, as far as anybody can see
+        jax.debug.callback(lambda *parts: run({}, filled(map(np.asarray, parts))), *given, ordered=ordered)
+    else:
+        run({}, (args, kwargs))
 
 
-def _apart(a: Any, b: Any) -> Any:
-    with np.errstate(all="ignore"):
-        found = np.max(np.abs(a.astype(np.complex128) - b.astype(np.complex128)), initial=0)
-    return found if np.isfinite(found) else None
+def _of_one_mesh(name: str, values: Sequence[Any], ordered: bool) -> list[ShType]:
+    """The types of values, checked."""
+    types = [jax.typeof(x) for x in values]
+    mesh = types[0].mesh
+    if any(t.mesh is not mesh for t in types):
+        raise ShardingTypeError(f"`{name}` was given values over two meshes, {mesh} and {types[-1].mesh}")
+    if ordered and mesh.size > 1 and any(isinstance(x, jax.core.Tracer) for x in values):
+        raise ShardingTypeError(
+            f"`{name}` cannot be ordered in traced code on {mesh.size} devices",
+            why="each device calls its host by itself, and none waits for another",
+            hints=["without ordered=: the lines of each device name its place", f"sh.{name}(...) outside of jit"],
+        )
+    return types
 
 
-@functools.lru_cache(maxsize=COMPILED)
-def _checker(name: str, t: ShType, line: str, given: bool) -> Any:
-    from shtypes.lowering.per_op import manual_mesh
+class _Term:
+    """A part of a pending sum, which prints as such."""
 
-    over, options = manual_mesh(t.mesh)
+    def __init__(self, part: np.ndarray[Any, Any], t: ShType) -> None:
+        self._part, self._type = part, t
 
-    def check(carrier: Any) -> None:
-        _check(name, t, line, to_shard(t, carrier), given)
+    def __format__(self, spec: str) -> str:
+        return f"{format(self._part[()], spec)} (a term of {self._type})"
 
-    return jax.shard_map(check, mesh=over, in_specs=carrier_spec(t), out_specs=None, check_vma=False, **options)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
 
-
-# shards of a program that is lowered in one region
-
-
-def check_shards(name: str, shards: Sequence[Any], types: Sequence[ShType], *, given: bool = False) -> None:
-    """Compares the copies of each result, or of what is given, inside a region, when the program runs."""
-    for shard, t in zip(shards, types, strict=True):
-        if _replicated(t):
-            _check(name, t, _traced_line(), shard, given)
+    def __getitem__(self, key: Any) -> Any:
+        return _Term(np.asarray(self._part[key]), self._type)
 
 
-def _check(name: str, t: ShType, line: str, shard: Any, given: bool) -> None:
-    """Compares a shard with those of the devices that should have the same."""
-    bits = _bits(shard)
-    for axis in _replicated(t):
-        same = jnp.all(lax.pmin(bits, axis) == lax.pmax(bits, axis))
-        note = functools.partial(_note, name=name, t=t, axis=axis, line=line, given=given)
-        jax.debug.callback(note, same, _spread(shard, axis))
+def _shown(part: np.ndarray[Any, Any], t: ShType) -> Any:
+    return _Term(part, t) if t.axes(State.UNREDUCED) else part[()]
 
 
-def _bits(x: Any) -> Any:
-    """The bits of an array, as integers that compare as they are: a NaN is itself."""
-    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return jax.random.key_data(x)
-    if x.dtype == jnp.bool_:
-        return x.astype(jnp.int32)
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        return jnp.stack([_bits(x.real), _bits(x.imag)])
-    if jnp.issubdtype(x.dtype, jnp.integer):
-        return x
-    return lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
+class _Anything:
+    """Stands for a value whose attributes, items and formats are known when the program runs."""
+
+    def __format__(self, spec: str) -> str:
+        return ""
+
+    def __getattr__(self, name: str) -> _Anything:
+        return self
+
+    def __getitem__(self, key: Any) -> _Anything:
+        return self
 
 
-def _spread(x: Any, axis: str) -> Any:
-    """The largest difference between copies."""
-    if not jnp.issubdtype(x.dtype, jnp.floating) or not x.size:
-        return jnp.float32(jnp.nan)
-    wide = x.astype(jnp.float32)
-    return jnp.max(lax.pmax(wide, axis) - lax.pmin(wide, axis))
+def _check_format(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuses a format while the program is traced: when it runs, nobody would see the error in one piece."""
+    if not isinstance(fmt, str):
+        raise ShardingTypeError(f"`debug.print` takes a format string first, not {type(fmt).__name__}", hints=['"{}"'])
+    stand_ins: Any = _Anything()
+    try:
+        fmt.format(*[stand_ins for _ in args], **dict.fromkeys(kwargs, stand_ins))
+    except (IndexError, KeyError, ValueError) as error:
+        raise ShardingTypeError(
+            f"`debug.print` cannot write {len(args) + len(kwargs)} values into {fmt!r:.60}", why=_said(error)
+        ) from None
 
 
-__all__ = ["debug_checks", "set_debug_checks"]
+def _said(error: Exception) -> str:
+    return f"there is no value named {error}" if isinstance(error, KeyError) else str(error)
+
+
+__all__ = ["callback", "print"]

@@ -91,6 +91,7 @@ class NotAnArrayError(ShardingTypeError, AttributeError):
     def __init__(self, what: str, *, why: str, hints: Sequence[str]) -> None:
         super().__init__(what, why=why, hints=hints)
         self._where = ""
+        self.name = ""  # else Python adds to the message which attribute could be meant
 
     @property
     def where(self) -> str:

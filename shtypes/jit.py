@@ -22,7 +22,7 @@ from shtypes.arguments import Indices, Names, Roles
 from shtypes.array import Array
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.calls import check_function, parameters, refuse_unknown
-from shtypes.debug import checks_are_on, deliver
+from shtypes.checks import checks_are_on, deliver
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
 from shtypes.look_ahead import look_ahead

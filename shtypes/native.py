@@ -11,7 +11,7 @@ from shtypes import dtypes
 from shtypes._compat import no_trace_is_running
 from shtypes.analysis.judging import judge, look
 from shtypes.array import Array, _as_type, _placed, wrap
-from shtypes.debug import check_values, checks_are_on
+from shtypes.checks import check_values, checks_are_on
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
 from shtypes.lowering.carrier import carrier_sharding

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.foreign import OF_ARRAYS
 
 m: Any = sh  # for calls that a type checker refuses too
 
-#: Keywords that are the user's: arguments of the function that is asked about, mesh axes, sizes of dims.
+#: Keywords that are the user's: arguments of the function that is asked about, mesh axes, dims, names to print.
 OPEN = {
     "sh.assert_comm", "sh.check", "sh.compare", "sh.explain", "sh.ledger", "sh.eval_shape",
-    "sh.dims", "sh.cost_model", "sh.Array",
+    "sh.dims", "sh.cost_model", "sh.Array", "sh.debug.callback", "sh.debug.print",
 }  # fmt: skip
 #: Of the half that is loaded first: refused by Python itself.
 PLAIN = {"sh.current_policy"}
@@ -47,7 +48,7 @@ def of_values() -> Iterator[tuple[str, Any]]:
     x = value()
     for holder, shown in ((x, "x"), (x.at[0], "x.at[0]")):
         for name in sorted(dir(holder)):
-            if name[0] != "_" and name not in ("aval", "val") and callable(found := getattr(holder, name)):
+            if name[0] != "_" and name not in ("aval", "val", *OF_ARRAYS) and callable(found := getattr(holder, name)):
                 yield f"{shown}.{name}", found
 
 
@@ -83,7 +84,10 @@ def test_no_method_of_a_value_swallows_an_unknown_keyword() -> None:
     found = dict(of_values())
     assert {"x.sum", "x.dot", "x.at[0].set", "x.at[0].get"} <= set(found)
     refused = {name: refusal(f) for name, f in found.items()}
-    own_words = {"x.block_until_ready", "x.copy_to_host_async", "x.delete", "x.is_deleted", "x.item", "x.tolist"}
+    own_words = {
+        f"x.{name}"
+        for name in ("block_until_ready", "copy_to_host_async", "delete", "is_deleted", "is_ready", "item", "tolist")
+    }
     assert not [name for name, e in refused.items() if not isinstance(e, TypeError)]
     assert {name for name, e in refused.items() if not isinstance(e, sh.ShardingTypeError)} == own_words
 

@@ -28,6 +28,7 @@ from shtypes._compat import (
     is_literal,
     jaxpr_of,
 )
+from shtypes.callbacks import Callback
 from shtypes.collective import Collective as Collective
 from shtypes.hitype import HiShType
 from shtypes.joint import Joint as Joint
@@ -245,7 +246,7 @@ def outside(eqn: Any) -> str:
     p = applied_by(eqn)
     if isinstance(p, FromJax):
         return _entering(eqn)
-    if isinstance(p, (Operation, ToJax, Raise, EnsureMapped)):
+    if isinstance(p, (Operation, ToJax, Raise, EnsureMapped, Callback)):
         return ""
     if isinstance(p, HiPrimitive):
         return "it is not known to the ledger"

@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, AxisType
 from shtypes._compat import no_trace_is_running
 from shtypes.array import Array, wrap
 from shtypes.caches import COMPILED
-from shtypes.debug import check_values, checks_are_on
+from shtypes.checks import check_values, checks_are_on
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType
 from shtypes.localfn import LocalFn, as_tuple

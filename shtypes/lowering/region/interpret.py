@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend import source_info_util
 
 from shtypes._compat import captured, control, inner_jaxprs, is_literal, jaxpr_of
-from shtypes.debug import check_shards, checks_are_on
+from shtypes.checks import check_shards, checks_are_on
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.carrier import from_shard, to_shard
 from shtypes.lowering.per_op import manual_mesh

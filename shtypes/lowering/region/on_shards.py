@@ -11,9 +11,10 @@ import jax.numpy as jnp
 
 from shtypes._compat import HiPrimitive, bound
 from shtypes.caches import COMPILED
+from shtypes.callbacks import Callback, call_on_shards
+from shtypes.checks import check_shards, checks_are_on
 from shtypes.collective import Collective
 from shtypes.collective import on_shards as collective_on_shards
-from shtypes.debug import check_shards, checks_are_on
 from shtypes.hitype import hi
 from shtypes.joint import Joint
 from shtypes.lowering.carrier import carrier_spec, to_shard
@@ -92,6 +93,11 @@ def _raise(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     return [to_shard(eqn.params["ty"], *shards)]
 
 
+def _callback(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    call_on_shards(eqn.params["call"], tuple(v.aval for v in eqn.invars), shards)
+    return []
+
+
 def _as_it_is(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     return list(shards)
 
@@ -108,6 +114,7 @@ ON_SHARDS: Final[dict[type[Operation | HiPrimitive], Callable[[Any, Sequence[Any
     Raise: _raise,
     ToJax: _as_it_is,
     EnsureMapped: _as_it_is,
+    Callback: _callback,
 }
 
 

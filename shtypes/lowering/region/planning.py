@@ -20,6 +20,7 @@ from shtypes._compat import (
     is_literal,
     jaxpr_of,
 )
+from shtypes.callbacks import Callback
 from shtypes.collective import Collective
 from shtypes.hitype import HiShType
 from shtypes.joint import Joint
@@ -104,7 +105,7 @@ class Planner:
             return "it is to run in a special way (offloaded, or with metadata)"
         if isinstance(p, (Operation, HiPrimitive)):
             return _against_ours(p, ins, outs)
-        if eqn.effects:
+        if eqn.effects and control(eqn) is None:  # what has bodies has the effects of these
             return f"it has an effect ({', '.join(sorted(type(e).__name__ for e in eqn.effects))})"
         if p.name in PLACED:
             return "it says itself where it runs"
@@ -159,7 +160,7 @@ class Planner:
 
 
 def _against_ours(p: Operation | HiPrimitive, ins: list[Any], outs: list[Any]) -> str:
-    if isinstance(p, Local | Reshard | Collective | Joint | EnsureMapped):
+    if isinstance(p, Local | Reshard | Collective | Joint | EnsureMapped | Callback):
         return "it has no values (float0)" if any(t.dtype_name == "float0" for t in outs) else ""
     if not isinstance(p, FromJax | ToJax | Raise):
         return "it is lowered on its own"
