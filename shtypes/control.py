@@ -18,6 +18,7 @@ from shtypes.analysis.scopes import allows_implicit
 from shtypes.array import to_jax
 from shtypes.calls import check_function
 from shtypes.errors import ShardingTypeError
+from shtypes.mapping import own_steps
 from shtypes.ops import rules
 from shtypes.ops.dispatch import is_typed, located, settled
 from shtypes.ops.rules import Typing
@@ -67,35 +68,57 @@ def scan(
     step: cast it before the loop.
     """
     check_function("scan", f)
+    last, ys = _scanned("scan", f, init, xs, length, reverse=reverse, unroll=unroll)
+    return last, ys
+
+
+def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int | None, **options: Any) -> Any:
+    """The loop of `scan`, in the words of another function."""
     if allows_implicit():
-        xs = jax.tree.map(lambda x: settled("scan", _whole_leading, x) if is_typed(x) else x, xs)
-    steps = _length(xs, length)
+        xs = jax.tree.map(lambda x: settled(name, _whole_leading, x) if is_typed(x) else x, xs)
+    steps = _length(name, xs, length)
 
     def run(body: Callable[..., Any], start: Any) -> Any:
-        return lax.scan(body, start, xs, steps, reverse=reverse, unroll=unroll)
+        return lax.scan(body, start, xs, steps, **options)
 
-    last, ys = _joined_loop("scan", f, init, run)
-    return last, ys
+    return _joined_loop(name, f, init, run)
 
 
 @public
 def map_(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
-    """A function of each element of the leading dim, one after the other, as `jax.lax.map`; see `scan`.
+    """A function of each element of the leading dim, one after the other, as `jax.lax.map`.
+
+    The leading dim may be sharded, as in `vmap` and under its rules: each device then goes through its own elements,
+    all at the same time, and inside these axes vary. Otherwise it is a `scan`.
 
     Args:
         f: A function of one element.
-        xs (length, ...): A tree of values; the leading dim must not be sharded.
+        xs (length, ...): A tree of values.
         batch_size: Not supported.
 
     Returns:
-        The stacked results.
+        The stacked results; their leading dim is sharded as that of ``xs`` is.
+
+    Raises:
+        ShardingTypeError: leading dims are sharded differently, or one is and that of a plain array or of an unreduced
+            value is not.
 
     Communicates: what ``f`` does, at each step.
     """
     check_function("map", f)
     if batch_size is not None:
         raise ShardingTypeError("`map` takes one element at a time", hints=["sh.vmap inside of it"])
-    return scan(lambda carry, x: (carry, f(x)), (), xs)[1]
+
+    def loop(f: Callable[[Any], Any], xs: Any) -> Any:
+        return _scanned("map", lambda carry, x: (carry, f(x)), (), xs, None)[1]
+
+    try:
+        found = own_steps(f, xs, loop)
+    except ShardingTypeError:
+        if not allows_implicit():
+            raise
+        found = None  # the loop inserts what makes the leading dims whole
+    return loop(f, xs) if found is None else found
 
 
 map_.__name__ = "map"
@@ -305,21 +328,22 @@ def _whole_leading(types: tuple[ShType, ...]) -> Typing:
     return Typing(types, types)
 
 
-def _length(xs: Any, length: int | None) -> int | None:
+def _length(name: str, xs: Any, length: int | None) -> int | None:
     """The number of steps, from the leading dims of typed leaves; JAX finds it where there are none."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(xs)[0]:
         if not is_typed(leaf):
             continue
-        t, what = jax.typeof(leaf), f"`scan` cannot run over xs{jax.tree_util.keystr(path)}"
+        t, what = jax.typeof(leaf), f"`{name}` cannot run over xs{jax.tree_util.keystr(path)}"
         if not t.ndim:
             raise ShardingTypeError(f"{what}: {t} has no leading dim")
         if t.dims[0].axes:
             error = ShardingTypeError(
                 f"{what}: the leading dim of {t} is sharded over {', '.join(f'`{a}`' for a in t.dims[0].axes)}",
                 why="each step would live on some of the devices only",
+                hints=["sh.map and sh.vmap, where the steps do not need one another"],
                 fixes=fixes(_whole_leading, (t,), [f"xs{jax.tree_util.keystr(path)}"]),
             )
-            raise located(error, "scan", [t])
+            raise located(error, name, [t])
         if length is not None and t.shape[0] != length:
             raise ShardingTypeError(f"{what} in {length} steps: the leading dim of {t} has size {t.shape[0]}")
         length = t.shape[0]

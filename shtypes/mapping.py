@@ -1,4 +1,4 @@
-"""`vmap`: over dims that every device holds whole by JAX's own, over sharded ones by each device for its own part."""
+"""`vmap` and `map`: over dims that all devices have whole as in JAX, over sharded ones by each for its own part."""
 
 from __future__ import annotations
 
@@ -75,21 +75,15 @@ def vmap(
         return over_sharded(args, kwargs, places, leaves, structure)
 
     def over_sharded(args: Any, kwargs: Any, places: list[int | None], leaves: list[Any], structure: Any) -> Any:
-        try:
-            axes = _sharding(leaves, places)
-            if not axes:
-                with in_our_words(_NOT_TAKEN):
-                    return native(*args, **kwargs)
-            if axis_name is not None:
-                raise ShardingTypeError(f"`vmap` cannot name a dim that is sharded over {_list(axes)}: {axis_name!r}")
-            parts = [_own_part(x, d, axes) for x, d in zip(leaves, places, strict=True)]
-        except ShardingTypeError as error:
-            shown = [jax.typeof(x) for x in leaves if is_typed(x)]
-            raise located(error, "vmap", shown).with_traceback(None) from None
+        axes, parts = _parts("vmap", leaves, places, axis_name)
+        if not axes:
+            with in_our_words(_NOT_TAKEN):
+                return native(*args, **kwargs)
         own_args, own_kwargs = jax.tree.unflatten(structure, parts)
         try:
             with in_our_words(_NOT_TAKEN):
-                return _over_parts(fun, in_axes, out_axes, axes)(*own_args, **own_kwargs)
+                over = _over_parts("vmap", fun, out_axes, axes, lambda inner: jax.vmap(inner, in_axes, out_axes))
+                return over(*own_args, **own_kwargs)
         except ShardingTypeError as error:
             raise placed(error, "vmap") from None
 
@@ -105,6 +99,36 @@ def _whole(x: Any, place: int | None) -> Any:
         t = t.with_axis(axis, replicated())
     judge("vmap", jax.typeof(x), t, inserted=True)
     return move(x, t, inserted=True)
+
+
+def own_steps(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:
+    """A function at each element of the leading dim, by each device at those that it has; None where all have all.
+
+    Args:
+        fun: A function of one element.
+        xs: A tree of values.
+        loop: Runs a function at each element of a leading dim that is whole.
+    """
+    leaves, structure = jax.tree.flatten(xs)
+    axes, parts = _parts("map", leaves, [0] * len(leaves), None)
+    if not axes:
+        return None
+    over = _over_parts("map", fun, 0, axes, lambda inner: lambda own: loop(inner, own))
+    return over(jax.tree.unflatten(structure, parts))
+
+
+def _parts(
+    name: str, leaves: Sequence[Any], places: Sequence[int | None], axis_name: Any
+) -> tuple[tuple[str, ...], list[Any]]:
+    """The mesh axes that shard what is mapped over, and each argument as each device has it; none where none do."""
+    try:
+        axes = _sharding(name, leaves, places)
+        if axes and axis_name is not None:
+            raise ShardingTypeError(f"`{name}` cannot name a dim that is sharded over {_list(axes)}: {axis_name!r}")
+        return axes, [_own_part(name, x, d, axes) for x, d in zip(leaves, places, strict=True)] if axes else []
+    except ShardingTypeError as error:
+        shown = [jax.typeof(x) for x in leaves if is_typed(x)]
+        raise located(error, name, shown).with_traceback(None) from None
 
 
 def _is_none(x: Any) -> bool:
@@ -128,7 +152,7 @@ def _places(in_axes: Any, args: Any, kwargs: Any) -> list[int | None]:
     return found if len(found) == count else [None] * count
 
 
-def _sharding(leaves: Sequence[Any], places: Sequence[int | None]) -> tuple[str, ...]:
+def _sharding(name: str, leaves: Sequence[Any], places: Sequence[int | None]) -> tuple[str, ...]:
     """The mesh axes that shard the mapped dims: the longest, of which others may lack minor ones."""
     longest: tuple[str, ...] = ()
     for x, d in zip(leaves, places, strict=True):
@@ -138,7 +162,7 @@ def _sharding(leaves: Sequence[Any], places: Sequence[int | None]) -> tuple[str,
         short, long = sorted((longest, axes), key=len)
         if long[: len(short)] != short:
             raise ShardingTypeError(
-                f"`vmap` maps over dims sharded differently: over {_list(longest)} and over {_list(axes)}",
+                f"`{name}` maps over dims sharded differently: over {_list(longest)} and over {_list(axes)}",
                 why="a device would meet other steps of the one argument than of the other",
                 hints=["sh.reshard one of them"],
             )
@@ -150,13 +174,13 @@ def _list(axes: Sequence[str]) -> str:
     return ", ".join(f"`{a}`" for a in axes)
 
 
-def _own_part(x: Any, place: int | None, axes: tuple[str, ...]) -> Any:
+def _own_part(name: str, x: Any, place: int | None, axes: tuple[str, ...]) -> Any:
     """An argument as varying: of a mapped one each device has its part, of another all, whatever its state."""
     if place is None:
         return x
     if not is_typed(x):
         raise ShardingTypeError(
-            f"`vmap` maps over a dim that is sharded over {_list(axes)}, and over a plain array",
+            f"`{name}` maps over a dim that is sharded over {_list(axes)}, and over a plain array",
             hints=["sh.array(x, type) or sh.from_jax(x) gives it a type"],
         )
     t = jax.typeof(x)
@@ -164,14 +188,14 @@ def _own_part(x: Any, place: int | None, axes: tuple[str, ...]) -> Any:
     for axis in axes:
         if axis not in t.dims[d].axes and t.state(axis) not in REPLICATED:
             raise ShardingTypeError(
-                f"`vmap` maps over a dim that is sharded over `{axis}`, and over {t}",
+                f"`{name}` maps over a dim that is sharded over `{axis}`, and over {t}",
                 why="only a replicated argument can be sliced to the steps of each device",
                 hints=[f"sh.reshard it so that dim {d} is sharded over {_list(axes)}"],
             )
     sharded = t
     for axis in axes[len(t.dims[d].axes) :]:
         sharded = sharded.with_axis(axis, State.SHARDED, d)
-    judge("vmap", t, sharded, inserted=True)
+    judge(name, t, sharded, inserted=True)
     return reinterpreted(move(x, sharded, inserted=True), _varying(sharded, axes, d))
 
 
@@ -187,7 +211,13 @@ def _unsharded(t: ShType) -> dict[str, State]:
     return {a: s for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not State.SHARDED}
 
 
-def _over_parts(fun: Callable[..., Any], in_axes: Any, out_axes: Any, axes: tuple[str, ...]) -> Callable[..., Any]:
+def _over_parts(
+    name: str,
+    fun: Callable[..., Any],
+    out_axes: Any,
+    axes: tuple[str, ...],
+    mapped_over_parts: Callable[[Callable[..., Any]], Callable[..., Any]],
+) -> Callable[..., Any]:
     """The function mapped over each device's own steps, its mapped results put together."""
 
     def inner(*args: Any, **kwargs: Any) -> Any:
@@ -200,19 +230,19 @@ def _over_parts(fun: Callable[..., Any], in_axes: Any, out_axes: Any, axes: tupl
         if place is None:
             return leaf
         if not is_typed(leaf):
-            raise ShardingTypeError(
-                f"a result of `vmap` over a dim that is sharded over {_list(axes)} is a plain array"
-            )
+            what = f"a result of `{name}` over a dim that is sharded over {_list(axes)} is a plain array"
+            raise placed(ShardingTypeError(what), name)
         t = jax.typeof(leaf)
         for axis in axes:
             if t.state(axis) not in (*REPLICATED, State.VARYING):
-                raise ShardingTypeError(
-                    f"a result of `vmap` is {t}, and its mapped dim is sharded over `{axis}`",
+                error = ShardingTypeError(
+                    f"a result of `{name}` is {t}, and its mapped dim is sharded over `{axis}`",
                     why="an axis does one thing only",
                 )
+                raise placed(error, name)
         return ensure_mapped_p.bind(vary(leaf, axes, inserted=True))
 
-    mapped = jax.vmap(inner, in_axes, out_axes)
+    mapped = mapped_over_parts(inner)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         result = mapped(*args, **kwargs)
@@ -225,7 +255,7 @@ def _over_parts(fun: Callable[..., Any], in_axes: Any, out_axes: Any, axes: tupl
             varying = [a for a in axes if is_typed(leaf) and t.state(a) is State.VARYING]
             if varying:
                 raise ShardingTypeError(
-                    f"a result of `vmap` with `None` in out_axes is {t}, which is another value on each device",
+                    f"a result of `{name}` with `None` in out_axes is {t}, which is another value on each device",
                     why=f"the mapped dim is sharded over {_list(varying)}",
                     hints=["out_axes=0 gives the result of each step"],
                 )
@@ -239,4 +269,4 @@ def _over_parts(fun: Callable[..., Any], in_axes: Any, out_axes: Any, axes: tupl
     return call
 
 
-__all__ = ["vmap"]
+__all__ = ["own_steps", "vmap"]

@@ -25,6 +25,7 @@ class Mapping:
     def __init__(self, m: Any) -> None:
         self.m = m
         self.vmap, self.grad, self.vjp = (getattr(sh if m is sh else jax, name) for name in ("vmap", "grad", "vjp"))
+        self.map = sh.map if m is sh else jax.lax.map
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.m, name)
@@ -79,6 +80,23 @@ CASES = [
         (B, "[4@x,4@y,2]"),
         (V[:2], "[2]"),
         out="[4@x,4@y,2]",
+    ),
+    # one after the other, on each device its own
+    _case(lambda m, x: m.map(lambda r: m.sin(r) * 2, x), (X, "[4@x,8]"), out="[4@x,8]"),
+    _case(lambda m, x, v: m.map(lambda r: r * v, x), (X, "[4@(y,x),8]"), (V, "[8]{I:x}"), out="[4@(y,x),8]"),
+    _case(
+        lambda m, x, w: m.map(lambda r: m.tanh(m.all_reduce(r @ w)), x),
+        (X, "[4@x,8@y]"),
+        (W, "[8@y,4]"),
+        out="[4@x,4]",
+    ),
+    _case(lambda m, x, y: m.map(lambda t: t[0] * t[1], (x, y)), (X, "[4@x,8]"), (X, "[4,8]"), out="[4@x,8]"),
+    _case(lambda m, b: m.map(m.vmap(m.sin), b), (B, "[4@x,4@y,2]"), out="[4@x,4@y,2]"),
+    _case(
+        lambda m, x, v: m.map(lambda r: m.grad(lambda v: m.sum(m.sin(r * v)))(v), x),
+        (X, "[4@x,8]"),
+        (V, "[8]"),
+        out="[4@x,8]{U:y}",
     ),
     # each step has a predicate of its own
     _case(
@@ -195,3 +213,33 @@ def test_a_result_of_each_step_is_not_promised_to_be_one(mesh: Any) -> None:
         x, v = sh.array(X, "[4@x,8]"), sh.array(V, "[8]")
         with pytest.raises(sh.ShardingTypeError, match="another value on each device"):
             sh.vmap(lambda r: (r, sh.lax.pvary(v, "x")), out_axes=(0, None))(x)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda x: sh.map(lambda t: t[0], (x, sh.array(X, "[4@y,8]"))), "`map` maps over dims sharded differently"),
+        (lambda x: sh.map(lambda t: t[0], (x, jnp.ones((4, 8)))), "`map` maps over a dim that is sharded over `x`"),
+        (lambda x: sh.map(lambda r: 3.0, x), "a result of `map` over a dim that is sharded over `x` is a plain array"),
+        (lambda x: sh.map(lambda r: r, sh.array(1.0)), "`map` cannot run over xs: f32[] has no leading dim"),
+        (lambda x: sh.map(lambda r: sh.all_reduce(r, "x"), x), "`all_reduce` needs mesh axis `x` unreduced"),
+    ],
+)
+def test_a_map_is_refused_in_its_own_name(mesh: Any, call: Any, said: str) -> None:
+    with sh.use_mesh(mesh), pytest.raises(sh.ShardingTypeError) as caught:
+        call(sh.array(X, "[4@x,8]"))
+    assert caught.value.what.startswith(said)
+    assert caught.value.where.startswith("test_mapping.py:")
+    assert "scan" not in caught.value.where
+
+
+def test_what_only_local_mode_has_is_named_where_values_vary(mesh: Any) -> None:
+    with sh.use_mesh(mesh), pytest.raises(sh.ShardingTypeError) as caught:
+        sh.map(lambda r: sh.all_reduce(r, "x"), sh.array(X, "[4@x,8]"))
+    assert caught.value.hints == ('sh.lax.psum(x, "x"), in local mode',)
+
+
+def test_a_loop_over_a_sharded_dim_names_map(mesh: Any) -> None:
+    with sh.use_mesh(mesh), pytest.raises(sh.ShardingTypeError) as caught:
+        sh.scan(lambda c, r: (c, r), 0, sh.array(X, "[4@x,8]"))
+    assert caught.value.hints == ("sh.map and sh.vmap, where the steps do not need one another",)

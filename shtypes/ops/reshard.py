@@ -126,13 +126,24 @@ def _named(name: str, x: Any, axes: tuple[str, ...], needs: State, change: Any) 
                 raise ShardingTypeError(
                     f"`{name}` needs mesh axis `{axis}` {needs.name.lower()}",
                     why=f"it is {t.state(axis).name.lower()} in {t}",
-                    hints=["sh.reshard(x, type) goes from any type to any other"],
+                    hints=[_from(name, t.state(axis), axis)],
                 )
             dst = change(dst, axis)
         judge(name, t, dst)
         return move(x, dst)
     except ShardingTypeError as error:
         raise located(error, name, [t]).with_traceback(None) from None
+
+
+#: What the named forms are called in local mode, for a value that varies.
+_OF_VARYING: Final = {"all_reduce": "psum", "reduce_scatter": "psum_scatter", "shard": "pscatter"}
+
+
+def _from(name: str, state: State, axis: str) -> str:
+    """What goes from a state where a named form does not."""
+    if state is State.VARYING:
+        return f'sh.lax.{_OF_VARYING.get(name, name)}(x, "{axis}"), in local mode'
+    return "sh.reshard(x, type) goes from any type to any other"
 
 
 def _replicated(to: Any) -> State:
