@@ -88,9 +88,10 @@ def callback(f: Callable[..., Any], *args: Any, ordered: bool = False, places: b
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
         ...     x = sh.array([1.0, 2.0], "f32[2@x]")
-        ...     sh.debug.callback(lambda place, part: print(place, part.sum()), x, places=True)
-        {'x': 0} 1.0
-        {'x': 1} 2.0
+        ...     seen = []
+        ...     sh.debug.callback(lambda place, part: seen.append((place, part.tolist())), x, places=True)
+        >>> seen
+        [({'x': 0}, [1.0]), ({'x': 1}, [2.0])]
     """
     check_function("debug.callback", f)
 

@@ -15,7 +15,7 @@ from shtypes._shims import install_shims
 from shtypes.analysis.scopes import program_runs
 from shtypes.errors import ShardingTypeError
 from shtypes.foreign import NotAnArrayError, refuse_native
-from shtypes.lowering.carrier import carrier_shape, explicit_spec
+from shtypes.lowering.carrier import carrier_shape, explicit_spec, put_right
 from shtypes.meshes import jax_mesh
 from shtypes.types import Dim, ShType
 from shtypes.where import placed
@@ -135,7 +135,9 @@ class HiShType(ShType, HiType):
         from shtypes.primitives import raise_p
 
         t = self if carrier.ndim == len(carrier_shape(self)) else self.inc_rank(carrier.shape[0], 0)
-        return raise_p.bind(carrier, ty=t) if isinstance(carrier, jax.core.Tracer) else wrap(t, carrier)
+        if isinstance(carrier, jax.core.Tracer):
+            return raise_p.bind(carrier, ty=t)
+        return wrap(t, put_right(t, carrier) if 0 in t.shape else carrier)
 
     # autodiff
 

@@ -13,7 +13,7 @@ from shtypes.arguments import Call, Roles
 from shtypes.array import Array, wrap
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, without_data_error
-from shtypes.lowering.carrier import carrier_shape, carrier_spec
+from shtypes.lowering.carrier import carrier_shape, carrier_spec, put_right
 from shtypes.lowering.region import Lowering, UnsupportedError
 from shtypes.meshes import concrete_mesh, jax_mesh
 from shtypes.where import placed
@@ -43,8 +43,12 @@ class _Results:
         """The results as the user sees them."""
         tree, leaf_types = self.form
         return tree_unflatten(
-            tree, [x if t is None else wrap(t, x) for t, x in zip(leaf_types, self.data, strict=True)]
+            tree, [x if t is None else _value(t, x) for t, x in zip(leaf_types, self.data, strict=True)]
         )
+
+
+def _value(t: HiShType, data: Any) -> Array:
+    return wrap(t, put_right(t, data) if 0 in t.shape else data)
 
 
 class _Captured:

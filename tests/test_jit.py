@@ -543,3 +543,18 @@ def test_threads_with_their_own_policies_share_a_function() -> None:
     assert len(found) == 10
     for times, value in found:
         close(value, times * X @ W)
+
+
+@pytest.mark.parametrize("text", ["f32[0@x,4]", "f32[0,4@x]", "f32[4@x,0]", "f32[4@(x,y),0]", "f32[0,4]{U:x}"])
+@pytest.mark.parametrize("jit", [sh.jit, jax.jit], ids=["sh.jit", "jax.jit"])
+def test_arrays_without_elements_lie_as_their_types_say(jit: Any, text: str) -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
+        x = sh.zeros(text)
+        for value in (x * 2, jit(lambda x: x * 2)(x), jit(lambda x: x)(x), jit(jit(sh.negative))(x)):
+            assert value.type == x.type
+            assert {s.data.shape for s in value.data.addressable_shards} == {
+                s.data.shape for s in x.data.addressable_shards
+            }
+            if "U" not in text:
+                assert np.asarray(value).shape == x.shape
+            assert (value + 1.0).shape == x.shape

@@ -9,9 +9,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import jax
+import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
+from shtypes import dtypes
+from shtypes._compat import no_trace_is_running
 from shtypes.caches import MOST
 from shtypes.meshes import concrete_mesh
 from shtypes.types import ShType, State
@@ -49,6 +53,19 @@ def explicit_spec(t: ShType, mesh: Any) -> PartitionSpec:
 def carrier_sharding(t: ShType, mesh: JaxMesh | None = None) -> NamedSharding:
     """The carrier's sharding over devices."""
     return NamedSharding(mesh or concrete_mesh(t.mesh), carrier_spec(t))
+
+
+def put_right(t: ShType, carrier: Any) -> Any:
+    """A carrier without elements with shards of the shapes that its sharding says.
+
+    Programs that JAX 0.10.2 compiles give shards as large as the whole, and then numpy cannot read the array.
+    """
+    if isinstance(carrier, jax.core.Tracer) or dtypes.is_key(t.dtype_name) or not no_trace_is_running():
+        return carrier
+    wanted = carrier.sharding.shard_shape(carrier.shape)
+    if all(shard.data.shape == wanted for shard in carrier.addressable_shards):
+        return carrier
+    return jax.device_put(np.zeros(carrier.shape, carrier.dtype), carrier.sharding)
 
 
 def to_shard(t: ShType, carried: Any) -> Any:
