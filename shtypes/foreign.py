@@ -229,10 +229,11 @@ def refused_attribute(name: str) -> property:
 
     def refuse(x: Any) -> NoReturn:
         t = jax.typeof(x)
+        hints = ["x.type", *[h.replace(" gives a plain jax.Array", f".{name}") for h in _plain(t)]]
+        if name == "sharding" and len(hints) > 1:
+            hints.append("sh.tree.to_jax(tree), for a library that saves arrays or places them")
         raise NotAnArrayError(
-            f"a typed value, {t}, has no `{name}`",
-            why="its type says how it lies on the devices",
-            hints=["x.type", *[h.replace(" gives a plain jax.Array", f".{name}") for h in _plain(t)]],
+            f"a typed value, {t}, has no `{name}`", why="its type says how it lies on the devices", hints=hints
         )
 
     return property(refuse)

@@ -196,7 +196,8 @@ def test_a_typed_value_is_an_array_to_libraries_and_has_only_what_its_type_says(
         "  where: LINE\n"
         "  why:   its type says how it lies on the devices\n"
         "  try:   x.type\n"
-        "  try:   x.to_jax().sharding"
+        "  try:   x.to_jax().sharding\n"
+        "  try:   sh.tree.to_jax(tree), for a library that saves arrays or places them"
     )
 
 
