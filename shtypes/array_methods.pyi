@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from shtypes.array import Array
+from shtypes.value import Array
 
 Axis = int | Sequence[int] | None
 

@@ -179,7 +179,7 @@ def test_type_checkers_see_what_values_have() -> None:
         if isinstance(f, ast.FunctionDef)
     }
     jax_internal = {"aval", "val", "__jax_array__", "__array_ufunc__", "__setitem__", *OF_ARRAYS}  # they refuse
-    source = ast.parse(inspect.getsource(sys.modules["shtypes.array"]))
+    source = ast.parse(inspect.getsource(sys.modules["shtypes.value"]))
     (written,) = (n for n in source.body if isinstance(n, ast.ClassDef) and n.name == "Array")
     known = {n.name for n in written.body if isinstance(n, ast.FunctionDef)} | {"type", "data"}
     installed = {
