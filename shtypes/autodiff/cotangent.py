@@ -92,9 +92,9 @@ def check_tangent(given: ShType | str, primal: ShType) -> None:
     Raises:
         ShardingTypeError: it has another type.
     """
-    if given == primal:
-        return
     typed = isinstance(given, ShType)
+    if typed and given == primal:
+        return
     same_array = isinstance(given, ShType) and (given.shape, given.dtype_name) == (primal.shape, primal.dtype_name)
     hints = [f'sh.{"reshard" if typed else "array"}(tangent, "{primal.canonical()}")']
     raise ShardingTypeError(
