@@ -12,6 +12,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import host
+from tests.tolerance import assert_close
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 first_row = sh.local_map(lambda x: x[:1], out="[_,_]", name="first_row")
@@ -79,7 +80,7 @@ def test_a_wrong_claim_is_found_in_loops_branches_and_backward_passes(
 def test_right_programs_pass_whatever_their_dtypes_and_nans(run: Callable[..., Any]) -> None:
     with sh.debug_checks():
         total, *_ = run(right)(x())
-    np.testing.assert_allclose(host(total), np.sin(X).sum(), rtol=1e-5)
+    assert_close(host(total), np.sin(X).sum())
 
 
 def test_a_call_of_an_sh_jit_function_raises_itself_and_its_program_stays_usable() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import host
+from tests.tolerance import assert_close
 
 RNG = np.random.default_rng(0)
 W, X = RNG.normal(size=(4, 2)).astype(np.float32), RNG.normal(size=(2, 4)).astype(np.float32)
@@ -51,7 +52,7 @@ def test_jacobians_are_those_of_one_device(layout: tuple[str, str]) -> None:
     for found, shown in zip(sh.jit(lambda w, x: [f(w, x) for f in both])(w, x), LAYOUTS[layout], strict=True):
         assert dims(found[0].type) == shown
         for mine, theirs in zip(found, wanted, strict=True):
-            np.testing.assert_allclose(host(mine), theirs, rtol=1e-5, atol=1e-6)
+            assert_close(host(mine), theirs)
 
 
 @pytest.mark.parametrize("policy", ["partial", "jax"])
@@ -68,12 +69,12 @@ def test_a_pending_sum_has_a_jacobian_on_either_side() -> None:
     wanted = jax.jacrev(lambda w: X @ w)(W)
     for jacobian in (sh.jacfwd, sh.jacrev):
         found = sh.jit(jacobian(lambda w: x @ w))(w)
-        np.testing.assert_allclose(host(found), wanted, rtol=1e-6)
+        assert_close(host(found), wanted)
     assert sh.jacfwd(lambda w: x @ w)(w).type.axes(sh.State.UNREDUCED) == ("x",)
     pending = sh.reshard(sh.array(W, "f32[4,2]"), "[4,2]{U:x}")
     for jacobian in (sh.jacfwd, sh.jacrev):
         found = sh.jit(jacobian(lambda w: w * 3.0))(pending)
-        np.testing.assert_allclose(host(found), 3 * np.eye(8).reshape(4, 2, 4, 2))
+        assert_close(host(found), 3 * np.eye(8).reshape(4, 2, 4, 2))
 
 
 def test_a_hessian_is_that_of_one_device() -> None:
@@ -81,7 +82,7 @@ def test_a_hessian_is_that_of_one_device() -> None:
     found = sh.jit(sh.hessian(lambda w: sh.sum(sh.square(layer(sh, w, x)))))(w)
     wanted = jax.hessian(lambda w: jnp.sum(jnp.square(layer(jnp, w, X))))(W)
     assert dims(found.type) == "[4@x,2,4,2]"
-    np.testing.assert_allclose(host(found), wanted, rtol=1e-4, atol=1e-4)
+    assert_close(host(found), wanted)
 
 
 def test_trees_and_what_is_plain_come_back_as_in_jax() -> None:
@@ -95,7 +96,7 @@ def test_trees_and_what_is_plain_come_back_as_in_jax() -> None:
         structures: list[Any] = [jax.tree.structure(found), jax.tree.structure(wanted)]
         assert structures[0] == structures[1]
         for mine, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-            np.testing.assert_allclose(host(mine) if isinstance(mine, sh.Array) else mine, other, rtol=1e-6)
+            assert_close(host(mine) if isinstance(mine, sh.Array) else mine, other)
     w = params["w"]
     assert sh.jacfwd(lambda w: (w * 2, 3.0), has_aux=True)(w)[1] == 3.0
     assert sh.jacrev(lambda w: (w * 2, w), has_aux=True)(w)[1].type == w.type
@@ -106,7 +107,7 @@ def test_each_step_of_vmap_has_its_own_jacobian() -> None:
     for jacobian in (sh.jacfwd, sh.jacrev):
         found = sh.jit(sh.vmap(jacobian(sh.square)))(w)
         assert dims(found.type) == "[4@x,2,2]"
-        np.testing.assert_allclose(host(found), 2 * W[:, :, None] * np.eye(2), rtol=1e-6)
+        assert_close(host(found), 2 * W[:, :, None] * np.eye(2))
 
 
 def test_communication_is_that_of_the_derivative_once() -> None:

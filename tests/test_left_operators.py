@@ -15,6 +15,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import host
+from tests.tolerance import assert_close
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
@@ -61,7 +62,7 @@ def test_an_operator_means_what_it_means_on_one_device(mode: str) -> None:
     )
     for op, f in operators.items():
         assert isinstance(found[op], sh.Array), op
-        np.testing.assert_allclose(host(found[op]), f(A, X), rtol=1e-5, err_msg=op)
+        assert_close(host(found[op]), f(A, X), what=op)
 
 
 @pytest.mark.parametrize("op", BITS)
@@ -76,7 +77,7 @@ def test_a_plain_matrix_multiplies_from_the_left(text: str) -> None:
     x = sh.array(X.T, text)
     left = np.random.default_rng(4).normal(size=(3, 8)).astype(np.float32)
     found = jax.jit(operator.matmul)(left, x)
-    np.testing.assert_allclose(host(found), left @ X.T, rtol=1e-5)
+    assert_close(host(found), left @ X.T)
 
 
 @pytest.mark.usefixtures("each_policy")
@@ -93,8 +94,8 @@ def test_gradients_are_those_of_one_device(mode: str) -> None:
     for op in operators:
         by_a, by_x = found[op]
         assert not isinstance(by_a, sh.Array)
-        np.testing.assert_allclose(by_a, wanted[op][0], rtol=2e-5, atol=1e-5, err_msg=op)
-        np.testing.assert_allclose(host(by_x), wanted[op][1], rtol=2e-5, atol=1e-5, err_msg=op)
+        assert_close(by_a, wanted[op][0], what=op)
+        assert_close(host(by_x), wanted[op][1], what=op)
 
 
 @pytest.mark.usefixtures("each_policy")
@@ -103,7 +104,7 @@ def test_an_optimizer_that_multiplies_from_the_left_types_in_every_state() -> No
         w = sh.array(X, text)
         found = jax.jit(lambda lr, g: g - lr * g)(jnp.float32(0.5), w)
         assert found.type == w.type or text == "f32[4,8]{I:(x,y)}"
-        np.testing.assert_allclose(host(found), X / 2, rtol=1e-6)
+        assert_close(host(found), X / 2)
 
 
 def test_what_neither_knows_stays_an_error_of_python() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import host
+from tests.tolerance import assert_close
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 
@@ -44,7 +45,7 @@ def test_the_result_has_the_type_that_is_asked_for(jit: Any) -> None:
     found = jit(lambda x: {name: f(x, out=out) for name, (f, _, out) in CASES.items()})(sh.array(X, "f32[8@x,4]"))
     for name, (_, wanted, out) in CASES.items():
         assert found[name].type == f"{found[name].type.dtype_name}{out}", name
-        np.testing.assert_allclose(host(found[name]), wanted, err_msg=name)
+        assert_close(host(found[name]), wanted, what=name)
 
 
 def test_a_cast_of_a_pending_sum_says_what_there_is() -> None:
