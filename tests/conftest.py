@@ -60,3 +60,9 @@ def clean_context() -> Iterator[None]:
     set_policy(os.environ.get(ENVIRONMENT, "partial"))
     if "jax" in sys.modules:
         sys.modules["jax"].set_mesh(None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how much processor time the run took, with its workers and what they started."""
+    spent = os.times()
+    terminalreporter.write_line(f"processor time: {sum(spent[:4]):.0f} s")

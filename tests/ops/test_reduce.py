@@ -56,7 +56,7 @@ DTYPES: dict[str, Case] = {
     name: Case(fn, (x,), (t,), id=name)
     for name, fn, x, t in [
         ("integers", lambda m, x: m.sum(x.astype("int32"), 0), INTS, "[4@x,8]"),
-        ("integers keep their width", lambda m, x: m.sum(x, 0), INTS, "[4@x,8]{U:y}"),
+        ("pending integers", lambda m, x: m.sum(x, 0), INTS.astype(np.int32), "[4@x,8]{U:y}"),
         ("mean of integers", lambda m, x: m.mean(x, 0), INTS, "[4@x,8@y]"),
         ("mean of pending integers", lambda m, x: m.mean(x), INTS.astype(np.int32), "[4@x,8]{U:y}"),
         ("mean of one integer", lambda m, x: m.mean(x), INTS[0, 0], "[]"),

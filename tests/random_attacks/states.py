@@ -58,8 +58,9 @@ STATES = [
             "x0": (floats(4), "[4]"),
         },
         "m.sum(n0, dtype=np.int8)",
-        "v0 + n1",
-        "m.astype(v0,'f32')",
+        "!v0 + n1",
+        "!m.astype(v0,'f32')",
+        "m.astype(m.reshard(v0,'[]'),'f32')",
     ),
     attack(
         "repeated operand",
