@@ -8,7 +8,9 @@ import jax
 import numpy as np
 
 from shtypes import dtypes
+from shtypes.advice import fixes
 from shtypes.errors import ShardingTypeError
+from shtypes.ops.rules.typing import Typing
 from shtypes.types import ShType, State
 from shtypes.where import placed
 
@@ -68,13 +70,21 @@ def refuse_hidden(t: ShType, what: str) -> None:
         raise ShardingTypeError(
             f"{t} cannot {what}: it is unreduced over {_list(unreduced)}",
             why="each device holds one term of a sum that is still pending",
-            hints=[f"sh.all_reduce(x, {', '.join(map(repr, unreduced))}) first"],
+            fixes=fixes(_finished, (t,)),
         )
     if varying:
         raise ShardingTypeError(
             f"{t} cannot {what}: it varies over {_list(varying)}",
             why="each device holds a value of its own, and none of them is the value",
         )
+
+
+def _finished(types: tuple[ShType, ...]) -> Typing:
+    """What can be read: no pending sum."""
+    pending = types[0].axes(State.UNREDUCED)
+    if pending:
+        raise ShardingTypeError("a sum is pending", axes=pending)
+    return Typing(types, types)
 
 
 def _list(axes: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar, cast
 
@@ -101,19 +102,19 @@ def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
     def of_arrays(*values: Any) -> Any:
         rest = iter(values)
         again, named = jax.tree.unflatten(tree, [next(rest) if a else x for x, a in zip(leaves, arrays, strict=True)])
-        return jax.tree.leaves(f(*again, **named))
+        return [x for x in jax.tree.leaves(f(*again, **named)) if _is_array(x)]
 
-    def attempt(choices: dict[Place, tuple[ShType, ...]]) -> tuple[int, dict[Place, list[tuple[ShType, ...]]]]:
+    def attempt(choices: dict[Place, tuple[ShType, ...]]) -> tuple[float, dict[Place, list[tuple[ShType, ...]]]]:
         # The number makes each attempt a trace of its own: what is cached notes no places.
         plan = (*choices.items(), ((f"attempt {next(_attempts)}", ()), ()))
         with ambient.scope(current_ambient()._replace(plan=plan)), noting() as seen:
-            return sum(_sent(jax.make_jaxpr(of_arrays)(*specimens))), seen
+            try:
+                return sum(_sent(jax.make_jaxpr(of_arrays)(*specimens))), seen
+            except Exception:  # it wants values, or what it asks for by name later on does not fit these choices
+                return math.inf, seen
 
     best: dict[Place, tuple[ShType, ...]] = {}
-    try:
-        least, places = attempt(best)
-    except Exception:  # it wants values, or is wrong: it says so when it runs
-        return ()
+    least, places = attempt(best)
     left, improved = MOST_TRACES, True
     while improved:
         improved = False

@@ -107,7 +107,7 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-#: What hands a call's arguments on as they are; scopes do so in `contextlib`.
+#: What hands a call's arguments on as they are.
 _HANDING_ON: Final = frozenset({"public.<locals>.call", "replayed.<locals>.call", "maker.<locals>.make"})
 
 
@@ -117,10 +117,7 @@ def _did_not_fit(error: TypeError) -> bool:
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     code = None if last is None else last.tb_frame.f_code
-    return code is not None and (
-        code.co_filename == contextlib.contextmanager.__code__.co_filename
-        or (code.co_qualname in _HANDING_ON and code.co_filename.startswith(OURS))
-    )
+    return code is not None and code.co_qualname in _HANDING_ON and code.co_filename.startswith(OURS)
 
 
 def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -299,6 +299,18 @@ def test_many_random_programs_are_taken_in_the_scope(start: int) -> None:
     verify_together(programs[::6])
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_choices_fit_what_is_asked_for_by_name_later_on(dim: int) -> None:
+    def f(a: Any, b: Any) -> Any:
+        return sh.all_reduce(sh.sum(a * b, dim), "x")
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        a, b = sh.abstract_array("f32[8@x,4]"), sh.abstract_array("f32[8,4@x]")
+        assert sh.ledger(sh.implicit_comm(f), a, b).bytes > 0
+        with pytest.raises(sh.ShardingTypeError, match="needs mesh axis `x` unreduced"):
+            sh.implicit_comm(lambda a, b: sh.all_reduce(a * b, "x"))(a, b)
+
+
 def test_what_runs_at_once_runs_once() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2}))
     calls = []

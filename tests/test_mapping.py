@@ -233,6 +233,14 @@ def test_a_map_is_refused_in_its_own_name(mesh: Any, call: Any, said: str) -> No
     assert "scan" not in caught.value.where
 
 
+def test_a_map_over_dims_sharded_differently_is_made_whole_where_that_may_be_inserted(mesh: Any) -> None:
+    with sh.use_mesh(mesh), sh.implicit_comm():
+        x, y = sh.array(X, "[4@x,8]"), sh.array(X, "[4@y,8]")
+        assert sh.map(sh.sin, x).type == "[4@x,8]"
+        np.testing.assert_allclose(sh.map(lambda t: t[0] * t[1], (x, y)).to_jax(), X * X, rtol=1e-6)
+        np.testing.assert_allclose(sh.vmap(lambda r, s: r * s)(x, y).to_jax(), X * X, rtol=1e-6)
+
+
 def test_what_only_local_mode_has_is_named_where_values_vary(mesh: Any) -> None:
     with sh.use_mesh(mesh), pytest.raises(sh.ShardingTypeError) as caught:
         sh.map(lambda r: sh.all_reduce(r, "x"), sh.array(X, "[4@x,8]"))
