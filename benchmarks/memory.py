@@ -38,7 +38,7 @@ def typed_round() -> Callable[[int], None]:
         axes = MESHES[i % len(MESHES)]
         axis, number = next(iter(axes)), 1.0 + i
         with sh.use_mesh(sh.make_mesh(axes)):
-            x = sh.array(np.ones((8, 1 + i % 61), np.float32), f"f32[8@{axis}, _]".replace("_", str(1 + i % 61)))
+            x = sh.array(np.ones((8, 1 + i % 13), np.float32), f"f32[8@{axis}, _]".replace("_", str(1 + i % 13)))
 
             def loss(x: sh.Array) -> Any:
                 return sh.all_reduce(sh.sum(sh.tanh(x * number) + number))
@@ -58,7 +58,7 @@ def plain_round() -> Callable[[int], None]:
 
     def run(i: int) -> None:
         number = 1.0 + i
-        x = np.ones((8, 1 + i % 61), np.float32)
+        x = np.ones((8, 1 + i % 13), np.float32)
 
         def loss(x: jax.Array) -> jax.Array:
             return jnp.sum(jnp.tanh(x * number) + number)

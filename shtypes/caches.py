@@ -10,7 +10,7 @@ V = TypeVar("V")
 #: How many results a function remembers: far more than one program needs, whatever it is.
 MOST: Final = 4096
 #: How many compiled functions are kept; each holds an executable.
-COMPILED: Final = 2048
+COMPILED: Final = 1024
 #: How many programs one jitted function keeps, for other shapes and types.
 PROGRAMS: Final = 512
 

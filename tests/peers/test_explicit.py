@@ -41,7 +41,8 @@ def reason(program: Program, given: Sequence[Layout], theirs: Layout, ours: Layo
     if not forward_is_local(program, given, theirs):
         return "communicates"
     if ours is None:
-        return "this size only" if program.text.startswith(ON_THIS_SIZE_ONLY) else "refused"
+        mapped = program.text.removeprefix("m.vmap(lambda x: ")
+        return "this size only" if mapped.startswith(ON_THIS_SIZE_ONLY) else "refused"
     pairs = {(a, b) for a, b in zip(theirs.letters, ours.letters, strict=True) if a != b}
     reduced = any("R" in given[i].letters for i in program.differentiated)
     return "loses R" if pairs == {("I", "R")} and reduced else "other"
