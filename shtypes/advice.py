@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import heapq
 import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shtypes import dtypes
-from shtypes.alternatives import others, places_of, price_of, with_places
+from shtypes.alternatives import least_both, least_of, others, places_of, price_of, with_places
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.ops.rules.typing import Typing
 from shtypes.reshard import Price
@@ -117,9 +119,6 @@ def _costs(fix: Fix) -> bool:
     return bool(fix.bytes_forward or fix.bytes_backward)
 
 
-_FREE: Final = Price(0, 0, "", "")
-
-
 class Search:
     """The search for other types of the operands that make an op type.
 
@@ -169,32 +168,53 @@ class Search:
         return tuple(a for a in self.operands[0].mesh.axis_names if a in axes)
 
     def _cheapest(self, candidates: Iterable[dict[int, ShType]], most: int, apart: bool) -> list[Tried]:
-        """The cheapest of some changes that type. What they cost by themselves bounds what they cost with casts."""
+        """The cheapest of some changes that type; what they send at least bounds what they cost with casts."""
         found: list[Tried] = []
+        costs: dict[Any, int] = {}
         bound: float = math.inf
-        for changes in sorted(candidates, key=self._own_price):
-            if self._own_price(changes) > bound:
-                break
+        heap = [(self._least(changes), i, changes) for i, changes in enumerate(candidates)]
+        heapq.heapify(heap)
+        while heap and heap[0][0] <= bound:
+            _, i, changes = heapq.heappop(heap)
             tried = self.try_(changes)
             if tried is None:
                 continue
             found.append(tried)
-            results = {t.result for t in found} if apart else found
-            if len(results) >= most:
-                costs = sorted(t.rank[0] for t in found)
-                bound = costs[-1] if apart else costs[most - 1]
+            key = tried.result if apart else i
+            costs[key] = min(tried.rank[0], costs.get(key, tried.rank[0]))
+            if len(costs) >= most:
+                bound = heapq.nsmallest(most, costs.values())[-1]
         return sorted(found, key=lambda t: (t.rank, t.fix.code))[: None if apart else most]
 
-    def _own_price(self, changes: dict[int, ShType]) -> int:
-        """Bytes that are sure to be sent: whether a gradient comes back is known when the changes are typed."""
-        return sum(self._price(i, t).forward_bytes for i, t in changes.items())
+    def _least(self, changes: dict[int, ShType]) -> int:
+        """Bytes that changes send at least, found without planning them."""
+        least = least_both if self._returns else least_of
+        return sum(min(least(src, t) for src in self._sources(i, t)) for i, t in changes.items())
+
+    @functools.cached_property
+    def _returns(self) -> bool:
+        """Whether gradients come back, as far as one typing says it: that depends on dtypes alone."""
+        for changes in self._gathered():
+            typing = self._typing(tuple(changes.get(i, t) for i, t in enumerate(self.operands)))
+            if typing is not None:
+                return any(t.differentiable for t in typing.results)
+        return False
+
+    def _typing(self, operands: tuple[ShType, ...]) -> Typing | None:
+        try:
+            return self.rule(operands)
+        except ShardingTypeError as error:
+            self._blamed.update(error.axes)
+            return None
+
+    def _sources(self, index: int, t: ShType) -> tuple[ShType, ...]:
+        """What an operand of a type can be made of."""
+        return (t,) if t in self._held[index] else (self.operands[index], *self._held[index])
 
     def _price(self, index: int, t: ShType) -> Price:
         """What it costs to have an operand in a type."""
-        if t in self._held[index]:
-            return _FREE
-        sources = (self.operands[index], *self._held[index])
-        return min((price_of(src, t) for src in sources), key=lambda p: p.forward_bytes + p.backward_bytes)
+        prices = (price_of(src, t) for src in self._sources(index, t))
+        return min(prices, key=lambda p: p.forward_bytes + p.backward_bytes)
 
     # what is tried
 
@@ -207,12 +227,16 @@ class Search:
         if len(self.operands) > _MOST_PAIRED:
             return
         few = [
-            sorted(itertools.islice(others(t, axes), _MOST_OF_ONE), key=lambda goal, i=i: self._own_price({i: goal}))  # type: ignore[misc]
+            heapq.nsmallest(
+                _MOST_IN_PAIRS,
+                ({i: goal} for goal in itertools.islice(others(t, axes), _MOST_OF_ONE)),
+                key=self._least,
+            )
             for i, t in enumerate(self.operands)
         ]
-        for i, j in itertools.combinations(range(len(self.operands)), 2):
-            for pair in itertools.product(few[i][:_MOST_IN_PAIRS], few[j][:_MOST_IN_PAIRS]):
-                yield dict(zip((i, j), pair, strict=True))
+        for left, right in itertools.combinations(few, 2):
+            for one, other in itertools.product(left, right):
+                yield {**one, **other}
 
     def _of_all(self, axes: Sequence[str]) -> Iterator[dict[int, ShType]]:
         """One place for each axis at fault, in every operand that is sharded or unreduced on it."""
@@ -257,10 +281,8 @@ class Search:
         return self._seen[changed]
 
     def _tried(self, changes: dict[int, ShType], changed: tuple[ShType, ...]) -> Tried | None:
-        try:
-            typing = self.rule(changed)
-        except ShardingTypeError as error:
-            self._blamed.update(error.axes)
+        typing = self._typing(changed)
+        if typing is None:
             return None
         casts = [(src, dst) for src, dst in zip(changed, typing.operands, strict=True) if src != dst]
         prices = [self._price(i, t) for i, t in changes.items()] + [price_of(*pair) for pair in casts]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from shtypes import dtypes
-from shtypes.reshard import Price, price
+from shtypes.reshard import Price, least_bytes, price
 from shtypes.types import ShType, State
 
 
@@ -61,16 +62,37 @@ def finishing(t: ShType) -> int:
     for axis in axes:
         bare = bare.with_axis(axis, State.REDUCED)
     goals = (with_places(bare, axes, chosen) for chosen in itertools.product(ends, repeat=len(axes)))
-    prices = [price_of(t, goal) for goal in goals if goal is not None] if axes else []
-    return min((p.forward_bytes + p.backward_bytes for p in prices), default=0)
+    found = math.inf
+    for least_sent, goal in sorted(
+        ((least_both(t, g), g) for g in goals if g is not None and axes), key=lambda pair: pair[0]
+    ):
+        if least_sent >= found:
+            break
+        both = price_of(t, goal)
+        found = min(found, both.forward_bytes + both.backward_bytes)
+    return 0 if found is math.inf else int(found)
 
 
 def price_of(src: ShType, dst: ShType) -> Price:
     """What a reshard, or a cast that a rule inserts, costs; to varying costs what to reduced does."""
+    return price(src, _not_yet_varying(src, dst))
+
+
+def least_of(src: ShType, dst: ShType) -> int:
+    """Bytes that a reshard or cast sends forward at least, found without planning it."""
+    return least_bytes(src, _not_yet_varying(src, dst))
+
+
+def least_both(src: ShType, dst: ShType) -> int:
+    """As `least_of`, with what the gradient sends at least."""
+    return least_of(src, dst) + (least_of(dst.cotangent(), src.cotangent()) if src.differentiable else 0)
+
+
+def _not_yet_varying(src: ShType, dst: ShType) -> ShType:
     for axis in dst.axes(State.VARYING):
         if src.state(axis) is not State.VARYING:
             dst = dst.with_axis(axis, State.REDUCED)
-    return price(src, dst)
+    return dst
 
 
-__all__ = ["finishing", "others", "places_of", "price_of", "with_places"]
+__all__ = ["finishing", "least_both", "least_of", "others", "places_of", "price_of", "with_places"]

@@ -14,7 +14,7 @@ import jax
 from shtypes import ambient
 from shtypes._compat import no_trace_is_running
 from shtypes.analysis.equations import equations
-from shtypes.analysis.scopes import allows_implicit, connect_look_ahead, open_watches
+from shtypes.analysis.scopes import allows_implicit, connect_look_ahead, judging_nothing, open_watches
 from shtypes.array import Array, wrap
 from shtypes.caches import Bounded
 from shtypes.hitype import HiShType
@@ -107,7 +107,7 @@ def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
     def attempt(choices: dict[Place, tuple[ShType, ...]]) -> tuple[float, dict[Place, list[tuple[ShType, ...]]]]:
         # The number makes each attempt a trace of its own: what is cached notes no places.
         plan = (*choices.items(), ((f"attempt {next(_attempts)}", ()), ()))
-        with ambient.scope(current_ambient()._replace(plan=plan)), noting() as seen:
+        with ambient.scope(current_ambient()._replace(plan=plan)), judging_nothing(), noting() as seen:
             try:
                 return sum(_sent(jax.make_jaxpr(of_arrays)(*specimens))), seen
             except Exception:  # it wants values, or what it asks for by name later on does not fit these choices

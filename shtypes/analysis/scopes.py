@@ -77,6 +77,8 @@ Rules = tuple[Rule, ...]
 def rules_in_force() -> Rules:
     """The rules of all scopes around the code, outermost first."""
     found: Any = current_ambient().scopes
+    if getattr(_thread, "silent", False):
+        return tuple(rule for rule in found if isinstance(rule, Implicit))
     return found  # type: ignore[no-any-return]
 
 
@@ -211,9 +213,19 @@ def open_watches() -> list[Any]:
 
 
 @contextlib.contextmanager
+def judging_nothing() -> Iterator[None]:
+    """Where a function is only tried: no scope refuses anything, so that none decides what is chosen."""
+    before, _thread.silent = getattr(_thread, "silent", False), True
+    try:
+        yield
+    finally:
+        _thread.silent = before
+
+
+@contextlib.contextmanager
 def _watched(rule: Rule, spent: Any = None) -> Iterator[Watch | None]:
     """Watches a part of a run of a scope, and checks it when it is left."""
-    if _make_watch is None or not isinstance(rule, (NoComm, Budget)):
+    if _make_watch is None or not isinstance(rule, (NoComm, Budget)) or getattr(_thread, "silent", False):
         yield None
         return
     if not hasattr(_thread, "watches"):

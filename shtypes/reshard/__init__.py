@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shtypes.reshard.planner import Price as Price
     from shtypes.reshard.planner import backward as backward
     from shtypes.reshard.planner import grade_of as grade_of
+    from shtypes.reshard.planner import least_bytes as least_bytes
     from shtypes.reshard.planner import plan as plan
     from shtypes.reshard.planner import price as price
     from shtypes.reshard.steps import Plan as Plan
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _HOMES: Final = {
     **dict.fromkeys(("MOVES", "REINTERPRETATIONS", "Grade", "Kind", "Move"), "moves"),
-    **dict.fromkeys(("Price", "backward", "grade_of", "plan", "price"), "planner"),
+    **dict.fromkeys(("Price", "backward", "grade_of", "least_bytes", "plan", "price"), "planner"),
     **dict.fromkeys(("Plan", "Step", "describe"), "steps"),
 }
 

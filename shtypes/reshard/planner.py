@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shtypes.errors import ShardingTypeError
 from shtypes.reshard.moves import MOVES, Grade, Kind
-from shtypes.reshard.search import Layout, search
+from shtypes.reshard.search import Layout, least_sent, search
 from shtypes.reshard.steps import Plan, Step, after_common, common_prefix, live
 from shtypes.types import REPLICATED, ShType, State
 
@@ -71,6 +71,14 @@ def price(src: ShType, dst: ShType) -> Price:
         return Price(forth.bytes, 0, forth.words, "")
     back = backward(forth)
     return Price(forth.bytes, back.bytes, forth.words, back.words)
+
+
+def least_bytes(src: ShType, dst: ShType) -> int:
+    """Bytes that any plan sends at least, found without a search for one."""
+    if is_local(src, dst):
+        return 0
+    _, _, (shape, sizes, start, end) = _problem(src, dst)
+    return math.floor(src.local_bytes * least_sent(shape, sizes, start, end))
 
 
 @functools.lru_cache(maxsize=16384)
@@ -141,6 +149,29 @@ def _local_steps(src: ShType, dst: ShType) -> list[Step]:
 
 def _searched_steps(src: ShType, dst: ShType) -> list[Step]:
     """Searches over what changes on axes of more than one device; the other axes follow along, and move last."""
+    fixed, moving, problem = _problem(src, dst)
+    single = _singles(src)
+    still = [a for a in src.axes(State.UNREDUCED) if a not in moving]
+    path: list[tuple[Kind, _Arrangement]] = []
+    for kind, at in search(*problem):
+        dims = [
+            (*(a for a in d.axes if a in single), *f, *(moving[i] for i in axes))
+            for d, f, axes in zip(src.dims, fixed, at.dims, strict=True)
+        ]
+        path.append((kind, _arrangement(dims, [*still, *(moving[i] for i in at.pending)])))
+    path += _single_moves(src, dst, path[-1][1] if path else _arrangement_of(src))
+    # Only the order of axes of one device among the others can differ now, and takes no step of its own.
+    steps = _steps(src, dst, [*path[:-1], (path[-1][0] if path else Kind.PERMUTE, _arrangement_of(dst))])
+    if not any(s.kind.communicates for s in steps):
+        # Silent only because an axis has one device. With more, axes would have to change places first.
+        steps.insert(0, Step(Kind.PERMUTE, _permuted(src, dst), src, src))
+    return steps
+
+
+def _problem(
+    src: ShType, dst: ShType
+) -> tuple[list[tuple[str, ...]], tuple[str, ...], tuple[tuple[int, ...], tuple[int, ...], Layout, Layout]]:
+    """The axes of each dim that stay, those that move, and what is left to search for: shape, sizes, both layouts."""
     mesh = src.mesh
     before = [live(mesh, d.axes) for d in src.dims]
     after = [live(mesh, d.axes) for d in dst.dims]
@@ -156,22 +187,7 @@ def _searched_steps(src: ShType, dst: ShType) -> list[Step]:
         numbers = tuple(tuple(number[a] for a in axes[len(f) :]) for axes, f in zip(dims, fixed, strict=True))
         return Layout(numbers, tuple(number[a] for a in moving if t.state(a) is State.UNREDUCED))
 
-    single = _singles(src)
-    still = [a for a in src.axes(State.UNREDUCED) if a not in number]
-    path: list[tuple[Kind, _Arrangement]] = []
-    for kind, at in search(room, sizes, layout(src, before), layout(dst, after)):
-        dims = [
-            (*(a for a in d.axes if a in single), *f, *(moving[i] for i in axes))
-            for d, f, axes in zip(src.dims, fixed, at.dims, strict=True)
-        ]
-        path.append((kind, _arrangement(dims, [*still, *(moving[i] for i in at.pending)])))
-    path += _single_moves(src, dst, path[-1][1] if path else _arrangement_of(src))
-    # Only the order of axes of one device among the others can differ now, and takes no step of its own.
-    steps = _steps(src, dst, [*path[:-1], (path[-1][0] if path else Kind.PERMUTE, _arrangement_of(dst))])
-    if not any(s.kind.communicates for s in steps):
-        # Silent only because an axis has one device. With more, axes would have to change places first.
-        steps.insert(0, Step(Kind.PERMUTE, _permuted(src, dst), src, src))
-    return steps
+    return fixed, moving, (room, sizes, layout(src, before), layout(dst, after))
 
 
 def _moving(src: ShType, dst: ShType, fixed: list[tuple[str, ...]]) -> list[str]:

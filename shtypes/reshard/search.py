@@ -11,6 +11,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias
 
 from shtypes.reshard.moves import Kind
@@ -67,6 +68,12 @@ def search(shape: tuple[int, ...], sizes: tuple[int, ...], src: Layout, dst: Lay
     if found is None:
         raise AssertionError("no plan was found; please report this")
     return found
+
+
+def least_sent(shape: tuple[int, ...], sizes: tuple[int, ...], src: Layout, dst: Layout) -> Fraction:
+    """What a device sends at least in any plan, as a part of what it holds at the start; arguments as of `search`."""
+    space = _Space(shape, sizes, dst)
+    return Fraction(space.bound(src), space.devices * space.local(src))
 
 
 def _best_first(

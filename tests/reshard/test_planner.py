@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from shtypes.errors import ShardingTypeError
 from shtypes.mesh import Mesh
 from shtypes.policy import policy
-from shtypes.reshard import Grade, Kind, Plan, backward, grade_of, plan, price
+from shtypes.reshard import Grade, Kind, Plan, backward, grade_of, least_bytes, plan, price
 from shtypes.reshard.planner import is_local
 from shtypes.types import Dim, ShType, State
 from tests.reshard import simulate
@@ -275,6 +275,19 @@ def test_plans_are_close_to_the_least_that_must_be_sent(
             ratios.append(sent / bound)
     assert max(ratios) <= most
     assert math.exp(sum(map(math.log, ratios)) / len(ratios)) <= mean
+
+
+@pytest.mark.parametrize(
+    ("mesh", "shape"), [(M22, (64,)), (M22, (8, 4)), (M24, (16, 8)), (M24, (12, 6)), (M222, (8,))], ids=str
+)
+def test_no_plan_sends_less_than_is_said_without_one(mesh: Mesh, shape: tuple[int, ...]) -> None:
+    close = 0
+    pairs = some_pairs(mesh, shape)
+    for src, dst in random.Random(0).sample(pairs, min(1500, len(pairs))):
+        said, sent = least_bytes(src, dst), plan(src, dst).bytes
+        assert said <= sent, (src, dst)
+        close += said * 2 >= sent
+    assert close > 0.8 * min(1500, len(pairs))
 
 
 def spec(text: str) -> ShType:
