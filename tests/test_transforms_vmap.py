@@ -110,6 +110,13 @@ def test_a_loop_is_mapped() -> None:
     p.assert_close(twice, p.one_device(jax.nn.silu, p.ROWS))
 
 
+def test_a_mapped_loop_leaves_the_steps_that_are_done() -> None:
+    x = np.arange(1, 9, dtype=np.float32).reshape(4, 2)
+    halved = sh.vmap(lambda row: sh.while_loop(lambda v: sh.sum(v) > 2, lambda v: v * 0.5, row))
+    wanted = np.stack([row / next(d for d in 2.0 ** np.arange(9) if row.sum() / d <= 2) for row in x])
+    np.testing.assert_array_equal(np.asarray(sh.jit(halved)(sh.array(x, "[4, 2]"))), wanted)
+
+
 def test_jaxs_own_does_not_map_over_a_sharded_dim() -> None:
     x = sh.array(p.X, p.X_TYPE)
     with pytest.raises(

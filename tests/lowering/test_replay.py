@@ -81,6 +81,13 @@ def test_one_value_twice_is_not_two_values() -> None:
     np.testing.assert_array_equal(np.asarray(x - x), 0)
     np.testing.assert_array_equal(np.asarray(y - x), np.asarray(y) - np.asarray(x))
 
+    @replayed
+    def product(x: Any, y: Any) -> Any:
+        return x * y
+
+    for other in (x, y):  # first of one value, so that nothing was noted of two
+        np.testing.assert_array_equal(np.asarray(product(x, other)), np.asarray(x) * np.asarray(other))
+
 
 def test_static_arguments_that_act_differently_are_told_apart() -> None:
     @replayed
