@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 
 from shtypes.mesh import Mesh
 from shtypes.reshard import MOVES, REINTERPRETATIONS, Grade, Kind, plan
-from shtypes.reshard.moves import grade, transposed
+from shtypes.reshard.moves import grade, ring_bytes, transposed
 from shtypes.types import COTANGENT, Dim, ShType, State
 from tests.reshard import simulate
 
@@ -76,6 +78,11 @@ def test_the_transpose_of_every_move_is_a_move_or_nothing() -> None:
 def test_a_move_sends_nothing_exactly_when_its_kind_is_silent() -> None:
     for move in MOVES.values():
         assert (move.bytes(4, 64) == 0) == (not move.kind.communicates)
+
+
+def test_bytes_are_rounded_up() -> None:
+    for rounds, n, size in itertools.product((1, 2), range(1, 9), range(1, 20)):
+        assert ring_bytes(rounds, n, size) == math.ceil(Fraction(rounds * (n - 1) * size, n))
 
 
 def one_axis(state: State, n: int, dim: int) -> ShType:

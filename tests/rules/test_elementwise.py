@@ -100,6 +100,7 @@ def test_a_cast_to_integers_or_bools_is_nonlinear(src: str, dst: str) -> None:
         ("f32", "bf16", True),
         ("bf16", "f32", False),
         ("f16", "bf16", True),
+        ("bf16", "f16", True),
         ("c64", "f32", False),
         ("c128", "c64", True),
     ],
