@@ -311,6 +311,25 @@ def test_choices_fit_what_is_asked_for_by_name_later_on(dim: int) -> None:
             sh.implicit_comm(lambda a, b: sh.all_reduce(a * b, "x"))(a, b)
 
 
+def test_an_op_alone_counts_what_it_takes_to_finish_a_pending_result() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})), sh.implicit_comm():
+        x, w = sh.abstract_array("f32[64, 2@x]"), sh.abstract_array("f32[2, 2@x]")
+        # To move `w` sends least by itself, and leaves a pending sum of the size of `x`.
+        assert sh.einsum("ij,jk->ik", x, w).type == sh.ShType.parse("f32[64, 2@x]")
+
+
+@pytest.mark.parametrize(("times", "kinds"), [(1, {"all-to-all", "reduce-scatter", "all-gather"}), (4, {"all-to-all"})])
+def test_a_choice_counts_what_follows_from_it_as_often_as_it_runs(times: int, kinds: set[str]) -> None:
+    @sh.implicit_comm
+    def f(a: Any, b: Any, d: Any) -> Any:
+        c = sh.fori_loop(0, times, lambda _, c: c * sh.tanh(sh.sum(c, 1, keepdims=True)), a + b)
+        return c + d
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        rows, columns = sh.abstract_array("f32[8@x, 8]"), sh.abstract_array("f32[8, 8@x]")
+        assert {e.kind for e in sh.ledger(f, rows, columns, columns)} == kinds
+
+
 def test_what_runs_at_once_runs_once() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2}))
     calls = []
