@@ -162,6 +162,10 @@ def test_a_varying_draw_is_another_one_on_each_device() -> None:
     for i in range(4):
         key = jax.random.fold_in(jax.random.key(KEY), i)
         np.testing.assert_array_equal(parts[:, 3 * i : 3 * i + 3], jax.random.uniform(key, (8, 3)))
+    parts = host(sh.reinterpret(sh.random.uniform(sh.random.key(KEY), "f32[3]{V:(x,y)}"), x=0, y=0))
+    for i, j in np.ndindex(2, 4):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(KEY), i), j)
+        np.testing.assert_array_equal(parts.reshape(2, 4, 3)[i, j], jax.random.uniform(key, (3,)))
 
 
 def test_classes_and_orders_are_drawn_as_in_jax() -> None:

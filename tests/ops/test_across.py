@@ -261,11 +261,12 @@ def test_an_initial_value_is_added_once() -> None:
     assert_close(host(total), X.sum() + 2)
 
 
-def test_scopes_know_what_runs_backward() -> None:
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_scopes_know_what_runs_backward(policy: str) -> None:
     def backward_free(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return sh.no_comm("backward")(f)  # type: ignore[no-any-return]
 
-    with sh.use_mesh(sh.abstract_mesh(AXES)):
+    with sh.use_mesh(sh.abstract_mesh(AXES)), sh.policy(policy):
         x, labels = sh.abstract_array("f32[4,8@y]"), sh.abstract_array("i32[4]")
         backward_free(lambda x: sh.logsumexp(x, 1, out="[4]{I:y}"))(x)
         backward_free(lambda x: sh.nn.cross_entropy(x, labels, out="[4]{I:y}"))(x)
