@@ -1,4 +1,4 @@
-"""Breaking any single cell of any table turns a check red."""
+"""Breaking any single cell of any table turns a check red; `tests.mutants` breaks the rest, on demand."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from shtypes.ops.rules.typing import clear_caches
+from tests.mutants import ROOT, broken
+from tests.mutants_table import MUTANTS
 from tests.rules.derived import TABLES, rule_problem, table_problems
 
 _CELLS = [(name, key) for name, about in TABLES.items() for key in about.keys]
@@ -51,3 +53,10 @@ def test_breaking_a_cell_turns_a_check_red(cell: tuple[str, Any], mutable: None)
         assert table_problems(name), f"{_id(cell)} = {value} differs from what the meanings give, and no check says so"
         if not TABLES[name].dead(key):
             assert rule_problem(name), f"{_id(cell)} = {value} changes no typing"
+
+
+def test_every_mutant_finds_the_text_that_it_breaks_and_the_tests_that_should_see_it() -> None:
+    assert len({m.name for m in MUTANTS}) == len(MUTANTS)
+    for mutant in MUTANTS:
+        compile(broken(mutant), mutant.file, "exec")
+        assert all((ROOT / f).is_file() for f in (*mutant.tests, *mutant.wide)), mutant.name

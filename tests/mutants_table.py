@@ -1,0 +1,484 @@
+"""The mistakes that `tests.mutants` makes, one at a time, and the tests that should see each."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Mutant(NamedTuple):
+    """One mistake.
+
+    Attributes:
+        name: What is wrong.
+        file: Where.
+        old: The text there, which must be there once.
+        new: The wrong text.
+        tests: The test files that should see it: those of the broken file, and not all that use it.
+        wide: More of them, whose tests are in the wide half only or draw more in it.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    wide: tuple[str, ...] = ()
+
+
+_PROGRAMS: Final = ("tests/test_random_programs.py",)
+_RULES: Final = "shtypes/ops/rules/"
+
+MUTANTS: Final = (
+    # typing rules
+    Mutant(
+        "a quotient by a pending sum types",
+        f"{_RULES}elementwise.py",
+        "(numerator, _nonlinear_state(meeting, axis, 1, denominator, why))",
+        "(numerator, denominator)",
+        ("tests/rules/test_elementwise.py", "tests/ops/test_elementwise.py"),
+    ),
+    Mutant(
+        "a replicated term beside a pending sum counts on each device",
+        f"{_RULES}elementwise.py",
+        "_elementwise(name, operands, _join_terms, [TERM] * len(operands)",
+        "_elementwise(name, operands, _join_terms, [FACTOR] * len(operands)",
+        ("tests/rules/test_elementwise.py", "tests/ops/test_elementwise.py"),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "a maximum over a sharded dim is a pending sum",
+        f"{_RULES}reduce.py",
+        "return _reduce(name, NONLINEAR, operand,",
+        "return _reduce(name, SUM, operand,",
+        ("tests/rules/test_reduce.py", "tests/ops/test_along.py"),
+    ),
+    Mutant(
+        "an einsum's constants keep a state of their own",
+        f"{_RULES}einsum.py",
+        "_join, [FACTOR] * len(operands), dtype, constants)",
+        "_join, [FACTOR] * len(operands), dtype, NO_CONSTANTS)",
+        ("tests/rules/test_einsum.py", "tests/rules/test_against_meaning.py", "tests/ops/test_einsum.py"),
+    ),
+    Mutant(
+        "a reshape merges a sharded dim behind a whole one",
+        f"{_RULES}shape.py",
+        "if dim.axes and whole is not None:",
+        "if dim.axes and whole is not None and len(olds) > 2:",
+        ("tests/rules/test_shape.py", "tests/ops/test_shape.py"),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "a replicated part counts on each device beside a pending one",
+        f"{_RULES}joins.py",
+        "import ADDITIVE, TERM",
+        "import ADDITIVE, FACTOR as TERM",
+        ("tests/rules/test_joins.py", "tests/ops/test_joins.py"),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "a window of several rows of a sharded dim is gathered",
+        f"{_RULES}gather.py",
+        "if sizes[d] == 1 and d not in self.batch and shape[d]",
+        "if d not in self.batch and shape[d]",
+        ("tests/rules/test_gather.py", "tests/ops/test_gather.py"),
+    ),
+    Mutant(
+        "positions that are set may be sharded",
+        f"{_RULES}index.py",
+        '"set": (_join_set, TERM, TERM)',
+        '"set": (_join_add, SCATTERED, TERM)',
+        ("tests/rules/test_index.py", "tests/ops/test_index.py"),
+    ),
+    Mutant(
+        "the other branch of where counts on each device",
+        f"{_RULES}elementwise.py",
+        "_join_select, (FACTOR, TERM, TERM)",
+        "_join_select, (FACTOR, TERM, FACTOR)",
+        ("tests/rules/test_elementwise.py", "tests/ops/test_select.py"),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "a number in where counts on each device",
+        "shtypes/ops/select.py",
+        "elif branches and any(numbers) and State.UNREDUCED",
+        "elif branches and numbers[0] and State.UNREDUCED",
+        ("tests/ops/test_select.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "the gradient of a running sum runs the same way",
+        "shtypes/ops/cumulative.py",
+        "return CumSum(self.dim, self.dtype, not self.reverse)",
+        "return CumSum(self.dim, self.dtype, self.reverse)",
+        ("tests/ops/test_along.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "a pending sum is sorted",
+        f"{_RULES}whole.py",
+        "table = LINEAR_UNARY if linear else NONLINEAR",
+        "table = LINEAR_UNARY",
+        ("tests/rules/test_arrange.py", "tests/ops/test_along.py"),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "terms of narrow integers are widened",
+        "shtypes/dtypes.py",
+        'return name[0] == "u" or (name[0] == "i" and bits(name) < 32)',
+        'return name[0] == "u"',
+        ("tests/test_dtypes.py", "tests/ops/test_integers.py"),
+        _PROGRAMS,
+    ),
+    # cotangents, policies, casts
+    Mutant(
+        "the gradient of a reduced value is reduced",
+        "shtypes/types.py",
+        "State.REDUCED: State.UNREDUCED,",
+        "State.REDUCED: State.REDUCED,",
+        ("tests/test_types.py", "tests/autodiff/test_cotangent.py"),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "integers that become floats are reduced under the policy jax",
+        f"{_RULES}typing.py",
+        "        return replicated()\n    return state",
+        "        return State.REDUCED\n    return state",
+        ("tests/test_policy.py", "tests/rules/test_elementwise.py"),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "fewer bits in the exponent are no narrowing",
+        f"{_RULES}elementwise.py",
+        "return a == b or a[0] > b[0] or a[1] > b[1]",
+        "return a == b or a[1] > b[1]",
+        ("tests/rules/test_elementwise.py",),
+    ),
+    Mutant(
+        "the transpose of a cast counts as written",
+        "shtypes/primitives.py",
+        "else move(ct, dst, inserted=self.inserted)]",
+        "else move(ct, dst)]",
+        ("tests/ops/test_reshard.py", "tests/autodiff/test_grad.py", "tests/analysis/test_ledger.py"),
+    ),
+    Mutant(
+        "the gradient of ppermute is sent on, not back",
+        f"{_RULES}local.py",
+        "perm=tuple((b, a) for a, b in self.perm))",
+        "perm=self.perm)",
+        ("tests/local_mode/test_transposition.py", "tests/local_mode/test_collectives.py"),
+    ),
+    # reshard: plans and prices
+    Mutant(
+        "bytes are rounded down",
+        "shtypes/reshard/moves.py",
+        "return -(-rounds * (n - 1) * local_bytes // n)",
+        "return rounds * (n - 1) * local_bytes // n",
+        ("tests/reshard/test_moves.py", "tests/reshard/test_planner.py"),
+    ),
+    Mutant(
+        "a slice of an invariant value is free backward",
+        "shtypes/reshard/moves.py",
+        "(INVARIANT, SHARDED): Move(Kind.SLICE, FREE_FORWARD)",
+        "(INVARIANT, SHARDED): Move(Kind.SLICE, FREE)",
+        ("tests/reshard/test_moves.py",),
+    ),
+    Mutant(
+        "an axis of one device launches collectives",
+        "shtypes/reshard/steps.py",
+        "return int(self.kind.communicates and self.group > 1)",
+        "return int(self.kind.communicates)",
+        ("tests/reshard/test_planner.py", "tests/analysis/test_ledger.py"),
+    ),
+    Mutant(
+        "an all-to-all is planned at the price of a gather",
+        "shtypes/reshard/search.py",
+        "Layout(there, at.pending), (n - 1) * local * self.devices // n)",
+        "Layout(there, at.pending), (n - 1) * local * self.devices)",
+        ("tests/reshard/test_planner.py",),
+    ),
+    Mutant(
+        "the planner's bound is one message too high",
+        "shtypes/reshard/search.py",
+        "+ groups - 2)",
+        "+ groups - 1)",
+        ("tests/reshard/test_planner.py",),
+    ),
+    # lowering
+    Mutant(
+        "pieces of an all-to-all stay in the order of the devices",
+        "shtypes/lowering/collectives.py",
+        "if group != origin:",
+        "if len(group) != len(origin):",
+        ("tests/lowering/test_collectives.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "a pending sum is masked on the last axis alone",
+        "shtypes/lowering/collectives.py",
+        "jnp.where(lax.axis_index(step.live) == 0,",
+        "jnp.where(lax.axis_index(step.live[-1:]) == 0,",
+        ("tests/lowering/test_collectives.py", "tests/ops/test_reshard.py"),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "a gather over several axes takes the minor one for the major",
+        "shtypes/lowering/collectives.py",
+        "pieces = lax.all_gather(x, _flat(step.lost), axis=0",
+        "pieces = lax.all_gather(x, _flat(step.lost)[::-1], axis=0",
+        ("tests/lowering/test_collectives.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "a reduce-scatter over several axes takes the minor one for the major",
+        "shtypes/lowering/collectives.py",
+        "return lax.psum_scatter(pieces, _flat(step.gained),",
+        "return lax.psum_scatter(pieces, _flat(step.gained)[::-1],",
+        ("tests/lowering/test_collectives.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "a slice over several axes takes the minor one for the major",
+        "shtypes/lowering/collectives.py",
+        "lax.dynamic_slice_in_dim(x, lax.axis_index(axes) *",
+        "lax.dynamic_slice_in_dim(x, lax.axis_index(axes[::-1]) *",
+        ("tests/lowering/test_collectives.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "a slice is put in the zeros of another device",
+        "shtypes/lowering/collectives.py",
+        "lax.axis_index(axes) * sizes[d] if axes else 0 for d, axes in enumerate(step.lost)",
+        "lax.axis_index(axes[::-1]) * sizes[d] if axes else 0 for d, axes in enumerate(step.lost)",
+        ("tests/lowering/test_collectives.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "shards change places the other way round",
+        "shtypes/lowering/collectives.py",
+        "lax.ppermute(x, step.live, step.exchange)",
+        "lax.ppermute(x, step.live, [pair[::-1] for pair in step.exchange])",
+        ("tests/lowering/test_collectives.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "1 and 1.0 share a compiled function",
+        "shtypes/localfn.py",
+        "tuple((type(n), repr(n)) for n in numbers)",
+        "numbers",
+        ("tests/test_localfn.py", "tests/ops/test_elementwise.py"),
+    ),
+    Mutant(
+        "f(x, x) is replayed for f(x, y)",
+        "shtypes/lowering/replay.py",
+        "known = _index(operands, x) if operands else -1",
+        "known = -1",
+        ("tests/lowering/test_replay.py",),
+    ),
+    Mutant(
+        "a region runs a reversed scan forward",
+        "shtypes/lowering/region/control.py",
+        "reverse=scan.reverse,",
+        "",
+        ("tests/lowering/test_region.py", "tests/test_transforms_control.py"),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "a finished step of a mapped while loop goes on",
+        "shtypes/lowering/region/control.py",
+        "jnp.where(on.reshape(on.shape + (1,) * (x.ndim - on.ndim)), new, x)",
+        "new",
+        ("tests/lowering/test_region.py", "tests/test_transforms_control.py", "tests/test_transforms_vmap.py"),
+        _PROGRAMS,
+    ),
+    # the ledger and scopes
+    Mutant(
+        "a loop in a loop counts as one",
+        "shtypes/analysis/equations.py",
+        "body.trips is None else times * body.trips",
+        "body.trips is None else body.trips",
+        ("tests/analysis/test_ledger.py", "tests/analysis/test_nested.py"),
+    ),
+    Mutant(
+        "of a conditional the branch counts that sends least",
+        "shtypes/analysis/ledger.py",
+        "return total + sum(max(",
+        "return total + sum(min(",
+        ("tests/analysis/test_ledger.py",),
+    ),
+    Mutant(
+        "what is recomputed counts as backward",
+        "shtypes/operation.py",
+        'return "recomputed"',
+        'return "backward"',
+        ("tests/analysis/test_ledger.py", "tests/test_transforms_remat.py"),
+    ),
+    Mutant(
+        "a constant is priced with a gradient",
+        "shtypes/primitives.py",
+        "if self.constant or not self.src.differentiable:",
+        "if not self.src.differentiable:",
+        ("tests/analysis/test_no_comm.py", "tests/ops/test_across.py", "tests/analysis/test_scopes.py"),
+    ),
+    Mutant(
+        "a move forgets that a checkpoint runs it again",
+        "shtypes/analysis/judging.py",
+        "if forth and (any(isinstance(rule, Recomputed) for rule in rules) or runs_again()):",
+        "if forth and not rules:",
+        ("tests/analysis/test_no_comm.py", "tests/analysis/test_scopes.py", "tests/test_transforms_remat.py"),
+    ),
+    Mutant(
+        'no_comm("backward") forbids what is sent forward',
+        "shtypes/analysis/judging.py",
+        'if rule.direction in ("both", event.direction) else ""',
+        'if rule.direction != "forward" or event.direction == "forward" else ""',
+        ("tests/analysis/test_no_comm.py", "tests/analysis/test_scopes.py"),
+    ),
+    Mutant(
+        "a budget counts a scan once",
+        "shtypes/analysis/watching.py",
+        "times *= next(lengths, 1)",
+        "next(lengths, 1)",
+        ("tests/analysis/test_budget.py",),
+    ),
+    # implicit_comm
+    Mutant(
+        "a pending result is chosen as if it were finished",
+        "shtypes/implicit.py",
+        "return way.rank[0] + sum(map(finishing, way.result)),",
+        "return way.rank[0],",
+        ("tests/test_implicit.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "looking ahead counts a loop once",
+        "shtypes/look_ahead.py",
+        " * (found.times or 1)",
+        "",
+        ("tests/test_implicit.py",),
+    ),
+    Mutant(
+        "a fix is priced without the casts behind it",
+        "shtypes/advice.py",
+        " + [price_of(*pair) for pair in casts]",
+        "",
+        ("tests/test_advice.py", "tests/test_implicit.py"),
+        ("tests/test_errors_everywhere.py",),
+    ),
+    # notation
+    Mutant(
+        "a name in scope gives way to the type's own size",
+        "shtypes/notation/reading.py",
+        "found = [*sizes, *scoped]",
+        "found = sizes or scoped",
+        ("tests/test_notation.py",),
+    ),
+    Mutant(
+        "canonical text leaves reduced axes out",
+        "shtypes/notation/printing.py",
+        "{_show_states(t, None)}",
+        "{_show_states(t, State.REDUCED)}",
+        ("tests/test_notation.py",),
+    ),
+    # random draws, local mode, transformations
+    Mutant(
+        "a draw that varies over two axes varies over one",
+        "shtypes/ops/draws.py",
+        "for axis in folded:",
+        "for axis in folded[:1]:",
+        ("tests/test_random.py",),
+        ("tests/test_random_whole.py",),
+    ),
+    Mutant(
+        "an invariant result is claimed of a reduced operand",
+        f"{_RULES}claims.py",
+        "if reduced is not None:",
+        "if reduced is None and axis is None:",
+        ("tests/local_mode/test_local_map.py",),
+    ),
+    Mutant(
+        "ppermute numbers devices in the order of its axes",
+        "shtypes/collective.py",
+        'if op.name == "ppermute":\n        op, live',
+        'if op.name == "permute":\n        op, live',
+        ("tests/local_mode/test_collectives.py",),
+    ),
+    Mutant(
+        "labels that are summed count as batch labels",
+        "shtypes/remat.py",
+        "return bool(set(lhs) & set(rhs) & set(output))",
+        "return bool(set(lhs) & set(rhs))",
+        ("tests/test_transforms_remat.py",),
+    ),
+    Mutant(
+        "a gradient inside vmap is that of all steps",
+        "shtypes/autodiff/grad.py",
+        "return vary(x, [a for a in axes if jax.typeof(x).state(a) in REPLICATED], inserted=True)",
+        "return x",
+        ("tests/test_mapping.py",),
+    ),
+    # numbers
+    Mutant(
+        "a mean is off by 1e-4",
+        "shtypes/ops/reduce.py",
+        "return (wide / float(self.count)).astype(dtype or x.dtype)",
+        "return (wide / float(self.count) * (1 + 1e-4)).astype(dtype or x.dtype)",
+        ("tests/ops/test_reduce.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "the gradient of a mean is off by 1e-4",
+        "shtypes/ops/reduce.py",
+        "(x.astype(_wide(x.dtype)) / float(self.count)).astype(x.dtype)",
+        "(x.astype(_wide(x.dtype)) / float(self.count) * (1 + 1e-4)).astype(x.dtype)",
+        ("tests/ops/test_reduce.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "gelu has another fourth digit: 0.04475",
+        "shtypes/ops/elementwise.py",
+        '_nonlinear("gelu", jax.nn.gelu)',
+        '_nonlinear("gelu", lambda x, approximate=True: x / 2 * (1 + jnp.tanh((2 / jnp.pi) ** 0.5 * '
+        "(x + 0.04475 * x**3))) if approximate else jax.nn.gelu(x, False))",
+        ("tests/ops/test_elementwise.py", "tests/test_nn.py"),
+        (*_PROGRAMS, "tests/peers/test_programs.py"),
+    ),
+    Mutant(
+        "rms_norm forgets its epsilon of 1e-6",
+        "shtypes/nn/norms.py",
+        '_normalized("rms_norm", x, axis, epsilon,',
+        '_normalized("rms_norm", x, axis, 0,',
+        ("tests/test_nn.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "norms of sharded rows have ten times epsilon",
+        "shtypes/nn/norms.py",
+        "rsqrt(add(averaged(square(y), dims), float(epsilon)))",
+        "rsqrt(add(averaged(square(y), dims), 10 * float(epsilon)))",
+        ("tests/test_nn.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "attention is scaled for 1.0002 times the size",
+        "shtypes/nn/attention.py",
+        "1 / math.sqrt(types[0].shape[-1])",
+        "1 / math.sqrt(1.0002 * types[0].shape[-1])",
+        ("tests/test_nn.py",),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "an all-reduce counts the term of device 1 twice",
+        "shtypes/lowering/collectives.py",
+        "return lax.psum(x, step.live)",
+        "return lax.psum(jnp.where(lax.axis_index(step.live) == 1, 2 * x, x), step.live)",
+        ("tests/lowering/test_collectives.py", "tests/ops/test_reshard.py"),
+        _PROGRAMS,
+    ),
+    Mutant(
+        "normal weights are too wide in the fourth digit",
+        "shtypes/ops/draws.py",
+        "0.87962566103423978",
+        "0.87972566103423978",
+        ("tests/test_random.py", "tests/test_parameters.py"),
+    ),
+)
