@@ -111,7 +111,10 @@ def spread(array: Any, text: str) -> Any:
     t = hi(sh.abstract_array(text, shape=array.shape, dtype=str(array.dtype)).type)
     sizes = [t.mesh.shape[a] for a in t.axes(sh.State.UNREDUCED)]
     count = int(np.prod(sizes, dtype=int))
-    parts = np.random.default_rng(3).integers(1, 16, (*array.shape, count)) / (1 if array.dtype.kind in "iu" else 8)
+    rng = np.random.default_rng(3)
+    parts = rng.integers(1, 16, (*array.shape, count)) / (1 if array.dtype.kind in "iu" else 8)
+    if array.dtype.kind not in "iu":  # of both signs, so that sums of them are not much larger than they are
+        parts *= rng.choice((-1.0, 1.0), parts.shape)
     parts = parts.astype(array.dtype)  # wraps, for unsigned ones
     parts[..., -1] = array - parts[..., :-1].sum(-1, dtype=array.dtype)
     return wrap(t, jax.device_put(parts.reshape((*array.shape, *sizes)), carrier_sharding(t)))
