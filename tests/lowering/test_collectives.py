@@ -18,6 +18,7 @@ from shtypes.lowering.collectives import run_plan
 from shtypes.mesh import Mesh
 from shtypes.reshard import Kind, Plan, plan
 from shtypes.types import Dim, ShType, State
+from tests.compiling import needs
 from tests.lowering.hlo import collectives
 from tests.reshard import simulate
 
@@ -125,6 +126,7 @@ MOVED = [
 
 @pytest.mark.parametrize("dtype", ["bool", "i32", "u8", "bf16", "f16", "f8_e4m3fn", "c64"])
 def test_any_dtype_moves(dtype: str) -> None:
+    needs(dtype)
     rng = np.random.default_rng(0)
     plans = [plan(type_of(dtype, a), type_of(dtype, b)) for a, b in MOVED]
     values = [rng.integers(0, 2 if dtype == "bool" else 8, (8, 8)) for _ in plans]
@@ -140,6 +142,7 @@ REDUCED = [("-,-", "x", "-,-"), ("-,-", "xy", "x,y"), ("-,-", "x", "-,x"), ("y,-
 
 @pytest.mark.parametrize("dtype", ["i32", "u8", "bf16", "f16", "f8_e4m3fn", "c64"])
 def test_any_dtype_that_adds_is_reduced(dtype: str) -> None:
+    needs(dtype)
     plans = [plan(type_of(dtype, a, u), type_of(dtype, b)) for a, u, b in REDUCED]
     families = [np.ones((2, 2, 2, *p.src.local_shape)).astype(p.src.dtype) for p in plans]
     for p, out in zip(plans, execute(plans, families), strict=True):

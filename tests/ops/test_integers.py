@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from tests.compiling import compiles
 from tests.end_to_end import host
 
 
@@ -125,10 +126,11 @@ def _short(dtype: str) -> str:
 def test_each_op_gives_what_one_device_gives_or_is_refused_with_a_fix(dtype: str) -> None:
     sh.set_mesh(sh.make_mesh({"x": 4}))
     value, whole = pending(dtype)
+    ops = {name: op for name, op in OPS.items() if compiles("f16") or "float16" not in name}
 
     def typed(value: Any) -> dict[str, Any]:
         found = {}
-        for name, op in OPS.items():
+        for name, op in ops.items():
             try:
                 result = op(_Typed(), value)
             except sh.ShardingTypeError:
@@ -138,8 +140,8 @@ def test_each_op_gives_what_one_device_gives_or_is_refused_with_a_fix(dtype: str
         return found
 
     found = sh.jit(typed)(value)
-    wanted = jax.jit(lambda x: {name: op(jnp, x) for name, op in OPS.items()})(whole)
-    for name in OPS:
+    wanted = jax.jit(lambda x: {name: op(jnp, x) for name, op in ops.items()})(whole)
+    for name in ops:
         assert str(found[name].dtype) == str(wanted[name].dtype), name
         np.testing.assert_array_equal(host(found[name]), np.asarray(wanted[name]), err_msg=f"{name} of {dtype}")
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from tests.compiling import needs
 from tests.end_to_end import Case, check, sampled, some, source
 
 rng = np.random.default_rng(2)
@@ -107,6 +108,7 @@ def test_bad_arguments_are_refused_with_the_line(fn: Callable[[Any], Any]) -> No
 
 
 def test_a_mean_over_more_elements_than_its_dtype_counts_is_right() -> None:
+    needs("f16")
     with sh.use_mesh(sh.make_mesh({"x": 2})):
         x = sh.array(np.full(1 << 17, 3, np.float16), "f16[_@x]")
         assert np.asarray(sh.all_reduce(sh.mean(x))) == 3
