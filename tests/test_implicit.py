@@ -40,7 +40,7 @@ NONLINEAR: dict[str, Callable[[Any, Any], Any]] = {
     "comparison": lambda m, x: m.where(x > 0, x, 0.1),
     "relu": lambda m, x: m.nn.relu(x),
 }
-SHAPES = [(), (8,), (6,), (8, 4), (3, 6)]
+SHAPES = [(), (6,), (8,), (8, 4), (3, 6)]
 SUBSETS = [axes for n in (1, 2, 3) for axes in itertools.combinations(CUBE, n)]
 
 
@@ -64,7 +64,7 @@ def test_each_nonlinear_op_on_a_sum_pending_over_any_axes_has_a_priced_fix(shape
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("shape", some(SHAPES[:3], SHAPES), ids=str)
+@pytest.mark.parametrize("shape", some(SHAPES[:2], SHAPES), ids=str)
 def test_each_of_them_means_in_the_scope_what_one_device_computes(shape: tuple[int, ...], policy: str) -> None:
     sh.set_mesh(sh.make_mesh(CUBE))
     host = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
@@ -146,6 +146,10 @@ FORMS: dict[str, Callable[[Callable[..., Any], list[Any]], int]] = {
 }
 
 
+#: Programs that are put into the scope in every way.
+IN_ALL_FORMS = ("attention, dp and tp", "residual MLPs with norms, tp", "layer norm, dp and tp")
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", CASES)
 def test_it_sends_what_a_person_would_write(name: str, policy: str) -> None:
@@ -153,12 +157,8 @@ def test_it_sends_what_a_person_would_write(name: str, policy: str) -> None:
     with sh.use_mesh(sh.abstract_mesh(axes)), sh.policy(policy):
         args = [sh.abstract_array(text) for text in texts]
         by_hand = sent(loss_of(f, **written), args)
-        for form, run in (
-            FORMS.items()
-            if name.startswith(("attention", "residual MLPs with"))
-            else [("decorator", FORMS["decorator"])]
-        ):
-            assert run(loss_of(f), args) <= 1.1 * by_hand, form
+        for form in some(["decorator"], list(FORMS)) if name not in IN_ALL_FORMS else FORMS:
+            assert FORMS[form](loss_of(f), args) <= 1.1 * by_hand, form
 
 
 # layouts of a transformer block
@@ -200,7 +200,7 @@ def check_block(seeds: range) -> None:
                 assert_within(denoted(found), expected, error, f"gradient of {x.type} in {texts}")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(some(1, 2)))
 def test_a_transformer_block_is_right_under_random_layouts(seed: int) -> None:
     check_block(range(seed, seed + 1))
 
