@@ -33,7 +33,7 @@ test-core: $(VENV)/.dev-stamp ## Run the core tests only
 	$(PYTEST) -m core
 
 test-all: $(VENV)/.dev-stamp ## Run every test, the slow and the nightly ones too
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) $(EVERY_MARK)
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) --dist worksteal $(EVERY_MARK)
 
 check: $(VENV)/.dev-stamp ## Check format, lint and types
 	$(BIN)/ruff format --check $(SOURCES)

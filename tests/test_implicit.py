@@ -239,6 +239,7 @@ ASKED = (
     "varies over",
     "overlap",
     "cannot be sharded in",
+    "which has no elements",
 )
 
 
