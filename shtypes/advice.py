@@ -68,7 +68,7 @@ def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None 
         return ()
     search = Search(rule, operands, names)
     found = [t.fix for t in search.best()]
-    if not found or _costs(found[0]):
+    if not found or found[0].bytes:
         pending = _all_pending(search)
         if pending is not None:
             found = [pending.fix, *found][:MOST]
@@ -88,7 +88,7 @@ def priced_fixes(
             found += [t for t in (pending, alike) if t is not None and all(t.operands != f.operands for f in found)]
         again = [(Fix(t.fix.code, *price(t.operands)), t.result) for t in found]
     first: dict[tuple[ShType, ...], Fix] = {}
-    for fix, result in sorted(again, key=lambda pair: pair[0].bytes_forward + pair[0].bytes_backward):
+    for fix, result in sorted(again, key=lambda pair: pair[0].bytes):
         first.setdefault(result, fix)  # of those with equal results the cheapest, now that all of the price is known
     return tuple(first.values())[:MOST]
 
@@ -113,10 +113,6 @@ def silence() -> Iterator[None]:
         yield
     finally:
         _thread.silent = before
-
-
-def _costs(fix: Fix) -> bool:
-    return bool(fix.bytes_forward or fix.bytes_backward)
 
 
 class Search:
@@ -155,12 +151,11 @@ class Search:
         axes = self.at_fault(self.operands)
         if axes is None:
             return []
-        stages = (self._of_one, self._of_two, self._of_all)
         found = self._cheapest(self._of_one(axes), most, apart)
         while not found and not self._blamed <= set(axes):  # one axis after another is at fault: all at once, then
             axes = self._in_order({*axes, *self._blamed})
             found = self._cheapest(self._of_one(axes), most, apart)
-        for stage in stages[1:]:
+        for stage in (self._of_two, self._of_all):
             found = found or self._cheapest(stage(axes), most, apart)
         return found or self._cheapest(self._gathered(), most, apart)
 
@@ -214,7 +209,7 @@ class Search:
     def _price(self, index: int, t: ShType) -> Price:
         """What it costs to have an operand in a type."""
         prices = (price_of(src, t) for src in self._sources(index, t))
-        return min(prices, key=lambda p: p.forward_bytes + p.backward_bytes)
+        return min(prices, key=lambda p: p.bytes)
 
     # what is tried
 
@@ -324,7 +319,7 @@ def _all_pending(search: Search) -> Tried | None:
         pending = _pending(operands, chosen)
         for goal in () if pending is None else (pending, _alike_invariant(pending)):
             found = search.try_all(goal)
-            if found is not None and not _costs(found.fix):
+            if found is not None and not found.fix.bytes:
                 return found
     return None
 
@@ -376,7 +371,7 @@ def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...
             if t.state(axis) is State.REDUCED:
                 changes[i] = changes.get(i, t).with_axis(axis, State.INVARIANT)
     found = Search(rule, operands).try_(changes) if changes else None
-    return () if found is None or found.fix.bytes_forward or found.fix.bytes_backward else (found.fix,)
+    return () if found is None or found.fix.bytes else (found.fix,)
 
 
 def called_names(operands: Sequence[ShType]) -> Sequence[str]:

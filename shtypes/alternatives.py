@@ -68,8 +68,7 @@ def finishing(t: ShType) -> int:
     ):
         if least_sent >= found:
             break
-        both = price_of(t, goal)
-        found = min(found, both.forward_bytes + both.backward_bytes)
+        found = min(found, price_of(t, goal).bytes)
     return 0 if found is math.inf else int(found)
 
 

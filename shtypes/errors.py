@@ -43,6 +43,11 @@ class Fix(NamedTuple):
     bytes_forward: int = 0
     bytes_backward: int = 0
 
+    @property
+    def bytes(self) -> int:
+        """Bytes that each device sends in both directions."""
+        return self.bytes_forward + self.bytes_backward
+
     def __str__(self) -> str:
         sides = (("forward", self.forward, self.bytes_forward), ("backward", self.backward, self.bytes_backward))
         price = "; ".join(f"{side}: {what}, {size} B/device" if what else f"{side}: none" for side, what, size in sides)

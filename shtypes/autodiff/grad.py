@@ -99,9 +99,7 @@ def value_and_grad(
             for i, value in zip(indices, values, strict=True):
                 merged[i] = value
             result = fun(*merged, **kwargs)
-            if has_aux and (not isinstance(result, tuple) or len(result) != 2):
-                raise ShardingTypeError(f"with has_aux=True, `{name}` must return (loss, aux)")
-            loss, aux = result if has_aux else (result, None)
+            loss, aux = with_aux(result, has_aux, name, "loss")
             _check_is_value(loss, name)
             return loss, aux
 
@@ -111,6 +109,17 @@ def value_and_grad(
         return (loss, aux) if has_aux else loss, grads[0] if isinstance(argnums, int) else grads
 
     return value_and_grad_of_fun
+
+
+def with_aux(result: Any, has_aux: bool, name: str, what: str) -> tuple[Any, Any]:
+    """What a function returns, taken apart from its auxiliary results.
+
+    Raises:
+        ShardingTypeError: there should be some, and it returns no pair.
+    """
+    if has_aux and (not isinstance(result, tuple) or len(result) != 2):
+        raise ShardingTypeError(f"with has_aux=True, `{name}` must return ({what}, aux)")
+    return result if has_aux else (result, None)
 
 
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:

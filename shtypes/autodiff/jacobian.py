@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.autodiff.grad import check_argument, of_one_step, positions
+from shtypes.autodiff.grad import check_argument, of_one_step, positions, with_aux
 from shtypes.calls import check_function
 from shtypes.errors import ShardingTypeError
 from shtypes.mapped import mapped_axes
@@ -136,9 +136,7 @@ def _jacobian(
             for i, value in zip(indices, given if not isinstance(argnums, int) else (given,), strict=True):
                 merged[i] = value
             result = fun(*merged, **kwargs)
-            if has_aux and (not isinstance(result, tuple) or len(result) != 2):
-                raise ShardingTypeError(f"with has_aux=True, `{called}` must return (result, aux)")
-            found, aux = result if has_aux else (result, None)
+            found, aux = with_aux(result, has_aux, called, "result")
             _check_results(found, called, holomorphic)
             if derive is _reverse:  # forward, each device has the derivative of its own
                 _check_values(found, f"{name}({called})")

@@ -72,7 +72,7 @@ def with_own_fixes(
     except ShardingTypeError:  # it does not type for another reason
         own = []
     found = {fix.code: fix for fix in (*own, *error.fixes)}
-    ranked = sorted(found.values(), key=lambda f: f.bytes_forward + f.bytes_backward)
+    ranked = sorted(found.values(), key=lambda f: f.bytes)
     error.fixes = tuple(ranked[:MOST])
     return error
 

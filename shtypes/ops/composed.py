@@ -44,7 +44,7 @@ def in_terms_of_the_call(
     asking = [fix.code for fix in error.fixes if _OUT.search(fix.code)]
     try:
         found = [*_asking(call, types, asking), *_fixes(call, types)]
-        error.fixes = tuple(sorted(found, key=lambda f: f.bytes_forward + f.bytes_backward)[: advice.MOST])
+        error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[: advice.MOST])
     except Exception:  # what else it may meet on the way is not what the user asked about: no advice
         error.fixes = ()
 

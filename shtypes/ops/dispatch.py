@@ -238,7 +238,7 @@ def cast(x: Any, t: ShType, *, constant: bool = False) -> Any:
     known = notes.get(key)
     if known is None:
         with set_current_trace(trace):
-            src = x if not allows_implicit() else min((x, *versions(x)), key=lambda y: _price(jax.typeof(y), t))
+            src = x if not allows_implicit() else min((x, *versions(x)), key=lambda y: price_of(jax.typeof(y), t).bytes)
             moved = move(src, t, inserted=True, constant=constant)
             known = notes[key] = x, moved  # x is kept, so that its id is not another's
             notes.setdefault(("versions", id(x)), []).append(moved)
@@ -257,11 +257,6 @@ def _finished(x: Any) -> Any:
     if not is_typed(x) or not jax.typeof(x).axes(State.UNREDUCED):
         return x
     return next((y for y in versions(x) if not jax.typeof(y).axes(State.UNREDUCED)), x)
-
-
-def _price(src: ShType, dst: ShType) -> int:
-    found = price_of(src, dst)
-    return found.forward_bytes + found.backward_bytes
 
 
 def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Any:

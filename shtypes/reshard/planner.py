@@ -36,6 +36,11 @@ class Price:
     forward: str
     backward: str
 
+    @property
+    def bytes(self) -> int:
+        """Bytes that each device sends in both directions."""
+        return self.forward_bytes + self.backward_bytes
+
 
 def plan(src: ShType, dst: ShType) -> Plan:
     """The cheapest way from one type to another: fewest bytes, then launches, then memory.
