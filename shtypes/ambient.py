@@ -30,6 +30,7 @@ class Ambient(NamedTuple):
         region: How programs are lowered where they do not say.
         only_types: Whether values are made without data.
         plan: What ops that do not type insert, where a function was looked through for that; None where it was not.
+        tried: Whether a function is only tried: no scope refuses anything, so that none decides what is chosen.
     """
 
     policy: str
@@ -41,6 +42,7 @@ class Ambient(NamedTuple):
     region: str = "auto"
     only_types: bool = False
     plan: tuple[object, ...] | None = None
+    tried: bool = False
 
 
 Enter = Callable[[Ambient], contextlib.AbstractContextManager[object]]

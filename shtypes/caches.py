@@ -44,7 +44,11 @@ class Bounded(Generic[V]):
         return value
 
     def made(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The entry, made if it is missing."""
+        """The entry, made if it is missing; made each time under a key that has no hash."""
+        try:
+            hash(key)
+        except TypeError:
+            return make()
         found = self._entries.get(key)
         return self.put(key, make()) if found is None else found
 

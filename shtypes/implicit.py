@@ -77,18 +77,15 @@ def _ways(rule: Rule, types: tuple[ShType, ...], held: Held) -> list[Tried]:
     """The ways to make an op type, the cheapest first; the same op asks for them in each layer and each trace."""
     now = current_ambient()._replace(plan=None)
     key = (now, _parts(rule), tuple(t.serial for t in types), tuple(held))
-    try:
-        return _known.made(key, lambda: sorted(Search(rule, types, held=held).best(_WAYS), key=_cost))
-    except TypeError:  # something that the rule knows has no hash
-        return sorted(Search(rule, types, held=held).best(_WAYS), key=_cost)
+    return _known.made(key, lambda: sorted(Search(rule, types, held=held).best(_WAYS), key=_cost))
 
 
-def _parts(rule: Any) -> Any:
-    """What a function computes from: two with the same parts are one function, made twice."""
-    if not isinstance(rule, FunctionType):
-        return type(rule), rule
-    cells = tuple(_parts(cell.cell_contents) for cell in rule.__closure__ or ())
-    return rule.__code__, cells, rule.__defaults__
+def _parts(x: Any) -> Any:
+    """What a rule computes from: two with the same parts are one rule, made twice. A user's function is itself."""
+    if not isinstance(x, FunctionType) or not f"{x.__module__}".startswith(f"{__package__}."):
+        return type(x), x
+    cells = tuple(_parts(cell.cell_contents) for cell in x.__closure__ or ())
+    return x.__code__, cells, x.__defaults__, tuple((x.__kwdefaults__ or {}).items())
 
 
 def _cost(way: Tried) -> tuple[int, tuple[int, ...], str]:

@@ -14,8 +14,8 @@ import jax
 from shtypes import ambient
 from shtypes._compat import no_trace_is_running
 from shtypes.analysis.equations import equations
-from shtypes.analysis.scopes import allows_implicit, connect_look_ahead, judging_nothing, open_watches
-from shtypes.array import Array, wrap
+from shtypes.analysis.scopes import allows_implicit, connect_look_ahead, open_watches
+from shtypes.array import wrap
 from shtypes.caches import Bounded
 from shtypes.hitype import HiShType
 from shtypes.implicit import Choices, LookAheadSignal, Place, is_waiting, noting, waiting
@@ -54,12 +54,7 @@ def look_ahead(f: F) -> F:
         if no_trace_is_running():  # what runs at once runs once
             if not allows_implicit():
                 return f(*args, **kwargs)
-            key = _key(now, args, kwargs)
-            found = None if key is None else known.get(key)
-            if found is None:
-                found = _best(f, args, kwargs)
-                if key is not None:
-                    known.put(key, found)
+            found = known.made(_key(now, args, kwargs), lambda: _best(f, args, kwargs))
         else:
             try:
                 with waiting():
@@ -79,18 +74,13 @@ def look_ahead(f: F) -> F:
 
 
 def _key(now: ambient.Ambient, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the choices of a call follow from; None where that cannot be said."""
+    """What the choices of a call follow from."""
     leaves, tree = jax.tree.flatten((args, kwargs))
-    key = (now, context_mesh(), tree, tuple(jax.typeof(x) if _is_array(x) else (type(x), x) for x in leaves))
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
+    return now, context_mesh(), tree, tuple(jax.typeof(x) if _is_array(x) else (type(x), x) for x in leaves)
 
 
 def _is_array(x: Any) -> bool:
-    return isinstance(x, (jax.Array, jax.core.Tracer, Array))
+    return isinstance(x, jax.Array)
 
 
 def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Choices:
@@ -107,7 +97,7 @@ def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
     def attempt(choices: dict[Place, tuple[ShType, ...]]) -> tuple[float, dict[Place, list[tuple[ShType, ...]]]]:
         # The number makes each attempt a trace of its own: what is cached notes no places.
         plan = (*choices.items(), ((f"attempt {next(_attempts)}", ()), ()))
-        with ambient.scope(current_ambient()._replace(plan=plan)), judging_nothing(), noting() as seen:
+        with ambient.scope(current_ambient()._replace(plan=plan, tried=True)), noting() as seen:
             try:
                 return sum(_sent(jax.make_jaxpr(of_arrays)(*specimens))), seen
             except Exception:  # it wants values, or what it asks for by name later on does not fit these choices

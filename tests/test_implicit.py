@@ -347,6 +347,15 @@ def test_what_runs_at_once_runs_once() -> None:
     assert len(calls) - calls.count(False) < 64
 
 
+def test_a_claim_may_be_a_function_that_calls_itself() -> None:
+    def out(t: Any, times: int = 1) -> str:
+        return out(t, times - 1) if times else "[]{I:x}"
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})), sh.implicit_comm():
+        double = sh.local_map(lambda a: a * 2, out=out)
+        assert double(sh.abstract_array("f32[]")).type == "[]{I:x}"
+
+
 def test_a_budget_counts_only_what_is_kept() -> None:
     with sh.use_mesh(sh.abstract_mesh(BOTH)):
         p = sh.abstract_array("f32[8]{U:tp}")

@@ -75,9 +75,10 @@ Rules = tuple[Rule, ...]
 
 
 def rules_in_force() -> Rules:
-    """The rules of all scopes around the code, outermost first."""
-    found: Any = current_ambient().scopes
-    if getattr(_thread, "silent", False):
+    """The rules of all scopes around the code, outermost first; of those that refuse none where code is only tried."""
+    now = current_ambient()
+    found: Any = now.scopes
+    if now.tried:
         return tuple(rule for rule in found if isinstance(rule, Implicit))
     return found  # type: ignore[no-any-return]
 
@@ -173,7 +174,14 @@ class Watch(Protocol):
         """
 
 
-_thread = threading.local()
+class _Thread(threading.local):
+    """The watches of the scopes that this thread has open, outermost first."""
+
+    def __init__(self) -> None:
+        self.watches: list[Watch] = []
+
+
+_thread: Final = _Thread()
 _make_watch: Callable[[Rule, Any], Watch] | None = None
 _runs_again: Callable[[], bool] | None = None
 _runs_program: Callable[[], None] | None = None
@@ -207,29 +215,16 @@ def runs_again() -> bool:
 
 def open_watches() -> list[Any]:
     """The watches of the scopes that are open in this thread and in force here, outermost first."""
-    found = getattr(_thread, "watches", ())
-    rules = rules_in_force() if found else ()
-    return [watch for watch in found if watch.rule in rules]
-
-
-@contextlib.contextmanager
-def judging_nothing() -> Iterator[None]:
-    """Where a function is only tried: no scope refuses anything, so that none decides what is chosen."""
-    before, _thread.silent = getattr(_thread, "silent", False), True
-    try:
-        yield
-    finally:
-        _thread.silent = before
+    rules = rules_in_force() if _thread.watches else ()
+    return [watch for watch in _thread.watches if watch.rule in rules]
 
 
 @contextlib.contextmanager
 def _watched(rule: Rule, spent: Any = None) -> Iterator[Watch | None]:
     """Watches a part of a run of a scope, and checks it when it is left."""
-    if _make_watch is None or not isinstance(rule, (NoComm, Budget)) or getattr(_thread, "silent", False):
+    if _make_watch is None or not isinstance(rule, (NoComm, Budget)) or current_ambient().tried:
         yield None
         return
-    if not hasattr(_thread, "watches"):
-        _thread.watches = []
     watch = _make_watch(rule, spent)
     _thread.watches.append(watch)
     try:
