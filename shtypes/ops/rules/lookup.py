@@ -9,7 +9,7 @@ from shtypes.ops.rules import reasons
 from shtypes.ops.rules.index import check_ids, check_summable, join_lookup
 from shtypes.ops.rules.tables import FACTOR, MULTILINEAR, SUM, TERM, Role
 from shtypes.ops.rules.typing import NO_CONSTANTS, Label, Meeting, Typing, build, kept_state, rule
-from shtypes.types import REPLICATED, Dim, ShType, State
+from shtypes.types import REPLICATED, Dim, ShType, State, check_divides
 
 
 @rule
@@ -47,6 +47,7 @@ def one_hot(name: str, ids: ShType, count: int, dim: int, dtype: str, over: Sequ
 
     A dim of positions that is sharded on one of these axes is an error: a device would have some classes of some rows.
     """
+    check_divides(ids.mesh, Dim(count, tuple(over)), dim)
     states: dict[str, State] = {}
     for axis in ids.mesh.axis_names:
         state = ids.state(axis)
@@ -74,6 +75,7 @@ def segment_sum(
     device sums all rows of its own ones, so the rows must be replicated there.
     """
     data, ids = operands
+    check_divides(ids.mesh, Dim(count, tuple(over)), 0)
     if data.shape[: ids.ndim] != ids.shape:
         raise ShardingTypeError(f"`{name}` needs a number for each row: the rows are {data}, their numbers {ids}")
     names: list[Label] = [("ids" if d < ids.ndim else "dim", d) for d in range(data.ndim)]
