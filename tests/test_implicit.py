@@ -363,6 +363,20 @@ def test_a_budget_counts_only_what_is_kept() -> None:
         assert State.UNREDUCED in p.type.states
 
 
+@pytest.mark.parametrize("m", [sh, jax])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("text", ["f32[8]{U:x}", "f32[8@x]", "f32[8]{I:x}"])
+def test_cotangents_of_own_backward_functions_are_brought_into_their_type(m: Any, policy: str, text: str) -> None:
+    sh.set_mesh(sh.make_mesh({"x": 2}))
+    f = m.custom_vjp(sh.sin)
+    f.defvjp(lambda a: (sh.sin(a), a), lambda a, ct: (sh.all_reduce(sh.reshard(ct * sh.cos(a), x="U"), "x") * 3,))
+    with sh.policy(policy):
+        x = sh.array(np.arange(8, dtype=np.float32), text)
+        ct = sh.grad(sh.implicit_comm(lambda a: sh.sum(f(a))))(x)
+        assert ct.type == x.type.cotangent()
+        np.testing.assert_allclose(denoted(ct), 3 * np.cos(np.arange(8)), rtol=1e-5)
+
+
 def test_classes_that_do_not_divide_are_refused_for_that() -> None:
     with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 4})), sh.implicit_comm():
         ids = sh.abstract_array("i32[4@y]")

@@ -10,12 +10,13 @@ from typing import Any
 import jax
 
 from shtypes._shims import shim_custom_derivatives
-from shtypes.analysis.scopes import InBackward, Rules, rules_in_force, under
+from shtypes.analysis.scopes import InBackward, Rules, allows_implicit, rules_in_force, under
 from shtypes.autodiff.cotangent import check_cotangent
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.calls import check_function
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed
+from shtypes.primitives import move
 from shtypes.types import ShType
 from shtypes.where import public
 
@@ -74,19 +75,7 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
         check_function("custom_vjp", fwd, "the forward function")
         check_function("custom_vjp", bwd, "the backward function")
 
-        def with_types(*args: Any) -> tuple[Any, Any]:
-            result, residuals = fwd(*args)
-            leaves, structure = jax.tree.flatten([a for i, a in enumerate(args) if i not in self.nondiff])
-            types = tuple(jax.typeof(x) if is_typed(x) else None for x in leaves)
-            return result, (residuals, _Types(structure, types))
-
-        def checked(*args: Any) -> Any:
-            *fixed, (residuals, types), ct = args
-            cts = bwd(*fixed, residuals, ct)
-            self._check(cts, types)
-            return cts
-
-        self._rules = with_types, checked
+        self._rules = _held(self.name, fwd, bwd, self.nondiff)
         self._native.clear()
         return bwd
 
@@ -102,32 +91,6 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
             self._native.put(rules, native)
         return native
 
-    def _check(self, cts: Any, types: _Types) -> None:
-        """Checks the cotangents that the backward function returned."""
-        arguments = jax.tree.unflatten(types.structure, [_Leaf(t) for t in types.leaves])
-        given = list(cts) if isinstance(cts, (tuple, list)) else [cts]
-        if not isinstance(cts, (tuple, list)) or len(given) != len(arguments):
-            raise ShardingTypeError(
-                f"the backward function of `{self.name}` returns a tuple of {len(arguments)}, one for each argument"
-            )
-        for i, (ct, argument) in enumerate(zip(given, arguments, strict=True)):
-            if ct is None:
-                continue
-            leaves = jax.tree.leaves(ct, is_leaf=lambda leaf: leaf is None)
-            for leaf, primal in zip(leaves, jax.tree.leaves(argument), strict=False):
-                self._check_leaf(leaf, primal.type, i)
-
-    def _check_leaf(self, ct: Any, primal: ShType | None, index: int) -> None:
-        what = f"the cotangent of argument {index} that the backward function of `{self.name}` returns"
-        if ct is None or (primal is None and not is_typed(ct)):
-            return
-        if primal is None:
-            raise ShardingTypeError(f"{what} is typed, but the argument is a plain array", hints=["ct.to_jax()"])
-        if not is_typed(ct):
-            raise ShardingTypeError(f"{what} is a plain array, but the argument has type {primal}")
-        if primal.differentiable:
-            check_cotangent(jax.typeof(ct), primal, what)
-
     @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Applies the function."""
@@ -138,9 +101,61 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
         return self._under(rules_in_force())(*args, **kwargs)
 
 
+def _held(name: str, fwd: Callable[..., Any], bwd: Callable[..., Any], nondiff: Sequence[int]) -> Any:
+    """The two functions of a `custom_vjp`, whose cotangents are held to the types of the arguments."""
+
+    def with_types(*args: Any) -> tuple[Any, Any]:
+        result, residuals = fwd(*args)
+        leaves, structure = jax.tree.flatten([a for i, a in enumerate(args) if i not in nondiff])
+        types = tuple(jax.typeof(x) if is_typed(x) else None for x in leaves)
+        return result, (residuals, _Types(structure, types))
+
+    def checked(*args: Any) -> Any:
+        *fixed, (residuals, types), ct = args
+        return _fitting(name, bwd(*fixed, residuals, ct), types)
+
+    return with_types, checked
+
+
 @dataclass
 class _Leaf:
     type: ShType | None
+
+
+def _fitting(name: str, cts: Any, types: _Types) -> Any:
+    """The cotangents that a backward function returned, checked; of other layouts where these may be mended."""
+    arguments = jax.tree.unflatten(types.structure, [_Leaf(t) for t in types.leaves])
+    given = list(cts) if isinstance(cts, (tuple, list)) else [cts]
+    if not isinstance(cts, (tuple, list)) or len(given) != len(arguments):
+        raise ShardingTypeError(
+            f"the backward function of `{name}` returns a tuple of {len(arguments)}, one for each argument"
+        )
+    found = []
+    for i, (ct, argument) in enumerate(zip(given, arguments, strict=True)):
+        what = f"the cotangent of argument {i} that the backward function of `{name}` returns"
+        leaves, tree = jax.tree.flatten(ct, is_leaf=lambda leaf: leaf is None)
+        primals = jax.tree.leaves(argument)
+        fits = ct is not None and len(leaves) == len(primals)  # what has another structure, JAX refuses
+        made = [_leaf(x, p.type, what) for x, p in zip(leaves, primals, strict=True)] if fits else leaves
+        found.append(jax.tree.unflatten(tree, made))
+    return tuple(found)
+
+
+def _leaf(ct: Any, primal: ShType | None, what: str) -> Any:
+    if ct is None or (primal is None and not is_typed(ct)):
+        return ct
+    if primal is None:
+        raise ShardingTypeError(f"{what} is typed, but the argument is a plain array", hints=["ct.to_jax()"])
+    if not is_typed(ct):
+        raise ShardingTypeError(f"{what} is a plain array, but the argument has type {primal}")
+    if primal.differentiable:
+        try:
+            check_cotangent(jax.typeof(ct), primal, what)
+        except ShardingTypeError as error:
+            if not (error.hints and allows_implicit()):  # another array
+                raise
+            return move(ct, primal.cotangent(), inserted=True)
+    return ct
 
 
 def _in_scopes(native: Any, given: Any) -> Any:
@@ -155,7 +170,10 @@ def _in_scopes(native: Any, given: Any) -> Any:
     found: Any = object.__new__(type(native))
     found.__dict__.update(native.__dict__, fun=scoped(native.fun))
     if isinstance(native, jax.custom_vjp):
-        found.fwd, found.bwd = scoped(native.fwd), scoped(native.bwd, InBackward())
+        fwd, bwd = native.fwd, native.bwd
+        if allows_implicit() and fwd is not None and bwd is not None:
+            fwd, bwd = _held(getattr(native.fun, "__name__", "the function"), fwd, bwd, native.nondiff_argnums)
+        found.fwd, found.bwd = scoped(fwd), scoped(bwd, InBackward())
     else:
         found.jvp = scoped(native.jvp)
     return found
