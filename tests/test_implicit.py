@@ -363,6 +363,20 @@ def test_a_budget_counts_only_what_is_kept() -> None:
         assert State.UNREDUCED in p.type.states
 
 
+def test_a_shape_is_that_of_the_operand_that_is_taken() -> None:
+    sh.set_mesh(sh.make_mesh({"x": 2, "z": 2}))
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+    @sh.jit
+    @sh.implicit_comm
+    def f(x: Any) -> Any:
+        return sh.einsum("ij,kj->ik", x, x, out="[8, 8@z]{U:x}"), sh.repeat(x, 2)
+
+    wide, twice = f(sh.array(x, "f32[8,8@z]{U:x}"))
+    np.testing.assert_array_equal(denoted(twice), np.repeat(x, 2))
+    np.testing.assert_array_equal(denoted(wide), x @ x.T)
+
+
 @pytest.mark.parametrize("m", [sh, jax])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("text", ["f32[8]{U:x}", "f32[8@x]", "f32[8]{I:x}"])

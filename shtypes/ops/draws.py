@@ -19,7 +19,7 @@ from shtypes.localfn import LocalFn
 from shtypes.mesh import current_mesh
 from shtypes.native import from_jax
 from shtypes.ops import create
-from shtypes.ops.dispatch import apply, constant, is_typed, typed
+from shtypes.ops.dispatch import apply, constant, is_typed
 from shtypes.ops.global_bits import part_key
 from shtypes.ops.rules.random import check_key
 from shtypes.ops.rules.random import draw as _draw_rule
@@ -175,9 +175,13 @@ def draw(name: str, key: Any, type: Any, dtype: Any, mesh: Any, default: str, **
     wanted = asked(k, type, dtype, mesh, default)
     items = tuple(sorted(params.items()))
     _check_dtype(name, wanted.dtype_name, items)
-    drawn = typed(name, lambda types: _draw_rule(name, types[0], wanted), (k,)).results[0]
-    check_parts(name, k, drawn)
-    fn = Draw(name, items, drawn.dtype_name, drawn.local_shape, layout_of(drawn), folded_axes(k, drawn), repr(items))
+
+    def fn(types: tuple[ShType, ...]) -> Draw:
+        drawn = _draw_rule(name, types[0], wanted).results[0]
+        check_parts(name, types[0], drawn)
+        places = layout_of(drawn), folded_axes(types[0], drawn)
+        return Draw(name, items, drawn.dtype_name, drawn.local_shape, *places, repr(items))
+
     return move(apply(name, fn, lambda types: _draw_rule(name, types[0], wanted), key), wanted)
 
 

@@ -16,7 +16,7 @@ from shtypes.functions.basics import Permute
 from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.replay import public
 from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, as_ints, is_number, lift, typed
+from shtypes.ops.dispatch import Rule, apply, as_ints, is_number, lift
 from shtypes.ops.reduce import Sum, normalize_dims
 from shtypes.ops.reshard import finished
 from shtypes.primitives import local
@@ -150,9 +150,18 @@ def reshape(a: Any, *sizes: Any, shape: Any = None, order: str = "C", copy: bool
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return rules.reshape(types[0], new)
 
-    result = typed("reshape", rule, (jax.typeof(a),)).results[0]
-    y = a if result == jax.typeof(a) else apply("reshape", Reshape(result.local_shape), rule, a)
-    return finished(y, out)
+    return finished(a if _is_shape(new, jax.typeof(a)) else _reshaped("reshape", rule, a), out)
+
+
+def _is_shape(new: tuple[int, ...], t: ShType) -> bool:
+    """Whether a new shape, which may leave one size open, is that of a type."""
+    same = len(new) == t.ndim and all(n in (m, -1) for n, m in zip(new, t.shape, strict=True))
+    return same and (-1 not in new or (new.count(-1) == 1 and t.size > 0))
+
+
+def _reshaped(name: str, rule: Rule, x: Any) -> Any:
+    """The elements in the local shape of the result: that of the operand as it is typed, which may not be as given."""
+    return apply(name, lambda types: Reshape(rule(types).results[0].local_shape), rule, x)
 
 
 def _in_order(name: str, order: str) -> None:
@@ -203,10 +212,9 @@ def _broadcast(x: Any, shape: tuple[int, ...], dims: tuple[int, ...], name: str)
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return rules.broadcast(types[0], shape, dims, name)
 
-    result = typed(name, rule, (jax.typeof(x),)).results[0]
-    if result == jax.typeof(x):
+    if shape == jax.typeof(x).shape and dims == tuple(range(len(shape))):
         return x
-    return apply(name, Broadcast(result.local_shape, dims), rule, x)
+    return apply(name, lambda types: Broadcast(rule(types).results[0].local_shape, dims), rule, x)
 
 
 def broadcast_leading(x: Any, size: int) -> Any:
@@ -220,8 +228,7 @@ def expand_dims(a: Any, axis: int | Sequence[int]) -> Any:
     """New dims of size 1, as in `jax.numpy.expand_dims`. Communicates: nothing."""
     ((a,), _) = lift([a])
     dims = as_ints(axis, "the axis of `expand_dims`")
-    result = typed("expand_dims", lambda types: rules.expand(types[0], dims), (jax.typeof(a),)).results[0]
-    return apply("expand_dims", Reshape(result.local_shape), lambda types: rules.expand(types[0], dims), a)
+    return _reshaped("expand_dims", lambda types: rules.expand(types[0], dims), a)
 
 
 @public
@@ -229,10 +236,9 @@ def squeeze(a: Any, axis: int | Sequence[int] | None = None) -> Any:
     """Dims of size 1 dropped, as in `jax.numpy.squeeze`. Communicates: nothing."""
     ((a,), _) = lift([a])
     dims = None if axis is None else as_ints(axis, "the axis of `squeeze`")
-    result = typed("squeeze", lambda types: rules.squeeze(types[0], dims), (jax.typeof(a),)).results[0]
-    if result == jax.typeof(a):
+    if dims == () or (dims is None and 1 not in jax.typeof(a).shape):
         return a
-    return apply("squeeze", Reshape(result.local_shape), lambda types: rules.squeeze(types[0], dims), a)
+    return _reshaped("squeeze", lambda types: rules.squeeze(types[0], dims), a)
 
 
 # by name
