@@ -30,6 +30,7 @@ class Ambient(NamedTuple):
         region: How programs are lowered where they do not say.
         only_types: Whether values are made without data.
         plan: What ops that do not type insert, where a function was looked through for that; None where it was not.
+        shared: Whether ops take a value in the form that another op had it brought into.
         tried: Whether a function is only tried: no scope refuses anything, so that none decides what is chosen.
     """
 
@@ -42,6 +43,7 @@ class Ambient(NamedTuple):
     region: str = "auto"
     only_types: bool = False
     plan: tuple[object, ...] | None = None
+    shared: bool = False
     tried: bool = False
 
 

@@ -31,6 +31,19 @@ _WAYS: Final = 12
 _known: Final[Bounded[list[Tried]]] = Bounded()
 
 
+class Seen:
+    """What a trace comes to.
+
+    Attributes:
+        places: The ops that do not type, in order, with the ways at each.
+        shards: The functions of shards and the types that they are given: what they compute depends on these.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[Place, list[tuple[ShType, ...]]] = {}
+        self.shards: list[Place] = []
+
+
 class LookAheadSignal(BaseException):
     """Leaves a function at its first choice: it is traced again, with all of its choices in view."""
 
@@ -38,8 +51,8 @@ class LookAheadSignal(BaseException):
 class _Thread(threading.local):
     #: Whether a function that can be traced again is running for the first time.
     waiting = False
-    #: The places of the function that is traced, and the ways at each.
-    seen: dict[Place, list[tuple[ShType, ...]]] | None = None
+    #: What the function that is traced comes to.
+    seen: Seen | None = None
 
 
 _thread: Final = _Thread()
@@ -61,11 +74,11 @@ def chosen(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) ->
     if not ways:
         return None
     plan: Any = current_ambient().plan
-    if plan is None and _thread.waiting and len(ways) > 1:
-        raise LookAheadSignal
+    if len(ways) > 1:
+        may_look_ahead()
     place = (name, types)
     if _thread.seen is not None:
-        _thread.seen.setdefault(place, [way.operands for way in ways])
+        _thread.seen.places.setdefault(place, [way.operands for way in ways])
     wanted = next((goal for at, goal in plan or () if at == place), None)
     for way in ways:
         if way.operands == wanted:
@@ -107,14 +120,41 @@ def is_waiting() -> bool:
     return _thread.waiting
 
 
+def may_look_ahead() -> None:
+    """Where something is to be chosen.
+
+    Raises:
+        LookAheadSignal: the function around can be traced again.
+    """
+    if _thread.waiting and current_ambient().plan is None:
+        raise LookAheadSignal
+
+
+def note_shards(name: str, types: tuple[ShType, ...]) -> None:
+    """Notes a function of shards: what is chosen for the ops before it must not change what it is given."""
+    if _thread.seen is not None:
+        _thread.seen.shards.append((name, types))
+
+
 @contextlib.contextmanager
-def noting() -> Iterator[dict[Place, list[tuple[ShType, ...]]]]:
-    """The places of what is traced here, in order, and the ways at each."""
-    before, _thread.seen = _thread.seen, {}
+def noting() -> Iterator[Seen]:
+    """What is traced here comes to."""
+    before, _thread.seen = _thread.seen, Seen()
     try:
         yield _thread.seen
     finally:
         _thread.seen = before
 
 
-__all__ = ["Choices", "LookAheadSignal", "Place", "chosen", "is_waiting", "noting", "waiting"]
+__all__ = [
+    "Choices",
+    "LookAheadSignal",
+    "Place",
+    "Seen",
+    "chosen",
+    "is_waiting",
+    "may_look_ahead",
+    "note_shards",
+    "noting",
+    "waiting",
+]

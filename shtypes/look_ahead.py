@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import jax
 
@@ -18,7 +18,7 @@ from shtypes.analysis.scopes import allows_implicit, connect_look_ahead, open_wa
 from shtypes.array import wrap
 from shtypes.caches import Bounded
 from shtypes.hitype import HiShType
-from shtypes.implicit import Choices, LookAheadSignal, Place, is_waiting, noting, waiting
+from shtypes.implicit import Choices, LookAheadSignal, Place, Seen, is_waiting, noting, waiting
 from shtypes.meshes import context_mesh
 from shtypes.operation import Operation, applied_by
 from shtypes.policy import current_ambient
@@ -35,6 +35,18 @@ _NAME: Final = "_shtypes_look_ahead"
 _attempts: Final = itertools.count()
 
 
+class Found(NamedTuple):
+    """What was found for a call.
+
+    Attributes:
+        choices: What ops that do not type insert; the others choose for themselves.
+        shared: Whether ops take a value in the form that another op had it brought into.
+    """
+
+    choices: Choices
+    shared: bool
+
+
 def look_ahead(f: F) -> F:
     """The function, which is traced again where a scope has to choose what it inserts; else it is as it was.
 
@@ -44,7 +56,7 @@ def look_ahead(f: F) -> F:
     before = getattr(given, _NAME, None)
     if getattr(before, "__wrapped__", None) is f:
         return cast(F, before)  # JAX knows functions by their identity
-    known: Bounded[Choices] = Bounded(_KNOWN)
+    known: Bounded[Found | None] = Bounded(_KNOWN)
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +66,7 @@ def look_ahead(f: F) -> F:
         if no_trace_is_running():  # what runs at once runs once
             if not allows_implicit():
                 return f(*args, **kwargs)
-            found = known.made(_key(now, args, kwargs), lambda: _best(f, args, kwargs))
+            found = known.made(_key(now, args, kwargs), lambda: _best(f, args, kwargs, shared=False))
         else:
             try:
                 with waiting():
@@ -62,10 +74,10 @@ def look_ahead(f: F) -> F:
             except LookAheadSignal:
                 for watch in open_watches():
                     watch.forget()
-            found = _best(f, args, kwargs)
-        if not found:  # each op chooses for itself, or what is called here looks ahead
+            found = _best(f, args, kwargs, shared=True)
+        if found is None:  # each op chooses for itself, or what is called here looks ahead
             return f(*args, **kwargs)
-        with ambient.scope(now._replace(plan=found)):
+        with ambient.scope(now._replace(plan=found.choices, shared=found.shared)):
             return f(*args, **kwargs)
 
     with contextlib.suppress(AttributeError, TypeError):
@@ -83,8 +95,11 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, jax.Array)
 
 
-def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Choices:
-    """The choices by which a function sends least, as far as they are found; none if it cannot be traced."""
+def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, shared: bool) -> Found | None:
+    """The choices by which a function sends least, as far as they are found; None if it cannot be traced.
+
+    Functions of shards are given what they are given where each op chooses for itself, as in a call that runs at once.
+    """
     leaves, tree = jax.tree.flatten((args, kwargs))
     arrays = [_is_array(x) for x in leaves]
     specimens = [_specimen(x) for x, a in zip(leaves, arrays, strict=True) if a]
@@ -94,17 +109,22 @@ def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
         again, named = jax.tree.unflatten(tree, [next(rest) if a else x for x, a in zip(leaves, arrays, strict=True)])
         return [x for x in jax.tree.leaves(f(*again, **named)) if _is_array(x)]
 
-    def attempt(choices: dict[Place, tuple[ShType, ...]]) -> tuple[float, dict[Place, list[tuple[ShType, ...]]]]:
+    def attempt(choices: dict[Place, tuple[ShType, ...]], shared: bool) -> tuple[float, Seen]:
         # The number makes each attempt a trace of its own: what is cached notes no places.
         plan = (*choices.items(), ((f"attempt {next(_attempts)}", ()), ()))
-        with ambient.scope(current_ambient()._replace(plan=plan, tried=True)), noting() as seen:
+        with ambient.scope(current_ambient()._replace(plan=plan, shared=shared, tried=True)), noting() as seen:
             try:
                 return sum(_sent(jax.make_jaxpr(of_arrays)(*specimens))), seen
             except Exception:  # it wants values, or what it asks for by name later on does not fit these choices
                 return math.inf, seen
 
     best: dict[Place, tuple[ShType, ...]] = {}
-    least, places = attempt(best)
+    least, seen = attempt(best, shared)
+    if seen.shards and shared:
+        alone, by_itself = attempt(best, False)
+        if by_itself.shards != seen.shards:
+            least, seen, shared = alone, by_itself, False
+    places, shards = seen.places, seen.shards
     left, improved = MOST_TRACES, True
     while improved:
         improved = False
@@ -112,12 +132,14 @@ def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
             taken = best.get(place, places[place][0])
             for way in [w for w in places[place] if w != taken]:
                 if not left:
-                    return tuple(best.items())
+                    break
                 left -= 1
-                sent, seen = attempt({**best, place: way})
-                if sent < least:
-                    best, least, places, improved = {**best, place: way}, sent, {**places, **seen}, True
-    return tuple(best.items())
+                sent, seen = attempt({**best, place: way}, shared)
+                if sent < least and (math.isinf(least) or seen.shards == shards):
+                    best, least, places, improved = {**best, place: way}, sent, {**places, **seen.places}, True
+                    shards = seen.shards
+    known = not math.isinf(least) and (best or shared)
+    return Found(tuple(best.items()), shared) if known else None
 
 
 def _specimen(x: Any) -> Any:

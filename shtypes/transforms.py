@@ -12,6 +12,7 @@ from shtypes.array import _as_type
 from shtypes.collective import reinterpreted, vary
 from shtypes.errors import ShardingTypeError
 from shtypes.functions.basics import Identity
+from shtypes.implicit import note_shards
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.reshard import normalize_dim
 from shtypes.policy import replicated
@@ -91,6 +92,7 @@ def reinterpret(x: Any, target: Any = None, /, **states: Any) -> Any:
     """
     ((x,), _) = lift([x])
     t = jax.typeof(x)
+    note_shards("reinterpret", (t,))
     try:
         dst = _reinterpreted(t, states) if target is None else _as_type(target, t.mesh, dtype=t.dtype_name)
         return _reinterpret(x, t, dst)

@@ -363,6 +363,33 @@ def test_a_budget_counts_only_what_is_kept() -> None:
         assert State.UNREDUCED in p.type.states
 
 
+@pytest.mark.parametrize("how", ["at once", "decorated", "jitted", "inside jax.jit"])
+def test_functions_of_shards_are_given_the_same_however_they_are_run(how: str) -> None:
+    sh.set_mesh(sh.make_mesh({"x": 2}))
+    a, b = np.arange(8.0, dtype=np.float32).reshape(2, 4), np.ones((2, 4), np.float32)
+    given = []
+
+    def f(x: Any) -> Any:
+        wave = sh.sin(x)  # where `x` is reduced, and could be taken from there
+        given.append(sh.typeof(rest := x[:, 1:]))
+        return wave[:, 1:] + sh.all_reduce(sh.local_map(lambda s: s * 2, out="[2,3]{U:x}")(rest), "x")
+
+    def scoped(x: Any) -> Any:
+        with sh.implicit_comm():
+            return f(x)
+
+    runs = {
+        "at once": scoped,
+        "decorated": sh.implicit_comm(f),
+        "jitted": sh.jit(scoped),
+        "inside jax.jit": jax.jit(scoped),
+    }
+    x = sh.reinterpret(sh.reinterpret(sh.array(np.stack([a, b]).reshape(4, 4), "f32[4@x,4]"), x="V"), x="U")
+    found = runs[how](x)
+    assert given[-1].state("x") is State.UNREDUCED
+    np.testing.assert_allclose(denoted(found), np.sin(a + b)[:, 1:] + 2 * (a + b)[:, 1:], rtol=1e-5)
+
+
 def test_a_shape_is_that_of_the_operand_that_is_taken() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "z": 2}))
     x = np.arange(64, dtype=np.float32).reshape(8, 8)

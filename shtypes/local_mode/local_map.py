@@ -13,6 +13,7 @@ from shtypes.advice import Rule
 from shtypes.calls import check_function
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import hi
+from shtypes.implicit import note_shards
 from shtypes.local_mode.claims import claims, is_target
 from shtypes.local_mode.residuals import with_residuals
 from shtypes.local_mode.user_function import SHARD, UserFn, made, shards_of
@@ -130,6 +131,7 @@ def _apply(
         return claimed(name, types, claims(name, made(fn, shards_of(types)), target, types[0].mesh), constants)
 
     types = tuple(jax.typeof(x) for x in operands)
+    note_shards(name, types)
     if not differentiable:
         constants = frozenset(range(len(operands)))
     typing = typed(name, _with_shards_of(types, rule), types)

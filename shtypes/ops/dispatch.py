@@ -23,14 +23,14 @@ from shtypes.analysis.scopes import allows_implicit, rules_in_force
 from shtypes.array import Array, wrap
 from shtypes.errors import ShardingTypeError
 from shtypes.hitype import HiShType, hi
-from shtypes.implicit import chosen
+from shtypes.implicit import chosen, may_look_ahead
 from shtypes.localfn import LocalFn, local_dtype
 from shtypes.lowering.carrier import carrier_sharding
 from shtypes.lowering.per_op import only_types
 from shtypes.mesh import Mesh, current_mesh
 from shtypes.native import from_jax, own_type
 from shtypes.ops.rules import Typing
-from shtypes.policy import replicated
+from shtypes.policy import current_ambient, replicated
 from shtypes.primitives import from_concrete_p, local_all, move
 from shtypes.types import ShType, State
 from shtypes.where import placed
@@ -177,8 +177,12 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
     """Applies an op that has several results."""
     held: Held = ()
     if allows_implicit():
-        operands = [_finished(x) for x in operands]
-        held = [frozenset(jax.typeof(y) for y in versions(x)) for x in operands]
+        finished = [_finished(x) for x in operands]
+        if any(x is not y for x, y in zip(finished, operands, strict=True)):
+            may_look_ahead()
+        if current_ambient().shared:
+            operands = finished
+            held = [frozenset(jax.typeof(y) for y in versions(x)) for x in operands]
     types = tuple(jax.typeof(x) for x in operands)
     typing = typed(name, rule, types, held)
     fn = fn if isinstance(fn, LocalFn) else fn(typing.operands)
