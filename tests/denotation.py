@@ -39,7 +39,8 @@ def denoted(x: Any) -> np.ndarray[Any, Any]:
             where.append(slice(start * size, (start + 1) * size))
         assert total[tuple(where)].shape == data.shape, f"{t}: shards of {data.shape}"
         if hidden:
-            total[tuple(where)] += data
+            with np.errstate(invalid="ignore"):  # infinities of both signs
+                total[tuple(where)] += data
         else:
             total[tuple(where)] = data
     return total  # type: ignore[no-any-return]

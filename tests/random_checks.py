@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -62,8 +63,14 @@ def outcome(program: Program, m: Any, inputs: Mapping[str, Any], **options: Any)
 
 
 def _references(programs: Sequence[Program], *, nudge: bool = False) -> tuple[list[Any], list[Any]]:
-    """The outcomes on one device, and how far rounding takes each; with ``nudge``, of inputs moved by rounding."""
+    """The outcomes on one device, and how far rounding takes each; with ``nudge``, all numbers moved by rounding."""
     rng = np.random.default_rng(1)
+
+    def moved_by(nudge: float, x: Any) -> Any:
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            return x
+        return x * np.asarray(1 + nudge * rng.choice((-1.0, 1.0), x.shape), np.float32).astype(x.dtype)
+
     inputs: list[dict[str, Any]] = []
     for program in programs:
         given = {}
@@ -73,7 +80,8 @@ def _references(programs: Sequence[Program], *, nudge: bool = False) -> tuple[li
         inputs.append(given)
 
     def run(all_inputs: Any) -> Any:
-        return [outcome(p, PLAIN, given) for p, given in zip(programs, all_inputs, strict=True)]
+        rounded = [{"rounded": functools.partial(moved_by, p.nudge)} if nudge else {} for p in programs]
+        return [outcome(p, PLAIN, x, **r) for p, x, r in zip(programs, all_inputs, rounded, strict=True)]
 
     return tolerance.computed(run, inputs)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,17 +64,33 @@ class Program:
     def accepted(self) -> tuple[Step, ...]:
         return tuple(s for s in self.steps if not s.refused)
 
-    def values(self, m: Any, inputs: Mapping[str, Any], *, refusals: bool = False) -> dict[str, Any]:
-        """Every value of the program; with ``refusals``, the refused steps are tried as well."""
-        with sh.implicit_comm() if self.implicit and m is sh else contextlib.nullcontext():
-            return self._values(m, inputs, refusals)
+    def values(
+        self,
+        m: Any,
+        inputs: Mapping[str, Any],
+        *,
+        refusals: bool = False,
+        rounded: Callable[[Any], Any] = lambda x: x,
+    ) -> dict[str, Any]:
+        """Every value of the program; with ``refusals``, the refused steps are tried as well.
 
-    def _values(self, m: Any, inputs: Mapping[str, Any], refusals: bool) -> dict[str, Any]:
+        Args:
+            m: `shtypes`, or what stands for it.
+            inputs: The operands.
+            refusals: Whether to try refused steps.
+            rounded: What is done to the result of each step.
+        """
+        with sh.implicit_comm() if self.implicit and m is sh else contextlib.nullcontext():
+            return self._values(m, inputs, refusals, rounded)
+
+    def _values(
+        self, m: Any, inputs: Mapping[str, Any], refusals: bool, rounded: Callable[[Any], Any]
+    ) -> dict[str, Any]:
         env: dict[str, Any] = {**CONSTANTS, **inputs, "m": m}
         found = {}
         for step in self.steps:
             if not step.refused:
-                env[step.name] = found[step.name] = evaluated(step, env)
+                env[step.name] = found[step.name] = rounded(evaluated(step, env))
             elif refusals:
                 try:
                     with silence():
