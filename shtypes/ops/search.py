@@ -18,7 +18,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.create import ones_like
 from shtypes.ops.dispatch import is_number, lift
-from shtypes.ops.elementwise import equal, greater, less, logical_not, maximum
+from shtypes.ops.elementwise import astype, equal, greater, less, logical_not, maximum
 from shtypes.ops.extremes import max as max_
 from shtypes.ops.extremes import min as min_
 from shtypes.ops.index import getitem
@@ -181,9 +181,9 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
     Communicates: nothing.
     """
-    if not isinstance(bins, (int, np.integer)):
-        return _vector("histogram_bin_edges", bins, "edges")
     ((x,), _) = lift([a])
+    if not isinstance(bins, (int, np.integer)):
+        return astype(_vector("histogram_bin_edges", bins, "edges"), _float_like(x))
     low, high = (min_(x), max_(x)) if range is None else range
     if range is not None and all(map(is_number, range)):
         low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
@@ -195,7 +195,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 
 def _float_like(x: Any) -> Any:
-    return jnp.result_type(jax.typeof(x).dtype, jnp.float32)
+    return jnp.result_type(jax.typeof(x).dtype, 1.0)
 
 
 def _edges(low: Any, high: Any, bins: int, dtype: Any) -> Any:
@@ -213,17 +213,20 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None, de
         a (...): A value.
         bins: How many, or the edges.
         range: The first and the last edge; by default the least and the greatest element of a whole ``a``.
-        weights (...): What each element counts; 1 by default.
+        weights (...): What each element counts; 1 by default. They, the elements and the edges become floats of one
+            dtype.
         density: Divides by the sum and the widths, which pending counts cannot be.
 
     Communicates: nothing.
     """
-    ((x,), _) = lift([a])
+    (x, *given), _ = lift([a] if weights is None else [a, weights])
+    dtype = jnp.result_type(*[jax.typeof(v).dtype for v in (x, *given)], 1.0)
+    x, *given = (astype(v, dtype) for v in (x, *given))
     edges = histogram_bin_edges(x, bins, range)
     count = jax.typeof(edges).shape[0]
     found = searchsorted(edges, x, side="right")
     found = where(equal(x, getitem(edges, -1)), count - 1, found)
-    counted = ones_like(x, _float_like(x)) if weights is None else weights
+    counted = given[0] if given else ones_like(x)
     counts = getitem(segment_sum(counted, found, count), slice(1, None))
     if density:
         widths = getitem(edges, slice(1, None)) - getitem(edges, slice(None, -1))

@@ -17,7 +17,7 @@ from shtypes.lowering.replay import public
 from shtypes.ops.cumulative import cumprod, cumsum
 from shtypes.ops.dispatch import dtype_name, is_number, lift
 from shtypes.ops.einsum import einsum
-from shtypes.ops.elementwise import conj, divide, isclose, isnan, log, sqrt, subtract
+from shtypes.ops.elementwise import astype, conj, divide, isclose, isnan, log, sqrt, subtract
 from shtypes.ops.elementwise import equal as equal_
 from shtypes.ops.joins import concatenate
 from shtypes.ops.reduce import Axis, normalize_dims
@@ -302,11 +302,18 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
 
 @public
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
-    """Differences of neighbours of all elements, as `jax.numpy.ediff1d`; linear, and they must be whole."""
+    """Differences of neighbours of all elements, as `jax.numpy.ediff1d`; linear, and they must be whole.
+
+    What is put before and behind them gets their dtype, as there.
+    """
     from shtypes.ops.cumulative import diff
 
-    parts = [None if v is None else ravel(np.asarray(v) if is_number(v) else v) for v in (to_begin, to_end)]
-    inner = diff(ravel(ary))
+    given = [ary, *(v for v in (to_begin, to_end) if v is not None)]
+    lifted = iter(lift([np.asarray(v) if is_number(v) else v for v in given])[0])
+    x = next(lifted)
+    inner = diff(ravel(x))
+    dtype = jax.typeof(x).dtype
+    parts = [None if v is None else astype(ravel(next(lifted)), dtype) for v in (to_begin, to_end)]
     whole = [v for v in (parts[0], inner, parts[1]) if v is not None]
     return concatenate(whole, 0) if len(whole) > 1 else inner
 
