@@ -74,7 +74,7 @@ class Everything(Reference):
 
     @staticmethod
     def embedding(table: Any, ids: Any) -> Any:
-        return jnp.take(table, ids, axis=0)
+        return jnp.take(table, ids, axis=0, mode="clip")
 
     segment_sum: Any = staticmethod(jax.ops.segment_sum)
 
