@@ -21,7 +21,6 @@ from shtypes.ops.elementwise import (
     _special,
     add,
     astype,
-    clip,
     divide,
     equal,
     floor_divide,
@@ -77,6 +76,7 @@ shift_right_logical = _nonlinear("shift_right_logical", _together(lax.shift_righ
 igamma_grad_a = _nonlinear("igamma_grad_a", _together(lax.igamma_grad_a), arity=2)
 random_gamma_grad = _nonlinear("random_gamma_grad", _together(lax.random_gamma_grad), arity=2)
 reduce_precision = _nonlinear("reduce_precision", lax.reduce_precision)
+_clamped = _nonlinear("clamp", _together(lax.clamp), arity=3)
 _integer_pow = _nonlinear("integer_pow", lax.integer_pow)
 
 
@@ -113,8 +113,19 @@ def complex_(x: Any, y: Any) -> Any:
 
 @public
 def clamp(min: Any, x: Any, max: Any) -> Any:
-    """``x`` held between two bounds, as `jax.lax.clamp`; see `clip`."""
-    return clip(x, min, max)
+    """``x`` held between two bounds, as `jax.lax.clamp`: at a bound nothing has a gradient (`clip` shares it).
+
+    Args:
+        min (...): Lower bound, a number or an array that broadcasts.
+        x (...): A value.
+        max (...): Upper bound, likewise.
+
+    Returns:
+        (...): Nonlinear, typed as `maximum`.
+
+    Communicates: nothing.
+    """
+    return _clamped(min, x, max)
 
 
 @public

@@ -383,3 +383,19 @@ def test_values_of_two_meshes_do_not_meet() -> None:
         assert raised.value.where.startswith("test_elementwise.py:")
         with pytest.raises(sh.ShardingTypeError, match="used under the mesh"):
             sh.silu(x)
+
+
+def test_a_clamped_value_at_a_bound_has_the_gradient_that_jax_gives_it() -> None:
+    at = np.asarray([-1, -0.5, 0, 0.5, 1, 0.25, -0.5, 0.5], np.float32)
+
+    def gradients(m: Any, *args: Any) -> Any:
+        return (sh if m is sh else jax).grad(lambda *xs: m.sum(_clamp(m)(*xs) * 3), (0, 1, 2))(*args)
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        typed = gradients(sh, *(sh.array(v, "f32[8@x]") for v in (at * 0 - 0.5, at, at * 0 + 0.5)))
+    for mine, theirs in zip(typed, gradients(jnp, at * 0 - 0.5, at, at * 0 + 0.5), strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), theirs)
+
+
+def _clamp(m: Any) -> Any:
+    return sh.clamp if m is sh else jax.lax.clamp
