@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 import shtypes as sh
 from tests.random_plain import CONSTANTS
@@ -101,7 +102,7 @@ def cost(text: str, types: Mapping[str, Any]) -> tuple[int, int]:
     chosen = [i for i, x in enumerate(given) if x.type.differentiable]
     out = jax.eval_shape(lambda *xs: run(text, dict(zip(names, xs, strict=True))), *given)
     leaves = [jax.typeof(x) if isinstance(x, sh.Array) else x for x in jax.tree.leaves(out)]
-    differentiable = [i for i, t in enumerate(leaves) if isinstance(t, sh.ShType) and t.differentiable]
+    differentiable = [i for i, t in enumerate(leaves) if _has_gradient(t)]
 
     def both(cts: Any, *xs: Any) -> Any:
         def of_chosen(*values: Any) -> Any:
@@ -113,7 +114,8 @@ def cost(text: str, types: Mapping[str, Any]) -> tuple[int, int]:
         return y, pull(cts)
 
     if chosen and differentiable:
-        cts = [sh.abstract_array(leaves[i].cotangent()) for i in differentiable]
+        found = [leaves[i] for i in differentiable]
+        cts = [sh.abstract_array(t.cotangent()) if isinstance(t, sh.ShType) else t for t in found]
         book = sh.ledger(both, cts, *given)
     else:
         book = sh.ledger(lambda *xs: run(text, dict(zip(names, xs, strict=True))), *given)
@@ -121,6 +123,11 @@ def cost(text: str, types: Mapping[str, Any]) -> tuple[int, int]:
     for entry in book:
         sent["forward" if entry.direction == "forward" else "backward"] += entry.bytes
     return sent["forward"], sent["backward"]
+
+
+def _has_gradient(t: Any) -> bool:
+    """Whether what has a type, ours or JAX's, has a gradient."""
+    return bool(t.differentiable if isinstance(t, sh.ShType) else jnp.issubdtype(t.dtype, jnp.inexact))
 
 
 def wrong_fixes(error: sh.ShardingTypeError, template: str, types: Mapping[str, Any]) -> list[str]:
