@@ -41,7 +41,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.places: dict[Place, list[tuple[ShType, ...]]] = {}
-        self.shards: list[Place] = []
+        self.shards: list[tuple[str, tuple[ShType, ...]]] = []
 
 
 class LookAheadSignal(BaseException):
@@ -88,7 +88,7 @@ def chosen(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) ->
 
 def _ways(rule: Rule, types: tuple[ShType, ...], held: Held) -> list[Tried]:
     """The ways to make an op type, the cheapest first; the same op asks for them in each layer and each trace."""
-    now = current_ambient()._replace(plan=None)
+    now = current_ambient()._replace(plan=None, shared=False, tried=False)
     key = (now, _parts(rule), tuple(t.serial for t in types), tuple(held))
     return _known.made(key, lambda: sorted(Search(rule, types, held=held).best(_WAYS), key=_cost))
 

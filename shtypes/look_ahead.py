@@ -56,7 +56,7 @@ def look_ahead(f: F) -> F:
     before = getattr(given, _NAME, None)
     if getattr(before, "__wrapped__", None) is f:
         return cast(F, before)  # JAX knows functions by their identity
-    known: Bounded[Found | None] = Bounded(_KNOWN)
+    known: Bounded[Found] = Bounded(_KNOWN)
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -75,7 +75,7 @@ def look_ahead(f: F) -> F:
                 for watch in open_watches():
                     watch.forget()
             found = _best(f, args, kwargs, shared=True)
-        if found is None:  # each op chooses for itself, or what is called here looks ahead
+        if not (found.choices or found.shared):  # each op chooses for itself, or what is called here looks ahead
             return f(*args, **kwargs)
         with ambient.scope(now._replace(plan=found.choices, shared=found.shared)):
             return f(*args, **kwargs)
@@ -95,8 +95,8 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, jax.Array)
 
 
-def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, shared: bool) -> Found | None:
-    """The choices by which a function sends least, as far as they are found; None if it cannot be traced.
+def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, shared: bool) -> Found:
+    """The choices by which a function sends least, as far as they are found; none if it cannot be traced.
 
     Functions of shards are given what they are given where each op chooses for itself, as in a call that runs at once.
     """
@@ -138,8 +138,7 @@ def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], 
                 if sent < least and (math.isinf(least) or seen.shards == shards):
                     best, least, places, improved = {**best, place: way}, sent, {**places, **seen.places}, True
                     shards = seen.shards
-    known = not math.isinf(least) and (best or shared)
-    return Found(tuple(best.items()), shared) if known else None
+    return Found(tuple(best.items()), shared and not math.isinf(least))
 
 
 def _specimen(x: Any) -> Any:

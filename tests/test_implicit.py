@@ -261,7 +261,10 @@ def unexplained(program: Program) -> list[str]:
     for step in program.steps:
         try:
             made = shapes(PLAIN, step, plain)
-        except Exception:  # one device refuses it as well, if only where it is traced
+        except OverflowError:  # on 0.10.2, of a position of 8 bits that is traced
+            continue
+        except Exception:
+            assert step.refused  # one device refuses it as well
             continue
         try:
             with sh.policy(program.policy), sh.use_mesh(sh.make_mesh(program.mesh)), sh.implicit_comm():
@@ -340,10 +343,11 @@ def test_what_runs_at_once_runs_once() -> None:
         return sh.sin(sh.sum(x))
 
     x = sh.array(np.ones(4, np.float32), "f32[4@x]")
-    f(x), f(x)
+    f(x)
+    assert 0 < calls.index(False) < 64  # it was looked through first
+    f(x)
     assert calls.count(False) == 2
-    assert calls.index(False) > 0  # it was looked through first, and then remembered
-    assert len(calls) - calls.count(False) < 64
+    assert calls.index(False) == len(calls) - 2  # and that was remembered
 
 
 def test_a_claim_may_be_a_function_that_calls_itself() -> None:
