@@ -134,10 +134,9 @@ def _fitting(name: str, cts: Any, types: _Types) -> Any:
     for i, (ct, argument) in enumerate(zip(given, arguments, strict=True)):
         what = f"the cotangent of argument {i} that the backward function of `{name}` returns"
         leaves, tree = jax.tree.flatten(ct, is_leaf=lambda leaf: leaf is None)
-        primals = jax.tree.leaves(argument)
-        fits = ct is not None and len(leaves) == len(primals)  # what has another structure, JAX refuses
-        made = [_leaf(x, p.type, what) for x, p in zip(leaves, primals, strict=True)] if fits else leaves
-        found.append(jax.tree.unflatten(tree, made))
+        primals = jax.tree.leaves(argument)  # of another number where JAX will refuse the structure
+        made = [_leaf(x, p.type, what) for x, p in zip(leaves, primals, strict=False)]
+        found.append(jax.tree.unflatten(tree, [*made, *leaves[len(made) :]]))
     return tuple(found)
 
 
@@ -149,12 +148,10 @@ def _leaf(ct: Any, primal: ShType | None, what: str) -> Any:
     if not is_typed(ct):
         raise ShardingTypeError(f"{what} is a plain array, but the argument has type {primal}")
     if primal.differentiable:
-        try:
-            check_cotangent(jax.typeof(ct), primal, what)
-        except ShardingTypeError as error:
-            if not (error.hints and allows_implicit()):  # another array
-                raise
-            return move(ct, primal.cotangent(), inserted=True)
+        t, wanted = jax.typeof(ct), primal.cotangent()
+        if allows_implicit() and (t.mesh, t.shape, t.dtype_name) == (wanted.mesh, wanted.shape, wanted.dtype_name):
+            return move(ct, wanted, inserted=True)
+        check_cotangent(t, primal, what)
     return ct
 
 
