@@ -261,8 +261,8 @@ def unexplained(program: Program) -> list[str]:
     for step in program.steps:
         try:
             made = shapes(PLAIN, step, plain)
-        except OverflowError:  # on 0.10.2, of a position of 8 bits that is traced
-            continue
+        except OverflowError:  # on 0.10.2, of a position of 8 bits that is traced: what follows lacks the value
+            break
         except Exception:
             assert step.refused  # one device refuses it as well
             continue
