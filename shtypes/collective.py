@@ -277,6 +277,8 @@ def on_shards(op: Op, src: ShType) -> Callable[[Any], Any]:
     if op.name == "ppermute":
         op, live = _in_mesh_order(op, live, src.mesh)
     run = _RUN[op.name] if live else _ALONE[op.name]
+    if live and 0 in src.local_shape and op.name in _ALONG_DIMS:
+        run = _made_empty
     if dtypes.is_key(src.dtype_name):  # collectives know no extended dtypes; the dim of a key's words is the last one
         return lambda keys: jax.random.wrap_key_data(
             run(op, live, jax.random.key_data(keys)), impl=jax.random.key_impl(keys)
@@ -332,6 +334,16 @@ _RUN: Final[dict[str, _Run]] = {
     "pmax": lambda op, live, x: lax.pmax(x, live),
     "pmin": lambda op, live, x: lax.pmin(x, live),
 }
+
+
+#: What XLA refuses along a dim of size 0.
+_ALONG_DIMS: Final = frozenset({"all_gather", "all_gather_invariant", "psum_scatter", "all_to_all"})
+
+
+def _made_empty(op: Op, live: tuple[str, ...], x: Any) -> Any:
+    """What a collective makes of a value without elements: nothing is sent."""
+    made = jax.eval_shape(lambda x: _RUN[op.name](op, live, x), x)
+    return jnp.zeros(made.shape, made.dtype)
 
 
 def _stacked(op: Op, live: tuple[str, ...], x: Any) -> Any:

@@ -156,6 +156,9 @@ class Plain(Reference):
     def __getattr__(self, name: str) -> Any:
         return _without_out(super().__getattr__(name))
 
+    # typed, they promote as these do; in JAX they are `jax.lax`'s, which want one dtype
+    eq, ne, lt = staticmethod(jnp.equal), staticmethod(jnp.not_equal), staticmethod(jnp.less)
+    le, gt, ge = staticmethod(jnp.less_equal), staticmethod(jnp.greater), staticmethod(jnp.greater_equal)
     vmap: Any = staticmethod(jax.vmap)
     grad: Any = staticmethod(jax.grad)
     value_and_grad: Any = staticmethod(jax.value_and_grad)

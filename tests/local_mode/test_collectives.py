@@ -325,6 +325,25 @@ def test_several_axes_count_as_one_major_to_minor(order: tuple[str, str]) -> Non
             np.testing.assert_array_equal(p, q)
 
 
+@pytest.mark.parametrize(
+    ("f", "out", "shape"),
+    [
+        (lambda v: lax.psum_scatter(v, "x", scatter_dimension=1, tiled=True), "[3,0@x]", (3, 0)),
+        (lambda v: lax.all_gather(v, "x", axis=1, tiled=True), "[3,0]{U:x}", (3, 0)),
+        (lambda v: lax.all_gather(v, "x"), "[2,3,0]{U:x}", (2, 3, 0)),
+        (lambda v: lax.all_to_all(v, "x", 1, 0, tiled=True), "[_@x,0]", (12, 0)),
+    ],
+    ids=["psum_scatter", "all_gather tiled", "all_gather", "all_to_all"],
+)
+def test_what_has_no_elements_is_exchanged_as_any_value(f: Callable[[Any], Any], out: str, shape: Any) -> None:
+    """XLA refuses collectives along a dim of size 0."""
+    sh.set_mesh(sh.make_mesh({"x": 2}))
+    x = sh.array(np.zeros((3, 2, 0), np.float32), "f32[3,2@x,0]")
+    mapped = sh.shard_map(lambda a: f(sh.sum(a, axis=1)), out_specs=out)
+    assert sh.jit(mapped)(x).shape == mapped(x).shape == shape
+    assert sh.jit(sh.grad(lambda x: sh.sum(mapped(x))))(x).shape == x.shape
+
+
 def test_an_axis_that_is_not_named_stays_as_it_is() -> None:
     sh.set_mesh(sh.make_mesh(MESH_2D))
     v = sh.reinterpret(sh.array(np.ones((4, 4), np.float32), "f32[4@x, 4@y]"), x="V")

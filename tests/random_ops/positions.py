@@ -63,7 +63,7 @@ def joined(d: Draw) -> Drawn:
     v = d.value("f", lambda x: 1 <= x.ndim <= 2)
     w = d.value("f", lambda x: x.shape == v.shape)
     name = d.one(["hstack", "vstack", "dstack", "column_stack", "concat"])
-    if d.flip(0.3) and v.shape[0] % 4 == 0:
+    if d.flip(0.3) and v.shape[0] and v.shape[0] % 4 == 0:
         parts = d.one(["m.unstack({})[1]", "m.array_split({}, 2)[0]", "m.split({}, 2)[1]"])
         if v.ndim == 2:
             parts = d.one([parts, "m.vsplit({}, 2)[0]", "m.unstack({}, axis=1)[0]"])
