@@ -56,6 +56,9 @@ class Einsum(LocalFn):
             start = lax.axis_index(own.axes) * own.size
             parts[own.operand] = lax.dynamic_slice_in_dim(parts[own.operand], start, own.size, own.dim)
         dtype = dtypes.to_numpy(self.dtype)
+        if any(map(jnp.iscomplexobj, parts)) and not jnp.issubdtype(dtype, jnp.complexfloating):
+            # The gradient of a real operand beside complex ones: not all of XLA's paths take the real part.
+            return jnp.einsum(self.equation, *parts, precision=self.precision).real.astype(dtype)
         return jnp.einsum(self.equation, *parts, precision=self.precision, preferred_element_type=dtype).astype(dtype)
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:

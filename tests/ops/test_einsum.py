@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import check, sampled, some
+from tests.end_to_end import check, close, sampled, some
 
 rng = np.random.default_rng(0)
 
@@ -106,3 +108,16 @@ def test_every_product_that_types_is_right_forward_and_backward(axes: dict[str, 
     ]
     assert len(cases) > 0.5 * len(PRODUCTS)
     check(mesh, cases)
+
+
+def test_the_gradient_of_a_real_operand_beside_a_complex_one_is_real() -> None:
+    sh.set_mesh(sh.make_mesh({"x": 2}))
+    w, z = np.arange(4, dtype=np.float32), np.complex64(1 + 2j)
+
+    def loss(m: Any, w: Any, z: Any) -> Any:
+        return m.sum(m.real(m.einsum(",i->i", z, w) * (2 - 1j)))
+
+    x = sh.array(w, "f32[4@x]")
+    found = sh.grad(lambda w: loss(sh, w, z))(x)  # at once: each op is compiled alone
+    close(np.asarray(found), jax.grad(lambda w: loss(jnp, w, z))(w), "the gradient")
+    assert str(found.type) == "f32[4@x]"

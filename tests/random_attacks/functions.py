@@ -43,7 +43,7 @@ FUNCTIONS = [
         "m.outer(x3,x2)",
         "m.vdot(x0,x0)",
         "!m.linalg.multi_dot([x0,m.reshard(x1,'[_,_]'),x0])",
-        "!m.average(x0,axis=1,weights=ROW+1)",
+        "m.average(x0,axis=1,weights=ROW+1)",
         "m.average(x0,axis=0)",
         nightly=True,
     ),
