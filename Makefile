@@ -11,10 +11,10 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(JAX:%=jax==%)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
-SOURCES = $(wildcard shtypes tests examples benchmarks)
+SOURCES = $(wildcard shtypes tests examples benchmarks generate)
 EVERY_MARK = -m ""
 
-.PHONY: help demo test test-core test-all check format docs bench clean FORCE
+.PHONY: help demo test test-core test-all check generate format docs bench clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -39,6 +39,11 @@ check: $(VENV)/.dev-stamp ## Check format, lint and types
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy $(SOURCES)
+	$(BIN)/basedpyright tests/user_lines.py
+
+generate: $(VENV)/.dev-stamp ## Write the stubs and the page of rules from the tables
+	$(BIN)/python generate/stubs.py
+	$(BIN)/python docs/generate_rules.py > docs/rules.new && mv docs/rules.new docs/rules.md
 
 format: $(VENV)/.dev-stamp ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format $(SOURCES)

@@ -24,10 +24,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of each array that it replicates on the way
 
-from shtypes.mesh import Mesh
-from shtypes.reshard import plan
+from shtypes.plans import plan
 from shtypes.types import ShType
-from tests.reshard import simulate
+from shtypes.types.mesh import Mesh
+from tests.plans import simulate
 
 SHAPES = {1: (4096,), 2: (64, 64), 3: (16, 16, 16)}
 #: Mesh sizes, rank, then of XLA: geometric mean and largest of bytes over the bound (None: not measured on all pairs).

@@ -1,23 +1,22 @@
 """Prints `rules.md` from the tables that the library reads: ``python docs/generate_rules.py > docs/rules.md``.
 
-Which op is typed by which rules, and reads which tables, is found in the code: an op names its rules, and a rule its
-tables.
+Which rule types an op, the op's row says.
 """
 
 from __future__ import annotations
 
-import dis
 import functools
 import importlib
 import inspect
-import types
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from shtypes import NAMESPACES, api
-from shtypes.ops.rules import local, tables
-from shtypes.ops.rules.tables import Role
-from shtypes.reshard.moves import MOVES, REINTERPRETATIONS, Grade, Kind
+from shtypes import rules
+from shtypes.ops.table import OPS
+from shtypes.plans.moves import MOVES, REINTERPRETATIONS, Grade, Kind
+from shtypes.rules import local, tables
+from shtypes.rules.tables import Role
 from shtypes.types import COTANGENT, State
 
 Cells = Sequence[Sequence[str]]
@@ -34,6 +33,45 @@ TABLES: Final[Mapping[str, str]] = {
     "LINEAR_UNARY": "Ops that are linear in their one operand.",
     "NONLINEAR": "Ops that are not linear, and what each operand of a nonlinear op must pass first.",
     "SUM": "Sums over dims.",
+}
+
+#: The tables that each rule reads.
+READS: Final[Mapping[str, str]] = {
+    "additive": "ADDITIVE TERM",
+    "broadcast": "LINEAR_UNARY",
+    "categorical": "MULTILINEAR FACTOR",
+    "draw": "",
+    "cast": "MULTILINEAR FACTOR LINEAR_UNARY NONLINEAR",
+    "concatenate": "ADDITIVE TERM",
+    "contraction": "MULTILINEAR FACTOR NONLINEAR SUM",
+    "diag": "LINEAR_UNARY",
+    "diagonal": "LINEAR_UNARY",
+    "divide": "MULTILINEAR FACTOR NONLINEAR",
+    "dynamic_slice": "MULTILINEAR FACTOR NONLINEAR",
+    "dynamic_update_slice": "MULTILINEAR ADDITIVE FACTOR TERM NONLINEAR",
+    "einsum": "MULTILINEAR FACTOR SUM",
+    "expand": "LINEAR_UNARY",
+    "gather": "MULTILINEAR FACTOR NONLINEAR SUM",
+    "index": "MULTILINEAR FACTOR NONLINEAR SUM",
+    "labelled": "MULTILINEAR FACTOR NONLINEAR",
+    "linear_unary": "LINEAR_UNARY",
+    "multilinear": "MULTILINEAR FACTOR",
+    "nonlinear": "MULTILINEAR FACTOR NONLINEAR",
+    "nonlinear_along_all": "MULTILINEAR FACTOR NONLINEAR",
+    "one_hot": "NONLINEAR",
+    "reduce_nonlinear": "NONLINEAR",
+    "reduce_sum": "SUM",
+    "repeat": "LINEAR_UNARY",
+    "reshape": "LINEAR_UNARY",
+    "scatter": "FACTOR SUM",
+    "segment_sum": "MULTILINEAR FACTOR TERM NONLINEAR SUM",
+    "select": "MULTILINEAR ADDITIVE FACTOR TERM",
+    "solve": "MULTILINEAR FACTOR NONLINEAR",
+    "squeeze": "LINEAR_UNARY",
+    "stack": "ADDITIVE TERM",
+    "take_along": "MULTILINEAR FACTOR NONLINEAR SUM",
+    "transpose": "LINEAR_UNARY",
+    "whole": "LINEAR_UNARY NONLINEAR",
 }
 
 
@@ -108,63 +146,12 @@ def collectives() -> str:
     return grid(["collective", "states", "does", "forward", "transpose", "backward"], body)
 
 
-def sent_by(row: local.Row) -> str:
+def sent_by(row: local.CollectiveRow) -> str:
     """The bytes that a collective sends."""
     return "B" if row.kind is Kind.PERMUTE else sent(local.ROUNDS.get(row.kind, 0))
 
 
-# which op reads which table
-
-
-@functools.cache
-def mentioned(fn: types.FunctionType) -> tuple[Any, ...]:
-    """The objects that a function's code names: globals, closed-over values, attributes of modules, local imports."""
-    return tuple(_mentioned(fn))
-
-
-def _mentioned(fn: types.FunctionType) -> Iterator[Any]:
-    known = {**fn.__globals__, **_closed_over(fn)}
-    for code in _codes(fn.__code__):
-        found: Any = None
-        for step in dis.get_instructions(code):
-            if step.opname == "IMPORT_NAME":
-                found = importlib.import_module(step.argval)
-            elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
-                found = known.get(step.argval)
-                yield found
-            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM") and isinstance(found, types.ModuleType):
-                yield getattr(found, step.argval, None)
-                found = found if step.opname == "IMPORT_FROM" else None
-
-
-def _closed_over(fn: types.FunctionType) -> dict[str, Any]:
-    return {
-        name: cell.cell_contents
-        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
-        if cell != types.CellType()
-    }
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _codes(const)
-
-
-def reached(start: Callable[..., Any], room: str, *, through_rules: bool = False) -> Iterator[Any]:
-    """What a function names, directly or through functions of one room of the package; rules only where asked."""
-    seen: set[int] = set()
-    pending = [start]
-    while pending:
-        fn = inspect.unwrap(pending.pop())
-        if not isinstance(fn, types.FunctionType) or id(fn) in seen or not fn.__module__.startswith(room):
-            continue
-        seen.add(id(fn))
-        for value in mentioned(fn):
-            yield value
-            if callable(value) and (through_rules or not is_rule(value)):
-                pending.append(value)
+# which op is typed by which rule
 
 
 def is_rule(value: Any) -> bool:
@@ -173,50 +160,29 @@ def is_rule(value: Any) -> bool:
     return wrapped is not None and getattr(wrapped, "__annotations__", {}).get("return") == "Typing"
 
 
-def public_ops() -> dict[str, Callable[..., Any]]:
-    """Every public function of the ops, by the name that users write."""
-    found: dict[str, Callable[..., Any]] = {}
-    spaces = {"": api} | {f"{name}.": getattr(api, name) for name in sorted(NAMESPACES) if hasattr(api, name)}
-    for prefix, space in spaces.items():
-        for name, value in vars(space).items():
-            if (
-                callable(value)
-                and name[0] != "_"
-                and _is_op(inspect.unwrap(value))
-                and (not prefix or name in getattr(space, "__all__", ()))
-            ):
-                found[prefix + name] = value
-    return dict(sorted(found.items()))
-
-
-def _is_op(fn: Any) -> bool:
-    return isinstance(fn, types.FunctionType) and fn.__module__.startswith("shtypes.ops.")
-
-
 @functools.cache
+def rule_named(name: str) -> Callable[..., Any]:
+    """The rule with a name, in whatever file of `shtypes.rules` it is."""
+    modules = (importlib.import_module(m.name) for m in pkgutil.iter_modules(rules.__path__, "shtypes.rules."))
+    found = {r for module in modules if is_rule(r := vars(module).get(name)) and r.__module__ == module.__name__}
+    assert len(found) == 1, f"{name}: {found}"
+    return cast("Callable[..., Any]", found.pop())
+
+
 def ops_of_rules() -> dict[Callable[..., Any], list[str]]:
     """The ops that each rule types."""
-    users: dict[Any, set[str]] = {}
-    for name, op in public_ops().items():
-        for value in reached(op, "shtypes.ops."):
-            if is_rule(value):
-                users.setdefault(value, set()).add(name)
-    return {rule: sorted(users[rule]) for rule in sorted(users, key=lambda r: (r.__module__, r.__name__))}
-
-
-def tables_of(rule: Callable[..., Any]) -> list[str]:
-    """The tables that a rule reads."""
-    found = {id(value) for value in reached(rule, "shtypes.ops.rules", through_rules=True)}
-    return [name for name in TABLES if id(getattr(tables, name)) in found]
+    named = {op.rule for op in OPS.values() if op.rule}
+    found = {rule_named(name): sorted(op.name for op in OPS.values() if op.rule == name) for name in named}
+    return dict(sorted(found.items(), key=lambda item: (item[0].__module__, item[0].__name__)))
 
 
 def rules_table() -> str:
     """Each rule with what it types and the tables that it reads."""
     body = []
     for rule in ops_of_rules():
-        read = ", ".join(f"`{t}`" for t in tables_of(rule)) or NONE
+        read = ", ".join(f"`{t}`" for t in READS[rule.__name__].split()) or NONE
         body.append([f"`{rule.__name__}`", f"`{rule.__module__.rsplit('.', 1)[1]}.py`", summary(rule), read])
-    return grid(["rule", "in `ops/rules/`", "types", "tables"], body)
+    return grid(["rule", "in `shtypes/rules/`", "types", "tables"], body)
 
 
 def summary(documented: object) -> str:
@@ -225,25 +191,20 @@ def summary(documented: object) -> str:
 
 
 def families() -> Iterator[str]:
-    """The ops of each file of the package, by the rules that type them."""
-    rules_of: dict[str, list[str]] = {}
-    for rule, ops in ops_of_rules().items():
-        for op in ops:
-            rules_of.setdefault(op, []).append(rule.__name__)
-    by_file: dict[str, dict[tuple[str, ...], list[str]]] = {}
-    for op, fn in public_ops().items():
-        if op in rules_of:
-            file = by_file.setdefault(inspect.unwrap(fn).__module__, {})
-            file.setdefault(tuple(rules_of[op]), []).append(op)
+    """The ops of each file of the package, with what types them and in which operands they are linear."""
+    by_file: dict[str, dict[tuple[str, str], list[str]]] = {}
+    for name, op in sorted(OPS.items()):
+        by_file.setdefault(op.module, {}).setdefault((op.rule, op.linear), []).append(name)
     for module, groups in sorted(by_file.items()):
         yield f"### {module.rsplit('.', 1)[1].replace('_', ' ').capitalize()}"
         yield summary(importlib.import_module(module))
-        yield grid(["ops", "rules"], [row for group in groups.items() for row in _rows(*group)])
+        yield grid(["ops", "rule", "linear in"], [row for group in sorted(groups.items()) for row in _rows(*group)])
 
 
-def _rows(rules: Sequence[str], ops: Sequence[str]) -> Iterator[list[str]]:
+def _rows(facts: tuple[str, str], ops: Sequence[str]) -> Iterator[list[str]]:
+    shown = [f"`{fact}`" if fact else NONE for fact in facts]
     for i in range(0, len(ops), MOST_OPS):
-        yield [", ".join(f"`{name}`" for name in names) for names in (ops[i : i + MOST_OPS], rules)]
+        yield [", ".join(f"`{name}`" for name in ops[i : i + MOST_OPS]), *shown]
 
 
 # the page
@@ -288,7 +249,9 @@ def page() -> str:
         "A rule types one step of an op, for all mesh axes together.",
         rules_table(),
         "## Which op is typed by which rules",
-        "By file of `shtypes/ops/`. An op with several rules is made of several steps, or typed by its operands.",
+        "By file, as `shtypes/ops/table.py` lists them. An op without a rule is made of others, or makes its value\n"
+        "from nothing. What an op is linear in may be a pending sum: `x*y` in each by itself, `x+y` in both together,\n"
+        "`*` and `+` before a name in each or all of many.",
         *families(),
     ]
     return "\n\n".join(sections) + "\n"

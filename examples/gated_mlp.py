@@ -1,1 +1,1 @@
-../shtypes/demo/gated_mlp.py
+../shtypes/tools/demo/gated_mlp.py

@@ -1,7 +1,7 @@
 """Replicate forwards, partial backwards: what the two policies send for one block, tensor and sequence parallel.
 
-After the post of that name (ezyang's blog, February 2026). `shtypes.demo.gated_mlp` is its first program, data and
-tensor parallel. This is what it leaves to the reader: the block between two sequence parallel regions, where a pending
+After the post of that name (ezyang's blog, February 2026). `gated_mlp.py` is its first program, data and tensor
+parallel. This is what it leaves to the reader: the block between two sequence parallel regions, where a pending
 gradient goes straight to a reduce-scatter; and the invariant variant, which reduces early, before a fan-out.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import shtypes as sh
-from shtypes.demo.gated_mlp import mlp
+from shtypes.tools.demo.gated_mlp import mlp
 
 X = "f32[seq@tp, batch@dp, hidden]"
 WEIGHTS = ("f32[hidden, inner@tp]", "f32[hidden, inner@tp]", "f32[inner@tp, hidden]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 V = TypeVar("V")
 
@@ -15,32 +15,26 @@ COMPILED: Final = 1024
 PROGRAMS: Final = 512
 
 
-class Bounded(Generic[V]):
+class Bounded(dict[Hashable, V]):
     """A mapping that forgets what was put in first once it is full.
 
     Args:
         most: How many entries it holds.
     """
 
-    __slots__ = ("_entries", "_most")
+    __slots__ = ("_most",)
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._entries: dict[Hashable, V] = {}
-
-    def get(self, key: Hashable) -> V | None:
-        """The entry, or None."""
-        return self._entries.get(key)
 
     def put(self, key: Hashable, value: V) -> V:
         """Keeps an entry, and gives it back."""
-        entries = self._entries
-        while len(entries) >= self._most:
+        while len(self) >= self._most:
             try:
-                del entries[next(iter(entries))]
+                del self[next(iter(self))]
             except (KeyError, StopIteration, RuntimeError):  # another thread made room
                 break
-        entries[key] = value
+        self[key] = value
         return value
 
     def made(self, key: Hashable, make: Callable[[], V]) -> V:
@@ -49,15 +43,8 @@ class Bounded(Generic[V]):
             hash(key)
         except TypeError:
             return make()
-        found = self._entries.get(key)
+        found = self.get(key)
         return self.put(key, make()) if found is None else found
-
-    def clear(self) -> None:
-        """Forgets all."""
-        self._entries.clear()
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
 
 __all__ = ["COMPILED", "MOST", "PROGRAMS", "Bounded"]

@@ -26,6 +26,11 @@ def _readable(line: str) -> str:
 _SHOWN: Final = re.compile(r"(?<=`)[^`]*(?=`)|[^\s`]+")
 
 
+def quoted(axes: Iterable[str]) -> str:
+    """Names of mesh axes as messages list them."""
+    return ", ".join(f"`{a}`" for a in axes)
+
+
 class Fix(NamedTuple):
     """A change that makes the program type: it has been typed again, and priced.
 

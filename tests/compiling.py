@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from shtypes import dtypes
+from shtypes.types import dtypes
 
 
 def compiled(lowered: Any) -> Any:

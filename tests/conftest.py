@@ -26,7 +26,8 @@ os.environ["XLA_FLAGS"] = " ".join(
 import hypothesis
 import pytest
 
-from shtypes.policy import ENVIRONMENT, set_policy
+from shtypes.context.ambient import ENVIRONMENT
+from shtypes.types.policy import set_policy
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=2000)

@@ -19,7 +19,7 @@ import jax.scipy.special
 import numpy as np
 
 import shtypes as sh
-from shtypes.advice import silence
+from shtypes.rules.advice import silence
 from tests import tolerance
 from tests.denotation import denoted
 
@@ -54,7 +54,7 @@ class Reference:
 
     @staticmethod
     def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
-        from shtypes import dtypes
+        from shtypes.types import dtypes
 
         return x.astype(dtypes.to_numpy(dtypes.from_any(dtype)))
 

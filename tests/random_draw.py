@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 import shtypes as sh
-from shtypes.advice import silence
+from shtypes.rules.advice import silence
 from tests.end_to_end import assignments
 from tests.random_plain import CONSTANTS
 

@@ -13,7 +13,7 @@ import jax.scipy.linalg
 import numpy as np
 
 import shtypes as sh
-from shtypes import dtypes
+from shtypes.types import dtypes
 from tests.end_to_end import Reference
 
 

@@ -16,10 +16,10 @@ import jax
 import numpy as np
 
 import shtypes as sh
-from shtypes.advice import silence
-from shtypes.array import wrap
-from shtypes.hitype import hi
-from shtypes.lowering.carrier import carrier_sharding
+from shtypes.core.array import wrap
+from shtypes.core.carrier import carrier_sharding
+from shtypes.core.hitype import hi
+from shtypes.rules.advice import silence
 from tests import random_ops as random_ops  # registers the ops
 from tests.random_draw import OPS, Draw, NothingFits, Value, chances, evaluated, typed_step
 from tests.random_draw import Step as Step

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from shtypes import dtypes
-from shtypes.mesh import Mesh
-from shtypes.types import Dim, ShType, State
+from shtypes.types import Dim, ShType, State, dtypes
+from shtypes.types.mesh import Mesh
 
 AXES = ("x", "y", "dp", "tp_2")
 NAMES = ("seq", "batch", "d_model", "x")  # a dim may be named as a mesh axis is

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shtypes.ops.rules.typing import clear_caches
+from shtypes.rules.typing import clear_caches
 from tests.mutants import ROOT, broken
 from tests.mutants_table import MUTANTS
 from tests.rules.derived import TABLES, rule_problem, table_problems

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.foreign import OF_ARRAYS
+from shtypes import api
+from shtypes.core.foreign import OF_ARRAYS
 
 m: Any = sh  # for calls that a type checker refuses too
 
@@ -34,7 +35,7 @@ def value() -> Any:
 
 
 def of_namespaces() -> Iterator[tuple[str, Any]]:
-    spaces = {"sh": sh, **{f"sh.{name}": getattr(sh, name) for name in sorted(sh.NAMESPACES)}}
+    spaces = {"sh": sh, **{f"sh.{name}": getattr(sh, name) for name in sorted(api.NAMESPACES)}}
     for space, module in spaces.items():
         for name in sorted(getattr(module, "__all__", dir(module))):
             found = getattr(module, name)
@@ -94,11 +95,11 @@ def test_no_method_of_a_value_swallows_an_unknown_keyword() -> None:
 
 MESSAGES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "near": (
-        lambda x: sh.softmax(x, axs=1),
+        lambda x: m.softmax(x, axs=1),
         "`softmax` has no parameter `axs`\n  where: LINE: softmax\n  why:   it has x, axis, where, out\n  try:   axis=",
     ),
     "none like it": (
-        lambda x: sh.exp(x, banana=3),
+        lambda x: m.exp(x, banana=3),
         "`exp` has no parameter `banana`\n  where: LINE: exp\n  why:   it has none",
     ),
     "what JAX calls it": (
@@ -138,7 +139,8 @@ def test_what_goes_wrong_in_a_users_function_stays_as_it_is() -> None:
     def f(x: Any, y: Any) -> Any:
         return sh.sum(x)
 
-    for call in (sh.grad(f), sh.jit(f), sh.vmap(f), sh.checkpoint(f), sh.local_map(f, out="[_]")):
+    calls: list[Any] = [sh.grad(f), sh.jit(f), sh.vmap(f), sh.checkpoint(f), sh.local_map(f, out="[_]")]
+    for call in calls:
         with pytest.raises(TypeError, match=r"f\(\) missing 1 required positional argument: 'y'|`f`|`vmap`"):
             call(value())
 

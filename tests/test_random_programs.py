@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.array import wrap
-from shtypes.hitype import hi
+from shtypes.core.array import wrap
+from shtypes.core.hitype import hi
 from tests.end_to_end import some
 from tests.random_attacks import ATTACKS
 from tests.random_attacks.making import FOUR, X, floats
@@ -42,7 +42,7 @@ def test_random_programs_mean_the_same_one_op_at_a_time(seed: int) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("start", range(10_000, 12_000, 20))
+@pytest.mark.parametrize("start", range(10_000, 12_000, 140))
 def test_long_random_programs_mean_what_one_device_computes(start: int) -> None:
     mesh, policy = PLACES[start // 20 % len(PLACES)]
     programs = [draw_program(seed, mesh=mesh, policy=policy) for seed in range(start, start + 20)]

@@ -65,7 +65,7 @@ def on_one_device(steps: int) -> tuple[Any, list[float]]:
 
 @pytest.mark.usefixtures("in_f32")
 @pytest.mark.parametrize("policy", ["partial", "jax"])
-def test_training_is_that_of_one_device(policy: sh.Policy) -> None:
+def test_training_is_that_of_one_device(policy: str) -> None:
     with sh.policy(policy):
         params, state, x, wanted = started()
         run, losses = sh.jit(training.step(OPTIMIZER, params)), []

@@ -12,7 +12,7 @@ import pytest
 
 import shtypes as sh
 from examples import transformer as model
-from shtypes.operation import applied_by
+from shtypes.core.operation import applied_by
 from tests.end_to_end import close, host
 
 BATCH, SEQ = 4, 8

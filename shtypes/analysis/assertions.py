@@ -8,12 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shtypes.analysis.ledger import Entry, Ledger, ledger
-from shtypes.analysis.scopes import KINDS
-from shtypes.array import abstract_array
+from shtypes.analysis.subject import is_array
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed
-from shtypes.primitives import zeros_of
+from shtypes.primitives.conversions import abstract_array
+from shtypes.primitives.local import zeros_of
+from shtypes.scopes.comm import KINDS
+from shtypes.traced.leaves import split
+from shtypes.traced.ledger import Entry, Ledger, ledger
 from shtypes.types import ShType
 
 #: Collectives by kind, or by kind and mesh axes: how many run.
@@ -28,30 +30,33 @@ def with_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def both(*args: Any, **kwargs: Any) -> Any:
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        chosen = [i for i, x in enumerate(leaves) if has_gradient(x)]
+        chosen, again = split((args, kwargs), is_differentiated)
 
         def of_chosen(*values: Any) -> Any:
-            merged = list(leaves)
-            for i, value in zip(chosen, values, strict=True):
-                merged[i] = value
-            inner_args, inner_kwargs = jax.tree.unflatten(tree, merged)
+            inner_args, inner_kwargs = again(values)
             results = jax.tree.leaves(f(*inner_args, **inner_kwargs))
             return [r for r in results if has_gradient(r)], [r for r in results if not has_gradient(r)]
 
-        results, pull, others = jax.vjp(of_chosen, *[leaves[i] for i in chosen], has_aux=True)
+        results, pull, others = jax.vjp(of_chosen, *chosen, has_aux=True)
         return results, others, pull([zero_cotangent(r) for r in results])
 
     return both
 
 
+def is_differentiated(x: Any) -> bool:
+    """Whether an argument gets a gradient: Python's numbers are constants."""
+    return is_array(x) and has_gradient(x)
+
+
 def has_gradient(x: Any) -> bool:
+    """Whether a value, typed or plain, has a gradient."""
     if is_typed(x):
         return bool(jax.typeof(x).differentiable)
     return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
 
 
 def zero_cotangent(x: Any) -> Any:
+    """A zero of the cotangent type of a value."""
     return zeros_of(jax.typeof(x).cotangent()) if is_typed(x) else jnp.zeros_like(x)
 
 
@@ -147,6 +152,3 @@ def _at(entry: Entry) -> str:
     times = "" if entry.times == 1 else f" {'?' if entry.times is None else entry.times} times"
     place = f"{entry.place} in {entry.place.function}" if entry.place.file else "(no line)"
     return f"{place}: {entry}{times}, {entry.bytes} B/device: {entry.src} -> {entry.dst}"
-
-
-__all__ = ["assert_comm", "with_gradient"]

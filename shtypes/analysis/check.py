@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 
-import shtypes.notation as notation
-from shtypes.analysis.assertions import with_gradient
-from shtypes.analysis.ledger import Ledger, ledger_of
+from shtypes.analysis.assertions import is_differentiated, with_gradient
 from shtypes.analysis.subject import Subject, is_array, mesh_of, subject
-from shtypes.array import Array
-from shtypes.meshes import AnyMesh, to_mesh, use_mesh
-from shtypes.policy import current_policy, policy
+from shtypes.context.user_line import public
+from shtypes.core.array import Array
+from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
+from shtypes.traced.ledger import Ledger, ledger_of
 from shtypes.types import ShType
-from shtypes.where import public
+from shtypes.types.mesh import context
+from shtypes.types.notation import dim_sizes
+from shtypes.types.notation.printing import show
+from shtypes.types.policy import current_policy, policy
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Signature:
     """The types of a call: of the arguments, the results and, if asked for, the gradients.
 
@@ -32,69 +37,49 @@ class Signature:
         ledger: What the program communicates, backward too if gradients were asked for.
     """
 
-    def __init__(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        results: Any,
-        gradients: Mapping[str, Any] | None,
-        policy: str,
-        program: Any,
-    ) -> None:
-        self.name, self.arguments, self.results, self.policy = name, dict(arguments), results, policy
-        self.gradients = None if gradients is None else dict(gradients)
-        self.program = program
-        self._ledger: Ledger | None = None
+    name: str
+    arguments: Mapping[str, Any]
+    results: Any
+    gradients: Mapping[str, Any] | None
+    policy: str
+    program: Any
 
-    @property
+    @functools.cached_property
     def ledger(self) -> Ledger:
         """What the program communicates."""
-        if self._ledger is None:
-            self._ledger = ledger_of(self.program)
-        return self._ledger
+        return ledger_of(self.program)
 
     @property
     def rows(self) -> list[tuple[str, str]]:
         """What it says, in lines of a name and a type: ``argument x``, ``f32[8@dp,16]``."""
         parts = [("argument ", self.arguments), ("result", {"": self.results})]
         parts += [] if self.gradients is None else [("gradient ", self.gradients)]
-        return [
-            (f"{kind}{path}", text)
-            for kind, trees in parts
-            for name, tree in trees.items()
-            for path, text in self._rows(name, tree)
-        ]
+        shown = functools.partial(show, policy=self.policy)
+        return [(f"{kind}{path}", text) for kind, trees in parts for path, text in _texts(trees, shown)]
 
     def __str__(self) -> str:
         width = max(len(head) for head, _ in self.rows) + 1
         return "\n".join([self.name, *(f"  {head + ':':<{width}} {text}" for head, text in self.rows)])
-
-    def _rows(self, name: str, tree: Any) -> Iterator[tuple[str, str]]:
-        for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)[0]:
-            text = notation.show(leaf, self.policy) if isinstance(leaf, ShType) else _plain(leaf)
-            yield name + jax.tree_util.keystr(keys), text
 
     def __repr__(self) -> str:
         return str(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The signature for JSON: types as canonical text, by name and path."""
-
-        def listed(trees: Mapping[str, Any]) -> dict[str, str]:
-            found: dict[str, str] = {}
-            for name, tree in trees.items():
-                for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)[0]:
-                    shown = leaf.canonical() if isinstance(leaf, ShType) else _plain(leaf)
-                    found[name + jax.tree_util.keystr(keys)] = shown
-            return found
-
         return {
             "function": self.name,
             "policy": self.policy,
-            "arguments": listed(self.arguments),
-            "results": listed({"result": self.results}),
-            "gradients": None if self.gradients is None else listed(self.gradients),
+            "arguments": dict(_texts(self.arguments, ShType.canonical)),
+            "results": dict(_texts({"result": self.results}, ShType.canonical)),
+            "gradients": None if self.gradients is None else dict(_texts(self.gradients, ShType.canonical)),
         }
+
+
+def _texts(trees: Mapping[str, Any], shown: Callable[[ShType], str]) -> Iterator[tuple[str, str]]:
+    """The name and path of each leaf, with its type as text."""
+    for name, tree in trees.items():
+        for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)[0]:
+            yield name + jax.tree_util.keystr(keys), shown(leaf) if isinstance(leaf, ShType) else _plain(leaf)
 
 
 @public
@@ -177,17 +162,10 @@ def signature_of(asked: Subject, *, grad: bool) -> Signature:
 def _gradients(asked: Subject, cotangents: Any) -> dict[str, Any]:
     """The cotangents of the arguments that have gradients, in the arguments' trees."""
     left = iter(cotangents)
-    flat, tree = jax.tree.flatten((asked.args, asked.kwargs))
-    marked = [next(left) if _has_gradient(x) else None for x in flat]
-    args, kwargs = jax.tree.unflatten(tree, marked)
+    given = (asked.args, asked.kwargs)
+    args, kwargs = jax.tree.map(lambda x: next(left) if is_differentiated(x) else None, given)
     named = Subject(asked.function, args, kwargs).arguments
     return {name: x for name, x in named.items() if jax.tree.leaves(x)}
-
-
-def _has_gradient(x: Any) -> bool:
-    if isinstance(x, Array):
-        return bool(x.type.differentiable)
-    return bool(is_array(x) and jax.numpy.issubdtype(x.dtype, jax.numpy.inexact))
 
 
 def _type(x: Any) -> Any:
@@ -212,16 +190,11 @@ def scopes(mesh: AnyMesh | None, name: str | None, dims: Mapping[str, int] | Non
         if name is not None:
             stack.enter_context(policy(name))
         if dims:
-            stack.enter_context(notation.dims(**dims))
+            stack.enter_context(dim_sizes.dims(**dims))
         yield
 
 
 def mesh_scope(asked: Subject) -> Any:
     """The mesh of the arguments, where none is in context: what the function makes is on it too."""
-    from shtypes.mesh import context
-
     found = mesh_of((asked.args, asked.kwargs))
     return use_mesh(found) if context() is None and found is not None else contextlib.nullcontext()
-
-
-__all__ = ["Signature", "check"]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from shtypes.errors import ShardingTypeError
 
 if TYPE_CHECKING:
-    from shtypes.analysis.ledger import Entry
-    from shtypes.reshard import Step
+    from shtypes.plans import Step
+    from shtypes.traced.ledger import Entry
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,3 @@ def _link(given: str | Link) -> Link:
             hints=["sh.Link(bandwidth=50e9, latency=5e-6)"],
         )
     return LINKS[given]
-
-
-__all__ = ["LINKS", "CostModel", "Link", "cost_model"]

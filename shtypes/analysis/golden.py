@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shtypes.analysis.compare.report import source_of
-from shtypes.analysis.ledger import Entry, Ledger
 from shtypes.errors import ShardingTypeError
+from shtypes.traced.ledger import Entry, Ledger
 
 #: The version of the file.
 SCHEMA: Final = 1
@@ -23,31 +23,20 @@ DIRECTIONS: Final = ("forward", "backward", "recomputed")
 CONTEXT: Final = ("mesh", "policy", "dims", "types", "arguments", "grad")
 
 #: What one target sends, as JSON holds it.
-Record = dict[str, Any]
+Pinned = dict[str, Any]
 
 
-class Sent(NamedTuple):
-    """One line of a record.
+class PinnedLine(NamedTuple):
+    """One line of a record."""
 
-    Attributes:
-        collective: The kind and the axes: ``all-reduce over tp``.
-        dtype: What is sent.
-        file: The file, relative to the root of the repository if it is in it.
-        function: The function.
-        line: The text of the line.
-        branch: The branches of conditionals that it is in, outermost first.
-        bytes: Bytes that each device sends, each time.
-        runs: How often it runs; None where a while loop decides.
-    """
-
-    collective: str
-    dtype: str
-    file: str
+    collective: str  # the kind and the axes: ``all-reduce over tp``
+    dtype: str  # what is sent
+    file: str  # the file, relative to the root of the repository if it is in it
     function: str
-    line: str
-    branch: str
-    bytes: int
-    runs: int | None
+    line: str  # the text of the line
+    branch: str  # the branches of conditionals that it is in, outermost first
+    bytes: int  # bytes that each device sends, each time
+    runs: int | None  # how often it runs; None where a while loop decides
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -70,47 +59,39 @@ def amount(sent: int, runs: int | None) -> str:
     return f"{sent} B/device, {times}"
 
 
-def record(found: Ledger, root: Path, **context: Any) -> Record:
-    """What a program sends, as the file keeps it.
-
-    Args:
-        found: Its ledger.
-        root: The root of the repository, for the names of files.
-        **context: How it was made (`CONTEXT`).
-    """
-    kept: Record = {key: value for key, value in context.items() if value not in (None, {}, [], ())}
+def record(found: Ledger, root: Path, **context: Any) -> Pinned:
+    """What a program sends, as the file keeps it: files by their names below ``root``, with its `CONTEXT`."""
+    kept: Pinned = {key: value for key, value in context.items() if value not in (None, {}, [], ())}
     for direction in DIRECTIONS:
-        merged: dict[tuple[Any, ...], Sent] = {}
+        merged: dict[tuple[Any, ...], PinnedLine] = {}
         for entry in found:
             if entry.direction == direction and entry.launches:
                 sent = _sent(entry, root)
                 same = merged.get(sent[:7], sent._replace(runs=0))
                 runs = None if same.runs is None or sent.runs is None else same.runs + sent.runs
                 merged[sent[:7]] = sent._replace(runs=runs)
-        lines = list(merged.values())
-        kept[direction] = [{k: v for k, v in line._asdict().items() if v != ""} for line in sorted(lines, key=_order)]
+        lines = sorted(merged.values(), key=lambda line: (*line.key, line.bytes))
+        kept[direction] = [{k: v for k, v in line._asdict().items() if v != ""} for line in lines]
     kept["not_covered"] = sorted({f"{n.what} ({n.direction}): {n.why}" for n in found.not_covered})
     return kept
 
 
-def _order(sent: Sent) -> tuple[Any, ...]:
-    return *sent.key, sent.bytes
-
-
-def _sent(entry: Entry, root: Path) -> Sent:
+def _sent(entry: Entry, root: Path) -> PinnedLine:
     file = entry.place.file
     if file:
         path = Path(file).resolve()
         file = path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else path.name
     branch = ", ".join(f"{b.index} of {b.count}" for b in entry.branches)
     runs = None if entry.times is None else entry.times * entry.launches
-    return Sent(str(entry), entry.dtype, file, entry.place.function, source_of(entry.place), branch, entry.bytes, runs)
+    return PinnedLine(
+        str(entry), entry.dtype, file, entry.place.function, source_of(entry.place), branch, entry.bytes, runs
+    )
 
 
 # the file
 
 
-def read(path: Path) -> dict[str, Record]:
+def read(path: Path) -> dict[str, Pinned]:
     """The records of a file by target; none if there is no file.
 
     Raises:
@@ -134,7 +115,7 @@ def read(path: Path) -> dict[str, Record]:
     return targets
 
 
-def write(path: Path, records: Mapping[str, Record]) -> bool:
+def write(path: Path, records: Mapping[str, Pinned]) -> bool:
     """Writes the records; returns whether the file changed."""
     text = dumps(records)
     if path.is_file() and path.read_text(encoding="utf-8") == text:
@@ -146,13 +127,13 @@ def write(path: Path, records: Mapping[str, Record]) -> bool:
     return True
 
 
-def dumps(records: Mapping[str, Record]) -> str:
+def dumps(records: Mapping[str, Pinned]) -> str:
     """The records as JSON, one line per collective, so that diffs are read by lines."""
     targets = ",\n".join(f"  {json.dumps(name)}: {{\n{_record_text(records[name])}\n  }}" for name in sorted(records))
     return f'{{\n "schema": {SCHEMA},\n "targets": {{\n{targets}\n }}\n}}\n'
 
 
-def _record_text(kept: Record) -> str:
+def _record_text(kept: Pinned) -> str:
     return ",\n".join(f"   {json.dumps(key)}: {_value_text(value)}" for key, value in kept.items())
 
 
@@ -166,14 +147,8 @@ def _value_text(value: Any) -> str:
 # what changed
 
 
-def differences(name: str, kept: Record | None, found: Record | None) -> list[str]:
-    """What changed for one target, in lines; none if nothing did.
-
-    Args:
-        name: The target.
-        kept: Its record in the file, if it has one.
-        found: What it sends now; None where it is no target any more.
-    """
+def differences(name: str, kept: Pinned | None, found: Pinned | None) -> list[str]:
+    """What changed for one target, in lines; none if nothing did. ``found`` is None where it is no target any more."""
     if kept is None:
         return [f"{name}: is not in the file"]
     if found is None:
@@ -200,16 +175,18 @@ def _shown(value: Any) -> str:
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _lines(kept: Record, direction: str) -> list[Sent]:
+def _lines(kept: Pinned, direction: str) -> list[PinnedLine]:
     try:
-        return [Sent(**{"branch": "", "file": "", "function": "", "line": "", **item}) for item in kept[direction]]
+        return [
+            PinnedLine(**{"branch": "", "file": "", "function": "", "line": "", **item}) for item in kept[direction]
+        ]
     except (KeyError, TypeError) as error:
         raise ShardingTypeError(
             f"a record of the file cannot be read: {error}", hints=["shtypes check --update writes it anew"]
         ) from None
 
 
-def _changed(old: Iterable[Sent], new: Iterable[Sent]) -> Iterator[str]:
+def _changed(old: Iterable[PinnedLine], new: Iterable[PinnedLine]) -> Iterator[str]:
     """``-`` for what is gone, ``+`` for what is new, ``~`` for the same line with other bytes or another count."""
     before, after = _by_key(old), _by_key(new)
     for key in dict.fromkeys((*before, *after)):
@@ -223,16 +200,13 @@ def _changed(old: Iterable[Sent], new: Iterable[Sent]) -> Iterator[str]:
         yield from (f"+ {s}" for s in come[paired:])
 
 
-def _by_key(lines: Iterable[Sent]) -> dict[tuple[str, ...], list[Sent]]:
-    found: dict[tuple[str, ...], list[Sent]] = {}
+def _by_key(lines: Iterable[PinnedLine]) -> dict[tuple[str, ...], list[PinnedLine]]:
+    found: dict[tuple[str, ...], list[PinnedLine]] = {}
     for line in lines:
         found.setdefault(line.key, []).append(line)
     return found
 
 
-def _bytes(kept: Record) -> int:
+def _bytes(kept: Pinned) -> int:
     """The sum of all lines: of conditionals, every branch."""
     return sum(s.bytes * (1 if s.runs is None else s.runs) for d in DIRECTIONS for s in _lines(kept, d))
-
-
-__all__ = ["CONTEXT", "DIRECTIONS", "Record", "differences", "dumps", "read", "record", "write"]

@@ -10,30 +10,26 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-import shtypes.notation as notation
-from shtypes.array import Array, abstract_array
+from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh, current_mesh
-from shtypes.policy import replicated
+from shtypes.primitives.conversions import abstract_array
 from shtypes.signatures.annotations import Annotations, annotations_of
 from shtypes.signatures.matching import Bindings, named
 from shtypes.signatures.nodes import Checking, Making
 from shtypes.signatures.typed import is_typed_function, typed
+from shtypes.traced.leaves import split
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh, current_mesh
+from shtypes.types.notation.dim_sizes import current_dims
+from shtypes.types.policy import replicated
 
 
 class Subject(NamedTuple):
-    """A function, and a call of it with values that need no data.
+    """A function, and a call of it with values that need no data."""
 
-    Attributes:
-        function: The function; its annotations are checked if they ask anything.
-        args: The arguments; types and texts have become values that have only types.
-        kwargs: More of them.
-    """
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    function: Callable[..., Any]  # the function; its annotations are checked if they ask anything
+    args: tuple[Any, ...]  # the arguments; types and texts have become values that have only types
+    kwargs: dict[str, Any]  # more of them
 
     @property
     def name(self) -> str:
@@ -64,26 +60,17 @@ class Subject(NamedTuple):
 
         What is no array (numbers, texts, None) is as it is where Python runs the function.
         """
-        leaves, tree = jax.tree.flatten((self.args, self.kwargs))
-        places = [i for i, x in enumerate(leaves) if is_array(x)]
-        out: list[Any] = []
+        arrays, again = split((self.args, self.kwargs), is_array)
+        results: list[Any] = []
 
         def run(*values: Any) -> Any:
-            given = list(leaves)
-            for i, value in zip(places, values, strict=True):
-                given[i] = value
-            args, kwargs = jax.tree.unflatten(tree, given)
-            results = self.function(*args, **kwargs)
-            flat, structure = jax.tree.flatten(results)
-            out[:] = [structure, [i for i, x in enumerate(flat) if is_array(x)], flat]
-            return [flat[i] for i in out[1]]
+            args, kwargs = again(values)
+            found, *results[:] = split(self.function(*args, **kwargs), is_array)
+            return found
 
         run.__name__ = run.__qualname__ = self.name
-        program = jax.make_jaxpr(run)(*[leaves[i] for i in places])
-        structure, indices, flat = out
-        for i, t in zip(indices, program.out_avals, strict=True):
-            flat[i] = t
-        return program, jax.tree.unflatten(structure, flat)
+        program = jax.make_jaxpr(run)(*arrays)
+        return program, results[0](program.out_avals)
 
 
 def is_array(x: Any) -> bool:
@@ -114,7 +101,7 @@ def subject(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, A
 
 def _named(asked: Annotations, given: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments, where values that have only types take the names that the signature has for their dims."""
-    into = Checking(Bindings(notation.current_dims()), replicated())
+    into = Checking(Bindings(current_dims()), replicated())
     with contextlib.suppress(ShardingTypeError):  # it is said when the function is called
         asked.check(into, given[0], given[1])
 
@@ -135,7 +122,7 @@ def abstract(x: Any) -> Any:
 
 def _from_annotations(f: Any, signature: inspect.Signature, nodes: Mapping[str, Any]) -> tuple[Any, ...]:
     """The arguments that a signature's texts say, up to the first that has a default."""
-    sizes = dict(notation.current_dims())
+    sizes = dict(current_dims())
     making: Making | None = None
     args = []
     for p in signature.parameters.values():
@@ -159,6 +146,3 @@ def _from_annotations(f: Any, signature: inspect.Signature, nodes: Mapping[str, 
 def mesh_of(args: Any) -> Mesh | None:
     """The mesh of the first typed value in a tree."""
     return next((x.type.mesh for x in jax.tree.leaves(args) if isinstance(x, Array)), None)
-
-
-__all__ = ["Subject", "abstract", "is_array", "mesh_of", "subject"]

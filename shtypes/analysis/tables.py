@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
+
+from shtypes.traced.columns import aligned, rich_table
 
 #: A page may load nothing and run nothing, and browsers hold it to that.
 SEALED: Final = (
@@ -27,50 +29,25 @@ pre { overflow-x: auto; } .note { opacity: .75; }
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table of text.
+    """A titled table of text."""
 
-    Attributes:
-        title: What it shows.
-        headings: The names of its columns.
-        rows: Its cells.
-        numbers: The columns that are aligned to the right.
-        note: What is said below it, or in its place where it has no rows.
-    """
-
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numbers: frozenset[str] = frozenset()
-    note: str = ""
+    title: str  # what it shows
+    headings: tuple[str, ...]  # the names of its columns
+    rows: tuple[tuple[str, ...], ...]  # its cells
+    numbers: frozenset[str] = frozenset()  # the columns that are aligned to the right
+    note: str = ""  # what is said below it, or in its place where it has no rows
 
     def __str__(self) -> str:
-        lines = [self.title, *(f"  {line}" for line in self._lines())]
+        shown = aligned(self.headings, self.rows, self.numbers) if self.rows else []
+        lines = [self.title, *(f"  {line}" for line in shown)]
         return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
-
-    def _lines(self) -> list[str]:
-        if not self.rows:
-            return []
-        every = [self.headings, *self.rows]
-        widths = [max(map(len, column)) for column in zip(*every, strict=True)]
-        return [self._line(row, widths) for row in every]
-
-    def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
-        cells = zip(self.headings, row, widths, strict=True)
-        return "  ".join(c.rjust(w) if h in self.numbers else c.ljust(w) for h, c, w in cells).rstrip()
 
     def __rich__(self) -> Any:
         from rich.console import Group
-        from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(box=None, pad_edge=False, header_style="italic")
-        for name in self.headings:
-            table.add_column(name, justify="right" if name in self.numbers else "left")
-        for row in self.rows:
-            table.add_row(*map(Text, row))
-        parts: list[Any] = [Text(self.title, style="bold")]
-        parts += [table] if self.rows else []
-        return Group(*parts, *([Text(self.note)] if self.note else []), Text(""))
+        table = [rich_table(self.headings, self.rows, self.numbers)] if self.rows else []
+        return Group(Text(self.title, style="bold"), *table, *([Text(self.note)] if self.note else []), Text(""))
 
     def to_html(self) -> str:
         """The table as an HTML section."""
@@ -87,15 +64,7 @@ class Table:
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """One HTML page that needs no other file.
-
-    Args:
-        title: Its title.
-        parts: Its sections, as HTML.
-    """
+    """One HTML page that needs no other file, of sections that are HTML."""
     head = f'<meta charset="utf-8">{SEALED}<title>{html.escape(title)}</title><style>{STYLE}</style>'
     body = "\n".join([f"<h1>{html.escape(title)}</h1>", *parts])
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
-
-
-__all__ = ["SEALED", "STYLE", "Table", "page"]

@@ -5,20 +5,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 
-from shtypes._shims import shim_custom_derivatives
-from shtypes.analysis.scopes import InBackward, Rules, allows_implicit, rules_in_force, under
-from shtypes.autodiff.cotangent import check_cotangent
+from shtypes._compat.transformations import run_custom_derivatives
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.calls import check_function
+from shtypes.context.calls import check_function
+from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed
-from shtypes.primitives import move
+from shtypes.primitives.moving import move
+from shtypes.rules.cotangent import check_cotangent
+from shtypes.scopes.comm import InBackward, Rules, allows_implicit, rules_in_force, under
 from shtypes.types import ShType
-from shtypes.where import public
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @jax.tree_util.register_static
@@ -30,7 +33,7 @@ class _Types:
     leaves: tuple[ShType | None, ...]
 
 
-class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
+class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
     """A function with its own backward pass, as `jax.custom_vjp`.
 
     The backward function returns, for each typed argument, a cotangent of the type that the argument's type maps to, or
@@ -53,7 +56,7 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
     """
 
     @public
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
+    def __init__(self, fun: Callable[P, T], nondiff_argnums: int | Sequence[int] = ()) -> None:
         check_function("custom_vjp", fun)
         functools.update_wrapper(self, fun)
         self.name = getattr(fun, "__name__", "the function")
@@ -92,13 +95,14 @@ class custom_vjp:  # noqa: N801  # stands for `jax.custom_vjp`
         return native
 
     @public
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Applies the function."""
         if self._rules is None:
             raise ShardingTypeError(
                 f"`{self.name}` is called without its backward pass", hints=[f"{self.name}.defvjp(forward, backward)"]
             )
-        return self._under(rules_in_force())(*args, **kwargs)
+        result: T = self._under(rules_in_force())(*args, **kwargs)
+        return result
 
 
 def _held(name: str, fwd: Callable[..., Any], bwd: Callable[..., Any], nondiff: Sequence[int]) -> Any:
@@ -155,28 +159,31 @@ def _leaf(ct: Any, primal: ShType | None, what: str) -> Any:
     return ct
 
 
-def _in_scopes(native: Any, given: Any) -> Any:
-    """JAX's own `custom_vjp` or `custom_jvp`; for typed values one whose functions run under the scopes of the call."""
+def _in_scopes(f: Callable[..., Any], part: str, native: Any) -> Callable[..., Any]:
+    """A function of JAX's own `custom_vjp` or `custom_jvp`, which with typed values runs under the scopes of the call.
+
+    Args:
+        f: The function.
+        part: Which one it is: ``"fun"``, ``"fwd"``, ``"bwd"`` or ``"jvp"``.
+        native: The object that is called.
+    """
     rules = rules_in_force()
-    if not rules or getattr(native, "runs_in_scopes", False) or not any(map(is_typed, jax.tree.leaves(given))):
-        return native
+    if not rules or getattr(native, "runs_in_scopes", False) or (part == "bwd" and f is not native.bwd):
+        return f
+    own = f
+    if part in ("fwd", "bwd") and allows_implicit():
+        name = getattr(native.fun, "__name__", "the function")
+        own = dict(zip(("fwd", "bwd"), _held(name, f, f, native.nondiff_argnums), strict=True))[part]
+    run = under(rules, own, *[InBackward()] if part == "bwd" else [])
 
-    def scoped(f: Any, *more: Any) -> Any:
-        return None if f is None else functools.wraps(f)(under(rules, f, *more))
+    def scoped(*args: Any, **kwargs: Any) -> Any:
+        typed = own is not f or any(map(is_typed, jax.tree.leaves((args, kwargs))))
+        return (run if typed else f)(*args, **kwargs)
 
-    found: Any = object.__new__(type(native))
-    found.__dict__.update(native.__dict__, fun=scoped(native.fun))
-    if isinstance(native, jax.custom_vjp):
-        fwd, bwd = native.fwd, native.bwd
-        if allows_implicit() and fwd is not None and bwd is not None:
-            fwd, bwd = _held(getattr(native.fun, "__name__", "the function"), fwd, bwd, native.nondiff_argnums)
-        found.fwd, found.bwd = scoped(fwd), scoped(bwd, InBackward())
-    else:
-        found.jvp = scoped(native.jvp)
-    return found
+    return functools.wraps(f)(scoped)
 
 
-shim_custom_derivatives(_in_scopes)
+run_custom_derivatives(_in_scopes)
 
 
 __all__ = ["custom_vjp"]

@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.analysis.judging import judge
-from shtypes.analysis.scopes import allows_implicit
-from shtypes.array import Array
-from shtypes.autodiff.cotangent import check_cotangent, check_tangent, seed_type
-from shtypes.calls import check_function
-from shtypes.collective import vary
+from shtypes.context.calls import check_function
+from shtypes.context.function import Function
+from shtypes.context.mapped import mapped_axes
+from shtypes.context.user_line import in_our_words, public
+from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
-from shtypes.mapped import mapped_axes
 from shtypes.ops.create import full
 from shtypes.ops.dispatch import is_number, is_typed, located
-from shtypes.primitives import move
+from shtypes.primitives.collective import vary
+from shtypes.primitives.moving import move
+from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type
+from shtypes.scopes.comm import allows_implicit
+from shtypes.scopes.judging import judge
 from shtypes.types import REPLICATED, ShType, State
-from shtypes.where import in_our_words, public
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def grad(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[..., Any]:
+) -> Function[P, Any]:
     """The gradient of a function whose result is a typed scalar (or a plain one), as `jax.grad`.
 
     Args:
@@ -65,20 +69,21 @@ def grad(
     with_value = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
     @functools.wraps(fun)
-    def grad_of_fun(*args: Any, **kwargs: Any) -> Any:
+    def grad_of_fun(*args: P.args, **kwargs: P.kwargs) -> Any:
+        value: Any
         value, grads = with_value(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
 
-    return grad_of_fun
+    return cast("Function[P, Any]", grad_of_fun)
 
 
 def value_and_grad(
-    fun: Callable[..., Any],
+    fun: Callable[P, T],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[..., Any]:
+) -> Function[P, tuple[T, Any]]:
     """The value and the gradient of a function whose result is a typed scalar, as `jax.value_and_grad`; see `grad`.
 
     Returns:
@@ -89,7 +94,7 @@ def value_and_grad(
     name = getattr(fun, "__name__", "the function")
 
     @functools.wraps(fun)
-    def value_and_grad_of_fun(*args: Any, **kwargs: Any) -> Any:
+    def value_and_grad_of_fun(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         indices = positions(chosen, len(args), name)
         for i in indices:
             check_argument(args[i], i, holomorphic=holomorphic, allow_int=allow_int)
@@ -108,7 +113,7 @@ def value_and_grad(
             grads = pull(_seed(loss, name, holomorphic=holomorphic))
         return (loss, aux) if has_aux else loss, grads[0] if isinstance(argnums, int) else grads
 
-    return value_and_grad_of_fun
+    return cast("Function[P, tuple[T, Any]]", value_and_grad_of_fun)
 
 
 def with_aux(result: Any, has_aux: bool, name: str, what: str) -> tuple[Any, Any]:
@@ -122,6 +127,10 @@ def with_aux(result: Any, has_aux: bool, name: str, what: str) -> tuple[Any, Any
     return result if has_aux else (result, None)
 
 
+@overload
+def vjp(fun: Callable[..., T], *primals: Any, has_aux: Literal[False] = False) -> tuple[T, Callable[..., Any]]: ...
+@overload
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool) -> tuple[Any, Callable[..., Any], Any]: ...
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """The value of a function and its vector-Jacobian product, as `jax.vjp`.
 

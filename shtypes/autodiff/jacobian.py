@@ -5,32 +5,34 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from shtypes.autodiff.grad import check_argument, of_one_step, positions, with_aux
-from shtypes.calls import check_function
+from shtypes.context.calls import check_function
+from shtypes.context.function import Function
+from shtypes.context.mapped import mapped_axes
+from shtypes.context.user_line import in_our_words
+from shtypes.control.vmap import vmap
 from shtypes.errors import ShardingTypeError
-from shtypes.mapped import mapped_axes
-from shtypes.mapping import vmap
 from shtypes.ops.create import masked
 from shtypes.ops.diagonals import span
 from shtypes.ops.dispatch import is_typed, located
 from shtypes.ops.ranges import ByIndex
 from shtypes.ops.shape import moveaxis, reshape
-from shtypes.primitives import zeros_of
+from shtypes.primitives.local import zeros_of
 from shtypes.types import Dim, ShType, State
-from shtypes.where import in_our_words
 
+P = ParamSpec("P")
 Argnums = int | Sequence[int]
 
 
 def jacfwd(
-    fun: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    fun: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Function[P, Any]:
     """The Jacobian of a function, column by column in forward mode, as `jax.jacfwd`.
 
     Args:
@@ -62,8 +64,8 @@ def jacfwd(
 
 
 def jacrev(
-    fun: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    fun: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Function[P, Any]:
     """The Jacobian of a function, row by row in reverse mode, as `jax.jacrev`; arguments as for `jacfwd`.
 
     Returns:
@@ -85,8 +87,8 @@ def jacrev(
 
 
 def hessian(
-    fun: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    fun: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Function[P, Any]:
     """The Hessian of a function, as `jax.hessian`: `jacfwd` of `jacrev`.
 
     Returns:
@@ -111,11 +113,11 @@ def hessian(
 def _jacobian(
     name: str,
     derive: Callable[[Callable[..., Any], Sequence[Any]], tuple[Any, list[list[Any]], Any]],
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: Argnums,
     has_aux: bool,
     holomorphic: bool,
-) -> Callable[..., Any]:
+) -> Function[P, Any]:
     """A function that gives the Jacobians of another, by its derivative along each element of one leaf."""
     check_function(name, fun)
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -147,7 +149,7 @@ def _jacobian(
         jacobians = jax.tree.unflatten(results, [jax.tree.unflatten(tree, row) for row in found])
         return (jacobians, aux) if has_aux else jacobians
 
-    return jacobian_of_fun
+    return cast("Function[P, Any]", jacobian_of_fun)
 
 
 def _check_values(tree: Any, call: str) -> None:

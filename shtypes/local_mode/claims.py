@@ -6,19 +6,20 @@ from typing import Any
 
 import jax
 
-from shtypes.array import _as_type
 from shtypes.errors import ShardingTypeError
-from shtypes.local_mode.user_function import Made
-from shtypes.mesh import Mesh
-from shtypes.notation.syntax import read_syntax, spread
-from shtypes.notation.target import Spec
+from shtypes.local_mode.user_function import ShardResults
+from shtypes.primitives.placing import type_of
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+from shtypes.types.notation.syntax import read_syntax, spread
+from shtypes.types.target import Spec
 
 
-def claims(name: str, found: Made, out: Any, mesh: Mesh) -> tuple[ShType, ...]:
+def claims(name: str, found: ShardResults, out: Any, mesh: Mesh) -> tuple[ShType, ...]:
     """The types that the results are claimed to have; they fit the shards that the function makes."""
+    placeholders = jax.tree.unflatten(found.tree, [0] * len(found.shards))
     try:
-        targets = jax.tree.leaves(jax.tree.broadcast(out, _placeholders(found), is_leaf=is_target), is_leaf=is_target)
+        targets = jax.tree.leaves(jax.tree.broadcast(out, placeholders, is_leaf=is_target), is_leaf=is_target)
     except ValueError:
         raise ShardingTypeError(
             f"`out` of `{name}` has another structure than its results",
@@ -29,10 +30,6 @@ def claims(name: str, found: Made, out: Any, mesh: Mesh) -> tuple[ShType, ...]:
         _claim(name, i, len(targets), t, shard, mesh)
         for i, (t, shard) in enumerate(zip(targets, found.shards, strict=True))
     )
-
-
-def _placeholders(found: Made) -> Any:
-    return jax.tree.unflatten(found.tree, [0] * len(found.shards))
 
 
 def is_target(x: Any) -> bool:
@@ -68,7 +65,7 @@ def _completed(target: Any, shape: tuple[int, ...], dtype: str, mesh: Mesh) -> S
     axes = _axes(target, len(shape))
     if len(axes) == len(shape):
         shape = tuple(n * mesh.product(over) for n, over in zip(shape, axes, strict=True))
-    return _as_type(target, mesh, shape=shape, dtype=dtype)
+    return type_of(target, mesh, shape=shape, dtype=dtype)
 
 
 def _axes(target: Any, rank: int) -> list[tuple[str, ...]]:
@@ -81,6 +78,3 @@ def _axes(target: Any, rank: int) -> list[tuple[str, ...]]:
         return [()] * rank
     full = spread(written, rank)
     return [tuple(a.text for a in d.axes) for d in (written if full is None else full)]
-
-
-__all__ = ["claims", "is_target"]

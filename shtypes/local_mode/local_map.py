@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import jax
 import numpy as np
 
-from shtypes.advice import Rule
-from shtypes.calls import check_function
+from shtypes.context.calls import check_function
+from shtypes.context.user_line import public
+from shtypes.core.hitype import hi
 from shtypes.errors import ShardingTypeError
-from shtypes.hitype import hi
-from shtypes.implicit import note_shards
 from shtypes.local_mode.claims import claims, is_target
 from shtypes.local_mode.residuals import with_residuals
 from shtypes.local_mode.user_function import SHARD, UserFn, made, shards_of
 from shtypes.ops.dispatch import cast_all, is_typed, lift, typed
-from shtypes.ops.rules.claims import claimed
-from shtypes.ops.rules.typing import Typing
-from shtypes.primitives import local_all
-from shtypes.transforms import stop_gradient
+from shtypes.ops.reinterpret import stop_gradient
+from shtypes.primitives.local import local_all
+from shtypes.rules.advice import Rule
+from shtypes.rules.claims import claimed
+from shtypes.rules.implicit import note_shards
+from shtypes.rules.typing import Typing
+from shtypes.traced.leaves import split
 from shtypes.types import ShType
-from shtypes.where import public
 
 Residuals = Literal["auto", "save", "recompute"]
 
@@ -111,9 +112,9 @@ def _apply(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    leaves, tree = jax.tree.flatten((args, kwargs))
-    arrays = [is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)) for x in leaves]
-    fn = UserFn(f, name, tree, tuple(SHARD if a else x for x, a in zip(leaves, arrays, strict=True)))
+    arrays, again = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)))
+    fixed, tree = jax.tree.flatten(again(SHARD for _ in arrays))
+    fn = UserFn(f, name, tree, tuple(fixed))
     try:
         hash(fn)
     except TypeError as error:
@@ -122,12 +123,15 @@ def _apply(
             why=str(error),
             hints=["pass arrays as arguments, and a plain function"],
         ) from None
-    operands, constants = lift([x for x, a in zip(leaves, arrays, strict=True) if a])
+    operands, constants = lift(arrays)
     if not operands:
         raise ShardingTypeError(f"`{name}` needs an operand: without any, nothing says on which mesh it runs")
 
     def rule(types: tuple[ShType, ...]) -> Typing:
-        target = _of_types(out, tree, arrays, leaves, types)
+        target = out
+        if callable(out) and not is_target(out):
+            args, kwargs = again(types)
+            target = out(*args, **kwargs)
         return claimed(name, types, claims(name, made(fn, shards_of(types)), target, types[0].mesh), constants)
 
     types = tuple(jax.typeof(x) for x in operands)
@@ -147,7 +151,7 @@ def _apply(
 
 
 def _with_shards_of(given: tuple[ShType, ...], rule: Rule) -> Rule:
-    """The rule for operands that differ by their states: what other shards mean to the function nobody knows."""
+    """The rule for operands that differ by their states: what the function makes of other shards is unknown."""
 
     def call(types: tuple[ShType, ...]) -> Typing:
         other = next((t for t, g in zip(types, given, strict=True) if t.dims != g.dims), None)
@@ -156,15 +160,3 @@ def _with_shards_of(given: tuple[ShType, ...], rule: Rule) -> Rule:
         return rule(types)
 
     return call
-
-
-def _of_types(out: Any, tree: Any, arrays: Sequence[bool], leaves: Sequence[Any], types: Sequence[ShType]) -> Any:
-    """The targets; a function of the operands' types is given them where the operands are."""
-    if not callable(out) or is_target(out):
-        return out
-    rest = iter(types)
-    args, kwargs = jax.tree.unflatten(tree, [next(rest) if a else x for x, a in zip(leaves, arrays, strict=True)])
-    return out(*args, **kwargs)
-
-
-__all__ = ["local_map"]

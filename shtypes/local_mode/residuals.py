@@ -9,15 +9,13 @@ from typing import Any
 
 import jax
 
-from shtypes import dtypes
-from shtypes._compat import jaxpr_of
+from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.caches import MOST, Bounded
-from shtypes.hitype import hi
-from shtypes.local_mode.user_function import Shards, UserFn, shards_of
-from shtypes.localfn import LocalFn, as_tuple
-from shtypes.mesh import Mesh
-from shtypes.primitives import local_all
-from shtypes.types import Dim, ShType, State
+from shtypes.core.hitype import hi
+from shtypes.core.localfn import LocalFn
+from shtypes.local_mode.user_function import Shards, UserFn, shards_of, structs_of, vjp_of
+from shtypes.primitives.local import local_all
+from shtypes.types import Dim, ShType, State, dtypes
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,9 @@ class Forward(LocalFn):
 
     def __call__(self, *shards: Any) -> Any:
         """The results, and then the residuals that are no operands."""
-        outs, residuals, _ = _vjp(self.fn, self.active, self.kept, shards)
-        return (*outs, *[r for r, known in zip(residuals, self.forwarded, strict=True) if known is None])
+        outs, pull = vjp_of(self.fn, self.active, self.kept, shards)
+        pairs = zip(jax.tree.leaves(pull), self.forwarded, strict=True)
+        return (*outs, *[r for r, known in pairs if known is None])
 
 
 @dataclass(frozen=True)
@@ -54,33 +53,21 @@ class Backward(LocalFn):
     def __call__(self, *shards: Any) -> Any:
         """The cotangents of the active operands."""
         # The structure of the residuals comes from a trace made here, where the mesh is the one that they are under.
-        structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in self.operands]
-        pulls: list[Any] = []
-        jax.eval_shape(lambda *xs: pulls.append(_vjp(self.fn, self.active, self.kept, xs)[2]), *structs)
-        pull = jax.tree.unflatten(pulls[0], shards[: self.residuals])
+        structures: list[Any] = []
+
+        def traced(*xs: Any) -> None:
+            structures.append(jax.tree.structure(vjp_of(self.fn, self.active, self.kept, xs)[1]))
+
+        jax.eval_shape(traced, *structs_of(self.operands))
+        pull = jax.tree.unflatten(structures[0], shards[: self.residuals])
         return tuple(pull(tuple(shards[self.residuals :])))
-
-
-def _vjp(
-    fn: LocalFn, active: Sequence[bool], kept: Sequence[bool], shards: Sequence[Any]
-) -> tuple[tuple[Any, ...], list[Any], Any]:
-    """The results, the residuals of the backward pass, and the structure that makes them its function."""
-
-    def of_active(*values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        rest = iter(values)
-        outs = as_tuple(fn(*[next(rest) if a else x for a, x in zip(active, shards, strict=True)]))
-        return tuple(o for o, k in zip(outs, kept, strict=True) if k), outs
-
-    _, pull, outs = jax.vjp(of_active, *[x for a, x in zip(active, shards, strict=True) if a], has_aux=True)
-    residuals, structure = jax.tree.flatten(pull)
-    return outs, residuals, structure
 
 
 @functools.lru_cache(maxsize=MOST)
 def _saved(fn: LocalFn, active: tuple[bool, ...], kept: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
     """For each residual the operand that it is, or its shape and dtype."""
-    structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
-    jaxpr = jaxpr_of(jax.make_jaxpr(lambda *xs: _vjp(fn, active, kept, xs)[1])(*structs))
+    residuals = jax.make_jaxpr(lambda *xs: jax.tree.leaves(vjp_of(fn, active, kept, xs)[1]))
+    jaxpr = jaxpr_of(residuals(*structs_of(operands)))
     found: list[Any] = []
     for v in jaxpr.outvars:
         own = [i for i, given in enumerate(jaxpr.invars) if given is v]
@@ -112,7 +99,8 @@ def _made_saving(
         # Looked up here, since the types of operands under `vmap` are those of one slice.
         saved = _saved(fn, active, kept, shards_of(operands))
         # Each device's own, without a global meaning: always sound, and no larger than on one device.
-        types = [_varying(mesh, *s) for s in saved if not isinstance(s, int)]
+        varying = dict.fromkeys(mesh.axis_names, State.VARYING)
+        types = [hi(ShType(mesh, s[1], map(Dim, s[0]), varying)) for s in saved if not isinstance(s, int)]
         ran = Forward(fn, active, kept, tuple(s if isinstance(s, int) else None for s in saved))
         outs = local_all(ran, *xs, out=(*results, *types))
         rest = iter(outs[len(results) :])
@@ -129,10 +117,3 @@ def _made_saving(
     differentiable = jax.custom_vjp(op)
     differentiable.defvjp(forward, backward)
     return differentiable
-
-
-def _varying(mesh: Mesh, shape: tuple[int, ...], dtype: str) -> ShType:
-    return hi(ShType(mesh, dtype, map(Dim, shape), dict.fromkeys(mesh.axis_names, State.VARYING)))
-
-
-__all__ = ["Backward", "Forward", "with_residuals"]

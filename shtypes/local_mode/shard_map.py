@@ -8,49 +8,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import jax
 
-from shtypes.analysis.judging import judge
-from shtypes.calls import check_function
-from shtypes.collective import reinterpreted
+from shtypes.context.calls import check_function
+from shtypes.context.user_line import line_of
+from shtypes.core.meshes import to_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.local_mode.explicit import casts_are_written
 from shtypes.local_mode.specs import entering, leaving
-from shtypes.mesh import Mesh, current_mesh
-from shtypes.meshes import to_mesh
-from shtypes.notation.target import Spec
 from shtypes.ops.dispatch import lift, located
-from shtypes.primitives import move
+from shtypes.primitives.collective import reinterpreted
+from shtypes.primitives.moving import move
+from shtypes.scopes.judging import judge
+from shtypes.scopes.written import casts_are_written
 from shtypes.types import ShType, State
-from shtypes.where import line_of
+from shtypes.types.mesh import Mesh, current_mesh
+from shtypes.types.target import Spec
 
 Function = Callable[..., Any]
 
 
-@overload
-def shard_map(
-    f: Function,
-    /,
-    *,
-    out_specs: Any,
-    in_specs: Any = None,
-    mesh: Any = None,
-    axes: str | Sequence[str] | None = None,
-    explicit: bool = False,
-) -> Function: ...
-@overload
-def shard_map(
-    f: None = None,
-    /,
-    *,
-    out_specs: Any,
-    in_specs: Any = None,
-    mesh: Any = None,
-    axes: str | Sequence[str] | None = None,
-    explicit: bool = False,
-) -> Callable[[Function], Function]: ...
 def shard_map(
     f: Function | None = None,
     /,
@@ -60,7 +38,7 @@ def shard_map(
     mesh: Any = None,
     axes: str | Sequence[str] | None = None,
     explicit: bool = False,
-) -> Any:
+) -> Function:
     """A function of what one device has, as a function of whole values; `jax.shard_map` on types.
 
     Inside ``f`` the mapped axes that shard a dim of an argument are varying, and the dim is that of one device. Values
@@ -100,23 +78,17 @@ def shard_map(
 
     @functools.wraps(f)
     def mapped(*args: Any) -> Any:
-        leaves, tree = jax.tree.flatten(args)
-        over = _mesh(mesh, leaves)
-        values = [lift([x])[0][0] for x in leaves]
-        names = _mapped(chosen, over, values)
-        paths = [f"argument {jax.tree_util.keystr(p)}" for p, _ in jax.tree_util.tree_leaves_with_path(args)]
-        specs = _specs(in_specs, args, "in_specs", optional=True)
-        inside = [_enter(x, spec, names, path) for x, spec, path in zip(values, specs, paths, strict=True)]
+        over = _mesh(mesh, jax.tree.leaves(args))
+        args = jax.tree.map(lambda x: lift([x])[0][0], args)
+        names = _mapped(chosen, over, jax.tree.leaves(args))
+        inside = _crossed("argument", args, _specs(in_specs, args, "in_specs", optional=True), entering, names)
         with casts_are_written(names if explicit else ()):
             try:
-                results = f(*jax.tree.unflatten(tree, inside))
+                results = f(*inside)
             except (NameError, AttributeError) as error:
                 raise _of_a_collective_of_jax(error) or error from None
-            outs, out_tree = jax.tree.flatten(results)
-            paths = [f"result {jax.tree_util.keystr(p)}" for p, _ in jax.tree_util.tree_leaves_with_path(results)]
             specs = _specs(out_specs, results, "out_specs", optional=False)
-            outside = [_leave(x, spec, names, path) for x, spec, path in zip(outs, specs, paths, strict=True)]
-        return jax.tree.unflatten(out_tree, outside)
+            return _crossed("result", results, specs, leaving, names)
 
     return mapped
 
@@ -135,7 +107,7 @@ def _of_a_collective_of_jax(error: Exception) -> ShardingTypeError | None:
 
 
 def _mesh(given: Any, leaves: Sequence[Any]) -> Mesh:
-    typed = [t.mesh for t in map(_type_of, leaves) if t is not None]
+    typed = [x.type.mesh for x in leaves if isinstance(getattr(x, "type", None), ShType)]
     found = typed[0] if typed else current_mesh()
     if given is not None and to_mesh(given) is not found:
         raise located(
@@ -144,11 +116,6 @@ def _mesh(given: Any, leaves: Sequence[Any]) -> Mesh:
             [],
         )
     return found
-
-
-def _type_of(x: Any) -> ShType | None:
-    t = getattr(x, "type", None)
-    return t if isinstance(t, ShType) else None
 
 
 def _mapped(axes: Sequence[str] | None, mesh: Mesh, values: Sequence[Any]) -> tuple[str, ...]:
@@ -160,14 +127,10 @@ def _mapped(axes: Sequence[str] | None, mesh: Mesh, values: Sequence[Any]) -> tu
     return tuple(a for a in mesh.axis_names if a not in varying)
 
 
-def _is_spec(x: Any) -> bool:
-    return x is None or isinstance(x, (str, ShType, Spec))
-
-
 def _specs(specs: Any, tree: Any, name: str, *, optional: bool) -> list[Any]:
     """A spec for each leaf."""
     prefix: Any
-    given, prefix = jax.tree.flatten(specs, is_leaf=_is_spec)
+    given, prefix = jax.tree.flatten(specs, is_leaf=lambda x: x is None or isinstance(x, (str, ShType, Spec)))
     try:
         parts = prefix.flatten_up_to(tree)
     except ValueError as error:
@@ -181,25 +144,25 @@ def _specs(specs: Any, tree: Any, name: str, *, optional: bool) -> list[Any]:
     return found
 
 
-def _enter(x: Any, spec: Any, mapped: Sequence[str], path: str) -> Any:
-    t = jax.typeof(x)
-    try:
-        cast, inside = entering(t, spec, mapped)
-        judge("shard_map", t, cast, inserted=True)
-        return reinterpreted(move(x, cast, inserted=True), inside)
-    except ShardingTypeError as error:
-        raise located(error, f"shard_map, {path}", [t]).with_traceback(None) from None
+def _crossed(
+    what: str,
+    tree: Any,
+    specs: Sequence[Any],
+    types: Callable[[ShType, Any, Sequence[str]], tuple[ShType, ShType]],
+    mapped: Sequence[str],
+) -> Any:
+    """Values with the types that they have on the other side; ``types`` says what each is cast to before, and its."""
 
+    def one(path: Any, x: Any, spec: Any) -> Any:
+        ((x,), _) = lift([x])
+        t = jax.typeof(x)
+        try:
+            cast, other = types(t, spec, mapped)
+            judge("shard_map", t, cast, inserted=True)
+            return reinterpreted(move(x, cast, inserted=True), other)
+        except ShardingTypeError as error:
+            where = f"shard_map, {what} {jax.tree_util.keystr(path)}"
+            raise located(error, where, [t]).with_traceback(None) from None
 
-def _leave(x: Any, spec: Any, mapped: Sequence[str], path: str) -> Any:
-    ((x,), _) = lift([x])
-    t = jax.typeof(x)
-    try:
-        cast, outside = leaving(t, spec, mapped)
-        judge("shard_map", t, cast, inserted=True)
-        return reinterpreted(move(x, cast, inserted=True), outside)
-    except ShardingTypeError as error:
-        raise located(error, f"shard_map, {path}", [t]).with_traceback(None) from None
-
-
-__all__ = ["shard_map"]
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return jax.tree.unflatten(structure, [one(path, x, spec) for (path, x), spec in zip(leaves, specs, strict=True)])

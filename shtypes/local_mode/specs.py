@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import shtypes.notation as notation
-from shtypes.errors import Fix, ShardingTypeError
-from shtypes.notation.syntax import DimText, read_syntax, spread
-from shtypes.notation.target import Spec
-from shtypes.ops.rules.local import Op, priced, result
-from shtypes.policy import replicated
-from shtypes.reshard import grade_of, plan, price
-from shtypes.reshard.moves import Grade
+from shtypes.errors import ShardingTypeError
+from shtypes.plans import grade_of, plan
+from shtypes.plans.moves import Grade
+from shtypes.plans.planner import reshard_fix
+from shtypes.rules.local import Op, priced, result
 from shtypes.types import REPLICATED, Dim, ShType, State
+from shtypes.types.notation.syntax import DimText, read_syntax, spread
+from shtypes.types.policy import replicated
+from shtypes.types.target import Spec, as_type
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
@@ -26,15 +26,10 @@ _EXAMPLE: Final = '"[_@x, _]", a jax.P or an sh.ShType'
 
 
 class Said(NamedTuple):
-    """What a spec says.
+    """What a spec says."""
 
-    Attributes:
-        dims: The mesh axes on each dim.
-        states: The other axes that it names, and their states.
-    """
-
-    dims: tuple[tuple[str, ...], ...]
-    states: Mapping[str, State]
+    dims: tuple[tuple[str, ...], ...]  # the mesh axes on each dim
+    states: Mapping[str, State]  # the other axes that it names, and their states
 
     @property
     def named(self) -> set[str]:
@@ -59,8 +54,7 @@ def read(spec: Any, t: ShType) -> Said:
     if isinstance(spec, ShType):
         if spec.ndim != t.ndim:
             raise _other_rank(spec, spec.ndim, t)
-        named = {a: s for a, s in zip(spec.mesh.axis_names, spec.states, strict=True) if s is not SHARDED}
-        return Said(tuple(d.axes for d in spec.dims), named)
+        return Said(tuple(d.axes for d in spec.dims), spec.beside_dims)
     if isinstance(spec, Spec):
         entries = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec.partitions]
         if len(entries) > t.ndim:
@@ -91,12 +85,7 @@ def _check_named(said: Said, t: ShType) -> None:
 
 
 def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType]:
-    """The type that an argument is cast to, and the type that the function is given.
-
-    Args:
-        t: The argument's type.
-        spec: Its spec; None says what the type says.
-        mapped: The axes that the function is mapped over.
+    """The type that an argument is cast to, and the type that the function is given; without a spec, as the type says.
 
     Raises:
         ShardingTypeError: the spec does not fit the type.
@@ -105,7 +94,7 @@ def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShTyp
     _check_named(said, t)
     cast = _wanted(t, said, mapped)
     if spec is not None:
-        notation.as_type(spec, t.mesh, like=cast)
+        as_type(spec, t.mesh, like=cast)
     _check_casts(t, cast)
     dims, lead = [], []
     for d in cast.dims:
@@ -114,12 +103,7 @@ def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShTyp
             raise _not_major(cast, d, own)
         lead += own
         dims.append(Dim(d.size // t.mesh.product(own), d.axes[len(own) :], d.name))
-    return cast, cast.replace(dims=dims, states=_rest(cast) | dict.fromkeys(lead, VARYING))
-
-
-def _rest(t: ShType) -> dict[str, State]:
-    """The states of the axes that shard no dim."""
-    return {a: s for a, s in zip(t.mesh.axis_names, t.states, strict=True) if s is not SHARDED}
+    return cast, cast.replace(dims=dims, states=cast.beside_dims | dict.fromkeys(lead, VARYING))
 
 
 def _wanted(t: ShType, said: Said, mapped: Sequence[str]) -> ShType:
@@ -138,7 +122,7 @@ def _wanted(t: ShType, said: Said, mapped: Sequence[str]) -> ShType:
         kept = tuple(a for a in d.axes if a not in said.named and a not in mapped)
         dims.append(d._replace(axes=(*axes, *kept)))
     on_dims = {a for d in dims for a in d.axes}
-    rest = {a: said.states.get(a, s) for a, s in _rest(t).items()} | dict(said.states)
+    rest = {a: said.states.get(a, s) for a, s in t.beside_dims.items()} | dict(said.states)
     return t.replace(dims=dims, states={a: s for a, s in rest.items() if a not in on_dims})
 
 
@@ -153,15 +137,9 @@ def _check_casts(t: ShType, cast: ShType) -> None:
         raise ShardingTypeError(
             f"the spec asks for {cast}, and the argument has type {t}",
             why="entering sends nothing: only what is replicated may be sliced on the way in",
-            fixes=[_reshard_fix(t, cast)],
+            fixes=[reshard_fix(t, cast)],
             axes=changed,
         )
-
-
-def _reshard_fix(t: ShType, dst: ShType, name: str = "x") -> Fix:
-    cost = price(t, dst)
-    target = str(dst).removeprefix(dst.dtype_name)
-    return Fix(f'sh.reshard({name}, "{target}")', cost.forward, cost.backward, cost.forward_bytes, cost.backward_bytes)
 
 
 def _not_named_in(t: ShType, axis: str) -> ShardingTypeError:
@@ -170,7 +148,7 @@ def _not_named_in(t: ShType, axis: str) -> ShardingTypeError:
     return ShardingTypeError(
         f"the spec does not say where mesh axis `{axis}` goes, which shards dim {dim} of {t}",
         why="an axis that a spec leaves out promises one value on all its devices, and each has a slice",
-        fixes=[_reshard_fix(t, whole)],
+        fixes=[reshard_fix(t, whole)],
         hints=[f"name it in the spec: `_@{axis}` at dim {dim}, and the function gets the slices"],
         axes=[axis],
     )
@@ -183,7 +161,7 @@ def _not_major(t: ShType, dim: Dim, mapped: Sequence[str]) -> ShardingTypeError:
     return ShardingTypeError(
         f"the mapped mesh ax{'is' if len(mapped) == 1 else 'es'} {names} must be the first to shard a dim of {t}",
         why=f"the pieces of a device along {names} would not be contiguous: {_listed(others)} would shard them again",
-        fixes=[_reshard_fix(t, reordered)],
+        fixes=[reshard_fix(t, reordered)],
         axes=dim.axes,
     )
 
@@ -198,11 +176,6 @@ def _listed(axes: Iterable[str]) -> str:
 def leaving(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType]:
     """The type that a result is cast to, and the type that it leaves with.
 
-    Args:
-        t: The result's type.
-        spec: Its spec.
-        mapped: The axes that the function is mapped over.
-
     Raises:
         ShardingTypeError: the result does not keep what the spec promises.
     """
@@ -211,11 +184,11 @@ def leaving(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType
     for axis in mapped:
         if axis not in said.named and t.state(axis) not in REPLICATED:
             raise _not_named_out(t, axis)
-    inner = _rest(t)
+    inner = t.beside_dims
     dims = []
     for i, (d, axes) in enumerate(zip(t.dims, said.dims, strict=True)):
         lead = [a for a in axes if a in mapped and a not in d.axes]
-        _check_order(t, i, axes, lead, said, mapped)
+        _check_order(t, i, axes, lead)
         inner.update(dict.fromkeys(lead, VARYING))
         dims.append(Dim(d.size * t.mesh.product(lead), (*lead, *d.axes), d.name))
     outer = {a: s for a, s in inner.items() if a not in {b for d in dims for b in d.axes}}
@@ -230,13 +203,11 @@ def leaving(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType
         if axis in inner and inner[axis] is VARYING and t.state(axis) in (UNREDUCED, SHARDED):
             raise _other_state(t, axis, SHARDED)
     cast, final = t.replace(states=inner), t.replace(dims=dims, states=outer)
-    notation.as_type(spec, t.mesh, like=final)
+    as_type(spec, t.mesh, like=final)
     return cast, final
 
 
-def _check_order(
-    t: ShType, i: int, axes: Sequence[str], lead: Sequence[str], said: Said, mapped: Sequence[str]
-) -> None:
+def _check_order(t: ShType, i: int, axes: Sequence[str], lead: Sequence[str]) -> None:
     """The mapped axes come back first, and the others as they are."""
     own = t.dims[i].axes
     rest = tuple(a for a in axes if a not in lead)
@@ -268,7 +239,7 @@ def _not_named_out(t: ShType, axis: str) -> ShardingTypeError:
         return ShardingTypeError(
             f"the spec of a result leaves out mesh axis `{axis}`, and {t} is unreduced over it",
             why="a pending sum is named where it leaves, or summed before",
-            fixes=[_reshard_fix(t, t.with_axis(axis, replicated()))],
+            fixes=[reshard_fix(t, t.with_axis(axis, replicated()))],
             hints=[f"`{{U:{axis}}}` in the spec"],
             axes=[axis],
         )
@@ -293,6 +264,3 @@ def _other_state(t: ShType, axis: str, state: State) -> ShardingTypeError:
         hints=hints,
         axes=[axis],
     )
-
-
-__all__ = ["entering", "leaving"]

@@ -10,14 +10,13 @@ from typing import Any, Final, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shtypes import dtypes
-from shtypes._compat import captured, inner_jaxprs, jaxpr_of
+from shtypes._compat.jaxprs import captured, inner_jaxprs, jaxpr_of
 from shtypes.caches import MOST
+from shtypes.core.localfn import LocalFn, as_tuple, tell_apart
+from shtypes.core.operation import applied_by
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import LocalFn, tell_apart
-from shtypes.operation import applied_by
 from shtypes.ops.dispatch import is_typed
-from shtypes.types import ShType
+from shtypes.types import ShType, dtypes
 
 #: What determines the shapes of a call: the local shape and dtype of each operand.
 Shards = tuple[tuple[tuple[int, ...], str], ...]
@@ -66,18 +65,12 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, (bool, int, float, complex))
 
 
-class Made(NamedTuple):
-    """What a function makes of shards.
+class ShardResults(NamedTuple):
+    """What a function makes of shards."""
 
-    Attributes:
-        shards: The shape and dtype of each result.
-        tree: The structure in which it gives them.
-        has_own_backward: Whether a `jax.custom_vjp` is somewhere in it.
-    """
-
-    shards: Shards
-    tree: Any
-    has_own_backward: bool
+    shards: Shards  # the shape and dtype of each result
+    tree: Any  # the structure in which it gives them
+    has_own_backward: bool  # whether a `jax.custom_vjp` is somewhere in it
 
 
 #: JAX's primitives that place arrays.
@@ -85,7 +78,7 @@ _PLACING: Final = {"shard_map", "sharding_constraint", "mesh_cast", "reshard"}
 
 
 @functools.lru_cache(maxsize=MOST)
-def made(fn: UserFn, operands: Shards) -> Made:
+def made(fn: UserFn, operands: Shards) -> ShardResults:
     """Traces a function on shards, outside any mesh: what communicates has no axis to do it over.
 
     Raises:
@@ -97,7 +90,7 @@ def made(fn: UserFn, operands: Shards) -> Made:
     own = _has_own_derivative(jaxpr_of(jaxpr))
     if own:  # what it does is not in the trace of the function
         _check_backward(fn, operands, shards)
-    return Made(shards, tree, own and _has_own_derivative(jaxpr_of(jaxpr), "custom_vjp_call"))
+    return ShardResults(shards, tree, own and _has_own_derivative(jaxpr_of(jaxpr), "custom_vjp_call"))
 
 
 def _check_backward(fn: UserFn, operands: Shards, results: Shards) -> None:
@@ -108,16 +101,28 @@ def _check_backward(fn: UserFn, operands: Shards, results: Shards) -> None:
         return
 
     def backward(shards: Sequence[Any]) -> Any:
-        def of_active(*values: Any) -> tuple[Any, ...]:
-            rest = iter(values)
-            outs = fn(*[next(rest) if a else x for a, x in zip(active, shards[: len(active)], strict=True)])
-            return tuple(o for o, k in zip(outs, kept, strict=True) if k)
-
-        _, pull = jax.vjp(of_active, *[x for a, x in zip(active, shards, strict=False) if a])
+        _, pull = vjp_of(fn, active, kept, shards[: len(active)])
         return pull(tuple(shards[len(active) :]))
 
     cts = tuple(shard for shard, k in zip(results, kept, strict=True) if k)
     _traced(fn, backward, (*operands, *cts), "the backward pass of ")
+
+
+def vjp_of(fn: LocalFn, active: Sequence[bool], kept: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
+    """All results, and what takes cotangents of the kept ones to those of the active operands."""
+
+    def of_active(*values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        rest = iter(values)
+        outs = as_tuple(fn(*[next(rest) if a else x for a, x in zip(active, shards, strict=True)]))
+        return tuple(o for o, k in zip(outs, kept, strict=True) if k), outs
+
+    _, pull, outs = jax.vjp(of_active, *[x for a, x in zip(active, shards, strict=True) if a], has_aux=True)
+    return outs, pull
+
+
+def structs_of(shards: Shards) -> list[jax.ShapeDtypeStruct]:
+    """The shapes and dtypes of shards, as JAX takes them."""
+    return [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in shards]
 
 
 def _is_float(dtype: str) -> bool:
@@ -126,7 +131,6 @@ def _is_float(dtype: str) -> bool:
 
 def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, of: str) -> tuple[Any, Any]:
     """What JAX traces of a function of shards, outside any mesh; refused if it is none."""
-    structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     given = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands) or "nothing"
 
     def plain(*shards: Any) -> Any:
@@ -135,7 +139,7 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
         return outs
 
     try:
-        jaxpr, outs = jax.make_jaxpr(plain, return_shape=True)(*structs)
+        jaxpr, outs = jax.make_jaxpr(plain, return_shape=True)(*structs_of(operands))
     except NameError as error:
         if "unbound axis name" not in str(error):
             raise
@@ -171,7 +175,7 @@ def _places(fn: UserFn, of: str, placing: str) -> ShardingTypeError:
 
 
 def _refuse_typed(fn: UserFn, of: str, outs: Sequence[Any]) -> None:
-    """Refuses results that a typed op made: what it would mean on one device's shard nobody knows."""
+    """Refuses results that a typed op made: on one device's shard it has no meaning."""
     typed = next(filter(is_typed, outs), None)
     if typed is not None:
         raise ShardingTypeError(
@@ -224,6 +228,3 @@ def _has_own_derivative(jaxpr: Any, kind: tuple[str, ...] | str = ("custom_vjp_c
 def shards_of(types: Sequence[ShType]) -> Shards:
     """What each device has of values of these types."""
     return tuple((t.local_shape, t.dtype_name) for t in types)
-
-
-__all__ = ["SHARD", "Made", "Shards", "UserFn", "made", "shards_of"]

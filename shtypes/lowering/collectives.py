@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes import dtypes
-from shtypes.reshard.moves import Kind
-from shtypes.reshard.steps import Plan, Step
-from shtypes.types import ShType
+from shtypes.plans.moves import Kind
+from shtypes.plans.steps import Plan, Step
+from shtypes.types import ShType, dtypes
 
 
 def run_plan(plan: Plan, x: Any) -> Any:

@@ -9,21 +9,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh
 
 from shtypes._compat import no_trace_is_running
-from shtypes.array import Array, wrap
 from shtypes.caches import COMPILED
-from shtypes.checks import check_values, checks_are_on
+from shtypes.core.array import Array, wrap
+from shtypes.core.carrier import carrier_shape, carrier_sharding, carrier_spec, from_shard, to_shard
+from shtypes.core.checks import check_values, checks_are_on
+from shtypes.core.hitype import HiShType
+from shtypes.core.localfn import LocalFn, as_tuple
+from shtypes.core.meshes import concrete_mesh, context_mesh, manual_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.hitype import HiShType
-from shtypes.localfn import LocalFn, as_tuple
-from shtypes.lowering.carrier import carrier_shape, carrier_sharding, carrier_spec, from_shard, to_shard
 from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.replay import recording
-from shtypes.meshes import concrete_mesh, context_mesh, jax_mesh
-from shtypes.reshard import plan
-from shtypes.reshard.moves import Kind
+from shtypes.plans import plan
+from shtypes.plans.moves import Kind
 from shtypes.types import ShType
 
 
@@ -38,13 +38,6 @@ def apply_local(fn: Callable[..., Any], shards: Sequence[Any], results: Sequence
                 why="this is a mistake in shtypes; please report it",
             )
     return list(outs)
-
-
-def manual_mesh(mesh: Any) -> tuple[Any, dict[str, Any]]:
-    """The mesh for a shard_map over a type's mesh, and its arguments: all axes that are not manual already."""
-    found = jax_mesh(mesh)
-    manual = {a for a, kind in zip(found.axis_names, found.axis_types, strict=True) if kind == AxisType.Manual}
-    return found, {"axis_names": set(found.axis_names) - manual} if manual else {}
 
 
 @functools.lru_cache(maxsize=COMPILED)
@@ -108,18 +101,13 @@ def run(fn: LocalFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> 
         return [wrap(t, None) for t in results]
     if all(t.dtype_name == "float0" for t in results):
         return [wrap(t, jax.numpy.zeros(carrier_shape(t), jax.dtypes.float0)) for t in results]
-    compiled = _compiled_local(fn, tuple(x.type for x in operands), results)
-    if checks_are_on():
-        check_values(str(fn), operands, given=True)
-        outs = [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
-        check_values(str(fn), outs)
-        return outs  # not noted: each call is checked
-    return _noted(str(fn), compiled, operands, results)
+    name = str(fn)
+    compiled = _compiled_local(fn, name.split("[")[0], tuple(x.type for x in operands), results)
+    return _noted(name, compiled, operands, results, local=True)
 
 
-def _compiled_local(fn: LocalFn, ins: tuple[ShType, ...], outs: tuple[HiShType, ...]) -> Callable[..., Any]:
+def _compiled_local(fn: LocalFn, name: str, ins: tuple[ShType, ...], outs: tuple[HiShType, ...]) -> Callable[..., Any]:
     """A local function compiled; where it runs at once, for all Python numbers that it could hold."""
-    name = str(fn).split("[")[0]
     apart = fn.number_apart(ins) if no_trace_is_running() else None
     if apart is None:
         return _compiled(_local_body(fn, outs), name, ins, outs, context_mesh())
@@ -134,12 +122,16 @@ def only_types() -> bool:
 
 
 def _noted(
-    name: str, compiled: Callable[..., Any], operands: Sequence[Array], results: Sequence[HiShType]
+    name: str, compiled: Callable[..., Any], operands: Sequence[Array], results: Sequence[HiShType], local: bool = False
 ) -> list[Array]:
-    """A compiled function on typed values, noted for the op that runs it."""
-    if checks_are_on():
+    """A compiled function on typed values, noted for the op that runs it; results of a ``local`` one can be checked."""
+    checks = checks_are_on()
+    if checks:
         check_values(name, operands, given=True)
     outs = [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
+    if checks and local:
+        check_values(name, outs)
+        return outs  # not noted: each call is checked
     noted = recording()
     if noted is not None:
         noted.ran(compiled, operands, outs)
@@ -169,10 +161,7 @@ def run_reshard(x: Array, dst: HiShType) -> Array:
 
 def run_collective(fn: Callable[[Any], Any], name: str, x: Array, dst: HiShType) -> Array:
     """A collective of local mode on a typed value; ``fn`` is what it does on shards."""
-    if x.data is None:
-        return wrap(dst, None)
-    compiled = _compiled(_one_result(fn), name, (x.type,), (dst,), context_mesh())
-    return _noted(name, compiled, [x], [dst])[0]
+    return run_on_shards(_one_result(fn), name, [x], (dst,))[0]
 
 
 def run_on_shards(

@@ -16,13 +16,14 @@ import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running, trace_context
-from shtypes.analysis.scopes import open_watches
-from shtypes.array import Array, wrap
 from shtypes.caches import COMPILED, Bounded
-from shtypes.hitype import HiShType
-from shtypes.meshes import context_mesh
+from shtypes.context.user_line import named
+from shtypes.context.user_line import public as with_line
+from shtypes.core.array import Array, wrap
+from shtypes.core.hitype import HiShType
+from shtypes.core.meshes import context_mesh
+from shtypes.scopes.comm import open_watches
 from shtypes.types import ShType, State
-from shtypes.where import public as with_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -108,11 +109,9 @@ def replayed(op: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(op)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if _thread.recording is not None or open_watches() or not no_trace_is_running():
-            return op(*args, **kwargs)
         operands: list[Array] = []
-        key = _key(args, kwargs, operands)
-        if key is None:
+        key = _key(args, kwargs, operands) if _thread.recording is None else None
+        if key is None or open_watches() or not no_trace_is_running():
             return op(*args, **kwargs)
         recipe = _recipes.get((op, key))
         if recipe is _NONE:
@@ -135,6 +134,11 @@ def public(op: Callable[P, T]) -> Callable[P, T]:
     return with_line(replayed(op))
 
 
+def published(op: Callable[P, T], name: str, doc: str) -> Callable[P, T]:
+    """A function that another one made, as a public op with a name and a docstring."""
+    return public(named(op, name, doc))
+
+
 #: Stands for a call that cannot be replayed.
 _NONE: Final = Recipe((), -1, None)
 _recipes: Final[Bounded[Recipe]] = Bounded(COMPILED)
@@ -142,10 +146,7 @@ _recipes: Final[Bounded[Recipe]] = Bounded(COMPILED)
 
 def _key(args: Sequence[Any], kwargs: dict[str, Any], operands: list[Array]) -> tuple[Any, ...] | None:
     """What a call follows from, and its operands; None where that cannot be said."""
-    context = trace_context()
-    if context is None:
-        return None
-    key: list[Any] = [context, context_mesh()]
+    key: list[Any] = []
     for x in (*args, *kwargs.values()) if kwargs else args:
         if type(x) is Array:
             if x.data is None:
@@ -161,8 +162,8 @@ def _key(args: Sequence[Any], kwargs: dict[str, Any], operands: list[Array]) -> 
             if static is None:
                 return None
             key.append(static)
-    key += kwargs
-    return tuple(key)
+    context = trace_context()
+    return None if context is None else (context, context_mesh(), *key, *kwargs)
 
 
 def _index(xs: Sequence[Any], x: Any) -> int:

@@ -16,24 +16,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes import dtypes
-from shtypes.collective import Op, collect, reinterpreted, vary
-from shtypes.localfn import LocalFn
-from shtypes.ops import rules
+from shtypes import rules
+from shtypes.core.array import Array
+from shtypes.core.localfn import LocalFn
+from shtypes.ops.arithmetic import astype, divide, multiply
 from shtypes.ops.asking import sharding, to_state
 from shtypes.ops.dispatch import apply, apply_all
-from shtypes.ops.elementwise import astype, divide, equal, multiply
+from shtypes.ops.elementwise import equal
 from shtypes.ops.reduce import sum as sum_
+from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.reshard import reshard
 from shtypes.ops.whole import function, reduced
-from shtypes.primitives import move
-from shtypes.types import ShType, State
+from shtypes.primitives.collective import Op, collect, reinterpreted, vary
+from shtypes.primitives.moving import move
+from shtypes.types import ShType, State, dtypes
 
 Whole = Callable[[Any], Any]
 REDUCED, INVARIANT, VARYING = State.REDUCED, State.INVARIANT, State.VARYING
 
 
-def own(x: Any, axes: Sequence[str]) -> Any:
+def own(x: Any, axes: Sequence[str]) -> Array:
     """Each device's own slices on these axes, as a varying value: no axis shards their dims any more."""
     t = jax.typeof(x)
     dims = [d._replace(size=d.size // t.mesh.product(d.axes), axes=()) if set(d.axes) & {*axes} else d for d in t.dims]
@@ -41,26 +43,24 @@ def own(x: Any, axes: Sequence[str]) -> Any:
     return reinterpreted(x, t.replace(dims=dims, states=states | dict.fromkeys(axes, VARYING)))
 
 
-def total(pending: Any, axes: Sequence[str], state: State = INVARIANT) -> Any:
+def total(pending: Any, axes: Sequence[str], state: State = INVARIANT) -> Array:
     """A pending sum, reduced: by one all-reduce."""
     return reshard(pending, to_state(jax.typeof(pending), axes, state))
 
 
 def constant(x: Any) -> Any:
     """The value without its gradient."""
-    from shtypes.transforms import stop_gradient
-
     return stop_gradient(x)
 
 
-def matching(x: Any, t: ShType) -> Any:
+def matching(x: Any, t: ShType) -> Array:
     """A value without a gradient, invariant where ``t`` is: beside a reduced one, an invariant value would be cast."""
     src = jax.typeof(x)
     axes = [a for a in t.axes(INVARIANT) if src.state(a) is REDUCED]
     return move(x, to_state(src, axes, INVARIANT), inserted=True, constant=True)
 
 
-def bound(name: str, x: Any, dims: tuple[int, ...]) -> Any:
+def bound(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     """The maximum or minimum over dims, reduced and without a gradient: what only keeps exponentials in range.
 
     Communicates: an all-reduce of one number for each row.
@@ -68,7 +68,7 @@ def bound(name: str, x: Any, dims: tuple[int, ...]) -> Any:
     return _best(name, constant(x), dims, REDUCED, has_gradient=False)
 
 
-def _best(name: str, x: Any, dims: tuple[int, ...], state: State, *, has_gradient: bool = True) -> Any:
+def _best(name: str, x: Any, dims: tuple[int, ...], state: State, *, has_gradient: bool = True) -> Array:
     axes = sharding(jax.typeof(x), dims)
     found = reduced(name, getattr(jnp, name), own(x, axes), dims, True)
     return _winner(name, found, axes, state, has_gradient) if axes else found
@@ -110,7 +110,7 @@ def _value(order: Any, least: bool, dtype: str) -> Any:
     return wide.astype(dtypes.to_numpy(dtype))
 
 
-def extreme(name: str, x: Any, dims: tuple[int, ...]) -> Any:
+def extreme(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     """The maximum or minimum over dims; invariant.
 
     Communicates: an all-reduce of one number for each row; where it is differentiated, one more that counts the
@@ -123,12 +123,12 @@ def extreme(name: str, x: Any, dims: tuple[int, ...]) -> Any:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _differentiated(name: str, dims: tuple[int, ...], x: Any) -> Any:
+def _differentiated(name: str, dims: tuple[int, ...], x: Any) -> Array:
     return _best(name, x, dims, INVARIANT)
 
 
 @_differentiated.defjvp
-def _shared_by_winners(name: str, dims: tuple[int, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
+def _shared_by_winners(name: str, dims: tuple[int, ...], primals: Any, tangents: Any) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     t = jax.typeof(x)
     axes = sharding(t, dims)
@@ -138,7 +138,7 @@ def _shared_by_winners(name: str, dims: tuple[int, ...], primals: Any, tangents:
     return y, total(divide(sum_(multiply(dx, won), dims, keepdims=True), count), axes)
 
 
-def product(x: Any, dims: tuple[int, ...], **options: Any) -> Any:
+def product(x: Any, dims: tuple[int, ...], **options: Any) -> Array:
     """The product over dims; invariant.
 
     Communicates: an all-gather of one number for each row and device; backward nothing.
@@ -180,7 +180,7 @@ def _earliest(found: Any, best: Any, place: Any) -> Any:
     return jnp.where(wins, place, np.iinfo(place.dtype).max)
 
 
-def position(name: str, x: Any, dims: tuple[int, ...]) -> Any:
+def position(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     """The flat index of the first best element over dims; invariant, and the same as on one device.
 
     Communicates: two all-reduces of one number for each row.
@@ -202,6 +202,3 @@ def position(name: str, x: Any, dims: tuple[int, ...]) -> Any:
     wins = function("earliest", _earliest)
     first = apply(name, wins, lambda types: rules.nonlinear(name, types, index), found, best, place)
     return collect(Op("pmin", axes, VARYING, INVARIANT), first)
-
-
-__all__ = ["bound", "constant", "extreme", "matching", "own", "position", "product", "total"]

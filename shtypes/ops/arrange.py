@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shtypes import rules
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.replay import public
-from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, is_typed, lift
 from shtypes.ops.lookup import as_positions
 from shtypes.ops.reduce import normalize_dims
@@ -46,7 +47,7 @@ class Flip(LocalFn):
 
 
 @public
-def flip(m: Any, axis: int | Sequence[int] | None = None) -> Any:
+def flip(m: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Dims backwards, as in `jax.numpy.flip`; all by default.
 
     Per axis: every state is kept; a dim that is turned must be whole.
@@ -66,19 +67,19 @@ def flip(m: Any, axis: int | Sequence[int] | None = None) -> Any:
 
 
 @public
-def fliplr(m: Any) -> Any:
+def fliplr(m: ArrayLike) -> Array:
     """Dim 1 backwards; see `flip`."""
     return flip(m, 1)
 
 
 @public
-def flipud(m: Any) -> Any:
+def flipud(m: ArrayLike) -> Array:
     """Dim 0 backwards; see `flip`."""
     return flip(m, 0)
 
 
 @public
-def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
+def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """Turned by ``k`` quarters in the plane of two dims, as in `jax.numpy.rot90`; typed as `flip` and `swapaxes`."""
     ((x,), _) = lift([m])
     a, b = (one_dim("rot90", x, d) for d in axes)
@@ -129,7 +130,7 @@ class RollBy(LocalFn):
 
 
 @public
-def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Any:
+def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
     """Elements moved on along dims, around the end, as in `jax.numpy.roll`.
 
     Per axis: every state is kept; a dim that is rolled must be whole.
@@ -168,13 +169,13 @@ def _at_run_time(x: Any) -> bool:
     return is_typed(x) or isinstance(x, jax.core.Tracer)
 
 
-def _moved(name: str, fn: LocalFn, x: Any, by: Any, dims: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
+def _moved(name: str, fn: LocalFn, x: Any, by: Any, dims: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
     """Elements moved along ``dims`` to where integers say that are known at run time."""
     operands, constants = lift([x, as_positions(by, name)])
     return apply(name, fn, lambda types: rules.moved(name, types, dims, sizes, constants), *operands)
 
 
-def _roll_by(x: Any, shift: Any, dims: tuple[int, ...]) -> Any:
+def _roll_by(x: Any, shift: Any, dims: tuple[int, ...]) -> Array:
     shape = jax.typeof(shift).shape
     if shape not in ((), (1,), (len(dims),)):
         raise ShardingTypeError(f"`roll` needs one shift for each of the dims {dims}, not {jax.typeof(shift)}")
@@ -199,7 +200,7 @@ class RepeatBy(LocalFn):
         return jnp.repeat(x, counts, self.dim, total_repeat_length=self.total)
 
 
-def _repeat_by(x: Any, counts: Any, axis: int, total: Any) -> Any:
+def _repeat_by(x: Any, counts: Any, axis: int, total: Any) -> Array:
     if total is None:
         raise ShardingTypeError(
             "`repeat` needs `total_repeat_length` for counts that are known at run time",
@@ -216,8 +217,8 @@ def _repeat_by(x: Any, counts: Any, axis: int, total: Any) -> Any:
 
 @public
 def repeat(
-    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out: Any = None
-) -> Any:
+    a: ArrayLike, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out: Any = None
+) -> Array:
     """Each element several times in a row, as in `jax.numpy.repeat`.
 
     Per axis: every state is kept, and so is the sharding of the dim itself, if each element is repeated as often: the
@@ -244,7 +245,7 @@ def repeat(
     return finished(y, out)
 
 
-def _repeat_as_known(x: Any, repeats: Any, axis: int, total_repeat_length: int | None) -> Any:
+def _repeat_as_known(x: Any, repeats: Any, axis: int, total_repeat_length: int | None) -> Array:
     """Elements repeated as often as is known when it is traced."""
     counts, dim = np.asarray(repeats), one_dim("repeat", x, axis)
     if counts.size == 1 and total_repeat_length is None:

@@ -6,25 +6,26 @@ by the ledger.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import jax
 
-from shtypes.advice import MOST
-from shtypes.analysis.scopes import allows_implicit
-from shtypes.array import abstract_array
+from shtypes import rules
+from shtypes.core.array import Array
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.ops import rules
 from shtypes.ops.dispatch import settled
 from shtypes.ops.reduce import Axis, normalize_dims
 from shtypes.ops.reshard import finished, reshard
 from shtypes.ops.shape import squeeze
-from shtypes.policy import replicated
+from shtypes.primitives.conversions import abstract_array
+from shtypes.rules.advice import MOST
+from shtypes.scopes.comm import allows_implicit
+from shtypes.traced.price import priced
 from shtypes.types import ShType, State
+from shtypes.types.policy import replicated
 
-Whole = Callable[[Any], Any]
+Whole = Callable[[Any], Array]
 
 
 def sharding(t: ShType, dims: Sequence[int]) -> tuple[str, ...]:
@@ -32,7 +33,7 @@ def sharding(t: ShType, dims: Sequence[int]) -> tuple[str, ...]:
     return tuple(a for d in dims for a in t.dims[d].axes)
 
 
-def along(name: str, x: Any, dims: Sequence[int], whole: Whole, across: Whole, out: Any = None) -> Any:
+def along(name: str, x: Any, dims: Sequence[int], whole: Whole, across: Whole, out: Any = None) -> Array:
     """An op along ``dims``: ``whole`` where no axis shards them, else ``across`` if communication is asked for.
 
     Args:
@@ -83,34 +84,12 @@ def _own_fixes(name: str, across: Callable[..., Any], types: Sequence[ShType]) -
     outs = {natural: None}
     if natural.differentiable and replicated() is State.REDUCED:
         outs[to_state(natural, lost, State.REDUCED)] = None
-    return [_priced(name, lambda *xs, out=out: reshard(across(*xs), out), types, out) for out in outs]
-
-
-def _priced(name: str, f: Callable[..., Any], types: Sequence[ShType], out: ShType) -> Fix:
-    """What a call with ``out`` communicates, in both directions."""
-    from shtypes.analysis.ledger import ledger
-
-    chosen = [i for i, t in enumerate(types) if t.differentiable]
-
-    def both(ct: Any, *xs: Any) -> Any:
-        def of_chosen(*values: Any) -> Any:
-            merged = dict(zip(chosen, values, strict=True))
-            return f(*[merged.get(i, x) for i, x in enumerate(xs)])
-
-        y, pull = jax.vjp(of_chosen, *[xs[i] for i in chosen])
-        return y, pull(ct)
-
-    book = ledger(both, out.cotangent(), *types) if chosen and out.differentiable else ledger(f, *types)
-    text = str(out).removeprefix(out.dtype_name)
-    sides = [[e for e in book.entries if (e.direction == "forward") is forward] for forward in (True, False)]
-    words = [_words([f"{e.kind} over {', '.join(f'`{a}`' for a in e.axes)}" for e in side]) for side in sides]
-    sent = [sum(e.bytes for e in side) for side in sides]
-    return Fix(f'sh.{name}(..., out="{text}")', words[0], words[1], sent[0], sent[1])
-
-
-def _words(found: Sequence[str]) -> str:
-    counted = ((word, len(list(group))) for word, group in itertools.groupby(sorted(found)))
-    return " and ".join(word if n == 1 else f"{n} times {word}" for word, n in counted)
+    found = []
+    for out in outs:
+        text = str(out).removeprefix(out.dtype_name)
+        price = priced(lambda *xs, out=out: reshard(across(*xs), out), types)
+        found.append(Fix(f'sh.{name}(..., out="{text}")', *price))
+    return found
 
 
 #: What the docstrings of all of them say of sharded dims.
@@ -126,7 +105,7 @@ def over(
     out: Any,
     whole: Callable[[Any, tuple[int, ...]], Any],
     across: Callable[[Any, tuple[int, ...]], Any],
-) -> Any:
+) -> Array:
     """A reduction in two ways, of which the second keeps the dims.
 
     Args:
@@ -140,7 +119,7 @@ def over(
     """
     dims = normalize_dims(axis, jax.typeof(x).ndim, name)
 
-    def joined(x: Any) -> Any:
+    def joined(x: Any) -> Array:
         y = across(x, dims)
         return y if keepdims else squeeze(y, dims)
 
@@ -152,6 +131,3 @@ def to_state(t: ShType, axes: Sequence[str], state: State) -> ShType:
     for axis in axes:
         t = t.with_axis(axis, state)
     return t
-
-
-__all__ = ["DOC", "along", "finished", "may_communicate", "over", "sharding", "to_state", "with_own_fixes"]

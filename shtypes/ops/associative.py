@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 
-from shtypes.calls import check_function
+from shtypes.context.calls import check_function
+from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.arrange import flip
 from shtypes.ops.dispatch import is_typed, lift
@@ -15,7 +16,6 @@ from shtypes.ops.index import getitem
 from shtypes.ops.joins import concatenate, stack
 from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.shape import reshape
-from shtypes.where import public
 
 
 @public
@@ -80,6 +80,3 @@ def _woven(even: Any, odd: Any, dim: int) -> Any:
     shape[dim] = 2 * m
     woven = reshape(stack([paired, odd], dim + 1), tuple(shape))
     return woven if n == m else concatenate([woven, getitem(even, (*[slice(None)] * dim, slice(m, n)))], dim)
-
-
-__all__ = ["associative_scan"]

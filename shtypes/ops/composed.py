@@ -13,15 +13,14 @@ from typing import Any, Final
 
 import jax
 
-from shtypes import advice
-from shtypes.analysis.ledger import ledger
-from shtypes.array import abstract_array
+from shtypes.context.user_line import connect_retelling
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.ops.dispatch import is_typed
 from shtypes.ops.reshard import reshard
-from shtypes.ops.rules import Typing
+from shtypes.primitives.conversions import abstract_array
+from shtypes.rules import Typing, advice
+from shtypes.traced.price import priced
 from shtypes.types import ShType
-from shtypes.where import connect_retelling
 
 
 def in_terms_of_the_call(
@@ -79,35 +78,6 @@ def _fixes(call: Callable[..., Any], types: tuple[ShType, ...]) -> tuple[Fix, ..
         return Typing(tried, tuple(t for t in outs if isinstance(t, ShType)))
 
     return advice.priced_fixes(rule, types, lambda tried: priced(lambda *xs: call(*map(reshard, xs, tried)), types))
-
-
-def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, int, int]:
-    """What a function communicates: forward and backward, in words and in bytes per device."""
-    chosen = [i for i, t in enumerate(types) if t.differentiable]
-    outs = jax.tree.leaves(jax.eval_shape(f, *map(abstract_array, types)))
-    kept = [i for i, t in enumerate(outs) if isinstance(t, ShType) and t.differentiable]
-
-    def both(cts: Any, *xs: Any) -> Any:
-        def of_chosen(*values: Any) -> Any:
-            merged = dict(zip(chosen, values, strict=True))
-            found = jax.tree.leaves(f(*[merged.get(i, x) for i, x in enumerate(xs)]))
-            return [found[i] for i in kept]
-
-        ys, pull = jax.vjp(of_chosen, *[xs[i] for i in chosen])
-        return ys, pull(cts)
-
-    if chosen and kept:
-        book = ledger(both, [abstract_array(outs[i].cotangent()) for i in kept], *types)
-    else:
-        book = ledger(f, *types)
-    sides = [[e for e in book.entries if (e.direction == "forward") is forward] for forward in (True, False)]
-    words = [_words([f"{e.kind} over {', '.join(f'`{a}`' for a in e.axes)}" for e in side]) for side in sides]
-    return words[0], words[1], sum(e.bytes for e in sides[0]), sum(e.bytes for e in sides[1])
-
-
-def _words(found: Sequence[str]) -> str:
-    counted = dict.fromkeys(sorted(found))
-    return " and ".join(w if found.count(w) == 1 else f"{found.count(w)} times {w}" for w in counted)
 
 
 connect_retelling(in_terms_of_the_call)

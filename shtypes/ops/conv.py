@@ -9,20 +9,20 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes import dtypes
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.functions.basics import NamedFn
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
+from shtypes.ops.arithmetic import astype
 from shtypes.ops.dispatch import as_ints, dtype_name, lift
-from shtypes.ops.labelled import Product, product
+from shtypes.ops.labelled import multilinear, product
 from shtypes.ops.reshard import reshard
-from shtypes.ops.rules.labelled import Plan
-from shtypes.types import ShType
+from shtypes.rules.labelled import ProductDims
+from shtypes.types import ShType, dtypes
 
 
-def _promoted(operands: Sequence[Any]) -> list[Any]:
+def _promoted(operands: Sequence[Any]) -> list[Array]:
     """Operands of one dtype, as `jax.lax` wants them."""
-    from shtypes.ops.elementwise import astype
-
     values, _ = lift(operands)
     names = {jax.typeof(v).dtype_name for v in values}
     if len(names) == 1:
@@ -33,8 +33,8 @@ def _promoted(operands: Sequence[Any]) -> list[Any]:
 
 @public
 def conv_general_dilated(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: Any,
     lhs_dilation: Sequence[int] | None = None,
@@ -46,7 +46,7 @@ def conv_general_dilated(
     preferred_element_type: Any = None,
     *,
     out: Any = None,
-) -> Any:
+) -> Array:
     """A convolution with strides, dilations, padding and groups, as `jax.lax.conv_general_dilated`.
 
     Per axis, as for an einsum: a sharded batch stays sharded, and so do the features that the kernel makes; where the
@@ -94,10 +94,10 @@ def conv_general_dilated(
     feature_groups, batch_groups = int(feature_group_count), int(batch_group_count)
     groups = {"feature_group_count": feature_groups, "batch_group_count": batch_groups}
 
-    def fn(**counts: int) -> Product:
-        return Product("conv", lax.conv_general_dilated, tuple(sorted({**params, **counts}.items())))
+    def fn(**counts: Any) -> NamedFn:
+        return multilinear("conv", lax.conv_general_dilated, **params, **counts)
 
-    def local(types: tuple[ShType, ...]) -> Product:
+    def local(types: tuple[ShType, ...]) -> NamedFn:
         """The groups of one device."""
         devices = types[1].mesh.product(types[1].dims[numbers.rhs_spec[0]].axes)
         return fn(**{k: n // devices if n > 1 else n for k, n in groups.items()})
@@ -105,7 +105,7 @@ def conv_general_dilated(
     windows = [shapes[1][d] for d in numbers.rhs_spec[2:]]
     pointwise = _pointwise(windows, params["window_strides"], padding, lhs_dilation)
 
-    def plan(shape: Sequence[int]) -> Plan:
+    def plan(shape: Sequence[int]) -> ProductDims:
         return conv_plan(numbers, shape, feature_groups, batch_groups, pointwise)
 
     grouped = max(groups.values()) > 1
@@ -150,7 +150,7 @@ def conv_plan(
     feature_groups: int = 1,
     batch_groups: int = 1,
     pointwise: Sequence[int] = (),
-) -> Plan:
+) -> ProductDims:
     """The labels of a convolution: the batch and the made features are kept, the others summed, the rest whole.
 
     Groups are the major part of the dims that have them. The made features run together with the grouped dim of the
@@ -178,20 +178,20 @@ def conv_plan(
     if batch_groups > 1:
         lhs[batch], out[out_batch], groups = "made", "of a group", (("made", batch_groups),)
     result = tuple(zip(out, map(int, shape), strict=True))
-    return Plan((tuple(lhs), tuple(rhs)), result, frozenset(whole), groups)
+    return ProductDims((tuple(lhs), tuple(rhs)), result, frozenset(whole), groups)
 
 
 @public
 def conv(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: str,
     precision: Any = None,
     preferred_element_type: Any = None,
     *,
     out: Any = None,
-) -> Any:
+) -> Array:
     """A convolution of ``(n, c, h, w)`` with ``(o, c, h, w)``, as `jax.lax.conv`; see `conv_general_dilated`."""
     options = {"precision": precision, "preferred_element_type": preferred_element_type, "out": out}
     return conv_general_dilated(lhs, rhs, window_strides, padding, **options)
@@ -199,8 +199,8 @@ def conv(
 
 @public
 def conv_with_general_padding(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: Any,
     lhs_dilation: Sequence[int] | None,
@@ -209,7 +209,7 @@ def conv_with_general_padding(
     preferred_element_type: Any = None,
     *,
     out: Any = None,
-) -> Any:
+) -> Array:
     """A convolution with dilations, as `jax.lax.conv_with_general_padding`; see `conv_general_dilated`."""
     options = {"precision": precision, "preferred_element_type": preferred_element_type, "out": out}
     return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, **options)
@@ -217,8 +217,8 @@ def conv_with_general_padding(
 
 @public
 def conv_transpose(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     strides: Sequence[int],
     padding: Any,
     rhs_dilation: Sequence[int] | None = None,
@@ -229,7 +229,7 @@ def conv_transpose(
     use_consistent_padding: bool = False,
     *,
     out: Any = None,
-) -> Any:
+) -> Array:
     """A fractionally strided convolution, as `jax.lax.conv_transpose`; typed as `conv_general_dilated`.
 
     Args:
@@ -271,7 +271,7 @@ def conv_transpose(
         numbers = numbers._replace(rhs_spec=(taken, made_, *window))
     y = product(
         "conv_transpose",
-        Product("conv_transpose", lax.conv_transpose, tuple(sorted(params.items()))),
+        multilinear("conv_transpose", lax.conv_transpose, **params),
         values,
         lambda shape: conv_plan(numbers, shape, pointwise=pointwise),
     )

@@ -11,18 +11,21 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from shtypes import dtypes
-from shtypes.array import _as_type
+from shtypes.context.user_line import public
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.functions.basics import Full
+from shtypes.core.host import check_width
+from shtypes.core.localfn import LocalFn, tell_apart
+from shtypes.core.meshes import to_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.functions.basics import Full
-from shtypes.host import check_width
-from shtypes.localfn import LocalFn, tell_apart
-from shtypes.mesh import current_mesh
-from shtypes.meshes import to_mesh
+from shtypes.ops.arithmetic import astype
 from shtypes.ops.dispatch import all_replicated, dtype_name, is_number, is_typed, lift
-from shtypes.primitives import local, move, zeros_of
-from shtypes.types import ShType, State
-from shtypes.where import public
+from shtypes.primitives.conversions import array
+from shtypes.primitives.local import local, zeros_of
+from shtypes.primitives.moving import move
+from shtypes.primitives.placing import type_of
+from shtypes.types import ShType, State, dtypes
+from shtypes.types.mesh import current_mesh
 
 
 def _wanted(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
@@ -35,7 +38,7 @@ def _wanted(type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
         return ShType(where, given or default, [int(n) for n in sizes], all_replicated(where))
     if isinstance(type, ShType):
         return type if given is None else type.replace(dtype=given)
-    return _as_type(
+    return type_of(
         type, mesh, dtype=given or (default if isinstance(type, str) and type.lstrip()[:1] in "[{" else None)
     )
 
@@ -44,7 +47,7 @@ def _default_float() -> str:
     return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.float64))
 
 
-def masked(fn: LocalFn, t: ShType) -> Any:
+def masked(fn: LocalFn, t: ShType) -> Array:
     """A value made on each device; on unreduced axes it is kept on index 0, so that it counts once."""
     check_width(t)
     unreduced = t.axes(State.UNREDUCED)
@@ -55,7 +58,7 @@ def masked(fn: LocalFn, t: ShType) -> Any:
 
 
 @public
-def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Any:
+def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Zeros of a type.
 
     Args:
@@ -82,14 +85,14 @@ empty = zeros  # XLA has no arrays that nobody wrote
 
 
 @public
-def ones(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Any:
+def ones(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Ones of a type; on unreduced axes they are on index 0, so that they denote ones. See `zeros`."""
     t = _wanted(_either(type, shape), dtype, mesh, _default_float())
     return full(t, True if t.dtype_name == "bool" else 1)
 
 
 @public
-def full(type: Any = None, fill_value: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Any:
+def full(type: Any = None, fill_value: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """One number everywhere.
 
     Args:
@@ -113,7 +116,7 @@ def full(type: Any = None, fill_value: Any = None, dtype: Any = None, *, shape: 
 
 
 @public
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None) -> Any:
+def zeros_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
     """Zeros of the type of ``a``, or of its dtype in another shape. Communicates: nothing."""
     return zeros(_like(a, dtype, shape))
 
@@ -131,39 +134,36 @@ def _like(a: Any, dtype: Any, shape: Any) -> ShType:
 
 
 @public
-def ones_like(a: Any, dtype: Any = None, shape: Any = None) -> Any:
+def ones_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
     """Ones of the type of ``a``; where it is unreduced they count once. Communicates: nothing."""
     return full_like(a, 1, dtype, shape)
 
 
 @public
-def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
+def full_like(a: ArrayLike, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
     """One number, in the type of ``a``; where it is unreduced it counts once. Communicates: nothing."""
     return full(_like(a, dtype, shape), fill_value)
 
 
 @public
-def copy(a: Any, order: str | None = None) -> Any:
-    """The value itself: typed values do not change. ``order`` is for JAX's sake."""
+def copy(a: ArrayLike, order: str | None = None) -> Array:
+    """The value itself: typed values do not change. ``order`` is accepted for compatibility and ignored."""
     return lift([a])[0][0]
 
 
 @public
-def asarray(a: Any, dtype: Any = None, order: str | None = None, *, type: Any = None, mesh: Any = None) -> Any:
+def asarray(a: Any, dtype: Any = None, order: str | None = None, *, type: Any = None, mesh: Any = None) -> Array:
     """A typed value from an array or from nested lists of numbers, as `jax.numpy.asarray`; a typed one stays as it is.
 
     Args:
         a (...): A typed value, a plain array or numbers.
         dtype: The dtype.
-        order: For JAX's sake.
+        order: Accepted for compatibility; ignored.
         type: The type of what has none yet; replicated by policy by default.
         mesh: The mesh of a text; by default the one in context.
 
     Communicates: nothing.
     """
-    from shtypes.array import array
-    from shtypes.ops.elementwise import astype
-
     if is_typed(a):
         return a if dtype is None else astype(a, dtype)
     plain = np.asarray(a) if not isinstance(a, jax.Array) else a
@@ -198,7 +198,7 @@ class Iota(LocalFn):
 @public
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, type: Any = None, mesh: Any = None
-) -> Any:
+) -> Array:
     """Evenly spaced numbers, as in `jax.numpy.arange`; each device makes those of its own part.
 
     Args:
@@ -217,6 +217,6 @@ def arange(
         raise ShardingTypeError("`arange` needs a step that is not 0")
     sample = np.arange(start, stop, step) if stop is not None else np.arange(0, start, 1 if step is None else step)
     found = dtype_name(dtype) if dtype is not None else dtypes.from_numpy(jax.dtypes.canonicalize_dtype(sample.dtype))
-    t = _as_type(type if type is not None else "[...]", mesh, shape=sample.shape, dtype=found)
+    t = type_of(type if type is not None else "[...]", mesh, shape=sample.shape, dtype=found)
     first = 0 if stop is None else start
     return masked(Iota(first, 1 if step is None else step, t.local_shape[0], t.dims[0].axes, t.dtype_name), t)

@@ -10,15 +10,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes import dtypes
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn
-from shtypes.lowering.replay import public
+from shtypes.lowering.replay import public, published
 from shtypes.ops.dispatch import beside, dtype_name, lift
 from shtypes.ops.joins import concatenate
 from shtypes.ops.shape import broadcast_to, ravel
 from shtypes.ops.whole import apply_whole, function, one_dim
-from shtypes.types import ShType
+from shtypes.types import ShType, dtypes
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def _flat(x: Any, axis: int | None) -> tuple[Any, int]:
 
 
 @public
-def cumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Any:
+def cumsum(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Array:
     """The sum of the elements up to each one, as in `jax.numpy.cumsum`.
 
     Per axis: every state is kept, unreduced too; the dim must be whole.
@@ -74,7 +74,7 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Any:
 
 
 @public
-def cumprod(a: Any, axis: int | None = None, dtype: Any = None) -> Any:
+def cumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Array:
     """The product of the elements up to each one, as in `jax.numpy.cumprod`.
 
     Per axis: every state but unreduced is kept; the dim must be whole.
@@ -96,16 +96,18 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None) -> Any:
     return apply_whole("cumprod", function("cumprod", jnp.cumprod, axis=dim, dtype=wanted), x, [dim])
 
 
-def _running(name: str) -> Callable[..., Any]:
+def _running(name: str) -> Callable[..., Array]:
     native = getattr(lax, name)
 
-    def op(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+    def op(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
         ((x,), _) = lift([operand])
         dim = one_dim(name, x, axis)
         return apply_whole(name, function(name, native, axis=dim, reverse=reverse), x, [dim])
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""`jax.lax.{name}`: typed as `cumprod`.
+    return published(
+        op,
+        name,
+        f"""`jax.lax.{name}`: typed as `cumprod`.
 
     Args:
         operand (...): A value.
@@ -113,15 +115,15 @@ def _running(name: str) -> Callable[..., Any]:
         reverse: From the other end.
 
     Communicates: nothing.
-    """
-    return public(op)
+    """,
+    )
 
 
 cummax, cummin, cumlogsumexp = map(_running, ("cummax", "cummin", "cumlogsumexp"))
 
 
 @public
-def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Differences of neighbours along a dim, ``n`` times, as in `jax.numpy.diff`.
 
     Per axis: every state is kept, unreduced too; the dim must be whole.

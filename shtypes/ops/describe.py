@@ -8,24 +8,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shtypes.context.user_line import public
+from shtypes.core.array import ArrayLike
 from shtypes.ops.dispatch import dtype_name, is_typed
-from shtypes.where import public
+from shtypes.types import dtypes
 
 
 @public
-def shape(a: Any) -> tuple[int, ...]:
+def shape(a: ArrayLike) -> tuple[int, ...]:
     """The global shape."""
     return tuple(jax.typeof(a).shape) if is_typed(a) else tuple(np.shape(a))
 
 
 @public
-def ndim(a: Any) -> int:
+def ndim(a: ArrayLike) -> int:
     """The number of dims."""
     return len(shape(a))
 
 
 @public
-def size(a: Any, axis: int | None = None) -> int:
+def size(a: ArrayLike, axis: int | None = None) -> int:
     """The number of elements, or the size of one dim."""
     return int(np.prod(shape(a), dtype=int)) if axis is None else shape(a)[axis]
 
@@ -38,8 +40,6 @@ def _described(x: Any) -> Any:
 
 
 def _long(name: str) -> Any:
-    from shtypes import dtypes
-
     return dtypes.to_numpy(dtype_name(name))
 
 
@@ -121,11 +121,3 @@ complex64, complex128 = jnp.complex64, jnp.complex128
 floating, inexact, integer, complexfloating = jnp.floating, jnp.inexact, jnp.integer, jnp.complexfloating
 signedinteger, unsignedinteger, number = jnp.signedinteger, jnp.unsignedinteger, jnp.number
 pi, e, inf, nan, newaxis = jnp.pi, jnp.e, jnp.inf, jnp.nan, None
-
-__all__ = [
-    "bfloat16", "bool_", "broadcast_shapes", "can_cast", "complex64", "complex128", "complexfloating", "e", "finfo",
-    "float16", "float32", "float64", "floating", "iinfo", "inexact", "inf", "int8", "int16", "int32", "int64",
-    "integer", "iscomplexobj", "isdtype", "isrealobj", "isscalar", "issubdtype", "nan", "ndim", "newaxis", "number",
-    "pi", "promote_types", "result_type", "shape", "signedinteger", "size", "uint8", "uint16", "uint32", "uint64",
-    "unsignedinteger",
-]  # fmt: skip

@@ -11,19 +11,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes import dtypes
+from shtypes import rules
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.replay import public
-from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, lift
 from shtypes.ops.einsum import einsum
 from shtypes.ops.whole import apply_whole, function, one_dim
-from shtypes.types import ShType
+from shtypes.types import ShType, dtypes
 
 
 @dataclass(frozen=True)
-class Span:
+class OwnIndices:
     """Which indices of a global dim a device holds: ``size`` of them, as ``axes`` share them out."""
 
     axes: tuple[str, ...]
@@ -35,9 +35,9 @@ class Span:
         return own + lax.axis_index(self.axes) * self.size if self.axes else own
 
 
-def span(t: ShType, dim: int) -> Span:
+def span(t: ShType, dim: int) -> OwnIndices:
     """The indices of one dim that each device holds."""
-    return Span(t.dims[dim].axes, t.local_shape[dim])
+    return OwnIndices(t.dims[dim].axes, t.local_shape[dim])
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Triangle(LocalFn):
 
     lower: bool
     k: int
-    rows: Span
-    columns: Span
+    rows: OwnIndices
+    columns: OwnIndices
     linear = Linear.JOINTLY
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Triangle(LocalFn):
         return self if dims[0] == 0 else None
 
 
-def _triangle(name: str, m: Any, k: int) -> Any:
+def _triangle(name: str, m: Any, k: int) -> Array:
     ((x,), _) = lift([m])
     t = jax.typeof(x)
     if t.ndim < 2:
@@ -79,7 +79,7 @@ def _triangle(name: str, m: Any, k: int) -> Any:
 
 
 @public
-def tril(m: Any, k: int = 0) -> Any:
+def tril(m: ArrayLike, k: int = 0) -> Array:
     """The elements on and below diagonal ``k`` of the last two dims, zeros elsewhere, as in `jax.numpy.tril`.
 
     Every state is kept, and any dim may be sharded: which elements stay is asked of their global index.
@@ -94,7 +94,7 @@ def tril(m: Any, k: int = 0) -> Any:
 
 
 @public
-def triu(m: Any, k: int = 0) -> Any:
+def triu(m: ArrayLike, k: int = 0) -> Array:
     """The elements on and above diagonal ``k`` of the last two dims, zeros elsewhere; typed as `tril`."""
     return _triangle("triu", m, k)
 
@@ -103,7 +103,7 @@ def triu(m: Any, k: int = 0) -> Any:
 class DiagMatrix(LocalFn):
     """The own rows of the matrix that has a vector on its diagonal."""
 
-    rows: Span
+    rows: OwnIndices
     size: int
     linear = Linear.JOINTLY
 
@@ -116,7 +116,7 @@ class DiagMatrix(LocalFn):
 
 
 @public
-def diag(v: Any, k: int = 0) -> Any:
+def diag(v: ArrayLike, k: int = 0) -> Array:
     """The matrix with a vector on diagonal ``k``, or diagonal ``k`` of a matrix, as in `jax.numpy.diag`.
 
     Args:
@@ -148,7 +148,7 @@ class Diagonal(LocalFn):
     columns: int
     offset: int
     follows: int
-    own: Span
+    own: OwnIndices
     linear = Linear.JOINTLY
 
     def __str__(self) -> str:
@@ -163,7 +163,7 @@ class Diagonal(LocalFn):
 
 
 @public
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The elements at equal indices of two dims, as one last dim, as in `jax.numpy.diagonal`.
 
     Per axis: every state is kept. Of the two dims one may be sharded, if the diagonal has an element at each of its
@@ -202,13 +202,13 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 
 @dataclass(frozen=True)
-class Trace(LocalFn):
+class DiagonalSum(LocalFn):
     """The sum over the own elements of a diagonal."""
 
     dims: tuple[int, int]
     offset: int
-    rows: Span
-    columns: Span
+    rows: OwnIndices
+    columns: OwnIndices
     dtype: str
     linear = Linear.JOINTLY
 
@@ -223,7 +223,7 @@ class Trace(LocalFn):
 
 
 @public
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
     """The sum over a diagonal of two dims, as in `jax.numpy.trace`.
 
     Per axis: sharded on one of the two dims becomes unreduced, as for `sum`; every other state is kept.
@@ -243,8 +243,8 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     found = dtypes.from_numpy(jax.eval_shape(lambda m: jnp.trace(m, dtype=dtype), struct).dtype)
     k = operator.index(offset)
 
-    def local(types: tuple[ShType, ...]) -> Trace:
-        return Trace((rows, columns), k, span(types[0], rows), span(types[0], columns), found)
+    def local(types: tuple[ShType, ...]) -> DiagonalSum:
+        return DiagonalSum((rows, columns), k, span(types[0], rows), span(types[0], columns), found)
 
     return apply("trace", local, lambda types: rules.reduce_sum(types[0], (rows, columns), False, found, "trace"), x)
 

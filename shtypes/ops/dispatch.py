@@ -8,32 +8,35 @@ from __future__ import annotations
 import numbers
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
 from jax.extend.core import set_current_trace
 
-from shtypes import dtypes
 from shtypes._compat import no_trace_is_running, trace_notes, trace_of
-from shtypes.advice import Held, called_names, fixes, without_backward
-from shtypes.alternatives import price_of
-from shtypes.analysis.judging import judge, look
-from shtypes.analysis.scopes import allows_implicit, rules_in_force
-from shtypes.array import Array, wrap
+from shtypes._compat.typed import CLASSES
+from shtypes.context.ambient import current_ambient
+from shtypes.context.user_line import placed
+from shtypes.core.array import Array, wrap
+from shtypes.core.carrier import carrier_sharding
+from shtypes.core.hitype import hi
+from shtypes.core.localfn import LocalFn, local_dtype
 from shtypes.errors import ShardingTypeError
-from shtypes.hitype import HiShType, hi
-from shtypes.implicit import chosen, may_look_ahead
-from shtypes.localfn import LocalFn, local_dtype
-from shtypes.lowering.carrier import carrier_sharding
 from shtypes.lowering.per_op import only_types
-from shtypes.mesh import Mesh, current_mesh
-from shtypes.native import from_jax, own_type
-from shtypes.ops.rules import Typing
-from shtypes.policy import current_ambient, replicated
-from shtypes.primitives import from_concrete_p, local_all, move
-from shtypes.types import ShType, State
-from shtypes.where import placed
+from shtypes.primitives.doors import from_concrete_p
+from shtypes.primitives.local import local_all
+from shtypes.primitives.moving import move
+from shtypes.primitives.native import from_jax, own_type
+from shtypes.rules import Typing
+from shtypes.rules.advice import Held, called_names, fixes, without_backward
+from shtypes.rules.alternatives import price_of
+from shtypes.rules.implicit import chosen, may_look_ahead
+from shtypes.scopes.comm import allows_implicit, rules_in_force
+from shtypes.scopes.judging import judge, look
+from shtypes.types import ShType, State, dtypes
+from shtypes.types.mesh import Mesh, current_mesh
+from shtypes.types.policy import replicated
 
 Rule = Callable[[tuple[ShType, ...]], Typing]
 #: The function of shards, or what makes it of the operands' types after the casts, which a scope may have changed.
@@ -45,23 +48,23 @@ def is_number(x: Any) -> bool:
     return isinstance(x, numbers.Number) and not isinstance(x, np.generic)
 
 
-def is_typed(x: Any) -> bool:
+def is_typed(x: Any) -> TypeGuard[Array]:
     """Whether ``x`` is a typed value or a tracer of one."""
-    return type(x) is Array or (isinstance(x, jax.core.Tracer) and type(jax.typeof(x)) is HiShType)
+    return type(x) in CLASSES
 
 
-def lift(xs: Sequence[Any]) -> tuple[list[Any], frozenset[int]]:
+def lift(xs: Sequence[Any]) -> tuple[list[Array], frozenset[int]]:
     """Operands as typed values, and which of them are constants: without a gradient, free to take any state.
 
     Plain concrete arrays are constants. A traced plain array has the type that JAX's own type means. Typed values are
     never weakly typed: a weakly typed plain array takes the others' dtype here, as JAX would promote it.
     """
-    mesh = next((jax.typeof(x).mesh for x in xs if is_typed(x)), None)
+    mesh = next((x.type.mesh for x in xs if is_typed(x)), None)
     lifted, constants = [], set()
     for i, x in enumerate(_strong(xs)):
         if is_typed(x):
             lifted.append(x)
-            if not jax.typeof(x).differentiable:
+            if not x.type.differentiable:
                 constants.add(i)
         elif isinstance(x, jax.core.Tracer):
             lifted.append(from_jax(x, mesh=mesh))
@@ -78,7 +81,7 @@ def lift(xs: Sequence[Any]) -> tuple[list[Any], frozenset[int]]:
 def _strong(xs: Sequence[Any]) -> list[Any]:
     """Operands with Python numbers and weakly typed arrays in the dtype that they get among operands of their kind."""
     weak = [
-        is_number(x) or (isinstance(x, jax.Array) and not is_typed(x) and getattr(x, "weak_type", False)) for x in xs
+        not is_typed(x) and (is_number(x) or (isinstance(x, jax.Array) and getattr(x, "weak_type", False))) for x in xs
     ]
     if not any(weak) or all(weak):
         return list(xs)
@@ -129,7 +132,7 @@ def as_ints(given: Any, what: str) -> tuple[int, ...]:
         raise ShardingTypeError(f"{what} must be an integer or a sequence of integers, not {given!r:.60}") from None
 
 
-def constant(x: Any, mesh: Mesh) -> Any:
+def constant(x: Any, mesh: Mesh) -> Array:
     """A concrete array as a typed value without gradient: sharded where it is, else reduced (which casts freely)."""
     if isinstance(x, jax.Array) and isinstance(x.sharding, jax.NamedSharding):
         t = own_type(x)
@@ -145,7 +148,8 @@ def constant(x: Any, mesh: Mesh) -> Any:
         return wrap(t, None)
     if no_trace_is_running():
         return wrap(t, jax.device_put(x, carrier_sharding(t)))
-    return from_concrete_p.bind(x, ty=t)
+    value: Array = from_concrete_p.bind(x, ty=t)
+    return value
 
 
 def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> Typing:
@@ -173,7 +177,7 @@ def located(
     return placed(error, f"{name}({operands})").located("", tried)
 
 
-def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list[Any]:
+def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list[Array]:
     """Applies an op that has several results."""
     held: Held = ()
     if allows_implicit():
@@ -182,8 +186,8 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
             may_look_ahead()
         if current_ambient().shared:
             operands = finished
-            held = [frozenset(jax.typeof(y) for y in versions(x)) for x in operands]
-    types = tuple(jax.typeof(x) for x in operands)
+            held = [frozenset(y.type for y in versions(x)) for x in operands]
+    types = tuple(x.type for x in operands)
     typing = typed(name, rule, types, held)
     fn = fn if isinstance(fn, LocalFn) else fn(typing.operands)
     results = local_all(fn, *cast_all(name, rule, operands, typing), out=typing.results)
@@ -192,13 +196,13 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
     return results
 
 
-def cast_all(name: str, rule: Rule, operands: Sequence[Any], typing: Typing) -> list[Any]:
+def cast_all(name: str, rule: Rule, operands: Sequence[Any], typing: Typing) -> list[Array]:
     """The operands in the types that a rule asks for, judged by the scopes around the op: used before or not.
 
     Raises:
         ShardingTypeError: a scope forbids a cast.
     """
-    types = tuple(jax.typeof(x) for x in operands)
+    types = tuple(x.type for x in operands)
     if types == typing.operands:
         return list(operands)
     moves_back = any(t.differentiable for t in typing.results)
@@ -212,37 +216,35 @@ def cast_all(name: str, rule: Rule, operands: Sequence[Any], typing: Typing) -> 
     return [cast(x, t, constant=not moves_back) for x, t in zip(operands, typing.operands, strict=True)]
 
 
-def settled(name: str, rule: Rule, x: Any) -> Any:
+def settled(name: str, rule: Rule, x: Any) -> Array:
     """The operand of an op that is made of others, in the type that ``rule`` asks for: moved once for all."""
-    return cast_all(name, rule, [x], typed(name, rule, (jax.typeof(x),)))[0]
+    return cast_all(name, rule, [x], typed(name, rule, (x.type,)))[0]
 
 
 def beside(constant: Any, x: Any) -> Any:
     """A constant in the replicated states of what it will meet, where it is an operand of more than one op."""
-    t, other = jax.typeof(constant), jax.typeof(x)
+    t, other = constant.type, x.type
     for axis in t.mesh.axis_names:
         if t.state(axis) is State.REDUCED and other.state(axis) is State.INVARIANT:
             t = t.with_axis(axis, State.INVARIANT)
     return move(constant, t, inserted=True)
 
 
-def cast(x: Any, t: ShType, *, constant: bool = False) -> Any:
+def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
     """An operand in the type that a rule asks for; ``constant`` if no gradient comes back.
 
     A traced value is cast where it was made, and once: a loop's constant before the loop, an operand of two ops for
     both. So what the cast communicates backward runs once, on the sum of the cotangents.
     """
-    if not isinstance(x, jax.core.Tracer) or jax.typeof(x) == t:
-        return move(x, t, inserted=True, constant=constant)
     trace = trace_of(x)
-    notes = None if trace is None else trace_notes(trace)
+    notes = None if trace is None or x.type == t else trace_notes(trace)
     if notes is None:
         return move(x, t, inserted=True, constant=constant)
     key = (id(x), t.exact, constant)
     known = notes.get(key)
     if known is None:
         with set_current_trace(trace):
-            src = x if not allows_implicit() else min((x, *versions(x)), key=lambda y: price_of(jax.typeof(y), t).bytes)
+            src = x if not allows_implicit() else min((x, *versions(x)), key=lambda y: price_of(y.type, t).bytes)
             moved = move(src, t, inserted=True, constant=constant)
             known = notes[key] = x, moved  # x is kept, so that its id is not another's
             notes.setdefault(("versions", id(x)), []).append(moved)
@@ -258,19 +260,19 @@ def versions(x: Any) -> Sequence[Any]:
 
 def _finished(x: Any) -> Any:
     """The value without its pending sums, where those were reduced before: nothing is sent for it again."""
-    if not is_typed(x) or not jax.typeof(x).axes(State.UNREDUCED):
+    if not is_typed(x) or not x.type.axes(State.UNREDUCED):
         return x
-    return next((y for y in versions(x) if not jax.typeof(y).axes(State.UNREDUCED)), x)
+    return next((y for y in versions(x) if not y.type.axes(State.UNREDUCED)), x)
 
 
-def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Any:
+def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Array:
     """Applies an op that has one result."""
     return apply_all(name, fn, rule, operands)[0]
 
 
 def result_dtype(fn: LocalFn, operands: Sequence[Any]) -> str:
     """The dtype that a local elementwise function gives, by JAX's own promotion."""
-    return local_dtype(fn, tuple(jax.typeof(x).dtype_name for x in operands))
+    return local_dtype(fn, tuple(x.type.dtype_name for x in operands))
 
 
 def all_replicated(mesh: Mesh) -> dict[str, State]:

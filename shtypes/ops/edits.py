@@ -11,8 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shtypes.context.user_line import public
+from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import zeros
+from shtypes.ops.diagonals import diag
 from shtypes.ops.dispatch import as_ints, is_number, is_typed, lift
 from shtypes.ops.elementwise import equal
 from shtypes.ops.gather import scatter
@@ -24,11 +27,10 @@ from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.select import where
 from shtypes.ops.shape import broadcast_in_dim, broadcast_to, expand_dims, ravel, reshape
 from shtypes.ops.whole import apply_whole, function
-from shtypes.where import public
 
 
 @public
-def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """Values put behind others, as `jax.numpy.append`; typed as `concatenate`."""
     (a, b), _ = lift([arr, values])
     return concatenate([ravel(a), ravel(b)], 0) if axis is None else concatenate([a, b], axis)
@@ -49,14 +51,14 @@ def _flat(arr: Any, axis: int | None, name: str) -> tuple[Any, int]:
 
 
 @public
-def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Any:
+def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
     """The value without some positions of a dim, as `jax.numpy.delete`; the positions must be known.
 
     Args:
         arr (...): A value; every state is kept, and the dim must be whole.
         obj: Positions: integers, a slice, or a mask.
         axis: The dim; by default the value is taken as one dim.
-        assume_unique_indices: For JAX's sake.
+        assume_unique_indices: Accepted for compatibility; ignored.
 
     Communicates: nothing. Transpose: the cotangent with zeros at these positions.
     """
@@ -66,7 +68,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     return _rows("delete", x, kept, dim)
 
 
-def _rows(name: str, x: Any, places: Any, dim: int) -> Any:
+def _rows(name: str, x: Any, places: Any, dim: int) -> Array:
     """Known positions of a dim, which must be whole."""
     fn = function(name, _taken, linear=True, places=tuple(places.tolist()), dim=dim)
     return apply_whole(name, fn, x, [dim])
@@ -77,7 +79,7 @@ def _taken(x: Any, places: tuple[int, ...], dim: int) -> Any:
 
 
 @public
-def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
     """Values put in before positions of a dim, as `jax.numpy.insert`; the positions must be known.
 
     Args:
@@ -111,7 +113,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
 
 
 @public
-def resize(a: Any, new_shape: Any) -> Any:
+def resize(a: ArrayLike, new_shape: Any) -> Array:
     """The elements in order, as often as they fit into another shape, as `jax.numpy.resize`; they must be whole."""
     shape = as_ints(new_shape, "the shape of `resize`")
     ((a,), _) = lift([a])
@@ -124,7 +126,9 @@ def resize(a: Any, new_shape: Any) -> Any:
 
 
 @public
-def compress(condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0) -> Any:
+def compress(
+    condition: Any, a: ArrayLike, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0
+) -> Array:
     """The positions of a dim where a known mask holds, as `jax.numpy.compress`; the dim must be whole."""
     x, dim = _flat(a, axis, "compress")
     mask = _known("compress", condition, jax.typeof(x).shape[dim])
@@ -134,7 +138,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, *, size: int | Non
 
 
 @public
-def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
+def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """At each element the choice of that number, as `jax.numpy.choose`; typed as `where`, choice by choice.
 
     Args:
@@ -160,8 +164,8 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
 
 @public
 def put_along_axis(
-    arr: Any, indices: Any, values: Any, axis: int | None = None, inplace: bool = False, *, mode: Any = None
-) -> Any:
+    arr: ArrayLike, indices: Any, values: ArrayLike, axis: int | None = None, inplace: bool = False, *, mode: Any = None
+) -> Array:
     """One position of a dim replaced for each place of the other dims, as `jax.numpy.put_along_axis`.
 
     Per axis: the other dims of the value, of the positions and of what is put there run together, as in
@@ -196,7 +200,7 @@ def put_along_axis(
 
 
 @public
-def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Any:
+def fill_diagonal(a: ArrayLike, val: Any, wrap: bool = False, *, inplace: bool = False) -> Array:
     """The main diagonal replaced by numbers, as `jax.numpy.fill_diagonal`; any dim may be sharded.
 
     Args:
@@ -226,15 +230,13 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False
 
 
 @public
-def diagflat(v: Any, k: int = 0) -> Any:
+def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """The matrix with all elements on diagonal ``k``, as `jax.numpy.diagflat`; see `diag`."""
-    from shtypes.ops.diagonals import diag
-
     return diag(ravel(v), k)
 
 
 @public
-def ix_(*args: Any) -> tuple[Any, ...]:
+def ix_(*args: Any) -> tuple[Array, ...]:
     """Vectors of positions that span a grid, as `jax.numpy.ix_`."""
     vectors, _ = lift([np.asarray(a) if not hasattr(a, "dtype") else a for a in args])
     count = len(vectors)
@@ -243,7 +245,7 @@ def ix_(*args: Any) -> tuple[Any, ...]:
 
 
 @public
-def ravel_multi_index(multi_index: Any, dims: Sequence[int], mode: str = "clip", order: str = "C") -> Any:
+def ravel_multi_index(multi_index: Any, dims: Sequence[int], mode: str = "clip", order: str = "C") -> Array:
     """Positions in the dims as one, as `jax.numpy.ravel_multi_index`, with ``mode`` ``"clip"`` or ``"wrap"``."""
     sizes = tuple(map(operator.index, dims))
     if mode not in ("clip", "wrap") or order not in ("C", "F") or len(multi_index) != len(sizes):
@@ -256,11 +258,12 @@ def ravel_multi_index(multi_index: Any, dims: Sequence[int], mode: str = "clip",
         ((at,), _) = lift([ids])
         at = at % size if mode == "wrap" else at.clip(0, size - 1)
         flat = flat * size + at
-    return flat
+    position: Array = flat
+    return position
 
 
 @public
-def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
+def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Array, ...]:
     """One position as positions in the dims, as `jax.numpy.unravel_index`; those out of range are brought into it."""
     sizes = (operator.index(shape),) if isinstance(shape, int) else tuple(map(operator.index, shape))
     ((rest,), _) = lift([np.asarray(indices) if is_number(indices) else indices])
@@ -271,9 +274,3 @@ def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
         found.append(rest % size)
         rest = rest // size
     return tuple(reversed(found))
-
-
-__all__ = [
-    "append", "choose", "compress", "delete", "diagflat", "fill_diagonal", "insert", "ix_", "put_along_axis",
-    "ravel_multi_index", "resize", "unravel_index",
-]  # fmt: skip

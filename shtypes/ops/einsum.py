@@ -5,85 +5,26 @@ from __future__ import annotations
 import functools
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from shtypes import dtypes
-from shtypes.calls import refuse_unknown
+from shtypes import rules
+from shtypes.context.calls import refuse_unknown
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.functions.basics import NamedFn, Permute
+from shtypes.core.functions.products import Einsum, Own
+from shtypes.core.localfn import local_dtype
 from shtypes.errors import ShardingTypeError
-from shtypes.functions.basics import Elementwise, Permute
-from shtypes.localfn import Linear, LocalFn, local_dtype
 from shtypes.lowering.replay import public
-from shtypes.ops import rules
+from shtypes.ops.arithmetic import multiply
+from shtypes.ops.collective_matmul.einsum import overlapped_einsum
 from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift
-from shtypes.ops.elementwise import conj, multiply
+from shtypes.ops.elementwise import conj
 from shtypes.ops.reshard import reshard
 from shtypes.ops.shape import moveaxis, ravel
-from shtypes.types import ShType
-
-
-@dataclass(frozen=True)
-class Own:
-    """A dim of which a device takes its own part, as ``axes`` share it out: the other side of a diagonal."""
-
-    operand: int
-    dim: int
-    axes: tuple[str, ...]
-    size: int
-
-
-@dataclass(frozen=True)
-class Einsum(LocalFn):
-    """A contraction of one or two operands, with explicit labels."""
-
-    equation: str
-    dtype: str
-    precision: Any = None
-    own: tuple[Own, ...] = ()
-    linear = Linear.EACH
-
-    def __str__(self) -> str:
-        return f"einsum[{self.equation}]"
-
-    def __call__(self, *xs: Any) -> Any:
-        parts = list(xs)
-        for own in self.own:
-            start = lax.axis_index(own.axes) * own.size
-            parts[own.operand] = lax.dynamic_slice_in_dim(parts[own.operand], start, own.size, own.dim)
-        dtype = dtypes.to_numpy(self.dtype)
-        if any(map(jnp.iscomplexobj, parts)) and not jnp.issubdtype(dtype, jnp.complexfloating):
-            # The gradient of a real operand beside complex ones: not all of XLA's paths take the real part.
-            return jnp.einsum(self.equation, *parts, precision=self.precision).real.astype(dtype)
-        return jnp.einsum(self.equation, *parts, precision=self.precision, preferred_element_type=dtype).astype(dtype)
-
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
-        given, output = self.equation.split("->")
-        parts = given.split(",")
-        others = [p for i, p in enumerate(parts) if i != index]
-        lost = set(parts[index]) - set(output).union(*others)
-        repeated = any(len(set(p)) != len(p) for p in (*parts, output))
-        sizes: dict[str, set[int]] = {}
-        for part, t in zip((*parts, output), (*operands, result), strict=True):
-            for label, n in zip(part, t.local_shape, strict=True):
-                sizes.setdefault(label, set()).add(n)
-        stretched = any(len(found) > 1 for found in sizes.values())
-        if lost or repeated or stretched or self.own:
-            return None  # JAX transposes: labels to broadcast along, diagonals, dims of size 1
-        inputs = ",".join([*parts[:index], output, *parts[index + 1 :]])
-        return Einsum(f"{inputs}->{parts[index]}", operands[index].dtype_name, self.precision)
-
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        inputs, output = self.equation.split("->")
-        letter = next((c for c in string.ascii_letters if c not in self.equation), None)
-        if letter is None or self.own:
-            return None
-        parts = [p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)]
-        return Einsum(",".join(parts) + "->" + letter + output, self.dtype, self.precision)
+from shtypes.types import ShType, dtypes
 
 
 @public
@@ -95,7 +36,7 @@ def einsum(
     overlap: Any = False,
     precision: Any = None,
     preferred_element_type: Any = None,
-) -> Any:
+) -> Array:
     """A sum of products over any number of operands, in the notation of `jax.numpy.einsum`.
 
     Per axis: a label that is sharded in some operand is sharded in the result if it is kept, and the result is
@@ -131,22 +72,20 @@ def einsum(
     if not operands:
         raise ShardingTypeError("`einsum` needs at least one operand", hints=['sh.einsum("sbh,hi->sbi", x, w)'])
     values, constants = lift(operands)
-    explicit = rules.canonical_equation(equation, [jax.typeof(x).ndim for x in values])
+    explicit = rules.canonical_equation(equation, [x.type.ndim for x in values])
     dtype = _dtype(values, precision, preferred_element_type)
     if overlap is not False:
-        from shtypes.ops.overlap import overlapped_einsum
-
         return overlapped_einsum(explicit, values, constants, dtype, precision, out, overlap)
     y = _contract(explicit, values, constants, dtype, precision, optimize)
     return y if out is None else reshard(y, out)
 
 
-_PROMOTED = Elementwise("einsum", lambda *xs: functools.reduce(jnp.multiply, xs))
+_PROMOTED = NamedFn("einsum", lambda *xs: functools.reduce(jnp.multiply, xs))
 
 
 def _dtype(values: Sequence[Any], precision: Any, preferred: Any) -> str:
     """The dtype of the result, as JAX promotes; a precision that JAX refuses is refused here."""
-    names = tuple(jax.typeof(x).dtype_name for x in values)
+    names = tuple(x.type.dtype_name for x in values)
     dtype = local_dtype(_PROMOTED, names) if preferred is None else dtype_name(preferred)
     if not dtypes.differentiable(dtype) and any(map(dtypes.differentiable, names)):
         what = f"`einsum` of {' and '.join(names)} cannot have the dtype `{dtype}`"
@@ -162,7 +101,7 @@ def _contract(
         return _pair(equation, values, constants, dtype, precision)
     import opt_einsum
 
-    shapes = [jax.typeof(x).shape for x in values]
+    shapes = [x.type.shape for x in values]
     _, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
     pending = list(enumerate(values))
     fixed = set(constants)
@@ -177,13 +116,13 @@ def _contract(
     return pending[0][1]
 
 
-def _pair(equation: str, values: list[Any], constants: frozenset[int], dtype: str, precision: Any) -> Any:
+def _pair(equation: str, values: list[Any], constants: frozenset[int], dtype: str, precision: Any) -> Array:
     """One contraction of one or two operands."""
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return rules.einsum(equation, types, dtype, constants)
 
-    given = tuple(jax.typeof(x) for x in values)
+    given = tuple(x.type for x in values)
     inputs, output = equation.split("->")
     if len(values) == 1 and sorted(inputs) == sorted(output) and len(set(inputs)) == len(inputs):
         perm = tuple(inputs.index(label) for label in output)
@@ -209,14 +148,14 @@ def _diagonals(operand: int, labels: str, t: ShType) -> list[Own]:
 
 @public
 def matmul(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     *,
     out: Any = None,
     overlap: Any = False,
     precision: Any = None,
     preferred_element_type: Any = None,
-) -> Any:
+) -> Array:
     """The matrix product, ``a @ b``, batched over leading dims as in `jax.numpy.matmul`; typed as `einsum`.
 
     Args:
@@ -235,7 +174,7 @@ def matmul(
     if is_number(a) or is_number(b):
         raise ShardingTypeError("`matmul` takes arrays, not numbers", hints=["x * y"])
     values, _ = lift([a, b])
-    n, m = (jax.typeof(v).ndim for v in values)
+    n, m = (v.type.ndim for v in values)
     if 0 in (n, m):
         raise ShardingTypeError("`matmul` takes arrays of at least one dim", hints=["x * y"])
     left = "k" if n == 1 else "...nk"
@@ -247,7 +186,9 @@ def matmul(
 
 
 @public
-def dot(a: Any, b: Any, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def dot(
+    a: ArrayLike, b: ArrayLike, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None
+) -> Array:
     """`jax.numpy.dot`: sums over the last dim of ``a`` and the last but one (or only) dim of ``b``; typed as `einsum`.
 
     Args:
@@ -262,7 +203,7 @@ def dot(a: Any, b: Any, *, out: Any = None, precision: Any = None, preferred_ele
     if is_number(a) or is_number(b):
         return multiply(a, b)
     values, _ = lift([a, b])
-    n, m = (jax.typeof(v).ndim for v in values)
+    n, m = (v.type.ndim for v in values)
     options = {"precision": precision, "preferred_element_type": preferred_element_type}
     if 0 in (n, m):
         letters = string.ascii_lowercase
@@ -291,8 +232,14 @@ def _paired(axes: Any, n: int, m: int) -> tuple[tuple[int, ...], tuple[int, ...]
 
 @public
 def tensordot(
-    a: Any, b: Any, axes: Any = 2, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None
-) -> Any:
+    a: ArrayLike,
+    b: ArrayLike,
+    axes: Any = 2,
+    *,
+    out: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """`jax.numpy.tensordot`: sums over pairs of dims; typed as `einsum`.
 
     Args:
@@ -306,7 +253,7 @@ def tensordot(
     Communicates: nothing but what ``out`` asks for. Transpose: einsums.
     """
     values, _ = lift([a, b])
-    n, m = (jax.typeof(v).ndim for v in values)
+    n, m = (v.type.ndim for v in values)
     first, second = _paired(axes, n, m)
     letters = string.ascii_letters
     left = list(letters[:n])
@@ -323,38 +270,38 @@ _OPTIONS_OF_DOT: Final = ("out", "precision", "preferred_element_type")
 
 
 @public
-def inner(a: Any, b: Any, **options: Any) -> Any:
+def inner(a: ArrayLike, b: ArrayLike, **options: Any) -> Array:
     """`jax.numpy.inner`: sums over the last dims; typed as `einsum`, and takes its options."""
     refuse_unknown("inner", options, _OPTIONS_OF_DOT)
     values, _ = lift([a, b])
-    n, m = (jax.typeof(v).ndim for v in values)
+    n, m = (v.type.ndim for v in values)
     return dot(a, b, **options) if 0 in (n, m) else tensordot(a, b, ((n - 1,), (m - 1,)), **options)
 
 
 @public
-def outer(a: Any, b: Any, **options: Any) -> Any:
+def outer(a: ArrayLike, b: ArrayLike, **options: Any) -> Array:
     """`jax.numpy.outer`: every product of two elements; typed as `einsum`, and takes its options."""
     refuse_unknown("outer", options, _OPTIONS)
     return einsum("i,j->ij", ravel(a), ravel(b), **options)
 
 
 @public
-def vdot(a: Any, b: Any, **options: Any) -> Any:
+def vdot(a: ArrayLike, b: ArrayLike, **options: Any) -> Array:
     """`jax.numpy.vdot`: the inner product of all elements, ``a`` conjugated; takes the options of `einsum`.
 
     Values of one shape may be sharded in any way; others are taken as one dim first.
     """
     refuse_unknown("vdot", options, _OPTIONS)
     (x, y), _ = lift([a, b])
-    ndim = jax.typeof(x).ndim
-    if jax.typeof(x).shape == jax.typeof(y).shape and ndim <= len(string.ascii_letters):
+    ndim = x.type.ndim
+    if x.type.shape == y.type.shape and ndim <= len(string.ascii_letters):
         labels = string.ascii_letters[:ndim]
         return einsum(f"{labels},{labels}->", conj(a), b, **options)
     return einsum("i,i->", conj(ravel(a)), ravel(b), **options)
 
 
 @public
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, **options: Any) -> Any:
+def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, **options: Any) -> Array:
     """`jax.numpy.vecdot`: inner products along a dim, batched over the others; takes the options of `einsum`."""
     refuse_unknown("vecdot", options, _OPTIONS)
     x1, x2 = (moveaxis(v, axis, -1) for v in (x1, x2))
@@ -362,14 +309,14 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, **options: Any) -> Any:
 
 
 @public
-def matvec(x1: Any, x2: Any, /, **options: Any) -> Any:
+def matvec(x1: ArrayLike, x2: ArrayLike, /, **options: Any) -> Array:
     """`jax.numpy.matvec`: matrices by vectors, batched; takes the options of `einsum`."""
     refuse_unknown("matvec", options, _OPTIONS)
     return einsum("...ij,...j->...i", x1, x2, **options)
 
 
 @public
-def vecmat(x1: Any, x2: Any, /, **options: Any) -> Any:
+def vecmat(x1: ArrayLike, x2: ArrayLike, /, **options: Any) -> Array:
     """`jax.numpy.vecmat`: conjugated vectors by matrices, batched; takes the options of `einsum`."""
     refuse_unknown("vecmat", options, _OPTIONS)
     return einsum("...i,...ij->...j", conj(x1), x2, **options)

@@ -8,23 +8,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
+from shtypes.lowering.replay import public, published
 from shtypes.ops.across import extreme, position
-from shtypes.ops.asking import DOC, finished, over
+from shtypes.ops.arithmetic import subtract
+from shtypes.ops.asking import DOC, over
 from shtypes.ops.dispatch import lift
-from shtypes.ops.elementwise import isnan, maximum, minimum, not_equal, subtract
+from shtypes.ops.elementwise import isnan, maximum, minimum, not_equal
 from shtypes.ops.reduce import Axis, only, scalar
+from shtypes.ops.reshard import finished
 from shtypes.ops.select import where as select
 from shtypes.ops.whole import reduced
 
 
-def _extreme(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _extreme(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]:
     native = getattr(jnp, name)
 
     def op(
         a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
-    ) -> Any:
+    ) -> Array:
         ((x,), _) = lift([a])
         if where is not None:
             if initial is None:
@@ -44,8 +47,10 @@ def _extreme(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
             lambda x, dims: begun(extreme(name, x, dims)),
         )
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""The {name}imum over dims, as `jax.numpy.{name}`.
+    return published(
+        op,
+        name,
+        f"""The {name}imum over dims, as `jax.numpy.{name}`.
 
     {DOC}
 
@@ -65,28 +70,30 @@ def _extreme(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
     Communicates: nothing; along a sharded dim, an all-reduce of one number for each row, and backward one of as many
     that counts the elements which reach the result. Transpose: to those elements, in equal parts.
-    """
-    return public(op)
+    """,
+    )
 
 
 max, min = _extreme("max", maximum), _extreme("min", minimum)
 amax, amin = max, min
 
 
-def _truth(name: str, identity: bool, what: str, same: str) -> Callable[..., Any]:
+def _truth(name: str, identity: bool, what: str, same: str) -> Callable[..., Array]:
     native = getattr(jnp, name)
 
-    def op(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Any:
+    def op(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
         ((x,), _) = lift([a])
         x = x if where is None else only(name, x, where, identity)
 
-        def across(x: Any, dims: tuple[int, ...]) -> Any:
+        def across(x: Any, dims: tuple[int, ...]) -> Array:
             return extreme(same, x if jax.typeof(x).dtype_name == "bool" else not_equal(x, 0), dims)
 
         return over(name, x, axis, keepdims, out, lambda x, dims: reduced(name, native, x, dims, keepdims), across)
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""Whether {what} of the elements over dims {"are" if identity else "is"} true, as `jax.numpy.{name}`.
+    return published(
+        op,
+        name,
+        f"""Whether {what} of the elements over dims {"are" if identity else "is"} true, as `jax.numpy.{name}`.
 
     {DOC}
 
@@ -98,22 +105,24 @@ def _truth(name: str, identity: bool, what: str, same: str) -> Callable[..., Any
         where: A bool array that says which elements count.
 
     Communicates: nothing; along a sharded dim, an all-reduce of one byte for each row.
-    """
-    return public(op)
+    """,
+    )
 
 
 any, all = _truth("any", False, "any", "max"), _truth("all", True, "all", "min")
 
 
 @public
-def median(a: Any, axis: Axis = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+def median(
+    a: ArrayLike, axis: Axis = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Array:
     """The median over dims, as `jax.numpy.median`; the dims must be whole.
 
     Args:
         a (...): The operand.
         axis: The dims; all by default.
         out: A type to reshard the result to.
-        overwrite_input: For JAX's sake.
+        overwrite_input: Accepted for compatibility; ignored.
         keepdims: Keeps the dims with size 1.
 
     Communicates: nothing but what ``out`` asks for. Transpose: by JAX.
@@ -122,7 +131,7 @@ def median(a: Any, axis: Axis = None, out: Any = None, overwrite_input: bool = F
     return finished(reduced("median", jnp.median, x, axis, keepdims), out)
 
 
-def _skipping(name: str, full: Callable[..., Any], least: bool) -> Callable[..., Any]:
+def _skipping(name: str, full: Callable[..., Any], least: bool) -> Callable[..., Array]:
     native = getattr(jnp, name)
     same = name.removeprefix("nan")
 
@@ -136,7 +145,7 @@ def _skipping(name: str, full: Callable[..., Any], least: bool) -> Callable[...,
         if initial is not None or where is not None:
             return full(select(isnan(x), never, x), axis, out, keepdims, initial, where)
 
-        def across(x: Any, dims: tuple[int, ...]) -> Any:
+        def across(x: Any, dims: tuple[int, ...]) -> Array:
             missing = isnan(x)
             found = extreme(same, select(missing, never, x), dims)
             return select(extreme("min", missing, dims), jnp.nan, found)
@@ -144,19 +153,21 @@ def _skipping(name: str, full: Callable[..., Any], least: bool) -> Callable[...,
         whole = lambda x, dims: reduced(name, native, x, dims, keepdims)  # noqa: E731
         return over(name, x, axis, keepdims, out, whole, across)
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""The {same}imum of what is not NaN over dims, as `jax.numpy.{name}`; typed as `{same}`.
+    return published(
+        op,
+        name,
+        f"""The {same}imum of what is not NaN over dims, as `jax.numpy.{name}`; typed as `{same}`.
 
     Communicates: nothing; along a sharded dim what `{same}` does, and an all-reduce of one byte for each row.
-    """
-    return public(op)
+    """,
+    )
 
 
 nanmax, nanmin = _skipping("nanmax", max, False), _skipping("nanmin", min, True)
 
 
 @public
-def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> Any:
+def ptp(a: ArrayLike, axis: Axis = None, out: Any = None, keepdims: bool = False) -> Array:
     """The maximum less the minimum over dims, as `jax.numpy.ptp`; typed as `max`.
 
     Args:
@@ -179,11 +190,11 @@ def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> A
     )
 
 
-def _position(name: str) -> Callable[..., Any]:
+def _position(name: str) -> Callable[..., Array]:
     native = getattr(jnp, name)
     known = name in ("argmax", "argmin")
 
-    def op(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Any:
+    def op(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
         ((x,), _) = lift([a])
         if not known:
             return finished(reduced(name, native, x, axis, bool(keepdims)), out)
@@ -198,9 +209,11 @@ def _position(name: str) -> Callable[..., Any]:
             lambda x, dims: position(name, x, dims),
         )
 
-    op.__name__ = op.__qualname__ = name
     along_sharded = "two all-reduces of one number for each row" if known else "refused"
-    op.__doc__ = f"""`{name}` along a dim (all as one by default), as in `jax.numpy`; typed as `max`, no gradient.
+    return published(
+        op,
+        name,
+        f"""`{name}` along a dim (all as one by default), as in `jax.numpy`; typed as `max`, no gradient.
 
     Args:
         a (...): The operand.
@@ -209,14 +222,9 @@ def _position(name: str) -> Callable[..., Any]:
         keepdims: Keeps it with size 1.
 
     Communicates: nothing; along a sharded dim: {along_sharded}.
-    """
-    return public(op)
+    """,
+    )
 
 
 argmax, argmin = _position("argmax"), _position("argmin")
 nanargmax, nanargmin = _position("nanargmax"), _position("nanargmin")
-
-__all__ = [
-    "all", "amax", "amin", "any", "argmax", "argmin", "max", "median", "min", "nanargmax", "nanargmin", "nanmax",
-    "nanmin", "ptp",
-]  # fmt: skip

@@ -16,19 +16,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.localfn import Linear, LocalFn
+from shtypes.context.user_line import named, public
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.functions.basics import NamedFn
+from shtypes.core.localfn import Linear, LocalFn
 from shtypes.ops.dispatch import apply, as_ints, lift
+from shtypes.ops.elementwise import greater_equal, less_equal, logical_and
+from shtypes.ops.extremes import all as all_
 from shtypes.ops.index import CLIP, DROP, GET_MODES, bound_of, filled
 from shtypes.ops.lookup import as_positions
 from shtypes.ops.positions import Bound, brought, past
-from shtypes.ops.rules.gather import Numbers
-from shtypes.ops.rules.gather import gather as _gather_rule
-from shtypes.ops.rules.gather import scatter as _scatter_rule
 from shtypes.ops.scatter import _CHANGES, _of_dtype
 from shtypes.ops.shape import expand_dims
 from shtypes.ops.whole import made
+from shtypes.rules.gather import Numbers
+from shtypes.rules.gather import gather as _gather_rule
+from shtypes.rules.gather import scatter as _scatter_rule
 from shtypes.types import ShType
-from shtypes.where import public
 
 _CLIP, _DROP = CLIP._replace(negative=False), DROP._replace(negative=False)
 _SCATTER_MODES = {**GET_MODES, "none": DROP, "promise_in_bounds": DROP}
@@ -159,7 +163,7 @@ _SCATTERS: Final[dict[str, Callable[..., Any]]] = {
 
 @public
 def gather(
-    operand: Any,
+    operand: ArrayLike,
     start_indices: Any,
     dimension_numbers: lax.GatherDimensionNumbers,
     slice_sizes: Sequence[int],
@@ -168,7 +172,7 @@ def gather(
     indices_are_sorted: bool = False,
     mode: Any = None,
     fill_value: Any = None,
-) -> Any:
+) -> Array:
     """Windows of an array, each at its own position, as `jax.lax.gather`.
 
     Per axis: dims that are taken whole and dims that run together with those of the positions keep their axes; one that
@@ -180,7 +184,7 @@ def gather(
         start_indices (..., k): Positions: integers, never unreduced; the last dim, of their components, must be whole.
         dimension_numbers: `jax.lax.GatherDimensionNumbers`: which dim is what.
         slice_sizes: The size of a window in each dim of ``operand``.
-        unique_indices: Taken for JAX's sake, and not needed.
+        unique_indices: Accepted for compatibility; ignored.
         indices_are_sorted: Likewise.
         mode: For windows that do not fit: ``"clip"`` (the default) moves them inside, ``"fill"`` gives ``fill_value``.
         fill_value: The value for ``"fill"``; NaN, or the least integer.
@@ -216,11 +220,8 @@ def gather(
     return y if bound.clip else filled(_inside(ids, t, numbers, sizes), y, fill_value)
 
 
-def _inside(ids: Any, t: ShType, numbers: Numbers, sizes: Sequence[int]) -> Any:
+def _inside(ids: Any, t: ShType, numbers: Numbers, sizes: Sequence[int]) -> Array:
     """Which windows fit, for each element of them."""
-    from shtypes.ops.elementwise import greater_equal, less_equal, logical_and
-    from shtypes.ops.extremes import all as all_
-
     dtype = jax.typeof(ids).dtype
     last = [min(t.shape[d] - sizes[d], np.iinfo(dtype).max) for d in numbers.indexed]
     fits = logical_and(greater_equal(ids, 0), less_equal(ids, np.asarray(last, dtype)))
@@ -229,23 +230,10 @@ def _inside(ids: Any, t: ShType, numbers: Numbers, sizes: Sequence[int]) -> Any:
 
 def _check(fn: LocalFn, whole: Callable[..., Any], *operands: Any) -> None:
     """Refuses numbers that do not fit, in JAX's words."""
-    made(_Named(str(fn), whole), *((jax.typeof(x).shape, jax.typeof(x).dtype_name) for x in operands))
+    made(NamedFn(str(fn), whole), *((jax.typeof(x).shape, jax.typeof(x).dtype_name) for x in operands))
 
 
-class _Named(LocalFn):
-    """A function with the name that messages give it."""
-
-    def __init__(self, name: str, fn: Callable[..., Any]) -> None:
-        self.name, self.fn = name, fn
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __call__(self, *xs: Any) -> Any:
-        return self.fn(*xs)
-
-
-def _scatter(how: str, name: str) -> Callable[..., Any]:
+def _scatter(how: str, name: str) -> Callable[..., Array]:
     def op(
         operand: Any,
         scatter_indices: Any,
@@ -255,7 +243,7 @@ def _scatter(how: str, name: str) -> Callable[..., Any]:
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
         mode: Any = None,
-    ) -> Any:
+    ) -> Array:
         (x, ids, update), constants = lift([operand, as_positions(scatter_indices, name), updates])
         t = jax.typeof(x)
         update = _of_dtype(update, t, how)
@@ -269,7 +257,7 @@ def _scatter(how: str, name: str) -> Callable[..., Any]:
         )
         native = lax.ScatterDimensionNumbers(*numbers)
         whole = lambda x, i, u: _SCATTERS[how](x, i, u, native)  # noqa: E731  # one expression, used once
-        _check(_Named(name, whole), whole, x, ids, update)
+        _check(NamedFn(name, whole), whole, x, ids, update)
         windows = iter([jax.typeof(update).shape[d] for d in numbers.window])
         of_windows = numbers.windowed(t.ndim)
         sizes = tuple(next(windows) if d in of_windows else 1 for d in range(t.ndim))
@@ -285,8 +273,11 @@ def _scatter(how: str, name: str) -> Callable[..., Any]:
 
         return apply(name, local, rule, x, ids, update)
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""Windows of an array changed at positions, as `jax.lax.{name}`.
+    return public(
+        named(
+            op,
+            name,
+            f"""Windows of an array changed at positions, as `jax.lax.{name}`.
 
     Per axis as ``x.at[...].{how}``: each device changes the rows that it has. {_NOTES[how]}
 
@@ -295,7 +286,7 @@ def _scatter(how: str, name: str) -> Callable[..., Any]:
         scatter_indices (..., k): Positions: integers, never unreduced; the last dim must be whole.
         updates (...): The windows, with the dims of the positions where ``dimension_numbers`` puts them.
         dimension_numbers: `jax.lax.ScatterDimensionNumbers`: which dim is what.
-        indices_are_sorted: Taken for JAX's sake, and not needed.
+        indices_are_sorted: Accepted for compatibility; ignored.
         unique_indices: No window is changed twice.
         mode: ``"drop"`` (the default) or ``"clip"``, for windows that do not fit.
 
@@ -307,8 +298,9 @@ def _scatter(how: str, name: str) -> Callable[..., Any]:
             meet; the numbers do not fit.
 
     Communicates: nothing. Transpose: {"the windows of the cotangent" if how in _LINEAR else "by JAX"}.
-    """
-    return public(op)
+    """,
+        )
+    )
 
 
 _LINEAR: Final = ("add", "subtract", "set")
@@ -325,5 +317,3 @@ scatter = _scatter("set", "scatter")
 scatter_add, scatter_sub = _scatter("add", "scatter_add"), _scatter("subtract", "scatter_sub")
 scatter_mul = _scatter("multiply", "scatter_mul")
 scatter_min, scatter_max = _scatter("min", "scatter_min"), _scatter("max", "scatter_max")
-
-__all__ = ["gather", "scatter", "scatter_add", "scatter_max", "scatter_min", "scatter_mul", "scatter_sub"]

@@ -13,20 +13,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes import dtypes
-from shtypes.array import install
+from shtypes import rules
+from shtypes.context.user_line import public
+from shtypes.core.array import Array, ArrayLike, install
+from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn
-from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, lift
-from shtypes.ops.positions import Bound, LocalEntry, Place, brought, local_entries, local_index, only_where, shown
+from shtypes.ops.positions import (
+    Bound,
+    LocalEntry,
+    LocalPosition,
+    brought,
+    local_entries,
+    local_index,
+    only_where,
+    shown,
+)
 from shtypes.ops.read_index import parse_index
-from shtypes.ops.rules.index import Entry, result_labels
-from shtypes.ops.rules.index import index as _index_rule
 from shtypes.ops.select import where
 from shtypes.ops.shape import expand_dims
-from shtypes.types import ShType
-from shtypes.where import public
+from shtypes.rules.index import IndexEntry, result_labels
+from shtypes.rules.index import index as _index_rule
+from shtypes.types import ShType, dtypes
 
 CLIP, DROP = Bound(), Bound(clip=False)
 
@@ -45,7 +53,7 @@ class Index(LocalFn):
 
     @property
     def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the entries
-        arrays = any(isinstance(e, Place) and e.operand is not None for e in self.entries)
+        arrays = any(isinstance(e, LocalPosition) and e.operand is not None for e in self.entries)
         return Linear.EACH if arrays else Linear.JOINTLY
 
     def linear_in(self, index: int) -> bool:
@@ -85,7 +93,7 @@ def bound_of(mode: Any, modes: dict[str, Bound]) -> Bound:
     return modes[name]
 
 
-def get(x: Any, key: Any, bound: Bound = CLIP, fill_value: Any = None, name: str = "index") -> Any:
+def get(x: Array, key: Any, bound: Bound = CLIP, fill_value: Any = None, name: str = "index") -> Array:
     """``x[key]``, with positions out of range treated as ``bound`` says."""
     ((x,), _) = lift([x])
     t = jax.typeof(x)
@@ -95,7 +103,9 @@ def get(x: Any, key: Any, bound: Bound = CLIP, fill_value: Any = None, name: str
     return gather(x, entries, arrays, bound, fill_value, name)
 
 
-def gather(x: Any, entries: tuple[Entry, ...], arrays: Sequence[Any], bound: Bound, fill_value: Any, name: str) -> Any:
+def gather(
+    x: Any, entries: tuple[IndexEntry, ...], arrays: Sequence[Any], bound: Bound, fill_value: Any, name: str
+) -> Array:
     """An index that is read already."""
     operands, constants = lift([x, *arrays])
     t = jax.typeof(operands[0])
@@ -121,22 +131,22 @@ def _agree(ids: Sequence[Any]) -> bool:
     return True
 
 
-def _filled(y: Any, fn: Index, ids: Sequence[Any], after: int, fill_value: Any) -> Any:
+def _filled(y: Any, fn: Index, ids: Sequence[Any], after: int, fill_value: Any) -> Array:
     """The fill value where positions are out of range; a pending sum has it once."""
-    sizes = [e.size for e in fn.entries if isinstance(e, Place) and e.operand is not None]
+    sizes = [e.size for e in fn.entries if isinstance(e, LocalPosition) and e.operand is not None]
     inside = InRange(tuple(sizes), fn.bound)
     valid = apply("in_range", inside, lambda types: rules.nonlinear("in_range", types, "bool"), *ids)
     return filled(valid if not after else expand_dims(valid, tuple(range(-after, 0))), y, fill_value)
 
 
-def filled(valid: Any, y: Any, fill_value: Any) -> Any:
+def filled(valid: Any, y: Any, fill_value: Any) -> Array:
     """``y`` where ``valid`` holds, elsewhere a value that marks what is missing, by default that of JAX."""
     t = jax.typeof(y)
     value = default_fill(t) if fill_value is None else np.asarray(fill_value).astype(t.dtype)
     return where(valid, y, value.item() if t.differentiable and t.dtype_name[0] != "c" else value)
 
 
-def default_fill(t: ShType) -> Any:
+def default_fill(t: ShType) -> np.ndarray[Any, Any]:
     """What JAX puts where positions are out of range: NaN, the least integer, the greatest unsigned one, or True."""
     dtype = t.dtype
     if dtypes.is_key(t.dtype_name):
@@ -150,7 +160,7 @@ def default_fill(t: ShType) -> Any:
 
 
 @public
-def getitem(x: Any, key: Any) -> Any:
+def getitem(x: ArrayLike, key: Any) -> Array:
     """``x[key]``, with integers, slices, ``None``, ``...``, integer arrays and known masks, as in `jax.numpy`.
 
     Per axis: an axis that shards a dim which is sliced whole is kept; one that shards a dim indexed by positions makes
@@ -167,7 +177,7 @@ def getitem(x: Any, key: Any) -> Any:
 
     Transpose: a scatter-add of the cotangent. Communicates: nothing.
     """
-    return get(x, key)
+    return get(lift([x])[0][0], key)
 
 
 def _iterate(x: Any) -> Iterator[Any]:

@@ -11,16 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes import dtypes
+from shtypes import rules
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn
 from shtypes.lowering.replay import public
-from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, is_typed, lift
 from shtypes.ops.pad import Crop, Pad
 from shtypes.ops.shape import expand_dims, ravel, reshape
-from shtypes.ops.whole import apply_whole, one_dim
-from shtypes.types import ShType
+from shtypes.ops.whole import apply_whole_tree, one_dim
+from shtypes.types import ShType, dtypes
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Take(LocalFn):
         return lax.index_in_dim(x, self.index, self.dim, keepdims=False)
 
 
-def _all(name: str, arrays: Any) -> list[Any]:
+def _all(name: str, arrays: Any) -> list[Array]:
     """The operands of a join: a sequence of them, or a value that is taken apart along dim 0."""
     if is_typed(arrays):
         return list(unstack(arrays))
@@ -112,7 +112,7 @@ def _dtype(values: Sequence[Any], dtype: Any) -> str:
 
 
 @public
-def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
+def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
     """Values one behind the other along a dim, as in `jax.numpy.concatenate`.
 
     Per axis: the operands meet as in `add`: unreduced with replicated gives unreduced (the replicated one is kept on
@@ -147,7 +147,7 @@ concat = concatenate
 
 
 @public
-def stack(arrays: Any, axis: int = 0, dtype: Any = None) -> Any:
+def stack(arrays: Any, axis: int = 0, dtype: Any = None) -> Array:
     """Values of one shape side by side along a new dim, which is not sharded, as in `jax.numpy.stack`.
 
     Per axis: the operands meet as in `add`; see `concatenate`.
@@ -180,26 +180,26 @@ def _at_least(x: Any, ndim: int) -> Any:
 
 
 @public
-def hstack(tup: Any, dtype: Any = None) -> Any:
+def hstack(tup: Any, dtype: Any = None) -> Array:
     """Values joined along dim 1, vectors along dim 0; see `concatenate`."""
     values = [_at_least(x, 1) for x in lift(_all("hstack", tup))[0]]
     return concatenate(values, 0 if jax.typeof(values[0]).ndim == 1 else 1, dtype)
 
 
 @public
-def vstack(tup: Any, dtype: Any = None) -> Any:
+def vstack(tup: Any, dtype: Any = None) -> Array:
     """Values joined along dim 0, vectors as rows; see `concatenate`."""
     return concatenate([_at_least(x, 2) for x in lift(_all("vstack", tup))[0]], 0, dtype)
 
 
 @public
-def dstack(tup: Any, dtype: Any = None) -> Any:
+def dstack(tup: Any, dtype: Any = None) -> Array:
     """Values joined along dim 2; see `concatenate`."""
     return concatenate([_at_least(x, 3) for x in lift(_all("dstack", tup))[0]], 2, dtype)
 
 
 @public
-def column_stack(tup: Any) -> Any:
+def column_stack(tup: Any) -> Array:
     """Values joined along dim 1, vectors as columns; see `concatenate`."""
     values = lift(_all("column_stack", tup))[0]
     columns = [reshape(x, (-1, 1)) if jax.typeof(x).ndim < 2 else x for x in values]
@@ -224,7 +224,7 @@ class Split(LocalFn):
         return tuple(jnp.split(x, self.starts[1:], self.dim))
 
 
-def _split(name: str, ary: Any, sections: Any, axis: int, *, equal: bool) -> list[Any]:
+def _split(name: str, ary: Any, sections: Any, axis: int, *, equal: bool) -> list[Array]:
     ((x,), _) = lift([ary])
     dim = one_dim(name, x, axis)
     size = jax.typeof(x).shape[dim]
@@ -238,12 +238,12 @@ def _split(name: str, ary: Any, sections: Any, axis: int, *, equal: bool) -> lis
         starts = (0, *(int(n) for n in ends[:-1]))
     else:
         starts = (0, *(int(n) for n in np.asarray(sections)))
-    found: Sequence[Any] = apply_whole(name, Split(dim, starts), x, [dim])
+    found: Sequence[Any] = apply_whole_tree(name, Split(dim, starts), x, [dim])
     return list(found)
 
 
 @public
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """The parts of a dim, as in `jax.numpy.split`.
 
     Per axis: every state is kept; the dim must be whole.
@@ -262,26 +262,26 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 @public
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """The parts of a dim, which may differ in size by one; see `split`."""
     return _split("array_split", ary, indices_or_sections, axis, equal=False)
 
 
 @public
-def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """The parts of dim 1, of a vector of dim 0; see `split`."""
     ((x,), _) = lift([ary])
     return split(x, indices_or_sections, 0 if jax.typeof(x).ndim == 1 else 1)
 
 
 @public
-def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """The parts of dim 0; see `split`."""
     return split(ary, indices_or_sections, 0)
 
 
 @public
-def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """The parts of dim 2; see `split`."""
     return split(ary, indices_or_sections, 2)
 
@@ -301,7 +301,7 @@ class Unstack(LocalFn):
 
 
 @public
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The value at each index of a dim, which must be whole, as in `jax.numpy.unstack`.
 
     Args:
@@ -321,4 +321,4 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     kept = [d for d in range(t.ndim) if d != dim]
     if not t.shape[dim]:
         return ()
-    return tuple(apply_whole("unstack", Unstack(dim), x, [dim], [kept] * t.shape[dim]))
+    return tuple(apply_whole_tree("unstack", Unstack(dim), x, [dim], [kept] * t.shape[dim]))

@@ -11,21 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes import dtypes
+from shtypes import rules
+from shtypes.context.user_line import public
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn
-from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, dtype_name, lift
 from shtypes.ops.index import DROP, GET_MODES, InRange, bound_of, filled, gather
-from shtypes.ops.positions import Bound, Place, found, only_where
+from shtypes.ops.positions import Bound, LocalPosition, found, only_where
 from shtypes.ops.reduce import normalize_dims
-from shtypes.ops.rules.index import At, Entry, Span
-from shtypes.ops.rules.lookup import one_hot as _one_hot_rule
-from shtypes.ops.rules.lookup import segment_sum as _segment_sum_rule
-from shtypes.ops.rules.lookup import take_along as _take_along_rule
 from shtypes.ops.shape import ravel
-from shtypes.types import ShType
-from shtypes.where import public
+from shtypes.rules.index import IndexEntry, Position, Slice
+from shtypes.rules.lookup import one_hot as _one_hot_rule
+from shtypes.rules.lookup import segment_sum as _segment_sum_rule
+from shtypes.rules.lookup import take_along as _take_along_rule
+from shtypes.types import ShType, dtypes
 
 _TAKE_MODES = {
     "none": DROP,
@@ -45,7 +45,7 @@ def as_positions(ids: Any, name: str) -> Any:
 
 @public
 def take(
-    a: Any,
+    a: ArrayLike,
     indices: Any,
     axis: int | None = None,
     out: None = None,
@@ -53,7 +53,7 @@ def take(
     unique_indices: bool = False,
     indices_are_sorted: bool = False,
     fill_value: Any = None,
-) -> Any:
+) -> Array:
     """The rows of ``a`` at positions, as `jax.numpy.take`.
 
     Per axis: one that shards the dim looked up makes the result unreduced, without communication: each device finds the
@@ -66,8 +66,8 @@ def take(
         axis: The dim; by default that of ``a`` as one dim.
         out: Must be None, as in JAX.
         mode: ``"fill"`` (the default: NaN, or the least integer), ``"clip"`` or ``"wrap"``, for positions out of range.
-        unique_indices: For JAX's sake.
-        indices_are_sorted: For JAX's sake.
+        unique_indices: Accepted for compatibility; ignored.
+        indices_are_sorted: Accepted for compatibility; ignored.
         fill_value: The value for ``"fill"``.
 
     Returns:
@@ -86,15 +86,15 @@ def take(
     return _taken("take", a, as_positions(indices, "take"), dim, bound_of(mode, _TAKE_MODES), fill_value)
 
 
-def _taken(name: str, x: Any, ids: Any, dim: int, bound: Bound, fill_value: Any) -> Any:
+def _taken(name: str, x: Any, ids: Any, dim: int, bound: Bound, fill_value: Any) -> Array:
     shape = jax.typeof(x).shape
-    entries: list[Entry] = [Span(0, n) for n in shape]
-    entries[dim] = At(operand=0)
+    entries: list[IndexEntry] = [Slice(0, n) for n in shape]
+    entries[dim] = Position(operand=0)
     return gather(x, tuple(entries), [ids], bound, fill_value, name)
 
 
 @public
-def embedding(table: Any, ids: Any) -> Any:
+def embedding(table: Any, ids: Any) -> Array:
     """The rows of a table, one for each id; with the vocabulary sharded the result is unreduced, without communication.
 
     Args:
@@ -119,7 +119,7 @@ class TakeAlong(LocalFn):
     """``take_along_axis`` of a device's own part; zero where another device has the row, or none."""
 
     dim: int
-    place: Place
+    place: LocalPosition
     bound: Bound
     linear = Linear.EACH
 
@@ -139,14 +139,14 @@ class TakeAlong(LocalFn):
 
 @public
 def take_along_axis(
-    arr: Any,
+    arr: ArrayLike,
     indices: Any,
     axis: int | None = -1,
     mode: Any = None,
     fill_value: Any = None,
     *,
     wrap_negative_indices: bool = True,
-) -> Any:
+) -> Array:
     """One position of a dim for each place of the other dims, as `jax.numpy.take_along_axis`.
 
     Per axis: the other dims of ``arr`` and of ``indices`` run together, as in a product; an axis that shards the dim
@@ -177,7 +177,7 @@ def take_along_axis(
 
     def local(types: tuple[ShType, ...]) -> TakeAlong:
         (own, *_) = types
-        return TakeAlong(dim, Place(0, 0, own.shape[dim], own.dims[dim].axes, own.local_shape[dim]), bound)
+        return TakeAlong(dim, LocalPosition(0, 0, own.shape[dim], own.dims[dim].axes, own.local_shape[dim]), bound)
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return _take_along_rule("take_along_axis", types, dim, constants)
@@ -213,7 +213,9 @@ class OneHot(LocalFn):
 
 
 @public
-def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1, over: str | Sequence[str] = ()) -> Any:
+def one_hot(
+    x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int = -1, over: str | Sequence[str] = ()
+) -> Array:
     """A new dim of classes with a one at each id, as `jax.nn.one_hot`; each device makes its own part.
 
     Args:
@@ -258,7 +260,7 @@ class SegmentSum(LocalFn):
         return index == 0
 
     def __call__(self, data: Any, ids: Any) -> Any:
-        at, here = found(Place(0, 0, self.size, self.axes, self.local), [ids], self.bound)
+        at, here = found(LocalPosition(0, 0, self.size, self.axes, self.local), [ids], self.bound)
         if here is not None:
             at = jnp.where(here, at, self.local)
         zeros = jnp.zeros((self.local, *data.shape[ids.ndim :]), data.dtype)
@@ -276,7 +278,7 @@ def segment_sum(
     mode: Any = None,
     *,
     over: str | Sequence[str] = (),
-) -> Any:
+) -> Array:
     """The rows of each segment summed, as `jax.ops.segment_sum`.
 
     Per axis: rows and numbers that are sharded together give a pending sum; every other state of the rows is kept.
@@ -285,9 +287,9 @@ def segment_sum(
         data (n, ...): Rows.
         segment_ids (n): The segment of each row; rows with a number out of range are dropped.
         num_segments: The number of segments, which must be given.
-        indices_are_sorted: For JAX's sake.
-        unique_indices: For JAX's sake.
-        bucket_size: For JAX's sake.
+        indices_are_sorted: Accepted for compatibility; ignored.
+        unique_indices: Accepted for compatibility; ignored.
+        bucket_size: Accepted for compatibility; ignored.
         mode: ``"clip"`` brings numbers out of range to the nearest segment.
         over: Mesh axes that shard the segments; the rows must be replicated on them.
 
@@ -307,6 +309,3 @@ def segment_sum(
         return _segment_sum_rule("segment_sum", types, num_segments, axes, constants)
 
     return apply("segment_sum", SegmentSum(num_segments, local, axes, bound), rule, data, ids)
-
-
-__all__ = ["embedding", "one_hot", "segment_sum", "take", "take_along_axis"]

@@ -8,24 +8,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shtypes.lowering.replay import public
-from shtypes.ops import rules
+from shtypes import rules
+from shtypes.core.array import Array, ArrayLike
+from shtypes.lowering.replay import public, published
 from shtypes.ops.across import bound, constant
-from shtypes.ops.asking import along, finished, sharding
+from shtypes.ops.arithmetic import add, divide, multiply, subtract
+from shtypes.ops.asking import along, sharding
 from shtypes.ops.dispatch import apply, lift
-from shtypes.ops.elementwise import add, divide, exp, log, multiply, rsqrt, square, subtract
+from shtypes.ops.elementwise import exp, log, rsqrt, square
 from shtypes.ops.reduce import Axis, normalize_dims, only
 from shtypes.ops.reduce_nonlinear import added, averaged
+from shtypes.ops.reshard import finished
 from shtypes.ops.select import where as _where
 from shtypes.ops.whole import apply_whole, function
 from shtypes.types import ShType, State
 
 
-def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]:
     """From the shifted values and the sum of their exponentials, by ``join``."""
     native = getattr(jax.nn, name)
 
-    def op(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Any:
+    def op(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array:
         ((x,), _) = lift([x])
         dims = normalize_dims(axis, jax.typeof(x).ndim, name)
         if where is not None and not sharding(jax.typeof(only(name, x, where, 0)), dims):
@@ -33,7 +36,7 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         if where is not None:
             x = only(name, x, where, 0)  # of the type that both have together
 
-        def across(x: Any) -> Any:
+        def across(x: Any) -> Array:
             kept = x if where is None else _where(where, x, -jnp.inf)
             shifted = subtract(kept, constant(bound("max", kept, dims)))
             y = join(shifted, added(exp(shifted), dims, State.REDUCED))
@@ -43,8 +46,10 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
             f"nn.{name}", x, dims, lambda x: apply_whole(name, function(name, native, axis=dims), x, dims), across, out
         )
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""`jax.nn.{name}` over dims, the last by default.
+    return published(
+        op,
+        name,
+        f"""`jax.nn.{name}` over dims, the last by default.
 
     Per axis: every state but unreduced is kept. Where an axis shards one of the dims, ``out`` or an `implicit_comm`
     scope must allow communication.
@@ -63,11 +68,11 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
     Communicates: nothing; along a sharded dim, two all-reduces of one number for each row (the maximum, the sum), and
     backward one. Transpose: by JAX.
-    """
-    return public(op)
+    """,
+    )
 
 
-def _masked(name: str, native: Callable[..., Any], x: Any, dims: tuple[int, ...], where: Any) -> Any:
+def _masked(name: str, native: Callable[..., Any], x: Any, dims: tuple[int, ...], where: Any) -> Array:
     """With a mask, which meets the value as an operand of a nonlinear function."""
     (x, mask), constants = lift([x, where])
     dtype = jax.typeof(x).dtype_name
@@ -89,7 +94,7 @@ log_softmax = _softmax("log_softmax", lambda shifted, total: subtract(shifted, l
 
 @public
 def standardize(
-    x: Any,
+    x: ArrayLike,
     axis: Axis = -1,
     mean: Any = None,
     variance: Any = None,
@@ -97,7 +102,7 @@ def standardize(
     where: Any = None,
     *,
     out: Any = None,
-) -> Any:
+) -> Array:
     """The value less its mean, over its standard deviation, as `jax.nn.standardize`; typed as `softmax`.
 
     Args:
@@ -116,13 +121,13 @@ def standardize(
     dims = normalize_dims(axis, jax.typeof(x).ndim, "standardize")
     met = x if where is None else only("standardize", x, where, 0)
 
-    def across(met: Any) -> Any:
+    def across(met: Any) -> Array:
         center = averaged(met, dims, where) if mean is None else mean
         away = subtract(met if where is None else x, center)
         spread = averaged(square(away), dims, where) if variance is None else variance
         return multiply(away, rsqrt(add(spread, epsilon)))
 
-    def whole(met: Any) -> Any:
+    def whole(met: Any) -> Array:
         if mean is None and variance is None and where is None:
             fn = function("standardize", jax.nn.standardize, axis=dims, epsilon=epsilon)
             return apply_whole("standardize", fn, met, dims)
@@ -131,6 +136,3 @@ def standardize(
         return across(met)
 
     return along("nn.standardize", met, dims, whole, across, out)
-
-
-__all__ = ["log_softmax", "softmax", "standardize"]

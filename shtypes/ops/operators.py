@@ -1,32 +1,43 @@
-"""The operators, methods and properties of typed values and of their tracers."""
+"""The operators, methods and properties of typed values and of their tracers: the rows of `OPS` that arrays have."""
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 import jax
 import numpy as np
 
-from shtypes.array import install
-from shtypes.ops import (
-    arrange,
-    create,
-    cumulative,
-    diagonals,
-    edits,
-    extremes,
-    lookup,
-    reduce,
-    reduce_nonlinear,
-    reshard,
-    search,
-    shape,
-    sorting,
-)
-from shtypes.ops import elementwise as ew
+from shtypes.context.user_line import named, public
+from shtypes.core.array import Array, install
+from shtypes.ops import edits, shape
 from shtypes.ops.dispatch import is_number, is_typed
-from shtypes.ops.einsum import matmul
-from shtypes.where import public
+from shtypes.ops.einsum import dot
+from shtypes.ops.special import bitcast_convert_type
+from shtypes.ops.table import OPS
+
+#: The operators of two operands, which have a reflected form too, and their ops.
+BINARY: Final = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "matmul": "matmul", "pow": "power",
+    "mod": "mod", "floordiv": "floor_divide", "divmod": "divmod", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift",
+}  # fmt: skip
+COMPARISONS: Final = {
+    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+}  # fmt: skip
+UNARY: Final = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "bitwise_not", "round": "round"}
+#: The ops that are methods with the same arguments.
+METHODS: Final = (
+    "all", "any", "argmax", "argmin", "argpartition", "argsort", "astype", "choose", "clip", "conj", "conjugate",
+    "copy", "cumprod", "cumsum", "diagonal", "max", "mean", "min", "nonzero", "prod", "ptp", "ravel", "repeat",
+    "reshape", "reshard", "round", "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take", "trace", "var",
+)  # fmt: skip
+PROPERTIES: Final = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag": "imag"}
+
+
+def _op(name: str) -> Any:
+    """The op of a row."""
+    return getattr(import_module(OPS[name].module), OPS[name].attr)
 
 
 def _operator(name: str, fn: Any) -> Any:
@@ -58,110 +69,69 @@ def _foreign(x: Any) -> bool:
     return not (is_number(x) or is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)))
 
 
-_BINARY = {
-    "add": ew.add,
-    "sub": ew.subtract,
-    "mul": ew.multiply,
-    "truediv": ew.divide,
-    "matmul": matmul,
-    "pow": ew.power,
-    "mod": ew.mod,
-    "floordiv": ew.floor_divide,
-    "divmod": lambda x, y: (ew.floor_divide(x, y), ew.mod(x, y)),
-    "and": ew.bitwise_and,
-    "or": ew.bitwise_or,
-    "xor": ew.bitwise_xor,
-    "lshift": ew.left_shift,
-    "rshift": ew.right_shift,
-}
-_COMPARISONS = {
-    "eq": ew.equal,
-    "ne": ew.not_equal,
-    "lt": ew.less,
-    "le": ew.less_equal,
-    "gt": ew.greater,
-    "ge": ew.greater_equal,
-}
-_UNARY = {"neg": ew.negative, "pos": ew.positive, "abs": ew.abs, "invert": ew.bitwise_not, "round": ew.round}
-
-
 def _method(name: str, fn: Any) -> Any:
     """A method that is no function of the same arguments."""
-    fn.__name__ = fn.__qualname__ = name
-    return public(fn)
+    return public(named(fn, name, fn.__doc__))
 
 
 def install_operators() -> None:
     """Gives values and tracers what arrays of `jax.numpy` have, as far as it is typed."""
+    binary = {name: _op(op) for name, op in BINARY.items()}
     install(
         {
-            **{name: _operator(name, fn) for name, fn in _BINARY.items()},
-            **{f"r{name}": _flipped(fn) for name, fn in _BINARY.items()},
-            **{name: _comparison(fn, name in ("eq", "ne")) for name, fn in _COMPARISONS.items()},
-            **_UNARY,
+            **{name: _operator(name, fn) for name, fn in binary.items()},
+            **{f"r{name}": _flipped(fn) for name, fn in binary.items()},
+            **{name: _comparison(_op(op), name in ("eq", "ne")) for name, op in COMPARISONS.items()},
+            **{name: _op(op) for name, op in UNARY.items()},
         },
         {
-            "sum": reduce.sum,
-            "mean": reduce.mean,
-            **{name: getattr(extremes, name) for name in ("all", "any", "argmax", "argmin", "max", "min", "ptp")},
-            **{name: getattr(reduce_nonlinear, name) for name in ("prod", "std", "var")},
-            **{name: getattr(diagonals, name) for name in ("diagonal", "trace")},
-            "repeat": arrange.repeat,
-            **{name: getattr(cumulative, name) for name in ("cumprod", "cumsum")},
-            **{name: getattr(sorting, name) for name in ("argpartition", "argsort", "sort")},
-            **{name: getattr(search, name) for name in ("nonzero", "searchsorted")},
-            "choose": edits.choose,
+            **{name: _op(name) for name in METHODS},
             "compress": _method("compress", _compress),
-            "take": lookup.take,
-            "copy": create.copy,
-            "view": _method("view", _view),
-            "reshape": shape.reshape,
-            "ravel": shape.ravel,
+            "dot": _method("dot", _dot),
             "flatten": shape.ravel,
             "transpose": _method("transpose", _transpose),
-            "swapaxes": shape.swapaxes,
-            "squeeze": shape.squeeze,
-            "astype": ew.astype,
-            "dot": _method("dot", _dot),
-            "clip": ew.clip,
-            "round": ew.round,
-            "conj": ew.conj,
-            "conjugate": ew.conj,
-            "reshard": reshard.reshard,
+            "view": _method("view", _view),
         },
         {
-            "T": shape.transpose,
-            "mT": shape.matrix_transpose,
-            "real": ew.real,
-            "imag": ew.imag,
-            "itemsize": lambda x: int(jax.typeof(x).dtype.itemsize),
-            "nbytes": lambda x: int(jax.typeof(x).size * jax.typeof(x).dtype.itemsize),
+            **{name: _op(op) for name, op in PROPERTIES.items()},
+            "itemsize": _itemsize,
+            "nbytes": _nbytes,
         },
     )
 
 
-def _transpose(x: Any, *axes: Any) -> Any:
+def _transpose(x: Array, *axes: Any) -> Array:
     """``x.transpose()``, ``x.transpose(1, 0)`` or ``x.transpose((1, 0))``."""
     if not axes:
         return shape.transpose(x)
     return shape.transpose(x, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
 
 
-def _compress(x: Any, condition: Any, axis: int | None = None, **options: Any) -> Any:
-    return edits.compress(condition, x, axis, **options)
+def _compress(
+    x: Array, condition: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0
+) -> Array:
+    """``x.compress(condition)``."""
+    return edits.compress(condition, x, axis, size=size, fill_value=fill_value)
 
 
-def _view(x: Any, dtype: Any) -> Any:
+def _view(x: Array, dtype: Any) -> Array:
     """``x.view(dtype)``: the bits as another dtype of as many."""
-    from shtypes.ops.special import bitcast_convert_type
-
     return bitcast_convert_type(x, dtype)
 
 
-def _dot(x: Any, y: Any, **options: Any) -> Any:
-    from shtypes.ops.einsum import dot
+def _dot(x: Array, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out: Any = None) -> Array:
+    """``x.dot(b)``."""
+    return dot(x, b, precision=precision, preferred_element_type=preferred_element_type, out=out)
 
-    return dot(x, y, **options)
+
+def _itemsize(x: Array) -> int:
+    """The bytes of an element."""
+    return int(x.dtype.itemsize)
+
+
+def _nbytes(x: Array) -> int:
+    """The bytes of the global value."""
+    return x.size * int(x.dtype.itemsize)
 
 
 install_operators()

@@ -12,14 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes import dtypes
-from shtypes.calls import refuse_unknown
+from shtypes.context.calls import refuse_unknown
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import Linear, LocalFn, tell_apart
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn, tell_apart
 from shtypes.lowering.replay import public
+from shtypes.ops.arithmetic import add, astype
+from shtypes.ops.create import masked
 from shtypes.ops.dispatch import is_number, is_typed, lift
+from shtypes.ops.select import where
 from shtypes.ops.whole import apply_whole, function, settled_whole
-from shtypes.types import ShType, State
+from shtypes.types import ShType, State, dtypes
 
 Widths = tuple[tuple[int, int], ...]
 
@@ -116,7 +119,7 @@ _PARAMETERS: Final = ("constant_values", "end_values", "stat_length", "reflect_t
 
 
 @public
-def pad(array: Any, pad_width: Any, mode: str | Sequence[Sequence[int]] = "constant", **kwargs: Any) -> Any:
+def pad(array: ArrayLike, pad_width: Any, mode: str | Sequence[Sequence[int]] = "constant", **kwargs: Any) -> Array:
     """The value with something around it, as `jax.numpy.pad`; or as `jax.lax.pad`, ``pad(x, value, config)``.
 
     Per axis: every state is kept; a dim that is padded must be whole. A non-zero constant around an unreduced value is
@@ -155,11 +158,7 @@ def pad(array: Any, pad_width: Any, mode: str | Sequence[Sequence[int]] = "const
     return apply_whole("pad", fn, x, along)
 
 
-def _pad_constant(x: Any, widths: Widths, along: Sequence[int], value: Any, between: tuple[int, ...] = ()) -> Any:
-    from shtypes.ops.create import masked
-    from shtypes.ops.elementwise import add
-    from shtypes.ops.select import where
-
+def _pad_constant(x: Any, widths: Widths, along: Sequence[int], value: Any, between: tuple[int, ...] = ()) -> Array:
     x = settled_whole("pad", x, along)
     t = jax.typeof(x)
     at_run_time = is_typed(value) or isinstance(value, jax.core.Tracer)
@@ -177,10 +176,8 @@ def _pad_constant(x: Any, widths: Widths, along: Sequence[int], value: Any, betw
     return where(outside, _scalar(value, x), padded)
 
 
-def _scalar(value: Any, x: Any) -> Any:
+def _scalar(value: Any, x: Any) -> Array:
     """A scalar value in the dtype of what it is put around."""
-    from shtypes.ops.elementwise import astype
-
     (value, x), _ = lift([value, x])
     if jax.typeof(value).ndim:
         what = f"`pad` puts numbers that are known or one scalar around a value, not {jax.typeof(value)}"

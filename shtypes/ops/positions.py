@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.rules.index import At, Entry, New, Span, in_place, is_whole
+from shtypes.rules.index import IndexEntry, New, Position, Slice, in_place, is_whole
 from shtypes.types import ShType
 
 
@@ -31,7 +31,7 @@ class Bound(NamedTuple):
         return "wrap" if self.modulo else "clip" if self.clip else "drop"
 
 
-class Place(NamedTuple):
+class LocalPosition(NamedTuple):
     """A position in one dim as a device sees it: static, or in an operand.
 
     Attributes:
@@ -49,29 +49,29 @@ class Place(NamedTuple):
     local: int
 
 
-LocalEntry = Place | Span | New
+LocalEntry = LocalPosition | Slice | New
 #: All that a device has of a dim.
-ALL: Final = Span(0, -1)
+ALL: Final = Slice(0, -1)
 
 
-def local_entries(entries: Sequence[Entry], operand: ShType) -> tuple[LocalEntry, ...]:
+def local_entries(entries: Sequence[IndexEntry], operand: ShType) -> tuple[LocalEntry, ...]:
     """Entries of an index with what each device has of the dims that are looked up."""
     dims = iter(range(operand.ndim))
     made: list[LocalEntry] = []
     for entry in entries:
         d = None if isinstance(entry, New) else next(dims)
-        if d is not None and isinstance(entry, At):
+        if d is not None and isinstance(entry, Position):
             dim = operand.dims[d]
             if not dim.size:
                 raise ShardingTypeError(f"dim {d} has size 0: there are no positions in it")
-            made.append(Place(entry.position, entry.operand, dim.size, dim.axes, operand.local_shape[d]))
-        elif d is not None and isinstance(entry, Span) and entry == (0, operand.shape[d], 1):
+            made.append(LocalPosition(entry.position, entry.operand, dim.size, dim.axes, operand.local_shape[d]))
+        elif d is not None and isinstance(entry, Slice) and entry == (0, operand.shape[d], 1):
             made.append(ALL)
-        elif d is not None and isinstance(entry, Span) and in_place(entry, operand, d):
+        elif d is not None and isinstance(entry, Slice) and in_place(entry, operand, d):
             made.append(entry._replace(size=operand.local_shape[d] // entry.step))
-        elif d is not None and isinstance(entry, Span) and operand.dims[d].axes:
+        elif d is not None and isinstance(entry, Slice) and operand.dims[d].axes:
             made.append(ALL)  # see `Window`
-        elif not isinstance(entry, At):
+        elif not isinstance(entry, Position):
             made.append(entry)
     return tuple(made)
 
@@ -108,13 +108,13 @@ class Window(NamedTuple):
         return updates, lax.expand_dims(inside, [d for d in range(x.ndim) if d != self.dim])
 
 
-def windows(entries: Sequence[Entry], operand: ShType, labels: Sequence[Any]) -> tuple[tuple[Window, Span], ...]:
+def windows(entries: Sequence[IndexEntry], operand: ShType, labels: Sequence[Any]) -> tuple[tuple[Window, Slice], ...]:
     """The slices of sharded dims that change; ``labels`` are those of the updates' dims, ``("dim", d)`` of dim d."""
     spans = [e for e in entries if not isinstance(e, New)]
     return tuple(
         (Window(d, operand.dims[d].axes, labels.index(("dim", d)) - len(labels)), span)
         for d, span in enumerate(spans)
-        if isinstance(span, Span) and operand.dims[d].axes
+        if isinstance(span, Slice) and operand.dims[d].axes
         if not is_whole(span, operand.shape[d]) and not in_place(span, operand, d)
     )
 
@@ -127,7 +127,7 @@ def shown(entries: Sequence[LocalEntry]) -> str:
 def _shown(entry: LocalEntry) -> str:
     if isinstance(entry, New):
         return "None"
-    if isinstance(entry, Place):
+    if isinstance(entry, LocalPosition):
         return "_" if entry.operand is not None else str(entry.position)
     if entry == ALL:
         return ":"
@@ -153,7 +153,7 @@ def brought(ids: Any, size: int, bound: Bound) -> Any:
     return jnp.where((ids < 0) | (ids >= size), size, ids)
 
 
-def found(place: Place, ids: Sequence[Any], bound: Bound) -> tuple[Any, Any]:
+def found(place: LocalPosition, ids: Sequence[Any], bound: Bound) -> tuple[Any, Any]:
     """The rows of this device for one place, and which of them it has; None where it has all."""
     at = jnp.int32(place.position) if place.operand is None else brought(ids[place.operand], place.size, bound)
     if not place.axes:
@@ -175,7 +175,7 @@ def local_index(
     for entry in entries:
         if isinstance(entry, New):
             index.append(None)
-        elif isinstance(entry, Span):
+        elif isinstance(entry, Slice):
             index.append(_as_slice(entry))
         elif entry.operand is None and not entry.axes:
             index.append(entry.position)
@@ -193,7 +193,7 @@ def past(at: Any, size: int) -> Any:
     return size + jnp.arange(at.size, dtype=at.dtype).reshape(at.shape)
 
 
-def _as_slice(span: Span) -> slice:
+def _as_slice(span: Slice) -> slice:
     stop = span.start + span.size * span.step
     return slice(None) if span == ALL else slice(span.start, stop if stop >= 0 else None, span.step)
 

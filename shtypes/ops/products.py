@@ -13,31 +13,34 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes import dtypes
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import LocalFn
-from shtypes.lowering.replay import public
+from shtypes.lowering.replay import public, published
+from shtypes.ops.arithmetic import multiply
+from shtypes.ops.cumulative import diff
 from shtypes.ops.dispatch import as_ints, dtype_name, lift
 from shtypes.ops.einsum import einsum
-from shtypes.ops.elementwise import multiply
-from shtypes.ops.labelled import Product, all_whole, product
+from shtypes.ops.index import getitem
+from shtypes.ops.labelled import all_whole, multilinear, product
 from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.reduce import sum as sum_
-from shtypes.ops.rules.labelled import Plan
 from shtypes.ops.shape import expand_dims, moveaxis, reshape
 from shtypes.ops.whole import apply_whole, function
+from shtypes.rules.labelled import ProductDims
+from shtypes.types import dtypes
 
 
 @public
 def dot_general(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     dimension_numbers: Any,
     precision: Any = None,
     preferred_element_type: Any = None,
     *,
     out: Any = None,
-) -> Any:
+) -> Array:
     """A product over any pairs of dims, as `jax.lax.dot_general`; typed as `einsum`.
 
     Args:
@@ -74,13 +77,13 @@ def dot_general(
 
 
 @public
-def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: Any = None) -> Array:
     """Matrix products over equal leading dims, as `jax.lax.batch_matmul`; typed as `einsum`."""
     return einsum("...nk,...km->...nm", lhs, rhs, precision=precision)
 
 
 @public
-def kron(a: Any, b: Any) -> Any:
+def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """The Kronecker product, as `jax.numpy.kron`.
 
     Per axis: an outer product, typed as `einsum`, whose dims merge in pairs as in `reshape`: those of ``a`` may be
@@ -105,7 +108,9 @@ def kron(a: Any, b: Any) -> Any:
 
 
 @public
-def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+def cross(
+    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Array:
     """The cross product of vectors along a dim, as `jax.numpy.cross`.
 
     Per axis: as a product; the other dims may be sharded, that of the vectors must be whole.
@@ -126,16 +131,16 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     x, y = moveaxis(x, axisa, -1), moveaxis(y, axisb, -1)
     types = jax.typeof(x), jax.typeof(y)
 
-    def plan(shape: tuple[int, ...]) -> Plan:
+    def plan(shape: tuple[int, ...]) -> ProductDims:
         batch = tuple(shape[:-1] if vectors else shape)
         names = [("batch", d) for d in range(len(batch))]
         labels = tuple((*_aligned(t.shape[:-1], batch, names), ("component", i)) for i, t in enumerate(types))
         result = (*names, *([("made", 0)] if vectors else []))
         whole = frozenset({("component", 0), ("component", 1)})
-        return Plan(labels, tuple(zip(result, shape, strict=True)), whole)
+        return ProductDims(labels, tuple(zip(result, shape, strict=True)), whole)
 
     vectors = 3 in (types[0].shape[-1], types[1].shape[-1])
-    made = product("cross", Product("cross", jnp.cross), [x, y], plan)
+    made = product("cross", multilinear("cross", jnp.cross), [x, y], plan)
     return moveaxis(made, -1, axisc) if vectors else made
 
 
@@ -148,16 +153,18 @@ def _aligned(shape: Sequence[int], target: Sequence[int], names: Sequence[Any]) 
 # vectors
 
 
-def _of_vectors(name: str, what: str, default: str) -> Callable[..., Any]:
+def _of_vectors(name: str, what: str, default: str) -> Callable[..., Array]:
     native = getattr(jnp, name)
 
-    def op(a: Any, v: Any, mode: str = default, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    def op(a: Any, v: Any, mode: str = default, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
         dtype = None if preferred_element_type is None else dtypes.to_numpy(dtype_name(preferred_element_type))
         params = {"mode": mode, "precision": precision, "preferred_element_type": dtype}
-        return all_whole(name, Product(name, native, tuple(sorted(params.items()))), [a, v])
+        return all_whole(name, multilinear(name, native, **params), [a, v])
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""{what} of two vectors, as `jax.numpy.{name}`: linear in both; the vectors must be whole.
+    return published(
+        op,
+        name,
+        f"""{what} of two vectors, as `jax.numpy.{name}`: linear in both; the vectors must be whole.
 
     Args:
         a (n): A vector; one of the two may be unreduced.
@@ -170,8 +177,8 @@ def _of_vectors(name: str, what: str, default: str) -> Callable[..., Any]:
         ShardingTypeError: a vector is sharded, or both are unreduced.
 
     Communicates: nothing. Transpose: by JAX.
-    """
-    return public(op)
+    """,
+    )
 
 
 convolve = _of_vectors("convolve", "The convolution", "full")
@@ -179,7 +186,7 @@ correlate = _of_vectors("correlate", "The correlation", "valid")
 
 
 @public
-def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
+def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """A polynomial at places, as `jax.numpy.polyval`: linear in its coefficients, which must be whole.
 
     Args:
@@ -191,17 +198,17 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
     """
     (p, x), _ = lift([p, x])
 
-    def plan(shape: tuple[int, ...]) -> Plan:
+    def plan(shape: tuple[int, ...]) -> ProductDims:
         own = tuple(("place", d) for d in range(len(shape)))
         result = tuple(zip(own, shape, strict=True))
-        return Plan((("coefficient",), own), result, frozenset({"coefficient"}), ids=frozenset({1}))
+        return ProductDims((("coefficient",), own), result, frozenset({"coefficient"}), ids=frozenset({1}))
 
-    fn = Product("polyval", jnp.polyval, (("unroll", unroll),), frozenset({1}))
+    fn = multilinear("polyval", jnp.polyval, frozenset({1}), unroll=unroll)
     return product("polyval", fn, [p, x], plan)
 
 
 @public
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral by trapezoids, as `jax.numpy.trapezoid`: linear in ``y``; the dim must be whole.
 
     Args:
@@ -219,9 +226,6 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
         kept = [d for d in range(ndim) if d != dim]
         fn = function("trapezoid", jnp.trapezoid, linear=True, dx=dx, axis=dim)
         return apply_whole("trapezoid", fn, values, [dim], [kept])
-    from shtypes.ops.cumulative import diff
-    from shtypes.ops.index import getitem
-
     ((places,), _) = lift([x])
     moved = moveaxis(values, dim, -1)
     places = places if jax.typeof(places).ndim == 1 else moveaxis(places, axis, -1)
@@ -231,13 +235,13 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 @public
 def ragged_dot(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     group_sizes: Any,
     precision: Any = None,
     preferred_element_type: Any = None,
     group_offset: Any = None,
-) -> Any:
+) -> Array:
     """Runs of rows, each by its own matrix, as `jax.lax.ragged_dot`: the product of a mixture of experts.
 
     Per axis: as an einsum of ``mk,gkn->mn``: a sharded ``k`` gives a pending sum, ``n`` may be sharded. Rows and groups
@@ -263,16 +267,11 @@ def ragged_dot(
         raise ShardingTypeError("`ragged_dot` knows no `group_offset`")
     dtype = None if preferred_element_type is None else dtypes.to_numpy(dtype_name(preferred_element_type))
     params = {"precision": precision, "preferred_element_type": dtype}
-    fn: LocalFn = Product("ragged_dot", lax.ragged_dot, tuple(sorted(params.items())), frozenset({2}))
+    fn: LocalFn = multilinear("ragged_dot", lax.ragged_dot, frozenset({2}), **params)
 
-    def plan(shape: tuple[int, ...]) -> Plan:
+    def plan(shape: tuple[int, ...]) -> ProductDims:
         labels = (("rows", "k"), ("groups", "k", "n"), ("groups",))
         result = tuple(zip(("rows", "n"), shape, strict=True))
-        return Plan(labels, result, frozenset({"rows", "groups"}), ids=frozenset({2}))
+        return ProductDims(labels, result, frozenset({"rows", "groups"}), ids=frozenset({2}))
 
     return product("ragged_dot", fn, [lhs, rhs, group_sizes], plan)
-
-
-__all__ = [
-    "batch_matmul", "convolve", "correlate", "cross", "dot_general", "kron", "polyval", "ragged_dot", "trapezoid",
-]  # fmt: skip

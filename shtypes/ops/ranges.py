@@ -5,23 +5,24 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes import dtypes
-from shtypes.array import _as_type
-from shtypes.calls import parameters, refuse_unknown
+from shtypes.context.calls import parameters, refuse_unknown
+from shtypes.context.user_line import named, public
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import LocalFn, tell_apart
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import LocalFn, tell_apart
 from shtypes.ops.create import masked
-from shtypes.ops.diagonals import Span, span
+from shtypes.ops.diagonals import OwnIndices, span
 from shtypes.ops.dispatch import as_ints, dtype_name, is_number, lift
 from shtypes.ops.joins import stack
 from shtypes.ops.shape import broadcast_in_dim, reshape
-from shtypes.where import public
+from shtypes.primitives.placing import type_of
+from shtypes.types import dtypes
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class ByIndex(LocalFn):
 
     name: str
     fn: Callable[..., Any]
-    spans: tuple[Span, ...]
+    spans: tuple[OwnIndices, ...]
     dtype: str
     params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
     same: Any = field(init=False, repr=False)
@@ -50,8 +51,8 @@ class ByIndex(LocalFn):
 
 def _by_index(
     name: str, fn: Callable[..., Any], shape: tuple[int, ...], dtype: Any, type: Any, mesh: Any, **params: Any
-) -> Any:
-    t = _as_type(type if type is not None else "[...]", mesh, shape=shape, dtype=dtype_name(dtype))
+) -> Array:
+    t = type_of(type if type is not None else "[...]", mesh, shape=shape, dtype=dtype_name(dtype))
     spans = tuple(span(t, d) for d in range(t.ndim))
     return masked(ByIndex(name, fn, spans, t.dtype_name, tuple(sorted(params.items()))), t)
 
@@ -74,7 +75,7 @@ def _sizes(name: str, rows: Any, columns: Any) -> tuple[int, int]:
 
 
 @public
-def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Any:  # noqa: N803  # the names that JAX gives them
+def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Array:  # noqa: N803  # the names that JAX gives them
     """Ones on diagonal ``k`` and zeros elsewhere, as `jax.numpy.eye`.
 
     Args:
@@ -91,13 +92,13 @@ def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = Non
 
 
 @public
-def identity(n: Any, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Any:
+def identity(n: Any, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Array:
     """The identity matrix; see `eye`."""
     return eye(n, dtype=dtype, type=type, mesh=mesh)
 
 
 @public
-def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Any:  # noqa: N803  # the names that JAX gives them
+def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Array:  # noqa: N803  # the names that JAX gives them
     """Ones on and below diagonal ``k``, zeros above, as `jax.numpy.tri`; parameters as for `eye`."""
     return _by_index("tri", _below, _sizes("tri", N, M), _float(dtype), type, mesh, k=operator.index(k))
 
@@ -107,7 +108,7 @@ def _index_of(*own: Any, dimension: int) -> Any:
 
 
 @public
-def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, type: Any = None, mesh: Any = None) -> Any:
+def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, type: Any = None, mesh: Any = None) -> Array:
     """At each element its index in one dim, as `jax.lax.broadcasted_iota`; the global index, whatever is sharded.
 
     Args:
@@ -127,13 +128,13 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, type: 
 
 
 @public
-def iota(dtype: Any, size: int, *, type: Any = None, mesh: Any = None) -> Any:
+def iota(dtype: Any, size: int, *, type: Any = None, mesh: Any = None) -> Array:
     """The numbers from 0 up, as `jax.lax.iota`; see `broadcasted_iota`."""
     return broadcasted_iota(dtype, (size,), 0, type=type, mesh=mesh)
 
 
 @public
-def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:
+def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Array | tuple[Array, ...]:
     """The indices of a grid, one array for each dim, stacked; as `jax.numpy.indices`. Communicates: nothing."""
     sizes = as_ints(dimensions, "the dimensions of `indices`")
     name = np.int64 if dtype is None else dtype
@@ -148,7 +149,7 @@ def _row(index: Any, native: Callable[..., Any], given: Any) -> Any:
     return native(**dict(given))[index]
 
 
-def _spaced(name: str, dtype: Any, type: Any, mesh: Any, numbers: Sequence[Any], **params: Any) -> Any:
+def _spaced(name: str, dtype: Any, type: Any, mesh: Any, numbers: Sequence[Any], **params: Any) -> Array:
     """A function of `jax.numpy` that makes a vector from numbers: each device keeps its own part of it."""
     if not all(is_number(n) or isinstance(n, np.generic) for n in numbers):
         raise ShardingTypeError(
@@ -161,6 +162,32 @@ def _spaced(name: str, dtype: Any, type: Any, mesh: Any, numbers: Sequence[Any],
     return _by_index(name, _row, struct.shape, found, type, mesh, native=native, given=given)
 
 
+@overload
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: Literal[False] = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    type: Any = None,
+    mesh: Any = None,
+) -> Array: ...
+@overload
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    *,
+    retstep: Literal[True],
+    dtype: Any = None,
+    axis: int = 0,
+    type: Any = None,
+    mesh: Any = None,
+) -> tuple[Array, float]: ...
 @public
 def linspace(
     start: Any,
@@ -173,7 +200,7 @@ def linspace(
     *,
     type: Any = None,
     mesh: Any = None,
-) -> Any:
+) -> Array | tuple[Array, float]:
     """``num`` numbers from ``start`` to ``stop`` at equal distances, as `jax.numpy.linspace`.
 
     Args:
@@ -183,7 +210,7 @@ def linspace(
         endpoint: Whether the end is one of them.
         retstep: Gives the distance too.
         dtype: The dtype.
-        axis: For JAX's sake: the result has one dim.
+        axis: Accepted for compatibility; ignored: the result has one dim.
         type: A type with one dim, such as ``"[_@x]"``; replicated by policy by default.
         mesh: The mesh of a text; by default the one in context.
 
@@ -209,7 +236,7 @@ def logspace(
     *,
     type: Any = None,
     mesh: Any = None,
-) -> Any:
+) -> Array:
     """Powers of ``base`` at equal distances of their exponents, as `jax.numpy.logspace`; see `linspace`."""
     given = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint), "base": base}
     return _spaced("logspace", dtype, type, mesh, (start, stop, base), **given)
@@ -226,19 +253,19 @@ def geomspace(
     *,
     type: Any = None,
     mesh: Any = None,
-) -> Any:
+) -> Array:
     """Numbers at equal ratios, as `jax.numpy.geomspace`; see `linspace`."""
     given = {"start": start, "stop": stop, "num": operator.index(num), "endpoint": bool(endpoint)}
     return _spaced("geomspace", dtype, type, mesh, (start, stop), **given)
 
 
 @public
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
     """Each vector along a dim of its own of one grid, as `jax.numpy.meshgrid`.
 
     Args:
         *xi (n): Vectors; each keeps its state, and a sharded one makes its own dim sharded.
-        copy: For JAX's sake.
+        copy: Accepted for compatibility; ignored.
         sparse: Leaves the other dims at size 1.
         indexing: ``"xy"`` puts the second vector first, ``"ij"`` keeps the order.
 
@@ -269,16 +296,20 @@ def _constant_of(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
             host = [np.asarray(leaf) for leaf in leaves]
         return jax.tree.unflatten(tree, [lift([x])[0][0] for x in host])
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""`{native.__module__.replace("jax._src.", "jax.")}.{name}` of numbers, whole on every device.
+    return public(
+        named(
+            op,
+            name,
+            f"""`{native.__module__.replace("jax._src.", "jax.")}.{name}` of numbers, whole on every device.
 
     Args:
         *args: As in JAX; numbers that are known when it is traced.
         **kwargs: As in JAX.
 
     Communicates: nothing. It has no gradient.
-    """
-    return public(op)
+    """,
+        )
+    )
 
 
 bartlett, blackman = _constant_of("bartlett", jnp.bartlett), _constant_of("blackman", jnp.blackman)
@@ -293,30 +324,25 @@ fftfreq, rfftfreq = _constant_of("fftfreq", jnp.fft.fftfreq), _constant_of("rfft
 
 
 @public
-def tril_indices_from(arr: Any, k: int = 0) -> Any:
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """The positions on and below diagonal ``k`` of a matrix, as `jax.numpy.tril_indices_from`."""
     n, m = jax.typeof(lift([arr])[0][0]).shape[-2:]
-    return tril_indices(n, k, m)
+    rows, columns = tril_indices(n, k, m)
+    return rows, columns
 
 
 @public
-def triu_indices_from(arr: Any, k: int = 0) -> Any:
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """The positions on and above diagonal ``k`` of a matrix, as `jax.numpy.triu_indices_from`."""
     n, m = jax.typeof(lift([arr])[0][0]).shape[-2:]
-    return triu_indices(n, k, m)
+    rows, columns = triu_indices(n, k, m)
+    return rows, columns
 
 
 @public
-def diag_indices_from(arr: Any) -> Any:
+def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """The positions on the diagonal of an array of equal dims, as `jax.numpy.diag_indices_from`."""
     shape = jax.typeof(lift([arr])[0][0]).shape
     if len(shape) < 2 or len(set(shape)) != 1:
         raise ShardingTypeError(f"`diag_indices_from` needs dims of one size, not {shape}")
-    return diag_indices(shape[0], len(shape))
-
-
-__all__ = [
-    "bartlett", "blackman", "broadcasted_iota", "diag_indices", "diag_indices_from", "eye", "geomspace", "hamming",
-    "hanning", "identity", "indices", "iota", "kaiser", "linspace", "logspace", "meshgrid", "tri", "tril_indices",
-    "tril_indices_from", "triu_indices", "triu_indices_from",
-]  # fmt: skip
+    return tuple(diag_indices(shape[0], len(shape)))

@@ -11,11 +11,11 @@ import numpy as np
 
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_number, is_typed
-from shtypes.ops.rules.index import At, Entry, New, Span
+from shtypes.rules.index import IndexEntry, New, Position, Slice
 from shtypes.types import ShType
 
 
-def parse_index(t: ShType, key: Any, *, clip: bool) -> tuple[tuple[Entry, ...], list[Any]]:
+def parse_index(t: ShType, key: Any, *, clip: bool) -> tuple[tuple[IndexEntry, ...], list[Any]]:
     """An index as entries, one for each dim and each new one, and its arrays of positions.
 
     Args:
@@ -32,7 +32,7 @@ def parse_index(t: ShType, key: Any, *, clip: bool) -> tuple[tuple[Entry, ...], 
         raise ShardingTypeError("an index can have `...` only once")
     where_ = gap[0] if gap else len(parts)
     parts[where_ : where_ + len(gap)] = [slice(None)] * (t.ndim - used)
-    entries: list[Entry] = []
+    entries: list[IndexEntry] = []
     arrays: list[Any] = []
     dim = 0
     for part in parts:
@@ -74,7 +74,7 @@ def _dims_of(part: Any) -> int:
     return 0 if part is None or part is Ellipsis else 1
 
 
-def _entry(t: ShType, dim: int, part: Any, arrays: list[Any], clip: bool) -> Entry:
+def _entry(t: ShType, dim: int, part: Any, arrays: list[Any], clip: bool) -> IndexEntry:
     size = t.shape[dim]
     if isinstance(part, slice):
         return _span(part, size)
@@ -85,12 +85,12 @@ def _entry(t: ShType, dim: int, part: Any, arrays: list[Any], clip: bool) -> Ent
             raise _no_index(part) from None
         at = at + size if at < 0 else at
         if 0 <= at < size or (clip and size):
-            return At(min(max(at, 0), size - 1))
+            return Position(min(max(at, 0), size - 1))
         part = np.asarray(part, np.int32)
     if not hasattr(part, "dtype") or not jnp.issubdtype(part.dtype, jnp.integer):
         raise _no_index(part)
     arrays.append(part)
-    return At(operand=len(arrays) - 1)
+    return Position(operand=len(arrays) - 1)
 
 
 def _no_index(part: Any) -> ShardingTypeError:
@@ -98,7 +98,7 @@ def _no_index(part: Any) -> ShardingTypeError:
     return ShardingTypeError(f"an index has integers, slices, None, `...` and integer arrays, not one {kind}")
 
 
-def _span(part: slice, size: int) -> Span:
+def _span(part: slice, size: int) -> Slice:
     try:
         start, stop, step = part.indices(size)
     except (TypeError, ValueError, ShardingTypeError):
@@ -107,4 +107,4 @@ def _span(part: slice, size: int) -> Span:
             hints=["sh.dynamic_slice takes positions known at run time", "sh.dynamic_index_in_dim"],
         ) from None
     count = len(range(start, stop, step))
-    return Span(start, count, step) if count > 1 else Span(start if count else 0, count)
+    return Slice(start, count, step) if count > 1 else Slice(start if count else 0, count)

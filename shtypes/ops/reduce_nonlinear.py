@@ -4,46 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes import dtypes
+from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
+from shtypes.lowering.replay import public, published
 from shtypes.ops import reduce
 from shtypes.ops.across import bound, constant, matching, product, total
-from shtypes.ops.asking import DOC, finished, may_communicate, over, sharding, with_own_fixes
+from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
+from shtypes.ops.asking import DOC, may_communicate, over, sharding, with_own_fixes
 from shtypes.ops.dispatch import dtype_name, is_number, lift
 from shtypes.ops.elementwise import abs as abs_
-from shtypes.ops.elementwise import (
-    add,
-    astype,
-    divide,
-    exp,
-    isfinite,
-    less,
-    log,
-    multiply,
-    not_equal,
-    sign,
-    sqrt,
-    square,
-    subtract,
-)
+from shtypes.ops.elementwise import exp, isfinite, less, log, not_equal, sign, sqrt, square
+from shtypes.ops.means import mean_of
 from shtypes.ops.reduce import Axis, normalize_dims, only, scalar
-from shtypes.ops.reduce_where import mean_of
+from shtypes.ops.reshard import finished
 from shtypes.ops.select import where as _where
 from shtypes.ops.shape import squeeze
 from shtypes.ops.whole import reduced
-from shtypes.types import State
+from shtypes.types import State, dtypes
 
 
 @public
 def prod(
-    a: Any,
+    a: ArrayLike,
     axis: Axis = None,
     dtype: Any = None,
     out: Any = None,
@@ -51,7 +39,7 @@ def prod(
     initial: Any = None,
     where: Any = None,
     promote_integers: bool = True,
-) -> Any:
+) -> Array:
     """The product over dims, as `jax.numpy.prod`.
 
     Per axis: every state but unreduced is kept. Where an axis shards one of the dims, ``out`` or an `implicit_comm`
@@ -76,7 +64,7 @@ def prod(
     if not promote_integers:
         options["promote_integers"] = False
 
-    def begun(y: Any) -> Any:
+    def begun(y: Any) -> Array:
         return y if initial is None else multiply(y, scalar("prod", initial, y))
 
     return over(
@@ -90,7 +78,7 @@ def prod(
     )
 
 
-def _variance(name: str) -> Callable[..., Any]:
+def _variance(name: str) -> Callable[..., Array]:
     native = getattr(jnp, name)
 
     def op(
@@ -104,7 +92,7 @@ def _variance(name: str) -> Callable[..., Any]:
         where: Any = None,
         mean: Any = None,
         correction: Any = None,
-    ) -> Any:
+    ) -> Array:
         ((x,), _) = lift([a])
         if where is not None:
             x = only(name, x, where, 0)  # of the type that both have together
@@ -114,11 +102,11 @@ def _variance(name: str) -> Callable[..., Any]:
         wanted = None if dtype is None else dtype_name(dtype)
         options: dict[str, Any] = {} if wanted is None else {"dtype": dtypes.to_numpy(wanted)}
 
-        def across(x: Any, dims: tuple[int, ...]) -> Any:
+        def across(x: Any, dims: tuple[int, ...]) -> Array:
             v = _spread(x, dims, taken, where, mean, wanted)
             return sqrt(v) if name == "std" else v
 
-        def whole(x: Any, dims: tuple[int, ...]) -> Any:
+        def whole(x: Any, dims: tuple[int, ...]) -> Array:
             if (where is None and mean is None) or sharding(jax.typeof(x), dims):  # which this refuses
                 return reduced(name, native, x, dims, keepdims, ddof=taken, **options)
             y = across(x, dims)
@@ -126,8 +114,10 @@ def _variance(name: str) -> Callable[..., Any]:
 
         return over(name, x, axis, keepdims, out, whole, across)
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""The {"variance" if name == "var" else "standard deviation"} over dims, as `jax.numpy.{name}`.
+    return published(
+        op,
+        name,
+        f"""The {"variance" if name == "var" else "standard deviation"} over dims, as `jax.numpy.{name}`.
 
     {DOC}
 
@@ -144,11 +134,11 @@ def _variance(name: str) -> Callable[..., Any]:
 
     Communicates: nothing; along a sharded dim, two all-reduces of one number for each row (the mean, the squares), and
     backward one. Transpose: by JAX.
-    """
-    return public(op)
+    """,
+    )
 
 
-def _spread(x: Any, dims: tuple[int, ...], taken: Any, where: Any, mean: Any, dtype: str | None) -> Any:
+def _spread(x: Any, dims: tuple[int, ...], taken: Any, where: Any, mean: Any, dtype: str | None) -> Array:
     """The variance over dims, which may be sharded; the dims are kept."""
     t = jax.typeof(x)
     kept = dtype or (t.dtype_name if t.differentiable else dtype_name(jnp.result_type(float)))
@@ -164,7 +154,7 @@ def wide(dtype: str) -> str:
     return "f32" if dtype in ("bf16", "f16") or dtype.startswith("f8") else dtype
 
 
-def averaged(x: Any, dims: tuple[int, ...], where: Any = None, taken: Any = 0, state: State = State.REDUCED) -> Any:
+def averaged(x: Any, dims: tuple[int, ...], where: Any = None, taken: Any = 0, state: State = State.REDUCED) -> Array:
     """The mean over dims, reduced where they are sharded; the dims are kept.
 
     By default reduced: it meets sharded values, which would cast an invariant one to that.
@@ -184,17 +174,39 @@ def averaged(x: Any, dims: tuple[int, ...], where: Any = None, taken: Any = 0, s
 var, std = _variance("var"), _variance("std")
 
 
+@overload
+def logsumexp(
+    a: ArrayLike,
+    axis: Axis = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: Literal[False] = False,
+    where: Any = None,
+    *,
+    out: Any = None,
+) -> Array: ...
+@overload
+def logsumexp(
+    a: ArrayLike,
+    axis: Axis = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    *,
+    return_sign: Literal[True],
+    where: Any = None,
+    out: Any = None,
+) -> tuple[Array, Array]: ...
 @public
 def logsumexp(
-    a: Any,
+    a: ArrayLike,
     axis: Axis = None,
-    b: Any = None,
+    b: ArrayLike | None = None,
     keepdims: bool = False,
     return_sign: bool = False,
     where: Any = None,
     *,
     out: Any = None,
-) -> Any:
+) -> Array | tuple[Array, Array]:
     """``log(sum(exp(a)))`` over dims without overflow, as `jax.nn.logsumexp`; typed as `max`.
 
     Args:
@@ -236,7 +248,7 @@ def logsumexp(
 
     dims = normalize_dims(axis, jax.typeof(x).ndim, "logsumexp")
 
-    def plain(x: Any) -> Any:
+    def plain(x: Any) -> Array:
         y = log_of_sum(x, dims)
         return y if keepdims else squeeze(y, dims)
 
@@ -252,23 +264,20 @@ def logsumexp(
     return (finished(y, out), finished(signs, out)) if return_sign else finished(y, out)
 
 
-def finite_bound(x: Any, dims: tuple[int, ...]) -> Any:
+def finite_bound(x: Any, dims: tuple[int, ...]) -> Array:
     """The maximum over dims, or zero where it is not finite; no gradient."""
     most = bound("max", x, dims)
     return matching(constant(_where(isfinite(most), most, 0)), jax.typeof(x))
 
 
-def added(x: Any, dims: tuple[int, ...], state: State = State.INVARIANT) -> Any:
+def added(x: Any, dims: tuple[int, ...], state: State = State.INVARIANT) -> Array:
     """The sum over dims, reduced where they are sharded; the dims are kept."""
     axes = sharding(jax.typeof(x), dims)
     return total(reduce.sum_of("sum", x, dims, True), axes, state)
 
 
-def log_of_sum(x: Any, dims: tuple[int, ...]) -> Any:
+def log_of_sum(x: Any, dims: tuple[int, ...]) -> Array:
     """The logsumexp over dims, which may be sharded; they are kept."""
     most = finite_bound(x, dims)
     summed = added(exp(subtract(x, most)), dims)
     return add(log(summed), matching(most, jax.typeof(summed)))
-
-
-__all__ = ["added", "averaged", "finite_bound", "log_of_sum", "logsumexp", "prod", "std", "var", "wide"]

@@ -6,18 +6,19 @@ from typing import Any, Final
 
 import jax
 
-from shtypes.analysis.judging import judge
-from shtypes.array import _as_type
+from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import as_ints, lift, located
-from shtypes.policy import replicated
-from shtypes.primitives import move
+from shtypes.primitives.moving import move
+from shtypes.primitives.placing import type_of
+from shtypes.scopes.judging import judge
 from shtypes.types import ShType, State
+from shtypes.types.policy import replicated
 
 
 @public
-def reshard(x: Any, target: Any = None, /, **states: Any) -> Any:
+def reshard(x: ArrayLike, target: Any = None, /, **states: Any) -> Array:
     """The same value in another type.
 
     Args:
@@ -50,7 +51,7 @@ def reshard(x: Any, target: Any = None, /, **states: Any) -> Any:
         raise located(error, "reshard", [t]).with_traceback(None) from None
 
 
-def finished(y: Any, out: Any) -> Any:
+def finished(y: Any, out: Any) -> Array:
     """The result of an op in the type that ``out=`` asks for, if it does."""
     return y if out is None else reshard(y, out)
 
@@ -89,7 +90,7 @@ def _target(t: ShType, target: Any, states: dict[str, Any]) -> ShType:
             hints=['sh.reshard(x, "[_, ...]{U:tp}")', 'sh.reshard(x, tp="R")'],
         )
     if target is not None:
-        return _as_type(target, t.mesh, like=t)
+        return type_of(target, t.mesh, like=t)
     for axis, place in states.items():
         t = t.with_axis(axis, *_place(t, axis, place))
     return t
@@ -117,7 +118,7 @@ def normalize_dim(dim: int, t: ShType) -> int:
     return dim % t.ndim
 
 
-def _named(name: str, x: Any, axes: tuple[str, ...], needs: State, change: Any) -> Any:
+def _named(name: str, x: Any, axes: tuple[str, ...], needs: State, change: Any) -> Array:
     ((x,), _) = lift([x])
     t = dst = jax.typeof(x)
     try:
@@ -157,7 +158,7 @@ def _replicated(to: Any) -> State:
 
 
 @public
-def all_reduce(x: Any, *axes: str, to: Any = None) -> Any:
+def all_reduce(x: ArrayLike, *axes: str, to: Any = None) -> Array:
     """Sums the partial values of unreduced axes, everywhere.
 
     Args:
@@ -180,7 +181,7 @@ def all_reduce(x: Any, *axes: str, to: Any = None) -> Any:
 
 
 @public
-def reduce_scatter(x: Any, axis: str, dim: int) -> Any:
+def reduce_scatter(x: ArrayLike, axis: str, dim: int) -> Array:
     """Sums the partial values of an unreduced axis and keeps, on each device, its own slice of ``dim``.
 
     Args:
@@ -202,7 +203,7 @@ def reduce_scatter(x: Any, axis: str, dim: int) -> Any:
 
 
 @public
-def all_gather(x: Any, *axes: str, to: Any = None) -> Any:
+def all_gather(x: ArrayLike, *axes: str, to: Any = None) -> Array:
     """Gathers sharded dims, everywhere.
 
     Args:
@@ -225,7 +226,7 @@ def all_gather(x: Any, *axes: str, to: Any = None) -> Any:
 
 
 @public
-def all_to_all(x: Any, axis: str, dim: int) -> Any:
+def all_to_all(x: ArrayLike, axis: str, dim: int) -> Array:
     """Moves a mesh axis from the dim it shards to another.
 
     Args:
@@ -247,7 +248,7 @@ def all_to_all(x: Any, axis: str, dim: int) -> Any:
 
 
 @public
-def shard(x: Any, axis: str, dim: int) -> Any:
+def shard(x: ArrayLike, axis: str, dim: int) -> Array:
     """Keeps, on each device, its own slice of a replicated value.
 
     Args:

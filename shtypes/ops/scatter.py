@@ -10,21 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes import dtypes
-from shtypes.array import install
-from shtypes.calls import check_function, refuse_unknown
+from shtypes.context.calls import check_function, refuse_unknown
+from shtypes.context.user_line import public
+from shtypes.core.array import Array, install
+from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn
-from shtypes.ops.asking import finished
+from shtypes.ops.arithmetic import astype
 from shtypes.ops.dispatch import apply, is_number, lift
-from shtypes.ops.elementwise import astype
 from shtypes.ops.index import CLIP, DROP, GET_MODES, bound_of, get
 from shtypes.ops.positions import Bound, LocalEntry, Window, local_entries, local_index, shown, windows
 from shtypes.ops.read_index import parse_index
-from shtypes.ops.rules.index import Span, result_labels
-from shtypes.ops.rules.index import scatter as _scatter_rule
-from shtypes.types import ShType
-from shtypes.where import public
+from shtypes.ops.reshard import finished
+from shtypes.rules.index import Slice, result_labels
+from shtypes.rules.index import update as _update_rule
+from shtypes.types import ShType, dtypes
 
 _SET_MODES = {"none": DROP, "promise_in_bounds": DROP, "clip": CLIP, "fill": DROP, "drop": DROP, "fill_or_drop": DROP}
 
@@ -52,7 +51,7 @@ class Scatter(LocalFn):
     entries: tuple[LocalEntry, ...]
     bound: Bound
     once: bool
-    windows: tuple[tuple[Window, Span], ...] = ()
+    windows: tuple[tuple[Window, Slice], ...] = ()
 
     @property
     def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the change
@@ -98,7 +97,7 @@ class Scatter(LocalFn):
         return getattr(x.at[index], change)(updates, **options)
 
 
-class At:
+class IndexUpdate:
     """``x.at``: index it to name what changes."""
 
     __slots__ = ("value",)
@@ -119,7 +118,7 @@ class Options(TypedDict, total=False):
     Attributes:
         mode: What becomes of positions out of range: ``"drop"``, ``"clip"``, ``"promise_in_bounds"``; ``"fill"``.
         unique_indices: Promises that no element is named twice.
-        indices_are_sorted: For JAX's sake.
+        indices_are_sorted: Accepted for compatibility; ignored.
         wrap_negative_indices: Must be true.
         out: A type to reshard the result to.
     """
@@ -152,29 +151,29 @@ class Updates:
         return f"Updates({self.value!r}, {self.key!r})"
 
     @public
-    def get(self, *, fill_value: Any = None, **options: Unpack[Options]) -> Any:
+    def get(self, *, fill_value: Any = None, **options: Unpack[Options]) -> Array:
         """``x[key]``; positions out of range are clipped, or with ``mode="fill"`` give ``fill_value`` (NaN)."""
         _check_options("get", options, "fill_value")
         y = get(self.value, self.key, bound_of(options.get("mode"), GET_MODES), fill_value, "at_get")
         return finished(y, options.get("out"))
 
     @public
-    def set(self, values: Any, **options: Unpack[Options]) -> Any:
+    def set(self, values: Any, **options: Unpack[Options]) -> Array:
         """The part replaced. Transpose: the cotangent with zeros there, and that part of it."""
         return _changed("set", self, values, options)
 
     @public
-    def add(self, values: Any, **options: Unpack[Options]) -> Any:
+    def add(self, values: Any, **options: Unpack[Options]) -> Array:
         """Values added to the part, once for each time that it is named. Transpose: the part of the cotangent."""
         return _changed("add", self, values, options)
 
     @public
-    def subtract(self, values: Any, **options: Unpack[Options]) -> Any:
+    def subtract(self, values: Any, **options: Unpack[Options]) -> Array:
         """Values subtracted from the part."""
         return _changed("subtract", self, values, options)
 
     @public
-    def multiply(self, values: Any, **options: Unpack[Options]) -> Any:
+    def multiply(self, values: Any, **options: Unpack[Options]) -> Array:
         """The part times values; by the values differentiated only where no element is named twice.
 
         That is known of one position and of constant ones; of others ``unique_indices=True`` promises it.
@@ -184,27 +183,27 @@ class Updates:
     mul = multiply
 
     @public
-    def divide(self, values: Any, **options: Unpack[Options]) -> Any:
+    def divide(self, values: Any, **options: Unpack[Options]) -> Array:
         """The part divided by values; differentiated as `multiply` is."""
         return _changed("divide", self, values, options)
 
     @public
-    def power(self, values: Any, **options: Unpack[Options]) -> Any:
+    def power(self, values: Any, **options: Unpack[Options]) -> Array:
         """The part to the power of values; differentiated as `multiply` is."""
         return _changed("power", self, values, options)
 
     @public
-    def min(self, values: Any, **options: Unpack[Options]) -> Any:
+    def min(self, values: Any, **options: Unpack[Options]) -> Array:
         """The smaller of the part and values; where several are the smallest, they share the cotangent as in JAX."""
         return _changed("min", self, values, options)
 
     @public
-    def max(self, values: Any, **options: Unpack[Options]) -> Any:
+    def max(self, values: Any, **options: Unpack[Options]) -> Array:
         """The greater of the part and values; where several are the greatest, they share the cotangent as in JAX."""
         return _changed("max", self, values, options)
 
     @public
-    def apply(self, func: Any, **options: Unpack[Options]) -> Any:
+    def apply(self, func: Any, **options: Unpack[Options]) -> Array:
         """The part given to a function of typed values, and what that makes put in its place.
 
         JAX applies the function once for each time that an element is named; here no element may be named twice.
@@ -232,7 +231,7 @@ def _check_options(how: str, options: Options, *more: str) -> None:
         )
 
 
-def _changed(how: str, at: Updates, values: Any, options: Options) -> Any:
+def _changed(how: str, at: Updates, values: Any, options: Options) -> Array:
     _check_options(how, options)
     ((x,), _) = lift([at.value])
     t = jax.typeof(x)
@@ -255,7 +254,7 @@ def _changed(how: str, at: Updates, values: Any, options: Options) -> Any:
         own = types[0]
         return Scatter(how, local_entries(entries, own), bound, once, windows(entries, own, labels))
 
-    y = apply(name, local, lambda types: _scatter_rule(name, how, types, entries, constants), *operands)
+    y = apply(name, local, lambda types: _update_rule(name, how, types, entries, constants), *operands)
     return finished(y, options.get("out"))
 
 
@@ -296,4 +295,4 @@ def _does_not_fit(how: str, what: str, t: ShType) -> ShardingTypeError:
 
 # For errors: the operands of an update are the value, positions, and what is written.
 jax.tree_util.register_pytree_node(Updates, lambda x: ((x.value, x.key), None), lambda _, parts: Updates(*parts))
-install({}, {}, {"at": At})
+install({}, {}, {"at": IndexUpdate})

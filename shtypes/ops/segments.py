@@ -8,16 +8,17 @@ from typing import Any
 
 import jax
 
+from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
+from shtypes.lowering.replay import published
 from shtypes.ops.dispatch import lift
 from shtypes.ops.labelled import labelled
 from shtypes.ops.lookup import as_positions
-from shtypes.ops.rules.labelled import Plan
 from shtypes.ops.whole import function
+from shtypes.rules.labelled import ProductDims
 
 
-def _segment(name: str, what: str) -> Callable[..., Any]:
+def _segment(name: str, what: str) -> Callable[..., Array]:
     native = getattr(jax.ops, name)
 
     def op(
@@ -28,7 +29,7 @@ def _segment(name: str, what: str) -> Callable[..., Any]:
         unique_indices: bool = False,
         bucket_size: int | None = None,
         mode: Any = None,
-    ) -> Any:
+    ) -> Array:
         if num_segments is None:
             raise ShardingTypeError(f"`{name}` needs `num_segments`", why="the size of the result must be known")
         (rows, ids), _ = lift([data, as_positions(segment_ids, name)])
@@ -38,15 +39,17 @@ def _segment(name: str, what: str) -> Callable[..., Any]:
         params = {"num_segments": operator.index(num_segments), "mode": mode, "unique_indices": bool(unique_indices)}
         fn = function(name, native, **params)
 
-        def plan(shape: tuple[int, ...]) -> Plan:
+        def plan(shape: tuple[int, ...]) -> ProductDims:
             others = tuple(("dim", d) for d in range(1, len(shape)))
             labels = (("rows", *others), ("rows",))
-            return Plan(labels, tuple(zip(("segments", *others), shape, strict=True)), frozenset({"rows"}))
+            return ProductDims(labels, tuple(zip(("segments", *others), shape, strict=True)), frozenset({"rows"}))
 
         return labelled(name, fn, [rows, ids], plan)
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""The {what} of the rows of each segment, as `jax.ops.{name}`.
+    return published(
+        op,
+        name,
+        f"""The {what} of the rows of each segment, as `jax.ops.{name}`.
 
     Per axis: every state but unreduced is kept; the rows must be whole, their other dims may be sharded.
 
@@ -54,9 +57,9 @@ def _segment(name: str, what: str) -> Callable[..., Any]:
         data (n, ...): Rows.
         segment_ids (n): The segment of each row; rows with a number out of range are dropped.
         num_segments: The number of segments.
-        indices_are_sorted: For JAX's sake.
+        indices_are_sorted: Accepted for compatibility; ignored.
         unique_indices: No segment has two rows; then JAX can differentiate.
-        bucket_size: For JAX's sake.
+        bucket_size: Accepted for compatibility; ignored.
         mode: As in JAX.
 
     Returns:
@@ -66,11 +69,9 @@ def _segment(name: str, what: str) -> Callable[..., Any]:
         ShardingTypeError: the rows are sharded or unreduced.
 
     Communicates: nothing.
-    """
-    return public(op)
+    """,
+    )
 
 
 segment_max, segment_min = _segment("segment_max", "maximum"), _segment("segment_min", "minimum")
 segment_prod = _segment("segment_prod", "product")
-
-__all__ = ["segment_max", "segment_min", "segment_prod"]

@@ -10,14 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes import dtypes
+from shtypes import rules
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.functions.arithmetic import unbroadcast
+from shtypes.core.localfn import Linear, LocalFn, local_dtype, tell_apart
 from shtypes.errors import ShardingTypeError
-from shtypes.functions.arithmetic import unbroadcast
-from shtypes.localfn import Linear, LocalFn, local_dtype, tell_apart
 from shtypes.lowering.replay import public
-from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, is_number, lift
-from shtypes.types import ShType, State
+from shtypes.ops.elementwise import not_equal
+from shtypes.types import ShType, State, dtypes
 
 
 @dataclass(frozen=True)
@@ -66,43 +67,10 @@ def _shown(number: Any) -> str:
 
 
 @public
-def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """``x`` where the condition holds, ``y`` elsewhere, as `jax.numpy.where` of three operands.
-
-    Per axis: the branches meet as in `add` (an unreduced branch makes a replicated one unreduced), and the condition is
-    a factor: where it is sharded, replicated branches are sharded too. A non-zero number beside an unreduced branch is
-    masked, so that it counts once; zero needs no mask.
-
-    Args:
-        condition (...): A bool array, or one that counts as true where it is not zero. It has no gradient.
-        x (...): The value where it holds; shapes broadcast.
-        y (...): The value elsewhere.
-        size: Without branches: how many positions to give, as `nonzero`.
-        fill_value: Without branches: what stands for missing positions.
-
-    Returns:
-        (...): The chosen elements.
-
-    Raises:
-        ShardingTypeError: the condition is sharded or varying where a branch is unreduced, or the condition is
-            unreduced; the branches do not meet.
-
-    Transpose: the cotangent where each branch was chosen, zero elsewhere. Communicates: nothing; the cast of an
-    invariant branch communicates backward.
-    """
-    if x is None and y is None and size is not None:
-        from shtypes.ops.search import nonzero
-
-        return nonzero(condition, size=size, fill_value=fill_value)
-    if x is None or y is None:
-        raise ShardingTypeError(
-            "`where` needs both branches, or `size`",
-            why="how many elements it would find is not known when types are checked",
-        )
+def where(condition: Any, x: ArrayLike, y: ArrayLike) -> Array:
+    """``x`` where the condition holds, ``y`` elsewhere; see `shtypes.where`."""
     ((predicate,), _) = lift([condition])
     if jax.typeof(predicate).dtype_name != "bool":
-        from shtypes.ops.elementwise import not_equal
-
         predicate = not_equal(predicate, 0)
     numbers = (x if is_number(x) else None, y if is_number(y) else None)
     (predicate, *branches), constants = lift([predicate, *(b for b in (x, y) if not is_number(b))])
@@ -135,7 +103,7 @@ def _beside_number(types: tuple[ShType, ...], dtype: str, constants: frozenset[i
 
 
 @public
-def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
     """The element of the first choice whose condition holds, as `jax.numpy.select`; typed as `where`, choice by choice.
 
     Args:
@@ -149,7 +117,8 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         raise ShardingTypeError(
             f"`select` needs one condition for each choice, not {len(condlist)} for {len(choicelist)}"
         )
-    chosen = default
+    chosen: Any = default
     for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
         chosen = where(condition, choice, chosen)
-    return chosen
+    selected: Array = chosen
+    return selected

@@ -4,70 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from jax import lax
 
+from shtypes import rules
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.functions.basics import Permute
+from shtypes.core.functions.shapes import Broadcast, Reshape
 from shtypes.errors import ShardingTypeError
-from shtypes.functions.basics import Permute
-from shtypes.localfn import Linear, LocalFn
-from shtypes.lowering.replay import public
-from shtypes.ops import rules
+from shtypes.lowering.replay import public, published
 from shtypes.ops.dispatch import Rule, apply, as_ints, is_number, lift
-from shtypes.ops.reduce import Sum, normalize_dims
+from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.reshard import finished
-from shtypes.primitives import local
 from shtypes.types import ShType
 
 
-@dataclass(frozen=True)
-class Reshape(LocalFn):
-    """The elements in order, in another (local) shape."""
-
-    shape: tuple[int, ...]
-    linear = Linear.JOINTLY
-
-    def __str__(self) -> str:
-        return f"reshape[{','.join(map(str, self.shape))}]"
-
-    def __call__(self, x: Any) -> Any:
-        return x.reshape(self.shape)
-
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
-        return Reshape(operands[0].local_shape)
-
-
-@dataclass(frozen=True)
-class Broadcast(LocalFn):
-    """Dim ``i`` of the operand at ``dims[i]`` of the (local) shape; dims of size 1 stretch."""
-
-    shape: tuple[int, ...]
-    dims: tuple[int, ...]
-    linear = Linear.JOINTLY
-
-    def __str__(self) -> str:
-        return f"broadcast[{','.join(map(str, self.shape))}]"
-
-    def __call__(self, x: Any) -> Any:
-        return lax.broadcast_in_dim(x, self.shape, self.dims)
-
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
-        shape = operands[0].local_shape
-        new = tuple(d for d in range(len(self.shape)) if d not in self.dims)
-        stretched = tuple(d for d, n in zip(self.dims, shape, strict=True) if n != self.shape[d])
-        if stretched:
-            return None
-        return Sum(new)
-
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return None
-
-
 @public
-def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
+def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """Dims in another order (reversed by default); each keeps its axes.
 
     Args:
@@ -89,13 +44,13 @@ permute_dims = transpose
 
 
 @public
-def matrix_transpose(x: Any) -> Any:
+def matrix_transpose(x: ArrayLike) -> Array:
     """The last two dims swapped."""
     return swapaxes(x, -1, -2)
 
 
 @public
-def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """Two dims swapped. Communicates: nothing."""
     ((a,), _) = lift([a])
     n = jax.typeof(a).ndim
@@ -106,7 +61,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
 
 
 @public
-def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
+def moveaxis(a: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
     """Dims moved to other places, as in `jax.numpy.moveaxis`. Communicates: nothing."""
     ((a,), _) = lift([a])
     n = jax.typeof(a).ndim
@@ -123,7 +78,9 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 
 @public
-def reshape(a: Any, *sizes: Any, shape: Any = None, order: str = "C", copy: bool | None = None, out: Any = None) -> Any:
+def reshape(
+    a: ArrayLike, *sizes: Any, shape: Any = None, order: str = "C", copy: bool | None = None, out: Any = None
+) -> Array:
     """The elements in order, in another shape.
 
     Dims of size 1 aside, old and new dims match in groups of equal product. Within a group only the first dim of local
@@ -134,7 +91,7 @@ def reshape(a: Any, *sizes: Any, shape: Any = None, order: str = "C", copy: bool
         *sizes: The new shape, as ints or one sequence; one size may be -1.
         shape: The same by name.
         order: Must be ``"C"``: the last dim runs fastest.
-        copy: For JAX's sake.
+        copy: Accepted for compatibility; ignored.
         out: A type to reshard the result to.
 
     Raises:
@@ -159,7 +116,7 @@ def _is_shape(new: tuple[int, ...], t: ShType) -> bool:
     return same and (-1 not in new or (new.count(-1) == 1 and t.size > 0))
 
 
-def _reshaped(name: str, rule: Rule, x: Any) -> Any:
+def _reshaped(name: str, rule: Rule, x: Any) -> Array:
     """The elements in the local shape of the result: that of the operand as it is typed, which may not be as given."""
     return apply(name, lambda types: Reshape(rule(types).results[0].local_shape), rule, x)
 
@@ -172,14 +129,14 @@ def _in_order(name: str, order: str) -> None:
 
 
 @public
-def ravel(a: Any, order: str = "C", *, out: Any = None) -> Any:
+def ravel(a: ArrayLike, order: str = "C", *, out: Any = None) -> Array:
     """All dims as one; see `reshape`."""
     _in_order("ravel", order)
     return reshape(a, (-1,), out=out)
 
 
 @public
-def broadcast_to(array: Any, shape: Sequence[int], *, out: Any = None) -> Any:
+def broadcast_to(array: ArrayLike, shape: Sequence[int], *, out: Any = None) -> Array:
     """The value repeated to ``shape``, as in `jax.numpy`; new and stretched dims are not sharded.
 
     Args:
@@ -199,8 +156,8 @@ def broadcast_to(array: Any, shape: Sequence[int], *, out: Any = None) -> Any:
 
 @public
 def broadcast_in_dim(
-    operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int], *, out: Any = None
-) -> Any:
+    operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int], *, out: Any = None
+) -> Array:
     """Dim ``i`` at ``broadcast_dimensions[i]`` of ``shape``, as in `jax.lax`; ``out`` as for `broadcast_to`."""
     ((operand,), _) = lift([operand])
     dims = as_ints(broadcast_dimensions, "the dims of `broadcast_in_dim`")
@@ -217,14 +174,8 @@ def _broadcast(x: Any, shape: tuple[int, ...], dims: tuple[int, ...], name: str)
     return apply(name, lambda types: Broadcast(rule(types).results[0].local_shape, dims), rule, x)
 
 
-def broadcast_leading(x: Any, size: int) -> Any:
-    """A new leading dim, along which the value is repeated."""
-    t = jax.typeof(x)
-    return local(Broadcast((size, *t.local_shape), tuple(range(1, t.ndim + 1))), x, out=t.inc_rank(size, 0))
-
-
 @public
-def expand_dims(a: Any, axis: int | Sequence[int]) -> Any:
+def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Array:
     """New dims of size 1, as in `jax.numpy.expand_dims`. Communicates: nothing."""
     ((a,), _) = lift([a])
     dims = as_ints(axis, "the axis of `expand_dims`")
@@ -232,7 +183,7 @@ def expand_dims(a: Any, axis: int | Sequence[int]) -> Any:
 
 
 @public
-def squeeze(a: Any, axis: int | Sequence[int] | None = None) -> Any:
+def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Dims of size 1 dropped, as in `jax.numpy.squeeze`. Communicates: nothing."""
     ((a,), _) = lift([a])
     dims = None if axis is None else as_ints(axis, "the axis of `squeeze`")
@@ -252,9 +203,9 @@ def _at_least(name: str, count: int, dims: Any) -> Any:
             made.append(expand_dims(x, dims(ndim)) if ndim < count else x)
         return made[0] if len(made) == 1 else made
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""Values with at least {count} dims, as in `jax.numpy.{name}`. Communicates: nothing."""
-    return public(op)
+    return published(
+        op, name, f"""Values with at least {count} dims, as in `jax.numpy.{name}`. Communicates: nothing."""
+    )
 
 
 atleast_1d = _at_least("atleast_1d", 1, lambda n: (0,))
@@ -263,7 +214,7 @@ atleast_3d = _at_least("atleast_3d", 3, lambda n: {0: (0, 1, 2), 1: (0, 2), 2: (
 
 
 @public
-def broadcast_arrays(*args: Any) -> list[Any]:
+def broadcast_arrays(*args: Any) -> list[Array]:
     """Values broadcast to one shape, as in `jax.numpy.broadcast_arrays`; each keeps its axes. Communicates: nothing."""
     values, _ = lift([np.asarray(a) if is_number(a) else a for a in args])
     shape = np.broadcast_shapes(*(jax.typeof(x).shape for x in values))
@@ -271,7 +222,7 @@ def broadcast_arrays(*args: Any) -> list[Any]:
 
 
 @public
-def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     """A dim moved to before another, as in `jax.numpy.rollaxis`. Communicates: nothing."""
     ((x,), _) = lift([a])
     n = jax.typeof(x).ndim
@@ -281,7 +232,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
 
 
 @public
-def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
+def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
     """Neighbouring dims as one, as in `jax.lax.collapse`; see `reshape`."""
     ((x,), _) = lift([operand])
     sizes = jax.typeof(x).shape
@@ -290,7 +241,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 
 
 @public
-def broadcast(operand: Any, sizes: Sequence[int], *, out: Any = None) -> Any:
+def broadcast(operand: ArrayLike, sizes: Sequence[int], *, out: Any = None) -> Array:
     """New leading dims along which the value is repeated, as in `jax.lax.broadcast`; ``out`` as for `broadcast_to`."""
     ((x,), _) = lift([operand])
     return broadcast_to(x, (*as_ints(sizes, "the sizes of `broadcast`"), *jax.typeof(x).shape), out=out)

@@ -15,21 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shtypes.context.user_line import public
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn
 from shtypes.ops.dispatch import apply, as_ints, is_number, lift
 from shtypes.ops.index import get
 from shtypes.ops.positions import Window
 from shtypes.ops.reduce import normalize_dims
-from shtypes.ops.rules.index import dynamic_slice as _dynamic_slice_rule
-from shtypes.ops.rules.index import dynamic_update_slice as _dynamic_update_slice_rule
 from shtypes.ops.shape import expand_dims
+from shtypes.rules.index import dynamic_slice as _dynamic_slice_rule
+from shtypes.rules.index import dynamic_update_slice as _dynamic_update_slice_rule
 from shtypes.types import ShType
-from shtypes.where import public
 
 
 @public
-def slice_in_dim(x: Any, start_index: Any, limit_index: Any, stride: int = 1, axis: int = 0) -> Any:
+def slice_in_dim(x: ArrayLike, start_index: Any, limit_index: Any, stride: int = 1, axis: int = 0) -> Array:
     """A slice of one dim, as `jax.lax.slice_in_dim`; typed as ``x[...]``."""
     ((x,), _) = lift([x])
     (dim,) = normalize_dims(axis, jax.typeof(x).ndim, "slice_in_dim")
@@ -38,7 +39,7 @@ def slice_in_dim(x: Any, start_index: Any, limit_index: Any, stride: int = 1, ax
 
 def _sliced(
     x: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
-) -> Any:
+) -> Array:
     """A slice of each dim, as `jax.lax.slice`; typed as ``x[...]``.
 
     Args:
@@ -67,7 +68,7 @@ slice_ = public(_sliced)
 
 
 @public
-def index_in_dim(x: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
+def index_in_dim(x: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """One position of a dim, as `jax.lax.index_in_dim`; a sharded dim is looked up."""
     ((x,), _) = lift([x])
     t = jax.typeof(x)
@@ -79,7 +80,7 @@ def index_in_dim(x: Any, index: int, axis: int = 0, keepdims: bool = True) -> An
 
 
 @public
-def dynamic_index_in_dim(x: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
+def dynamic_index_in_dim(x: ArrayLike, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
     """One position of a dim, known at run time, as `jax.lax.dynamic_index_in_dim`; a sharded dim is looked up.
 
     Args:
@@ -164,7 +165,7 @@ def _start_parts(t: ShType, starts: Any, sizes: Sequence[int], name: str) -> tup
 
 
 @public
-def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:
+def dynamic_slice(x: ArrayLike, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
     """A slice of given sizes at positions known at run time, as `jax.lax.dynamic_slice`.
 
     Per axis: every state is kept, unreduced too; a sharded dim must be taken whole.
@@ -198,7 +199,7 @@ def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any
 
 
 @public
-def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
+def dynamic_slice_in_dim(x: ArrayLike, start_index: Any, slice_size: int, axis: int = 0) -> Array:
     """A slice of one dim at a position known at run time; see `dynamic_slice`."""
     ((x,), _) = lift([x])
     t = jax.typeof(x)
@@ -209,7 +210,7 @@ def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 
 
 
 @public
-def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:
+def dynamic_update_slice(x: ArrayLike, update: ArrayLike, start_indices: Any) -> Array:
     """``x`` with a slice replaced at positions known at run time, as `jax.lax.dynamic_update_slice`.
 
     Per axis: typed as a sum of ``x`` and the update. Of a sharded dim that is not replaced whole each device replaces
@@ -247,7 +248,7 @@ def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:
 
 
 @public
-def dynamic_update_slice_in_dim(x: Any, update: Any, start_index: Any, axis: int) -> Any:
+def dynamic_update_slice_in_dim(x: ArrayLike, update: ArrayLike, start_index: Any, axis: int) -> Array:
     """A slice of one dim replaced at a position known at run time; see `dynamic_update_slice`."""
     ((x,), _) = lift([x])
     t = jax.typeof(x)

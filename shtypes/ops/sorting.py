@@ -9,23 +9,25 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import lift
+from shtypes.ops.lookup import take_along_axis
 from shtypes.ops.shape import ravel
-from shtypes.ops.whole import apply_whole, function, one_dim
+from shtypes.ops.whole import apply_whole, apply_whole_tree, function, one_dim
 
 
 @public
 def sort(
-    a: Any,
+    a: ArrayLike,
     axis: int | None = -1,
     *,
     kind: None = None,
     order: None = None,
     stable: bool = True,
     descending: bool = False,
-) -> Any:
+) -> Array:
     """The elements in order along a dim, as in `jax.numpy.sort`.
 
     Per axis: every state but unreduced is kept; the dim must be whole.
@@ -48,7 +50,7 @@ def sort(
 
 @public
 def argsort(
-    a: Any,
+    a: ArrayLike,
     axis: int | None = -1,
     *,
     kind: None = None,
@@ -56,13 +58,13 @@ def argsort(
     stable: bool = True,
     descending: bool = False,
     dtype: Any = None,
-) -> Any:
+) -> Array:
     """The indices that put a dim in order, as in `jax.numpy.argsort`; typed as `sort`, without a gradient."""
     made = _sorted("argsort", jnp.argsort, a, axis, kind=kind, order=order, stable=stable, descending=descending)
     return made if dtype is None else made.astype(dtype)
 
 
-def _sorted(name: str, native: Any, a: Any, axis: int | None, **params: Any) -> Any:
+def _sorted(name: str, native: Any, a: Any, axis: int | None, **params: Any) -> Array:
     if any(params.pop(k, None) is not None for k in ("kind", "order")):
         raise ShardingTypeError(f"`{name}` takes neither `kind` nor `order`", hints=["stable=True, descending=True"])
     ((x,), _) = lift([a])
@@ -73,7 +75,7 @@ def _sorted(name: str, native: Any, a: Any, axis: int | None, **params: Any) -> 
 
 
 @public
-def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Any]:
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> list[Array]:
     """The ``k`` largest elements along a dim, and their indices, as in `jax.lax.top_k`; typed as `sort`.
 
     Args:
@@ -92,7 +94,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Any]:
     ((x,), _) = lift([operand])
     dim = one_dim("top_k", x, axis)
     ndim = jax.typeof(x).ndim
-    found = apply_whole("top_k", function("top_k", _top_k, k=_count(k), dim=dim), x, [dim], [range(ndim)] * 2)
+    found = apply_whole_tree("top_k", function("top_k", _top_k, k=_count(k), dim=dim), x, [dim], [range(ndim)] * 2)
     return list(found)
 
 
@@ -106,26 +108,28 @@ def _top_k(x: Any, k: int, dim: int) -> Any:
 
 
 @public
-def partition(a: Any, kth: int, axis: int = -1) -> Any:
+def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """The elements with the ``kth`` in its place, as in `jax.numpy.partition`; typed as `sort`."""
     return _sorted("partition", jnp.partition, a, axis, kth=_count(kth))
 
 
 @public
-def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
+def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """The indices of `partition`, as in `jax.numpy.argpartition`; typed as `sort`, without a gradient."""
     return _sorted("argpartition", jnp.argpartition, a, axis, kth=_count(kth))
 
 
 @public
-def sort_complex(a: Any) -> Any:
+def sort_complex(a: ArrayLike) -> Array:
     """`sort` along the last dim, as complex numbers."""
     y = sort(a)
     return y if jax.typeof(y).dtype_name[0] == "c" else y.astype("c64" if y.dtype.itemsize < 8 else "c128")
 
 
 @public
-def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
+def sort_key_val(
+    keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True
+) -> tuple[Array, Array]:
     """Keys in order and values with them, as in `jax.lax.sort_key_val`.
 
     The keys are typed as in `sort`; the values as in `take_along_axis`, so they may be unreduced.
@@ -138,15 +142,13 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 
     Communicates: nothing.
     """
-    from shtypes.ops.lookup import take_along_axis
-
     order = argsort(keys, dimension, stable=is_stable)
     taken = [take_along_axis(x, order, dimension, mode="clip") for x in (keys, values)]
     return taken[0], taken[1]
 
 
 @public
-def lexsort(keys: Any, axis: int = -1) -> Any:
+def lexsort(keys: Any, axis: int = -1) -> Array:
     """The indices that put several keys in order, the last one first, as in `jax.numpy.lexsort`; typed as `argsort`.
 
     Args:
@@ -155,8 +157,6 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
 
     Communicates: nothing.
     """
-    from shtypes.ops.lookup import take_along_axis
-
     columns = list(keys) if isinstance(keys, (list, tuple)) else [keys[i] for i in range(len(keys))]
     order = argsort(columns[0], axis)
     for column in columns[1:]:

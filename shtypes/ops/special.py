@@ -1,8 +1,7 @@
-"""More elementwise functions: of `jax.scipy.special`, and those of `jax.lax` that `jax.numpy` calls otherwise."""
+"""Elementwise functions that are more than a row of the table: with several results, or a case of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,93 +9,38 @@ import jax.numpy as jnp
 import jax.scipy.special
 from jax import lax
 
-from shtypes import dtypes
+from shtypes import rules
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.functions.basics import NamedFn
+from shtypes.core.localfn import Linear
 from shtypes.errors import ShardingTypeError
-from shtypes.functions.basics import LinearFn
 from shtypes.lowering.replay import public
-from shtypes.ops import rules
-from shtypes.ops.dispatch import apply, dtype_name, lift, result_dtype
-from shtypes.ops.elementwise import (
-    _nonlinear,
-    _special,
-    add,
-    astype,
-    divide,
-    equal,
-    floor_divide,
-    gammainc,
-    gammaincc,
-    greater,
-    greater_equal,
-    i0e,
-    i1e,
-    isfinite,
-    left_shift,
-    less,
-    less_equal,
-    mod,
-    multiply,
-    negative,
-    not_equal,
-    subtract,
-    trunc,
-)
+from shtypes.ops.arithmetic import add, divide, multiply, subtract
+from shtypes.ops.dispatch import apply, dtype_name, is_typed, lift, result_dtype
+from shtypes.ops.elementwise import floor_divide, less_equal, mod, trunc
+from shtypes.ops.pointwise import apply_nonlinear, together
 from shtypes.ops.select import where
-from shtypes.ops.whole import apply_whole, function
-
-# of `jax.scipy.special`; the parameters that count something are numbers
-exp1, expi, spence = _special("exp1"), _special("expi"), _special("spence")
-gamma, gammasgn, factorial = _special("gamma"), _special("gammasgn"), _special("factorial")
-beta, zeta, polygamma = _special("beta", arity=2), _special("zeta", arity=2), _special("polygamma", arity=2)
-poch, expn, hyp1f1 = _special("poch", arity=2), _special("expn", arity=2), _special("hyp1f1", arity=3)
-multigammaln = _special("multigammaln")
-
-# of `jax.lax`
-neg, sub, mul = negative, subtract, multiply
-eq, ne, lt, le, gt, ge = equal, not_equal, less, less_equal, greater, greater_equal
-igamma, igammac, bessel_i0e, bessel_i1e = gammainc, gammaincc, i0e, i1e
-is_finite, shift_left, convert_element_type = isfinite, left_shift, astype
-population_count, clz = _nonlinear("population_count", lax.population_count), _nonlinear("clz", lax.clz)
-rem = _nonlinear("fmod", arity=2)
-
-
-def _together(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of `jax.lax`, which wants operands of one shape and dtype, of operands that broadcast."""
-
-    def broadcast(*xs: Any) -> Any:
-        dtype = jnp.result_type(*xs)
-        return fn(*jnp.broadcast_arrays(*(jnp.asarray(x, dtype) for x in xs)))
-
-    return broadcast
-
-
-_truncated = _nonlinear("div", _together(lax.div), arity=2)
-shift_right_arithmetic = _nonlinear("shift_right_arithmetic", _together(lax.shift_right_arithmetic), arity=2)
-shift_right_logical = _nonlinear("shift_right_logical", _together(lax.shift_right_logical), arity=2)
-igamma_grad_a = _nonlinear("igamma_grad_a", _together(lax.igamma_grad_a), arity=2)
-random_gamma_grad = _nonlinear("random_gamma_grad", _together(lax.random_gamma_grad), arity=2)
-reduce_precision = _nonlinear("reduce_precision", lax.reduce_precision)
-_clamped = _nonlinear("clamp", _together(lax.clamp), arity=3)
-_integer_pow = _nonlinear("integer_pow", lax.integer_pow)
+from shtypes.ops.whole import apply_whole, apply_whole_tree, function
+from shtypes.types import dtypes
 
 
 @public
-def integer_pow(x: Any, y: int) -> Any:
+def integer_pow(x: ArrayLike, y: int) -> Array:
     """``x`` to a whole power, as `jax.lax.integer_pow`; nonlinear, but for the power 1."""
-    return x if y == 1 else _integer_pow(x, y=y)
+    return lift([x])[0][0] if y == 1 else apply_nonlinear("integer_pow", lax.integer_pow, [x], {"y": y})
 
 
 @public
-def div(x: Any, y: Any) -> Any:
+def div(x: ArrayLike, y: ArrayLike) -> Array:
     """``x / y``, as `jax.lax.div`: of integers the whole part, towards zero; else typed as `divide`."""
     (a, b), _ = lift([x, y])
     if jnp.issubdtype(jnp.result_type(jax.typeof(a).dtype, jax.typeof(b).dtype), jnp.integer):
-        return _truncated(x, y)
+        return apply_nonlinear("div", together(lax.div), [x, y], {})
     return divide(x, y)
 
 
 @public
-def complex_(x: Any, y: Any) -> Any:
+def complex_(x: ArrayLike, y: ArrayLike) -> Array:
     """``x + i y``, as `jax.lax.complex`: linear in both, typed as `add`.
 
     Args:
@@ -112,7 +56,7 @@ def complex_(x: Any, y: Any) -> Any:
 
 
 @public
-def clamp(min: Any, x: Any, max: Any) -> Any:
+def clamp(min: Any, x: ArrayLike, max: Any) -> Array:
     """``x`` held between two bounds, as `jax.lax.clamp`: at a bound nothing has a gradient (`clip` shares it).
 
     Args:
@@ -125,25 +69,25 @@ def clamp(min: Any, x: Any, max: Any) -> Any:
 
     Communicates: nothing.
     """
-    return _clamped(min, x, max)
+    return apply_nonlinear("clamp", together(lax.clamp), [min, x, max], {})
 
 
 @public
-def select_n(which: Any, *cases: Any) -> Any:
+def select_n(which: Any, *cases: Any) -> Array:
     """The case whose number ``which`` has, as `jax.lax.select_n`: a bool or an integer; typed as `where`."""
     ((chosen,), _) = lift([which])
     if jax.typeof(chosen).dtype_name == "bool":
         if len(cases) > 2:
             raise ShardingTypeError(f"`select_n` of a bool takes one or two cases, not {len(cases)}")
         return where(chosen, cases[-1], cases[0])
-    picked = cases[-1]
+    ((picked,), _) = lift(cases[-1:])
     for i in reversed(range(len(cases) - 1)):
         picked = where(less_equal(chosen, i), cases[i], picked)
     return picked
 
 
 @public
-def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
+def bitcast_convert_type(operand: ArrayLike, new_dtype: Any) -> Array:
     """The bits read as another dtype of the same width, as `jax.lax.bitcast_convert_type`; nonlinear, no gradient.
 
     Args:
@@ -164,21 +108,21 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
 
 
 @public
-def divmod_(x: Any, y: Any) -> tuple[Any, Any]:
+def divmod_(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
     """Quotient and remainder, as `jax.numpy.divmod`; nonlinear."""
     return floor_divide(x, y), mod(x, y)
 
 
 @public
-def frexp(x: Any) -> tuple[Any, Any]:
+def frexp(x: ArrayLike) -> tuple[Array, Array]:
     """Mantissa and exponent, as `jax.numpy.frexp`; every state but unreduced is kept."""
     ((x,), _) = lift([x])
-    mantissa, exponent = apply_whole("frexp", function("frexp", jnp.frexp), x, [])
+    mantissa, exponent = apply_whole_tree("frexp", function("frexp", jnp.frexp), x, [])
     return mantissa, exponent
 
 
 @public
-def modf(x: Any) -> tuple[Any, Any]:
+def modf(x: ArrayLike) -> tuple[Array, Array]:
     """Fraction and whole part, as `jax.numpy.modf`; nonlinear."""
     whole = trunc(x)
     return subtract(x, whole), whole
@@ -188,22 +132,13 @@ def modf(x: Any) -> tuple[Any, Any]:
 def optimization_barrier(operand: Any) -> Any:
     """The same values, computed before what follows, as `jax.lax.optimization_barrier`; every state is kept."""
 
-    def barred(x: Any) -> Any:
+    def barred(x: Any) -> Array:
         ((x,), _) = lift([x])
-        fn = LinearFn("optimization_barrier", lax.optimization_barrier)
+        fn = NamedFn("optimization_barrier", lax.optimization_barrier, linear=Linear.JOINTLY)
         dtype = result_dtype(fn, [x])
         return apply("optimization_barrier", fn, lambda types: rules.linear_unary("barrier", types[0], dtype), x)
-
-    from shtypes.ops.dispatch import is_typed
 
     return jax.tree.map(barred, operand, is_leaf=is_typed)
 
 
 complex_.__name__ = "complex"
-__all__ = [
-    "bessel_i0e", "bessel_i1e", "beta", "bitcast_convert_type", "clamp", "clz", "convert_element_type", "div", "eq",
-    "exp1", "expi", "expn", "factorial", "frexp", "gamma", "gammasgn", "ge", "gt", "hyp1f1", "igamma", "igamma_grad_a",
-    "igammac", "integer_pow", "is_finite", "le", "lt", "modf", "mul", "multigammaln", "ne", "neg",
-    "optimization_barrier", "poch", "polygamma", "population_count", "random_gamma_grad", "reduce_precision", "rem",
-    "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "spence", "sub", "zeta",
-]  # fmt: skip

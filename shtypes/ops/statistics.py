@@ -10,22 +10,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes import dtypes
-from shtypes.calls import refuse_unknown
+from shtypes.context.calls import refuse_unknown
+from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
-from shtypes.ops.cumulative import cumprod, cumsum
+from shtypes.lowering.replay import public, published
+from shtypes.ops.arithmetic import astype, divide, subtract
+from shtypes.ops.cumulative import cumprod, cumsum, diff
+from shtypes.ops.diagonals import diagonal
 from shtypes.ops.dispatch import dtype_name, is_number, lift
 from shtypes.ops.einsum import einsum
-from shtypes.ops.elementwise import astype, conj, divide, isclose, isnan, log, sqrt, subtract
+from shtypes.ops.elementwise import conj, isclose, isnan, log, sqrt
 from shtypes.ops.elementwise import equal as equal_
+from shtypes.ops.extremes import all as all_
 from shtypes.ops.joins import concatenate
+from shtypes.ops.means import mean as mean_
 from shtypes.ops.reduce import Axis, normalize_dims
-from shtypes.ops.reduce import mean as mean_
 from shtypes.ops.reduce_nonlinear import logsumexp
 from shtypes.ops.select import where as where_
 from shtypes.ops.shape import expand_dims, ravel
 from shtypes.ops.whole import apply_whole, function, one_dim, reduced
+from shtypes.types import dtypes
 
 
 def _number(name: str, what: str, value: Any) -> Any:
@@ -36,7 +40,7 @@ def _number(name: str, what: str, value: Any) -> Any:
     return table.item() if table.ndim == 0 else tuple(table.tolist())
 
 
-def _quantile(name: str) -> Callable[..., Any]:
+def _quantile(name: str) -> Callable[..., Array]:
     native = getattr(jnp, name)
 
     def op(
@@ -47,7 +51,7 @@ def _quantile(name: str) -> Callable[..., Any]:
         overwrite_input: bool = False,
         method: str = "linear",
         keepdims: bool = False,
-    ) -> Any:
+    ) -> Array:
         _no_out(name, out)
         ((x,), _) = lift([a])
         dims = normalize_dims(axis, jax.typeof(x).ndim, name)
@@ -58,15 +62,17 @@ def _quantile(name: str) -> Callable[..., Any]:
             kept = [None, *kept]
         return apply_whole(name, fn, x, dims, [kept])
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""`jax.numpy.{name}`: nonlinear, and the dims must be whole.
+    return published(
+        op,
+        name,
+        f"""`jax.numpy.{name}`: nonlinear, and the dims must be whole.
 
     Args:
         a (...): A value.
         q: Which, known when it is traced: a number, or a vector of them.
         axis: The dims; all by default.
         out: Not supported.
-        overwrite_input: For JAX's sake.
+        overwrite_input: Accepted for compatibility; ignored.
         method: As in JAX.
         keepdims: Keeps the dims with size 1.
 
@@ -74,8 +80,8 @@ def _quantile(name: str) -> Callable[..., Any]:
         ShardingTypeError: one of the dims is sharded, or the value is unreduced.
 
     Communicates: nothing. Transpose: by JAX.
-    """
-    return public(op)
+    """,
+    )
 
 
 def _at_quantiles(x: Any, native: Callable[..., Any], q: Any, **params: Any) -> Any:
@@ -91,7 +97,7 @@ quantile, percentile = _quantile("quantile"), _quantile("percentile")
 nanquantile, nanpercentile = _quantile("nanquantile"), _quantile("nanpercentile")
 
 
-def _reduction(name: str, *parameters: str) -> Callable[..., Any]:
+def _reduction(name: str, *parameters: str) -> Callable[..., Array]:
     native = getattr(jnp, name)
 
     def op(
@@ -103,7 +109,7 @@ def _reduction(name: str, *parameters: str) -> Callable[..., Any]:
         *,
         where: Any = None,
         **rest: Any,
-    ) -> Any:
+    ) -> Array:
         _no_out(name, out)
         refuse_unknown(name, rest, ("axis", "dtype", "keepdims", "where", *parameters))
         ((x,), _) = lift([a])
@@ -113,8 +119,10 @@ def _reduction(name: str, *parameters: str) -> Callable[..., Any]:
         given = {} if dtype is None else {"dtype": dtypes.to_numpy(dtype_name(dtype))}
         return reduced(name, native, x, dims, keepdims, **given, **{k: _number(name, k, v) for k, v in rest.items()})
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"""`jax.numpy.{name}`: skips NaNs; nonlinear, and the dims must be whole.
+    return published(
+        op,
+        name,
+        f"""`jax.numpy.{name}`: skips NaNs; nonlinear, and the dims must be whole.
 
     Args:
         a (...): A value.
@@ -129,8 +137,8 @@ def _reduction(name: str, *parameters: str) -> Callable[..., Any]:
         ShardingTypeError: one of the dims is sharded, or the value is unreduced.
 
     Communicates: nothing. Transpose: by JAX.
-    """
-    return public(op)
+    """,
+    )
 
 
 nanmean, nanprod = _reduction("nanmean"), _reduction("nanprod", "initial")
@@ -138,13 +146,15 @@ nanvar, nanstd = _reduction("nanvar", "ddof"), _reduction("nanstd", "ddof")
 
 
 @public
-def nanmedian(a: Any, axis: Axis = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+def nanmedian(
+    a: ArrayLike, axis: Axis = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Array:
     """The median that skips NaNs, as `jax.numpy.nanmedian`; typed as `quantile`."""
     return nanquantile(a, 0.5, axis, out, keepdims=keepdims)
 
 
 @public
-def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Any:
+def logmeanexp(x: ArrayLike, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Array:
     """The logarithm of the mean of exponentials, as `jax.nn.logmeanexp`; typed as `logsumexp`."""
     ((x,), _) = lift([x])
     t = jax.typeof(x)
@@ -160,26 +170,26 @@ def _log(count: int) -> float:
     return math.log(count) if count else -math.inf
 
 
-def _without_nan(x: Any, number: float) -> Any:
+def _without_nan(x: Any, number: float) -> Array:
     ((x,), _) = lift([x])
     return where_(isnan(x), number, x) if jax.typeof(x).differentiable else x
 
 
 @public
-def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+def nancumsum(a: ArrayLike, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
     """`cumsum` with zeros for NaNs; nonlinear."""
     _no_out("nancumsum", out)
     return cumsum(_without_nan(a, 0.0), axis, dtype)
 
 
 @public
-def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+def nancumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
     """`cumprod` with ones for NaNs."""
     _no_out("nancumprod", out)
     return cumprod(_without_nan(a, 1.0), axis, dtype)
 
 
-def _cumulative(name: str, native: Callable[..., Any], first: int) -> Callable[..., Any]:
+def _cumulative(name: str, native: Callable[..., Any], first: int) -> Callable[..., Array]:
     def op(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
         ((x,), _) = lift([x])
         if axis is None and jax.typeof(x).ndim != 1:
@@ -192,9 +202,9 @@ def _cumulative(name: str, native: Callable[..., Any], first: int) -> Callable[.
         shape = tuple(1 if d == dim else n for d, n in enumerate(t.shape))
         return concatenate([np.full(shape, first, t.dtype), made], dim)
 
-    op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"`jax.numpy.{name}`: as `{native.__name__}`; with ``include_initial`` from the empty one on."
-    return public(op)
+    return published(
+        op, name, f"`jax.numpy.{name}`: as `{native.__name__}`; with ``include_initial`` from the empty one on."
+    )
 
 
 cumulative_sum, cumulative_prod = _cumulative("cumulative_sum", cumsum, 0), _cumulative("cumulative_prod", cumprod, 1)
@@ -202,15 +212,15 @@ cumulative_sum, cumulative_prod = _cumulative("cumulative_sum", cumsum, 0), _cum
 
 @public
 def cov(
-    m: Any,
-    y: Any = None,
+    m: ArrayLike,
+    y: ArrayLike | None = None,
     rowvar: bool = True,
     bias: bool = False,
     ddof: int | None = None,
     fweights: Any = None,
     aweights: Any = None,
     dtype: Any = None,
-) -> Any:
+) -> Array:
     """The covariance of variables, as `jax.numpy.cov`, without weights.
 
     Per axis: nonlinear; variables may be sharded where there is no ``y``. Sharded observations make the mean pending,
@@ -248,10 +258,8 @@ def cov(
 
 
 @public
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Any:
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtype: Any = None) -> Array:
     """Correlations of variables, as `jax.numpy.corrcoef`; typed as `cov`."""
-    from shtypes.ops.diagonals import diagonal
-
     c = cov(x, y, rowvar, dtype=dtype)
     if not jax.typeof(c).ndim:
         return divide(c, c)
@@ -261,7 +269,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
 
 
 @public
-def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: Any = None) -> Any:
+def gradient(f: ArrayLike, *varargs: Any, axis: Any = None, edge_order: Any = None) -> Array | list[Array]:
     """Central differences along dims, as `jax.numpy.gradient` with equal distances: linear; the dims must be whole.
 
     Args:
@@ -293,7 +301,7 @@ def _differences(x: Any, axis: int, step: float) -> Any:
 
 
 @public
-def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi) -> Any:
+def unwrap(p: ArrayLike, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi) -> Array:
     """Angles without jumps along a dim, as `jax.numpy.unwrap`; nonlinear, and the dim must be whole."""
     ((x,), _) = lift([p])
     dim = one_dim("unwrap", x, axis)
@@ -301,13 +309,11 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
 
 
 @public
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+def ediff1d(ary: ArrayLike, to_end: Any = None, to_begin: Any = None) -> Array:
     """Differences of neighbours of all elements, as `jax.numpy.ediff1d`; linear, and they must be whole.
 
     What is put before and behind them gets their dtype, as there.
     """
-    from shtypes.ops.cumulative import diff
-
     given = [ary, *(v for v in (to_begin, to_end) if v is not None)]
     lifted = iter(lift([np.asarray(v) if is_number(v) else v for v in given])[0])
     x = next(lifted)
@@ -332,20 +338,18 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:  # no
 # comparisons of all elements
 
 
-def _all(x: Any) -> Any:
-    from shtypes.ops.extremes import all as all_
-
+def _all(x: Any) -> Array:
     return all_(x)
 
 
 @public
-def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+def allclose(a: ArrayLike, b: ArrayLike, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Whether all elements are close, as `jax.numpy.allclose`; typed as `all` of `isclose`."""
     return _all(isclose(a, b, rtol=rtol, atol=atol, equal_nan=bool(equal_nan)))
 
 
 @public
-def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     """Whether shapes and elements are equal, as `jax.numpy.array_equal`; typed as `all`."""
     (x, y), _ = lift([a1, a2])
     if jax.typeof(x).shape != jax.typeof(y).shape:
@@ -355,7 +359,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 
 
 @public
-def array_equiv(a1: Any, a2: Any) -> Any:
+def array_equiv(a1: Any, a2: Any) -> Array:
     """Whether elements are equal where shapes broadcast, as `jax.numpy.array_equiv`; typed as `all`."""
     (x, y), _ = lift([a1, a2])
     try:
@@ -363,10 +367,3 @@ def array_equiv(a1: Any, a2: Any) -> Any:
     except ValueError:
         return lift([np.asarray(False)])[0][0]
     return _all(equal_(x, y))
-
-
-__all__ = [
-    "allclose", "array_equal", "array_equiv", "corrcoef", "cov", "cumulative_prod", "cumulative_sum", "ediff1d",
-    "gradient", "logmeanexp", "nancumprod", "nancumsum", "nanmean", "nanmedian", "nanpercentile", "nanprod",
-    "nanquantile", "nanstd", "nanvar", "percentile", "quantile", "unwrap", "vander",
-]  # fmt: skip

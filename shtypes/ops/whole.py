@@ -4,49 +4,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import jax
 
-from shtypes import dtypes
+from shtypes import rules
 from shtypes.caches import MOST
+from shtypes.core.array import Array
+from shtypes.core.functions.basics import NamedFn
+from shtypes.core.localfn import Linear, LocalFn, as_tuple
 from shtypes.errors import ShardingTypeError
-from shtypes.localfn import Linear, LocalFn, as_tuple, tell_apart
-from shtypes.ops import rules
 from shtypes.ops.dispatch import apply, apply_all, settled
 from shtypes.ops.reduce import normalize_dims
-from shtypes.types import ShType
+from shtypes.types import ShType, dtypes
 
 
-@dataclass(frozen=True)
-class Whole(LocalFn):
-    """A function with static parameters, applied to shards as it is."""
-
-    name: str
-    fn: Callable[..., Any]
-    params: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
-    is_linear: bool = False
-    same: Any = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        tell_apart(self, *self.params)
-
-    @property
-    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the function
-        return Linear.JOINTLY if self.is_linear else Linear.NO
-
-    def __str__(self) -> str:
-        shown = [f"{k}={v}".replace(" ", "") for k, v in self.params if v not in (None, False) and not callable(v)]
-        return f"{self.name}[{', '.join(shown)}]" if shown else self.name
-
-    def __call__(self, *xs: Any) -> Any:
-        return self.fn(*xs, **dict(self.params))
-
-
-def function(name: str, fn: Callable[..., Any], *, linear: bool = False, **params: Any) -> Whole:
-    """A local function from one of JAX's and its static parameters."""
-    return Whole(name, fn, tuple(sorted(params.items())), linear)
+def function(name: str, fn: Callable[..., Any], *, linear: bool = False, **params: Any) -> NamedFn:
+    """A local function from one of JAX's and its static parameters, which its name shows."""
+    given = tuple(sorted(params.items()))
+    shown = [f"{k}={v}".replace(" ", "") for k, v in given if v not in (None, False) and not callable(v)]
+    full = f"{name}[{', '.join(shown)}]" if shown else name
+    return NamedFn(full, fn, given, Linear.JOINTLY if linear else Linear.NO)
 
 
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
@@ -75,8 +53,21 @@ def apply_whole(
     along: Sequence[int],
     sources: Sequence[Sequence[int | None]] | None = None,
     linear: bool | None = None,
+) -> Array:
+    """As `apply_whole_tree`, of a function that has one result."""
+    result: Array = apply_whole_tree(name, fn, x, along, sources, linear)
+    return result
+
+
+def apply_whole_tree(
+    name: str,
+    fn: LocalFn,
+    x: Any,
+    along: Sequence[int],
+    sources: Sequence[Sequence[int | None]] | None = None,
+    linear: bool | None = None,
 ) -> Any:
-    """Applies a local function of one typed operand along ``along``, which must be whole.
+    """Applies a local function of one typed operand along ``along``, which must be whole; gives the tree that it gives.
 
     Args:
         name: The op, for messages.
@@ -92,7 +83,7 @@ def apply_whole(
     if sources is None:
         sources = [range(len(o.shape)) for o in flat]
     results = tuple(
-        rules.Made(dtypes.from_numpy(o.dtype), tuple(zip(map(int, o.shape), source, strict=True)))
+        rules.WholeResult(dtypes.from_numpy(o.dtype), tuple(zip(map(int, o.shape), source, strict=True)))
         for o, source in zip(flat, sources, strict=True)
     )
     dims, takes_unreduced = tuple(sorted(set(along))), fn.linear is not Linear.NO if linear is None else linear
@@ -104,10 +95,10 @@ def apply_whole(
     return jax.tree.unflatten(jax.tree.structure(outs), values)
 
 
-def settled_whole(name: str, x: Any, along: Sequence[int]) -> Any:
+def settled_whole(name: str, x: Any, along: Sequence[int]) -> Array:
     """The operand of a linear op that is made of others; see `settled`."""
     t, dims = jax.typeof(x), tuple(sorted(set(along)))
-    same = rules.Made(t.dtype_name, tuple((n, d) for d, n in enumerate(t.shape)))
+    same = rules.WholeResult(t.dtype_name, tuple((n, d) for d, n in enumerate(t.shape)))
     return settled(name, lambda types: rules.whole(name, types[0], dims, (same,), True), x)
 
 
@@ -118,14 +109,14 @@ def one_dim(name: str, x: Any, axis: int) -> int:
 
 def reduced(
     name: str, fn: Callable[..., Any], x: Any, axis: int | Sequence[int] | None, keepdims: bool, **params: Any
-) -> Any:
+) -> Array:
     """A reduction over dims, as one local function."""
     dims = normalize_dims(axis, jax.typeof(x).ndim, name)
     given = dims[0] if isinstance(axis, int) else None if axis is None else dims
     return reduced_by(name, function(name, fn, axis=given, keepdims=bool(keepdims), **params), x, dims, keepdims)
 
 
-def reduced_by(name: str, fn: LocalFn, x: Any, dims: tuple[int, ...], keepdims: bool) -> Any:
+def reduced_by(name: str, fn: LocalFn, x: Any, dims: tuple[int, ...], keepdims: bool) -> Array:
     """A reduction over ``dims`` by a local function that makes one result."""
     t = jax.typeof(x)
     dtype = dtypes.from_numpy(made(fn, (t.shape, t.dtype_name)).dtype)

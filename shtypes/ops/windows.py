@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax import lax
 
+from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import as_ints, is_number, lift
@@ -28,7 +29,7 @@ _COMBINE: Final[dict[str, Callable[..., Any]]] = {
 
 @public
 def reduce_window(
-    operand: Any,
+    operand: ArrayLike,
     init_value: Any,
     computation: Callable[..., Any],
     window_dimensions: Sequence[int],
@@ -36,7 +37,7 @@ def reduce_window(
     padding: Any,
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
-) -> Any:
+) -> Array:
     """Every window of a value reduced to one element, as `jax.lax.reduce_window`: sums, means and maxima of windows.
 
     Per axis: every state is kept, unreduced too for sums from 0; a dim in which windows move must be whole.
@@ -86,6 +87,3 @@ def reduce_window(
 
 def _windows(x: Any, combine: str, start: Any, **params: Any) -> Any:
     return lax.reduce_window(x, np.asarray(start, x.dtype)[()], _COMBINE[combine], **params)
-
-
-__all__ = ["reduce_window"]

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from shtypes.array import Array
+from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
-from shtypes.signatures.nodes import Checking, Either, Every, Leaf, Node, Record, Sequence, Table, Tuple, Typed
+from shtypes.signatures.nodes import Checking, Either, Every, Fields, Leaf, MappingOf, Node, Sequence, Tuple, Typed
 from shtypes.signatures.pattern import pattern
 
 
@@ -31,7 +31,7 @@ class Reader:
 
     def __init__(self, names: Mapping[str, Any], *, last: bool = True) -> None:
         self._names, self._last = names, last
-        self._records: dict[type, Record] = {}
+        self._records: dict[type, Fields] = {}
 
     def read(self, annotation: Any, names: Mapping[str, Any] | None = None) -> Node | None:
         """What an annotation asks of values, evaluated first if it is text; None for nothing.
@@ -74,7 +74,7 @@ class Reader:
             nodes = tuple(self.node(a) for a in args)
             return Tuple(nodes) if any(n is not None for n in nodes) else None
         if isinstance(origin, type) and issubclass(origin, collections.abc.Mapping) and len(args) == 2:
-            return self._wrapped(Table, args[1])
+            return self._wrapped(MappingOf, args[1])
         if isinstance(origin, type) and issubclass(origin, collections.abc.Sequence) and len(args) == 1:
             return self._wrapped(Sequence, args[0])
         if origin is not None and origin in (typing.Required, typing.NotRequired, _READ_ONLY):
@@ -97,7 +97,7 @@ class Reader:
         known = self._records.get(owner)
         if known is not None:  # it holds itself
             return known
-        record = self._records[owner] = Record(owner, {})
+        record = self._records[owner] = Fields(owner, {})
         for base in reversed(owner.__mro__):
             module = vars(sys.modules.get(base.__module__, types)) if base.__module__ != "builtins" else {}
             for name, annotation in inspect.get_annotations(base).items():
@@ -127,17 +127,12 @@ def _is_record(hint: Any) -> bool:
 
 
 class Annotations(NamedTuple):
-    """What a function's annotations ask.
+    """What a function's annotations ask."""
 
-    Attributes:
-        signature: Its parameters.
-        nodes: What each parameter asks, by name; of ``*args`` and ``**kwargs``, what each one of them asks.
-        result: What its result is to be.
-    """
-
-    signature: inspect.Signature
+    signature: inspect.Signature  # its parameters
+    #: What each parameter asks, by name; of ``*args`` and ``**kwargs``, what each one of them asks.
     nodes: Mapping[str, Node]
-    result: Node | None
+    result: Node | None  # what its result is to be
 
     @property
     def ask(self) -> bool:
@@ -167,10 +162,10 @@ class Annotations(NamedTuple):
 
 
 def annotations_of(f: Callable[..., Any], local: Mapping[str, Any] | None = None, *, last: bool = True) -> Annotations:
-    """Reads the annotations of a function.
+    """Reads the annotations of a function, through what wraps it.
 
     Args:
-        f: The function; what wraps another is looked through.
+        f: The function.
         local: Names besides those of its module, for annotations that are text.
         last: As for `Reader`.
 
@@ -225,6 +220,3 @@ def _closure(f: Any) -> dict[str, Any]:
         except ValueError:  # not assigned yet
             continue
     return found
-
-
-__all__ = ["Annotations", "Reader", "annotated", "annotations_of"]

@@ -7,51 +7,37 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.mesh import Mesh
-from shtypes.notation.syntax import DimText, spread
+from shtypes.plans.planner import reshard_fix
 from shtypes.signatures.pattern import Pattern, evaluate, names_in
 from shtypes.types import Dim, ShType, State
+from shtypes.types.mesh import Mesh
+from shtypes.types.notation.printing import show_axes, show_dim
+from shtypes.types.notation.syntax import DimText, spread
 
 #: The dims that a name like ``*batch`` stands for: their sizes and axes.
 Group = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 class Claim(NamedTuple):
-    """What a type says of a dim name.
+    """What a type says of a dim name."""
 
-    Attributes:
-        name: The name; of any number of dims with ``*``.
-        value: Its size, or the dims that it stands for.
-        dim: The index of the (first) dim.
-    """
-
-    name: str
-    value: int | Group
-    dim: int
+    name: str  # the name; of any number of dims with ``*``
+    value: int | Group  # its size, or the dims that it stands for
+    dim: int  # the index of the (first) dim
 
 
 class Structure(NamedTuple):
-    """How a type fits a text, but for the sizes of dim names.
+    """How a type fits a text, but for the sizes of dim names."""
 
-    Attributes:
-        reasons: Why it does not fit.
-        claims: What it says of dim names.
-        arithmetic: The dims written as arithmetic, with their index and size.
-        wanted: The type that the text asks of a value of this shape and dtype; None where these do not fit.
-    """
-
-    reasons: tuple[str, ...]
-    claims: tuple[Claim, ...] = ()
-    arithmetic: tuple[tuple[DimText, int, int], ...] = ()
+    reasons: tuple[str, ...]  # why it does not fit
+    claims: tuple[Claim, ...] = ()  # what it says of dim names
+    arithmetic: tuple[tuple[DimText, int, int], ...] = ()  # the dims written as arithmetic, with their index and size
+    #: The type that the text asks of a value of this shape and dtype; None where these do not fit.
     wanted: ShType | None = None
 
 
 class Bindings:
-    """What the dim names of one call stand for, and who said so.
-
-    Args:
-        sizes: The sizes of the names in a `dims` scope.
-    """
+    """What the dim names of one call stand for, and who said so; at first, those of a `dims` scope."""
 
     def __init__(self, sizes: Iterable[tuple[str, int]] = ()) -> None:
         self.of: dict[str, tuple[int | Group, str]] = {name: (size, "`sh.dims`") for name, size in sizes}
@@ -105,23 +91,12 @@ class Bindings:
 def _shown(value: int | Group) -> str:
     if isinstance(value, int):
         return str(value)
-    return f"[{', '.join(str(n) + ('@' + axes_text(axes) if axes else '') for n, axes in value)}]"
-
-
-def axes_text(axes: Iterable[str]) -> str:
-    """One axis, or several in parentheses."""
-    listed = tuple(axes)
-    return listed[0] if len(listed) == 1 else f"({','.join(listed)})"
+    return f"[{', '.join(show_dim(str(n), axes) for n, axes in value)}]"
 
 
 @functools.lru_cache(maxsize=8192)
 def structure(pattern: Pattern, t: ShType, replicated: State) -> Structure:
-    """How a type fits a text.
-
-    Args:
-        pattern: The text.
-        t: The type.
-        replicated: The state of an axis that is not mentioned, by policy.
+    """How a type fits a text; an axis that it does not mention is in the state ``replicated``.
 
     Raises:
         ShardingTypeError: the text names an axis that the mesh has not.
@@ -242,21 +217,17 @@ def _dim(d: DimText, index: int) -> str:
 
 
 def _sharded(axes: tuple[str, ...]) -> str:
-    return f"sharded over `{axes_text(axes)}`" if axes else "not sharded"
+    return f"sharded over `{show_axes(axes)}`" if axes else "not sharded"
 
 
 def fix_for(t: ShType, wanted: ShType | None, name: str) -> Fix | None:
     """The reshard that makes a value fit, priced; None where there is none."""
     if wanted is None or wanted == t:
         return None
-    from shtypes.reshard import price
-
     try:
-        cost = price(t, wanted)
+        return reshard_fix(t, wanted, name)
     except ShardingTypeError:
         return None
-    target = str(wanted).removeprefix(wanted.dtype_name)
-    return Fix(f'sh.reshard({name}, "{target}")', cost.forward, cost.backward, cost.forward_bytes, cost.backward_bytes)
 
 
 def instance(pattern: Pattern, mesh: Mesh, replicated: State, sizes: dict[str, int]) -> ShType:

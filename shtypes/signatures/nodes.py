@@ -5,40 +5,30 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import typing
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 
-from shtypes.array import Array
+from shtypes.core.array import Array
+from shtypes.core.hitype import HiShType
 from shtypes.errors import ShardingTypeError
-from shtypes.hitype import HiShType
-from shtypes.mesh import Mesh
 from shtypes.signatures.matching import Bindings, Structure, instance, structure
 from shtypes.signatures.pattern import Pattern
 from shtypes.types import ShType, State
+from shtypes.types.mesh import Mesh
 
 
 class Problem(NamedTuple):
-    """A value that does not fit.
+    """A value that does not fit."""
 
-    Attributes:
-        path: Where it is: ``x``, ``params['w']``, ``result[0]``.
-        expected: The text that it does not fit.
-        got: What it is.
-        reasons: Why it does not fit.
-        found: Its type, if it has one.
-        pattern: The text, read.
-        owner: The class whose field says the text, if one does, and the field's name.
-    """
-
-    path: str
-    expected: str
-    got: str
-    reasons: tuple[str, ...]
-    found: ShType | None = None
-    pattern: Pattern | None = None
-    owner: tuple[type, str] | None = None
+    path: str  # where it is: ``x``, ``params['w']``, ``result[0]``
+    expected: str  # the text that it does not fit
+    got: str  # what it is
+    reasons: tuple[str, ...]  # why it does not fit
+    found: ShType | None = None  # its type, if it has one
+    pattern: Pattern | None = None  # the text, read
+    owner: tuple[type, str] | None = None  # the class whose field says the text, if one does, and the field's name
 
 
 class Checking:
@@ -166,13 +156,28 @@ class Sequence(Node):
     """A list, or a tuple of any length, of values that are alike."""
 
     item: Node
+    kind: ClassVar[tuple[type, str]] = (collections.abc.Sequence, "sequence")
 
     def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
-        if not isinstance(value, collections.abc.Sequence):
-            into.problems.append(Problem(path, "a sequence", describe(value), ("it is no sequence",), owner=owner))
+        kind, name = self.kind
+        if not isinstance(value, kind):
+            into.problems.append(Problem(path, f"a {name}", describe(value), (f"it is no {name}",), owner=owner))
             return
-        for i, item in enumerate(value):
-            self.item.check(item, f"{path}[{i}]", into, owner)
+        for key, item in self.items_of(value):
+            self.item.check(item, f"{path}[{key!r}]", into, owner)
+
+    def items_of(self, value: Any) -> Iterable[tuple[Any, Any]]:
+        return enumerate(value)
+
+
+class MappingOf(Sequence):
+    """A mapping whose values are alike."""
+
+    kind = (collections.abc.Mapping, "mapping")
+
+    def items_of(self, value: Any) -> Iterable[tuple[Any, Any]]:
+        items: Iterable[tuple[Any, Any]] = value.items()
+        return items
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,22 +203,8 @@ class Tuple(Node):
         return tuple(node.example(making) for node in self.items if node is not None)
 
 
-@dataclasses.dataclass(frozen=True)
-class Table(Node):
-    """A mapping whose values are alike."""
-
-    item: Node
-
-    def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
-        if not isinstance(value, collections.abc.Mapping):
-            into.problems.append(Problem(path, "a mapping", describe(value), ("it is no mapping",), owner=owner))
-            return
-        for key, item in value.items():
-            self.item.check(item, f"{path}[{key!r}]", into, owner)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)  # it may hold itself
-class Record(Node):
+class Fields(Node):
     """A dataclass, a named tuple or a typed dict, with what each field asks of its value."""
 
     owner: type

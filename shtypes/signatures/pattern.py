@@ -11,9 +11,9 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from shtypes import dtypes
 from shtypes.errors import ShardingTypeError
-from shtypes.notation.syntax import DimText, caret, error_at, read_signature
+from shtypes.types import dtypes
+from shtypes.types.notation.syntax import DimText, caret, error_at, read_signature
 
 _FLOATS: Final = frozenset(n for n in dtypes.LONG if n == "bf16" or (n[0] == "f" and n != "float0"))
 _INTS: Final = frozenset(n for n in dtypes.LONG if n[0] == "i")

@@ -11,13 +11,13 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from shtypes.context.user_line import user_line
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.notation import current_dims
-from shtypes.policy import replicated
 from shtypes.signatures.annotations import Annotations, annotated, annotations_of
 from shtypes.signatures.matching import Bindings, fix_for, structure
 from shtypes.signatures.nodes import Checking, Problem, type_of
-from shtypes.where import user_line
+from shtypes.types.notation.dim_sizes import current_dims
+from shtypes.types.policy import replicated
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,20 +88,23 @@ def typed(f: F) -> F:
     except ShardingTypeError as error:
         raise _unreadable(error, f) from None
 
-    @functools.wraps(f)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def known() -> Annotations:
         nonlocal asked
         if asked is None:
             asked = _read(f)
-        return _checked(f, asked, args, kwargs)
+        return asked
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not known().ask:
+            return f(*args, **kwargs)
+        into, bound = _arguments(f, known(), args, kwargs)
+        return _result(f, known(), into, bound, f(*args, **kwargs))
 
     @functools.wraps(f)
     async def call_later(*args: Any, **kwargs: Any) -> Any:
-        nonlocal asked
-        if asked is None:
-            asked = _read(f)
-        into, bound = _arguments(f, asked, args, kwargs)
-        return _result(f, asked, into, bound, await f(*args, **kwargs))
+        into, bound = _arguments(f, known(), args, kwargs)
+        return _result(f, known(), into, bound, await f(*args, **kwargs))
 
     found: Any = call_later if inspect.iscoroutinefunction(f) else call
     found.__shtypes_typed__ = True
@@ -163,13 +166,6 @@ def _name(f: Any) -> str:
 
 
 # a call
-
-
-def _checked(f: Callable[..., Any], asked: Annotations, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    if not asked.ask:
-        return f(*args, **kwargs)
-    into, bound = _arguments(f, asked, args, kwargs)
-    return _result(f, asked, into, bound, f(*args, **kwargs))
 
 
 def _arguments(
@@ -307,6 +303,3 @@ def _line_of(tree: ast.stmt, wanted: str) -> int:
         if wanted == "result" and tree.returns is not None:
             return tree.returns.lineno
     return tree.lineno
-
-
-__all__ = ["typed"]

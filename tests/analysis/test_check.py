@@ -13,7 +13,7 @@ import jax
 import pytest
 
 import shtypes as sh
-from shtypes.demo import gated_mlp
+from shtypes.tools.demo import gated_mlp
 
 MESH = sh.abstract_mesh({"dp": 64, "tp": 64})
 
@@ -115,6 +115,14 @@ def annotated(
     x: A[sh.Array, "f32[b=8@dp, h=16]"], w: A[sh.Array, "f32[h, 2*h@tp]"], scale: float = 2.0
 ) -> A[sh.Array, "f32[b@dp, 2*h@tp]"]:
     return x @ w * scale
+
+
+def test_a_number_before_a_value_takes_no_gradient() -> None:
+    def scaled(a: Any, x: Any) -> Any:
+        return a * x
+
+    found = sh.check(scaled, 2.0, "f32[64@dp]", grad=True, mesh=MESH)
+    assert found.gradients == {"x": sh.ShType.parse("f32[64@dp]{U:tp}", MESH)}
 
 
 def test_without_arguments_the_annotations_say_them_and_names_print() -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 import shtypes as sh
 from shtypes.analysis.compare.changes import changes_of, uses_of
-from shtypes.demo import gated_mlp as model
+from shtypes.tools.demo import gated_mlp as model
 from tests.golden import golden
 from tests.tolerance import assert_close
 

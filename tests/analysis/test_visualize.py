@@ -13,9 +13,9 @@ import pytest
 import shtypes as sh
 from shtypes.analysis.picture.holdings import distinct, holding, visible
 from shtypes.analysis.picture.svg import drawn_dims
-from shtypes.lowering.carrier import hidden_axes
-from shtypes.mesh import Mesh
+from shtypes.core.carrier import hidden_axes
 from shtypes.types import State
+from shtypes.types.mesh import Mesh
 from tests.golden import golden
 
 MESHES = {"one": {"x": 4}, "two": {"x": 2, "y": 4}, "three": {"x": 2, "y": 2, "z": 2}}

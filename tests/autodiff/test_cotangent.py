@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from shtypes.autodiff.cotangent import SEEDS, Seed, check_cotangent, seed_type
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
+from shtypes.rules.cotangent import SEEDS, Seed, check_cotangent, seed_type
 from shtypes.types import COTANGENT, ShType, State
+from shtypes.types.mesh import Mesh
 
 MESH = Mesh({"x": 2, "y": 3})
 

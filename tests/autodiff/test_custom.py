@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests import programs as p
+from tests import small_models as p
 
 EITHER = [pytest.param(jax.custom_vjp, id="jax"), pytest.param(sh.custom_vjp, id="sh")]
 

@@ -8,7 +8,7 @@ import jax
 import pytest
 
 import shtypes as sh
-from tests import programs as p
+from tests import small_models as p
 
 SEQ, BATCH, HIDDEN, INNER = 2, 4, 8, 16
 ARRAYS = {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests import programs as p
+from tests import small_models as p
 from tests.tolerance import SHORT, assert_close
 
 ALL = (0, 1, 2)

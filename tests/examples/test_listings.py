@@ -11,8 +11,8 @@ import pytest
 import shtypes as sh
 from examples import jep_14273, jep_17111, shard_map_tutorial
 from shtypes._compat import HiPrimitive
-from shtypes.analysis.equations import equations
-from shtypes.operation import applied_by
+from shtypes.core.operation import applied_by
+from shtypes.traced.equations import equations
 from tests.examples.test_printed import compared
 from tests.local_mode.test_examples import NETWORKS, PROGRAMS
 from tests.local_mode.test_transposition import factors, operand

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes import lax
-from shtypes.ops.rules import local as rules
-from shtypes.reshard import Kind
+from shtypes.local_mode import lax
+from shtypes.plans import Kind
+from shtypes.rules import local as rules
 from tests import collectives_spec as spec
 from tests.lowering.hlo import collectives
-from tests.programs import equations
+from tests.small_models import equations
 from tests.tolerance import assert_close
 
 REDUCE, GATHER, SCATTER, EXCHANGE, PERMUTE = (

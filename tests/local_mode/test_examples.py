@@ -16,7 +16,7 @@ import shtypes as sh
 from examples import jep_14273, shard_map_tutorial
 from tests.end_to_end import host
 from tests.lowering.hlo import collectives
-from tests.programs import assert_close
+from tests.small_models import assert_close
 
 RING, GRID = {"i": 4}, {"i": 4, "j": 2}
 ROWS, CONTRACTED = ("f32[8@i,8]", "f32[8@i,4]"), ("f32[8,8@i]", "f32[8@i,4]")

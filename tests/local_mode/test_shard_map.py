@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes import lax
+from shtypes.local_mode import lax
 from tests.lowering.hlo import collectives
-from tests.programs import assert_close
+from tests.small_models import assert_close
 from tests.tolerance import SHORT
 
 MESH = {"x": 2, "y": 2}

@@ -12,7 +12,7 @@ import pytest
 
 import shtypes as sh
 from examples import jep_17111
-from shtypes.operation import applied_by
+from shtypes.core.operation import applied_by
 from tests.lowering.hlo import collectives
 from tests.tolerance import assert_close
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 
-from shtypes.reshard import Kind
+from shtypes.plans import Kind
 
 OPS = {
     "all-gather": Kind.ALL_GATHER,

@@ -15,12 +15,12 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shtypes.lowering.collectives import run_plan
-from shtypes.mesh import Mesh
-from shtypes.reshard import Kind, Plan, plan
+from shtypes.plans import Kind, Plan, plan
 from shtypes.types import Dim, ShType, State
+from shtypes.types.mesh import Mesh
 from tests.compiling import needs
 from tests.lowering.hlo import collectives
-from tests.reshard import simulate
+from tests.plans import simulate
 
 M222, M24 = Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 2, "y": 4})
 Family = np.ndarray[Any, Any]

@@ -264,7 +264,7 @@ def test_an_initial_value_is_added_once() -> None:
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 def test_scopes_know_what_runs_backward(policy: str) -> None:
     def backward_free(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return sh.no_comm("backward")(f)  # type: ignore[no-any-return]
+        return sh.no_comm("backward")(f)
 
     with sh.use_mesh(sh.abstract_mesh(AXES)), sh.policy(policy):
         x, labels = sh.abstract_array("f32[4,8@y]"), sh.abstract_array("i32[4]")

@@ -13,6 +13,8 @@ import shtypes as sh
 from tests.compiling import needs
 from tests.end_to_end import Case, check, sampled, some, source
 
+m: Any = sh  # for calls that a type checker refuses too
+
 rng = np.random.default_rng(2)
 X = rng.normal(size=(4, 8, 2)).astype(np.float32)
 INTS = rng.integers(-100, 100, (4, 8), dtype=np.int8)
@@ -95,7 +97,7 @@ def test_out_adds_the_reshard() -> None:
         lambda x: sh.mean(x, dtype="f33"),
         lambda x: sh.sum(x, 0, out="[8@z,_]"),
         lambda x: sh.sum(x, 0, out="[8]"),
-        lambda x: sh.sum([1, 2]),
+        lambda x: m.sum([1, 2]),
         lambda x: sh.sum(sh.reshard(x, x="U"), dtype="bf16"),
         lambda x: sh.sum(sh.reshard(x, x="U"), dtype="i32"),
     ],

@@ -12,6 +12,8 @@ import pytest
 import shtypes as sh
 from tests.end_to_end import Case, assignments, check, source
 
+m: Any = sh  # for calls that a type checker refuses too
+
 X = np.random.default_rng(5).normal(size=(4, 8)).astype(np.float32)
 AXES = {"x": 2, "y": 2}
 HALF: Any = 0.5  # where a dim belongs
@@ -104,7 +106,7 @@ def test_plain_arrays_are_taken_as_constants() -> None:
         lambda x: sh.reshard(x, x=1.0),
         lambda x: sh.reshard(x, z="R"),
         lambda x: sh.reshard(x > 0, x="U"),
-        lambda x: sh.reshard([1.0], "[1]"),
+        lambda x: m.reshard([1.0], "[1]"),
         lambda x: sh.all_reduce(x, "x"),
         lambda x: sh.all_reduce(x, "z"),
         lambda x: sh.all_reduce(sh.reshard(x, x="U"), to="S"),

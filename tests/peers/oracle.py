@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes import dtypes
+from shtypes.types import dtypes
 from tests.meaning import Array, Layout, layouts
 from tests.peers.programs import Everything, Program
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
-from shtypes.ops.rules import Typing, elementwise, reduce, shape
-from shtypes.ops.rules.einsum import einsum
+from shtypes.rules import Typing, elementwise, reduce, shape
+from shtypes.rules.einsum import einsum
 from shtypes.types import Dim, ShType, State
+from shtypes.types.mesh import Mesh
 from tests.meaning import Answer, Array, Layout, Op, Site, answers, layouts
 
 Rule = Callable[[tuple[ShType, ...]], Typing]

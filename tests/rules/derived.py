@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shtypes.mesh import Mesh
-from shtypes.ops.rules import tables
-from shtypes.ops.rules.tables import Role
-from shtypes.reshard import moves
+from shtypes.plans import moves
+from shtypes.rules import tables
+from shtypes.rules.tables import Role
 from shtypes.types import COTANGENT, Dim, ShType, State
+from shtypes.types.mesh import Mesh
 from tests import meaning
 from tests.meaning import LETTERS, Layout, Op, answers, layouts, sound_results
 from tests.rules.cases import Case, combinations, einsum_cases, elementwise_cases, problem, reduce_cases

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shtypes.ops.rules.elementwise import additive, multilinear
-from shtypes.policy import policy
+from shtypes.rules.elementwise import additive, multilinear
+from shtypes.types.policy import policy
 from tests.meaning import Layout, Op, grade, sound_results
 from tests.rules import derived
 from tests.rules.cases import (

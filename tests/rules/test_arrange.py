@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
-from shtypes.ops.rules import arrange, elementwise, linalg, reduce
-from shtypes.ops.rules.typing import Typing
-from shtypes.ops.rules.whole import Made, nonlinear_along_all, whole
-from shtypes.policy import policy
+from shtypes.rules import arrange, elementwise, linalg, reduce
+from shtypes.rules.typing import Typing
+from shtypes.rules.whole import WholeResult, nonlinear_along_all, whole
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+from shtypes.types.policy import policy
 from tests.meaning import Array, Site
 from tests.rules.cases import Case, case, problems
 
@@ -40,7 +40,7 @@ def whole_case(
         f"{name} {shape}",
         [shape],
         lambda operands, site: np.asarray(f(operands[0])),
-        lambda types: whole(name, types[0], along, (Made("f32", dims),), linear),
+        lambda types: whole(name, types[0], along, (WholeResult("f32", dims),), linear),
     )
 
 
@@ -111,7 +111,7 @@ def cases(n: int) -> list[Case]:
                     "split",
                     types[0],
                     (1,),
-                    (Made("f32", ((m, 0), (n // 2, 1))), Made("f32", ((m, 0), (n - n // 2, 1)))),
+                    (WholeResult("f32", ((m, 0), (n // 2, 1))), WholeResult("f32", ((m, 0), (n - n // 2, 1)))),
                     True,
                 ),
                 1,
@@ -165,7 +165,7 @@ def test_rules_along_dims_are_right_on_two_by_two_devices_and_under_the_other_po
 
 
 def test_a_dim_of_another_size_has_no_name() -> None:
-    made = Made("f32", ((8, 0), (20, 1)))
+    made = WholeResult("f32", ((8, 0), (20, 1)))
     (got,) = whole("pad", t("f32[seq=8@x,hidden=16]"), (1,), (made,), True).results
     assert (got, got.names) == (t("f32[8@x,20]"), ("seq", None))
     (got,) = arrange.repeat(t("f32[seq=8@x,hidden=16]"), 0, 2).results
@@ -174,7 +174,7 @@ def test_a_dim_of_another_size_has_no_name() -> None:
 
 def test_an_error_names_every_axis_of_every_dim_that_must_be_whole() -> None:
     with pytest.raises(ShardingTypeError) as info:
-        whole("inv", t("f32[8@x,8@y]"), (0, 1), (Made("f32", ((8, None), (8, None))),), False)
+        whole("inv", t("f32[8@x,8@y]"), (0, 1), (WholeResult("f32", ((8, None), (8, None))),), False)
     assert info.value.axes == ("x", "y")
     assert info.value.what == "`inv` acts along dim 0, which is sharded on mesh axis `x`"
 

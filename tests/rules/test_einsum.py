@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
-from shtypes.ops.rules.einsum import canonical_equation, einsum
+from shtypes.rules.einsum import canonical_equation, einsum
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
 
 MESH = Mesh({"x": 2, "y": 4})
 

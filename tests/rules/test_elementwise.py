@@ -5,19 +5,10 @@ from __future__ import annotations
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
-from shtypes.ops.rules.elementwise import (
-    additive,
-    cast,
-    divide,
-    linear_unary,
-    multilinear,
-    narrows,
-    nonlinear,
-    select,
-)
-from shtypes.policy import policy
+from shtypes.rules.elementwise import additive, cast, divide, linear_unary, multilinear, narrows, nonlinear, select
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+from shtypes.types.policy import policy
 
 MESH = Mesh({"x": 2, "y": 4})
 SECOND = frozenset({1})

@@ -9,11 +9,21 @@ import numpy as np
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
-from shtypes.ops.rules import Typing
-from shtypes.ops.rules.index import At, Entry, New, Span, dynamic_slice, dynamic_update_slice, index, moved, scatter
-from shtypes.policy import policy
+from shtypes.rules import Typing
+from shtypes.rules.index import (
+    IndexEntry,
+    New,
+    Position,
+    Slice,
+    dynamic_slice,
+    dynamic_update_slice,
+    index,
+    moved,
+    update,
+)
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+from shtypes.types.policy import policy
 from tests.meaning import Array, Op, Site, sound_results
 from tests.rules.cases import Case, combinations, right_answers, typed
 
@@ -64,18 +74,20 @@ def _at(position: int) -> Callable[[Sequence[Array], Site], Array]:
     return apply
 
 
-def _index_case(name: str, shape: tuple[int, ...], entries: tuple[Entry, ...], apply: Callable[..., Array]) -> Cases:
+def _index_case(
+    name: str, shape: tuple[int, ...], entries: tuple[IndexEntry, ...], apply: Callable[..., Array]
+) -> Cases:
     return positions_case(name, [shape], "f", apply, lambda types: index("index", types, entries))
 
 
 def _lookup_case(shape: tuple[int, ...], ids: tuple[int, ...]) -> Cases:
-    entries: tuple[Entry, ...] = (At(operand=0), *(Span(0, n) for n in shape[1:]))
+    entries: tuple[IndexEntry, ...] = (Position(operand=0), *(Slice(0, n) for n in shape[1:]))
     name = f"lookup {shape} {ids}"
     return positions_case(name, [shape, ids], "fi", _lookup, lambda types: index("index", types, entries))
 
 
 def _scatter_case(how: str, change: Callable[[Array, Array], Array], ids: tuple[int, ...]) -> Cases:
-    entries = (At(operand=0), Span(0, 2))
+    entries = (Position(operand=0), Slice(0, 2))
 
     def apply(operands: Sequence[Array], site: Site) -> Array:
         x, positions, updates = operands
@@ -87,17 +99,17 @@ def _scatter_case(how: str, change: Callable[[Array, Array], Array], ids: tuple[
         return out
 
     def rule(types: tuple[ShType, ...]) -> Typing:
-        return scatter(f"at_{how}", how, types, entries)
+        return update(f"at_{how}", how, types, entries)
 
     return positions_case(f"at_{how} {ids}", [(ROWS, 2), ids, (*ids, 2)], "fif", apply, rule)
 
 
 CASES = [
-    _index_case("part", (4, 4), (Span(1, 2), Span(0, 4)), lambda xs, site: xs[0][1:3]),
-    _index_case("every second", (4, 2), (Span(0, 2, 2), Span(0, 2)), lambda xs, site: xs[0][::2]),
-    _index_case("reversed", (4, 2), (Span(3, 4, -1), Span(0, 2)), lambda xs, site: xs[0][::-1]),
-    _index_case("new dim", (4, 2), (Span(0, 4), New(), Span(0, 2)), lambda xs, site: xs[0][:, None]),
-    _index_case("position", (4, 2), (At(1), Span(0, 2)), _at(1)),
+    _index_case("part", (4, 4), (Slice(1, 2), Slice(0, 4)), lambda xs, site: xs[0][1:3]),
+    _index_case("every second", (4, 2), (Slice(0, 2, 2), Slice(0, 2)), lambda xs, site: xs[0][::2]),
+    _index_case("reversed", (4, 2), (Slice(3, 4, -1), Slice(0, 2)), lambda xs, site: xs[0][::-1]),
+    _index_case("new dim", (4, 2), (Slice(0, 4), New(), Slice(0, 2)), lambda xs, site: xs[0][:, None]),
+    _index_case("position", (4, 2), (Position(1), Slice(0, 2)), _at(1)),
     _lookup_case((4, 2), (2,)),
     _lookup_case((4,), (2, 2)),
     _lookup_case((4, 2), ()),
@@ -152,7 +164,7 @@ CASES.append(
         [(4, 2), (2, 2)],
         "ff",
         _set_part,
-        lambda types: scatter("at_set", "set", types, (Span(1, 2), Span(0, 2))),
+        lambda types: update("at_set", "set", types, (Slice(1, 2), Slice(0, 2))),
     )
 )
 
@@ -211,15 +223,20 @@ def t(text: str) -> ShType:
 @pytest.mark.parametrize(
     ("x", "ids", "entries", "out"),
     [
-        ("f32[vocab=16@y,h=8]", "i32[b=8@x,s=4]", (At(operand=0), Span(0, 8)), "f32[b=8@x,s=4,h=8]{U:y}"),
-        ("f32[a=16,h=8@y]", "i32[4]", (Span(0, 16), At(operand=0)), "f32[a=16,4]{U:y}"),
-        ("f32[3,a=8@x,5,c=4]", "i32[b=2]", (At(0), Span(0, 8), At(operand=0), Span(0, 4)), "f32[b=2,a=8@x,c=4]"),
-        ("f32[3,5,a=8@x]", "i32[b=2]", (At(0), At(operand=0), New(), Span(0, 8)), "f32[b=2,1,a=8@x]"),
-        ("f32[a=16]{U:x,I:y}", "i32[4]", (At(operand=0),), "f32[4]{U:x,I:y}"),
+        ("f32[vocab=16@y,h=8]", "i32[b=8@x,s=4]", (Position(operand=0), Slice(0, 8)), "f32[b=8@x,s=4,h=8]{U:y}"),
+        ("f32[a=16,h=8@y]", "i32[4]", (Slice(0, 16), Position(operand=0)), "f32[a=16,4]{U:y}"),
+        (
+            "f32[3,a=8@x,5,c=4]",
+            "i32[b=2]",
+            (Position(0), Slice(0, 8), Position(operand=0), Slice(0, 4)),
+            "f32[b=2,a=8@x,c=4]",
+        ),
+        ("f32[3,5,a=8@x]", "i32[b=2]", (Position(0), Position(operand=0), New(), Slice(0, 8)), "f32[b=2,1,a=8@x]"),
+        ("f32[a=16]{U:x,I:y}", "i32[4]", (Position(operand=0),), "f32[4]{U:x,I:y}"),
     ],
 )
 def test_dims_stand_where_numpy_puts_them_with_their_axes_and_names(
-    x: str, ids: str, entries: tuple[Entry, ...], out: str
+    x: str, ids: str, entries: tuple[IndexEntry, ...], out: str
 ) -> None:
     (result,) = index("index", (t(x), t(ids)), entries).results
     assert (result, result.names) == (t(out), t(out).names)
@@ -236,7 +253,7 @@ def test_dims_stand_where_numpy_puts_them_with_their_axes_and_names(
     ],
 )
 def test_additions_at_positions_are_typed_as_sums(x: str, ids: str, updates: str, out: str) -> None:
-    typing = scatter("at_add", "add", (t(x), t(ids), t(updates)), (At(operand=0), Span(0, 8)))
+    typing = update("at_add", "add", (t(x), t(ids), t(updates)), (Position(operand=0), Slice(0, 8)))
     assert typing.results == (t(out),)
 
 
@@ -254,10 +271,10 @@ def test_changes_that_one_device_cannot_make_alone_are_refused(
     how: str, x: str, ids: str, updates: str, what: str
 ) -> None:
     with pytest.raises(ShardingTypeError) as info:
-        scatter(f"at_{how}", how, (t(x), t(ids), t(updates)), (At(operand=0),))
+        update(f"at_{how}", how, (t(x), t(ids), t(updates)), (Position(operand=0),))
     assert info.value.what.startswith(what)
 
 
 def test_rows_of_bools_are_not_looked_up_in_a_sharded_dim() -> None:
     with pytest.raises(ShardingTypeError, match="cannot be summed"):
-        index("index", (t("bool[16@y]"),), (At(3),))
+        index("index", (t("bool[16@y]"),), (Position(3),))

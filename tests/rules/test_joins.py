@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
-from shtypes.ops.rules import joins
-from shtypes.ops.rules.typing import NO_CONSTANTS
-from shtypes.policy import policy
+from shtypes.rules import joins
+from shtypes.rules.typing import NO_CONSTANTS
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+from shtypes.types.policy import policy
 from tests.rules.cases import Case, case, problems
 
 MESH = Mesh({"x": 2, "y": 4})

@@ -9,11 +9,11 @@ import pytest
 from jax import lax
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
 from shtypes.ops.conv import conv_plan
-from shtypes.ops.rules import Typing
-from shtypes.ops.rules.labelled import Plan, contraction
+from shtypes.rules import Typing
+from shtypes.rules.labelled import ProductDims, contraction
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
 from tests.meaning import Array, Site
 from tests.rules.cases import Case, case, problems
 
@@ -94,6 +94,6 @@ def test_what_needs_other_devices_is_refused(x: str, w: str, groups: int, what: 
 
 
 def test_counts_are_no_terms_of_a_sum() -> None:
-    plan = Plan((("rows",), ("groups",)), (("rows", 8),), frozenset({"groups"}), ids=frozenset({1}))
+    plan = ProductDims((("rows",), ("groups",)), (("rows", 8),), frozenset({"groups"}), ids=frozenset({1}))
     with pytest.raises(ShardingTypeError, match="`ragged_dot` is nonlinear in rhs"):
         contraction("ragged_dot", (t("f32[8]"), t("i32[4]{U:x}")), plan, "f32")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
-from shtypes.ops.rules import Typing
-from shtypes.ops.rules.lookup import one_hot, segment_sum, take_along
+from shtypes.rules import Typing
+from shtypes.rules.lookup import one_hot, segment_sum, take_along
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
 from tests.meaning import Array, Site
 from tests.rules.test_index import Cases, positions_case, problems, rows_here
 

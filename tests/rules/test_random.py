@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
-from shtypes.ops.rules import Typing
-from shtypes.ops.rules.random import categorical, draw
+from shtypes.rules import Typing
+from shtypes.rules.random import categorical, draw
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
 
 MESH = Mesh({"x": 2, "y": 4})
 

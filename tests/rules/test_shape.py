@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
-from shtypes.ops.rules.shape import broadcast, expand, reshape, squeeze, transpose
-from shtypes.ops.rules.typing import Typing
+from shtypes.rules.shape import broadcast, expand, reshape, squeeze, transpose
+from shtypes.rules.typing import Typing
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
 
 MESH = Mesh({"x": 2, "y": 4})
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shtypes.errors import ShardingTypeError
-from shtypes.notation import canonical, show
-from shtypes.policy import REPLICATED_STATE
 from shtypes.signatures.matching import Bindings, named, structure
 from shtypes.signatures.pattern import pattern
 from shtypes.types import ShType, State
+from shtypes.types.notation.printing import canonical, show
+from shtypes.types.policy import REPLICATED_STATE
 from tests import strategies
 
 POLICIES = tuple(REPLICATED_STATE)
@@ -80,7 +80,7 @@ OPERATORS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b:
 
 @pytest.mark.parametrize(("a", "b", "op"), list(itertools.product((4, 12), (2, 3), OPERATORS)))
 def test_arithmetic_is_that_of_python(a: int, b: int, op: str) -> None:
-    from shtypes.mesh import Mesh
+    from shtypes.types.mesh import Mesh
 
     size = OPERATORS[op](a, b)
     for wrong in (0, 1):

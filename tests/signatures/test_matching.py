@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import Mesh
-from shtypes.policy import policy, replicated
 from shtypes.signatures.matching import Bindings, instance, structure
 from shtypes.signatures.pattern import CLASSES, pattern
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+from shtypes.types.policy import policy, replicated
 
 MESH = Mesh({"dp": 2, "tp": 4})
 

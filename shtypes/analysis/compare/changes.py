@@ -9,13 +9,13 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
-import shtypes.notation as notation
 from shtypes.analysis.check import Signature
-from shtypes.analysis.equations import Place, equations
-from shtypes.analysis.ledger import Entry, Ledger
-from shtypes.operation import applied_by
-from shtypes.primitives import Reshard
+from shtypes.core.operation import applied_by
+from shtypes.primitives.reshard import Reshard
+from shtypes.traced.equations import SourceLine, equations
+from shtypes.traced.ledger import Entry, Ledger
 from shtypes.types import ShType
+from shtypes.types.notation.printing import show
 
 POLICIES: Final = ("jax", "partial")
 
@@ -33,7 +33,7 @@ class Use(NamedTuple):
         known: Whether these are certain: no while loop of unknown length is around them.
     """
 
-    place: Place
+    place: SourceLine
     direction: str
     kind: str
     axes: tuple[str, ...]
@@ -42,7 +42,7 @@ class Use(NamedTuple):
     known: bool
 
     @property
-    def key(self) -> tuple[Place, str, str, tuple[str, ...]]:
+    def key(self) -> tuple[SourceLine, str, str, tuple[str, ...]]:
         """What tells it from others of one program."""
         return self.place, self.direction, self.kind, self.axes
 
@@ -74,7 +74,7 @@ class TypeChange(NamedTuple):
         values: How many values of the line differ so.
     """
 
-    place: Place
+    place: SourceLine
     direction: str
     what: str
     jax: str
@@ -93,7 +93,7 @@ def type_changes(one: Signature | None, other: Signature | None) -> Iterator[Typ
         first, second = (dict(_named(kind, getattr(side, trees))) for side in (one, other))
         for name, t in first.items():
             if name in second and (shown := _differ(t, second[name])):
-                yield TypeChange(Place(), kind, name, *shown)
+                yield TypeChange(SourceLine(), kind, name, *shown)
     lines = _typed_lines(other)
     counted: Counter[TypeChange] = Counter()
     for key, types in _typed_lines(one).items():
@@ -106,7 +106,7 @@ def type_changes(one: Signature | None, other: Signature | None) -> Iterator[Typ
 @functools.lru_cache(maxsize=4096)
 def _differ(one: ShType, other: ShType) -> tuple[str, str] | None:
     """What "jax" and "partial" print, where types differ beyond what each policy calls replicated."""
-    texts = notation.show(one, POLICIES[0]), notation.show(other, POLICIES[1])
+    texts = show(one, POLICIES[0]), show(other, POLICIES[1])
     return None if one == other or texts[0] == texts[1] else texts
 
 
@@ -117,9 +117,9 @@ def _named(kind: str, trees: Any) -> Iterator[tuple[str, ShType]]:
                 yield name + jax.tree_util.keystr(keys), leaf
 
 
-def _typed_lines(signature: Signature) -> dict[tuple[Place, str, str], list[ShType]]:
+def _typed_lines(signature: Signature) -> dict[tuple[SourceLine, str, str], list[ShType]]:
     """The types that each op of each line makes, in order; what a policy's casts make is left out."""
-    found: dict[tuple[Place, str, str], list[ShType]] = {}
+    found: dict[tuple[SourceLine, str, str], list[ShType]] = {}
     for item in equations(signature.program):
         if isinstance(applied_by(item.eqn), Reshard) and applied_by(item.eqn).inserted:
             continue
@@ -162,6 +162,3 @@ def changes_of(one: Mapping[Any, Use], other: Mapping[Any, Use]) -> Iterator[Cha
         yield Change("moves", use, elsewhere.popleft()) if elsewhere else Change("vanishes", use, None)
     left = {use.key for queue in arriving.values() for use in queue}
     yield from (Change("appears", None, use) for use in other.values() if use.key in left)
-
-
-__all__ = ["POLICIES", "Change", "TypeChange", "Use", "changes_of", "type_changes", "uses_of"]

@@ -7,20 +7,22 @@ from typing import Any
 
 import jax
 
-import shtypes.notation as notation
-from shtypes.analysis.check import Signature, scopes, signature_of
+from shtypes.analysis.check import scopes, signature_of
 from shtypes.analysis.compare.changes import POLICIES
 from shtypes.analysis.compare.report import Comparison, Side
 from shtypes.analysis.costs import CostModel, cost_model
-from shtypes.analysis.equations import equations
 from shtypes.analysis.subject import mesh_of, subject
-from shtypes.array import Array, abstract_array
+from shtypes.context.user_line import public
+from shtypes.core.array import Array
+from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.mesh import current_mesh
-from shtypes.meshes import AnyMesh, to_mesh
-from shtypes.policy import current_policy
+from shtypes.primitives.conversions import abstract_array
+from shtypes.traced.equations import equations
 from shtypes.types import ShType
-from shtypes.where import public
+from shtypes.types.mesh import current_mesh
+from shtypes.types.notation.printing import show
+from shtypes.types.policy import current_policy
+from shtypes.types.target import parse
 
 
 @public
@@ -74,7 +76,7 @@ def compare(
                 asked = subject(f, *given)
                 with scopes(mesh_of((asked.args, asked.kwargs)), None, None):
                     found = signature_of(asked, grad=False)
-                    takes = _goes_back(found)
+                    takes = any(e.direction != "forward" for e in equations(found.program))
                     sides[policy] = Side(policy, signature_of(asked, grad=True) if grad and not takes else found)
             except ShardingTypeError as error:
                 sides[policy] = Side(policy, error=error)
@@ -95,19 +97,7 @@ def _translated(tree: Any, src: str, dst: str) -> Any:
         t = x.type if isinstance(x, Array) else x if isinstance(x, ShType) else None
         if t is None:
             return x
-        other = notation.parse(notation.show(t, src), t.mesh, dims=_named_sizes(t), policy=dst)
+        other = parse(show(t, src), t.mesh, dims={d.name: d.size for d in t.dims if d.name}, policy=dst)
         return abstract_array(other)
 
     return jax.tree.map(one, tree)
-
-
-def _named_sizes(t: ShType) -> dict[str, int]:
-    return {d.name: d.size for d in t.dims if d.name}
-
-
-def _goes_back(signature: Signature) -> bool:
-    """Whether a program takes gradients itself."""
-    return any(found.direction != "forward" for found in equations(signature.program))
-
-
-__all__ = ["compare"]

@@ -12,10 +12,10 @@ from typing import Any, Final
 from shtypes.analysis.check import Signature
 from shtypes.analysis.compare.changes import Change, TypeChange, Use, changes_of, type_changes, uses_of
 from shtypes.analysis.costs import CostModel
-from shtypes.analysis.equations import Place
-from shtypes.analysis.ledger import Ledger, Total
 from shtypes.analysis.tables import Table, page
 from shtypes.errors import ShardingTypeError
+from shtypes.traced.equations import SourceLine
+from shtypes.traced.ledger import Ledger, Total
 
 #: The version of what `Comparison.to_json` writes.
 SCHEMA: Final = 1
@@ -143,7 +143,7 @@ class Comparison:
                 }
                 for side, time in zip((self.jax, self.partial), seconds, strict=True)
             },
-            "types": [{**c._asdict(), "place": _place_json(c.place)} for c in self.types],
+            "types": [{**c._asdict(), "place": c.place._asdict()} for c in self.types],
             "collectives": [
                 {"what": c.what, "jax": _use_json(c.jax), "partial": _use_json(c.partial)} for c in self.collectives
             ],
@@ -198,7 +198,7 @@ def _total_row(what: str, key: str, totals: Iterable[Total | None]) -> tuple[str
     return what, key, *(str(t.bytes) for t in known), *(str(t.launches) for t in known)
 
 
-def source_of(place: Place) -> str:
+def source_of(place: SourceLine) -> str:
     """The text of a line of the user's."""
     if not place.file:
         return ""
@@ -206,12 +206,5 @@ def source_of(place: Place) -> str:
     return linecache.getline(place.file, place.line).strip()
 
 
-def _place_json(place: Place) -> dict[str, Any]:
-    return {"file": place.file, "line": place.line, "function": place.function}
-
-
 def _use_json(use: Use | None) -> dict[str, Any] | None:
-    return None if use is None else {**use._asdict(), "axes": list(use.axes), "place": _place_json(use.place)}
-
-
-__all__ = ["SCHEMA", "Comparison", "Side"]
+    return None if use is None else {**use._asdict(), "axes": list(use.axes), "place": use.place._asdict()}

@@ -10,19 +10,14 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shtypes.analysis.explain.values import Record, Scope, Value
+from shtypes.analysis.explain.values import BodyRun, Occurrence, Value
 
 #: How many equations that add or copy, and so send a cotangent on as it is, are looked through.
 _DEPTH = 8
 
 
-def resolve(scope: Scope, targets: Mapping[int, Value]) -> None:
-    """Finds what the cotangents of a body are cotangents of.
-
-    Args:
-        scope: The body.
-        targets: What its results are cotangents of, by position, where that is known.
-    """
+def resolve(scope: BodyRun, targets: Mapping[int, Value]) -> None:
+    """Finds what the cotangents of a body are cotangents of; ``targets`` says it of its results, by position."""
     returned: dict[int, Value] = {}
     for i, result in enumerate(scope.results):
         if isinstance(result, Value) and i in targets:
@@ -38,7 +33,7 @@ def resolve(scope: Scope, targets: Mapping[int, Value]) -> None:
             record.outs[0].of = next((v.of for v in record.values if v.of is not None), None)
 
 
-def _origin(value: Value, record: Record, returned: Mapping[int, Value]) -> Value | None:
+def _origin(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> Value | None:
     sinks = _sinks(value, record, returned)
     candidates = _operands(record.link, value.type) if record.link is not None else []
     if not candidates:
@@ -57,7 +52,7 @@ def _origin(value: Value, record: Record, returned: Mapping[int, Value]) -> Valu
     return candidates[min(position, len(candidates) - 1)]
 
 
-def _sinks(value: Value, record: Record, returned: Mapping[int, Value]) -> list[Value]:
+def _sinks(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> list[Value]:
     """What the equations that take a cotangent take it for."""
     found = [returned[id(value)]] if id(value) in returned else []
     for use in value.uses:
@@ -68,7 +63,7 @@ def _sinks(value: Value, record: Record, returned: Mapping[int, Value]) -> list[
     return found
 
 
-def _operands(cause: Record | None, t: Any) -> list[Value]:
+def _operands(cause: Occurrence | None, t: Any) -> list[Value]:
     """The operands of a forward equation whose cotangents have this type."""
     found: dict[int, Value] = {}
     for value in cause.values if cause is not None else ():
@@ -93,7 +88,7 @@ def cotangent_type(t: Any) -> Any:
     return t.to_ct_aval() if hasattr(t, "to_ct_aval") else t
 
 
-def name_cotangents(scope: Scope) -> None:
+def name_cotangents(scope: BodyRun) -> None:
     """Names the cotangents of a body, in program order: ``g_x``, and ``g_x_from_y`` where several lines send one."""
     for value in scope.given:
         if value.gradient and not value.name:
@@ -121,7 +116,7 @@ def _inside_name(value: Value) -> str:
     return next((v.name for v in own), value.name)
 
 
-def _name(value: Value, record: Record) -> str:
+def _name(value: Value, record: Occurrence) -> str:
     if not value.gradient:
         return "_".join(filter(None, (record.op.split("[")[0], next((v.name for v in record.values), ""))))
     if not record.values:

@@ -9,18 +9,22 @@ from typing import Any
 
 from shtypes.analysis.check import mesh_scope, scopes
 from shtypes.analysis.explain.cotangents import name_cotangents, resolve
-from shtypes.analysis.explain.listing import Block, Item, Line, Lister, communication, lines_of
+from shtypes.analysis.explain.html import framed, to_html
+from shtypes.analysis.explain.json_ import to_json
+from shtypes.analysis.explain.listing import Item, Line, Lister, communication, lines_of
+from shtypes.analysis.explain.plot import plot
 from shtypes.analysis.explain.saved import Saved, saved_by
-from shtypes.analysis.explain.traced import Trace, trace
-from shtypes.analysis.explain.values import Scope, Value
+from shtypes.analysis.explain.text import plain, rich
+from shtypes.analysis.explain.traced import TracedProgram, trace
+from shtypes.analysis.explain.values import BodyRun, Value
 from shtypes.analysis.explain.walk import Walker
-from shtypes.analysis.ledger import Entry, Ledger
 from shtypes.analysis.subject import subject
-from shtypes.mesh import Mesh
-from shtypes.meshes import AnyMesh
-from shtypes.policy import current_policy
-from shtypes.policy import policy as under
+from shtypes.core.meshes import AnyMesh
+from shtypes.traced.ledger import Entry, Ledger
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+from shtypes.types.policy import current_policy
+from shtypes.types.policy import policy as under
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,6 @@ class Explanation:
             source: Whether the source stands beside the lines.
             totals: Whether the communication and what is saved follow the listing.
         """
-        from shtypes.analysis.explain.text import plain
-
         with under(self.policy):
             return plain(self, source=source, totals=totals)
 
@@ -97,28 +99,20 @@ class Explanation:
 
     def __rich__(self) -> Any:
         """The listing for `rich`: collectives and casts stand out."""
-        from shtypes.analysis.explain.text import rich
-
         with under(self.policy):
             return rich(self)
 
     def to_json(self, indent: int | None = None) -> str:
         """The listing as JSON, as described in the docs (explain)."""
-        from shtypes.analysis.explain.json_ import to_json
-
         with under(self.policy):
             return to_json(self, indent)
 
     def to_html(self) -> str:
         """The listing as one page that loads nothing: the source with the types beside it, the mesh, the totals."""
-        from shtypes.analysis.explain.html import to_html
-
         with under(self.policy):
             return to_html(self)
 
     def _repr_html_(self) -> str:
-        from shtypes.analysis.explain.html import framed
-
         return framed(self.to_html())
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -133,8 +127,6 @@ class Explanation:
         Raises:
             ImportError: matplotlib is not installed; the message says how to install it.
         """
-        from shtypes.analysis.explain.plot import plot
-
         return plot(self, path)
 
 
@@ -193,15 +185,8 @@ def explain(
             return explained(about.name, trace(about, grad=grad), grad=grad, fold=fold)
 
 
-def explained(name: str, traced: Trace, *, grad: bool, fold: bool = True) -> Explanation:
-    """The listing of a traced program.
-
-    Args:
-        name: The name of the function.
-        traced: The program.
-        grad: Whether it has its backward pass.
-        fold: As for `explain`.
-    """
+def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True) -> Explanation:
+    """The listing of a traced program, with its backward pass or without it."""
     walker = Walker()
     scope = walker.program(traced.jaxpr, traced.arguments)
     seeds = _begin(scope, traced)
@@ -230,7 +215,7 @@ def explained(name: str, traced: Trace, *, grad: bool, fold: bool = True) -> Exp
     )
 
 
-def _begin(scope: Scope, traced: Trace) -> list[Value]:
+def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
     """Names the cotangents that the backward pass starts from, and finds what each other one is of."""
     count, seeds, targets = len(traced.results), [], {}
     for i, source in enumerate(traced.sources):
@@ -254,7 +239,7 @@ def _begin(scope: Scope, traced: Trace) -> list[Value]:
     return seeds
 
 
-def _gradients(scope: Scope, traced: Trace) -> tuple[Line, ...]:
+def _gradients(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
     """The cotangents of the arguments; what is that of several values has the name of one."""
     found = []
     first = len(traced.results) + len(traced.sources)
@@ -266,14 +251,11 @@ def _gradients(scope: Scope, traced: Trace) -> tuple[Line, ...]:
     return tuple(found)
 
 
-def _results(scope: Scope, traced: Trace) -> tuple[Line, ...]:
+def _results(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
     values = scope.results[: len(traced.results)] if traced.results else scope.results
     return tuple(Line(v.name, v.type) for v in values if isinstance(v, Value))
 
 
-def _mesh(scope: Scope) -> Mesh | None:
+def _mesh(scope: BodyRun) -> Mesh | None:
     values = [*scope.given, *(v for r in scope.records for v in r.outs)]
     return next((v.type.mesh for v in values if isinstance(v.type, ShType)), None)
-
-
-__all__ = ["Block", "Explanation", "Line", "Saved", "explain"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from shtypes.analysis.explain.listing import Block, Item, Line, lines_of, type_text
-from shtypes.analysis.ledger import Entry, Ledger
+from shtypes.traced.ledger import Entry, Ledger
 
 #: A repeat is folded if at least so many lines are left out.
 _WORTH: Final = 6
@@ -28,19 +28,14 @@ Types = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Repeat:
-    """Lines and blocks that follow one another several times, up to names.
+    """Lines and blocks that follow one another several times, up to names."""
 
-    Attributes:
-        items: One round: the first one, and of the backward pass the last one, which is of the same lines.
-        times: How many rounds there are.
-        sent: What all of them communicate.
-        ends: How the rounds that are not shown go on: each name that is shown, with the one that the last round makes
-            for it; of the backward pass, with the one that the first round takes for it.
-    """
-
+    #: One round: the first one, and of the backward pass the last one, which is of the same lines.
     items: tuple[Item, ...]
-    times: int
-    sent: Ledger
+    times: int  # how many rounds there are
+    sent: Ledger  # what all of them communicate
+    #: How the rounds that are not shown go on: each name that is shown, with the one that the last round makes for it;
+    #: of the backward pass, with the one that the first round takes for it.
     ends: tuple[tuple[str, str], ...]
 
     @property
@@ -50,12 +45,7 @@ class Repeat:
 
 
 def fold(items: Sequence[Item], types: Types) -> Iterator[Item | Repeat]:
-    """The items of one level, with the rounds of each repeat folded into one.
-
-    Args:
-        items: The lines and blocks.
-        types: What there is outside of them.
-    """
+    """The items of one level, with the rounds of each repeat folded into one; ``types`` are those around it."""
     return _Folding(items, types).run()
 
 
@@ -199,6 +189,3 @@ def _taken(item: Item) -> tuple[str, ...]:
     own = {line.name for line in (*item.given, *lines_of(item.items))}
     taken = [name for line in (*lines_of(item.items), *item.results) for name in line.operands]
     return tuple(name for name in taken if name not in own)
-
-
-__all__ = ["Repeat", "Types", "fold", "fold_values", "merged"]

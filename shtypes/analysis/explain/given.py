@@ -7,36 +7,24 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from shtypes._compat import Call, Cond, Scan, UnknownEquationError, UserFrame, While, control
-from shtypes.analysis.equations import Body
+from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, UserFrame, While
 from shtypes.analysis.explain.cotangents import cotangent_type
 from shtypes.analysis.explain.names import Names, inside
-from shtypes.analysis.explain.values import Operand, Record, Scope, Value
-from shtypes.operation import applied_by
+from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value
+from shtypes.core.operation import applied_by
+from shtypes.traced.equations import Body, control_of
 
 #: For a result of a body, by position: the value that it is the cotangent of.
 Targets = dict[int, Value]
 
 
-def control_of(eqn: Any) -> Any:
-    """What an equation does with its bodies; None where it has none, or they are not known."""
-    try:
-        return control(eqn)
-    except UnknownEquationError:
-        return None
-
-
-def forward_given(record: Record, index: int, body: Body, frame: UserFrame | None) -> list[Value]:
+def forward_given(record: Occurrence, index: int, body: Body, frame: UserFrame | None) -> list[Value]:
     """The values that a body takes: those from outside as they are, those of its own under its parameters' names.
 
-    Args:
-        record: The loop or the conditional.
-        index: Which of its bodies it is.
-        body: The body.
-        frame: Where the user's function is that is the body, if that is known.
+    ``frame`` is where the user's function is that is the body, if that is known.
     """
     what, invars = control_of(record.found.eqn), body.jaxpr.invars
-    if isinstance(what, (Cond, Call)):
+    if isinstance(what, (Cond, ClosedCall)):
         operands = record.operands[1:] if isinstance(what, Cond) else record.operands
         return [_as_value(v, x.aval) for v, x in zip(operands, invars, strict=True)]
     if isinstance(what, Scan):
@@ -56,7 +44,7 @@ def _as_value(operand: Operand, t: Any) -> Value:
     return operand if isinstance(operand, Value) else Value(t, operand)
 
 
-def body_frame(record: Record, frames: Sequence[tuple[UserFrame, ...]]) -> UserFrame | None:
+def body_frame(record: Occurrence, frames: Sequence[tuple[UserFrame, ...]]) -> UserFrame | None:
     """Where the function is that is a body: the outermost of the frames that the loop itself does not have."""
     outside = set(map(id, record.frames))
     for stack in frames:
@@ -93,7 +81,7 @@ def _leaves(outer: Sequence[str], name: str) -> list[str]:
     return [f"{name}[{i}]" for i in range(len(outer))]
 
 
-def name_carry(record: Record, body: Scope, frame: UserFrame | None) -> None:
+def name_carry(record: Occurrence, body: BodyRun, frame: UserFrame | None) -> None:
     """Gives the next carry of a scan the name of the carry, where no statement of the body names it."""
     scan = control_of(record.found.eqn)
     if not isinstance(scan, Scan) or frame is None:
@@ -104,7 +92,7 @@ def name_carry(record: Record, body: Scope, frame: UserFrame | None) -> None:
             result.name = body.unique(given.name)
 
 
-def result_names(record: Record, names: Names, positions: Sequence[int], total: int) -> list[str]:
+def result_names(record: Occurrence, names: Names, positions: Sequence[int], total: int) -> list[str]:
     """What the source calls the results of an equation, "" where it does not say.
 
     Args:
@@ -134,17 +122,12 @@ def _leaf_name(names: Names, path: str, count: int) -> str:
     return found if isinstance(found, str) else ""
 
 
-def backward_given(record: Record, index: int, forward: Scope | None, body: Body) -> tuple[list[Value], Targets]:
+def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body: Body) -> tuple[list[Value], Targets]:
     """What a body of the backward pass is given, and what its results are cotangents of.
 
     A residual is the forward body's own value. The cotangent of a loop's carry comes in as that of the next carry and
-    goes out as that of the carry; what sums over the steps comes in as the sum so far.
-
-    Args:
-        record: The loop or the conditional, whose results' targets are known.
-        index: Which of its bodies it is.
-        forward: The forward body that it is the transpose of, where that is known.
-        body: The body.
+    goes out as that of the carry; what sums over the steps comes in as the sum so far. ``forward`` is the body that
+    this one is the transpose of, where that is known.
     """
     what, invars, cause = control_of(record.found.eqn), body.jaxpr.invars, record.link
     targets: Targets = {}
@@ -174,7 +157,7 @@ def backward_given(record: Record, index: int, forward: Scope | None, body: Body
     return given, targets
 
 
-def outward(record: Record, body: Scope, forward: Scope | None) -> None:
+def outward(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:
     """Says of what the results of a transposed loop are cotangents, where only its body tells.
 
     So it is where JAX moved out of the forward loop what is the same at each step.
@@ -194,7 +177,7 @@ def outward(record: Record, body: Scope, forward: Scope | None) -> None:
             out.of = found
 
 
-def _slice(operand: Value, cause: Record | None, forward: Scope | None, index: int) -> Value | None:
+def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, index: int) -> Value | None:
     """What a residual is inside a body: what the forward body made of it, or was given of it."""
     if index in operand.inner or cause is None or forward is None:
         return operand.inner.get(index)
@@ -204,7 +187,7 @@ def _slice(operand: Value, cause: Record | None, forward: Scope | None, index: i
     return next((given for v, given in sliced if v is operand), None)
 
 
-def _carried(i: int, targets: Targets, forward: Scope | None, cause: Record | None) -> tuple[Value | None, bool]:
+def _carried(i: int, targets: Targets, forward: BodyRun | None, cause: Occurrence | None) -> tuple[Value | None, bool]:
     """What a carry of the transposed loop is the cotangent of, and whether it is a sum over the steps."""
     target = targets.get(i)
     if target is None or forward is None or cause is None:
@@ -217,7 +200,7 @@ def _carried(i: int, targets: Targets, forward: Scope | None, cause: Record | No
     return (result if isinstance(result, Value) else target), False
 
 
-def _inside(operand: Operand, cause: Record | None, forward: Scope | None) -> Value | None:
+def _inside(operand: Operand, cause: Occurrence | None, forward: BodyRun | None) -> Value | None:
     """What a cotangent of a loop's result is the cotangent of in its body."""
     if cause is None or forward is None or not isinstance(operand, Value) or operand.of is None:
         return None

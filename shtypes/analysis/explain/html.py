@@ -14,8 +14,8 @@ from shtypes.analysis.explain.mesh_svg import mesh_svg
 from shtypes.analysis.explain.plot import bytes_sent
 from shtypes.analysis.explain.source import spans
 from shtypes.analysis.explain.text import sent
-from shtypes.analysis.ledger import Entry, Ledger
 from shtypes.analysis.tables import SEALED
+from shtypes.traced.ledger import Entry, Ledger
 
 if TYPE_CHECKING:
     from shtypes.analysis.explain.explanation import Explanation
@@ -30,7 +30,7 @@ def to_html(found: Explanation) -> str:
     shown = sorted(spans(line.place for line in found.lines), key=lambda span: span.name != found.function)
     files = list(dict.fromkeys(span.file for span in shown))
     name = escape(found.function)
-    mesh = "no mesh" if found.mesh is None else ", ".join(f"{a}={n}" for a, n in found.mesh.shape.items())
+    mesh = "no mesh" if found.mesh is None else str(found.mesh)
     passes = "forward and backward" if found.gradient or found.backward else "forward"
     body = [
         f'<header><h1>{name}</h1><p class="quiet">on the mesh {escape(mesh)}, policy "{found.policy}", {passes}</p>',
@@ -44,10 +44,11 @@ def to_html(found: Explanation) -> str:
         f'<details><summary>The listing as text</summary><pre class="listing">{escape(_text(found))}</pre></details>',
         "</main><footer>Made by <code>shtypes explain</code>. Bytes are what each device sends, or keeps.</footer>",
     ]
+    style = importlib.resources.files(__package__ or "").joinpath("page.css").read_text(encoding="utf-8")
     head = f'<meta charset="utf-8">{SEALED}<meta name="viewport" content="width=device-width, initial-scale=1">'
     return (
         f'<!doctype html>\n<html lang="en"><head>{head}<title>{name}: types and communication</title>\n'
-        f"<style>\n{_asset('page.css')}</style></head>\n<body>{''.join(body)}\n</body></html>"
+        f"<style>\n{style}</style></head>\n<body>{''.join(body)}\n</body></html>"
     )
 
 
@@ -56,10 +57,6 @@ def framed(page: str) -> str:
     style = "width:100%;height:46rem;border:1px solid #8884;border-radius:8px"
     of = f'title="types and communication" style="{style}" srcdoc="{escape(page)}"'
     return f"<iframe sandbox {of}></iframe>"
-
-
-def _asset(name: str) -> str:
-    return importlib.resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
 
 
 def _text(found: Explanation) -> str:
@@ -87,20 +84,16 @@ def _cards(found: Explanation) -> Iterable[str]:
     ledger = found.ledger
     count = f"{ledger.launches:,} collective{'' if ledger.launches == 1 else 's'}"
     known = "" if ledger.known else " at least"
+    sent = "".join(_bar(f"{axes} {way}", n, ledger.bytes, way) for (axes, way), n in bytes_sent(ledger).items())
     yield (
         f'<section class="card"><h3>Sent by each device</h3><p class="big">{size(ledger.bytes)}</p>'
-        f'<p class="quiet">in {count}{known}</p>{_sent(ledger)}</section>'
+        f'<p class="quiet">in {count}{known}</p>{sent}</section>'
     )
     kinds = "".join(_bar(kind, total.bytes, ledger.bytes, "forward") for kind, total in ledger.by_kind().items())
     if kinds:
         yield f'<section class="card"><h3>By kind of collective</h3>{kinds}</section>'
     if found.gradient or found.saved:
         yield f'<section class="card"><h3>Saved for the backward pass</h3>{_saved(found)}</section>'
-
-
-def _sent(ledger: Ledger) -> str:
-    sent = bytes_sent(ledger).items()
-    return "".join(_bar(f"{axes} {way}", count, ledger.bytes, way) for (axes, way), count in sent)
 
 
 def _saved(found: Explanation) -> str:

@@ -13,8 +13,8 @@ from html import escape
 from typing import Final
 
 from shtypes.analysis.explain.listing import Line, type_text
-from shtypes.analysis.explain.source import Span, lines_of_file
-from shtypes.analysis.ledger import Entry
+from shtypes.analysis.explain.source import Excerpt, lines_of_file
+from shtypes.traced.ledger import Entry
 
 _NUMBER: Final = re.compile(r"_\d+(?![a-zA-Z0-9])|\[\d+\]")
 #: What one line shows of values that differ in nothing but their names.
@@ -26,14 +26,8 @@ def anchor(file: str, line: int, files: Sequence[str]) -> str:
     return f"L{files.index(file)}-{line}" if file in files else ""
 
 
-def source_html(spans: Sequence[Span], lines: Iterable[Line], *, fold: bool = True) -> str:
-    """The functions that the lines are in.
-
-    Args:
-        spans: The functions.
-        lines: The lines.
-        fold: Whether values of a line that differ in nothing but their names stand together.
-    """
+def source_html(spans: Sequence[Excerpt], lines: Iterable[Line], *, fold: bool = True) -> str:
+    """The functions that the lines are in; folded, values of a line that differ in nothing but names stand together."""
     files = list(dict.fromkeys(span.file for span in spans))
     by_place: dict[tuple[str, int], list[Line]] = {}
     for line in lines:
@@ -45,7 +39,10 @@ def source_html(spans: Sequence[Span], lines: Iterable[Line], *, fold: bool = Tr
 
 
 def _span(
-    span: Span, values: Mapping[tuple[str, int], Sequence[str]], sends: Container[tuple[str, int]], files: Sequence[str]
+    span: Excerpt,
+    values: Mapping[tuple[str, int], Sequence[str]],
+    sends: Container[tuple[str, int]],
+    files: Sequence[str],
 ) -> str:
     texts = _highlighted(lines_of_file(span.file, span.start, span.end))
     name = span.file.replace("\\", "/").rsplit("/", 1)[-1]

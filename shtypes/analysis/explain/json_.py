@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.analysis.explain.source import lines_of_file, spans
-from shtypes.analysis.ledger import entry_json, place_json
+from shtypes.traced.ledger import entry_json
 from shtypes.types import ShType
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: The version of what `Explanation.to_json` writes.
 SCHEMA: Final = 1
+_GIVEN: Final = ("arguments", "results", "seeds", "gradients")
 
 
 def to_json(found: Explanation, indent: int | None = None) -> str:
@@ -30,16 +31,13 @@ def document(found: Explanation) -> dict[str, Any]:
         "policy": found.policy,
         "mesh": None if found.mesh is None else [{"axis": a, "size": n} for a, n in found.mesh.shape.items()],
         "gradient": found.gradient,
-        "arguments": [_value(line) for line in found.arguments],
-        "results": [_value(line) for line in found.results],
-        "seeds": [_value(line) for line in found.seeds],
-        "gradients": [_value(line) for line in found.gradients],
+        **{part: [_value(line) for line in getattr(found, part)] for part in _GIVEN},
         "items": [_item(item) for item in found.items],
         "ledger": json.loads(found.ledger.to_json()),
         "saved": {
             "bytes": found.saved_bytes,
             "values": [
-                {**_typed(v.name, v.type), "bytes": v.bytes, "argument": v.argument, **place_json(v.place)}
+                {**_typed(v.name, v.type), "bytes": v.bytes, "argument": v.argument, **v.place._asdict()}
                 for v in found.saved
             ],
         },
@@ -62,8 +60,8 @@ def _item(item: Item) -> dict[str, Any]:
     cause = item.cause
     common = {
         "direction": item.direction,
-        **place_json(item.place),
-        "cause": None if cause is None else {"name": cause.name, **place_json(cause.place)},
+        **item.place._asdict(),
+        "cause": None if cause is None else {"name": cause.name, **cause.place._asdict()},
     }
     return _block(item, common) if isinstance(item, Block) else _line(item, common)
 

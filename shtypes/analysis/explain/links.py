@@ -10,11 +10,11 @@ import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from shtypes._compat import Cond, Scan, While
+from shtypes._compat.jaxprs import Cond, Scan, While
 from shtypes.analysis.explain.cotangents import cotangent_type
-from shtypes.analysis.explain.given import control_of
-from shtypes.analysis.explain.values import Record, Scope
-from shtypes.operation import applied_by
+from shtypes.analysis.explain.values import BodyRun, Occurrence
+from shtypes.core.operation import applied_by
+from shtypes.traced.equations import control_of
 
 #: A value with more uses than this says little about which of them is meant.
 _MANY_USES = 64
@@ -31,17 +31,17 @@ class Links:
         anywhere: For expressions, a scope that has forward equations of them: JAX may split a conditional in two.
     """
 
-    def __init__(self, places: Sequence[Scope], anywhere: Mapping[tuple[int, ...], Scope]) -> None:
+    def __init__(self, places: Sequence[BodyRun], anywhere: Mapping[tuple[int, ...], BodyRun]) -> None:
         self._places, self._anywhere = places, anywhere
-        self._last: dict[tuple[int, ...], Record] = {}  # the last backward equation of an expression
-        self._before: Record | None = None
+        self._last: dict[tuple[int, ...], Occurrence] = {}  # the last backward equation of an expression
+        self._before: Occurrence | None = None
         self._reached: dict[int, int] = {}  # by scope: how far the backward pass is, which goes back without a return
 
     def restart(self) -> None:
         """Says that what comes is computed forward: a backward pass after it is another one."""
         self._reached.clear()
 
-    def cause(self, record: Record) -> Record | None:
+    def cause(self, record: Occurrence) -> Occurrence | None:
         """The forward equation that a backward one comes from, or that a recomputed one repeats."""
         before, self._before = self._before, record
         if before is not None and before.link is not None and record.sums and record.key == before.key:
@@ -63,7 +63,7 @@ class Links:
             self._reached[id(place)] = found.position
         return found
 
-    def _closest(self, record: Record, same: list[Record], reached: int | None) -> Record:
+    def _closest(self, record: Occurrence, same: list[Occurrence], reached: int | None) -> Occurrence:
         """Of the runs of one expression, the one whose values an equation takes; else the next one in reverse order."""
         end = len(same)
         if record.backward and reached is not None:
@@ -81,7 +81,7 @@ class Links:
         return next(r for r in reversed(same) if votes[id(r)] == most)
 
 
-def _fits(record: Record, cause: Record) -> bool:
+def _fits(record: Occurrence, cause: Occurrence) -> bool:
     """Whether types allow that an equation takes the cotangent of a result, and makes that of an operand."""
     taken = [v.type for v in record.values if v.gradient]
     made = [v.aval for v in record.found.eqn.outvars]
@@ -90,12 +90,12 @@ def _fits(record: Record, cause: Record) -> bool:
     )
 
 
-def _votes(record: Record, same: list[Record], end: int) -> Counter[int]:
+def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]:
     """For each of the first runs of an expression, how much speaks for it: the values that an equation takes."""
     votes: Counter[int] = Counter()
     count = len(record.key)
 
-    def runs(other: Record) -> bool:
+    def runs(other: Occurrence) -> bool:
         if other.key == record.key:  # the usual case: a run of the expression itself
             return other.instance < end and same[other.instance] is other
         if other.key[-count:] != record.key:
@@ -116,7 +116,7 @@ def _votes(record: Record, same: list[Record], end: int) -> Counter[int]:
     return votes
 
 
-def _by_kind(record: Record, places: Sequence[Scope]) -> Record | None:
+def _by_kind(record: Occurrence, places: Sequence[BodyRun]) -> Occurrence | None:
     """For a loop whose frames JAX lost: the last forward one of its kind that nothing came from yet."""
     if not isinstance(control_of(record.found.eqn), (Scan, While, Cond)):
         return None

@@ -7,19 +7,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shtypes._compat import Cond, Scan, While
-from shtypes.analysis.equations import Place, outside
+from shtypes._compat.jaxprs import Cond, Scan, While
 from shtypes.analysis.explain.cotangents import saved_only
-from shtypes.analysis.explain.given import control_of
-from shtypes.analysis.explain.values import Record, Scope, Value
-from shtypes.analysis.ledger import Entry, NotCovered, entries_of
-from shtypes.collective import Collective
-from shtypes.operation import applied_by
-from shtypes.policy import current_policy
-from shtypes.primitives import Reshard
+from shtypes.analysis.explain.values import BodyRun, Occurrence, Value
+from shtypes.core.operation import applied_by
+from shtypes.primitives.collective import Collective
+from shtypes.primitives.reshard import Reshard
+from shtypes.traced.equations import SourceLine, control_of, outside
+from shtypes.traced.ledger import Entry, NotCovered, entries_of
 from shtypes.types import ShType
+from shtypes.types.policy import current_policy
 
-_NOWHERE = Place()
+_NOWHERE = SourceLine()
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Line:
     op: str = ""
     operands: tuple[str, ...] = ()
     direction: str = "forward"
-    place: Place = _NOWHERE
+    place: SourceLine = _NOWHERE
     cause: Line | None = field(default=None, repr=False)
     times: int | None = 1
     cast: bool = False
@@ -78,7 +77,7 @@ class Block:
     given: tuple[Line, ...]
     items: tuple[Item, ...]
     direction: str
-    place: Place
+    place: SourceLine
     cause: Line | None = field(default=None, repr=False)
 
 
@@ -113,10 +112,10 @@ class Lister:
         self._first: dict[int, Line] = {}  # by record
         self._filling: set[int] = set()  # values
 
-    def items(self, scope: Scope) -> tuple[Item, ...]:
+    def items(self, scope: BodyRun) -> tuple[Item, ...]:
         """The lines and blocks of a body, in program order; the cotangents of one line in the order of its operands."""
         items: list[Item] = []
-        group: list[Record] = []
+        group: list[Occurrence] = []
         for record in [*scope.records, None]:
             if group and (record is None or record.link is not group[0].link):
                 for member in _in_order(group):
@@ -128,7 +127,7 @@ class Lister:
                 items += self._items(record)
         return tuple(items)
 
-    def _items(self, record: Record) -> list[Item]:
+    def _items(self, record: Occurrence) -> list[Item]:
         if record.bodies:
             return [self._block(record)]
         entries = tuple(entries_of(record.found))
@@ -143,7 +142,7 @@ class Lister:
         self._first[id(record)] = first
         return [first, *(self._line(record, v, (), why, cast=cast) for v in record.outs[1:])]
 
-    def _fills(self, record: Record) -> bool:
+    def _fills(self, record: Occurrence) -> bool:
         """Whether an equation is JAX's own and stands for nothing: zeros for what only another branch saves."""
         made_of = [id(v) in self._filling for v in record.values]
         if record.op == "empty2" or (made_of and all(made_of) and record.found.direction == "forward"):
@@ -152,7 +151,7 @@ class Lister:
         return not record.frames and record.found.direction == "forward" and not outside(record.found.eqn)
 
     def _line(
-        self, record: Record, value: Value, entries: tuple[Entry, ...] = (), why: str = "", *, cast: bool = False
+        self, record: Occurrence, value: Value, entries: tuple[Entry, ...] = (), why: str = "", *, cast: bool = False
     ) -> Line:
         found = record.found
         return Line(
@@ -170,10 +169,10 @@ class Lister:
             span=record.frames[0].end_line if record.frames else 0,
         )
 
-    def _cause(self, record: Record) -> Line | None:
+    def _cause(self, record: Occurrence) -> Line | None:
         return None if record.link is None or record.sums else self._first.get(id(record.link))
 
-    def _block(self, record: Record) -> Block:
+    def _block(self, record: Occurrence) -> Block:
         what, name = control_of(record.found.eqn), applied_by(record.found.eqn).name
         title = {While: "while loop", Cond: "conditional"}.get(type(what), name)
         if isinstance(what, Scan):
@@ -192,7 +191,7 @@ class Lister:
         return Block(title, results, (), tuple(bodies), direction, place, cause)
 
 
-def _in_order(group: list[Record]) -> list[Record]:
+def _in_order(group: list[Occurrence]) -> list[Occurrence]:
     """The backward equations of one line: by operand, the sums last; as they are where one takes another's result."""
     made = {id(v) for r in group for v in r.outs}
     if any(id(v) in made for r in group if not r.sums for v in r.values):
@@ -203,7 +202,7 @@ def _in_order(group: list[Record]) -> list[Record]:
     return [*sorted((r for r in group if not r.sums), key=lambda r: places.get(id(r.outs[0].of), len(places))), *sums]
 
 
-def _given(record: Record, body: Scope) -> tuple[Line, ...]:
+def _given(record: Occurrence, body: BodyRun) -> tuple[Line, ...]:
     """What a body is given and what is not there outside."""
     outer = set(map(id, record.values))
     found = record.found
@@ -214,17 +213,13 @@ def _given(record: Record, body: Scope) -> tuple[Line, ...]:
     )
 
 
-def communication(scope: Scope) -> Iterator[Entry | NotCovered]:
+def communication(scope: BodyRun) -> Iterator[Entry | NotCovered]:
     """What the equations of a body communicate, in program order, and what is not covered."""
     for record in scope.records:
         found = record.found
         if isinstance(applied_by(found.eqn), (Reshard, Collective)):
             yield from entries_of(found)
-        elif (not record.bodies or _is_opaque(record)) and (why := outside(found.eqn)):
+        elif (not record.bodies or control_of(found.eqn) is None) and (why := outside(found.eqn)):
             yield NotCovered(str(applied_by(found.eqn)), why, found.times, found.direction, found.place)
         for body in record.bodies:
             yield from communication(body)
-
-
-def _is_opaque(record: Record) -> bool:
-    return control_of(record.found.eqn) is None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from shtypes.mesh import Mesh
+from shtypes.types.mesh import Mesh
 
 #: Devices that are drawn along one axis, and along one of several frames; of a longer one, the text tells the size.
 MOST: Final = 8

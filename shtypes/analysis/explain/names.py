@@ -12,7 +12,7 @@ import linecache
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from shtypes._compat import UserFrame
+from shtypes._compat.jaxprs import UserFrame
 
 #: What targets an assignment has: a name, or one for each part of a tuple.
 Names = str | tuple["Names", ...]
@@ -21,15 +21,10 @@ Path = tuple[int | str, ...]
 
 
 class _Target(NamedTuple):
-    """Where the value of an expression goes.
+    """Where the value of an expression goes."""
 
-    Attributes:
-        names: The targets; empty where the function returns it, so that the caller names it.
-        path: Which part of the whole value it is.
-    """
-
-    names: Names = ()
-    path: Path = ()
+    names: Names = ()  # the targets; empty where the function returns it, so that the caller names it
+    path: Path = ()  # which part of the whole value it is
 
 
 class _File(NamedTuple):
@@ -40,12 +35,9 @@ class _File(NamedTuple):
 
 
 def assigned(frames: Sequence[UserFrame]) -> Names:
-    """What an expression's value is called: a name, names of its parts, or nothing.
+    """What an expression's value is called, by its frames, innermost first: a name, names of its parts, or nothing.
 
     What the caller of a function does not name has the name of the function.
-
-    Args:
-        frames: The user's frames, innermost first.
     """
     path: Path = ()
     function = ""

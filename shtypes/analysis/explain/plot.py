@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from shtypes.analysis.ledger import Ledger
+from shtypes.traced.ledger import Ledger
 
 if TYPE_CHECKING:
     from shtypes.analysis.explain.explanation import Explanation

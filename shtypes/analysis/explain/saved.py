@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from shtypes.analysis.equations import Place
-from shtypes.analysis.explain.values import Record, Scope, Value
+from shtypes.analysis.explain.values import BodyRun, Occurrence, Value
+from shtypes.traced.equations import SourceLine
 from shtypes.types import ShType
 
 
@@ -26,25 +26,21 @@ class Saved(NamedTuple):
     type: Any
     bytes: int
     argument: bool
-    place: Place
+    place: SourceLine
 
 
-def saved_by(scope: Scope) -> tuple[Saved, ...]:
+def saved_by(scope: BodyRun) -> tuple[Saved, ...]:
     """What the forward equations of a program leave for its backward equations, in program order.
 
     Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves. What
     a checkpoint computes again is not among them, and what the compiler saves by fusing is not known here.
     """
     inside = [saved_by(body) for r in scope.records if r.found.direction == "forward" for body in r.bodies]
-    return (*_saved(scope), *max(inside, key=_total, default=()))
+    return (*_saved(scope), *max(inside, key=lambda saved: sum(v.bytes for v in saved if not v.argument), default=()))
 
 
-def _total(saved: Sequence[Saved]) -> int:
-    return sum(value.bytes for value in saved if not value.argument)
-
-
-def _saved(scope: Scope) -> Iterator[Saved]:
-    own: list[tuple[Value, Record | None]] = [(v, None) for v in scope.given]
+def _saved(scope: BodyRun) -> Iterator[Saved]:
+    own: list[tuple[Value, Occurrence | None]] = [(v, None) for v in scope.given]
     made = [(v, r) for r in scope.records if r.found.direction == "forward" for v in r.outs]
     for value, record in [*own, *made]:
         later = any(
@@ -52,7 +48,7 @@ def _saved(scope: Scope) -> Iterator[Saved]:
             for use in value.uses
         )
         if not value.gradient and (later if value.kept is None else value.kept):
-            place = record.found.place if record is not None else Place()
+            place = record.found.place if record is not None else SourceLine()
             yield Saved(value.name, value.type, bytes_of(value.type), record is None, place)
 
 

@@ -9,27 +9,20 @@ import linecache
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from shtypes.analysis.equations import Place
 from shtypes.analysis.explain.names import parsed
+from shtypes.traced.equations import SourceLine
 
 
-class Span(NamedTuple):
-    """A function of a file, or a few lines outside of functions.
-
-    Attributes:
-        file: The file.
-        name: The function's name, as Python qualifies it; of lines outside, ``"module"``.
-        start: Its first line, decorators among them.
-        end: Its last line.
-    """
+class Excerpt(NamedTuple):
+    """A function of a file, or a few lines outside of functions."""
 
     file: str
-    name: str
-    start: int
-    end: int
+    name: str  # the function's name, as Python qualifies it; of lines outside, ``"module"``
+    start: int  # its first line, decorators among them
+    end: int  # its last line
 
 
-def line_text(place: Place) -> str:
+def line_text(place: SourceLine) -> str:
     """The text of a line, without its indentation; empty where the source cannot be had."""
     return linecache.getline(place.file, place.line).strip() if place.file else ""
 
@@ -39,34 +32,28 @@ def lines_of_file(file: str, start: int, end: int) -> list[str]:
     return [linecache.getline(file, n).rstrip("\n") for n in range(start, end + 1)]
 
 
-def spans(places: Iterable[Place]) -> list[Span]:
+def spans(places: Iterable[SourceLine]) -> list[Excerpt]:
     """The outermost functions around some lines, in the order in which the lines come first."""
-    found: dict[Span, None] = {}
+    found: dict[Excerpt, None] = {}
     for file, line in dict.fromkeys((place.file, place.line) for place in places if place.file):
-        starts = _starts(file)
-        i = bisect.bisect_right(starts, line) - 1
+        i = bisect.bisect_right(_functions(file), line, key=lambda f: f.start) - 1
         inside = _functions(file)[i] if i >= 0 else None
-        found[inside if inside is not None and line <= inside.end else Span(file, "module", line, line)] = None
+        found[inside if inside is not None and line <= inside.end else Excerpt(file, "module", line, line)] = None
     return list(found)
 
 
 @functools.lru_cache(maxsize=256)
-def _starts(file: str) -> tuple[int, ...]:
-    return tuple(f.start for f in _functions(file))
-
-
-@functools.lru_cache(maxsize=256)
-def _functions(file: str) -> tuple[Span, ...]:
+def _functions(file: str) -> tuple[Excerpt, ...]:
     """The functions of a file that are inside no other, and the methods of its classes, in order."""
     tree = parsed(file)
-    found: list[Span] = []
+    found: list[Excerpt] = []
     pending: list[tuple[str, ast.AST]] = [("", tree)] if tree is not None else []
     while pending:
         prefix, node = pending.pop()
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 start = min([child.lineno, *(d.lineno for d in child.decorator_list)])
-                found.append(Span(file, f"{prefix}{child.name}", start, child.end_lineno or start))
+                found.append(Excerpt(file, f"{prefix}{child.name}", start, child.end_lineno or start))
             elif isinstance(child, ast.stmt):
                 pending.append((f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix, child))
     return tuple(sorted(found, key=lambda f: f.start))

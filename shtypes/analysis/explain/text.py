@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.analysis.explain.source import line_text
-from shtypes.analysis.ledger import Entry, Ledger
+from shtypes.traced.ledger import Entry, Ledger
 
 if TYPE_CHECKING:
     from shtypes.analysis.explain.explanation import Explanation
@@ -22,18 +22,12 @@ _ENDS: Final = 3
 _LONGEST: Final = 80
 
 
-class Row(NamedTuple):
-    """One row of the text.
+class TextRow(NamedTuple):
+    """One row of the text."""
 
-    Attributes:
-        kind: What it is, a key of the styles.
-        text: The text.
-        beside: The source.
-    """
-
-    kind: str
+    kind: str  # what it is, a key of the styles
     text: str
-    beside: str = ""
+    beside: str = ""  # the source
 
 
 def plain(found: Explanation, *, source: bool, totals: bool) -> str:
@@ -71,28 +65,28 @@ _STYLES: Final = {
 }
 
 
-def _rows(found: Explanation, *, totals: bool) -> Iterator[Row]:
-    mesh = "" if found.mesh is None else " on the mesh " + ", ".join(f"{a}={n}" for a, n in found.mesh.shape.items())
-    yield Row("title", f'{found.function}{mesh}, policy "{found.policy}"')
-    yield Row("note", "")
+def _rows(found: Explanation, *, totals: bool) -> Iterator[TextRow]:
+    mesh = "" if found.mesh is None else f" on the mesh {found.mesh}"
+    yield TextRow("title", f'{found.function}{mesh}, policy "{found.policy}"')
+    yield TextRow("note", "")
     rows = _Rows(found)
     yield from rows.values(found.arguments)
     if found.arguments and found.items:
-        yield Row("note", "")
+        yield TextRow("note", "")
     # A function that takes gradients itself goes on after them: as it is written.
     yield from rows.items(found.forward if found.gradient else found.items)
     if found.gradient:
-        yield Row("note", "")
+        yield TextRow("note", "")
         yield from rows.values(found.seeds)
         yield from rows.items(found.backward)
         others = [line for line in found.gradients if line.op]
         if others:
-            yield Row("note", "")
+            yield TextRow("note", "")
         yield from rows.values(others)
     if totals:
-        yield Row("note", "")
+        yield TextRow("note", "")
         for text in (*str(sent(found)).splitlines(), *_saved_rows(found)):
-            yield Row("note", text)
+            yield TextRow("note", text)
 
 
 def sent(found: Explanation) -> Ledger:
@@ -121,15 +115,15 @@ class _Rows:
         self.fold = found.fold
         self.types = {line.name: type_text(line.type) for line in (*found.arguments, *found.seeds, *found.lines)}
 
-    def values(self, lines: Sequence[Line]) -> Iterator[Row]:
+    def values(self, lines: Sequence[Line]) -> Iterator[TextRow]:
         """Lines that say what is given, or what comes out."""
         for item in fold_values(lines) if self.fold else lines:
             if isinstance(item, Repeat):
-                yield from _repeat(item, "", (Row("line", f"{_INDENT}{line}") for line in item.items))
+                yield from _repeat(item, "", (TextRow("line", f"{_INDENT}{line}") for line in item.items))
             else:
-                yield Row("line", str(item))
+                yield TextRow("line", str(item))
 
-    def items(self, items: Sequence[Item], indent: str = "") -> Iterator[Row]:
+    def items(self, items: Sequence[Item], indent: str = "") -> Iterator[TextRow]:
         """The rows of one level; backward lines under the forward line that causes them."""
         heading: Line | str | None = None
         place = None
@@ -140,11 +134,11 @@ class _Rows:
                 continue
             above = item.cause if item.direction == "backward" else "again" if item.direction == "recomputed" else None
             if above is not heading:
-                yield Row("note", "")
+                yield TextRow("note", "")
                 if isinstance(above, Line):
-                    yield Row("heading", f"{indent}# {above}", _beside(above))
+                    yield TextRow("heading", f"{indent}# {above}", _beside(above))
                 elif above:
-                    yield Row("heading", f"{indent}# computed again")
+                    yield TextRow("heading", f"{indent}# computed again")
                 heading = above
             if isinstance(item, Line):
                 beside = "" if item.direction != "forward" or item.place == place else _beside(item)
@@ -154,40 +148,42 @@ class _Rows:
                 yield from self.block(item, indent)
                 place = None
 
-    def block(self, block: Block, indent: str) -> Iterator[Row]:
+    def block(self, block: Block, indent: str) -> Iterator[TextRow]:
         branch = not block.results and block.cause is None
-        yield Row("block", f"{indent}{block.title}:", "" if branch or block.direction != "forward" else _beside(block))
+        yield TextRow(
+            "block", f"{indent}{block.title}:", "" if branch or block.direction != "forward" else _beside(block)
+        )
         inner = indent + _INDENT
         for line in block.given:
             yield from _line(line, inner)
         if block.given and block.items:
-            yield Row("note", "")
+            yield TextRow("note", "")
         yield from self.items(block.items, inner)
         for line in block.results:
             yield from _line(line, indent)
 
 
-def _repeat(found: Repeat, indent: str, rows: Iterator[Row]) -> Iterator[Row]:
+def _repeat(found: Repeat, indent: str, rows: Iterator[TextRow]) -> Iterator[TextRow]:
     """One round between how often it runs and how the others go on."""
     total = found.sent.total
     many = f"{total.launches} collective{'' if total.launches == 1 else 's'}"
     sent = f", {total.bytes} B/device in {many} in all" if found.sent else ""
-    yield Row("note", "")
-    yield Row("repeat", f"{indent}repeated {found.times} times{sent}:")
+    yield TextRow("note", "")
+    yield TextRow("repeat", f"{indent}repeated {found.times} times{sent}:")
     yield from rows
     if found.ends:
         whose = "the last makes" if found.direction == "forward" else "the first takes"
         said = [f"{other} for {shown}" for shown, other in found.ends[:_ENDS]]
         said += [f"{len(found.ends) - _ENDS} more"] if len(found.ends) > _ENDS else []
-        yield Row("repeat", f"{indent}{whose} {', '.join(said)}")
-    yield Row("note", "")
+        yield TextRow("repeat", f"{indent}{whose} {', '.join(said)}")
+    yield TextRow("note", "")
 
 
-def _line(line: Line, indent: str, beside: str = "") -> Iterator[Row]:
+def _line(line: Line, indent: str, beside: str = "") -> Iterator[TextRow]:
     kind = "collective" if line.collectives else "cast" if line.cast else "line"
     sent = "".join(f"  <- {collective_text(e)}" for e in line.collectives)
     unknown = f"  <- not covered: {line.not_covered}" if line.not_covered else ""
-    yield Row(kind, f"{indent}{line}{sent}{unknown}", beside)
+    yield TextRow(kind, f"{indent}{line}{sent}{unknown}", beside)
 
 
 def collective_text(entry: Entry) -> str:
@@ -204,9 +200,9 @@ def _beside(item: Item) -> str:
     return f"{item.place}  {cut}" if text else str(item.place)
 
 
-def _single_spaced(rows: Iterable[Row]) -> Iterator[Row]:
+def _single_spaced(rows: Iterable[TextRow]) -> Iterator[TextRow]:
     """The rows without empty ones in a row, or at the start of a block."""
-    last = Row("note", "")
+    last = TextRow("note", "")
     for row in rows:
         if row.text or (last.text and not last.text.endswith(":")):
             yield row

@@ -10,76 +10,52 @@ import jax
 
 from shtypes.analysis.assertions import has_gradient, zero_cotangent
 from shtypes.analysis.subject import Subject, is_array
+from shtypes.traced.leaves import split
 
 
-class Trace(NamedTuple):
-    """A traced program.
-
-    Attributes:
-        jaxpr: It.
-        arguments: The names of its arguments.
-        results: The names of its results.
-        seeds: How many of the last results but the gradients are the cotangents that the backward pass starts from.
-        sources: For each of them, which result it is the cotangent of.
-        differentiated: For each gradient, which argument it is of; these are the last results.
-    """
+class TracedProgram(NamedTuple):
+    """A traced program."""
 
     jaxpr: Any
-    arguments: tuple[str, ...]
-    results: tuple[str, ...]
-    sources: tuple[int, ...] = ()
-    differentiated: tuple[int, ...] = ()
+    arguments: tuple[str, ...]  # the names of its arguments
+    results: tuple[str, ...]  # the names of its results
+    sources: tuple[int, ...] = ()  # for each cotangent that the backward pass starts from, which result it is of
+    differentiated: tuple[int, ...] = ()  # for each gradient, which argument it is of; these are the last results
 
 
-def trace(about: Subject, *, grad: bool) -> Trace:
-    """Traces a function, without its backward pass or with it.
-
-    Args:
-        about: The function and its arguments; what is no array is a constant.
-        grad: Whether to trace the backward pass too, to every argument that has a gradient.
-    """
+def trace(about: Subject, *, grad: bool) -> TracedProgram:
+    """Traces a function, without its backward pass or with that to every argument that has a gradient."""
     f = about.function
-    names = argument_names(f, about.args, about.kwargs)
-    leaves, tree = jax.tree.flatten((about.args, about.kwargs))
-    dynamic = [i for i, x in enumerate(leaves) if is_array(x)]
-    chosen = [k for k, i in enumerate(dynamic) if has_gradient(leaves[i])] if grad else []
-    found: dict[str, Any] = {}
+    given = (about.args, about.kwargs)
+    arrays, again = split(given, is_array)
+    chosen = tuple(k for k, x in enumerate(arrays) if has_gradient(x)) if grad else ()
+    results: list[str] = []
+    smooth: list[bool] = []
 
-    def call(values: list[Any]) -> Any:
-        merged = list(leaves)
-        for i, value in zip(dynamic, values, strict=True):
-            merged[i] = value
-        inner_args, inner_kwargs = jax.tree.unflatten(tree, merged)
-        return f(*inner_args, **inner_kwargs)
-
-    def forward(*values: Any) -> Any:
-        outs = call(list(values))
-        found["results"] = _paths(outs)
+    def forward(*values: Any) -> list[Any]:
+        args, kwargs = again(values)
+        outs = f(*args, **kwargs)
+        results[:] = _paths(outs)
         return jax.tree.leaves(outs)
 
     def both(*values: Any) -> Any:
-        def of_chosen(*own: Any) -> Any:
-            merged = list(values)
-            for k, value in zip(chosen, own, strict=True):
-                merged[k] = value
-            outs = call(merged)
-            found["results"] = _paths(outs)
-            flat = jax.tree.leaves(outs)
-            smooth = [has_gradient(x) for x in flat]
-            found["smooth"] = smooth
-            ours = [x for x, s in zip(flat, smooth, strict=True) if s]
-            return ours, [x for x, s in zip(flat, smooth, strict=True) if not s]
+        own, merged = split(values, has_gradient)
 
-        ours, pull, others = jax.vjp(of_chosen, *[values[k] for k in chosen], has_aux=True)
-        rest, own = iter(others), iter(ours)
-        outs = [next(own) if s else next(rest) for s in found["smooth"]]
+        def of_own(*own: Any) -> Any:
+            flat = forward(*merged(own))
+            smooth[:] = map(has_gradient, flat)
+            pairs = list(zip(flat, smooth, strict=True))
+            return [x for x, s in pairs if s], [x for x, s in pairs if not s]
+
+        ours, pull, others = jax.vjp(of_own, *own, has_aux=True)
+        left, rest = iter(ours), iter(others)
         seeds = [zero_cotangent(x) for x in ours]
-        return outs, seeds, list(pull(seeds))
+        return [next(left) if s else next(rest) for s in smooth], seeds, list(pull(seeds))
 
-    jaxpr = jax.make_jaxpr(both if grad else forward)(*[leaves[i] for i in dynamic])
-    arguments = tuple(names[i] for i in dynamic)
-    smooth = [i for i, s in enumerate(found.get("smooth", ())) if s]
-    return Trace(jaxpr, arguments, tuple(found["results"]), tuple(smooth), tuple(chosen))
+    jaxpr = jax.make_jaxpr(both if grad else forward)(*arrays)
+    named = zip(argument_names(f, *given), jax.tree.leaves(given), strict=True)
+    arguments = tuple(name for name, x in named if is_array(x))
+    return TracedProgram(jaxpr, arguments, tuple(results), tuple(i for i, s in enumerate(smooth) if s), chosen)
 
 
 def argument_names(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

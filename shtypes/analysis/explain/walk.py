@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from shtypes._compat import Call, Cond, Scan, While, is_literal, jaxpr_of, user_frames
-from shtypes.analysis.equations import Body, Branch, Equation, Place, Use, Walk, outside
+from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While, is_literal, jaxpr_of, user_frames
 from shtypes.analysis.explain.cotangents import cotangent_type, resolve
 from shtypes.analysis.explain.given import (
     backward_given,
     body_frame,
-    control_of,
     forward_given,
     name_carry,
     outward,
@@ -19,14 +17,15 @@ from shtypes.analysis.explain.given import (
 )
 from shtypes.analysis.explain.links import Links
 from shtypes.analysis.explain.names import Unique, assigned
-from shtypes.analysis.explain.values import Operand, Record, Scope, Value
-from shtypes.operation import applied_by, direction_of
+from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value
+from shtypes.core.operation import applied_by, direction_of
+from shtypes.traced.equations import Body, Branch, Equation, Needs, SourceLine, Walk, control_of, outside
 
 #: The longest name that is made from an operation and its operand.
 _LONGEST = 24
 
 
-class Context(NamedTuple):
+class BodyContext(NamedTuple):
     """Where a body runs: what its operations are named under, how often, in which branches."""
 
     stack: str = ""
@@ -40,25 +39,20 @@ class Walker:
     def __init__(self) -> None:
         self._walk = Walk()
         self._choices = 0
-        self.anywhere: dict[tuple[int, ...], Scope] = {}  # by expression, a body that has forward equations of it
+        self.anywhere: dict[tuple[int, ...], BodyRun] = {}  # by expression, a body that has forward equations of it
         self._pending: dict[
-            int, tuple[Use, Context]
+            int, tuple[Needs, BodyContext]
         ] = {}  # bodies of the backward pass, whose values are not known yet
 
-    def program(self, jaxpr: Any, arguments: Sequence[str]) -> Scope:
-        """The equations of a program; cotangents are not linked yet.
-
-        Args:
-            jaxpr: The traced program.
-            arguments: The names of its arguments.
-        """
+    def program(self, jaxpr: Any, arguments: Sequence[str]) -> BodyRun:
+        """The equations of a program whose arguments have these names; cotangents are not linked yet."""
         opened = jaxpr_of(jaxpr)
-        scope = Scope()
+        scope = BodyRun()
         scope.given = [Value(v.aval, scope.unique(n)) for v, n in zip(opened.invars, arguments, strict=True)]
-        self._fill(scope, opened, (True,) * len(opened.outvars), Context(), None)
+        self._fill(scope, opened, (True,) * len(opened.outvars), BodyContext(), None)
         return scope
 
-    def backward_bodies(self, scope: Scope) -> None:
+    def backward_bodies(self, scope: BodyRun) -> None:
         """Adds the bodies of the loops and conditionals that run in the backward pass, once `resolve` is done."""
         for record in scope.records:
             if id(record) not in self._pending:
@@ -67,7 +61,7 @@ class Walker:
             linked = record.link.bodies if record.link is not None else []
             for i, (body, label, inner) in enumerate(self._bodies(record, use, context)):
                 forward = linked[i] if i < len(linked) else None
-                made = Scope(label, forward.unique if forward else Unique(), scope)
+                made = BodyRun(label, forward.unique if forward else Unique(), scope)
                 made.given, targets = backward_given(record, i, forward, body)
                 self._fill(made, body.jaxpr, body.used, inner, forward)
                 record.bodies.append(made)
@@ -75,11 +69,13 @@ class Walker:
                 self.backward_bodies(made)
                 outward(record, made, forward)
 
-    def _fill(self, scope: Scope, jaxpr: Any, used: tuple[bool, ...], context: Context, linked: Scope | None) -> None:
+    def _fill(
+        self, scope: BodyRun, jaxpr: Any, used: tuple[bool, ...], context: BodyContext, linked: BodyRun | None
+    ) -> None:
         """The equations of a body whose ``given`` are known; those that run in the backward pass have no bodies yet."""
         scope.results = _Filler(self, scope, linked).run(jaxpr, used, scope.given, context)
 
-    def _bodies(self, record: Record, use: Use, context: Context) -> Iterator[tuple[Body, str, Context]]:
+    def _bodies(self, record: Occurrence, use: Needs, context: BodyContext) -> Iterator[tuple[Body, str, BodyContext]]:
         """The bodies of a loop or a conditional, what each is, and where it runs."""
         labels = _labels(record, len(use.bodies))
         self._choices += 1
@@ -88,17 +84,17 @@ class Walker:
             if body.branch is not None:
                 branches = (*branches, Branch(self._choices, *body.branch, record.found.place))
             runs = None if context.times is None or body.trips is None else context.times * body.trips
-            yield body, label, Context(context.stack, runs, branches)
+            yield body, label, BodyContext(context.stack, runs, branches)
 
 
 class _Filler:
     """Fills one scope: follows calls, names what is computed forward, links what is computed backward."""
 
-    def __init__(self, walker: Walker, scope: Scope, linked: Scope | None) -> None:
+    def __init__(self, walker: Walker, scope: BodyRun, linked: BodyRun | None) -> None:
         self.walker, self.scope, self.linked = walker, scope, linked
         self.links = Links([*(linked.around if linked is not None else ()), *scope.around], walker.anywhere)
 
-    def run(self, jaxpr: Any, used: tuple[bool, ...], given: Sequence[Operand], context: Context) -> list[Operand]:
+    def run(self, jaxpr: Any, used: tuple[bool, ...], given: Sequence[Operand], context: BodyContext) -> list[Operand]:
         env: dict[Any, Operand] = dict(zip(jaxpr.invars, given, strict=True))
         env |= {v: Value(v.aval, self.scope.unique("constant")) for v in jaxpr.constvars}
         live = self.walker._walk.live(jaxpr, used)[0]
@@ -110,7 +106,7 @@ class _Filler:
             operands = [_operand(env, v) for v in eqn.invars]
             inner = context._replace(stack=stack)
             what = control_of(eqn)
-            if isinstance(what, Call) and not outside(eqn):
+            if isinstance(what, ClosedCall) and not outside(eqn):
                 outs = self.run(use.bodies[0].jaxpr, use.bodies[0].used, operands, inner)
             else:
                 wanted = [needed.get(v) for v in eqn.outvars]
@@ -125,17 +121,17 @@ class _Filler:
     def _record(
         self,
         eqn: Any,
-        use: Use,
+        use: Needs,
         frames: Any,
         operands: list[Operand],
-        context: Context,
+        context: BodyContext,
         *,
         final: bool,
         wanted: Sequence[str | None],
-    ) -> Record:
-        place = Place(frames[0].file, frames[0].line, frames[0].function) if frames else Place()
+    ) -> Occurrence:
+        place = SourceLine(frames[0].file, frames[0].line, frames[0].function) if frames else SourceLine()
         found = Equation(eqn, place, direction_of(context.stack), context.times, context.branches)
-        record = Record(found, frames, operands, len(self.scope.records))
+        record = Occurrence(found, frames, operands, len(self.scope.records))
         self.scope.records.append(record)
         for value in record.values:
             value.uses.append(record)
@@ -156,7 +152,7 @@ class _Filler:
             self._enter(record, use, context)
         return record
 
-    def _outs(self, record: Record, *, final: bool, wanted: Sequence[str | None]) -> list[Value]:
+    def _outs(self, record: Occurrence, *, final: bool, wanted: Sequence[str | None]) -> list[Value]:
         avals = [v.aval for v in record.found.eqn.outvars]
         if record.backward:
             gradient = any(v.gradient for v in record.values) or self._seeded(record) or not record.values
@@ -181,13 +177,14 @@ class _Filler:
             outs[i].name = self.scope.unique(name or _made_name(record))
         return outs
 
-    def _enter(self, record: Record, use: Use, context: Context) -> None:
+    def _enter(self, record: Occurrence, use: Needs, context: BodyContext) -> None:
         """The bodies of a loop or conditional whose equations are computed forward."""
         again = record.link.bodies if record.link is not None else []
         for i, (body, label, inner) in enumerate(self.walker._bodies(record, use, context)):
             forward = again[i] if i < len(again) else None
-            made = Scope(label, forward.unique if forward else Unique(), self.scope)
-            frame = body_frame(record, [user_frames(eqn) for eqn, _ in self._peek(body)])
+            made = BodyRun(label, forward.unique if forward else Unique(), self.scope)
+            live = self.walker._walk.live(body.jaxpr, body.used)[0]
+            frame = body_frame(record, [user_frames(eqn) for eqn, _ in live])
             given = forward_given(record, i, body, frame)
             if forward is not None and len(forward.given) == len(given):
                 given = forward.given
@@ -206,9 +203,9 @@ class _Filler:
             resolve(made, {})
             self.walker.backward_bodies(made)
 
-    def _results(self, record: Record) -> list[Operand]:
+    def _results(self, record: Occurrence) -> list[Operand]:
         """What an equation makes; what all branches pass on as they took it, to be saved, is the operand itself."""
-        if not _is_cond(record):
+        if not isinstance(control_of(record.found.eqn), Cond):
             return list(record.outs)
         own, results = set(map(id, record.values)), list[Operand](record.outs)
         for i, out in enumerate(record.outs):
@@ -217,12 +214,9 @@ class _Filler:
                 results[i] = next(iter(inside.values()))
         return results
 
-    def _peek(self, body: Body) -> list[Any]:
-        return self.walker._walk.live(body.jaxpr, body.used)[0]
-
     # links
 
-    def _seeded(self, record: Record) -> bool:
+    def _seeded(self, record: Occurrence) -> bool:
         """Whether an equation starts the backward pass; names the cotangent that it starts with."""
         cause = record.link
         if cause is None or not cause.outs:
@@ -239,7 +233,7 @@ class _Filler:
 # reading equations
 
 
-def _labels(record: Record, count: int) -> list[str]:
+def _labels(record: Occurrence, count: int) -> list[str]:
     what = control_of(record.found.eqn)
     if isinstance(what, While):
         return ["condition", "body"]
@@ -248,7 +242,7 @@ def _labels(record: Record, count: int) -> list[str]:
     return [""] * count
 
 
-def _needed(jaxpr: Any, live: Sequence[tuple[Any, Use]], stacks: Sequence[str]) -> dict[Any, str]:
+def _needed(jaxpr: Any, live: Sequence[tuple[Any, Needs]], stacks: Sequence[str]) -> dict[Any, str]:
     """The variables of a body that something takes, and whether something computed forward does."""
     needed: dict[Any, str] = {}
     for (eqn, _), stack in zip(live, stacks, strict=True):
@@ -259,11 +253,7 @@ def _needed(jaxpr: Any, live: Sequence[tuple[Any, Use]], stacks: Sequence[str]) 
     return needed | {v: "forward" for v in jaxpr.outvars if not is_literal(v)}
 
 
-def _is_cond(record: Record) -> bool:
-    return isinstance(control_of(record.found.eqn), Cond)
-
-
-def _is_saved(record: Record, where: str | None) -> bool:
+def _is_saved(record: Occurrence, where: str | None) -> bool:
     return isinstance(control_of(record.found.eqn), (Scan, While, Cond)) and where not in (None, "forward")
 
 
@@ -298,7 +288,7 @@ def _base(op: str) -> str:
     return op.split("[")[0]
 
 
-def _made_name(record: Record) -> str:
+def _made_name(record: Occurrence) -> str:
     """A name for what no statement names: the operation and its first operand."""
     op = "".join(c if c.isalnum() else "_" for c in _base(record.op)).strip("_")
     first = next((v.name for v in record.values if v.name), "")

@@ -10,19 +10,12 @@ from shtypes.types import ShType, State
 
 
 class Holding(NamedTuple):
-    """What one device holds.
+    """What one device holds."""
 
-    Attributes:
-        place: The device's index along each mesh axis.
-        slices: Start and stop in each dim.
-        term: Which term of the pending sum it is; None where none is pending.
-        own: Which of the varying values it is; None where none vary.
-    """
-
-    place: tuple[tuple[str, int], ...]
-    slices: tuple[tuple[int, int], ...]
-    term: int | None
-    own: int | None
+    place: tuple[tuple[str, int], ...]  # the device's index along each mesh axis
+    slices: tuple[tuple[int, int], ...]  # start and stop in each dim
+    term: int | None  # which term of the pending sum it is; None where none is pending
+    own: int | None  # which of the varying values it is; None where none vary
 
     @property
     def part(self) -> tuple[object, ...]:
@@ -44,12 +37,7 @@ class Holding(NamedTuple):
 
 
 def holding(t: ShType, place: Mapping[str, int]) -> Holding:
-    """What the device at a place holds.
-
-    Args:
-        t: The type.
-        place: Its index along each mesh axis.
-    """
+    """What the device at a place, its index along each mesh axis, holds."""
     slices = []
     for d in t.dims:
         size = d.size // t.mesh.product(d.axes)
@@ -85,10 +73,7 @@ Row = tuple[dict[str, int] | None, list[Holding | None]]
 def grid(t: ShType, rows: int, columns: int) -> Iterator[Row]:
     """What the devices hold, in rows along the last mesh axis: the place of each row, and what its devices hold.
 
-    Args:
-        t: The type.
-        rows: The most rows to show; None stands for those that are left out.
-        columns: The most columns to show.
+    Of more rows or columns than are asked for, some are left out; None stands for them.
     """
     *outer, last = t.mesh.axis_names or ("",)
     sizes = [t.mesh.shape[axis] for axis in outer]
@@ -132,5 +117,3 @@ _WORDS = {
     State.UNREDUCED: "each device holds one term of a pending sum",
     State.VARYING: "each device holds a value of its own",
 }
-
-__all__ = ["Holding", "distinct", "grid", "holding", "sentences", "visible"]

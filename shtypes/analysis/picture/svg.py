@@ -157,6 +157,3 @@ def _meets(part: tuple[int, int], size: int, plane: int, planes: int) -> bool:
     """Whether a slice of a dim has anything of a drawn plane, which stands for an equal share of the dim."""
     start, stop = plane * size / planes, (plane + 1) * size / planes
     return part[0] < stop and part[1] > start
-
-
-__all__ = ["draw", "drawn_dims"]

@@ -8,10 +8,11 @@ from typing import Any, Final
 from shtypes.analysis.picture.holdings import distinct, grid, sentences, visible
 from shtypes.analysis.picture.svg import draw
 from shtypes.analysis.tables import page
+from shtypes.context.user_line import public
+from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.meshes import AnyMesh, to_mesh
+from shtypes.traced.columns import aligned
 from shtypes.types import ShType
-from shtypes.where import public
 
 #: The most rows and columns of devices that the text shows.
 ROWS: Final = 16
@@ -43,13 +44,12 @@ class Picture:
         t = self.type
         last = (t.mesh.axis_names or ("",))[-1]
         across = visible(t.mesh.shape.get(last, 1), COLUMNS)
-        rows = [["", *("…" if j is None else f"{last}={j}" if last else "" for j in across)]]
+        headings = ["", *("…" if j is None else f"{last}={j}" if last else "" for j in across)]
+        rows = []
         for place, cells in grid(t, ROWS, COLUMNS):
             label = "⋮" if place is None else ", ".join(f"{axis}={i}" for axis, i in place.items())
             rows.append([label, *("⋮" if place is None else "…" if c is None else c.text(t) for c in cells)])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([self.title, *(f"  {s}" for s in sentences(t)), "", *lines])
+        return "\n".join([self.title, *(f"  {s}" for s in sentences(t)), "", *aligned(headings, rows)])
 
     def __repr__(self) -> str:
         return str(self)
@@ -84,7 +84,7 @@ def visualize(type: Any, *, mesh: AnyMesh | None = None) -> Picture:
     Communicates: nothing, and needs no devices.
 
     Example:
-        >>> from shtypes.mesh import Mesh
+        >>> from shtypes.types.mesh import Mesh
         >>> visualize("f32[8@dp, 4]{U:tp}", mesh=Mesh({"dp": 2, "tp": 2}))
         f32[8@dp,4]{U:tp} on dp=2, tp=2: 4 devices, 64 B each; no two hold the same
           dp: shards dim 0 of size 8 in slices of 4
@@ -103,6 +103,3 @@ def visualize(type: Any, *, mesh: AnyMesh | None = None) -> Picture:
             hints=['sh.visualize("f32[8@dp, 4]")', "sh.visualize(x) of a typed value"],
         )
     return Picture(found)
-
-
-__all__ = ["Picture", "visualize"]

@@ -19,8 +19,8 @@ from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
 from shtypes.analysis.explain.listing import Item, Line, lines_of
 from tests.analysis.explain.test_listing import PROGRAMS, explained
 from tests.analysis.explain.unrolled import backwards, experts, model, scaled, stacked
-from tests.cli.running import runner
 from tests.golden import golden
+from tests.tools.cli.running import runner
 
 MESH = {"dp": 2, "tp": 2}
 

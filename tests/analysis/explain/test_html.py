@@ -18,9 +18,9 @@ from shtypes.analysis.explain.explanation import Explanation
 from shtypes.analysis.explain.html import size
 from shtypes.analysis.explain.html_source import source_html
 from shtypes.analysis.explain.mesh_svg import mesh_svg
-from shtypes.analysis.explain.source import Span
-from shtypes.demo import gated_mlp as model
-from shtypes.mesh import Mesh
+from shtypes.analysis.explain.source import Excerpt
+from shtypes.tools.demo import gated_mlp as model
+from shtypes.types.mesh import Mesh
 from tests.analysis.explain.test_listing import PROGRAMS, explained
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -230,7 +230,7 @@ def test_rounds_of_a_loop_are_shown_together_and_text_is_escaped(tmp_path: Path)
 def test_source_that_is_not_python_on_its_own_is_shown_plainly(tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
     path.write_text("x = (1,\n  '''open\n", encoding="utf-8")
-    assert "&#x27;&#x27;&#x27;open" in source_html([Span(str(path), "module", 1, 2)], [])
+    assert "&#x27;&#x27;&#x27;open" in source_html([Excerpt(str(path), "module", 1, 2)], [])
 
 
 @pytest.mark.parametrize(

@@ -12,21 +12,21 @@ from shtypes.analysis.assertions import with_gradient
 from shtypes.analysis.explain.cotangents import cotangent_type
 from shtypes.analysis.explain.explanation import explained
 from shtypes.analysis.explain.traced import trace
-from shtypes.analysis.explain.values import Record, Scope
+from shtypes.analysis.explain.values import BodyRun, Occurrence
 from shtypes.analysis.explain.walk import Walker
 from shtypes.analysis.subject import subject
-from tests.analysis.nested_programs import nested, values
-from tests.analysis.random_programs import AXES, random_program
-from tests.analysis.test_nested import ALL, QUICK
+from tests.traced.nested_programs import nested, values
+from tests.traced.random_programs import AXES, random_program
+from tests.traced.test_nested import ALL, QUICK
 
 
 def assert_explained(
     f: Any, args: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch, *, grad: bool, doubts: int
 ) -> None:
-    scopes: list[Scope] = []
+    scopes: list[BodyRun] = []
     program = Walker.program
 
-    def watched(self: Walker, *given: Any) -> Scope:
+    def watched(self: Walker, *given: Any) -> BodyRun:
         scopes.append(program(self, *given))
         return scopes[-1]
 
@@ -48,7 +48,7 @@ def assert_explained(
     assert found.to_html()
 
 
-def records(scope: Scope) -> Iterator[Record]:
+def records(scope: BodyRun) -> Iterator[Occurrence]:
     for record in scope.records:
         yield record
         for body in record.bodies:

@@ -1,0 +1,200 @@
+"""Writes the stubs that type checkers read: ``python generate/stubs.py``; with ``--check`` says which are out of date.
+
+- `shtypes/ops/elementwise.pyi`: the functions that `OPS` makes.
+- `shtypes/__init__.pyi`: the public names. A plain function is imported from its file; of one that another function
+  makes, the signature is written out.
+- `shtypes/core/array_methods.pyi`: the operators, methods and properties of `Array`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from inspect import Parameter
+from typing import Any, Final
+
+import shtypes as sh
+from shtypes import api
+from shtypes.core import array
+from shtypes.core.foreign import OF_ARRAYS
+from shtypes.ops.operators import BINARY, COMPARISONS
+from shtypes.ops.pointwise import signature_of
+from shtypes.ops.table import OPS
+
+ROOT: Final = pathlib.Path(sh.__file__).parent
+#: Where the names in signatures come from.
+_IMPORTS: Final = {
+    "Any": "from typing import Any",
+    "Array": "from shtypes.core.array import Array as Array",
+    "ArrayLike": "from shtypes.core.array import ArrayLike",
+    "Axis": "from shtypes.ops.reduce import Axis",
+    "Callable": "from collections.abc import Callable",
+    "IndexUpdate": "from shtypes.ops.scatter import IndexUpdate",
+    "Iterator": "from collections.abc import Iterator",
+    "Sequence": "from collections.abc import Sequence",
+    "ClassVar": "from typing import ClassVar",
+    "jax": "import jax",
+}
+_ONLY: Final = Parameter.POSITIONAL_ONLY
+#: What `Array` has in its own text, and what is JAX's.
+_OWN: Final = {
+    *(n.name for n in ast.walk(ast.parse(inspect.getsource(array))) if isinstance(n, ast.FunctionDef)),
+    *("aval", "val", "type", "data", "__jax_array__", "__array_ufunc__", "__setitem__"),
+}
+_NOT_LOWER: Final = "  # noqa: N802  # as numpy has it"
+
+
+def stubs() -> dict[pathlib.Path, str]:
+    """Each stub and its text, formatted."""
+    pages = {
+        ROOT / "ops" / "elementwise.pyi": _page("The functions that `OPS` makes.", _elementwise()),
+        ROOT / "__init__.pyi": _page("The public names, as type checkers see them.", _public()),
+        ROOT / "core" / "array_methods.pyi": _page("What typed values have, as type checkers see it.", _methods()),
+    }
+    return {path: _formatted(path, text) for path, text in pages.items()}
+
+
+def _page(title: str, lines: Iterable[str]) -> str:
+    body = "\n".join(lines)
+    names = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    heads = [line for name, line in _IMPORTS.items() if name in names]
+    return "\n".join([f'"""{title} Written by `python generate/stubs.py`."""', "", *heads, "", body, ""])
+
+
+def _formatted(path: pathlib.Path, text: str) -> str:
+    for command in (["check", "--fix-only", "--quiet", "--select", "I,F401"], ["format", "--quiet"]):
+        ruff = [str(pathlib.Path(sys.executable).parent / "ruff"), *command, "--stdin-filename", str(path), "-"]
+        text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
+    return text
+
+
+# signatures
+
+
+def definition(name: str, found: inspect.Signature, returns: str = "") -> str:
+    """A function as a stub has it."""
+    shown, star = [], False
+    parameters = list(found.parameters.values())
+    for i, p in enumerate(parameters):
+        if p.kind is Parameter.KEYWORD_ONLY and not star:
+            shown.append("*")
+        star = star or p.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_POSITIONAL)
+        mark = "*" if p.kind is Parameter.VAR_POSITIONAL else "**" if p.kind is Parameter.VAR_KEYWORD else ""
+        annotation = f": {_text(p.annotation)}" if p.annotation is not Parameter.empty else ""
+        default = "" if p.default is Parameter.empty else f" = {_default(p.default)}"
+        shown.append(f"{mark}{p.name}{annotation}{default}")
+        last = i + 1 == len(parameters) or parameters[i + 1].kind is not Parameter.POSITIONAL_ONLY
+        if p.kind is Parameter.POSITIONAL_ONLY and last:
+            shown.append("/")
+    return f"def {name}({', '.join(shown)}) -> {returns or _text(found.return_annotation)}: ..."
+
+
+def _text(annotation: Any) -> str:
+    """An annotation: those of the package are text; what is not annotated may be anything."""
+    if annotation is Parameter.empty:
+        return "Any"
+    return re.sub(r"\blax\.", "jax.lax.", annotation) if isinstance(annotation, str) else str(annotation.__name__)
+
+
+def _default(value: Any) -> str:
+    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else "..."
+
+
+# the stubs
+
+
+def _elementwise() -> Iterator[str]:
+    for name, op in sorted(OPS.items()):
+        if op.operands:
+            yield definition(name, signature_of(op))
+
+
+def _public() -> Iterator[str]:
+    for name, module in sorted(api.NAMESPACES.items()):
+        room, _, last = module.rpartition(".")
+        yield f"from {room} import {last} as {name}"
+    plain = [place for place in sorted(api.places()) if place[2] in _static(place[1])]
+    for name, module, attr in plain:
+        yield f"from {module} import {attr} as {name if name == attr else f'_{name}'}"
+    for name, _, attr in plain:
+        if name != attr:
+            yield f"{name} = _{name}"
+    for name, _, _ in sorted({*api.places()} - {*plain}):
+        yield definition(name, inspect.signature(getattr(sh, name)))
+    yield "__version__: str"
+
+
+@functools.cache
+def _static(module: str) -> frozenset[str]:
+    """The names of a module that its text defines so that a type checker knows what they are."""
+    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
+    found = {op.attr for op in OPS.values() if op.operands and op.module == module}
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign) and not _is_made(node.value):
+            found |= {t.id for target in node.targets for t in ast.walk(target) if isinstance(t, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return frozenset(found)
+
+
+def _is_made(value: ast.expr) -> bool:
+    """Whether a value is made by functions of the module: ``_family("max")``, or several of them."""
+    parts = value.elts if isinstance(value, ast.Tuple) else [value]
+    return any(isinstance(part, ast.Call) for part in parts)
+
+
+def _methods() -> Iterator[str]:
+    """The class that `Array` has as its base for type checkers."""
+    yield "class Methods:"
+    yield '    """Signatures only; the functions of `shtypes` with these names say what they do."""'
+    yield "    __hash__: ClassVar[None]  # type: ignore[assignment]  # as of a jax.Array: equality by element"
+    for name, value in sorted(vars(sh.Array).items()):
+        if name in _OWN or name in OF_ARRAYS:
+            continue
+        if isinstance(value, property):
+            returns = _returned(value)
+            yield f"    @property\n    def {name}(self) -> {returns}: ...{_NOT_LOWER if name != name.lower() else ''}"
+        elif callable(value):
+            yield f"    {_method(name, value)}"
+
+
+def _returned(value: property) -> str:
+    """What a property is; one that makes an object of a class is that class."""
+    getter = inspect.unwrap(value.fget) if value.fget is not None else None
+    assert getter is not None
+    return getter.__name__ if isinstance(getter, type) else _text(inspect.signature(getter).return_annotation)
+
+
+def _method(name: str, fn: Callable[..., Any]) -> str:
+    plain = name.removeprefix("__").removesuffix("__")
+    if plain in ("eq", "ne"):
+        return f"def {name}(self, other: object) -> Array: ...  # type: ignore[override]"
+    if plain in COMPARISONS or {plain, plain.removeprefix("r")} & {*BINARY}:
+        return f"def {name}(self, other: Any) -> {'tuple[Array, Array]' if 'divmod' in name else 'Array'}: ..."
+    _, *rest = inspect.signature(fn).parameters.values()
+    me = Parameter("self", rest[0].kind if rest and rest[0].kind is _ONLY else Parameter.POSITIONAL_OR_KEYWORD)
+    return definition(name, inspect.signature(fn).replace(parameters=[me, *rest]))
+
+
+def main() -> None:
+    """Writes the stubs, or says which are out of date and exits with 1."""
+    late = [path for path, text in stubs().items() if not path.exists() or path.read_text() != text]
+    if "--check" in sys.argv:
+        sys.exit(f"out of date: {', '.join(map(str, late))}; run `python generate/stubs.py`" if late else 0)
+    for path in late:
+        path.write_text(stubs()[path])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,797 @@
+"""The public names, as type checkers see them. Written by `python generate/stubs.py`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax import eval_shape as eval_shape
+from jax import make_jaxpr as make_jaxpr
+
+from shtypes.analysis.assertions import assert_comm as assert_comm
+from shtypes.analysis.check import Signature as Signature
+from shtypes.analysis.check import check as check
+from shtypes.analysis.compare.compare import compare as compare
+from shtypes.analysis.compare.report import Comparison as Comparison
+from shtypes.analysis.costs import CostModel as CostModel
+from shtypes.analysis.costs import Link as Link
+from shtypes.analysis.costs import cost_model as cost_model
+from shtypes.analysis.explain.explanation import Explanation as Explanation
+from shtypes.analysis.explain.explanation import explain as explain
+from shtypes.analysis.picture.visualize import Picture as Picture
+from shtypes.analysis.picture.visualize import visualize as visualize
+from shtypes.autodiff.checkpoint import checkpoint as checkpoint
+from shtypes.autodiff.checkpoint import checkpoint_name as checkpoint_name
+from shtypes.autodiff.checkpoint import checkpoint_policies as checkpoint_policies
+from shtypes.autodiff.custom import custom_vjp as custom_vjp
+from shtypes.autodiff.grad import grad as grad
+from shtypes.autodiff.grad import jvp as jvp
+from shtypes.autodiff.grad import linearize as linearize
+from shtypes.autodiff.grad import value_and_grad as value_and_grad
+from shtypes.autodiff.grad import vjp as vjp
+from shtypes.autodiff.jacobian import hessian as hessian
+from shtypes.autodiff.jacobian import jacfwd as jacfwd
+from shtypes.autodiff.jacobian import jacrev as jacrev
+from shtypes.control import debug as debug
+from shtypes.control.branches import cond as cond
+from shtypes.control.branches import switch as switch
+from shtypes.control.loops import fori_loop as fori_loop
+from shtypes.control.loops import map_ as _map
+from shtypes.control.loops import scan as scan
+from shtypes.control.loops import while_loop as while_loop
+from shtypes.control.vmap import vmap as vmap
+from shtypes.core.array import Array as Array
+from shtypes.core.checks import debug_checks as debug_checks
+from shtypes.core.checks import set_debug_checks as set_debug_checks
+from shtypes.core.meshes import abstract_mesh as abstract_mesh
+from shtypes.core.meshes import make_mesh as make_mesh
+from shtypes.core.meshes import set_mesh as set_mesh
+from shtypes.core.meshes import use_mesh as use_mesh
+from shtypes.errors import Fix as Fix
+from shtypes.errors import ShardingTypeError as ShardingTypeError
+from shtypes.local_mode import lax as lax
+from shtypes.local_mode.local_map import local_map as local_map
+from shtypes.local_mode.shard_map import shard_map as shard_map
+from shtypes.numerics import fft as fft
+from shtypes.numerics import init as init
+from shtypes.numerics import linalg as linalg
+from shtypes.numerics import nn as nn
+from shtypes.numerics import random as random
+from shtypes.ops import tree as tree
+from shtypes.ops.arithmetic import add as add
+from shtypes.ops.arithmetic import astype as _convert_element_type
+from shtypes.ops.arithmetic import astype as astype
+from shtypes.ops.arithmetic import clip as clip
+from shtypes.ops.arithmetic import divide as _true_divide
+from shtypes.ops.arithmetic import divide as divide
+from shtypes.ops.arithmetic import multiply as _mul
+from shtypes.ops.arithmetic import multiply as multiply
+from shtypes.ops.arithmetic import negative as _neg
+from shtypes.ops.arithmetic import negative as negative
+from shtypes.ops.arithmetic import positive as positive
+from shtypes.ops.arithmetic import power as _pow
+from shtypes.ops.arithmetic import power as power
+from shtypes.ops.arithmetic import subtract as _sub
+from shtypes.ops.arithmetic import subtract as subtract
+from shtypes.ops.arrange import flip as flip
+from shtypes.ops.arrange import fliplr as fliplr
+from shtypes.ops.arrange import flipud as flipud
+from shtypes.ops.arrange import repeat as repeat
+from shtypes.ops.arrange import roll as roll
+from shtypes.ops.arrange import rot90 as rot90
+from shtypes.ops.arrange import tile as tile
+from shtypes.ops.associative import associative_scan as associative_scan
+from shtypes.ops.conv import conv as conv
+from shtypes.ops.conv import conv_general_dilated as conv_general_dilated
+from shtypes.ops.conv import conv_transpose as conv_transpose
+from shtypes.ops.conv import conv_with_general_padding as conv_with_general_padding
+from shtypes.ops.create import arange as arange
+from shtypes.ops.create import asarray as asarray
+from shtypes.ops.create import copy as copy
+from shtypes.ops.create import full as full
+from shtypes.ops.create import full_like as full_like
+from shtypes.ops.create import ones as ones
+from shtypes.ops.create import ones_like as ones_like
+from shtypes.ops.create import zeros as _empty
+from shtypes.ops.create import zeros as zeros
+from shtypes.ops.create import zeros_like as _empty_like
+from shtypes.ops.create import zeros_like as zeros_like
+from shtypes.ops.cumulative import cumprod as cumprod
+from shtypes.ops.cumulative import cumsum as cumsum
+from shtypes.ops.cumulative import diff as diff
+from shtypes.ops.describe import bfloat16 as bfloat16
+from shtypes.ops.describe import bool_ as bool_
+from shtypes.ops.describe import broadcast_shapes as broadcast_shapes
+from shtypes.ops.describe import can_cast as can_cast
+from shtypes.ops.describe import complex64 as complex64
+from shtypes.ops.describe import complex128 as complex128
+from shtypes.ops.describe import complexfloating as complexfloating
+from shtypes.ops.describe import e as e
+from shtypes.ops.describe import finfo as finfo
+from shtypes.ops.describe import float16 as float16
+from shtypes.ops.describe import float32 as float32
+from shtypes.ops.describe import float64 as float64
+from shtypes.ops.describe import floating as floating
+from shtypes.ops.describe import iinfo as iinfo
+from shtypes.ops.describe import inexact as inexact
+from shtypes.ops.describe import inf as inf
+from shtypes.ops.describe import int8 as int8
+from shtypes.ops.describe import int16 as int16
+from shtypes.ops.describe import int32 as int32
+from shtypes.ops.describe import int64 as int64
+from shtypes.ops.describe import integer as integer
+from shtypes.ops.describe import iscomplexobj as iscomplexobj
+from shtypes.ops.describe import isdtype as isdtype
+from shtypes.ops.describe import isrealobj as isrealobj
+from shtypes.ops.describe import isscalar as isscalar
+from shtypes.ops.describe import issubdtype as issubdtype
+from shtypes.ops.describe import nan as nan
+from shtypes.ops.describe import ndim as ndim
+from shtypes.ops.describe import newaxis as newaxis
+from shtypes.ops.describe import number as number
+from shtypes.ops.describe import pi as pi
+from shtypes.ops.describe import promote_types as promote_types
+from shtypes.ops.describe import result_type as result_type
+from shtypes.ops.describe import shape as shape
+from shtypes.ops.describe import signedinteger as signedinteger
+from shtypes.ops.describe import size as size
+from shtypes.ops.describe import uint8 as uint8
+from shtypes.ops.describe import uint16 as uint16
+from shtypes.ops.describe import uint32 as uint32
+from shtypes.ops.describe import uint64 as uint64
+from shtypes.ops.describe import unsignedinteger as unsignedinteger
+from shtypes.ops.diagonals import diag as diag
+from shtypes.ops.diagonals import diagonal as diagonal
+from shtypes.ops.diagonals import trace as trace
+from shtypes.ops.diagonals import tril as tril
+from shtypes.ops.diagonals import triu as triu
+from shtypes.ops.edits import append as append
+from shtypes.ops.edits import choose as choose
+from shtypes.ops.edits import compress as compress
+from shtypes.ops.edits import delete as delete
+from shtypes.ops.edits import diagflat as diagflat
+from shtypes.ops.edits import fill_diagonal as fill_diagonal
+from shtypes.ops.edits import insert as insert
+from shtypes.ops.edits import ix_ as ix_
+from shtypes.ops.edits import put_along_axis as put_along_axis
+from shtypes.ops.edits import ravel_multi_index as ravel_multi_index
+from shtypes.ops.edits import resize as resize
+from shtypes.ops.edits import unravel_index as unravel_index
+from shtypes.ops.einsum import dot as dot
+from shtypes.ops.einsum import einsum as einsum
+from shtypes.ops.einsum import inner as inner
+from shtypes.ops.einsum import matmul as matmul
+from shtypes.ops.einsum import matvec as matvec
+from shtypes.ops.einsum import outer as outer
+from shtypes.ops.einsum import tensordot as tensordot
+from shtypes.ops.einsum import vdot as vdot
+from shtypes.ops.einsum import vecdot as vecdot
+from shtypes.ops.einsum import vecmat as vecmat
+from shtypes.ops.elementwise import abs as _absolute
+from shtypes.ops.elementwise import abs as abs
+from shtypes.ops.elementwise import angle as angle
+from shtypes.ops.elementwise import arccos as _acos
+from shtypes.ops.elementwise import arccos as arccos
+from shtypes.ops.elementwise import arccosh as _acosh
+from shtypes.ops.elementwise import arccosh as arccosh
+from shtypes.ops.elementwise import arcsin as _asin
+from shtypes.ops.elementwise import arcsin as arcsin
+from shtypes.ops.elementwise import arcsinh as _asinh
+from shtypes.ops.elementwise import arcsinh as arcsinh
+from shtypes.ops.elementwise import arctan as _atan
+from shtypes.ops.elementwise import arctan as arctan
+from shtypes.ops.elementwise import arctan2 as _atan2
+from shtypes.ops.elementwise import arctan2 as arctan2
+from shtypes.ops.elementwise import arctanh as _atanh
+from shtypes.ops.elementwise import arctanh as arctanh
+from shtypes.ops.elementwise import beta as beta
+from shtypes.ops.elementwise import betainc as betainc
+from shtypes.ops.elementwise import betaln as betaln
+from shtypes.ops.elementwise import bitwise_and as bitwise_and
+from shtypes.ops.elementwise import bitwise_count as bitwise_count
+from shtypes.ops.elementwise import bitwise_not as _bitwise_invert
+from shtypes.ops.elementwise import bitwise_not as _invert
+from shtypes.ops.elementwise import bitwise_not as bitwise_not
+from shtypes.ops.elementwise import bitwise_or as bitwise_or
+from shtypes.ops.elementwise import bitwise_xor as bitwise_xor
+from shtypes.ops.elementwise import cbrt as cbrt
+from shtypes.ops.elementwise import ceil as ceil
+from shtypes.ops.elementwise import celu as celu
+from shtypes.ops.elementwise import clz as clz
+from shtypes.ops.elementwise import conj as _conjugate
+from shtypes.ops.elementwise import conj as conj
+from shtypes.ops.elementwise import copysign as copysign
+from shtypes.ops.elementwise import cos as cos
+from shtypes.ops.elementwise import cosh as cosh
+from shtypes.ops.elementwise import deg2rad as _radians
+from shtypes.ops.elementwise import deg2rad as deg2rad
+from shtypes.ops.elementwise import digamma as digamma
+from shtypes.ops.elementwise import elu as elu
+from shtypes.ops.elementwise import entr as entr
+from shtypes.ops.elementwise import equal as _eq
+from shtypes.ops.elementwise import equal as equal
+from shtypes.ops.elementwise import erf as erf
+from shtypes.ops.elementwise import erfc as erfc
+from shtypes.ops.elementwise import erfinv as _erf_inv
+from shtypes.ops.elementwise import erfinv as erfinv
+from shtypes.ops.elementwise import exp as exp
+from shtypes.ops.elementwise import exp1 as exp1
+from shtypes.ops.elementwise import exp2 as exp2
+from shtypes.ops.elementwise import expi as expi
+from shtypes.ops.elementwise import expit as _logistic
+from shtypes.ops.elementwise import expit as expit
+from shtypes.ops.elementwise import expm1 as expm1
+from shtypes.ops.elementwise import expn as expn
+from shtypes.ops.elementwise import fabs as fabs
+from shtypes.ops.elementwise import factorial as factorial
+from shtypes.ops.elementwise import float_power as float_power
+from shtypes.ops.elementwise import floor as floor
+from shtypes.ops.elementwise import floor_divide as floor_divide
+from shtypes.ops.elementwise import fmax as fmax
+from shtypes.ops.elementwise import fmin as fmin
+from shtypes.ops.elementwise import fmod as _rem
+from shtypes.ops.elementwise import fmod as fmod
+from shtypes.ops.elementwise import gamma as gamma
+from shtypes.ops.elementwise import gammainc as _igamma
+from shtypes.ops.elementwise import gammainc as gammainc
+from shtypes.ops.elementwise import gammaincc as _igammac
+from shtypes.ops.elementwise import gammaincc as gammaincc
+from shtypes.ops.elementwise import gammaln as _lgamma
+from shtypes.ops.elementwise import gammaln as gammaln
+from shtypes.ops.elementwise import gammasgn as gammasgn
+from shtypes.ops.elementwise import gcd as gcd
+from shtypes.ops.elementwise import gelu as gelu
+from shtypes.ops.elementwise import greater as _gt
+from shtypes.ops.elementwise import greater as greater
+from shtypes.ops.elementwise import greater_equal as _ge
+from shtypes.ops.elementwise import greater_equal as greater_equal
+from shtypes.ops.elementwise import hard_sigmoid as hard_sigmoid
+from shtypes.ops.elementwise import hard_silu as hard_silu
+from shtypes.ops.elementwise import hard_swish as hard_swish
+from shtypes.ops.elementwise import hard_tanh as hard_tanh
+from shtypes.ops.elementwise import heaviside as heaviside
+from shtypes.ops.elementwise import hyp1f1 as hyp1f1
+from shtypes.ops.elementwise import hypot as hypot
+from shtypes.ops.elementwise import i0 as i0
+from shtypes.ops.elementwise import i0e as _bessel_i0e
+from shtypes.ops.elementwise import i0e as i0e
+from shtypes.ops.elementwise import i1 as i1
+from shtypes.ops.elementwise import i1e as _bessel_i1e
+from shtypes.ops.elementwise import i1e as i1e
+from shtypes.ops.elementwise import igamma_grad_a as igamma_grad_a
+from shtypes.ops.elementwise import imag as imag
+from shtypes.ops.elementwise import isclose as isclose
+from shtypes.ops.elementwise import iscomplex as iscomplex
+from shtypes.ops.elementwise import isfinite as _is_finite
+from shtypes.ops.elementwise import isfinite as isfinite
+from shtypes.ops.elementwise import isinf as isinf
+from shtypes.ops.elementwise import isnan as isnan
+from shtypes.ops.elementwise import isneginf as isneginf
+from shtypes.ops.elementwise import isposinf as isposinf
+from shtypes.ops.elementwise import isreal as isreal
+from shtypes.ops.elementwise import kl_div as kl_div
+from shtypes.ops.elementwise import lcm as lcm
+from shtypes.ops.elementwise import ldexp as ldexp
+from shtypes.ops.elementwise import leaky_relu as leaky_relu
+from shtypes.ops.elementwise import left_shift as _bitwise_left_shift
+from shtypes.ops.elementwise import left_shift as _shift_left
+from shtypes.ops.elementwise import left_shift as left_shift
+from shtypes.ops.elementwise import less as _lt
+from shtypes.ops.elementwise import less as less
+from shtypes.ops.elementwise import less_equal as _le
+from shtypes.ops.elementwise import less_equal as less_equal
+from shtypes.ops.elementwise import log as log
+from shtypes.ops.elementwise import log1mexp as log1mexp
+from shtypes.ops.elementwise import log1p as log1p
+from shtypes.ops.elementwise import log2 as log2
+from shtypes.ops.elementwise import log10 as log10
+from shtypes.ops.elementwise import log_ndtr as log_ndtr
+from shtypes.ops.elementwise import log_sigmoid as log_sigmoid
+from shtypes.ops.elementwise import logaddexp as logaddexp
+from shtypes.ops.elementwise import logaddexp2 as logaddexp2
+from shtypes.ops.elementwise import logical_and as logical_and
+from shtypes.ops.elementwise import logical_not as logical_not
+from shtypes.ops.elementwise import logical_or as logical_or
+from shtypes.ops.elementwise import logical_xor as logical_xor
+from shtypes.ops.elementwise import logit as logit
+from shtypes.ops.elementwise import maximum as maximum
+from shtypes.ops.elementwise import minimum as minimum
+from shtypes.ops.elementwise import mish as mish
+from shtypes.ops.elementwise import mod as mod
+from shtypes.ops.elementwise import multigammaln as multigammaln
+from shtypes.ops.elementwise import nan_to_num as nan_to_num
+from shtypes.ops.elementwise import ndtr as ndtr
+from shtypes.ops.elementwise import ndtri as ndtri
+from shtypes.ops.elementwise import nextafter as nextafter
+from shtypes.ops.elementwise import not_equal as _ne
+from shtypes.ops.elementwise import not_equal as not_equal
+from shtypes.ops.elementwise import poch as poch
+from shtypes.ops.elementwise import polygamma as polygamma
+from shtypes.ops.elementwise import population_count as population_count
+from shtypes.ops.elementwise import rad2deg as _degrees
+from shtypes.ops.elementwise import rad2deg as rad2deg
+from shtypes.ops.elementwise import random_gamma_grad as random_gamma_grad
+from shtypes.ops.elementwise import real as real
+from shtypes.ops.elementwise import reciprocal as reciprocal
+from shtypes.ops.elementwise import reduce_precision as reduce_precision
+from shtypes.ops.elementwise import rel_entr as rel_entr
+from shtypes.ops.elementwise import relu as relu
+from shtypes.ops.elementwise import relu6 as relu6
+from shtypes.ops.elementwise import remainder as remainder
+from shtypes.ops.elementwise import right_shift as _bitwise_right_shift
+from shtypes.ops.elementwise import right_shift as right_shift
+from shtypes.ops.elementwise import rint as rint
+from shtypes.ops.elementwise import round as _around
+from shtypes.ops.elementwise import round as round
+from shtypes.ops.elementwise import rsqrt as rsqrt
+from shtypes.ops.elementwise import selu as selu
+from shtypes.ops.elementwise import shift_right_arithmetic as shift_right_arithmetic
+from shtypes.ops.elementwise import shift_right_logical as shift_right_logical
+from shtypes.ops.elementwise import sigmoid as sigmoid
+from shtypes.ops.elementwise import sign as sign
+from shtypes.ops.elementwise import signbit as signbit
+from shtypes.ops.elementwise import silu as silu
+from shtypes.ops.elementwise import sin as sin
+from shtypes.ops.elementwise import sinc as sinc
+from shtypes.ops.elementwise import sinh as sinh
+from shtypes.ops.elementwise import soft_sign as soft_sign
+from shtypes.ops.elementwise import softplus as softplus
+from shtypes.ops.elementwise import spacing as spacing
+from shtypes.ops.elementwise import sparse_plus as sparse_plus
+from shtypes.ops.elementwise import sparse_sigmoid as sparse_sigmoid
+from shtypes.ops.elementwise import spence as spence
+from shtypes.ops.elementwise import sqrt as sqrt
+from shtypes.ops.elementwise import square as square
+from shtypes.ops.elementwise import squareplus as squareplus
+from shtypes.ops.elementwise import swish as swish
+from shtypes.ops.elementwise import tan as tan
+from shtypes.ops.elementwise import tanh as tanh
+from shtypes.ops.elementwise import trunc as trunc
+from shtypes.ops.elementwise import xlog1py as xlog1py
+from shtypes.ops.elementwise import xlogy as xlogy
+from shtypes.ops.elementwise import zeta as zeta
+from shtypes.ops.extremes import median as median
+from shtypes.ops.extremes import ptp as ptp
+from shtypes.ops.gather import gather as gather
+from shtypes.ops.histograms import bincount as bincount
+from shtypes.ops.histograms import histogram as histogram
+from shtypes.ops.histograms import histogram_bin_edges as histogram_bin_edges
+from shtypes.ops.joins import array_split as array_split
+from shtypes.ops.joins import column_stack as column_stack
+from shtypes.ops.joins import concatenate as _concat
+from shtypes.ops.joins import concatenate as concatenate
+from shtypes.ops.joins import dsplit as dsplit
+from shtypes.ops.joins import dstack as dstack
+from shtypes.ops.joins import hsplit as hsplit
+from shtypes.ops.joins import hstack as hstack
+from shtypes.ops.joins import split as split
+from shtypes.ops.joins import stack as stack
+from shtypes.ops.joins import unstack as unstack
+from shtypes.ops.joins import vsplit as vsplit
+from shtypes.ops.joins import vstack as vstack
+from shtypes.ops.lax_names import dynamic_update_index_in_dim as dynamic_update_index_in_dim
+from shtypes.ops.lax_names import reduce_and as reduce_and
+from shtypes.ops.lax_names import reduce_max as reduce_max
+from shtypes.ops.lax_names import reduce_min as reduce_min
+from shtypes.ops.lax_names import reduce_or as reduce_or
+from shtypes.ops.lax_names import reduce_prod as reduce_prod
+from shtypes.ops.lax_names import reduce_sum as reduce_sum
+from shtypes.ops.lax_names import rev as rev
+from shtypes.ops.lookup import embedding as embedding
+from shtypes.ops.lookup import one_hot as one_hot
+from shtypes.ops.lookup import segment_sum as segment_sum
+from shtypes.ops.lookup import take as take
+from shtypes.ops.lookup import take_along_axis as take_along_axis
+from shtypes.ops.means import average as average
+from shtypes.ops.means import mean as mean
+from shtypes.ops.nn import standardize as standardize
+from shtypes.ops.pad import pad as pad
+from shtypes.ops.products import batch_matmul as batch_matmul
+from shtypes.ops.products import cross as cross
+from shtypes.ops.products import dot_general as dot_general
+from shtypes.ops.products import kron as kron
+from shtypes.ops.products import polyval as polyval
+from shtypes.ops.products import ragged_dot as ragged_dot
+from shtypes.ops.products import trapezoid as trapezoid
+from shtypes.ops.ranges import broadcasted_iota as broadcasted_iota
+from shtypes.ops.ranges import diag_indices_from as diag_indices_from
+from shtypes.ops.ranges import eye as eye
+from shtypes.ops.ranges import geomspace as geomspace
+from shtypes.ops.ranges import identity as identity
+from shtypes.ops.ranges import indices as indices
+from shtypes.ops.ranges import iota as iota
+from shtypes.ops.ranges import linspace as linspace
+from shtypes.ops.ranges import logspace as logspace
+from shtypes.ops.ranges import meshgrid as meshgrid
+from shtypes.ops.ranges import tri as tri
+from shtypes.ops.ranges import tril_indices_from as tril_indices_from
+from shtypes.ops.ranges import triu_indices_from as triu_indices_from
+from shtypes.ops.reduce import Axis
+from shtypes.ops.reduce import count_nonzero as count_nonzero
+from shtypes.ops.reduce import nansum as nansum
+from shtypes.ops.reduce import sum as sum
+from shtypes.ops.reduce_nonlinear import logsumexp as logsumexp
+from shtypes.ops.reduce_nonlinear import prod as prod
+from shtypes.ops.reinterpret import constant as constant
+from shtypes.ops.reinterpret import reinterpret as reinterpret
+from shtypes.ops.reinterpret import stop_gradient as stop_gradient
+from shtypes.ops.reshard import all_gather as all_gather
+from shtypes.ops.reshard import all_reduce as all_reduce
+from shtypes.ops.reshard import all_to_all as all_to_all
+from shtypes.ops.reshard import reduce_scatter as reduce_scatter
+from shtypes.ops.reshard import reshard as reshard
+from shtypes.ops.reshard import shard as shard
+from shtypes.ops.search import argwhere as argwhere
+from shtypes.ops.search import digitize as digitize
+from shtypes.ops.search import flatnonzero as flatnonzero
+from shtypes.ops.search import interp as interp
+from shtypes.ops.search import isin as isin
+from shtypes.ops.search import nonzero as nonzero
+from shtypes.ops.search import searchsorted as searchsorted
+from shtypes.ops.search import unique as unique
+from shtypes.ops.search import where as where
+from shtypes.ops.select import select as select
+from shtypes.ops.shape import broadcast as broadcast
+from shtypes.ops.shape import broadcast_arrays as broadcast_arrays
+from shtypes.ops.shape import broadcast_in_dim as broadcast_in_dim
+from shtypes.ops.shape import broadcast_to as broadcast_to
+from shtypes.ops.shape import collapse as collapse
+from shtypes.ops.shape import expand_dims as expand_dims
+from shtypes.ops.shape import matrix_transpose as matrix_transpose
+from shtypes.ops.shape import moveaxis as moveaxis
+from shtypes.ops.shape import ravel as ravel
+from shtypes.ops.shape import reshape as reshape
+from shtypes.ops.shape import rollaxis as rollaxis
+from shtypes.ops.shape import squeeze as squeeze
+from shtypes.ops.shape import swapaxes as swapaxes
+from shtypes.ops.shape import transpose as _permute_dims
+from shtypes.ops.shape import transpose as transpose
+from shtypes.ops.slices import dynamic_index_in_dim as dynamic_index_in_dim
+from shtypes.ops.slices import dynamic_slice as dynamic_slice
+from shtypes.ops.slices import dynamic_slice_in_dim as dynamic_slice_in_dim
+from shtypes.ops.slices import dynamic_update_slice as dynamic_update_slice
+from shtypes.ops.slices import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
+from shtypes.ops.slices import index_in_dim as index_in_dim
+from shtypes.ops.slices import slice_in_dim as slice_in_dim
+from shtypes.ops.sorting import argpartition as argpartition
+from shtypes.ops.sorting import argsort as argsort
+from shtypes.ops.sorting import lexsort as lexsort
+from shtypes.ops.sorting import partition as partition
+from shtypes.ops.sorting import sort as sort
+from shtypes.ops.sorting import sort_complex as sort_complex
+from shtypes.ops.sorting import sort_key_val as sort_key_val
+from shtypes.ops.sorting import top_k as top_k
+from shtypes.ops.special import bitcast_convert_type as bitcast_convert_type
+from shtypes.ops.special import clamp as clamp
+from shtypes.ops.special import complex_ as _complex
+from shtypes.ops.special import div as div
+from shtypes.ops.special import divmod_ as _divmod
+from shtypes.ops.special import frexp as frexp
+from shtypes.ops.special import integer_pow as integer_pow
+from shtypes.ops.special import modf as modf
+from shtypes.ops.special import optimization_barrier as optimization_barrier
+from shtypes.ops.special import select_n as select_n
+from shtypes.ops.statistics import allclose as allclose
+from shtypes.ops.statistics import array_equal as array_equal
+from shtypes.ops.statistics import array_equiv as array_equiv
+from shtypes.ops.statistics import corrcoef as corrcoef
+from shtypes.ops.statistics import cov as cov
+from shtypes.ops.statistics import ediff1d as ediff1d
+from shtypes.ops.statistics import gradient as gradient
+from shtypes.ops.statistics import logmeanexp as logmeanexp
+from shtypes.ops.statistics import nancumprod as nancumprod
+from shtypes.ops.statistics import nancumsum as nancumsum
+from shtypes.ops.statistics import nanmedian as nanmedian
+from shtypes.ops.statistics import unwrap as unwrap
+from shtypes.ops.statistics import vander as vander
+from shtypes.ops.windows import reduce_window as reduce_window
+from shtypes.primitives.conversions import abstract_array as abstract_array
+from shtypes.primitives.conversions import array as array
+from shtypes.primitives.conversions import from_jax as from_jax
+from shtypes.primitives.conversions import to_jax as to_jax
+from shtypes.primitives.conversions import typeof as typeof
+from shtypes.programs.jit import jit as jit
+from shtypes.programs.jit import set_region as set_region
+from shtypes.scopes.comm import comm_budget as comm_budget
+from shtypes.scopes.comm import implicit_comm as implicit_comm
+from shtypes.scopes.comm import no_comm as no_comm
+from shtypes.signatures.typed import typed as typed
+from shtypes.traced.ledger import Ledger as Ledger
+from shtypes.traced.ledger import ledger as ledger
+from shtypes.types import Dim as Dim
+from shtypes.types import ShType as ShType
+from shtypes.types import State as State
+from shtypes.types.notation.dim_sizes import dims as dims
+from shtypes.types.policy import current_policy as current_policy
+from shtypes.types.policy import policy as policy
+from shtypes.types.policy import set_policy as set_policy
+
+absolute = _absolute
+acos = _acos
+acosh = _acosh
+around = _around
+asin = _asin
+asinh = _asinh
+atan = _atan
+atan2 = _atan2
+atanh = _atanh
+bessel_i0e = _bessel_i0e
+bessel_i1e = _bessel_i1e
+bitwise_invert = _bitwise_invert
+bitwise_left_shift = _bitwise_left_shift
+bitwise_right_shift = _bitwise_right_shift
+complex = _complex
+concat = _concat
+conjugate = _conjugate
+convert_element_type = _convert_element_type
+degrees = _degrees
+divmod = _divmod
+empty = _empty
+empty_like = _empty_like
+eq = _eq
+erf_inv = _erf_inv
+ge = _ge
+gt = _gt
+igamma = _igamma
+igammac = _igammac
+invert = _invert
+is_finite = _is_finite
+le = _le
+lgamma = _lgamma
+logistic = _logistic
+lt = _lt
+map = _map
+mul = _mul
+ne = _ne
+neg = _neg
+permute_dims = _permute_dims
+pow = _pow
+radians = _radians
+rem = _rem
+shift_left = _shift_left
+sub = _sub
+true_divide = _true_divide
+
+def all(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array: ...
+def amax(
+    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array: ...
+def amin(
+    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array: ...
+def any(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array: ...
+def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array: ...
+def argmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array: ...
+def atleast_1d(*arys: Any) -> Any: ...
+def atleast_2d(*arys: Any) -> Any: ...
+def atleast_3d(*arys: Any) -> Any: ...
+def bartlett(*args: Any, **kwargs: Any) -> Any: ...
+def blackman(*args: Any, **kwargs: Any) -> Any: ...
+def convolve(
+    a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None
+) -> Array: ...
+def correlate(
+    a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
+) -> Array: ...
+def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array: ...
+def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array: ...
+def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array: ...
+def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any: ...
+def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any: ...
+def diag_indices(*args: Any, **kwargs: Any) -> Any: ...
+def hamming(*args: Any, **kwargs: Any) -> Any: ...
+def hanning(*args: Any, **kwargs: Any) -> Any: ...
+def intersect1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array: ...
+def kaiser(*args: Any, **kwargs: Any) -> Any: ...
+def log_softmax(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array: ...
+def max(
+    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array: ...
+def min(
+    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array: ...
+def nanargmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array: ...
+def nanargmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array: ...
+def nanmax(
+    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any: ...
+def nanmean(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    **rest: Any,
+) -> Array: ...
+def nanmin(
+    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any: ...
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Array: ...
+def nanprod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    **rest: Any,
+) -> Array: ...
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Array: ...
+def nanstd(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    **rest: Any,
+) -> Array: ...
+def nanvar(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    **rest: Any,
+) -> Array: ...
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Array: ...
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Array: ...
+def scatter(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: jax.lax.ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+) -> Array: ...
+def scatter_add(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: jax.lax.ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+) -> Array: ...
+def scatter_max(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: jax.lax.ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+) -> Array: ...
+def scatter_min(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: jax.lax.ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+) -> Array: ...
+def scatter_mul(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: jax.lax.ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+) -> Array: ...
+def scatter_sub(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: jax.lax.ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+) -> Array: ...
+def segment_max(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+) -> Array: ...
+def segment_min(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+) -> Array: ...
+def segment_prod(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+) -> Array: ...
+def setdiff1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array: ...
+def setxor1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array: ...
+def slice(
+    x: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
+) -> Array: ...
+def softmax(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array: ...
+def std(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: Any = None,
+) -> Array: ...
+def tril_indices(*args: Any, **kwargs: Any) -> Any: ...
+def triu_indices(*args: Any, **kwargs: Any) -> Any: ...
+def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array: ...
+def var(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: Any = None,
+) -> Array: ...
+
+__version__: str

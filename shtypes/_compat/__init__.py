@@ -1,0 +1,173 @@
+"""Everything that differs between JAX releases, or that JAX does not publish. Nothing else imports ``jax._src``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any, Final
+
+import jax
+from jax.experimental.hijax import HiType, Zero, aval_method, aval_property, instantiate_zeros, is_undefined_primal
+from jax.experimental.hijax import register_hitype as register_hitype
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching
+
+__all__ = [
+    "HiPrimitive",
+    "HiType",
+    "Zero",
+    "aval_method",
+    "aval_property",
+    "debug_effects",
+    "instantiate_zeros",
+    "is_transposing",
+    "is_undefined_primal",
+    "no_trace_is_running",
+    "print_as",
+    "private",
+    "register_hitype",
+    "trace_context",
+]
+
+VERSION: tuple[int, ...] = tuple(int(part) for part in jax.__version__.split(".")[:3])
+
+
+def private(module: str, name: str) -> Any:
+    """A private JAX object, or None where this release has none."""
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+
+
+#: JAX's table of rules for linearizing; None where this release has none.
+_linearizations: dict[Any, Any] | None = private("jax._src.interpreters.ad", "primitive_linearizations")
+#: Whether such a rule gives residuals of two kinds, as from 0.11 on.
+_STRUCTURED_RESIDUALS: Final = "structured_residuals" in getattr(
+    private("jax._src.interpreters.ad", "LinearizeTrace"), "__annotations__", {}
+)
+
+
+class HiPrimitive(Primitive):
+    """A primitive on typed values: what `jax.experimental.hijax` called so until 0.11.0, on every release.
+
+    JAX asks ``is_high`` and ``to_lojax`` of it when it lowers; the other rules go into JAX's public tables.
+    """
+
+    bind = Primitive.bind  # JAX's own, also where that of its primitives is replaced
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        ad.primitive_jvps[self] = self.jvp
+        ad.primitive_transposes[self] = self.transpose
+        if _linearizations is not None and type(self).linearize is not HiPrimitive.linearize:
+            _linearizations[self] = self._linearized
+        batching.fancy_primitive_batchers[self] = self.batch
+
+    def is_high(self, *avals: Any, **params: Any) -> bool:
+        return True
+
+    def is_effectful(self, params: Any) -> bool:  # type: ignore[override]  # JAX's annotation differs from its calls
+        return False
+
+    # The signatures are open, so that each primitive can name its operands.
+
+    def abstract_eval(self, *avals: Any, **params: Any) -> Any:
+        raise NotImplementedError(f"`{self.name}` has no type rule")
+
+    def to_lojax(self, *args: Any, **params: Any) -> Any:
+        raise NotImplementedError(f"`{self.name}` cannot be lowered")
+
+    def jvp(self, *args: Any, **params: Any) -> Any:
+        raise NotImplementedError(f"`{self.name}` cannot be differentiated")
+
+    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool], **params: Any) -> Any:
+        """The results, which of them have a tangent, and the function from the operands' tangents to the results'.
+
+        May be left out: JAX then traces the jvp and takes it apart, at twice the price.
+        """
+        raise NotImplementedError(f"`{self.name}` cannot be linearized")
+
+    def _linearized(self, is_vjp: bool, nonzero: Sequence[bool], *primals: Any, **params: Any) -> Any:
+        outs, carried, push = self.linearize(primals, nonzero, **params)
+        if _STRUCTURED_RESIDUALS:
+            return outs, carried, (), None, lambda residuals, structured, *tangents: push(tangents)
+        return outs, carried, (), lambda residuals, *tangents: push(tangents)
+
+    def transpose(self, *args: Any, **params: Any) -> Any:
+        raise NotImplementedError(f"`{self.name}` cannot be transposed")
+
+    def batch(self, *args: Any, **params: Any) -> Any:
+        raise NotImplementedError(f"`{self.name}` cannot be mapped over")
+
+
+_pp_rules: dict[Any, Any] | None = private("jax._src.core", "pp_eqn_rules")
+_pp_eqn: Callable[..., Any] | None = private("jax._src.core", "_pp_eqn")
+
+
+def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str]) -> None:
+    """Has jaxprs print a primitive under a name that its parameters give, and without them."""
+    if _pp_rules is None or _pp_eqn is None:
+        return
+
+    def rule(eqn: Any, context: Any, settings: Any) -> Any:
+        return _pp_eqn(eqn.replace(primitive=Primitive(name(eqn.params)), params={}), context, settings)
+
+    _pp_rules[primitive] = rule
+
+
+_trace_state_clean: Callable[[], bool] | None = private("jax._src.core", "trace_state_clean")
+
+
+def no_trace_is_running() -> bool:
+    """Whether an operation on concrete values would run at once; False where this JAX cannot tell."""
+    return _trace_state_clean is not None and _trace_state_clean()
+
+
+def is_transposing() -> bool:
+    """Whether JAX is in a backward pass here, of a program or of a body of one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if "backward_pass" in frame.f_code.co_name and frame.f_globals.get("__name__") == "jax._src.interpreters.ad":
+            return True
+        frame = frame.f_back
+    return False
+
+
+#: What a call of Python from a program has for an effect, so that it is kept: by whether such calls are ordered. None
+#: where this JAX hides it.
+debug_effects: Final[dict[bool, Any]] = {
+    False: private("jax._src.debugging", "debug_effect"),
+    True: private("jax._src.debugging", "ordered_debug_effect"),
+}
+
+_trace_context: Callable[[], Any] | None = private("jax._src.config", "trace_context")
+
+
+def trace_context() -> Any:
+    """A hashable of all settings that JAX keys its traces on, our user context too; None where this JAX hides it."""
+    return None if _trace_context is None else _trace_context()
+
+
+def trace_of(tracer: Any) -> Any:
+    """The trace that a tracer belongs to, which may be an outer one; None where this JAX does not tell."""
+    return getattr(tracer, "_trace", None)
+
+
+def trace_notes(trace: Any) -> dict[Any, Any] | None:
+    """Notes that live as long as a trace; None where there is no place for them."""
+    if getattr(jax.config, "jax_check_tracer_leaks", False):
+        return None  # it counts what a trace itself holds as a leak
+    frame = getattr(trace, "frame", None)
+    # Jaxpr traces and their frames have slots; the function that names a frame's variables lives as long.
+    holder: Any = trace if frame is None else getattr(frame, "gensym", None)
+    notes: dict[Any, Any] | None = getattr(holder, "_shtypes_notes", None)
+    if notes is None:
+        notes = {}
+        try:
+            holder._shtypes_notes = notes
+        except AttributeError:
+            return None
+    return notes

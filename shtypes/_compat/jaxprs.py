@@ -1,0 +1,242 @@
+"""Jaxprs as all releases of JAX have them: equations, the bodies in them, and where the user wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple
+
+from shtypes._compat import private
+from shtypes.caches import Bounded
+
+
+def jaxpr_of(jaxpr: Any) -> Any:
+    """The open jaxpr of a closed one; 0.12 has one class for both."""
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+class UserFrame(NamedTuple):
+    """An expression of the user's that was being evaluated; one object for each place in a program.
+
+    Attributes:
+        file: Its file.
+        function: The function that it is in, as Python qualifies it.
+        line: The first line of the expression.
+        column: Its first column, in bytes.
+        end_line: Its last line.
+        end_column: The column after its end.
+        parameters: The names of the function's positional parameters.
+    """
+
+    file: str
+    function: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    parameters: tuple[str, ...]
+
+
+_is_user_filename: Callable[[str], bool] | None = private("jax._src.source_info_util", "is_user_filename")
+_raw_frame_to_frame: Callable[..., Any] | None = private("jax._src.source_info_util", "raw_frame_to_frame")
+#: By the id of a code object, which it holds so that the id stays its own.
+_frames: Bounded[tuple[Any, UserFrame | None]] = Bounded(1 << 14)
+
+
+def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
+    """The user's frames of an equation, innermost first; none where this JAX hides them."""
+    traceback = eqn.source_info.traceback
+    if traceback is None or _raw_frame_to_frame is None or _is_user_filename is None:
+        return ()
+    found = []
+    for code, last in zip(*traceback.raw_frames(), strict=True):
+        known = _frames.get((id(code), last))
+        if known is None:
+            known = _frames.put((id(code), last), (code, _user_frame(code, last)))
+        if known[1] is not None:
+            found.append(known[1])
+    return tuple(found)
+
+
+def _user_frame(code: Any, last: int) -> UserFrame | None:
+    if _raw_frame_to_frame is None or _is_user_filename is None or not _is_user_filename(code.co_filename):
+        return None
+    frame = _raw_frame_to_frame(code, last)
+    place = (frame.start_line, frame.start_column, frame.end_line, frame.end_column)
+    return UserFrame(frame.file_name, frame.function_name, *place, code.co_varnames[: code.co_argcount])
+
+
+def is_literal(atom: Any) -> bool:
+    """Whether an equation's operand is a literal and not a variable."""
+    return hasattr(atom, "val")
+
+
+def inner_jaxprs(eqn: Any) -> list[tuple[Any, int | None]]:
+    """The jaxprs inside an equation, and how often each runs: None where a while loop decides."""
+    trips: int | None = 1
+    if eqn.primitive.name == "scan":
+        trips = int(eqn.params["length"])
+    elif eqn.primitive.name == "while":
+        trips = None
+    found = []
+    for value in eqn.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(jaxpr_of(item), "eqns"):
+                found.append((item, trips))
+    return found
+
+
+# what control flow does with its bodies
+
+
+class UnknownEquationError(Exception):
+    """An equation whose parameters are not those of any JAX release that is known here."""
+
+
+class Scan(NamedTuple):
+    """`lax.scan`: ``body(*consts, *carry, *x)`` gives the next carry and a slice of the results."""
+
+    body: Any
+    consts: int
+    carry: int
+    length: int
+    reverse: bool
+    unroll: int
+
+
+class While(NamedTuple):
+    """`lax.while_loop`: operands are the constants of ``cond``, those of ``body``, and the state."""
+
+    cond: Any
+    body: Any
+    cond_consts: int
+    body_consts: int
+
+
+class Cond(NamedTuple):
+    """`lax.cond` and `lax.switch`: the first operand is the index of the branch."""
+
+    branches: tuple[Any, ...]
+
+
+class ClosedCall(NamedTuple):
+    """A body that runs once: jit, custom derivatives (already applied), `jax.checkpoint`.
+
+    Attributes:
+        body: Its jaxpr.
+        scope: What the body's operations are named under; may be empty.
+        barrier: For each operand, whether the compiler must not merge the body's work with work outside.
+    """
+
+    body: Any
+    scope: str = ""
+    barrier: tuple[bool, ...] = ()
+
+
+Control = Scan | While | Cond | ClosedCall
+
+_JIT: Final = {
+    *("jaxpr", "in_shardings", "out_shardings", "in_layouts", "out_layouts", "donated_invars", "ctx_mesh", "name"),
+    *("keep_unused", "inline", "compiler_options_kvs"),
+}
+_CUSTOM: Final = {"call_jaxpr", "num_consts", "symbolic_zeros"}
+_SCAN: Final = {"reverse", "length", "jaxpr", "unroll"}
+
+#: The parameters that each primitive has, in the releases from 0.10.2 to 0.12.
+_PARAMETERS: Final[dict[str, tuple[set[str], ...]]] = {
+    "scan": (_SCAN | {"num_consts", "num_carry"}, _SCAN | {"ft_in", "ft_out"}),
+    "while": ({"cond_nconsts", "cond_jaxpr", "body_nconsts", "body_jaxpr"},),
+    "cond": ({"branches"},),
+    "jit": (_JIT,),
+    "closed_call": ({"call_jaxpr"},),
+    "core_call": ({"call_jaxpr"},),
+    "eval_jaxpr": ({"call_jaxpr"},),
+    "custom_jvp_call": (_CUSTOM | {"jvp_jaxpr_fun"},),
+    "custom_vjp_call": (_CUSTOM | {"fwd_jaxpr_thunk", "bwd", "out_trees"},),
+    "remat2": ({"jaxpr", "prevent_cse", "differentiated", "policy"},),
+}
+
+
+def control(eqn: Any) -> Control | None:
+    """What an equation that has bodies does with them, or None if it has none that are known.
+
+    Raises:
+        UnknownEquationError: it has the name of one, and other parameters.
+    """
+    name, params = eqn.primitive.name, eqn.params
+    layouts = _PARAMETERS.get(name)
+    if layouts is None:
+        return None
+    if set(params) not in layouts:
+        raise UnknownEquationError(f"`{name}` has the parameters {sorted(params)}")
+    if name == "scan":
+        return Scan(params["jaxpr"], *_scan_counts(params), params["length"], params["reverse"], params["unroll"])
+    if name == "while":
+        return While(params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"])
+    if name == "cond":
+        return Cond(tuple(params["branches"]))
+    if name == "remat2":
+        return ClosedCall(params["jaxpr"], "checkpoint", _barrier(params, len(eqn.invars)))
+    if name == "jit":
+        return ClosedCall(params["jaxpr"], f"jit({params['name']})")
+    return ClosedCall(params["call_jaxpr"])
+
+
+def _scan_counts(params: Any) -> tuple[int, int]:
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    try:
+        consts, carry, _ = (len(list(part)) for part in params["ft_in"].unpack())
+    except (AttributeError, TypeError, ValueError) as err:
+        raise UnknownEquationError("`scan` divides its operands in another way") from err
+    return consts, carry
+
+
+def _barrier(params: Any, operands: int) -> tuple[bool, ...]:
+    """Which operands of a checkpoint pass an optimization barrier: JAX's own rule for lowering it."""
+    prevent = params["prevent_cse"]
+    flags = tuple(prevent) if isinstance(prevent, (tuple, list)) else (bool(prevent),) * operands
+    return flags if params["differentiated"] and any(flags) else ()
+
+
+def captured(body: Any) -> tuple[Any, ...]:
+    """The constants that a body captured."""
+    return tuple(getattr(body, "consts", ()))
+
+
+def equation_context(eqn: Any) -> AbstractContextManager[Any]:
+    """The settings under which an equation was traced."""
+    manager: AbstractContextManager[Any] = eqn.ctx.manager
+    return manager
+
+
+def has_own_context(eqn: Any) -> bool:
+    """Whether an equation was traced to run in a special way (offloaded, or with metadata for XLA)."""
+    return any(getattr(eqn.ctx, name, None) for name in ("compute_type", "xla_metadata"))
+
+
+def bound(eqn: Any, operands: Sequence[Any], **changed: Any) -> list[Any]:
+    """An equation's primitive applied to other operands, with some parameters changed."""
+    primitive = eqn.primitive
+    outs = primitive.bind(*operands, **primitive.get_bind_params({**eqn.params, **changed}))
+    return list(outs) if primitive.multiple_results else [outs]
+
+
+__all__ = [
+    "ClosedCall",
+    "Cond",
+    "Control",
+    "Scan",
+    "UnknownEquationError",
+    "UserFrame",
+    "While",
+    "bound",
+    "captured",
+    "control",
+    "equation_context",
+    "has_own_context",
+    "inner_jaxprs",
+    "is_literal",
+    "jaxpr_of",
+    "user_frames",
+]

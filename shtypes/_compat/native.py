@@ -1,0 +1,130 @@
+"""JAX's own primitives applied to typed values: what its transformations mean by them, and refusals."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+import jax
+
+from shtypes._compat import private
+from shtypes._compat.jaxprs import jaxpr_of
+from shtypes._compat.typed import TypedType, type_of
+
+_trace_ctx: Any = private("jax._src.core", "trace_ctx")
+
+
+def bound_to_typed(original: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    meant = _MEANT.get(primitive.name)
+    if meant is not None:
+        found = meant(functools.partial(original, primitive), args, params)
+        if found is not None:
+            return found
+    if _takes_arrays_only(primitive):
+        _first_type(args).refuse_native("")
+    return original(primitive, *args, **params)
+
+
+def _first_type(args: tuple[Any, ...]) -> TypedType:
+    return next(t for t in map(type_of, args) if t is not None)
+
+
+def raised(outs: list[Any]) -> list[Any]:
+    """The results of `jax.checkpoint`; JAX lowers it to one of carriers, and forgets to make values of its results."""
+    frame: FrameType | None = sys._getframe(2)
+    if frame is not None and frame.f_code.co_name == "_remat_bind":
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_name != "_remat_to_lojax":
+        return outs
+    avals = [v.aval for v in jaxpr_of(frame.f_locals["jaxpr"]).outvars]
+    if not any(isinstance(a, TypedType) for a in avals):
+        return outs
+    rest = iter(outs)
+    return [a.raise_val(*[next(rest) for _ in a.lo_ty()]) if a.is_high else next(rest) for a in avals]
+
+
+# what JAX's transformations mean
+
+_Bind = Callable[..., Any]
+
+
+def _repeated(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """`vmap` repeats what is not mapped where a loop, a branch or a result has to be."""
+    if not _called_by("broadcast", "jax._src.interpreters.batching"):
+        return None
+    shape = params["shape"]
+    (axis,) = set(range(len(shape))) - set(params["broadcast_dimensions"])
+    return _first_type(args).repeated(args[0], shape[axis], axis)
+
+
+def _called_by(function: str, module: str) -> bool:
+    """Whether it is for one of JAX's functions that one of its primitives is applied."""
+    frame: FrameType | None = sys._getframe(4)  # of who binds
+    while frame is not None and frame.f_globals.get("__name__") in (
+        "jax._src.lax.lax",
+        "jax._src.core",
+        "shtypes._compat.tracers",
+    ):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name == function and frame.f_globals.get("__name__") == module
+
+
+def _barred(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """A barrier: around the operands of JAX's next checkpoint, and where users have one."""
+    types = [type_of(x) for x in args]
+    plain = iter(bind(*(x for x, t in zip(args, types, strict=True) if t is None)))
+    return [next(plain) if t is None else t.barred(x) for x, t in zip(args, types, strict=True)]
+
+
+def _forward(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """What a `custom_vjp` is in forward mode: it is staged to be transposed, and has no value."""
+    if getattr(getattr(_trace_ctx, "trace", None), "requires_low", False):
+        _first_type(args).refuse_forward()
+
+
+def _with_shardings(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """`jax.jit` up to 0.11 takes shardings for typed values, and moves their carriers."""
+    outs = getattr(jaxpr_of(params["jaxpr"]), "outvars", ())
+    avals = [*map(jax.typeof, args), *(v.aval for v in outs)]
+    for aval, sharding in zip(avals, (*params["in_shardings"], *params["out_shardings"]), strict=False):
+        if isinstance(aval, TypedType) and isinstance(sharding, jax.sharding.Sharding):
+            aval.refuse_sharding(by_jit=True)
+
+
+def _placed(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    _first_type(args).refuse_sharding(by_jit=False)
+
+
+_MEANT: Final[dict[str, Callable[[_Bind, tuple[Any, ...], dict[str, Any]], Any]]] = {
+    "broadcast_in_dim": _repeated,
+    "optimization_barrier": _barred,
+    "custom_lin": _forward,
+    "jit": _with_shardings,
+    "reshard": _placed,
+    "sharding_constraint": _placed,
+}
+
+#: JAX's primitives that send or show plain arrays, and say of others nothing that a user could read.
+_OF_ARRAYS: Final = frozenset(
+    {
+        *("psum", "pmax", "pmin", "ppermute", "pbroadcast", "psend", "all_to_all", "ragged_all_to_all"),
+        *("all_gather", "all_gather_invariant", "all_gather_reduced", "reduce_scatter", "psum_invariant"),
+        *("debug_callback", "debug_print", "pure_callback", "io_callback"),
+    }
+)
+
+
+@functools.cache
+def _takes_arrays_only(primitive: Any) -> bool:
+    """Whether a primitive's typing is that of JAX's functions of arrays, which raises at once for anything else."""
+    if primitive.name in _OF_ARRAYS:
+        return True
+    cells = getattr(primitive.abstract_eval, "__closure__", None) or ()
+    rules = (getattr(cell.cell_contents, "func", None) for cell in cells)
+    return any(getattr(rule, "__name__", "").startswith("standard_") for rule in rules)
+
+
+__all__ = ["bound_to_typed", "raised"]

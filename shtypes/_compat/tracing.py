@@ -1,0 +1,119 @@
+"""The programs that JAX is tracing at this moment, of which equations exist so far: a part of `_compat`.
+
+JAX publishes none of this. Where a release keeps it in another way, nothing is being traced as far as this file can
+tell: then scopes judge each move, and no more.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from types import FrameType, SimpleNamespace
+from typing import Any, NamedTuple
+
+from jax.extend import source_info_util
+
+from shtypes._compat import private
+from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
+
+
+class OpenTrace(NamedTuple):
+    """A program that is being traced, and of which equations exist so far.
+
+    Attributes:
+        purpose: What JAX traces it for: ``"jit"``, ``"scan"``, ``"while_body"``, ``"checkpoint / remat"``, …
+        frame: Where JAX keeps its equations.
+    """
+
+    purpose: str
+    frame: Any
+
+    @property
+    def length(self) -> int:
+        """How many equations there are, those among them whose results nobody holds any more."""
+        return len(self.frame.tracing_eqns)
+
+    def equations(self, start: int = 0) -> list[Any]:
+        """The equations from a position on, without those whose results nobody holds."""
+        found = []
+        for held in self.frame.tracing_eqns[start:]:
+            eqn = held() if isinstance(held, weakref.ref) else held
+            if eqn is not None:
+                found.append(_Traced(eqn) if hasattr(eqn, "in_tracers") else eqn)
+        return found
+
+
+class _Traced:
+    """An equation as it is kept while JAX traces, in the form that it has afterwards."""
+
+    __slots__ = ("ctx", "effects", "invars", "outvars", "params", "primitive", "source_info")
+
+    def __init__(self, eqn: Any) -> None:
+        self.invars = [t.val for t in eqn.in_tracers]
+        self.outvars, self.primitive, self.params = eqn.outvars, eqn.primitive, eqn.params
+        self.effects, self.source_info, self.ctx = eqn.effects, eqn.source_info, eqn.ctx
+
+
+_trace_ctx: Any = private("jax._src.core", "trace_ctx")
+
+
+def open_traces() -> list[OpenTrace]:
+    """The programs that are being traced here, innermost first; none where this JAX hides them."""
+    found = []
+    trace = getattr(_trace_ctx, "trace", None)
+    while trace is not None:
+        frame: Any = getattr(trace, "frame", None)
+        if hasattr(frame, "tracing_eqns"):
+            purpose = getattr(frame.debug_info, "traced_for", "") if frame.debug_info is not None else ""
+            found.append(OpenTrace(str(purpose), frame))
+        trace = getattr(trace, "parent_trace", None)
+    return found
+
+
+def open_scans() -> list[int]:
+    """The lengths of the scans whose bodies are being traced here, innermost first: those on Python's stack."""
+    found = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "scan" and frame.f_globals.get("__name__") == "jax._src.lax.control_flow.loops":
+            length = frame.f_locals.get("length")
+            if isinstance(length, int):
+                found.append(length)
+        frame = frame.f_back
+    return found
+
+
+class _Operand:
+    """An operand of a call, of which only the type is known."""
+
+    def __init__(self, aval: Any) -> None:
+        self.aval = aval
+
+
+def program_of_call() -> tuple[Any, list[Any] | None]:
+    """The call that JAX is about to run on typed values, and it as an equation; None where that cannot be seen.
+
+    Found on Python's stack: JAX asks for the data of each operand from within it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "bind_with_trace" and frame.f_globals.get("__name__") == "jax._src.core":
+            held = frame.f_locals
+            if {"self", "params", "avals"} <= set(held):
+                eqn = SimpleNamespace(
+                    primitive=held["self"],
+                    params=held["params"],
+                    invars=[_Operand(aval) for aval in held["avals"]],
+                    effects=(),
+                    source_info=source_info_util.current(),
+                )
+                counts = [len(jaxpr_of(body).outvars) for body, _ in inner_jaxprs(eqn)]
+                eqn.outvars = [_Operand(None) for _ in range(max(counts, default=0))]
+                return frame, [eqn]
+        if frame.f_globals.get("__name__", "").startswith("jax._src.stages"):
+            return frame, None
+        frame = frame.f_back
+    return None, None
+
+
+__all__ = ["OpenTrace", "open_scans", "open_traces", "program_of_call"]

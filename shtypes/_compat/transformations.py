@@ -1,0 +1,119 @@
+"""What JAX's transformations lack for typed values, each in the one place where it is missing; a part of `_compat`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from shtypes._compat.typed import TypedType, type_of
+
+
+class _Module:
+    """A module of JAX's as another one of its modules sees it: with some functions that know typed values."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+# checkpoints
+
+
+def lowered_calls(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The call that `jax.checkpoint` makes of what does not change in a scan: lowered by doing what it calls."""
+
+    def to_lojax(*args: Any, call_jaxpr: Any, **params: Any) -> Any:
+        if not any(isinstance(v.aval, TypedType) for v in (*call_jaxpr.jaxpr.invars, *call_jaxpr.jaxpr.outvars)):
+            return original(*args, call_jaxpr=call_jaxpr, **params)
+        return jax.core.eval_jaxpr(call_jaxpr.jaxpr, call_jaxpr.consts, *args)
+
+    return to_lojax
+
+
+# branches
+
+
+class _Broadcast(NamedTuple):
+    """A predicate that is to have the shape of what it selects; for typed values it stays as it is."""
+
+    pred: Any
+    shape: Any
+    dims: Any
+
+
+class _Selecting(_Module):
+    """JAX's operations as its `cond` and `switch` see them: under `vmap` with a mapped predicate they select."""
+
+    def broadcast_in_dim(self, pred: Any, shape: Any, dims: Any) -> Any:
+        return _Broadcast(pred, shape, dims)
+
+    def select(self, pred: Any, on_true: Any, on_false: Any) -> Any:
+        t = type_of(on_true)
+        if t is None:
+            return self._module.select(self._broad(pred), on_true, on_false)
+        return t.selected(pred.pred if isinstance(pred, _Broadcast) else pred, [on_false, on_true])
+
+    def select_n(self, which: Any, *cases: Any) -> Any:
+        t = type_of(cases[0])
+        if t is None:
+            return self._module.select_n(self._broad(which), *cases)
+        return t.selected(which.pred if isinstance(which, _Broadcast) else which, cases)
+
+    def stop_gradient(self, x: Any) -> Any:
+        t = type_of(x)
+        return self._module.stop_gradient(x) if t is None else t.stopped(x)
+
+    def _broad(self, pred: Any) -> Any:
+        return self._module.broadcast_in_dim(*pred) if isinstance(pred, _Broadcast) else pred
+
+
+def selecting(lax: Any) -> Any:
+    """The module of JAX's operations, for its branches."""
+    return _Selecting(lax)
+
+
+# derivatives
+
+
+def seeded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The cotangent that `jax.grad` starts with, which is for a typed loss's type to say."""
+
+    def seed(x: Any) -> Any:
+        t = type_of(x)
+        return original(x) if t is None else t.seed()
+
+    return seed
+
+
+#: From a function of a `custom_vjp` or `custom_jvp`, what it is there (``"fwd"``, …) and the object, to the one to run.
+Scoped = Callable[[Callable[..., Any], str, Any], Callable[..., Any]]
+_scoped: list[Scoped] = []
+
+
+class _Scoping(_Module):
+    """JAX's way to hold functions, as its `custom_vjp` and `custom_jvp` see it when they are called."""
+
+    def wrap_init(self, f: Any, *args: Any, **options: Any) -> Any:
+        caller = sys._getframe(1)
+        kind, _, part = str(getattr(options.get("debug_info"), "traced_for", "")).partition(" ")
+        if _scoped and caller.f_code.co_name == "__call__" and kind in ("custom_vjp", "custom_jvp"):
+            f = _scoped[0](f, part, caller.f_locals.get("self"))
+        return self._module.wrap_init(f, *args, **options)
+
+
+def scoping(linear_util: Any) -> Any:
+    """The module that holds functions, for custom derivatives."""
+    return _Scoping(linear_util)
+
+
+def run_custom_derivatives(scoped: Scoped) -> None:
+    """Has the functions of JAX's own `custom_vjp` and `custom_jvp` run as others, call by call."""
+    _scoped[:] = [scoped]
+
+
+__all__ = ["lowered_calls", "run_custom_derivatives", "scoping", "seeded", "selecting"]

@@ -1,0 +1,100 @@
+"""How what is replaced in JAX knows typed values: by their classes, and by the base of their type."""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType
+from typing import Any, Final, NoReturn
+
+import jax
+
+from shtypes._compat import HiType, private, register_hitype
+
+#: The classes of typed values: that of values, and those of tracers, as they are met.
+CLASSES: Final[set[type]] = set()
+
+#: Where `jax.grad` looks at its loss: it asks for the type, and takes a `ShapedArray` only.
+_CHECK_SCALAR: Final[CodeType | None] = getattr(private("jax._src.api", "_check_scalar"), "__code__", None)
+
+
+class TypedType(HiType):
+    """The base of the type of typed values, with what JAX is led to ask of it."""
+
+    __slots__ = ()
+    dims: tuple[Any, ...]
+    dtype: Any
+
+    def repeated(self, x: Any, size: int, axis: int) -> Any:
+        """The value with a new dim, along which it is repeated: where what is not mapped has to be."""
+        raise NotImplementedError
+
+    def selected(self, which: Any, cases: Any) -> Any:
+        """The case that is chosen along the mapped dim: what a branch becomes whose predicate is mapped."""
+        raise NotImplementedError
+
+    def stopped(self, x: Any) -> Any:
+        """The value without a gradient."""
+        raise NotImplementedError
+
+    def barred(self, x: Any) -> Any:
+        """The value, computed before what follows."""
+        raise NotImplementedError
+
+    def check_loss(self) -> None:
+        """Says why a value of this type is no loss."""
+        raise NotImplementedError
+
+    def seed(self) -> Any:
+        """The cotangent that the backward pass of a loss of this type starts with."""
+        raise NotImplementedError
+
+    def refuse_native(self, called: str) -> NoReturn:
+        """Says that a function of JAX or numpy takes no typed value."""
+        raise NotImplementedError
+
+    def refuse_sharding(self, by_jit: bool) -> NoReturn:
+        """Says that a sharding does not go with a typed value."""
+        raise NotImplementedError
+
+    def refuse_forward(self) -> NoReturn:
+        """Says that a function with a backward pass of its own has no forward derivative."""
+        raise NotImplementedError
+
+
+def is_shown_as_no_loss() -> bool:
+    """Whether `jax.grad` is making its message for a loss that is no scalar: in the caller's caller."""
+    return sys._getframe(2).f_code is _CHECK_SCALAR
+
+
+def type_of(x: Any) -> TypedType | None:
+    """The type of a typed value; None of anything else."""
+    if type(x) not in CLASSES:
+        return None
+    t: TypedType = jax.typeof(x)
+    return t
+
+
+def register(kind: type, attribute: str) -> None:
+    """Makes the objects of a class typed values, with the type that they have under a name.
+
+    To `jax.grad`, which asks what its loss is, a scalar is a scalar array.
+    """
+
+    def typeof(x: Any) -> Any:
+        t = getattr(x, attribute)
+        return t if t.dims or sys._getframe(2).f_code is not _CHECK_SCALAR else _scalar_array(t)
+
+    CLASSES.add(kind)
+    register_hitype(kind, typeof)
+
+
+def _scalar_array(t: TypedType) -> Any:
+    """What a scalar loss is to `jax.grad`; one that is none stays what it is."""
+    try:
+        t.check_loss()
+    except TypeError:
+        return t  # its message is made from it
+    return jax.core.ShapedArray((), t.dtype)
+
+
+__all__ = ["CLASSES", "TypedType", "is_shown_as_no_loss", "register", "type_of"]

@@ -1,0 +1,57 @@
+"""What JAX has types do with their values: zeros and sums of cotangents, seeds, selections, values of carriers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax import lax
+
+from shtypes.autodiff.grad import seed_of
+from shtypes.control.branches import selected
+from shtypes.core.array import wrap
+from shtypes.core.carrier import put_right
+from shtypes.core.functions.arithmetic import Add
+from shtypes.core.functions.basics import Identity, NamedFn
+from shtypes.core.hitype import Behaviour, HiShType
+from shtypes.core.localfn import Linear
+from shtypes.ops.create import full
+from shtypes.primitives.doors import raise_p
+from shtypes.primitives.local import local, repeated, zeros_of
+from shtypes.types import ShType
+
+
+def _raised(t: HiShType, carrier: Any) -> Any:
+    """The value of a carrier, which may be traced."""
+    if isinstance(carrier, jax.core.Tracer):
+        return raise_p.bind(carrier, ty=t)
+    return wrap(t, put_right(t, carrier) if 0 in t.shape else carrier)
+
+
+def _stopped(x: Any) -> Any:
+    """A value without its gradient."""
+    return local(Identity("stop_gradient", constant=True), x, out=jax.typeof(x))
+
+
+def _barred(x: Any) -> Any:
+    """A value, computed before what follows."""
+    fn = NamedFn("optimization_barrier", lax.optimization_barrier, linear=Linear.JOINTLY)
+    return local(fn, x, out=jax.typeof(x))
+
+
+def _loss_seed(t: HiShType) -> ShType:
+    """The type of a loss's seed; whether a complex one is a loss, JAX asks itself."""
+    return seed_of(t, "jax.grad", holomorphic=True)
+
+
+HiShType.behaviour = Behaviour(
+    raised=_raised,
+    zero=zeros_of,
+    added=lambda t, x, y: local(Add(), x, y, out=t),
+    repeated=repeated,
+    stopped=_stopped,
+    barred=_barred,
+    selected=selected,
+    check_loss=_loss_seed,
+    seed=lambda t: full(_loss_seed(t), 1),
+)

@@ -1,3 +1,0 @@
-"""The command ``shtypes``: one file per command, and in `options`, `target` and `output` what they share."""
-
-from shtypes.cli.app import main as main

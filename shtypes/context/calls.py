@@ -1,0 +1,83 @@
+"""Arguments that a function does not have: said by its name, with the parameters that it has. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from shtypes.errors import ShardingTypeError
+
+#: What JAX calls some parameters, and what they are called here.
+_OF_JAX: Final = {"out_sharding": ("out", "type"), "axis": ("dim", "dims"), "dim": ("axis",), "dims": ("axis",)}
+#: What functions of jax.numpy have for compatibility with numpy, and refuse themselves.
+_FOR_NUMPY: Final = {"out", "where", "inplace"}
+
+
+def refuse_unknown(name: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuses keywords that a function does not have.
+
+    Raises:
+        ShardingTypeError: there is another one; names the one that was meant, if it can be told.
+    """
+    for keyword in given:
+        if keyword not in known:
+            raise _no_parameter(name, keyword, known)
+
+
+def _no_parameter(name: str, keyword: str, known: Sequence[str]) -> ShardingTypeError:
+    translated = [k for k in _OF_JAX.get(keyword, ()) if k in known]
+    near = translated or difflib.get_close_matches(keyword, known, n=1, cutoff=0.6)
+    return ShardingTypeError(
+        f"`{name}` has no parameter `{keyword}`",
+        why=f"it has {', '.join(known)}" if known else "it has none",
+        hints=[f"{k}=" for k in near],
+    )
+
+
+def bound(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name, defaults too.
+
+    Raises:
+        ShardingTypeError: they do not fit.
+    """
+    refuse_unknown(name, kwargs, [*signature.parameters])
+    try:
+        found = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ShardingTypeError(f"`{name}` does not take these arguments", why=str(error)) from None
+    found.apply_defaults()
+    return found.arguments
+
+
+def parameters(fn: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
+    """The names of a function's parameters but for the first ones, and for what numpy alone has."""
+    try:
+        found = list(inspect.signature(fn).parameters.values())[skip:]
+    except (TypeError, ValueError):
+        return ()
+    open_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return tuple(p.name for p in found if p.kind not in open_kinds and p.name not in _FOR_NUMPY)
+
+
+def misfit(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeError:
+    """What Python says of a call whose arguments do not fit, in our shape."""
+    said = str(error)
+    found = re.search(r"unexpected keyword argument '(\w+)'", said)
+    if found is None:
+        return ShardingTypeError(f"`{name}` does not take these arguments", why=said.partition("() ")[2] or said)
+    known = [p for p in inspect.signature(fn).parameters if p not in ("self", "cls")]
+    return _no_parameter(name, found[1], known)
+
+
+def check_function(name: str, given: Any, what: str = "") -> None:
+    """Refuses what is no function where ``name`` asks for one; ``what`` says which, if it takes several.
+
+    Raises:
+        ShardingTypeError: it cannot be called.
+    """
+    if not callable(given):
+        said = f"{what} of `{name}` is a function" if what else f"`{name}` takes a function"
+        raise ShardingTypeError(f"{said}, not {given!r:.60}")

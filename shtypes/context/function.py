@@ -1,0 +1,22 @@
+"""What type checkers see of a function that is made of another one. Pure."""
+
+from __future__ import annotations
+
+from typing import Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Function(Generic[P, T]):
+    """A function with the arguments of the one that it is made of; at run time a plain function.
+
+    A class and not a ``Callable``, of which mypy does not infer lambdas: ``sh.jit(sh.grad(lambda w: ...))``.
+    """
+
+    __name__: str
+    __wrapped__: object
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """What it makes of these arguments."""
+        raise NotImplementedError

@@ -1,0 +1,146 @@
+"""A scope as its users hold it: a context manager, and a decorator of functions of every kind. Pure."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+from shtypes.context.ambient import Ambient, current_ambient, scope
+from shtypes.errors import ShardingTypeError
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: Opens a scope.
+Open = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+class Scope:
+    """A scope: a context manager that may be entered many times, or a decorator.
+
+    A decorated function runs in the scope. A generator or coroutine is in it while it runs, and not while it waits.
+
+    Args:
+        run: Opens one run of the scope: gives what opens each of its parts. Functions and ``with`` have one part, a
+            generator has one for each of its steps.
+    """
+
+    def __init__(self, run: Callable[[], Open]) -> None:
+        self._run = run
+        self._entered = threading.local()
+
+    def __enter__(self) -> Any:
+        part = self._run()()
+        found = part.__enter__()
+        self._stack().append(part)
+        return found
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack().pop().__exit__(*error)
+
+    def _stack(self) -> list[Any]:
+        if not hasattr(self._entered, "parts"):
+            self._entered.parts = []
+        found: list[Any] = self._entered.parts
+        return found
+
+    def __call__(self, f: F) -> F:
+        """The function in the scope.
+
+        Raises:
+            ShardingTypeError: it is no function.
+        """
+        given: Any = f
+        if inspect.isclass(given) or not callable(given):
+            raise ShardingTypeError(f"a scope decorates functions, not {given!r:.60}", hints=["with scope: ..."])
+        found: Any = _decorated(given, self._run)
+        return found  # type: ignore[no-any-return]
+
+
+def simple(make: Callable[[], contextlib.AbstractContextManager[Any]]) -> Scope:
+    """A scope whose parts have nothing in common but what they set."""
+    return Scope(lambda: make)
+
+
+def changed(change: Callable[[Ambient], Ambient]) -> Scope:
+    """A scope in which what is in force is changed."""
+    return simple(lambda: scope(change(current_ambient())))
+
+
+def _decorated(f: Callable[..., Any], run: Callable[[], Open]) -> Callable[..., Any]:
+    if inspect.isasyncgenfunction(f):
+
+        @functools.wraps(f)
+        async def async_generator(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+            step, inner = run(), f(*args, **kwargs)
+            advance = inner.asend(None)
+            while True:
+                try:
+                    item = await _Awaited(advance, step)
+                except StopAsyncIteration:
+                    return
+                try:
+                    advance = inner.asend((yield item))
+                except GeneratorExit:
+                    await _Awaited(inner.aclose(), step)
+                    raise
+                except BaseException as error:
+                    advance = inner.athrow(error)
+
+        return async_generator
+    if inspect.iscoroutinefunction(f):
+
+        @functools.wraps(f)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            return await _Awaited(f(*args, **kwargs), run())
+
+        return coroutine
+    if inspect.isgeneratorfunction(f):
+
+        @functools.wraps(f)
+        def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            return (yield from _steps(f(*args, **kwargs), run()))
+
+        return generator
+
+    @functools.wraps(f)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        step = run()
+        with step():
+            result = f(*args, **kwargs)
+        if inspect.isgenerator(result):
+            return _steps(result, step)
+        return _Awaited(result, step) if inspect.iscoroutine(result) else result
+
+    return function
+
+
+class _Awaited:
+    """What can be awaited, each of its steps in a scope."""
+
+    def __init__(self, inner: Any, step: Open) -> None:
+        self._inner, self._step = inner, step
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return _steps(self._inner if isinstance(self._inner, Coroutine) else self._inner.__await__(), self._step)
+
+
+def _steps(inner: Any, step: Open) -> Generator[Any, Any, Any]:
+    """A generator or coroutine, each of its steps in a scope."""
+    advance, given = inner.send, None
+    while True:
+        with step():
+            try:
+                out = advance(given)
+            except StopIteration as stop:
+                return stop.value
+        try:
+            given, advance = (yield out), inner.send
+        except GeneratorExit:
+            with step():
+                inner.close()
+            raise
+        except BaseException as error:
+            given, advance = error, inner.throw

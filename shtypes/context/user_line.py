@@ -1,0 +1,196 @@
+"""Where the user's code is: the innermost line outside shtypes, JAX and installed libraries."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from shtypes.context.calls import misfit
+from shtypes.context.whose import Whose, called_in, is_whose, whose
+from shtypes.errors import ShardingTypeError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def user_line() -> str:
+    """``file.py:12 in loss`` of the user's line that called into shtypes; empty if there is none.
+
+    Where an installed library made the call, that says which function of it: ``train.py:9 in step (in optax.update)``.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    library: FrameType | None = None
+    inmost = ""
+    while frame is not None:
+        kind = is_whose(frame)
+        if kind is Whose.USERS:
+            return _words(frame, frame.f_lineno) + _through(library)
+        if kind is Whose.INSTALLED:
+            inmost = inmost or _words(frame, frame.f_lineno)
+            library = frame
+        frame = frame.f_back
+    return inmost
+
+
+def frames_of_call() -> list[FrameType]:
+    """What runs between the line outside JAX and us and the function that asks, outermost first."""
+    found: list[FrameType] = []
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not _is_outside(frame):
+        found.append(frame)
+        frame = frame.f_back
+    return found[::-1]
+
+
+def line_of(traceback: TracebackType | None) -> str:
+    """The same as `user_line` of the line that an error came through; empty if it is not known."""
+    found = inmost = ""
+    library: FrameType | None = None
+    while traceback is not None:
+        frame, line = traceback.tb_frame, traceback.tb_lineno
+        kind = is_whose(frame)
+        if kind is Whose.USERS:
+            found, library = _words(frame, line), None
+        elif kind is Whose.INSTALLED:
+            inmost, library = _words(frame, line), library or frame
+        traceback = traceback.tb_next
+    return found + _through(library) if found else inmost
+
+
+def _is_outside(frame: FrameType) -> bool:
+    """Whether a frame is the user's, or of a library that knows nothing of us."""
+    return is_whose(frame) in (Whose.USERS, Whose.INSTALLED)
+
+
+def _words(frame: FrameType, line: int) -> str:
+    function = frame.f_code.co_name
+    place = f"{os.path.basename(frame.f_code.co_filename)}:{line}"
+    return place if function == "<module>" else f"{place} in {function}"
+
+
+def _through(library: FrameType | None) -> str:
+    return f" (in {called_in(library)})" if library is not None else ""
+
+
+def placed(error: ShardingTypeError, call: str) -> ShardingTypeError:
+    """The error with the user's line and what was called there, unless it names one already; the same object."""
+    if not error.placed:
+        line = user_line()
+        place = f"{line}: {call}" if line else call
+        error.where = f"{place}\n{error.where}" if error.where else place
+        error.placed = True
+    return error
+
+
+def public(fn: Callable[P, T]) -> Callable[P, T]:
+    """A function of the public surface: its errors leave with the user's line."""
+
+    @functools.wraps(fn)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return fn(*args, **kwargs)
+        except ShardingTypeError as error:
+            if error.operands is not None:
+                _in_terms_of_the_call(error, fn, args, kwargs)
+            raise placed(error, fn.__name__) from None
+        except TypeError as error:
+            if not _did_not_fit(error):
+                raise
+            raise placed(misfit(fn.__name__, fn, error), fn.__name__) from None
+
+    return call
+
+
+def named(fn: Callable[P, T], name: str, doc: str, module: str = "") -> Callable[P, T]:
+    """The function, which another one made, with a name and a docstring of its own."""
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = doc
+    fn.__module__ = module or fn.__module__
+    return fn
+
+
+#: What hands a call's arguments on as they are.
+_HANDING_ON: Final = frozenset({"public.<locals>.call", "replayed.<locals>.call", "maker.<locals>.make"})
+
+
+def _did_not_fit(error: TypeError) -> bool:
+    """Whether Python itself raised an error where a function of ours was called: the arguments do not fit it."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    code = None if last is None else last.tb_frame.f_code
+    return code is not None and code.co_qualname in _HANDING_ON and whose(code.co_filename) is Whose.OURS
+
+
+def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Where an op is made of others, has the fixes of an error speak of the operands that the user gave."""
+    if _asks_about(fn):
+        return
+    if _within(_A_CALL):
+        error.inner = True
+    elif _retold:
+        _retold[0](error, fn, args, kwargs)
+
+
+#: `ops.composed.in_terms_of_the_call`, which needs JAX and so comes here itself.
+_retold: list[Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]] = []
+
+
+def connect_retelling(retell: Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
+    """Sets what has the fixes of an error speak of the operands that the user gave."""
+    _retold[:] = [retell]
+
+
+@contextlib.contextmanager
+def in_our_words(what: str) -> Iterator[None]:
+    """Around a call of JAX: what it says of the arguments is the reason for ``what``, in our one shape.
+
+    An error that came through the user's own functions is theirs, and stays as it is.
+    """
+    try:
+        yield
+    except ShardingTypeError:
+        raise
+    except (TypeError, ValueError) as error:
+        if line_of(error.__traceback__):
+            raise
+        raise ShardingTypeError(what, why=str(error).strip()) from None
+
+
+def maker(fn: Callable[P, T]) -> Callable[P, T]:
+    """As `public`, for what returns a function: the errors of that leave with the user's line too."""
+
+    @functools.wraps(fn)
+    def make(*args: P.args, **kwargs: P.kwargs) -> Any:
+        made = fn(*args, **kwargs)
+        return public(made) if isinstance(made, FunctionType) else made
+
+    return public(make)
+
+
+def is_public(fn: Callable[..., Any]) -> bool:
+    """Whether a function is one that `public` made."""
+    return getattr(fn, "__code__", None) is _A_CALL
+
+
+def _asks_about(fn: Any) -> bool:
+    """Whether a function of ours takes the user's programs, and so is no op."""
+    return str(fn.__module__).startswith("shtypes.analysis.")
+
+
+def _within(code: CodeType) -> bool:
+    """Whether the function that asks was called, by way of ours alone, by one with this code: by another op."""
+    frame: FrameType | None = sys._getframe(3)  # who made that call: the user, or an op
+    while frame is not None and not _is_outside(frame):
+        if frame.f_code is code:
+            return not _asks_about(frame.f_locals["fn"])
+        frame = frame.f_back
+    return False
+
+
+_A_CALL: Final = public(_words).__code__  # every call of `public` has one code

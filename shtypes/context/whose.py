@@ -1,0 +1,62 @@
+"""Whose code a file is: ours, the machinery's, an installed library's, or the user's. Pure."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import sysconfig
+from types import FrameType
+from typing import Final
+
+
+class Whose(enum.Enum):
+    """Who wrote a file."""
+
+    OURS = "shtypes"
+    MACHINERY = "Python, JAX or numpy"  # what every call goes through
+    INSTALLED = "an installed library"
+    USERS = "the user"
+
+
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: Where the demo is, which is written as a user writes.
+_DEMO: Final = os.path.join(_PACKAGE, "tools", "demo", "")
+#: What our own code starts with: the files and folders of the package, but for the demo.
+OURS: Final = tuple(
+    os.path.join(folder, name)
+    for folder, without in ((_PACKAGE, "tools"), (os.path.join(_PACKAGE, "tools"), "demo"))
+    for name in sorted(os.listdir(folder))
+    if name != without
+)
+#: The directories that libraries are installed in, and those of Python itself and of its scripts.
+_INSTALLED: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")})
+_PYTHON: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "scripts")})
+_SITES: Final = frozenset({"site-packages", "dist-packages"})
+#: Packages that call back and forth with us.
+_ARRAYS: Final = frozenset({"jax", "jaxlib", "numpy"})
+
+
+@functools.lru_cache(maxsize=4096)
+def whose(file: str) -> Whose:
+    """Whose code a file is, by its name in a code object."""
+    if file.startswith(_PACKAGE):
+        return Whose.USERS if file.startswith(_DEMO) else Whose.OURS
+    parts = file.replace("\\", "/").split("/")
+    if file.startswith(("<frozen", "<__array_function__")) or not _ARRAYS.isdisjoint(parts):
+        return Whose.MACHINERY
+    if not _SITES.isdisjoint(parts) or file.startswith(_INSTALLED):
+        return Whose.INSTALLED
+    return Whose.MACHINERY if file.startswith(_PYTHON) else Whose.USERS
+
+
+def is_whose(frame: FrameType) -> Whose:
+    """Whose code runs in a frame."""
+    return whose(frame.f_code.co_filename)
+
+
+def called_in(frame: FrameType) -> str:
+    """The function of an installed library that a frame runs, as users call it: ``optax.apply_updates``."""
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    function = frame.f_code.co_qualname.partition(".<locals>")[0]
+    return f"{package}.{function}" if package else function

@@ -1,0 +1,1 @@
+"""Control flow over typed values: loops, branches, `vmap`, and printing from inside."""

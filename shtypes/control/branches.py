@@ -1,0 +1,259 @@
+"""Branches over typed values: JAX's own, with free joins inserted and typed predicates accepted.
+
+`jax.lax.cond` and `switch` take typed values as they are. These forms of them also cast the results of a branch to the
+type that all branches can have for free, and take a predicate that is another one on each device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+from jax import lax
+
+from shtypes._compat.jaxprs import captured, jaxpr_of
+from shtypes.context.calls import check_function
+from shtypes.context.user_line import in_our_words, public
+from shtypes.control.loops import TypesDiffer, can_reshard, cast_leaves, leaf_paths, leaf_types, scalar_of
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.dispatch import is_typed, lift, located
+from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
+from shtypes.ops.reinterpret import stop_gradient
+from shtypes.ops.select import where
+from shtypes.ops.shape import reshape
+from shtypes.plans import backward, plan
+from shtypes.plans.join import join
+from shtypes.rules import Typing
+from shtypes.rules.advice import fixes
+from shtypes.scopes.comm import allows_implicit
+from shtypes.scopes.judging import judge
+from shtypes.types import ShType, State
+
+T = TypeVar("T")
+
+
+@public
+def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *operands: Any) -> T:
+    """One of two functions of the operands, as `jax.lax.cond`; the predicate may be typed.
+
+    Where the predicate varies, as it does inside `shtypes.vmap` over a sharded dim, each device has its own: both
+    functions run, and each device takes of the results those of its own.
+
+    Args:
+        pred: A bool scalar, plain or typed; reduced, invariant or varying.
+        true_fun: Applied where it holds.
+        false_fun: Applied where it does not. Results whose types differ by what is free are cast to one type.
+        *operands: Arguments of both.
+
+    Raises:
+        ShardingTypeError: the predicate is unreduced; the results have no type in common.
+
+    Communicates: what the function that is applied does; both, where the predicate varies.
+    """
+    for function in (true_fun, false_fun):
+        check_function("cond", function, "a branch")
+    if _varies(pred):
+        own = scalar_of(pred, "the predicate of `cond`", varying=True)
+        holds = own if jax.typeof(own).dtype_name == "bool" else not_equal(own, 0)
+        found: T = _each_its_own("cond", [holds], [true_fun, false_fun], operands)
+        return found
+    chosen = scalar_of(pred, "the predicate of `cond`")
+
+    def run(branches: list[Any]) -> Any:
+        with in_our_words("`cond` does not take these arguments"):
+            return lax.cond(chosen, branches[0], branches[1], *operands)
+
+    result: T = _joined_branches("cond", [true_fun, false_fun], run)
+    return result
+
+
+@public
+def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> T:
+    """One of several functions of the operands, as `jax.lax.switch`; see `cond`.
+
+    Args:
+        index: An integer scalar, plain or typed; out of range, the nearest branch.
+        branches: The functions.
+        *operands: Their arguments.
+    """
+    functions = list(branches)
+    for function in functions:
+        check_function("switch", function, "a branch")
+    if not functions:
+        raise ShardingTypeError("`switch` needs at least one branch")
+    if _varies(index):
+        own = scalar_of(index, "the index of `switch`", "integer", varying=True)
+        found: T = _each_its_own("switch", [less(own, i) for i in range(1, len(functions))], functions, operands)
+        return found
+    chosen = scalar_of(index, "the index of `switch`", "integer")
+
+    def run(branches: list[Any]) -> Any:
+        with in_our_words("`switch` does not take these arguments"):
+            return lax.switch(chosen, branches, *operands)
+
+    result: T = _joined_branches("switch", functions, run)
+    return result
+
+
+# predicates that are not one value
+
+
+def _varies(pred: Any) -> bool:
+    return is_typed(pred) and State.VARYING in jax.typeof(pred).states
+
+
+def _each_its_own(
+    name: str, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
+) -> Any:
+    """The results of all branches, and of them on each device those of its own: of the first whose predicate holds."""
+    results, rest = [], None
+    for i, branch in enumerate(branches):
+        here = holds[i] if i < len(holds) else None
+        if rest is not None:
+            here = rest if here is None else logical_and(rest, here)
+        results.append(_without_others(branch, here, operands))
+        if i < len(holds):
+            rest = logical_not(holds[i]) if rest is None else logical_and(rest, logical_not(holds[i]))
+    _check_alike(name, [jax.tree.structure(result) for result in results])
+    chosen = results[-1]
+    for here, result in zip(reversed(holds), reversed(results[:-1]), strict=True):
+        chosen = jax.tree.map(lambda x, y, here=here: where(here, x, y), result, chosen)
+    return chosen
+
+
+def _without_others(function: Callable[..., Any], here: Any, operands: tuple[Any, ...]) -> Any:
+    """A branch of which nothing flows back where it is not taken: there its derivative may be no number."""
+    if here is None:
+        return function(*operands)
+    structures: list[Any] = []
+
+    def flat(*args: Any) -> list[Any]:
+        leaves, structure = jax.tree.flatten(function(*args))
+        structures.append(structure)
+        return leaves
+
+    body = jax.make_jaxpr(flat)(*operands)
+
+    def kept(x: Any) -> Any:
+        if not is_typed(x) or not jax.typeof(x).differentiable:
+            return x
+        t, own = jax.typeof(x), jax.typeof(here)
+        if any(t.state(a) is not State.VARYING for a in own.axes(State.VARYING)):
+            return x  # its type would be another one
+        return where(here, x, stop_gradient(x))
+
+    outs = jax.core.eval_jaxpr(jaxpr_of(body), [kept(x) for x in captured(body)], *map(kept, jax.tree.leaves(operands)))
+    return jax.tree.unflatten(structures[0], outs)
+
+
+def selected(which: Any, cases: Sequence[Any]) -> Any:
+    """The case that ``which`` says along the leading dims, for JAX: a branch under `vmap` with a mapped predicate.
+
+    Args:
+        which (n, ...): A bool for two cases, the second where it holds; or an index.
+        cases (n, ..., ...): Typed values of one type.
+    """
+    (which, *cases), _ = lift([which, *cases])
+    t, rank = jax.typeof(which), jax.typeof(cases[0]).ndim
+    which = reshape(which, (*t.shape, *(1,) * (rank - t.ndim)))
+    if t.dtype_name == "bool":
+        return where(which, cases[1], cases[0])
+    chosen = cases[-1]
+    for i in reversed(range(len(cases) - 1)):
+        chosen = where(less(which, i + 1), cases[i], chosen)
+    return chosen
+
+
+# joins
+
+
+def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callable[[list[Any]], Any]) -> Any:
+    """Applies one of several functions, and again with results cast to the joined types if those differ."""
+    wanted: list[ShType | None] | None = None
+
+    def attempt() -> Any:
+        seen: dict[int, tuple[Any, list[ShType | None]]] = {}
+
+        def watched(position: int) -> Callable[..., Any]:
+            def branch(*operands: Any) -> Any:
+                out = branches[position](*operands)
+                if wanted is not None:
+                    return cast_leaves(out, wanted)
+                seen[position] = (jax.tree.structure(out), leaf_types(out))
+                if len(seen) == len(branches):
+                    joined = _join_results(name, leaf_paths(out), list(seen.values()))
+                    if joined is not None:
+                        raise TypesDiffer(joined)
+                return out
+
+            return branch
+
+        return run([watched(i) for i in range(len(branches))])
+
+    try:
+        return attempt()
+    except TypesDiffer as differ:
+        wanted = differ.types
+    return attempt()
+
+
+def _join_results(
+    name: str, paths: list[str], found: list[tuple[Any, list[ShType | None]]]
+) -> list[ShType | None] | None:
+    """The types that the branches' results join in; None where nothing is to be done."""
+    trees, types = zip(*found, strict=True)
+    _check_alike(name, trees)
+    if all(t == types[0] for t in types):
+        return None
+    joined: list[ShType | None] = []
+    for path, leaves in zip(paths, zip(*types, strict=True), strict=True):
+        typed = [t for t in leaves if t is not None]
+        if typed and len(typed) < len(leaves):
+            raise ShardingTypeError(
+                f"one branch of `{name}` returns a plain array{path}, another {typed[0]}",
+                hints=["sh.from_jax(x) or x.to_jax() in one of them"],
+            )
+        joined.append(_join_typed(name, path, tuple(typed)) if typed else None)
+    return joined
+
+
+def _price(types: Sequence[ShType], goal: ShType) -> tuple[int, int]:
+    """What it sends, forward and backward, to take values of all types to one; and in how many collectives."""
+    plans = [p for t in types for p in (plan(t, goal), backward(plan(t, goal)))]
+    return sum(p.bytes for p in plans), sum(p.launches for p in plans)
+
+
+def _check_alike(name: str, trees: Sequence[Any]) -> None:
+    other = next((tree for tree in trees if tree != trees[0]), None)
+    if other is not None:
+        raise ShardingTypeError(
+            f"the branches of `{name}` return different structures", why=f"one returns {trees[0]}, another {other}"
+        )
+
+
+def _join_typed(name: str, path: str, types: tuple[ShType, ...]) -> ShType:
+    """The type of one result of all branches; reshards of some of them are tried where there is none."""
+    mesh = types[0].mesh
+    axes = [a for a in mesh.axis_names if len({(t.state(a), t.dim_of(a)) for t in types if t.mesh is mesh}) > 1]
+
+    def rule(types: tuple[ShType, ...]) -> Typing:
+        try:
+            return Typing(types, (join(types),))
+        except ShardingTypeError as error:
+            error.axes = tuple(axes)
+            raise
+
+    try:
+        return join(types, f"the results{path} of the branches of `{name}`")
+    except ShardingTypeError as error:
+        if allows_implicit() and all(can_reshard(t, types[0]) for t in types):
+            cheapest = min(dict.fromkeys(types), key=lambda goal: _price(types, goal))
+            for t in types:
+                judge(name, t, cheapest, name="result", inserted=True)
+            return cheapest
+        error.fixes = fixes(rule, types, [f"result_{i}" for i in range(len(types))]) if axes else ()
+        raise located(error, name, types).with_traceback(None) from None
+
+
+__all__ = ["cond", "selected", "switch"]

@@ -1,0 +1,197 @@
+"""Looking at values while programs run: `print` and `callback`.
+
+Each device shows its own part, and says where it is on the mesh; copies are shown once. Nothing goes from device to
+device: what a device holds goes to its own host, so scopes allow it and no ledger lists it. To see a global value, ask
+for it with `shtypes.reshard`, which both do see.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from shtypes._compat import no_trace_is_running
+from shtypes.context.calls import check_function
+from shtypes.context.user_line import public
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.dispatch import is_typed, lift
+from shtypes.primitives.callbacks import AxisIndices, HostCall
+from shtypes.primitives.callbacks import call as _call
+from shtypes.types import ShType, State
+
+
+@public
+def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+    """Prints values when the program runs, as `jax.debug.print`: eagerly, in jit, in loops, under derivatives and vmap.
+
+    Each device prints a line with its own part of each value, after its place on the mesh, such as ``[dp=0, tp=1]``.
+    Devices that would print the same print once; a replicated value is printed once, without a place. A part of a
+    pending sum is printed as a term of its type. Lines of several devices come in any order.
+
+    Args:
+        fmt: A format string, as for `str.format`.
+        *args: What it refers to by position: typed values, plain arrays, anything that prints.
+        ordered: Whether lines come in the order of the program. Eagerly they always do; in traced code only where the
+            mesh has one device.
+        **kwargs: What it refers to by name.
+
+    Raises:
+        ShardingTypeError: the format does not fit the arguments; ``ordered`` on several devices in traced code.
+
+    Communicates: nothing; each device sends its part to its host. Under `vmap` there is one line for each step.
+
+    Example:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
+        ...     x = sh.array([1.0, 2.0], "f32[2@x]")
+        ...     sh.debug.print("x = {}", x)
+        ...     sh.debug.print("{total:.1f} in all", total=sh.all_reduce(sh.sum(x)))
+        ...     sh.debug.print("{}", sh.sum(x))
+        [x=0] x = [1.]
+        [x=1] x = [2.]
+        3.0 in all
+        [x=0] 1.0 (a term of f32[]{U:x})
+        [x=1] 2.0 (a term of f32[]{U:x})
+    """
+    _check_format(fmt, args, kwargs)
+
+    def show(place: AxisIndices, values: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+        where = ", ".join(f"{axis}={i}" for axis, i in place.items())
+        text = fmt.format(*values[0], **values[1])
+        builtins.print(f"[{where}] {text}\n" if where else f"{text}\n", end="", flush=True)  # in one piece
+
+    _on_each_device("debug.print", show, args, kwargs, ordered, _shown)
+
+
+@public
+def callback(f: Callable[..., Any], *args: Any, ordered: bool = False, places: bool = False, **kwargs: Any) -> None:
+    """Calls a Python function when the program runs, as `jax.debug.callback`; see `print` for where it works.
+
+    Each device calls it with its own part of each value, a numpy array. Devices that would call it with the same call
+    it once.
+
+    Args:
+        f: The function; what it returns is dropped.
+        *args: Typed values, plain arrays, anything else that it takes.
+        ordered: As for `print`.
+        places: Whether ``f`` takes first the place of the device: a dict from each mesh axis along which the values
+            differ to its index.
+        **kwargs: More arguments by name.
+
+    Communicates: nothing; each device sends its part to its host.
+
+    Example:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
+        ...     x = sh.array([1.0, 2.0], "f32[2@x]")
+        ...     seen = []
+        ...     sh.debug.callback(lambda place, part: seen.append((place, part.tolist())), x, places=True)
+        >>> seen
+        [({'x': 0}, [1.0]), ({'x': 1}, [2.0])]
+    """
+    check_function("debug.callback", f)
+
+    def run(place: AxisIndices, values: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+        f(*([dict(place)] if places else []), *values[0], **values[1])
+
+    _on_each_device("debug.callback", run, args, kwargs, ordered, lambda part, t: part)
+
+
+def _on_each_device(
+    name: str,
+    run: Callable[[AxisIndices, Any], None],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    ordered: bool,
+    shown: Callable[[np.ndarray[Any, Any], ShType], Any],
+) -> None:
+    """Calls a function of a place and of the arguments with parts for values."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    chosen = [is_typed(x) or isinstance(x, jax.core.Tracer) for x in leaves]
+    fixed = [None if c else x for x, c in zip(leaves, chosen, strict=True)]  # the call outlives the trace
+    given = [x for x, c in zip(leaves, chosen, strict=True) if c]
+
+    def filled(parts: Iterable[Any]) -> Any:
+        rest = iter(parts)
+        return jax.tree.unflatten(tree, [next(rest) if c else x for x, c in zip(fixed, chosen, strict=True)])
+
+    if any(map(is_typed, given)):
+        values, _ = lift(given)
+        types = _of_one_mesh(name, values, ordered)
+        _call(HostCall(name, lambda place, parts: run(place, filled(map(shown, parts, types))), ordered), values)
+    elif given or not no_trace_is_running():  # a plain program's, as far as anybody can see
+        jax.debug.callback(lambda *parts: run({}, filled(map(np.asarray, parts))), *given, ordered=ordered)
+    else:
+        run({}, (args, kwargs))
+
+
+def _of_one_mesh(name: str, values: Sequence[Any], ordered: bool) -> list[ShType]:
+    """The types of values, checked."""
+    types = [jax.typeof(x) for x in values]
+    mesh = types[0].mesh
+    if any(t.mesh is not mesh for t in types):
+        raise ShardingTypeError(f"`{name}` was given values over two meshes, {mesh} and {types[-1].mesh}")
+    if ordered and mesh.size > 1 and any(isinstance(x, jax.core.Tracer) for x in values):
+        raise ShardingTypeError(
+            f"`{name}` cannot be ordered in traced code on {mesh.size} devices",
+            why="each device calls its host by itself, and none waits for another",
+            hints=["without ordered=: the lines of each device name its place", f"sh.{name}(...) outside of jit"],
+        )
+    return types
+
+
+class _Term:
+    """A part of a pending sum, which prints as such."""
+
+    def __init__(self, part: np.ndarray[Any, Any], t: ShType) -> None:
+        self._part, self._type = part, t
+
+    def __format__(self, spec: str) -> str:
+        return f"{format(self._part[()], spec)} (a term of {self._type})"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return _Term(np.asarray(self._part[key]), self._type)
+
+
+def _shown(part: np.ndarray[Any, Any], t: ShType) -> Any:
+    return _Term(part, t) if t.axes(State.UNREDUCED) else part[()]
+
+
+class _Anything:
+    """Stands for a value whose attributes, items and formats are known when the program runs."""
+
+    def __format__(self, spec: str) -> str:
+        return ""
+
+    def __getattr__(self, name: str) -> _Anything:
+        return self
+
+    def __getitem__(self, key: Any) -> _Anything:
+        return self
+
+
+def _check_format(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuses a format while the program is traced: when it runs, nobody would see the error in one piece."""
+    if not isinstance(fmt, str):
+        raise ShardingTypeError(f"`debug.print` takes a format string first, not {type(fmt).__name__}", hints=['"{}"'])
+    stand_ins: Any = _Anything()
+    try:
+        fmt.format(*[stand_ins for _ in args], **dict.fromkeys(kwargs, stand_ins))
+    except (IndexError, KeyError, ValueError) as error:
+        raise ShardingTypeError(
+            f"`debug.print` cannot write {len(args) + len(kwargs)} values into {fmt!r:.60}", why=_said(error)
+        ) from None
+
+
+def _said(error: Exception) -> str:
+    return f"there is no value named {error}" if isinstance(error, KeyError) else str(error)
+
+
+__all__ = ["callback", "print"]

@@ -1,0 +1,375 @@
+"""Loops over typed values: JAX's own, with free joins inserted and typed predicates accepted.
+
+`jax.lax.scan`, `while_loop` and `fori_loop` take typed values as they are. These forms of them also fill in the length,
+cast a carry to the type that all steps can have for free, and say which types differ.
+Branches: `branches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import jax
+from jax import lax
+
+from shtypes import rules
+from shtypes.context.calls import check_function
+from shtypes.context.user_line import in_our_words, public
+from shtypes.control.vmap import own_steps
+from shtypes.errors import ShardingTypeError, quoted
+from shtypes.ops.dispatch import is_typed, located, settled
+from shtypes.plans.join import join
+from shtypes.primitives.conversions import to_jax
+from shtypes.primitives.moving import move
+from shtypes.rules import Typing
+from shtypes.rules.advice import fixes
+from shtypes.scopes.comm import allows_implicit
+from shtypes.scopes.judging import judge
+from shtypes.types import ShType, State
+
+Carry = TypeVar("Carry")
+T = TypeVar("T")
+
+
+class TypesDiffer(Exception):  # noqa: N818  # a signal, not an error
+    """Leaves the trace of a body whose types differ; ``types`` are the joined ones, leaf by leaf, None for plain."""
+
+    def __init__(self, types: list[ShType | None]) -> None:
+        self.types = types
+
+
+@public
+def scan(
+    f: Callable[[Carry, Any], tuple[Carry, T]],
+    init: Carry,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+) -> tuple[Carry, T]:
+    """A loop over the leading dim of ``xs`` with a carry, as `jax.lax.scan`.
+
+    A carry that comes back in another type than it went in is cast, before the loop or at the end of each step, where
+    that is free in both directions: an accumulator may start as zeros of any replicated type and become unreduced.
+
+    Args:
+        f: ``(carry, x) -> (carry, y)``.
+        init: The first carry: a tree of typed values and plain arrays.
+        xs (length, ...): What the loop runs over; the leading dim of typed values must not be sharded.
+        length: The number of steps, where ``xs`` is None.
+        reverse: Whether to run from the end.
+        unroll: Steps per iteration of the compiled loop.
+
+    Returns:
+        The last carry, and the stacked ``y``.
+
+    Raises:
+        ShardingTypeError: a leading dim is sharded or of another size; the carry changes to a type that it cannot be
+            cast to for free.
+
+    Communicates: what ``f`` does, at each step. Backward, a value from outside that ``f`` casts is reduced at each
+    step: cast it before the loop.
+    """
+    check_function("scan", f)
+    last, ys = _scanned("scan", f, init, xs, length, reverse=reverse, unroll=unroll)
+    return last, ys
+
+
+def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int | None, **options: Any) -> Any:
+    """The loop of `scan`, in the words of another function."""
+    if allows_implicit():
+        xs = jax.tree.map(lambda x: settled(name, _whole_leading, x) if is_typed(x) else x, xs)
+    steps = _length(name, xs, length)
+
+    def run(body: Callable[..., Any], start: Any) -> Any:
+        return lax.scan(body, start, xs, steps, **options)
+
+    return _joined_loop(name, f, init, run)
+
+
+@public
+def map_(f: Callable[[Any], T], xs: Any, *, batch_size: int | None = None) -> T:
+    """A function of each element of the leading dim, one after the other, as `jax.lax.map`.
+
+    The leading dim may be sharded, as in `vmap` and under its rules: each device then goes through its own elements,
+    all at the same time, and inside these axes vary. Otherwise it is a `scan`.
+
+    Args:
+        f: A function of one element.
+        xs (length, ...): A tree of values.
+        batch_size: Not supported.
+
+    Returns:
+        The stacked results; their leading dim is sharded as that of ``xs`` is.
+
+    Raises:
+        ShardingTypeError: leading dims are sharded differently, or one is and that of a plain array or of an unreduced
+            value is not.
+
+    Communicates: what ``f`` does, at each step.
+    """
+    check_function("map", f)
+    if batch_size is not None:
+        raise ShardingTypeError("`map` takes one element at a time", hints=["sh.vmap inside of it"])
+
+    def loop(f: Callable[[Any], Any], xs: Any) -> Any:
+        return _scanned("map", lambda carry, x: (carry, f(x)), (), xs, None)[1]
+
+    try:
+        found = own_steps(f, xs, loop)
+    except ShardingTypeError:
+        if not allows_implicit():
+            raise
+        found = None  # the loop inserts what makes the leading dims whole
+    mapped: T = loop(f, xs) if found is None else found
+    return mapped
+
+
+map_.__name__ = "map"
+
+
+@public
+def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Carry], init_val: Carry) -> Carry:
+    """A loop that runs while a predicate holds, as `jax.lax.while_loop`; the predicate may be typed.
+
+    Args:
+        cond_fun: ``carry -> bool``, the same on every device: reduced or invariant, or plain.
+        body_fun: ``carry -> carry``.
+        init_val: The first carry; joins as in `scan`.
+
+    Raises:
+        ShardingTypeError: the predicate is unreduced or varies; the carry changes its type.
+    """
+    check_function("while_loop", cond_fun, "the predicate")
+    check_function("while_loop", body_fun, "the body")
+    predicate = _plain_result(cond_fun, "the predicate of `while_loop`")
+
+    def body(carry: Any, _: Any) -> tuple[Any, Any]:
+        return body_fun(carry), None
+
+    def run(step: Callable[..., Any], start: Any) -> Any:
+        return lax.while_loop(predicate, lambda carry: step(carry, None)[0], start)
+
+    carry: Carry = _joined_loop("while_loop", body, init_val, run)
+    return carry
+
+
+@public
+def fori_loop(
+    lower: Any,
+    upper: Any,
+    body_fun: Callable[[Any, Carry], Carry],
+    init_val: Carry,
+    *,
+    unroll: int | bool | None = None,
+) -> Carry:
+    """A counted loop, as `jax.lax.fori_loop`; the bounds may be typed.
+
+    Args:
+        lower: The first count.
+        upper: The end, not included.
+        body_fun: ``(i, carry) -> carry``; ``i`` is plain.
+        init_val: The first carry; joins as in `scan`.
+        unroll: As in `jax.lax.fori_loop`.
+
+    Raises:
+        ShardingTypeError: a bound is unreduced or varies; the carry changes its type.
+    """
+    check_function("fori_loop", body_fun, "the body")
+    bounds = (
+        scalar_of(lower, "a bound of `fori_loop`", "integer"),
+        scalar_of(upper, "a bound of `fori_loop`", "integer"),
+    )
+
+    def body(carry: Any, i: Any) -> tuple[Any, Any]:
+        return body_fun(i, carry), None
+
+    def run(step: Callable[..., Any], start: Any) -> Any:
+        return lax.fori_loop(*bounds, lambda i, carry: step(carry, i)[0], start, unroll=unroll)
+
+    carry: Carry = _joined_loop("fori_loop", body, init_val, run)
+    return carry
+
+
+# joins
+
+
+def _joined_loop(
+    name: str, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, run: Callable[[Callable[..., Any], Any], Any]
+) -> Any:
+    """Runs a loop, and again with its carry cast to the joined type if the body returns another."""
+
+    def checked(carry: Any, x: Any) -> tuple[Any, Any]:
+        result: Any = body(carry, x)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ShardingTypeError(f"the body of `{name}` returns (carry, y), not {_kind_of(result)}")
+        out, y = result
+        entered: Any = jax.tree.structure(carry)
+        if entered != jax.tree.structure(out):
+            raise ShardingTypeError(
+                f"the carry of `{name}` comes back as another structure",
+                why=f"it starts as {entered} and comes back as {jax.tree.structure(out)}",
+            )
+        wanted, found = leaf_types(carry), leaf_types(out)
+        if any(_differ(w, f) for w, f in zip(wanted, found, strict=True)):
+            joined = [
+                _join_carry(name, path, w, f) for path, w, f in zip(leaf_paths(carry), wanted, found, strict=True)
+            ]
+            if joined != wanted:
+                raise TypesDiffer(joined)
+            out = cast_leaves(out, wanted)
+        return out, y
+
+    while True:  # each round moves the carry up a lattice of four states
+        try:
+            with in_our_words(f"`{name}` does not take these arguments"):
+                return run(checked, init)
+        except TypesDiffer as differ:
+            init = cast_leaves(init, differ.types)
+
+
+def can_reshard(src: ShType, dst: ShType) -> bool:
+    """Whether `implicit_comm` may take a value from one type to another."""
+    same = src.mesh is dst.mesh and src.shape == dst.shape and src.dtype_name == dst.dtype_name
+    return same and State.VARYING not in (*src.states, *dst.states)
+
+
+def _kind_of(result: Any) -> str:
+    return f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+
+
+def _join_carry(name: str, path: str, entered: ShType | None, left: ShType | None) -> ShType | None:
+    if not _differ(entered, left):
+        return entered
+    what = f"the carry{path} of `{name}`"
+    if entered is None or left is None:
+        typed = entered or left
+        raise ShardingTypeError(
+            f"{what} is typed on one side only: it starts as {entered or 'a plain array'} and comes back as "
+            f"{left or 'a plain array'}",
+            hints=[f'start from sh.zeros("{typed}") or sh.from_jax(x)', "end with x.to_jax()"],
+        )
+    try:
+        return join([entered, left])
+    except ShardingTypeError:
+        if allows_implicit() and can_reshard(left, entered):
+            judge(name, left, entered, name="carry", inserted=True)
+            return entered  # at the end of each step
+        raise located(
+            ShardingTypeError(
+                f"{what} starts as {entered} and comes back as {left}",
+                why="the carry has one type at each step, and no cast between these two is free in both directions",
+                hints=_carry_hints(entered, left),
+            ),
+            name,
+            [entered, left],
+        ) from None
+
+
+def _carry_hints(entered: ShType, left: ShType) -> list[str]:
+    if entered.shape != left.shape or entered.dtype_name != left.dtype_name:
+        return []
+    varying = [a for a in left.axes(State.VARYING) if entered.state(a) is not State.VARYING]
+    if varying:
+        axes = ", ".join(f'"{a}"' for a in varying)
+        return [f"sh.lax.pvary(init, {axes if len(varying) == 1 else f'({axes})'}) before the loop"]
+    return [f'sh.reshard(init, "{left}") before the loop', f'sh.reshard(carry, "{entered}") at the end of the body']
+
+
+def leaf_types(tree: Any) -> list[ShType | None]:
+    """The sharding types of the leaves; None for plain ones."""
+    return [jax.typeof(leaf) if is_typed(leaf) else None for leaf in jax.tree.leaves(tree)]
+
+
+def leaf_paths(tree: Any) -> list[str]:
+    """Where each leaf is, as messages name it."""
+    return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def _differ(a: ShType | None, b: ShType | None) -> bool:
+    return a != b and (a is not None or b is not None)
+
+
+def cast_leaves(tree: Any, types: Sequence[ShType | None]) -> Any:
+    """The tree with its typed leaves cast to these types."""
+    leaves, structure = jax.tree.flatten(tree)
+    cast = [x if t is None else move(x, t, inserted=True) for x, t in zip(leaves, types, strict=True)]
+    return jax.tree.unflatten(structure, cast)
+
+
+# what decides where a program goes
+
+
+def scalar_of(x: Any, what: str, kind: str = "", *, varying: bool = False) -> Any:
+    """A predicate, an index or a bound as a plain scalar; as a typed one, where it may vary."""
+    if not is_typed(x):
+        return x
+    t = jax.typeof(x)
+    if t.ndim:
+        raise ShardingTypeError(f"{what} is a scalar, not {t}")
+    if t.axes(State.UNREDUCED) and allows_implicit():
+        x = settled(what, lambda types: rules.nonlinear(what, types, types[0].dtype_name), x)
+        t = jax.typeof(x)
+    for axis, state in zip(t.mesh.axis_names, t.states, strict=True):
+        if state is State.UNREDUCED or (state is State.VARYING and not varying):
+            hints = [f'sh.all_reduce(x, "{axis}") first'] if state is State.UNREDUCED else []
+            raise ShardingTypeError(
+                f"{what} has type {t}, which is not one value on all devices of mesh axis `{axis}`",
+                why="each device would go its own way, and those that communicate would wait for each other",
+                hints=hints,
+            )
+    if kind and not ("integer" if t.dtype_name[0] in "iu" else t.dtype_name).startswith(kind):
+        raise ShardingTypeError(f"{what} is {_A[kind]}, not {t}", hints=[f'x.astype("{_DTYPE[kind]}")'])
+    return x if varying else to_jax(x)
+
+
+_A: Final = {"bool": "a bool", "integer": "an integer"}
+_DTYPE: Final = {"bool": "bool", "integer": "i32"}
+
+
+def _plain_result(fun: Callable[..., Any], what: str) -> Callable[..., Any]:
+    return lambda *args: scalar_of(fun(*args), what, "bool")
+
+
+def _whole_leading(types: tuple[ShType, ...]) -> Typing:
+    """What a loop can run over."""
+    for t in types:
+        if t.dims and t.dims[0].axes:
+            raise ShardingTypeError("the leading dim is sharded", axes=t.dims[0].axes)
+    return Typing(types, types)
+
+
+def _length(name: str, xs: Any, length: int | None) -> int | None:
+    """The number of steps, from the leading dims of typed leaves; JAX finds it where there are none."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(xs)[0]:
+        if not is_typed(leaf):
+            continue
+        t, what = jax.typeof(leaf), f"`{name}` cannot run over xs{jax.tree_util.keystr(path)}"
+        if not t.ndim:
+            raise ShardingTypeError(f"{what}: {t} has no leading dim")
+        if t.dims[0].axes:
+            error = ShardingTypeError(
+                f"{what}: the leading dim of {t} is sharded over {quoted(t.dims[0].axes)}",
+                why="each step would live on some of the devices only",
+                hints=["sh.map and sh.vmap, where the steps do not need one another"],
+                fixes=fixes(_whole_leading, (t,), [f"xs{jax.tree_util.keystr(path)}"]),
+            )
+            raise located(error, name, [t])
+        if length is not None and t.shape[0] != length:
+            raise ShardingTypeError(f"{what} in {length} steps: the leading dim of {t} has size {t.shape[0]}")
+        length = t.shape[0]
+    return length
+
+
+__all__ = [
+    "TypesDiffer",
+    "can_reshard",
+    "cast_leaves",
+    "fori_loop",
+    "leaf_paths",
+    "leaf_types",
+    "scalar_of",
+    "scan",
+    "while_loop",
+]

@@ -1,0 +1,268 @@
+"""`vmap` and `map`: over dims that all devices have whole as in JAX, over sharded ones by each for its own part."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+import jax
+
+from shtypes.context.calls import check_function
+from shtypes.context.function import Function
+from shtypes.context.mapped import mapped_over
+from shtypes.context.user_line import in_our_words, maker, placed
+from shtypes.errors import ShardingTypeError, quoted
+from shtypes.ops.dispatch import is_typed, located
+from shtypes.primitives.collective import reinterpreted, vary
+from shtypes.primitives.doors import ensure_mapped_p
+from shtypes.primitives.moving import move
+from shtypes.scopes.comm import allows_implicit
+from shtypes.scopes.judging import judge
+from shtypes.types import REPLICATED, Dim, ShType, State
+from shtypes.types.policy import replicated
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_NOT_TAKEN: Final = "`vmap` does not take these arguments"
+
+
+@maker
+def vmap(
+    fun: Callable[P, T],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
+) -> Function[P, T]:
+    """A function mapped over a dim of its arguments, as `jax.vmap`.
+
+    The mapped dim may be sharded, the same way in each argument that has it sharded; a replicated argument is sliced.
+    Each device then maps over its own part: inside, these axes vary, so nothing there may be sharded or unreduced on
+    them, and every mapped result comes back with its mapped dim sharded over them. `shtypes.grad` and `shtypes.vjp`
+    inside give the gradients of each step, which vary; `shtypes.cond` and `shtypes.switch` choose at each step.
+
+    Args:
+        fun: A function of any trees of typed values and plain arrays.
+        in_axes: For each argument the dim to map over, or None.
+        out_axes: Where each result has the mapped dim. A result that does not depend on it is repeated.
+        axis_name: As in JAX, for its collectives on plain arrays; not where the mapped dim is sharded.
+        axis_size: The size of the mapped dim, where no argument has it.
+
+    Raises:
+        ShardingTypeError: (when called) mapped dims are sharded differently, or a plain array or an unreduced value is
+            mapped beside a sharded dim.
+
+    Communicates: what ``fun`` does; backward, what an invariant argument is summed by that meets a sharded one.
+    """
+    check_function("vmap", fun)
+
+    def mapped_fun(*args: Any, **kwargs: Any) -> Any:
+        result = fun(*args, **kwargs)
+        places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
+        return jax.tree.map(_mapped, places, result, is_leaf=_is_none)
+
+    with in_our_words(_NOT_TAKEN):
+        native = jax.vmap(mapped_fun, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size)
+
+    @functools.wraps(fun)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        places = _places(in_axes, args, kwargs)
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        if allows_implicit():
+            try:
+                return over_sharded(args, kwargs, places, leaves, structure)
+            except ShardingTypeError:
+                whole = [_whole(x, d) for x, d in zip(leaves, places, strict=True)]
+                args, kwargs = jax.tree.unflatten(structure, whole)
+                leaves = whole
+        return over_sharded(args, kwargs, places, leaves, structure)
+
+    def over_sharded(args: Any, kwargs: Any, places: list[int | None], leaves: list[Any], structure: Any) -> Any:
+        axes, parts = _parts("vmap", leaves, places, axis_name)
+        if not axes:
+            with in_our_words(_NOT_TAKEN):
+                return native(*args, **kwargs)
+        own_args, own_kwargs = jax.tree.unflatten(structure, parts)
+        try:
+            with in_our_words(_NOT_TAKEN):
+                over = _over_parts("vmap", fun, out_axes, axes, lambda inner: jax.vmap(inner, in_axes, out_axes))
+                return over(*own_args, **own_kwargs)
+        except ShardingTypeError as error:
+            raise placed(error, "vmap") from None
+
+    return cast("Function[P, T]", call)
+
+
+def _whole(x: Any, place: int | None) -> Any:
+    """An argument with its mapped dim on every device: every function can be mapped over that."""
+    if place is None or not is_typed(x) or not -jax.typeof(x).ndim <= place < jax.typeof(x).ndim:
+        return x
+    t = jax.typeof(x)
+    for axis in t.dims[place].axes:
+        t = t.with_axis(axis, replicated())
+    judge("vmap", jax.typeof(x), t, inserted=True)
+    return move(x, t, inserted=True)
+
+
+def own_steps(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:
+    """A function at each element of the leading dim, by each device at those that it has; None where all have all.
+
+    Args:
+        fun: A function of one element.
+        xs: A tree of values.
+        loop: Runs a function at each element of a leading dim that is whole.
+    """
+    leaves, structure = jax.tree.flatten(xs)
+    axes, parts = _parts("map", leaves, [0] * len(leaves), None)
+    if not axes:
+        return None
+    over = _over_parts("map", fun, 0, axes, lambda inner: lambda own: loop(inner, own))
+    return over(jax.tree.unflatten(structure, parts))
+
+
+def _parts(
+    name: str, leaves: Sequence[Any], places: Sequence[int | None], axis_name: Any
+) -> tuple[tuple[str, ...], list[Any]]:
+    """The mesh axes that shard what is mapped over, and each argument as each device has it; none where none do."""
+    try:
+        axes = _sharding(name, leaves, places)
+        if axes and axis_name is not None:
+            raise ShardingTypeError(f"`{name}` cannot name a dim that is sharded over {quoted(axes)}: {axis_name!r}")
+        return axes, [_own_part(name, x, d, axes) for x, d in zip(leaves, places, strict=True)] if axes else []
+    except ShardingTypeError as error:
+        shown = [jax.typeof(x) for x in leaves if is_typed(x)]
+        raise located(error, name, shown).with_traceback(None) from None
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _mapped(place: int | None, leaf: Any) -> Any:
+    """A result that JAX finds mapped even if it does not depend on what is mapped."""
+    return leaf if place is None or not is_typed(leaf) else ensure_mapped_p.bind(leaf)
+
+
+def _places(in_axes: Any, args: Any, kwargs: Any) -> list[int | None]:
+    """The mapped dim of each leaf of the arguments; none where JAX will say that ``in_axes`` does not fit them."""
+    count = len(jax.tree.leaves((args, kwargs)))
+    try:
+        prefix = tuple(in_axes) if isinstance(in_axes, (list, tuple)) else in_axes
+        places = jax.tree.leaves(jax.tree.broadcast(prefix, args, is_leaf=_is_none), is_leaf=_is_none)
+    except ValueError:
+        return [None] * count
+    found = [*places, *[0] * (count - len(places))]
+    return found if len(found) == count else [None] * count
+
+
+def _sharding(name: str, leaves: Sequence[Any], places: Sequence[int | None]) -> tuple[str, ...]:
+    """The mesh axes that shard the mapped dims: the longest, of which others may lack minor ones."""
+    longest: tuple[str, ...] = ()
+    for x, d in zip(leaves, places, strict=True):
+        if d is None or not is_typed(x) or not -jax.typeof(x).ndim <= d < jax.typeof(x).ndim:
+            continue
+        axes = jax.typeof(x).dims[d].axes
+        short, long = sorted((longest, axes), key=len)
+        if long[: len(short)] != short:
+            raise ShardingTypeError(
+                f"`{name}` maps over dims sharded differently: over {quoted(longest)} and over {quoted(axes)}",
+                why="a device would meet other steps of the one argument than of the other",
+                hints=["sh.reshard one of them"],
+            )
+        longest = long
+    return longest
+
+
+def _own_part(name: str, x: Any, place: int | None, axes: tuple[str, ...]) -> Any:
+    """An argument as varying: of a mapped one each device has its part, of another all, whatever its state."""
+    if place is None:
+        return x
+    if not is_typed(x):
+        raise ShardingTypeError(
+            f"`{name}` maps over a dim that is sharded over {quoted(axes)}, and over a plain array",
+            hints=["sh.array(x, type) or sh.from_jax(x) gives it a type"],
+        )
+    t = jax.typeof(x)
+    d = place % t.ndim
+    for axis in axes:
+        if axis not in t.dims[d].axes and t.state(axis) not in REPLICATED:
+            raise ShardingTypeError(
+                f"`{name}` maps over a dim that is sharded over `{axis}`, and over {t}",
+                why="only a replicated argument can be sliced to the steps of each device",
+                hints=[f"sh.reshard it so that dim {d} is sharded over {quoted(axes)}"],
+            )
+    sharded = t
+    for axis in axes[len(t.dims[d].axes) :]:
+        sharded = sharded.with_axis(axis, State.SHARDED, d)
+    judge(name, t, sharded, inserted=True)
+    return reinterpreted(move(x, sharded, inserted=True), _varying(sharded, axes, d))
+
+
+def _varying(t: ShType, axes: tuple[str, ...], d: int) -> ShType:
+    """The type of the same shards where ``axes``, which shard dim ``d``, vary instead."""
+    dims = list(t.dims)
+    dims[d] = Dim(dims[d].size // t.mesh.product(axes), (), dims[d].name)
+    return t.replace(dims=dims, states={**t.beside_dims, **dict.fromkeys(axes, State.VARYING)})
+
+
+def _over_parts(
+    name: str,
+    fun: Callable[..., Any],
+    out_axes: Any,
+    axes: tuple[str, ...],
+    mapped_over_parts: Callable[[Callable[..., Any]], Callable[..., Any]],
+) -> Callable[..., Any]:
+    """The function mapped over each device's own steps, its mapped results put together."""
+
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        with mapped_over(axes):
+            result = fun(*args, **kwargs)
+        places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
+        return jax.tree.map(own, places, result, is_leaf=_is_none)
+
+    def own(place: int | None, leaf: Any) -> Any:
+        if place is None:
+            return leaf
+        if not is_typed(leaf):
+            what = f"a result of `{name}` over a dim that is sharded over {quoted(axes)} is a plain array"
+            raise placed(ShardingTypeError(what), name)
+        t = jax.typeof(leaf)
+        for axis in axes:
+            if t.state(axis) not in (*REPLICATED, State.VARYING):
+                error = ShardingTypeError(
+                    f"a result of `{name}` is {t}, and its mapped dim is sharded over `{axis}`",
+                    why="an axis does one thing only",
+                )
+                raise placed(error, name)
+        return ensure_mapped_p.bind(vary(leaf, axes, inserted=True))
+
+    mapped = mapped_over_parts(inner)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = mapped(*args, **kwargs)
+        places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
+        return jax.tree.map(together, places, result, is_leaf=_is_none)
+
+    def together(place: int | None, leaf: Any) -> Any:
+        t = jax.typeof(leaf)
+        if place is None:
+            varying = [a for a in axes if is_typed(leaf) and t.state(a) is State.VARYING]
+            if varying:
+                raise ShardingTypeError(
+                    f"a result of `{name}` with `None` in out_axes is {t}, which is another value on each device",
+                    why=f"the mapped dim is sharded over {quoted(varying)}",
+                    hints=["out_axes=0 gives the result of each step"],
+                )
+            return leaf
+        dims = list(t.dims)
+        d = place % t.ndim
+        dims[d] = Dim(dims[d].size * t.mesh.product(axes), axes, dims[d].name)
+        states = {a: s for a, s in t.beside_dims.items() if a not in axes}
+        return reinterpreted(leaf, t.replace(dims=dims, states=states))
+
+    return call
+
+
+__all__ = ["own_steps", "vmap"]

@@ -1,0 +1,312 @@
+"""`Array`: a value with a sharding type, and what values and tracers of them have in common."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import jax
+import jax.typing
+import numpy as np
+
+from shtypes._compat import aval_method, aval_property
+from shtypes._compat.typed import register
+from shtypes.context.user_line import placed
+from shtypes.core.carrier import carrier_sharding, hidden_axes
+from shtypes.core.foreign import (
+    OF_ARRAYS,
+    as_jax_array,
+    as_numpy_ufunc,
+    refuse_lowering,
+    refuse_setting,
+    refused_attribute,
+)
+from shtypes.core.hitype import HiShType
+from shtypes.core.host import here, host_value
+from shtypes.errors import ShardingTypeError
+from shtypes.types import REPLICATED, State, dtypes
+
+if TYPE_CHECKING:  # a base without anything that is set at run time
+    from shtypes.core.array_methods import Methods as _Base
+
+    _Meta = type
+else:  # libraries ask by `isinstance(x, jax.Array)` which leaves of a tree are arrays
+    _Base = jax.Array
+    _Meta = type(jax.Array)
+
+
+class _ArrayMeta(_Meta):
+    """Lets ``isinstance(x, Array)`` hold for tracers of typed values as well."""
+
+    def __instancecheck__(cls, x: Any) -> bool:  # noqa: N805  # of a metaclass, which ruff cannot see here
+        return type(x) is Array or (isinstance(x, jax.core.Tracer) and type(jax.typeof(x)) is HiShType)
+
+
+class Array(_Base, metaclass=_ArrayMeta):
+    """A typed value: a type, and the global `jax.Array` that carries it.
+
+    Made by `shtypes.array` and `shtypes.from_jax`, never directly. Tracers of typed values have the same attributes,
+    methods and operators, and are instances of this class. To `isinstance` they are instances of `jax.Array` too; what
+    JAX itself has for plain arrays only refuses them.
+
+    Attributes:
+        type: The sharding type.
+        data: The carrier (see `shtypes.core.carrier`), or None for a value that has only a type.
+    """
+
+    __slots__ = ("data", "type")
+    __array_ufunc__ = as_numpy_ufunc
+    __jax_array__ = as_jax_array
+    __setitem__ = refuse_setting
+    __hash__ = None  # as of a jax.Array: equality is element by element
+
+    type: HiShType
+    data: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        error = ShardingTypeError(
+            "a typed value is not made by `Array(...)`",
+            hints=["sh.array(x, type) for a host array", "sh.from_jax(x) for a jax.Array"],
+        )
+        raise placed(error, "Array")
+
+    def __class_getitem__(cls, text: str) -> Any:
+        """``Array["f32[8@x]"]``, an annotation for `shtypes.typed`: short for ``Annotated[Array, "f32[8@x]"]``."""
+        return Annotated[cls, text]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The global shape."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The numpy dtype."""
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return len(self.type.dims)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.type.size
+
+    def block_until_ready(self) -> Array:
+        """Waits until the value is computed."""
+        if self.data is not None:
+            self.data.block_until_ready()
+        return self
+
+    def copy_to_host_async(self) -> None:
+        """Starts copying the carrier to the host; keys cannot be read there, and `jax.device_get` asks here first."""
+        if dtypes.is_key(self.type.dtype_name):
+            host_value(self, "copy_to_host_async")
+        self.data.copy_to_host_async()
+
+    def delete(self) -> None:
+        """Frees the carrier's memory on the devices."""
+        self.data.delete()
+
+    weak_type = False
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process can reach all of the carrier."""
+        return self.data is None or bool(self.data.is_fully_addressable)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether each device has the whole value."""
+        return all(state in REPLICATED for state in self.type.states)
+
+    def is_ready(self) -> bool:
+        """Whether the value is computed."""
+        return self.data is None or bool(self.data.is_ready())
+
+    def is_deleted(self) -> bool:
+        """Whether the carrier was freed, for example by donation."""
+        return bool(self.data.is_deleted())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """The global value on the host; see `shtypes.core.host.host_value`."""
+        return np.asarray(host_value(self, "np.asarray"), dtype=dtype)
+
+    def __float__(self) -> float:
+        return float(host_value(self, "float"))
+
+    def __int__(self) -> int:
+        return int(host_value(self, "int"))
+
+    def __bool__(self) -> bool:
+        return bool(host_value(self, "bool"))
+
+    def __complex__(self) -> complex:
+        return complex(host_value(self, "complex"))
+
+    def __index__(self) -> int:
+        return operator.index(host_value(self, "operator.index"))
+
+    def tolist(self) -> Any:
+        """The elements, as Python numbers in nested lists."""
+        return host_value(self, "tolist").tolist()
+
+    def item(self) -> Any:
+        """The one element, as a Python number."""
+        return host_value(self, "item").item()
+
+    def __contains__(self, item: Any) -> bool:
+        return bool((host_value(self, "in") == np.asarray(item)).any())
+
+    def __len__(self) -> int:
+        return _length(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self) if self.type.dims or not spec else host_value(self, "format").item(), spec)
+
+    def __repr__(self) -> str:
+        hidden = hidden_axes(self.type) or dtypes.is_key(self.type.dtype_name)
+        if self.data is None or self.data.is_deleted() or not self.data.is_fully_addressable:
+            return f"Array({self.type})"
+        if hidden:
+            return _per_device(self) or f"Array({self.type})"
+        return f"Array({self.type}, {np.array2string(host_value(self, 'repr'), prefix='Array(', threshold=100)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            host = None if self.data is None else _key_data(np.asarray, here(self))
+        except ShardingTypeError as error:
+            raise placed(error, f"pickle({self.type})") from None
+        return unpickled, (self.type, host)
+
+    def __copy__(self) -> Array:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Array:
+        return wrap(self.type, None if self.data is None else self.data.copy())
+
+
+#: What ops take: typed values, and what `lift` makes typed.
+ArrayLike: TypeAlias = Array | jax.typing.ArrayLike
+
+
+def wrap(t: HiShType, data: Any) -> Array:
+    """A typed value from its carrier, or from nothing."""
+    self = object.__new__(Array)
+    self.type = t
+    self.data = data
+    return self
+
+
+register(Array, "type")
+
+
+#: Values on more devices than this are shown for the first of them only.
+_MOST_SHOWN = 16
+
+
+def _per_device(x: Any) -> str:
+    """``Array(f32[2]{V:x})`` and a line for each device along the varying axes; empty where it has no such values."""
+    t = x.type
+    varying = t.axes(State.VARYING)
+    if hidden_axes(t) != varying or not varying or dtypes.is_key(t.dtype_name):
+        return ""
+    data = np.asarray(x.data)
+    sizes = [t.mesh.shape[a] for a in varying]
+    lines = [f"Array({t})"]
+    for place in itertools.islice(itertools.product(*map(range, sizes)), _MOST_SHOWN):
+        at = ", ".join(f"{axis}={i}" for axis, i in zip(varying, place, strict=True))
+        shown = np.array2string(
+            np.moveaxis(data, range(-len(sizes), 0), range(len(sizes)))[place], prefix=f"  {at}: ", threshold=100
+        )
+        lines.append(f"  {at}: {shown}")
+    rest = t.mesh.product(varying) - _MOST_SHOWN
+    return "\n".join([*lines, f"  and {rest} more"] if rest > 0 else lines)
+
+
+def _key_data(convert: Any, data: Any) -> Any:
+    """Host data of a carrier; keys travel as their words."""
+    return convert(jax.random.key_data(data) if dtypes.is_key(str(data.dtype)) else data)
+
+
+def unpickled(t: HiShType, host: Any) -> Array:
+    """The value of a type and of host data."""
+    if host is None:
+        return wrap(t, None)
+    if dtypes.is_key(t.dtype_name):
+        host = jax.random.wrap_key_data(host, impl=dtypes.key_impl(t.dtype_name))
+    return wrap(t, jax.device_put(host, carrier_sharding(t)))
+
+
+def _length(x: Any) -> int:
+    dims = jax.typeof(x).dims
+    if not dims:
+        raise TypeError("len() of a value without dims")
+    size: int = dims[0].size
+    return size
+
+
+def _concrete_only(what: str) -> Any:
+    """What a traced value answers where Python asks for a number."""
+
+    def refuse(tracer: Any, *_: Any) -> Any:
+        error = ShardingTypeError(
+            f"a traced value, {jax.typeof(tracer)}, has no {what} while it is traced",
+            hints=["sh.where, sh.cond and the loops take it as it is"],
+        )
+        raise placed(error, what)
+
+    return refuse
+
+
+# methods and operators, on values and on tracers
+
+
+def install(operators: dict[str, Any], methods: dict[str, Any], properties: dict[str, Any]) -> None:
+    """Gives values and tracers their operators (``add`` for ``__add__``), methods and properties."""
+    for name, fn in operators.items():
+        setattr(Array, f"__{name}__", _method(fn))
+        setattr(HiShType, f"_{name}", staticmethod(fn))
+    for name, fn in methods.items():
+        setattr(Array, name, _method(fn))
+        setattr(HiShType, name, aval_method(fn))
+    for name, fn in properties.items():
+        setattr(Array, name, property(fn))
+        setattr(HiShType, name, aval_property(fn))
+
+
+def _method(fn: Any) -> Any:
+    @functools.wraps(fn)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return fn(self, *args, **kwargs)
+
+    return method
+
+
+def _no_data(tracer: Any) -> Any:
+    raise placed(ShardingTypeError(f"a traced value, {jax.typeof(tracer)}, has no data while it is traced"), "data")
+
+
+for _name, _attribute in {
+    "__jax_array__": aval_method(as_jax_array),
+    "type": aval_property(jax.typeof),
+    "data": aval_property(_no_data),
+    **{name: aval_method(_concrete_only(name)) for name in ("item", "tolist")},
+}.items():
+    setattr(HiShType, _name, _attribute)
+for _name, _answer in {
+    **{name: staticmethod(_concrete_only(name)) for name in ("bool", "int", "float", "complex", "index")},
+    "len": staticmethod(_length),
+    "setitem": staticmethod(refuse_setting),
+}.items():
+    setattr(HiShType, f"_{_name}", _answer)
+# What JAX reaches for only after it took a value for a plain array. Functions that ask for no more than a shape and a
+# dtype (zeros_like) would make one without a word; primitives that know no types (stop_gradient) fail in other words.
+for _name in ("aval", "val"):
+    setattr(Array, _name, property(refuse_lowering))
+for _name in OF_ARRAYS:
+    setattr(Array, _name, refused_attribute(_name))

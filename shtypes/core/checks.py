@@ -1,0 +1,265 @@
+"""Debug checks: values that are said to be equal on all devices are compared, and a wrong claim is an error.
+
+Types are proved, except for what a user claims (`local_map`) and what hardware does. Off, nothing of this runs: the
+switch is a part of the context that caches are keyed on, so that no program is compiled with the checks of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import source_info_util
+
+from shtypes._compat import trace_notes, trace_of
+from shtypes.caches import COMPILED
+from shtypes.context import ambient
+from shtypes.context.ambient import current_ambient
+from shtypes.context.scope import Scope, simple
+from shtypes.context.user_line import user_line
+from shtypes.core.array import Array
+from shtypes.core.carrier import carrier_spec, to_shard
+from shtypes.core.meshes import concrete_mesh, manual_mesh
+from shtypes.errors import ShardingTypeError
+from shtypes.types import REPLICATED, ShType, dtypes
+
+
+def checks_are_on() -> bool:
+    """Whether results are compared here."""
+    return current_ambient().checks
+
+
+def debug_checks(on: bool = True) -> Scope:
+    """A scope in which each result of a local function is compared across the devices that should have it equal.
+
+    So is what comes from outside: what `shtypes.from_jax` makes of a `jax.Array`, and the arguments of a program.
+
+    An eager operation that is wrong raises at its line. Compiled programs compare while they run; their first wrong
+    result raises when a call of an `sh.jit` function returns, at the next eager operation, or at the end of the scope.
+
+    Args:
+        on: Whether to check; False switches the checks off in a part of the code.
+
+    Raises:
+        ShardingTypeError: a result with a reduced or invariant axis differs along it; names the operation, its line,
+            and by how much.
+
+    Communicates: two all-reduces for each such value of a compiled program; eager values are compared on the host.
+
+    Example:
+        >>> import shtypes as sh
+        >>> first = sh.local_map(lambda x: x[:1], out="[_]", name="first")
+        >>> with sh.use_mesh(sh.make_mesh({"x": 2})), sh.debug_checks():
+        ...     first(sh.array([1.0, 2.0], "f32[2@x]"))
+        Traceback (most recent call last):
+        shtypes.errors.ShardingTypeError: `first` made a value that is not the same along mesh axis `x`
+        ...
+    """
+    return simple(lambda: _checked(on))
+
+
+@contextlib.contextmanager
+def _checked(on: bool) -> Iterator[None]:
+    with ambient.scope(current_ambient()._replace(checks=on)):
+        try:
+            yield
+        except BaseException:
+            _take()  # what went wrong first is what is raised
+            raise
+        deliver()
+
+
+def set_debug_checks(on: bool) -> None:
+    """Switches the checks of `debug_checks` on or off for all threads, outside any scope."""
+    ambient.set_base(ambient.outermost()._replace(checks=on))
+    if not on:
+        deliver()
+
+
+# what went wrong
+
+_failures: list[ShardingTypeError] = []
+_lock: Final = threading.Lock()
+
+
+def deliver() -> None:
+    """Waits for the checks of the programs that run, and raises the first failure."""
+    jax.effects_barrier()
+    for failure in _take():
+        raise failure
+
+
+def _take() -> list[ShardingTypeError]:
+    """The failures that nobody has heard of."""
+    with _lock:
+        found = list(_failures)
+        _failures.clear()
+    return found
+
+
+_OF_RESULTS: Final = (
+    "a result that differs from device to device is sharded, unreduced or varying: claim that",
+    "a function of shards whose result is made whole by a collective belongs in sh.shard_map",
+)
+_OF_OPERANDS: Final = (
+    "sh.array(x, type) sends each device its part of one host array",
+    "a jax.Array of other parts than its sharding says, as jax.make_array_from_single_device_arrays makes it, is wrong",
+)
+
+
+def _failure(name: str, t: ShType, axis: str, line: str, apart: Any, given: bool) -> ShardingTypeError:
+    most = "" if apart is None else f"; elements differ by up to {float(apart):.3g}"
+    call = f"{name}({t})" if given else f"{name} -> {t}"
+    error = ShardingTypeError(
+        f"`{name}` {'was given' if given else 'made'} a value that is not the same along mesh axis `{axis}`",
+        where=f"{line}: {call}" if line else call,
+        why=f"its type says that each device along `{axis}` has the same value{most}",
+        hints=_OF_OPERANDS if given else _OF_RESULTS,
+    )
+    error.placed = bool(line)
+    return error
+
+
+def _note(same: Any, apart: Any, *, name: str, t: ShType, axis: str, line: str, given: bool) -> None:
+    """Keeps a failure; raising here, on one device, would leave the others waiting in their next collective."""
+    if not bool(same):
+        with _lock:
+            _failures.append(_failure(name, t, axis, line, apart if np.isfinite(apart) else None, given))
+
+
+def _replicated(t: ShType) -> tuple[str, ...]:
+    """The axes along which a value has copies."""
+    if not t.size or t.dtype_name == "float0":
+        return ()
+    return tuple(a for a in t.axes(*REPLICATED) if t.mesh.shape[a] > 1)
+
+
+def _traced_line() -> str:
+    """The user's line of the equation that is lowered now."""
+    summary = source_info_util.summarize(source_info_util.current())
+    match = re.match(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?(-\d+(:\d+)?)? \((?P<function>.*)\)\Z", summary)
+    if match is None:
+        return user_line()
+    place = f"{os.path.basename(match['file'])}:{match['line']}"
+    return place if match["function"].endswith("<module>") else f"{place} in {match['function']}"
+
+
+# eager values, and values of a program that is lowered op by op
+
+
+#: Concrete carriers whose copies were compared, by their ids.
+_compared: Final[weakref.WeakValueDictionary[int, Any]] = weakref.WeakValueDictionary()
+
+
+def _is_new(data: Any) -> bool:
+    """Whether the copies of a carrier were not compared yet; they are now."""
+    notes: Any = trace_notes(trace_of(data)) if isinstance(data, jax.core.Tracer) else _compared
+    if notes is None:
+        return True
+    key: Any = ("compared", id(data)) if isinstance(data, jax.core.Tracer) else id(data)
+    if notes.get(key) is data:
+        return False
+    notes[key] = data  # a tracer is kept, so that its id is not another's
+    return True
+
+
+def check_values(name: str, values: Sequence[Array], *, given: bool = False) -> None:
+    """Compares the copies of each value: at once, or when the program that is traced runs.
+
+    Args:
+        name: The operation.
+        values: Its results.
+        given: Whether they are its operands instead: then only those that no operation here made.
+    """
+    if values and not any(isinstance(x.data, jax.core.Tracer) for x in values):
+        deliver()  # of programs that ran before
+    for x in values:
+        if x.data is None or not _replicated(x.type) or not _is_new(x.data):
+            continue
+        if isinstance(x.data, jax.core.Tracer):
+            _checker(name, x.type, _traced_line(), given)(x.data)
+        else:
+            _compare_copies(name, x, given)
+
+
+def _compare_copies(name: str, x: Array, given: bool) -> None:
+    """Compares the copies of a value on the host, axis by axis."""
+    data = jax.random.key_data(x.data) if dtypes.is_key(x.type.dtype_name) else x.data
+    copies = {shard.device: np.asarray(shard.data) for shard in data.addressable_shards}
+    devices = concrete_mesh(x.type.mesh).devices
+    for axis in _replicated(x.type):
+        along = x.type.mesh.index(axis)
+        first, *others = np.moveaxis(devices, along, 0).reshape(devices.shape[along], -1)
+        for one, other in ((one, other) for row in others for one, other in zip(first, row, strict=True)):
+            if one in copies and other in copies and copies[one].tobytes() != copies[other].tobytes():
+                del _compared[id(x.data)]  # it is wrong wherever it is used
+                raise _failure(name, x.type, axis, user_line(), _apart(copies[one], copies[other]), given)
+
+
+def _apart(a: Any, b: Any) -> Any:
+    with np.errstate(all="ignore"):
+        found = np.max(np.abs(a.astype(np.complex128) - b.astype(np.complex128)), initial=0)
+    return found if np.isfinite(found) else None
+
+
+@functools.lru_cache(maxsize=COMPILED)
+def _checker(name: str, t: ShType, line: str, given: bool) -> Any:
+    over, options = manual_mesh(t.mesh)
+
+    def check(carrier: Any) -> None:
+        _check(name, t, line, to_shard(t, carrier), given)
+
+    return jax.shard_map(check, mesh=over, in_specs=carrier_spec(t), out_specs=None, check_vma=False, **options)
+
+
+# shards of a program that is lowered in one region
+
+
+def check_shards(name: str, shards: Sequence[Any], types: Sequence[ShType], *, given: bool = False) -> None:
+    """Compares the copies of each result, or of what is given, inside a region, when the program runs."""
+    for shard, t in zip(shards, types, strict=True):
+        if _replicated(t):
+            _check(name, t, _traced_line(), shard, given)
+
+
+def _check(name: str, t: ShType, line: str, shard: Any, given: bool) -> None:
+    """Compares a shard with those of the devices that should have the same."""
+    bits = _bits(shard)
+    for axis in _replicated(t):
+        same = jnp.all(lax.pmin(bits, axis) == lax.pmax(bits, axis))
+        note = functools.partial(_note, name=name, t=t, axis=axis, line=line, given=given)
+        jax.debug.callback(note, same, _spread(shard, axis))
+
+
+def _bits(x: Any) -> Any:
+    """The bits of an array, as integers that compare as they are: a NaN is itself."""
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(x)
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.int32)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return jnp.stack([_bits(x.real), _bits(x.imag)])
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return x
+    return lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
+
+
+def _spread(x: Any, axis: str) -> Any:
+    """The largest difference between copies."""
+    if not jnp.issubdtype(x.dtype, jnp.floating) or not x.size:
+        return jnp.float32(jnp.nan)
+    wide = x.astype(jnp.float32)
+    return jnp.max(lax.pmax(wide, axis) - lax.pmin(wide, axis))
+
+
+__all__ = ["debug_checks", "set_debug_checks"]

@@ -1,0 +1,260 @@
+"""What functions of JAX and numpy are told that are given a typed value, and those who ask it for what it has not."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+import jax
+import jax.numpy as jnp
+
+from shtypes.absent import instead_of
+from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
+from shtypes.errors import ShardingTypeError
+from shtypes.types import ShType, State
+
+#: What numpy does for its arrays' operators, and the method of the operand on the right that takes them over.
+_REFLECTED: Final = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__",
+    "remainder": "__rmod__",
+    "divmod": "__rdivmod__",
+    "power": "__rpow__",
+    "matmul": "__rmatmul__",
+    "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__",
+    "bitwise_xor": "__rxor__",
+    "left_shift": "__rlshift__",
+    "right_shift": "__rrshift__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
+    "equal": "__eq__",
+    "not_equal": "__ne__",
+}
+
+#: What to write instead of functions that shtypes does not have under the same name.
+_INSTEAD: Final[dict[str, tuple[str, ...]]] = {
+    "jax.lax.psum": ("sh.all_reduce(x, axis) sums a pending value", "sh.lax.psum in sh.shard_map"),
+    "jax.lax.psum_scatter": ("sh.reduce_scatter(x, axis, dim)", "sh.lax.psum_scatter in sh.shard_map"),
+    "jax.lax.all_gather": ("sh.all_gather(x, axis)", "sh.lax.all_gather in sh.shard_map"),
+    "jax.lax.all_to_all": ("sh.all_to_all(x, axis, dim)", "sh.lax.all_to_all in sh.shard_map"),
+    **{
+        f"jax.lax.{name}": (f"sh.lax.{name} in sh.shard_map",)
+        for name in ("pmean", "pmax", "pmin", "ppermute", "pshuffle", "pswapaxes", "pcast", "pbroadcast")
+    },
+    "jax.lax.ragged_all_to_all": ("sh.lax.ragged_all_to_all in sh.shard_map",),
+    "jax.device_put": ("sh.reshard(x, type)",),
+    "jax.pure_callback": ("sh.local_map(lambda x: jax.pure_callback(f, jax.typeof(x), x), out=type), on each shard",),
+    "jax.experimental.io_callback": (
+        "sh.local_map(lambda x: io_callback(f, jax.typeof(x), x), out=type), on each shard",
+    ),
+    "jax.debug.print": ("sh.debug.print",),
+    "jax.debug.callback": ("sh.debug.callback",),
+}
+#: Where users find JAX's functions, and where their typed forms are.
+_MODULES: Final = {
+    "jax.numpy": (jnp, ""),
+    "jax.lax": (jax.lax, ""),
+    "jax.nn": (jax.nn, "nn"),
+    "jax.numpy.linalg": (jnp.linalg, "linalg"),
+    "jax.numpy.fft": (jnp.fft, "fft"),
+    "jax.scipy.special": (jax.scipy.special, ""),
+    "jax.random": (jax.random, "random"),
+}
+#: What JAX calls functions in its files, and users do not.
+_CALLED: Final = {
+    "debug_print": "jax.debug.print",
+    "debug_callback": "jax.debug.callback",
+    "pure_callback": "jax.pure_callback",
+    "io_callback": "jax.experimental.io_callback",
+    "jacrev": "jax.jacrev",
+    "jacfwd": "jax.jacfwd",
+    "device_put": "jax.device_put",
+}
+
+
+class NotAnArrayError(ShardingTypeError, AttributeError):
+    """For those who look whether a typed value or its type has an attribute, and for users who did not ask.
+
+    JAX looks often. So the user's line is found only when it is asked for.
+    """
+
+    def __init__(self, what: str, *, why: str, hints: Sequence[str]) -> None:
+        super().__init__(what, why=why, hints=hints)
+        self._where = ""
+        self.name = ""  # else Python adds to the message which attribute could be meant
+
+    @property
+    def where(self) -> str:
+        """The user's line."""
+        return self._where or line_of(self.__traceback__)
+
+    @where.setter
+    def where(self, found: str) -> None:
+        self._where = found
+
+
+# What users see of it is what they may catch.
+NotAnArrayError.__name__ = NotAnArrayError.__qualname__ = ShardingTypeError.__name__
+NotAnArrayError.__module__ = ShardingTypeError.__module__
+
+
+def refuse_native(x: Any, called: str = "") -> NoReturn:
+    """Explains what to do when a typed value meets a function of `jax.numpy`, `jax.lax` or numpy.
+
+    Args:
+        x: The value, or its type.
+        called: The function, or what it is in words; by default the one that the user called, if it can be told.
+    """
+    t = x if isinstance(x, ShType) else jax.typeof(x)
+    name = called or _called()
+    said = f"`{name}`" if name and " " not in name else name or "a function of jax.numpy, jax.lax or numpy"
+    hints = [*_instead(name, t), *_plain(t)]
+    if name.endswith(" numpy"):
+        hints.append("outside of traced code, np.asarray(x) reads the value")
+    elif " " in name:
+        hints = ["write the typed one first: x * a, not a * x", "sh.from_jax(a) gives the plain one a type"]
+    error = ShardingTypeError(
+        f"a typed value, {t}, was given to {said}", why="it does not know the value's type", hints=hints
+    )
+    if name and " " not in name:
+        raise placed(error, f"{name}({t})")
+    error.where, error.placed = user_line(), True
+    raise error
+
+
+def _plain(t: ShType) -> list[str]:
+    """How a value of a type becomes a plain array, if it can."""
+    if t.axes(State.VARYING):
+        return []
+    x = "sh.all_reduce(x)" if t.axes(State.UNREDUCED) else "x"
+    return [f"{x}.to_jax() gives a plain jax.Array"]
+
+
+def _instead(name: str, t: ShType) -> Sequence[str]:
+    """What to write instead of a function of JAX's for a value of a type."""
+    module, _, function = name.rpartition(".")
+    if name in _INSTEAD:
+        collective = f"sh.lax.{function}"
+        inside = t.axes(State.VARYING) and any(collective in hint for hint in _INSTEAD[name])
+        return (collective,) if inside else _INSTEAD[name]
+    room = _MODULES.get(module, (None, ""))[1]
+    ours: Any = importlib.import_module("shtypes")
+    for place in (f"{room}.{function}", function) if room else (function,):
+        if function and _has(ours, place):
+            return (f"sh.{place}",)
+    return (instead_of(function) or "use the function of the same name in shtypes",)
+
+
+def _has(module: Any, path: str) -> bool:
+    """Whether a module has something public under a path."""
+    for name in path.split("."):
+        if name not in dir(module):
+            return False
+        module = getattr(module, name)
+    return True
+
+
+def _called() -> str:
+    """The function of JAX that the user called; empty if it cannot be told."""
+    for frame in frames_of_call():
+        name = frame.f_code.co_qualname.split(".")[0]
+        home = str(frame.f_globals.get("__name__", ""))
+        if not home.startswith("jax.") or home.startswith(("jax._src.tree", "jax._src.interpreters")):
+            continue
+        if name in _CALLED:
+            return _CALLED[name]
+        name = getattr(frame.f_locals.get("self"), "__name__", name)  # of `jax.numpy.add`, which is an object
+        for place, (module, _) in _MODULES.items():
+            if name[0] != "_" and callable(getattr(module, name, None)):
+                return f"{place}.{name}"
+    return ""
+
+
+#: What an operator of a plain array sees of a typed value: nothing that it knows, so it leaves the operation to ours.
+_NO_ARRAY: Final = object()
+
+
+def as_jax_array(x: Any) -> Any:
+    """``__jax_array__``, which JAX asks of what it does not know: no function takes a typed value for an array.
+
+    An operator of a plain array is told that the value is none either, and then leaves the operation to ours.
+    """
+    asking: FrameType | None = sys._getframe(1)
+    for frame in (asking, asking and asking.f_back):  # of a tracer by way of a lambda
+        if frame is not None and frame.f_code.co_name.startswith("_operator_"):
+            if type(frame.f_locals.get("self")) is not type(x):
+                return _NO_ARRAY
+            refuse_native(x, "an operator of a traced plain array")  # Python asks no operand of the same class
+    refuse_native(x)
+
+
+def refuse_lowering(x: Any) -> NoReturn:
+    """What JAX reaches for only after it took a value for a plain array, to lower an equation of its own."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") == "jax._src.interpreters.partial_eval":
+        if getattr(getattr(frame.f_locals.get("eqn"), "primitive", None), "name", "") == "custom_lin":
+            jax.typeof(x).refuse_forward()
+        frame = frame.f_back
+    refuse_native(x)
+
+
+def as_numpy_ufunc(x: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    """``__array_ufunc__``: an operator of a numpy array or number is ours to apply; no other function of numpy is."""
+    reflected = _REFLECTED.get(ufunc.__name__)
+    if reflected is not None and method == "__call__" and not options and inputs[-1] is x is not inputs[0]:
+        return getattr(x, reflected)(inputs[0])
+    refuse_native(x, f"numpy.{ufunc.__name__}")
+
+
+def refuse_setting(x: Any, key: Any, value: Any) -> NoReturn:
+    """Explains how a part of a value is changed: not in place."""
+    del value
+    shown = "..." if key is Ellipsis else f"{key!r:.40}" if isinstance(key, int) else "i"
+    error = ShardingTypeError(
+        f"a typed value, {jax.typeof(x)}, does not change in place", hints=[f"x = x.at[{shown}].set(value)"]
+    )
+    raise placed(error, f"x[{shown}] = value")
+
+
+#: What a jax.Array has, and a typed value cannot answer for: where its carrier lies is for its type to say.
+OF_ARRAYS: Final = (
+    *("sharding", "device", "devices", "committed", "addressable_shards", "addressable_data", "global_shards"),
+    *("to_device", "flat", "byteswap", "format", "platform", "traceback", "unsafe_buffer_pointer", "__dlpack__"),
+    *("on_device_size_in_bytes", "__array_namespace__"),
+)
+
+
+def refused_attribute(name: str) -> property:
+    """An attribute of arrays that a typed value does not have."""
+
+    def refuse(x: Any) -> NoReturn:
+        t = jax.typeof(x)
+        hints = ["x.type", *[h.replace(" gives a plain jax.Array", f".{name}") for h in _plain(t)]]
+        if name == "sharding" and len(hints) > 1:
+            hints.append("sh.tree.to_jax(tree), for a library that saves arrays or places them")
+        raise NotAnArrayError(
+            f"a typed value, {t}, has no `{name}`", why="its type says how it lies on the devices", hints=hints
+        )
+
+    return property(refuse)
+
+
+__all__ = [
+    "OF_ARRAYS",
+    "NotAnArrayError",
+    "as_jax_array",
+    "as_numpy_ufunc",
+    "refuse_lowering",
+    "refuse_native",
+    "refuse_setting",
+    "refused_attribute",
+]

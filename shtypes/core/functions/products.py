@@ -1,0 +1,73 @@
+"""The local contraction of shards."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from shtypes.core.localfn import Linear, LocalFn
+from shtypes.types import ShType, dtypes
+
+
+@dataclass(frozen=True)
+class Own:
+    """A dim of which a device takes its own part, as ``axes`` share it out: the other side of a diagonal."""
+
+    operand: int
+    dim: int
+    axes: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Einsum(LocalFn):
+    """A contraction of one or two operands, with explicit labels."""
+
+    equation: str
+    dtype: str
+    precision: Any = None
+    own: tuple[Own, ...] = ()
+    linear = Linear.EACH
+
+    def __str__(self) -> str:
+        return f"einsum[{self.equation}]"
+
+    def __call__(self, *xs: Any) -> Any:
+        parts = list(xs)
+        for own in self.own:
+            start = lax.axis_index(own.axes) * own.size
+            parts[own.operand] = lax.dynamic_slice_in_dim(parts[own.operand], start, own.size, own.dim)
+        dtype = dtypes.to_numpy(self.dtype)
+        if any(map(jnp.iscomplexobj, parts)) and not jnp.issubdtype(dtype, jnp.complexfloating):
+            # The gradient of a real operand beside complex ones: not all of XLA's paths take the real part.
+            return jnp.einsum(self.equation, *parts, precision=self.precision).real.astype(dtype)
+        return jnp.einsum(self.equation, *parts, precision=self.precision, preferred_element_type=dtype).astype(dtype)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        given, output = self.equation.split("->")
+        parts = given.split(",")
+        others = [p for i, p in enumerate(parts) if i != index]
+        lost = set(parts[index]) - set(output).union(*others)
+        repeated = any(len(set(p)) != len(p) for p in (*parts, output))
+        sizes: dict[str, set[int]] = {}
+        for part, t in zip((*parts, output), (*operands, result), strict=True):
+            for label, n in zip(part, t.local_shape, strict=True):
+                sizes.setdefault(label, set()).add(n)
+        stretched = any(len(found) > 1 for found in sizes.values())
+        if lost or repeated or stretched or self.own:
+            return None  # JAX transposes: labels to broadcast along, diagonals, dims of size 1
+        inputs = ",".join([*parts[:index], output, *parts[index + 1 :]])
+        return Einsum(f"{inputs}->{parts[index]}", operands[index].dtype_name, self.precision)
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+        inputs, output = self.equation.split("->")
+        letter = next((c for c in string.ascii_letters if c not in self.equation), None)
+        if letter is None or self.own:
+            return None
+        parts = [p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)]
+        return Einsum(",".join(parts) + "->" + letter + output, self.dtype, self.precision)

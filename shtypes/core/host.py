@@ -1,0 +1,178 @@
+"""What typed values are made of on the host, and what the host may read of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from shtypes.context.user_line import placed
+from shtypes.errors import ShardingTypeError, quoted
+from shtypes.rules.advice import fixes
+from shtypes.rules.typing import Typing
+from shtypes.types import ShType, State, dtypes
+
+# out
+
+
+def host_value(x: Any, read_by: str) -> np.ndarray[Any, Any]:
+    """The global value of a typed value on the host.
+
+    Args:
+        x (...): A typed value, not traced.
+        read_by: What the user called to read it.
+
+    Raises:
+        ShardingTypeError: the value is unreduced or varying, has only a type, or lies in part on devices of another
+            process.
+    """
+    try:
+        return np.asarray(readable(x))
+    except ShardingTypeError as error:
+        raise placed(error, f"{read_by}({x.type})") from None
+
+
+def readable(x: Any) -> Any:
+    """The carrier of a typed value that this process can read whole; refused if there is none."""
+    t = x.type
+    if x.data is None:
+        raise ShardingTypeError(f"a value that has only a type, {t}, has no data")
+    refuse_hidden(t, "be read on the host")
+    if dtypes.is_key(t.dtype_name):
+        raise ShardingTypeError(f"{t} cannot be read on the host: numpy has no keys", hints=["sh.random.key_data(x)"])
+    return here(x)
+
+
+def here(x: Any) -> Any:
+    """The carrier of a typed value that has data, refused where another process holds a part of it."""
+    if not (x.data.is_fully_addressable or x.data.is_fully_replicated):
+        raise _elsewhere(x.type)
+    return x.data
+
+
+def _elsewhere(t: ShType) -> ShardingTypeError:
+    return ShardingTypeError(
+        f"{t} cannot be read on the host: a part of it is on devices of another process",
+        why="each process reads its own devices only",
+        hints=[
+            "sh.reshard(x, type) to a replicated type first, in all processes",
+            "x.to_jax().addressable_shards has the parts of this process",
+        ],
+    )
+
+
+def refuse_hidden(t: ShType, what: str) -> None:
+    """Refuses a type whose carrier is not the global value."""
+    unreduced, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
+    if unreduced:
+        raise ShardingTypeError(
+            f"{t} cannot {what}: it is unreduced over {quoted(unreduced)}",
+            why="each device holds one term of a sum that is still pending",
+            fixes=fixes(_finished, (t,)),
+        )
+    if varying:
+        raise ShardingTypeError(
+            f"{t} cannot {what}: it varies over {quoted(varying)}",
+            why="each device holds a value of its own, and none of them is the value",
+        )
+
+
+def _finished(types: tuple[ShType, ...]) -> Typing:
+    """What can be read: no pending sum."""
+    pending = types[0].axes(State.UNREDUCED)
+    if pending:
+        raise ShardingTypeError("a sum is pending", axes=pending)
+    return Typing(types, types)
+
+
+# in
+
+
+def host_array(x: Any) -> np.ndarray[Any, Any]:
+    """What a user gives as a host array: numbers, lists of them, numpy arrays.
+
+    Raises:
+        ShardingTypeError: numpy makes no array of numbers of it.
+    """
+    try:
+        made = np.asarray(x)
+    except ValueError as error:  # nested lists of unequal lengths
+        raise _no_array(x, str(error).split(". ")[0]) from None
+    if made.dtype.kind in "OSTUMm":
+        raise _no_array(x, f"numpy makes an array of dtype `{made.dtype}` of it")
+    return made
+
+
+def _no_array(x: Any, why: str) -> ShardingTypeError:
+    trees = isinstance(x, (dict, list, tuple)) and any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(x))
+    hints = ["jax.tree.map(sh.array, tree, types) for a tree of arrays"] if trees else []
+    return ShardingTypeError(f"`array` takes an array or a number, not {_shown(x)}", why=why, hints=hints)
+
+
+def _shown(x: Any) -> str:
+    return repr(x) if x is None else f"the {type(x).__name__} {x!r:.60}"
+
+
+def canonical(dtype: Any) -> Any:
+    """The dtype that JAX has for a numpy one: of 64 bits only in its x64 mode."""
+    return jax.dtypes.canonicalize_dtype(dtype)
+
+
+def _kind(name: str) -> str:
+    """``b``, ``i``, ``f``, ``c`` or ``k``: bools, integers, floats, complex numbers, keys."""
+    return (
+        "k" if dtypes.is_key(name) else "b" if name == "bool" else "f" if name == "bf16" else name[0].replace("u", "i")
+    )
+
+
+def converted(host: Any, own: str, t: ShType) -> Any:
+    """Host data in the dtype of a type: rounded perhaps, but never cut off."""
+    src, dst = "bifck".index(_kind(own)), "bifck".index(_kind(t.dtype_name))
+    found = host.astype(t.dtype) if src <= dst < 4 else None
+    if found is None or (src == dst == 1 and not bool((found == host).all())):
+        raise ShardingTypeError(
+            f"an array of dtype `{own}` cannot become {t}",
+            why="that would lose its values",
+            hints=["x.astype(...) first"],
+        )
+    return found
+
+
+def check_width(t: ShType) -> None:
+    """Refuses data of 64 bits where JAX holds none."""
+    if not dtypes.is_key(t.dtype_name) and canonical(t.dtype) != t.dtype:
+        raise ShardingTypeError(
+            f"JAX makes no `{t.dtype_name}` data here", hints=['jax.config.update("jax_enable_x64", True)']
+        )
+
+
+def put(host: Any, t: ShType, sharding: Any) -> Any:
+    """Host data on the devices, each its part.
+
+    Raises:
+        ShardingTypeError: the processes of a program give different data.
+    """
+    try:
+        return jax.device_put(host, sharding)
+    except AssertionError:  # JAX compares what the processes give, and prints it all
+        raise ShardingTypeError(
+            f"the processes give different data for one value of type {t}",
+            why="each process gives the whole global value, and the same one",
+            hints=[
+                "jax.make_array_from_process_local_data(sharding, parts) and sh.from_jax, for the parts of each process"
+            ],
+        ) from None
+
+
+__all__ = [
+    "canonical",
+    "check_width",
+    "converted",
+    "here",
+    "host_array",
+    "host_value",
+    "put",
+    "readable",
+    "refuse_hidden",
+]

@@ -1,0 +1,141 @@
+"""What a function of shards is: what the `local` primitive applies on each device.
+
+A local function is hashable (equal ones share traces and compilations) and prints as it should in a jaxpr. Its
+derivatives come from JAX: `functions.derivatives` wraps the function; a class overrides `adjoint` or `restricted`
+only so that backward programs stay readable.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from shtypes.caches import MOST
+from shtypes.context.user_line import placed
+from shtypes.errors import ShardingTypeError
+from shtypes.types import ShType, dtypes
+
+
+class Linear(enum.Enum):
+    """In what sense a local function is linear."""
+
+    NO = "no"
+    JOINTLY = "jointly"  # f(a + b, c + d) = f(a, c) + f(b, d)
+    EACH = "each"  # in each operand, the others held
+    BESIDE = "beside"  # jointly in the operands that have a gradient; the others (masks, positions) are held
+
+    __hash__ = object.__hash__  # quicker: local functions are hashed often
+
+
+class LocalFn:
+    """A function of shards that never communicates."""
+
+    linear: Linear = Linear.NO
+    #: Whether it acts on each element alone, so that mapped at the front of all operands it is itself.
+    per_element: bool = False
+
+    def __call__(self, *shards: Any) -> Any:
+        """The result's shard, or a tuple of them."""
+        raise NotImplementedError
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        """The local function that transposes operand ``index``.
+
+        It takes the cotangent alone or, for EACH, all operands with the cotangent in the place of that one; for BESIDE
+        the operands without a gradient and then the cotangent. None asks JAX; `Identity` passes the cotangent on.
+        """
+        return None
+
+    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        """For JOINTLY: the function of the kept operands alone, the others being zero; None if there is none."""
+        return None
+
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+        """The function mapped over ``dims``, with the mapped dim leading in the result; None asks `jax.vmap`."""
+        aligned = set(dims) == {0} and len(set(ranks)) == 1
+        return self if self.per_element and aligned else None
+
+    def linear_in(self, index: int) -> bool:
+        """For EACH: whether the function is linear in that operand."""
+        return True
+
+    @property
+    def linear_part(self) -> LocalFn | None:
+        """The function that takes tangents to tangents whatever the operands with a gradient are, if there is one."""
+        return self if self.linear in (Linear.JOINTLY, Linear.BESIDE) else None
+
+    def no_derivative(self, active: Sequence[bool]) -> str:
+        """Why there is no derivative by the ``active`` operands, where JAX has none; else empty."""
+        return ""
+
+    @property
+    def stops_gradient(self) -> bool:
+        """Whether results count as constants."""
+        return False
+
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+        """The same function with one operand more, a number, and its value; None where it holds no number.
+
+        Eager calls with one number after another then share a compilation.
+        """
+        return None
+
+
+def tell_apart(fn: LocalFn, *numbers: Any) -> None:
+    """Makes local functions equal only if their numbers do the same: 1 is not 1.0, and 0.0 is not -0.0.
+
+    The numbers' own fields do not compare; ``same`` does.
+    """
+    object.__setattr__(fn, "same", tuple((type(n), repr(n)) for n in numbers))
+
+
+def as_tuple(outs: Any) -> tuple[Any, ...]:
+    """A local function's results as a tuple."""
+    return tuple(outs) if isinstance(outs, (tuple, list)) else (outs,)
+
+
+def check_derivative(
+    fn: LocalFn, active: Sequence[bool], derivative: LocalFn, primals: Sequence[ShType], tangents: Sequence[ShType]
+) -> None:
+    """Refuses to differentiate what has no derivative, where it is differentiated and not where it is lowered.
+
+    Raises:
+        ShardingTypeError: JAX has no derivative of such a function.
+    """
+    why = fn.no_derivative(active) or _no_derivative(derivative, (*primals, *tangents))
+    if why:
+        error = ShardingTypeError(f"`{fn}` cannot be differentiated", why=why)
+        raise placed(error, f"{fn}({', '.join(map(str, primals))})")
+
+
+@functools.lru_cache(maxsize=MOST)
+def _no_derivative(fn: LocalFn, operands: tuple[ShType, ...]) -> str:
+    """Why JAX has no derivative ``fn`` of a local function on such shards; empty if it has one."""
+    structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
+    try:
+        jax.eval_shape(fn, *structs)
+    except (NotImplementedError, TypeError, ValueError) as error:  # the function itself was typed before
+        return str(error).strip().split("\n")[0]
+    except NameError:  # it asks where it is on the mesh: found out when it is lowered
+        return ""
+    return ""
+
+
+@functools.lru_cache(maxsize=MOST)
+def local_dtype(fn: LocalFn, operands: tuple[str, ...], rank: int = 1) -> str:
+    """The dtype of a local function's result on operands of ``rank`` dims, by JAX's promotion.
+
+    Raises:
+        ShardingTypeError: JAX refuses these dtypes, or a parameter of the function.
+    """
+    shape = (1,) * rank  # not (): a few functions of jax.numpy promote scalars otherwise
+    structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(name)) for name in operands]
+    try:
+        return dtypes.from_numpy(jax.eval_shape(fn, *structs).dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        what = f"`{fn}` cannot be applied to {' and '.join(operands)}"
+        raise ShardingTypeError(what, why=str(error).strip().split("\n")[0]) from None

@@ -1,0 +1,172 @@
+"""Meshes with devices and without: JAX's meshes, and the `Mesh` of the types."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import jax
+from jax.sharding import AbstractMesh, AxisType
+
+from shtypes.caches import Bounded
+from shtypes.context.scope import Scope, simple
+from shtypes.context.user_line import placed
+from shtypes.errors import ShardingTypeError
+from shtypes.types.mesh import Mesh
+
+AnyMesh = Mesh | jax.sharding.Mesh | AbstractMesh
+
+#: How many meshes are remembered.
+_MESHES: Final = 256
+# The last JAX meshes seen for each `Mesh`: where values live when no mesh is in context.
+_abstract: Bounded[AbstractMesh] = Bounded(_MESHES)
+_concrete: Bounded[jax.sharding.Mesh] = Bounded(_MESHES)
+
+
+def to_mesh(mesh: AnyMesh) -> Mesh:
+    """The `Mesh` that the types see; remembers a JAX mesh as the place where its values live."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    if not isinstance(mesh, (jax.sharding.Mesh, AbstractMesh)):
+        raise placed(
+            ShardingTypeError(f"`{mesh!r:.60}` is no mesh", hints=["sh.make_mesh({...})", "sh.abstract_mesh({...})"]),
+            "mesh",
+        )
+    found = Mesh(tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True)))
+    if isinstance(mesh, AbstractMesh):
+        _abstract.made(found, lambda: mesh)
+    elif _concrete.get(found) is not mesh:
+        _concrete.put(found, mesh)
+        _abstract.put(found, mesh.abstract_mesh)
+    return found
+
+
+def context_mesh() -> AbstractMesh | None:
+    """JAX's mesh in context, if any."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return None if mesh.empty else mesh
+
+
+def jax_mesh(mesh: Mesh) -> AbstractMesh:
+    """The JAX mesh to trace and lower for: the one in context where it fits, else the last one seen, else a bare one.
+
+    Raises:
+        ShardingTypeError: a mesh with other axes is in context.
+    """
+    context = context_mesh()
+    if context is not None:
+        if to_mesh(context) is not mesh:
+            raise ShardingTypeError(
+                f"a value on the mesh ({mesh}) is used under the mesh ({to_mesh(context)})",
+                why="one program runs on one mesh",
+                hints=["with sh.use_mesh(mesh): ... around the code that uses the value"],
+            )
+        return context
+    kinds = (AxisType.Explicit,) * len(mesh.axis_names)
+    return _abstract.made(mesh, lambda: AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds))
+
+
+def concrete_mesh(mesh: Mesh) -> jax.sharding.Mesh:
+    """The devices for a mesh: those in context, else the last ones seen.
+
+    Raises:
+        ShardingTypeError: no devices are known for it.
+    """
+    with contextlib.suppress(ValueError):  # raised by JAX under jit, where the mesh is the abstract one in context
+        context = jax.sharding.get_mesh()
+        if not context.empty and to_mesh(context) is mesh:
+            return context
+    found = _concrete.get(mesh)
+    if found is not None:
+        return found
+    raise ShardingTypeError(
+        f"the mesh ({mesh}) has no devices here",
+        why="data needs devices; types alone do not",
+        hints=[f"sh.set_mesh(sh.make_mesh({dict(mesh.shape)!r}))"],
+    )
+
+
+def make_mesh(axes: Mapping[str, int], *, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
+    """A mesh of devices.
+
+    Args:
+        axes: Axis names and sizes, major to minor.
+        devices: The devices to use; by default the first ones that JAX lists.
+
+    Returns:
+        A `jax.sharding.Mesh` whose axes are all of JAX's explicit kind.
+    """
+    wanted = Mesh(axes)
+    if devices is None and wanted.size > len(jax.devices()):
+        raise ShardingTypeError(
+            f"the mesh ({wanted}) needs {wanted.size} devices, and there are {len(jax.devices())}",
+            hints=[
+                f'jax.config.update("jax_num_cpu_devices", {wanted.size}) first, to try it on a CPU',
+                "sh.abstract_mesh(...) where types are enough",
+            ],
+        )
+    kinds = (AxisType.Explicit,) * len(wanted.axis_names)
+    mesh = jax.make_mesh(wanted.axis_sizes, wanted.axis_names, axis_types=kinds, devices=devices)
+    to_mesh(mesh)
+    return mesh
+
+
+def set_mesh(mesh: AnyMesh) -> None:
+    """Sets the mesh for all code that follows, as `jax.set_mesh` does (and for it as well).
+
+    Args:
+        mesh: A mesh of devices (see `use_mesh` for one without).
+    """
+    if not isinstance(mesh, jax.sharding.Mesh):
+        raise ShardingTypeError(
+            f"only a mesh of devices can be set for all that follows, not `{mesh!r:.60}`",
+            hints=["with sh.use_mesh(mesh): ... for a mesh without devices", "jax.set_mesh(None) to have none"],
+        )
+    to_mesh(mesh)
+    jax.set_mesh(mesh)
+
+
+def use_mesh(mesh: AnyMesh) -> Scope:
+    """A scope with a mesh, with devices or without; the same as `jax.set_mesh` as a context manager, or a decorator.
+
+    Args:
+        mesh: What `make_mesh` or `abstract_mesh` returned, or any JAX mesh.
+    """
+    to_mesh(mesh)
+    return simple(lambda: _using(mesh))
+
+
+@contextlib.contextmanager
+def _using(mesh: AnyMesh) -> Iterator[None]:
+    if isinstance(mesh, jax.sharding.Mesh):
+        to_mesh(mesh)
+        with jax.set_mesh(mesh):
+            yield
+    else:
+        to_mesh(mesh)
+        if isinstance(mesh, Mesh):
+            kinds = (AxisType.Explicit,) * len(mesh.axis_names)
+            mesh = AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds)
+        outer = context_mesh()
+        with contextlib.ExitStack() as scopes:
+            if outer is not None and outer.size != mesh.size:  # JAX changes the size only by way of no mesh at all
+                scopes.enter_context(jax.set_mesh(None))
+            scopes.enter_context(jax.sharding.use_abstract_mesh(mesh))
+            yield
+
+
+def manual_mesh(mesh: Any) -> tuple[Any, dict[str, Any]]:
+    """The mesh for a shard_map over a type's mesh, and its arguments: all axes that are not manual already."""
+    found = jax_mesh(mesh)
+    manual = {a for a, kind in zip(found.axis_names, found.axis_types, strict=True) if kind == AxisType.Manual}
+    return found, {"axis_names": set(found.axis_names) - manual} if manual else {}
+
+
+def abstract_mesh(axes: Mapping[str, int]) -> Mesh:
+    """A mesh without devices, of any size: enough for types, checks and reports.
+
+    Args:
+        axes: Axis names and sizes, major to minor.
+    """
+    return Mesh(axes)

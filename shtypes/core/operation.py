@@ -1,0 +1,307 @@
+"""What our primitives apply: an `Operation` is the parameter of a JAX primitive that is there once for each kind.
+
+So JAX's tables have a few entries, whatever programs do; an operation lives as long as the programs that hold it. It
+prints in jaxprs as a primitive of its own would, knows the types of its operands, and refuses any others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from jax.extend import source_info_util
+
+from shtypes._compat import HiPrimitive, is_transposing, no_trace_is_running, print_as
+from shtypes.context.user_line import placed
+from shtypes.core.array import Array
+from shtypes.core.hitype import HiShType
+from shtypes.errors import ShardingTypeError
+from shtypes.plans.moves import Kind, in_words
+from shtypes.scopes.comm import open_watches, rules_in_force
+from shtypes.scopes.judging import Sent, judge_bound
+from shtypes.types import ShType
+
+
+class Sends(Protocol):
+    """A step that communicates, as the ledger lists it."""
+
+    @property
+    def kind(self) -> Kind:
+        """What it does on the devices."""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes that it goes along."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that each device sends."""
+
+    @property
+    def launches(self) -> int:
+        """How many collectives the compiled program has for it."""
+
+
+class Sending(NamedTuple):
+    """A step that communicates, and the types before and after the move that it belongs to."""
+
+    step: Sends
+    src: ShType
+    dst: ShType
+
+
+class Operation:
+    """A primitive operation on typed values, with everything that it depends on; subclasses are frozen dataclasses.
+
+    Attributes:
+        primitive: The primitive of its kind.
+        operands: The types of its operands.
+        results: The types of its results.
+    """
+
+    primitive: OperationPrimitive
+    operands: tuple[Any, ...]
+    results: tuple[Any, ...]
+    #: Whether a typing rule inserted it; else the user wrote it.
+    inserted: bool = False
+
+    def forth(self) -> Sequence[Sending]:
+        """What it communicates."""
+        return ()
+
+    def back(self) -> Sequence[Sending]:
+        """What it communicates when it is transposed in all operands that have a gradient."""
+        return ()
+
+    def applied(self, *operands: Any) -> list[Any]:
+        """The results: at once for concrete values, else in whatever JAX makes of them."""
+        at_once = all(type(x) is Array for x in operands) and no_trace_is_running()
+        return self.run(*operands) if at_once else self.bind(*operands)
+
+    def run(self, *operands: Any) -> list[Any]:
+        """The results for concrete values, at once."""
+        judge(self)
+        found = self.to_lojax(*operands)
+        count(self)
+        return found
+
+    @property
+    def name(self) -> str:
+        """What jaxprs and messages call it."""
+        return str(self)
+
+    # Equal by value, and by the names of dims too: JAX keeps the results of `abstract_eval`, and they print.
+
+    @functools.cached_property
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(_exact(getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(self) is type(other) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def bind(self, *operands: Any) -> list[Any]:
+        """The results, in whatever JAX makes of them."""
+        found: list[Any] = self.primitive.bind(*operands, operation=self)
+        return found
+
+    def abstract_eval(self, *given: Any) -> tuple[list[Any], set[Any]]:
+        """The results' types; JAX asks when it traces, and when it checks a jaxpr again.
+
+        Raises:
+            ShardingTypeError: the operands have other types.
+        """
+        if given != self.operands:
+            raise ShardingTypeError(
+                f"`{self}` was given {_listed(given)} instead of {_listed(self.operands)}",
+                why="it is typed for these operands, and for others it would be another operation",
+                hints=["apply the function of shtypes again, which finds the types of the results"],
+            )
+        return list(self.results), set()
+
+    # The rules that JAX asks for; what they take and return is that of JAX's primitives with several results.
+
+    def to_lojax(self, *operands: Any) -> list[Any]:
+        """The results where JAX runs or lowers it alone."""
+        raise NotImplementedError
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The results and their tangents."""
+        raise NotImplementedError
+
+    def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
+        """The cotangents of the linear operands; None for the others."""
+        raise NotImplementedError
+
+    def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The results mapped over a dim of the operands, and where each has that dim."""
+        raise NotImplementedError
+
+
+class UnaryOperation(Operation):
+    """One of one operand and one result.
+
+    Attributes:
+        src: The type of its operand.
+        dst: The type of its result.
+    """
+
+    src: HiShType
+    dst: HiShType
+
+    @property
+    def operands(self) -> tuple[HiShType, ...]:  # type: ignore[override]
+        return (self.src,)
+
+    @property
+    def results(self) -> tuple[HiShType, ...]:  # type: ignore[override]
+        return (self.dst,)
+
+
+def _exact(value: Any) -> Any:
+    """What tells a field apart: of a type its dims' names too."""
+    if isinstance(value, ShType):
+        return value.exact
+    return tuple(map(_exact, value)) if type(value) is tuple else value
+
+
+def _listed(types: Sequence[Any]) -> str:
+    return " and ".join(map(str, types)) or "nothing"
+
+
+class OperationPrimitive(HiPrimitive):
+    """The primitive of one kind of operation.
+
+    Whoever binds it, an op, a derivative or a jaxpr that is evaluated again, is judged by the scopes in force.
+
+    Args:
+        name: Its name.
+        communicates: Whether such operations may.
+    """
+
+    multiple_results = True
+
+    def __init__(self, name: str, *, communicates: bool = True) -> None:
+        super().__init__(name)
+        self.communicates = communicates
+        print_as(self, lambda params: params["operation"].name)
+
+    def bind(self, *operands: Any, **params: Any) -> Any:
+        if self.communicates:
+            judge(params["operation"])
+        return super().bind(*operands, **params)  # type: ignore[no-untyped-call]
+
+    def abstract_eval(self, *given: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
+        return operation.abstract_eval(*given)
+
+    def to_lojax(self, *operands: Any, operation: Operation) -> list[Any]:
+        found = operation.to_lojax(*operands)
+        if self.communicates and no_trace_is_running():
+            count(operation)
+        return found
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], operation: Operation) -> tuple[list[Any], list[Any]]:
+        return operation.jvp(primals, tangents)
+
+    def transpose(self, cts: Sequence[Any], *operands: Any, operation: Operation) -> list[Any]:
+        return operation.transpose(cts, *operands)
+
+    def batch(
+        self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any], operation: Operation
+    ) -> tuple[list[Any], list[Any]]:
+        return operation.batch(axis_data, operands, dims)
+
+
+class LinearizedPrimitive(OperationPrimitive):
+    """One whose operations say themselves how they are linearized; of the others JAX traces the jvp."""
+
+    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool], **params: Any) -> Any:
+        return params["operation"].linearize(primals, nonzero)
+
+
+# what scopes are told
+
+
+def direction_of(stack: str) -> str:
+    """The direction that a name stack tells; that of an equation in a body goes on from the outer equation's."""
+    if "rematted_computation" in stack:
+        return "recomputed"
+    return "backward" if "transpose(" in stack else "forward"
+
+
+def current_direction() -> tuple[str, int]:
+    """The direction of what is bound now, and how many derivatives are being taken around it.
+
+    JAX starts a new name stack for each body that it traces, so a body that is transposed does not say so.
+    """
+    stack = str(source_info_util.current_name_stack())
+    return "backward" if is_transposing() else direction_of(stack), stack.count("jvp(")
+
+
+def judge(operation: Operation) -> None:
+    """Checks what an operation communicates against the scopes in force.
+
+    Raises:
+        ShardingTypeError: a scope forbids it.
+    """
+    if not rules_in_force():
+        return
+    forth, back = operation.forth(), operation.back()
+    if not forth and not back:
+        return
+    src, dst = (forth or back)[0][1:]
+    if not forth:
+        src, dst = dst.cotangent(), src.cotangent()
+    direction, _ = current_direction()
+    try:
+        judge_bound(
+            operation.name,
+            src,
+            dst,
+            sent_by(forth),
+            sent_by(back),
+            direction=direction,
+            inserted=operation.inserted,
+        )
+    except ShardingTypeError as error:
+        raise placed(error, f"{operation}({', '.join(map(str, operation.operands))})") from None
+
+
+def sent_by(sendings: Sequence[Sending], noun: str = "") -> Sent:
+    """What some steps communicate, in one; in words, each of them or what ``noun`` says they are together."""
+    if not sendings:
+        return Sent()
+    steps = [s.step for s in sendings]
+    axes = tuple(dict.fromkeys(a for s in steps for a in s.axes))
+    kinds = tuple(s.kind.value for s in steps)
+    each = (in_words(kind, s.axes) for kind, s in zip(kinds, steps, strict=True))
+    words = in_words(noun, axes) if noun else " and ".join(dict.fromkeys(each))
+    return Sent(kinds, axes, sum(s.bytes for s in steps), sum(s.launches for s in steps), words)
+
+
+def count(operation: Operation) -> None:
+    """Tells open scopes that an operation ran."""
+    for watch in open_watches():
+        watch.ran(operation, *current_direction())
+
+
+def applied_by(eqn: Any) -> Any:
+    """What an equation applies: an operation of ours, else JAX's primitive."""
+    return eqn.params["operation"] if isinstance(eqn.primitive, OperationPrimitive) else eqn.primitive
+
+
+__all__ = [
+    "LinearizedPrimitive",
+    "Operation",
+    "OperationPrimitive",
+    "Sending",
+    "Sends",
+    "UnaryOperation",
+    "applied_by",
+    "current_direction",
+    "direction_of",
+]

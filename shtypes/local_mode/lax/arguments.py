@@ -1,0 +1,88 @@
+"""What the collectives make of their arguments: mesh axes, states, dims, and trees of values."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import jax
+
+from shtypes.core.array import Array
+from shtypes.core.functions.basics import Cast
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.dispatch import lift, located
+from shtypes.primitives.local import local
+from shtypes.types import ShType, State
+from shtypes.types.policy import replicated
+
+T = TypeVar("T")
+
+SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
+
+Axes = str | Sequence[str]
+
+#: The states that ``to=`` may name, by JAX's words and by letter.
+_STATES: Final[dict[str | State, State]] = {
+    **{s.name.lower(): s for s in (VARYING, REDUCED, INVARIANT, UNREDUCED)},
+    **{s.value: s for s in (VARYING, REDUCED, INVARIANT, UNREDUCED)},
+    **{s: s for s in (VARYING, REDUCED, INVARIANT, UNREDUCED)},
+}
+
+
+def axes_of(axis_name: Axes) -> tuple[str, ...]:
+    """The mesh axes that a collective goes along, as a tuple."""
+    axes = (axis_name,) if isinstance(axis_name, str) else tuple(axis_name)
+    if not axes or not all(isinstance(a, str) for a in axes) or len(set(axes)) < len(axes):
+        raise ShardingTypeError(f"a collective goes along one mesh axis or several different ones, not {axis_name!r}")
+    return axes
+
+
+def state_of(to: Any, among: tuple[State, ...], name: str) -> State:
+    """The state that ``to=`` names, among those that a collective can end in."""
+    found: State | None = _STATES.get(to) if isinstance(to, (str, State)) else None
+    if found not in among or found is None:
+        choices = [f'to="{s.name.lower()}"' for s in among]
+        raise ShardingTypeError(f"`{name}` cannot end in {to!r}", hints=choices)
+    return found
+
+
+def replicated_state(to: Any, name: str) -> State:
+    """The replicated state that ``to=`` names, by default the policy's."""
+    return replicated() if to is None else state_of(to, (REDUCED, INVARIANT), name)
+
+
+def no_groups(groups: Any) -> None:
+    """Refuses groups within an axis: a mesh has axes for that."""
+    if groups is not None:
+        raise ShardingTypeError(
+            "collectives go along whole mesh axes; there are no `axis_index_groups`",
+            hints=['split the axis in two in the mesh: sh.make_mesh({"outer": 2, "inner": 4})'],
+        )
+
+
+def dim_from_front(d: Any, rank: int) -> int:
+    """A dim from the front, left as it is where it is out of range: the rule says so."""
+    found: int = operator.index(d)
+    return found + rank if -rank <= found < 0 else found
+
+
+def each(name: str, x: T, make: Callable[[Any, ShType], Any]) -> T:
+    """A collective applied to each leaf of a tree, as a typed value; errors name the call and the type."""
+
+    def one(leaf: Any) -> Any:
+        ((value,), _) = lift([leaf])
+        t = jax.typeof(value)
+        try:
+            return make(value, t)
+        except ShardingTypeError as error:
+            raise located(error, name, [t]).with_traceback(None) from None
+
+    made: T = jax.tree.map(one, x)
+    return made
+
+
+def counted(x: Any) -> Array:
+    """A bool as the integer that sums count it as."""
+    t = jax.typeof(x)
+    return local(Cast("i32"), x, out=t.replace(dtype="i32")) if t.dtype_name == "bool" else x

@@ -1,0 +1,127 @@
+"""What devices have, added up or compared: one value of many."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax
+
+from shtypes.context.user_line import public
+from shtypes.core.array import Array
+from shtypes.core.functions.arithmetic import DivideBy
+from shtypes.errors import ShardingTypeError
+from shtypes.local_mode.lax.arguments import Axes, axes_of, counted, dim_from_front, each, no_groups, replicated_state
+from shtypes.local_mode.lax.devices import axis_size
+from shtypes.ops.dispatch import is_number, located
+from shtypes.primitives.collective import Op, collect
+from shtypes.primitives.local import local
+from shtypes.types import ShType, State
+
+T = TypeVar("T")
+
+SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
+
+
+@public
+def psum(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
+    """The sum of the devices' values along mesh axes, on each of them; `jax.lax.psum`.
+
+    Args:
+        x (...): Varying over the axes. A Python number is multiplied by their size.
+        axis_name: A mesh axis or several.
+        axis_index_groups: None.
+        to: ``"reduced"`` or ``"invariant"``; the policy's replicated state by default.
+
+    Returns:
+        (...): One value; reduced or invariant.
+
+    Raises:
+        ShardingTypeError: the value is not varying: to sum a replicated one would multiply it by the axis's size.
+
+    Communicates: an all-reduce; backward nothing if invariant, an all-reduce if reduced. Transpose: `pbroadcast` (to
+    invariant); the sum of the pending cotangent on each device (to reduced).
+    """
+    no_groups(axis_index_groups)
+    axes, state = axes_of(axis_name), replicated_state(to, "psum")
+    if is_number(x):
+        return x * axis_size(axes)  # type: ignore[operator, return-value]  # a number
+    return each("psum", x, lambda leaf, t: collect(Op("psum", axes, VARYING, state), counted(leaf)))
+
+
+@public
+def pmean(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
+    """The mean of the devices' values along mesh axes; `jax.lax.pmean`: `psum` over the size of the axes."""
+    total: Any = psum(x, axis_name, axis_index_groups=axis_index_groups, to=to)
+    averaged: T
+    if is_number(total):
+        averaged = total / axis_size(axis_name)
+        return averaged
+
+    def mean(leaf: Any) -> Array:
+        t = jax.typeof(leaf)
+        if not t.differentiable:
+            raise located(ShardingTypeError(f"`pmean` of {t} is no integer"), "pmean", [t])
+        return local(DivideBy(t.mesh.product(axes_of(axis_name))), leaf, out=t)
+
+    averaged = jax.tree.map(mean, total)
+    return averaged
+
+
+@public
+def psum_scatter(
+    x: T, axis_name: Axes, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
+) -> T:
+    """The sum of the devices' values, of which each keeps its own part of a dim; `jax.lax.psum_scatter`.
+
+    Args:
+        x (..., n, ...): Varying over the axes.
+        axis_name: A mesh axis or several.
+        scatter_dimension: The dim to keep a part of.
+        axis_index_groups: None.
+        tiled: Whether the part is an equal slice of the dim; else the dim has one element per device, and is dropped.
+
+    Returns:
+        (..., n / size, ...): or without the dim. Varying.
+
+    Communicates: a reduce-scatter; backward, an all-gather. Transpose: `all_gather`.
+    """
+    no_groups(axis_index_groups)
+
+    def make(leaf: Any, t: ShType) -> Array:
+        op = Op("psum_scatter", axes_of(axis_name), dim=dim_from_front(scatter_dimension, t.ndim), tiled=tiled)
+        return collect(op, counted(leaf))
+
+    return each("psum_scatter", x, make)
+
+
+@public
+def pmax(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
+    """The largest of the devices' values, element by element; `jax.lax.pmax`.
+
+    Args:
+        x (...): Varying over the axes; not unreduced.
+        axis_name: A mesh axis or several.
+        axis_index_groups: None.
+        to: As in `psum`.
+
+    Returns:
+        (...): One value; reduced or invariant.
+
+    Communicates: an all-reduce; differentiated, one more that counts the winners. Derivative: the mean of the winners'.
+    """
+    return _extreme("pmax", x, axis_name, axis_index_groups, to)
+
+
+@public
+def pmin(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
+    """The smallest of the devices' values, element by element; `jax.lax.pmin`. As `pmax`."""
+    return _extreme("pmin", x, axis_name, axis_index_groups, to)
+
+
+def _extreme(name: str, x: T, axis_name: Axes, groups: Any, to: Any) -> T:
+    no_groups(groups)
+    axes, state = axes_of(axis_name), replicated_state(to, name)
+    return each(name, x, lambda leaf, t: collect(Op(name, axes, VARYING, state), leaf))
+
+
+__all__ = ["pmax", "pmean", "pmin", "psum", "psum_scatter"]

@@ -1,0 +1,1 @@
+"""Random bits that do not depend on the mesh."""

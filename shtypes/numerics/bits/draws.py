@@ -1,0 +1,249 @@
+"""Random draws: each device makes its own part of the one global array that the key and the type stand for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shtypes.caches import MOST
+from shtypes.core.array import Array
+from shtypes.core.localfn import LocalFn
+from shtypes.errors import ShardingTypeError
+from shtypes.numerics.bits.global_bits import part_key
+from shtypes.ops import create
+from shtypes.ops.dispatch import apply, constant, is_typed
+from shtypes.primitives.local import local
+from shtypes.primitives.moving import move
+from shtypes.primitives.native import from_jax
+from shtypes.rules.random import check_key
+from shtypes.rules.random import draw as _draw_rule
+from shtypes.types import ShType, State, dtypes
+from shtypes.types.mesh import current_mesh
+
+#: A global size and the mesh axes that shard it, for each dim.
+Layout = tuple[tuple[int, tuple[str, ...]], ...]
+Drawn = Callable[..., Any]
+
+
+def _variance_scaling(key: Any, shape: Any, dtype: Any, distribution: str, variance: float) -> Any:
+    scale = jnp.array(variance, dtype)
+    if distribution == "truncated_normal":
+        # The standard deviation of a standard normal between -2 and 2.
+        stddev = jnp.sqrt(scale) / jnp.array(0.87962566103423978, dtype)
+        return jax.random.truncated_normal(key, -2, 2, shape, dtype) * stddev
+    if distribution == "normal":
+        return jax.random.normal(key, shape, dtype) * jnp.sqrt(scale)
+    return jax.random.uniform(key, shape, dtype, -1) * jnp.sqrt(3 * scale)
+
+
+def _scaled(key: Any, shape: Any, dtype: Any, of: str, scale: float, **params: Any) -> Any:
+    return DRAWS[of](key, shape, dtype, **params) * jnp.array(scale, dtype)
+
+
+def _with_parameters(native: Drawn) -> Drawn:
+    return lambda key, shape, dtype, **params: native(key, **params, shape=shape, dtype=dtype)
+
+
+#: What draws with a key, a shape and a dtype; element by element, so that a part is drawn as the whole is.
+DRAWS: Final[dict[str, Drawn]] = {
+    "uniform": jax.random.uniform,
+    "normal": jax.random.normal,
+    "truncated_normal": _with_parameters(jax.random.truncated_normal),
+    "bernoulli": lambda key, shape, dtype, p, mode: jax.random.bernoulli(key, p, shape, mode=mode),
+    "randint": _with_parameters(jax.random.randint),
+    "bits": jax.random.bits,
+    "exponential": jax.random.exponential,
+    "gumbel": jax.random.gumbel,
+    "laplace": jax.random.laplace,
+    "logistic": jax.random.logistic,
+    "cauchy": jax.random.cauchy,
+    "rademacher": jax.random.rademacher,
+    "lognormal": _with_parameters(jax.random.lognormal),
+    "rayleigh": _with_parameters(jax.random.rayleigh),
+    "pareto": _with_parameters(jax.random.pareto),
+    "weibull_min": _with_parameters(jax.random.weibull_min),
+    "triangular": _with_parameters(jax.random.triangular),
+    "geometric": _with_parameters(jax.random.geometric),
+    "variance_scaling": _variance_scaling,
+    "scaled": _scaled,
+}
+
+
+def own_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequence[str]) -> Any:
+    """The key that draws a device's own part: of a global array, and by itself on ``folded`` axes."""
+    for axis in folded:
+        key = jax.random.fold_in(key, lax.axis_index(axis))
+    if not any(axes for _, axes in layout):
+        return key
+    starts = [lax.axis_index(axes) * n if axes else 0 for (_, axes), n in zip(layout, local_shape, strict=True)]
+    return part_key(key, tuple(size for size, _ in layout), starts)
+
+
+@dataclass(frozen=True)
+class Draw(LocalFn):
+    """A device's own part of a draw.
+
+    ``same`` tells parameters apart that are equal and of different kinds.
+    """
+
+    name: str
+    params: tuple[tuple[str, Any], ...]
+    dtype: str
+    shape: tuple[int, ...]
+    layout: Layout
+    folded: tuple[str, ...]
+    same: str
+
+    def __str__(self) -> str:
+        return f"random_{self.name}[{','.join(map(str, self.shape))}]"
+
+    def __call__(self, key: Any) -> Any:
+        key = own_key(key, self.layout, self.shape, self.folded)
+        return DRAWS[self.name](key, self.shape, dtypes.to_numpy(self.dtype), **dict(self.params))
+
+
+def as_key(name: str, key: Any) -> Array:
+    """One key as a typed value."""
+    if not is_typed(key):
+        if not isinstance(key, jax.Array):
+            raise ShardingTypeError(f"`{name}` needs a key, not {key!r:.40}", hints=["sh.random.key(seed)"])
+        key = from_jax(key) if isinstance(key, jax.core.Tracer) else constant(key, current_mesh())
+    found: Array = key
+    check_key(name, jax.typeof(found))
+    return found
+
+
+def layout_of(t: ShType) -> Layout:
+    """The sizes and axes of a type's dims."""
+    return tuple((d.size, d.axes) for d in t.dims)
+
+
+def folded_axes(key: ShType, drawn: ShType) -> tuple[str, ...]:
+    """The axes along which devices draw different numbers with one key."""
+    return tuple(a for a in drawn.axes(State.VARYING) if key.state(a) is not State.VARYING)
+
+
+def check_parts(name: str, key: ShType, drawn: ShType) -> None:
+    """Checks that the key's generator can make a part alone.
+
+    Raises:
+        ShardingTypeError: a dim is sharded, and the generator is not threefry, or JAX's original form of it.
+    """
+    if not any(d.axes for d in drawn.dims):
+        return
+    if key.dtype_name != "key<fry>":
+        why = f"the generator of {key.dtype_name} makes all numbers at once: no device can make its own ones alone"
+    elif not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
+        why = "with jax_threefry_partitionable=False all numbers are made at once"
+    else:
+        return
+    hints = ["draw it replicated and reshard it: each device makes all of it and keeps its slice"]
+    raise ShardingTypeError(f"`{name}` cannot make a part of {drawn}", why=why, hints=hints)
+
+
+@functools.lru_cache(maxsize=MOST)
+def _check_dtype(name: str, dtype: str, params: tuple[tuple[str, Any], ...]) -> None:
+    """Asks JAX whether it makes such draws."""
+    try:
+        jax.eval_shape(lambda: DRAWS[name](jax.random.key(0), (), dtypes.to_numpy(dtype), **dict(params)))
+    except (TypeError, ValueError) as error:
+        why = str(error).strip().split("\n")[0]
+        raise ShardingTypeError(f"`{name}` draws no `{dtype}` values", why=why) from None
+
+
+def draw(name: str, key: Any, type: Any, dtype: Any, mesh: Any, default: str, **params: Any) -> Array:
+    """A draw of the type that the user asked for, named as in `DRAWS`."""
+    key = as_key(name, key)
+    k = jax.typeof(key)
+    wanted = asked(k, type, dtype, mesh, default)
+    items = tuple(sorted(params.items()))
+    _check_dtype(name, wanted.dtype_name, items)
+
+    def fn(types: tuple[ShType, ...]) -> Draw:
+        drawn = _draw_rule(name, types[0], wanted).results[0]
+        check_parts(name, types[0], drawn)
+        places = layout_of(drawn), folded_axes(types[0], drawn)
+        return Draw(name, items, drawn.dtype_name, drawn.local_shape, *places, repr(items))
+
+    return move(apply(name, fn, lambda types: _draw_rule(name, types[0], wanted), key), wanted)
+
+
+def asked(key: ShType, type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
+    """The type of a draw; where a shape is given it varies where the key does."""
+    wanted = create._wanted(type, dtype, key.mesh if mesh is None else mesh, default)
+    text = isinstance(type, (str, ShType)) or type is None
+    varying = [] if text else key.axes(State.VARYING)
+    for axis in varying:
+        if wanted.state(axis) is not State.SHARDED:
+            wanted = wanted.with_axis(axis, State.VARYING)
+    return wanted
+
+
+def default_float() -> str:
+    """JAX's default float."""
+    return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.float64))
+
+
+def default_int() -> str:
+    """JAX's default integer."""
+    return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.int64))
+
+
+@dataclass(frozen=True)
+class KeyFromSeed(LocalFn):
+    """A key from a seed."""
+
+    seed: int
+    impl: str | None
+
+    def __str__(self) -> str:
+        return f"random_key[{self.seed}]"
+
+    def __call__(self) -> Any:
+        return jax.random.key(self.seed, impl=self.impl)
+
+
+def key_of_seed(seed: int, impl: str | None, out: ShType) -> Array:
+    """A key from a seed that is known."""
+    return local(KeyFromSeed(seed, impl), out=out)
+
+
+@dataclass(frozen=True)
+class OnKeys(LocalFn):
+    """A function of keys and integers that every device applies alike."""
+
+    name: str
+    fn: Callable[..., Any]
+    params: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        shown = ",".join(str(v) for _, v in self.params)
+        return f"random_{self.name}[{shown}]" if shown else f"random_{self.name}"
+
+    def __call__(self, *operands: Any) -> Any:
+        return self.fn(*operands, **dict(self.params))
+
+
+@dataclass(frozen=True)
+class Categorical(LocalFn):
+    """Which class is greatest after noise from the key; the noise is a device's own part."""
+
+    dim: int
+    layout: Layout
+    folded: tuple[str, ...]
+    more: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"random_categorical[{self.dim}]"
+
+    def __call__(self, key: Any, logits: Any) -> Any:
+        key = own_key(key, self.layout, logits.shape, self.folded)
+        shape = (*self.more, *logits.shape[: self.dim], *logits.shape[self.dim + 1 :])
+        return jax.random.categorical(key, logits, self.dim, shape).astype(jnp.int32)

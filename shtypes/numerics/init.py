@@ -1,0 +1,187 @@
+"""`sh.init`: initial values of weights, as in `jax.nn.initializers`, from the global shape.
+
+Each function gives an initializer ``init(key, type, dtype=None)``. The type says how the weights lie; what they are
+depends on the key and the global shape alone, and each device makes its own part.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from shtypes.caches import MOST
+from shtypes.context.user_line import public
+from shtypes.core.array import Array
+from shtypes.errors import ShardingTypeError
+from shtypes.numerics.bits.draws import as_key, asked, default_float, draw
+from shtypes.numerics.bits.draws_whole import draw_whole
+from shtypes.ops import create
+from shtypes.types import ShType
+
+Initializer = Callable[..., Array]
+Dims = int | Sequence[int]
+
+
+def _initializer(name: str, make: Callable[[Any, ShType], Array], dtype: Any) -> Initializer:
+    """An initializer from a function of a key and the type that the weights have."""
+    preset = dtype
+
+    def init(key: Any, type: Any, dtype: Any = None, *, mesh: Any = None) -> Array:
+        key = as_key(name, key)
+        return make(key, asked(jax.typeof(key), type, preset if dtype is None else dtype, mesh, default_float()))
+
+    init.__name__ = name
+    return public(init)
+
+
+@public
+def constant(value: Any, dtype: Any = None) -> Initializer:
+    """One number everywhere."""
+    return _initializer("constant", lambda key, t: create.full(t, value), dtype)
+
+
+@public
+def zeros(key: Any, type: Any, dtype: Any = None, *, mesh: Any = None) -> Array:
+    """Zeros; itself an initializer."""
+    return constant(0)(key, type, dtype, mesh=mesh)
+
+
+@public
+def ones(key: Any, type: Any, dtype: Any = None, *, mesh: Any = None) -> Array:
+    """Ones; itself an initializer."""
+    return constant(1)(key, type, dtype, mesh=mesh)
+
+
+def _scaled(name: str, scale: float, dtype: Any, **params: Any) -> Initializer:
+    def make(key: Any, t: ShType) -> Array:
+        return draw("scaled", key, t, None, None, t.dtype_name, of=name, scale=float(scale), **params)
+
+    return _initializer(name, make, dtype)
+
+
+@public
+def uniform(scale: float = 1e-2, dtype: Any = None) -> Initializer:
+    """Numbers between 0 and ``scale``."""
+    return _scaled("uniform", scale, dtype)
+
+
+@public
+def normal(stddev: float = 1e-2, dtype: Any = None) -> Initializer:
+    """Normal numbers."""
+    return _scaled("normal", stddev, dtype)
+
+
+@public
+def truncated_normal(stddev: float = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0) -> Initializer:
+    """Normal numbers between ``lower`` and ``upper`` standard deviations."""
+    return _scaled("truncated_normal", stddev, dtype, lower=float(lower), upper=float(upper))
+
+
+_DENOMINATORS: dict[str, Callable[[float, float], float]] = {
+    "fan_in": lambda fan_in, fan_out: fan_in,
+    "fan_out": lambda fan_in, fan_out: fan_out,
+    "fan_avg": lambda fan_in, fan_out: (fan_in + fan_out) / 2,
+    "fan_geo_avg": lambda fan_in, fan_out: (fan_in * fan_out) ** 0.5,
+}
+
+
+@public
+def variance_scaling(
+    scale: float,
+    mode: str,
+    distribution: str,
+    in_axis: Dims = -2,
+    out_axis: Dims = -1,
+    batch_axis: Dims = (),
+    dtype: Any = None,
+) -> Initializer:
+    """Numbers whose variance is ``scale`` over the global number of inputs or outputs.
+
+    Args:
+        scale: The factor.
+        mode: ``"fan_in"``, ``"fan_out"``, ``"fan_avg"`` or ``"fan_geo_avg"``: what it is divided by.
+        distribution: ``"truncated_normal"``, ``"normal"`` or ``"uniform"``.
+        in_axis: Dims of the inputs.
+        out_axis: Dims of the outputs.
+        batch_axis: Dims that do not count.
+        dtype: The dtype, where the type leaves it out.
+    """
+    if mode not in _DENOMINATORS:
+        raise ShardingTypeError(f"there is no mode {mode!r}", hints=[", ".join(_DENOMINATORS)])
+    known = ("truncated_normal", "normal", "uniform")
+    if distribution not in known:
+        raise ShardingTypeError(f"there is no distribution {distribution!r}", hints=[", ".join(known)])
+
+    def make(key: Any, t: ShType) -> Array:
+        if t.dtype_name[0] == "c":
+            raise ShardingTypeError(f"`variance_scaling` makes real numbers, not {t}")
+        variance = scale / _DENOMINATORS[mode](*_fans(t, in_axis, out_axis, batch_axis))
+        return draw(
+            "variance_scaling", key, t, None, None, t.dtype_name, distribution=distribution, variance=float(variance)
+        )
+
+    return _initializer("variance_scaling", make, dtype)
+
+
+def _fans(t: ShType, in_axis: Dims, out_axis: Dims, batch_axis: Dims) -> tuple[float, float]:
+    """The numbers of inputs and outputs of weights, counted over their global dims."""
+    if t.ndim < 2 and in_axis == -2:
+        raise ShardingTypeError(
+            f"{t} has too few dims to tell inputs from outputs", hints=["give `in_axis`", "sh.init.normal(stddev)"]
+        )
+
+    def size(dims: Dims) -> int:
+        return math.prod(t.shape[d] for d in ((dims,) if isinstance(dims, int) else dims))
+
+    inputs, outputs = size(in_axis), size(out_axis)
+    field = t.size / inputs / outputs / size(batch_axis)
+    return inputs * field, outputs * field
+
+
+glorot_uniform = functools.partial(variance_scaling, 1.0, "fan_avg", "uniform")
+glorot_normal = functools.partial(variance_scaling, 1.0, "fan_avg", "truncated_normal")
+lecun_uniform = functools.partial(variance_scaling, 1.0, "fan_in", "uniform")
+lecun_normal = functools.partial(variance_scaling, 1.0, "fan_in", "truncated_normal")
+he_uniform = functools.partial(variance_scaling, 2.0, "fan_in", "uniform")
+he_normal = functools.partial(variance_scaling, 2.0, "fan_in", "truncated_normal")
+xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
+kaiming_uniform, kaiming_normal = he_uniform, he_normal
+
+
+@public
+def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Orthogonal rows or columns, whichever are fewer.
+
+    Each device makes all of the weights and keeps its own part: a decomposition needs all of them.
+
+    Args:
+        scale: The factor.
+        column_axis: The dim of the columns; the others together are rows.
+        dtype: The dtype, where the type leaves it out.
+    """
+    return _decomposed("orthogonal", dtype, scale=float(scale), column_axis=column_axis)
+
+
+@public
+def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Orthogonal matrices in the middle of convolution kernels, zero elsewhere; made as `orthogonal` is."""
+    return _decomposed("delta_orthogonal", dtype, scale=float(scale), column_axis=column_axis)
+
+
+def _decomposed(name: str, dtype: Any, **params: Any) -> Initializer:
+    def make(key: Any, t: ShType) -> Array:
+        return draw_whole(name, _native(name), key, [], t, None, None, t.dtype_name, **params)
+
+    return _initializer(name, make, dtype)
+
+
+@functools.lru_cache(maxsize=MOST)
+def _native(name: str) -> Callable[..., Any]:
+    def draw(key: Any, *, shape: Any, dtype: Any, **params: Any) -> Any:
+        return getattr(jax.nn.initializers, name)(**params)(key, shape, dtype)
+
+    return draw

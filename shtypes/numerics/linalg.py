@@ -1,0 +1,300 @@
+"""Linear algebra of matrices that every device holds whole, batched over any dims; names of `jax.numpy.linalg`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+import numpy as np
+
+from shtypes import rules
+from shtypes.context.calls import refuse_unknown
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import Linear, LocalFn
+from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public, published
+from shtypes.numerics.matrices import (
+    block_diag,
+    diagonal,
+    lstsq,
+    lu,
+    lu_factor,
+    of_matrices,
+    tensorinv,
+    tensorsolve,
+    toeplitz,
+    trace,
+)
+from shtypes.ops.across import extreme
+from shtypes.ops.arithmetic import astype, multiply, power
+from shtypes.ops.asking import over
+from shtypes.ops.dispatch import apply, dtype_name, lift
+from shtypes.ops.einsum import einsum, matmul, outer, tensordot, vecdot
+from shtypes.ops.elementwise import abs as abs_
+from shtypes.ops.elementwise import conj, not_equal, real, sqrt
+from shtypes.ops.products import cross
+from shtypes.ops.reduce import Axis, normalize_dims
+from shtypes.ops.reduce import sum as sum_
+from shtypes.ops.reduce_nonlinear import added
+from shtypes.ops.reshard import finished
+from shtypes.ops.shape import matrix_transpose
+from shtypes.ops.whole import function, reduced, reduced_by
+from shtypes.types import ShType, dtypes
+
+
+def _matrix_function(name: str, what: str, **defaults: Any) -> Callable[..., Any]:
+    native = getattr(jnp.linalg, name, None) or getattr(jax.scipy.linalg, name)
+
+    def op(a: Any, *args: Any, **params: Any) -> Any:
+        if len(args) > len(defaults):
+            raise ShardingTypeError(f"`{name}` takes a matrix and {len(defaults)} parameters")
+        given = {**dict(zip(defaults, args, strict=False)), **params}
+        refuse_unknown(name, given, tuple(defaults))
+        ((x,), _) = lift([a])
+        if jax.typeof(x).ndim < 2:
+            raise ShardingTypeError(f"`{name}` takes matrices, not {jax.typeof(x)}")
+        return of_matrices(name, native, x, **{**defaults, **given})
+
+    parameters = "".join(f"\n        {k}: As in JAX; {v!r} by default." for k, v in defaults.items())
+    return published(
+        op,
+        name,
+        f"""{what}, as `{native.__module__.replace("jax._src.", "jax.")}.{name}`.
+
+    Per axis: every state but unreduced is kept; leading dims may be sharded, the last two must be whole.
+
+    Args:
+        a (..., n, m): Matrices.{parameters}
+
+    Raises:
+        ShardingTypeError: one of the last two dims is sharded, or the matrices are unreduced.
+
+    Communicates: nothing. Transpose: by JAX.
+    """,
+    )
+
+
+cholesky = _matrix_function("cholesky", "The Cholesky factor", upper=False)
+inv = _matrix_function("inv", "The inverse")
+pinv = _matrix_function("pinv", "The pseudo-inverse", rtol=None, hermitian=False)
+det = _matrix_function("det", "The determinant")
+slogdet = _matrix_function("slogdet", "Sign and logarithm of the determinant")
+qr = _matrix_function("qr", "The QR factors", mode="reduced")
+svd = _matrix_function("svd", "The singular value decomposition", full_matrices=True, compute_uv=True, hermitian=False)
+svdvals = _matrix_function("svdvals", "The singular values")
+eigh = _matrix_function("eigh", "Eigenvalues and eigenvectors of Hermitian matrices", UPLO="L")
+eigvalsh = _matrix_function("eigvalsh", "Eigenvalues of Hermitian matrices", UPLO="L")
+matrix_power = _matrix_function("matrix_power", "The matrix to a whole power", n=1)
+matrix_rank = _matrix_function("matrix_rank", "The rank", rtol=None)
+expm = _matrix_function("expm", "The exponential of a matrix")
+sqrtm = _matrix_function("sqrtm", "The square root of a matrix; on CPUs only")
+eig = _matrix_function("eig", "Eigenvalues and eigenvectors; on CPUs only")
+eigvals = _matrix_function("eigvals", "Eigenvalues; on CPUs only")
+cond = _matrix_function("cond", "The condition number", p=None)
+matrix_norm = _matrix_function("matrix_norm", "The norm of matrices", keepdims=False, ord="fro")
+
+
+@public
+def norm(x: ArrayLike, ord: Any = None, axis: Axis = None, keepdims: bool = False, *, out: Any = None) -> Array:
+    """The norm of vectors or matrices, as `jax.numpy.linalg.norm`; typed as `max`.
+
+    Norms of vectors with ``ord`` 0 and 1 are sums: typed as `sum`, and over a sharded dim unreduced.
+
+    Args:
+        x (...): A value.
+        ord: Which norm.
+        axis: One dim for vectors, two for matrices; by default all dims, as one vector if ``ord`` is not given.
+        keepdims: Keeps the dims with size 1.
+        out: A type for the result; allows to communicate where a dim is sharded.
+
+    Raises:
+        ShardingTypeError: one of the dims is sharded and nothing allows to communicate, or the norm needs singular
+            values of a matrix that is sharded; the value is unreduced.
+
+    Communicates: nothing; along a sharded dim, an all-reduce of one number for each row. Transpose: by JAX.
+    """
+    ((x,), _) = lift([x])
+    ndim = jax.typeof(x).ndim
+    dims = normalize_dims(axis, ndim, "norm")
+    if len(dims) == 2 and (axis is not None or ord is not None):
+        pair = tuple(int(d) % ndim for d in (axis if isinstance(axis, (tuple, list)) else dims))
+        fn = function("norm", jnp.linalg.norm, ord=ord, axis=pair, keepdims=bool(keepdims))
+        whole = partial(reduced_by, "norm", fn, dims=dims, keepdims=keepdims)
+        join = _MATRIX_NORMS.get(ord)
+        if join is None:
+            return finished(whole(x), out)
+        return over("linalg.norm", x, dims, keepdims, out, lambda x, dims: whole(x), lambda x, dims: join(x, pair))
+    if len(dims) > 2 and (axis is not None or ord is not None):
+        raise ShardingTypeError(f"`norm` with axis={axis} and ord={ord} does not fit {jax.typeof(x)}: one dim, or two")
+    if ord in (0, 1):
+        return _added(x, ord, dims, keepdims, out)
+    given = None if axis is None else dims[0] if len(dims) == 1 else dims
+    return over(
+        "linalg.norm",
+        x,
+        dims,
+        keepdims,
+        out,
+        lambda x, dims: reduced("norm", jnp.linalg.norm, x, given, keepdims, ord=ord),
+        lambda x, dims: _vector_norm(x, 2 if ord is None else ord, dims),
+    )
+
+
+@public
+def vector_norm(x: ArrayLike, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2, out: Any = None) -> Array:
+    """The norm of vectors, as `jax.numpy.linalg.vector_norm`; typed as `norm`."""
+    ((x,), _) = lift([x])
+    if ord in (0, 1):
+        return _added(x, ord, normalize_dims(axis, jax.typeof(x).ndim, "vector_norm"), keepdims, out)
+    return over(
+        "linalg.vector_norm",
+        x,
+        axis,
+        keepdims,
+        out,
+        lambda x, dims: reduced("vector_norm", jnp.linalg.vector_norm, x, axis, keepdims, ord=ord),
+        lambda x, dims: _vector_norm(x, ord, dims),
+    )
+
+
+def _added(x: Any, ord: int, dims: tuple[int, ...], keepdims: bool, out: Any) -> Array:
+    """The norm that is a sum of sizes, or a count: over a sharded dim it is pending."""
+    if not jax.typeof(x).differentiable:
+        x = astype(x, dtype_name(jnp.result_type(float)))
+    size = abs_(x)
+    terms = size if ord else astype(not_equal(x, 0), jax.typeof(size).dtype_name)
+    return sum_(terms, dims, out=out, keepdims=keepdims)
+
+
+def _vector_norm(x: Any, ord: Any, dims: tuple[int, ...]) -> Array:
+    """The norm over dims, which may be sharded; they are kept."""
+    if not jax.typeof(x).differentiable:
+        x = astype(x, dtype_name(jnp.result_type(float)))
+    is_complex = jax.typeof(x).dtype_name[0] == "c"
+    if ord in (np.inf, -np.inf):
+        return extreme("max" if ord > 0 else "min", abs_(x), dims)
+    if ord == 2:
+        return sqrt(added(real(multiply(x, conj(x))) if is_complex else multiply(x, x), dims))
+    size = abs_(x)
+    return power(added(power(size, ord), dims), 1 / ord)
+
+
+def _by_sums(name: str, place: int) -> Callable[[Any, tuple[int, ...]], Any]:
+    """The greatest or least of the sums of absolute values over one dim of a matrix."""
+    return lambda x, pair: extreme(name, added(abs_(x), (pair[place],)), (pair[1 - place],))
+
+
+#: The norms of matrices that are made of sums and extremes, by ``ord``; the others need singular values.
+_MATRIX_NORMS: Final[dict[Any, Callable[[Any, tuple[int, ...]], Any]]] = {
+    None: lambda x, pair: _vector_norm(x, 2, tuple(sorted(pair))),
+    "fro": lambda x, pair: _vector_norm(x, 2, tuple(sorted(pair))),
+    1: _by_sums("max", 0),
+    -1: _by_sums("min", 0),
+    np.inf: _by_sums("max", 1),
+    -np.inf: _by_sums("min", 1),
+}
+
+
+# linear systems
+
+
+@dataclass(frozen=True)
+class Solve(LocalFn):
+    """The solution of linear systems: linear in the right-hand side."""
+
+    name: str
+    fn: Callable[..., Any]
+    params: tuple[tuple[str, Any], ...] = ()
+    linear = Linear.EACH
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __call__(self, matrix: Any, rhs: Any) -> Any:
+        return self.fn(matrix, rhs, **dict(self.params))
+
+    def linear_in(self, index: int) -> bool:
+        return index == 1
+
+
+def _solved(name: str, native: Callable[..., Any], a: Any, b: Any, **params: Any) -> Array:
+    (matrix, rhs), constants = lift([a, b])
+    fn = Solve(name, native, tuple(sorted(params.items())))
+    types = jax.typeof(matrix), jax.typeof(rhs)
+    vector = types[1].ndim == 1
+    dtype = dtypes.from_numpy(jnp.result_type(*(t.dtype for t in types), jnp.float32))
+
+    def rule(given: tuple[ShType, ...]) -> rules.Typing:
+        return rules.solve(given[0], given[1], vector, dtype, constants, name)
+
+    return apply(name, fn, rule, matrix, rhs)
+
+
+@public
+def solve(a: ArrayLike, b: ArrayLike) -> Array:
+    """``x`` with ``a @ x = b``, batched over leading dims, as `jax.numpy.linalg.solve`.
+
+    Per axis: as a quotient of ``b`` by ``a``: ``b`` may be unreduced where ``a`` is replicated, its columns and the
+    batch may be sharded; the rows and columns of ``a`` must be whole.
+
+    Args:
+        a (..., n, n): Matrices.
+        b (..., n, k): Right-hand sides, or one vector (n,).
+
+    Raises:
+        ShardingTypeError: rows are sharded, the matrices are unreduced, or the operands do not meet.
+
+    Communicates: nothing; the cast of an invariant operand communicates backward. Transpose: by JAX.
+    """
+    return _solved("solve", jnp.linalg.solve, a, b)
+
+
+@public
+def solve_triangular(
+    a: ArrayLike, b: ArrayLike, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False
+) -> Array:
+    """``x`` with ``a @ x = b`` for triangular ``a``, as `jax.scipy.linalg.solve_triangular`; typed as `solve`."""
+    given = {"trans": trans, "lower": lower, "unit_diagonal": unit_diagonal}
+    return _solved("solve_triangular", jax.scipy.linalg.solve_triangular, a, b, **given)
+
+
+@public
+def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
+    """The product of matrices in the order that costs least, as `jax.numpy.linalg.multi_dot`; typed as `einsum`."""
+    values, _ = lift(arrays)
+    ndims = [jax.typeof(x).ndim for x in values]
+    if len(values) < 2 or any(n != 2 for n in ndims[1:-1]) or not {ndims[0], ndims[-1]} <= {1, 2}:
+        raise ShardingTypeError("`multi_dot` takes two or more matrices; the first and the last may be vectors")
+    letters = [chr(ord("a") + i) for i in range(len(values) + 1)]
+    labels = [letters[i] + letters[i + 1] for i in range(len(values))]
+    labels[0] = labels[0][2 - ndims[0] :]
+    labels[-1] = labels[-1][: ndims[-1]]
+    ends = letters[0] * (ndims[0] == 2) + letters[-1] * (ndims[-1] == 2)
+    return einsum(f"{','.join(labels)}->{ends}", *values, precision=precision)
+
+
+@public
+def cho_factor(a: ArrayLike, lower: bool = False) -> tuple[Any, bool]:
+    """The Cholesky factor and whether it is the lower one, as `jax.scipy.linalg.cho_factor`; see `cholesky`."""
+    return cholesky(a, upper=not lower), bool(lower)
+
+
+@public
+def cho_solve(c_and_lower: tuple[Any, bool], b: ArrayLike) -> Array:
+    """``x`` with ``a @ x = b``, from the result of `cho_factor`; linear in ``b``, typed as `solve`."""
+    factor, lower = c_and_lower
+    first = solve_triangular(factor, b, trans=0 if lower else 2, lower=lower)
+    return solve_triangular(factor, first, trans=2 if lower else 0, lower=lower)
+
+
+__all__ = [
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals",
+    "eigvalsh", "expm", "inv", "lstsq", "lu", "lu_factor", "matmul", "matrix_norm", "matrix_power", "matrix_rank",
+    "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "sqrtm",
+    "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "toeplitz", "trace", "vecdot", "vector_norm",
+]  # fmt: skip

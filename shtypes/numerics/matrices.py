@@ -1,0 +1,149 @@
+"""More linear algebra of whole matrices: factors, least squares, matrices made of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+import numpy as np
+
+from shtypes.context.calls import parameters, refuse_unknown
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import as_tuple
+from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public, published
+from shtypes.ops import diagonals
+from shtypes.ops.create import zeros
+from shtypes.ops.dispatch import lift
+from shtypes.ops.elementwise import conj
+from shtypes.ops.index import getitem
+from shtypes.ops.joins import concatenate
+from shtypes.ops.labelled import all_whole
+from shtypes.ops.shape import atleast_2d, reshape
+from shtypes.ops.whole import apply_whole, apply_whole_tree, function, made
+
+
+@public
+def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
+    """Diagonals of matrices, as `jax.numpy.linalg.diagonal`; see `shtypes.diagonal`."""
+    return diagonals.diagonal(x, offset, -2, -1)
+
+
+@public
+def trace(x: ArrayLike, /, *, offset: int = 0, dtype: Any = None) -> Array:
+    """Sums of the diagonals of matrices, as `jax.numpy.linalg.trace`; see `shtypes.trace`."""
+    return diagonals.trace(x, offset, -2, -1, dtype)
+
+
+def _least_squares(a: Any, b: Any, rcond: Any) -> Any:
+    return jnp.linalg.lstsq(a, b, rcond)[0]
+
+
+@public
+def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None) -> Array:
+    """``x`` with the least ``|a @ x - b|``, the first result of `jax.numpy.linalg.lstsq`; everything must be whole.
+
+    Args:
+        a (n, m): A matrix.
+        b (n, k) or (n,): Right-hand sides.
+        rcond: Which singular values count as zero.
+
+    Returns:
+        (m, k) or (m,): The solution.
+
+    Communicates: nothing. Transpose: by JAX.
+    """
+    return all_whole("lstsq", function("lstsq", _least_squares, rcond=rcond), [a, b])
+
+
+@public
+def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
+    """The inverse for `tensordot`, as `jax.numpy.linalg.tensorinv`; nonlinear, and the value must be whole."""
+    ((x,), _) = lift([a])
+    ndim = jax.typeof(x).ndim
+    fn = function("tensorinv", jnp.linalg.tensorinv, ind=int(ind))
+    return apply_whole("tensorinv", fn, x, range(ndim), [(None,) * ndim])
+
+
+@public
+def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -> Array:
+    """``x`` with ``tensordot(a, x, x.ndim) = b``, as `jax.numpy.linalg.tensorsolve`; the values must be whole."""
+    fn = function("tensorsolve", jnp.linalg.tensorsolve, axes=None if axes is None else tuple(axes))
+    return all_whole("tensorsolve", fn, [a, b])
+
+
+@public
+def block_diag(*arrs: Any) -> Array:
+    """Matrices along a diagonal, as `jax.scipy.linalg.block_diag`; typed as `concatenate`, so the rows must be whole.
+
+    Args:
+        *arrs (n, m): Matrices; vectors are rows.
+
+    Communicates: nothing. Transpose: the blocks of the cotangent.
+    """
+    blocks = [atleast_2d(a) for a in arrs] or [zeros((1, 0))]
+    if any(jax.typeof(b).ndim != 2 for b in blocks):
+        raise ShardingTypeError("`block_diag` takes matrices")
+    widths = [jax.typeof(b).shape[1] for b in blocks]
+    rows = []
+    for i, block in enumerate(blocks):
+        t = jax.typeof(block)
+        left, right = (np.zeros((t.shape[0], sum(w)), t.dtype) for w in (widths[:i], widths[i + 1 :]))
+        rows.append(concatenate([part for part in (left, block, right) if part.shape[1]] or [block], 1))
+    return concatenate(rows, 0)
+
+
+@public
+def toeplitz(c: Any, r: Any = None) -> Array:
+    """The matrix of equal diagonals, as `jax.scipy.linalg.toeplitz`: linear; the vectors must be whole.
+
+    Args:
+        c (n): The first column.
+        r (m): The first row; the first column, conjugated, by default.
+
+    Communicates: nothing. Transpose: sums along the diagonals.
+    """
+    (column,), _ = lift([c])
+    column = reshape(column, (-1,))
+    row = conj(column) if r is None else reshape(lift([r])[0][0], (-1,))
+    n, m = jax.typeof(column).shape[0], jax.typeof(row).shape[0]
+    values = concatenate([column[::-1], row[1:]], 0)
+    places = np.arange(n)[::-1][:, None] + np.arange(m)[None, :]
+    return getitem(values, places.astype(np.int32))
+
+
+def of_matrices(name: str, native: Callable[..., Any], x: Any, **params: Any) -> Any:
+    """A function of the last two dims, which maps over the others; its results begin with those."""
+    fn, t = function(name, native, **params), jax.typeof(x)
+    batch = t.ndim - 2
+    outs = as_tuple(made(fn, (t.shape, t.dtype_name)))
+    sources = [tuple(d if d < batch else None for d in range(len(out.shape))) for out in outs]
+    return apply_whole_tree(name, fn, x, [batch, batch + 1], sources)
+
+
+def _pair(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
+    known = parameters(native, 1)
+
+    def op(a: Any, **params: Any) -> Any:
+        refuse_unknown(name, params, known)
+        ((x,), _) = lift([a])
+        return of_matrices(name, native, x, **params)
+
+    return published(
+        op,
+        name,
+        f"""`jax.scipy.linalg.{name}`: nonlinear; the matrices must be whole, leading dims may be sharded.
+
+    Args:
+        a (..., n, m): Matrices.
+        **params: As in JAX.
+
+    Communicates: nothing. Transpose: by JAX.
+    """,
+    )
+
+
+lu, lu_factor = _pair("lu", jax.scipy.linalg.lu), _pair("lu_factor", jax.scipy.linalg.lu_factor)

@@ -1,0 +1,187 @@
+"""Dot-product attention: batch, heads and queries may be sharded, and keys where it is asked for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from shtypes.context.user_line import public
+from shtypes.core.array import Array
+from shtypes.errors import ShardingTypeError
+from shtypes.numerics.nn.positions import positions
+from shtypes.ops.arithmetic import add, astype, multiply, subtract
+from shtypes.ops.arrange import repeat
+from shtypes.ops.asking import may_communicate, with_own_fixes
+from shtypes.ops.dispatch import lift, located
+from shtypes.ops.einsum import einsum
+from shtypes.ops.elementwise import greater_equal, less, less_equal, logical_and
+from shtypes.ops.nn import softmax
+from shtypes.ops.reduce_nonlinear import wide
+from shtypes.ops.reshard import finished
+from shtypes.ops.select import where
+from shtypes.ops.shape import expand_dims, reshape
+from shtypes.rules import reasons
+from shtypes.types import ShType
+
+
+@public
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: Any = None,
+    key_value_seq_lengths: Any = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    out: Any = None,
+) -> Array:
+    """Softmax attention, as `jax.nn.dot_product_attention`, with grouped or single key heads.
+
+    Per axis: batch and heads may be sharded, alike in all operands; replicated operands are sliced, for free. Queries
+    may be sharded where keys are replicated, and are masked by their global positions. Keys that are sharded by
+    position need communication. Scores are in at least 32 bits.
+
+    Args:
+        query (..., T, N, H): Queries.
+        key (..., S, K, H): Keys; K divides N.
+        value (..., S, K, H): Values.
+        bias (..., N, T, S): Added to the scores; broadcasts. An additive mask is one.
+        mask (..., N, T, S): A bool array that says which keys count; broadcasts.
+        scale: The factor of the scores; ``1 / sqrt(H)`` by default.
+        is_causal: Whether a query sees only keys at its position and before.
+        query_seq_lengths (...): How many queries there are in each row of the batch; the others give zeros.
+        key_value_seq_lengths (...): How many keys there are in each row of the batch.
+        local_window_size: How many keys before and after its position a query sees; one number for both.
+        out: A type for the result; allows to communicate where keys are sharded by position.
+
+    Returns:
+        (..., T, N, H): Unreduced where the values are, and where keys are sharded by position; else sharded as the
+        queries.
+
+    Raises:
+        ShardingTypeError: keys are sharded by position and nothing allows to communicate, the shapes do not fit, or
+            queries or keys are unreduced.
+
+    Communicates: nothing; with keys sharded by position, an all-reduce of the maximum and one of the sum of each row of
+    scores, backward one, and what makes ``out`` of the pending result. Transpose: einsums, and that of `softmax`.
+    """
+    (query, key, value), _ = lift([query, key, value])
+    types = tuple(jax.typeof(x) for x in (query, key, value))
+    _check_shapes(*types)
+    factor = 1 / math.sqrt(types[0].shape[-1]) if scale is None else float(scale)
+    seen = _Seen(bias, mask, is_causal, local_window_size, query_seq_lengths, key_value_seq_lengths)
+
+    def attend(query: Any, key: Any, value: Any, asked: bool = True) -> Array:
+        return _attend(query, key, value, factor, seen, asked)
+
+    for operand in types[1:]:
+        for axis in () if may_communicate(out) else operand.dims[-3].axes:
+            error = located(reasons.along("dot_product_attention", operand, axis), "dot_product_attention", types)
+            raise with_own_fixes(error, "nn.dot_product_attention", attend, *types)
+    return finished(attend(query, key, value, asked=may_communicate(out)), out)
+
+
+class _Seen(NamedTuple):
+    """Which keys a query sees, and how much."""
+
+    bias: Any
+    mask: Any
+    is_causal: bool
+    window: int | tuple[int, int] | None
+    queries: Any
+    keys: Any
+
+
+def _attend(query: Any, key: Any, value: Any, factor: float, seen: _Seen, asked: bool) -> Array:
+    """Attention; ``asked`` says whether the softmax may communicate."""
+    q, k, v = (jax.typeof(x) for x in (query, key, value))
+    key, value = (_with_heads(x, q) for x in (key, value))
+    kept = jax.typeof(key).shape[-2]
+    groups = "" if kept == q.shape[-2] else "g"
+    if groups:
+        query = _grouped(query, -2, kept)
+        seen = seen._replace(bias=_grouped(seen.bias, -3, kept), mask=_grouped(seen.mask, -3, kept))
+    wider = wide(q.dtype_name)
+    scores = einsum(f"...tk{groups}h,...skh->...k{groups}ts", query, key, preferred_element_type=wider)
+    scores = _masked(multiply(scores, factor), seen)
+    weights = softmax(scores, out=jax.typeof(scores) if asked else None)
+    y = einsum(f"...k{groups}ts,...skh->...tk{groups}h", astype(weights, k.dtype_name), value)
+    y = reshape(y, (*q.shape[:-1], v.shape[-1])) if groups else y
+    for real in _within(jax.typeof(y), seen.queries, -3):
+        y = where(real, y, 0)
+    return y
+
+
+def _masked(scores: Array, seen: _Seen) -> Array:
+    """Scores with a bias, and the least of numbers where a key does not count."""
+    t: ShType = jax.typeof(scores)
+    if seen.bias is not None:
+        scores = astype(add(scores, seen.bias), t.dtype_name)
+    masks = [] if seen.mask is None else [seen.mask]
+    masks += _positional(t, seen.is_causal, seen.window)
+    masks += _within(t, seen.queries, -2) + _within(t, seen.keys, -1)
+    for mask in masks:
+        # Not infinity, since a row of them has no softmax.
+        scores = where(mask, scores, -0.7 * float(np.finfo(t.dtype).max))
+    return scores
+
+
+def _within(t: ShType, lengths: Any, dim: int) -> list[Array]:
+    """The mask of the positions along a dim that are below a length for each row of the batch."""
+    if lengths is None:
+        return []
+    ((lengths,), _) = lift([lengths])
+    batch = jax.typeof(lengths).ndim
+    at = expand_dims(positions(t, dim), tuple(d for d in range(t.ndim) if d != t.ndim + dim))
+    return [less(at, expand_dims(lengths, tuple(range(batch, t.ndim))))]
+
+
+def _check_shapes(q: ShType, k: ShType, v: ShType) -> None:
+    fits = min(q.ndim, k.ndim, v.ndim) >= 3 and q.shape[-1] == k.shape[-1] and k.shape[-3:-1] == v.shape[-3:-1]
+    if not fits or not k.shape[-2] or q.shape[-2] % k.shape[-2]:
+        raise ShardingTypeError(
+            f"`dot_product_attention` cannot pair queries {q} with keys {k} and values {v}",
+            why="their dims are (..., positions, heads, size), and the heads of keys divide those of queries",
+        )
+
+
+def _with_heads(x: Array, query: ShType) -> Array:
+    """Keys or values with so many heads that the axes of the queries' heads divide them; each device takes its own."""
+    t = jax.typeof(x)
+    kept, heads = t.dims[-2], query.dims[-2]
+    if kept.size == 1 or kept.size % query.mesh.product(heads.axes) == 0 or kept.axes:
+        return x
+    return repeat(x, heads.size // kept.size, axis=-2)
+
+
+def _grouped(x: Any, dim: int, kept: int) -> Any:
+    """A dim of heads in two: one for each head of keys, and those that share it."""
+    if x is None:
+        return None
+    ((x,), _) = lift([x])
+    shape = jax.typeof(x).shape
+    at = len(shape) + dim
+    if at < 0:
+        return x
+    return reshape(x, (*shape[:at], *((1, 1) if shape[at] == 1 else (kept, shape[at] // kept)), *shape[at + 1 :]))
+
+
+def _positional(scores: ShType, is_causal: bool, window: int | tuple[int, int] | None) -> list[Array]:
+    """The masks that positions make."""
+    if not is_causal and window is None:
+        return []
+    rows, columns = (positions(scores, d) for d in (-2, -1))
+    ahead = subtract(expand_dims(columns, 0), expand_dims(rows, 1))
+    if window is None:
+        return [less_equal(ahead, 0)]
+    before, after = (window, window) if isinstance(window, int) else window
+    return [
+        logical_and(less_equal(ahead, 0 if is_causal else int(after)), greater_equal(ahead, -int(before))),
+    ]

@@ -1,0 +1,135 @@
+"""Linear layers, gates and dropout."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from shtypes.context.calls import refuse_unknown
+from shtypes.context.user_line import public
+from shtypes.core.array import Array, ArrayLike
+from shtypes.errors import ShardingTypeError
+from shtypes.numerics import random
+from shtypes.ops.arithmetic import add, divide, multiply
+from shtypes.ops.create import zeros_like
+from shtypes.ops.dispatch import as_ints, is_number, lift
+from shtypes.ops.einsum import einsum
+from shtypes.ops.elementwise import gelu, sigmoid, silu
+from shtypes.ops.joins import split
+from shtypes.ops.reduce import normalize_dims
+from shtypes.ops.select import where
+from shtypes.types import ShType, State
+
+
+@public
+def linear(
+    x: ArrayLike, w: Any, b: ArrayLike | None = None, *, dims: int = 1, out: Any = None, **options: Any
+) -> Array:
+    """``x @ w + b``: the last dims of ``x`` contracted with the first of ``w``; typed as `einsum`.
+
+    Args:
+        x (..., i): Rows.
+        w (i, ...): Weights; all dims that are not contracted come out.
+        b (...): A bias, added once after ``out``.
+        dims: How many dims are contracted: 2 for weights of ``(heads, head, hidden)``.
+        out: A type to reshard the product to, such as ``"[..., _]"``: all-reduced where it is unreduced.
+        **options: Those of `einsum`: ``overlap``, ``precision``, ``preferred_element_type``.
+
+    Returns:
+        (..., ...): The result; without ``out`` unreduced on the axes that shard what is contracted.
+
+    Communicates: nothing but what ``out`` asks for. Transpose: einsums.
+
+    Example:
+        >>> import numpy as np
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.make_mesh({"tp": 2})):
+        ...     x, w = sh.array(np.ones((3, 4)), "[3,4@tp]"), sh.array(np.ones((4, 2)), "[4@tp,2]")
+        ...     sh.nn.linear(x, w).type, sh.nn.linear(x, w, out="[3,2]").type
+        (f32[3,2]{U:tp}, f32[3,2])
+    """
+    refuse_unknown("linear", options, ("overlap", "precision", "preferred_element_type"))
+    values, _ = lift([x, w])
+    n, m = (jax.typeof(v).ndim for v in values)
+    if not 0 < dims <= min(n, m):
+        raise ShardingTypeError(f"`linear` over {dims} dims does not fit arrays of {n} and {m} dims")
+    letters = string.ascii_letters
+    rows, shared, columns = letters[: n - dims], letters[n - dims : n], letters[n : n + m - dims]
+    y = einsum(f"{rows}{shared},{shared}{columns}->{rows}{columns}", x, w, out=out, **options)
+    return y if b is None else add(y, b)
+
+
+@public
+def glu(x: ArrayLike, axis: int = -1) -> Array:
+    """The first half of a dim times the sigmoid of the second, as `jax.nn.glu`; the dim must be whole.
+
+    Communicates: nothing. Where the dim is sharded, keep the halves apart: ``a * sh.sigmoid(b)``.
+    """
+    a, b = split(x, 2, axis)
+    return multiply(a, sigmoid(b))
+
+
+@public
+def swiglu(gate: Any, value: Any) -> Array:
+    """``silu(gate) * value``. Communicates: nothing."""
+    return multiply(silu(gate), value)
+
+
+@public
+def geglu(gate: Any, value: Any, *, approximate: bool = True) -> Array:
+    """``gelu(gate) * value``. Communicates: nothing."""
+    return multiply(gelu(gate, approximate=approximate), value)
+
+
+@public
+def dropout(
+    x: ArrayLike, rate: float, key: Any, *, broadcast_dims: int | Sequence[int] = (), deterministic: bool = False
+) -> Array:
+    """Elements set to zero at random, the others over ``1 - rate``.
+
+    The mask is that of the global array: which elements are dropped depends on the key, and not on the mesh or on how
+    the value lies on it.
+
+    Args:
+        x (...): A value, in any state.
+        rate: The probability to be dropped.
+        key (): A key of `sh.random`.
+        broadcast_dims: Dims along which one mask holds for all.
+        deterministic: Drops nothing.
+
+    Returns:
+        (...): The result, of the type of ``x``.
+
+    Communicates: nothing. Transpose: the same mask.
+    """
+    if not is_number(rate) or not 0 <= rate <= 1:
+        raise ShardingTypeError(f"the rate of `dropout` is a number from 0 to 1, not {rate!r:.40}")
+    ((x,), _) = lift([x])
+    t: ShType = jax.typeof(x)
+    shared = normalize_dims(as_ints(broadcast_dims, "`broadcast_dims`"), t.ndim, "dropout")
+    if deterministic or rate == 0:
+        return x
+    if rate == 1:
+        return zeros_like(x)
+    return where(random.bernoulli(key, 1 - rate, _mask_type(t, shared)), divide(x, 1 - rate), 0)
+
+
+def _mask_type(t: ShType, shared: Sequence[int]) -> ShType:
+    """The type of a mask: sharded and varying where the value is."""
+    for d in shared:
+        t = t.replace(
+            dims=[dim._replace(size=1, axes=()) if i == d else dim for i, dim in enumerate(t.dims)],
+            states={
+                a: State.REDUCED if s is State.SHARDED else s
+                for a, s in zip(t.mesh.axis_names, t.states, strict=True)
+                if s is not State.SHARDED or a in t.dims[d].axes
+            },
+        )
+    kept = (State.SHARDED, State.VARYING)
+    return t.replace(dtype="bool", states=[s if s in kept else State.REDUCED for s in t.states])
+
+
+__all__ = ["dropout", "geglu", "glu", "linear", "swiglu"]

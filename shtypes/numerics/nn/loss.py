@@ -1,0 +1,112 @@
+"""Cross entropy, also of a vocabulary that is sharded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shtypes.context.user_line import public
+from shtypes.core.array import Array, ArrayLike
+from shtypes.errors import ShardingTypeError
+from shtypes.numerics.nn.positions import positions
+from shtypes.ops.across import total
+from shtypes.ops.arithmetic import astype, multiply, subtract
+from shtypes.ops.asking import along, sharding
+from shtypes.ops.dispatch import is_typed, lift, located
+from shtypes.ops.elementwise import equal, exp, log
+from shtypes.ops.joins import stack, unstack
+from shtypes.ops.reduce import normalize_dims, sum_of
+from shtypes.ops.reduce_nonlinear import finite_bound, wide
+from shtypes.ops.reshard import reshard
+from shtypes.ops.select import where
+from shtypes.ops.shape import expand_dims, squeeze
+from shtypes.rules import reasons
+from shtypes.types import REPLICATED, ShType
+
+
+@public
+def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = None) -> Array:
+    """The loss ``-log softmax(logits)[label]`` of each row, in at least 32 bits.
+
+    Per axis: as `softmax`; labels lie as the rows, or replicated. The vocabulary may be sharded too: each device then
+    reads its own scores alone, and the logits are never whole on any.
+
+    Args:
+        logits (..., V): Scores; ``V`` is dim ``axis``.
+        labels (...): Integers in ``[0, V)``, or (..., V) probabilities such as one-hot rows.
+        axis: The dim of the vocabulary.
+        out: A type for the result; allows to communicate where the vocabulary is sharded.
+
+    Returns:
+        (...): The loss of each row; invariant over the axes that sharded the vocabulary, or what ``out`` says.
+
+    Raises:
+        ShardingTypeError: the vocabulary is sharded and nothing allows to communicate; logits or labels are unreduced,
+            or do not fit.
+
+    Communicates: nothing; with a sharded vocabulary, an all-reduce of the maximum of each row and one of two numbers
+    for each row (the sum of exponentials, the label's score), and backward nothing. To a reduced result, backward an
+    all-reduce of one number for each row more.
+
+    Example:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.make_mesh({"tp": 2})):
+        ...     logits, labels = sh.zeros("f32[3, 8@tp]"), sh.zeros("i32[3]")
+        ...     sh.nn.cross_entropy(logits, labels, out="[3]{I:tp}")
+        Array(f32[3]{I:tp}, [2.0794415 2.0794415 2.0794415])
+    """
+    logits, labels = lift([logits])[0][0], labels if is_typed(labels) else lift([np.asarray(labels)])[0][0]
+    t, kind = jax.typeof(logits), jax.typeof(labels)
+    (dim,) = normalize_dims(int(axis), t.ndim, "cross_entropy")
+    dense = jnp.issubdtype(kind.dtype, jnp.floating)
+    _check_labels(t, kind, dim, dense)
+    logits = astype(logits, wide(t.dtype_name))
+    if dense:
+        labels = astype(labels, wide(kind.dtype_name))
+        for name in kind.dims[dim].axes:
+            if t.state(name) in REPLICATED:  # each device needs only its slice
+                logits = reshard(logits, **{name: dim})
+
+    def whole(logits: Any) -> Array:
+        for name in sharding(jax.typeof(logits), (dim,)):
+            raise located(reasons.along("cross_entropy", jax.typeof(logits), name), "cross_entropy", [t, kind])
+        return across(logits)
+
+    def across(logits: Any) -> Array:
+        shifted = subtract(logits, finite_bound(logits, (dim,)))
+        if dense:
+            terms = [exp(shifted), multiply(shifted, labels), labels]
+        else:
+            hit = equal(expand_dims(labels, dim), _at(positions(jax.typeof(shifted), dim), dim, t.ndim))
+            terms = [exp(shifted), where(hit, shifted, 0)]
+        normal, score, *weight = _totals(terms, dim)
+        normal = log(normal)
+        return subtract(multiply(normal, weight[0]) if dense else normal, score)
+
+    return along("nn.cross_entropy", logits, (dim,), whole, across, out)
+
+
+def _check_labels(t: ShType, kind: ShType, dim: int, dense: bool) -> None:
+    wanted = t.shape if dense else t.shape[:dim] + t.shape[dim + 1 :]
+    if kind.shape != wanted or not (dense or jnp.issubdtype(kind.dtype, jnp.integer)):
+        raise ShardingTypeError(
+            f"`cross_entropy` of logits {t} cannot take labels {kind}",
+            why="labels are integers, one for each row, or floats, one for each logit",
+        )
+
+
+def _totals(terms: list[Any], dim: int) -> list[Array]:
+    """Sums over the vocabulary; where it is sharded, reduced together."""
+    pending = [squeeze(sum_of("sum", x, (dim,), True), dim) for x in terms]
+    axes = list(dict.fromkeys(a for x in terms for a in sharding(jax.typeof(x), (dim,))))
+    if not axes:
+        return pending
+    return list(unstack(total(stack(pending), axes)))
+
+
+def _at(x: Any, dim: int, ndim: int) -> Array:
+    """A vector along one dim of ``ndim``."""
+    return expand_dims(x, tuple(d for d in range(ndim) if d != dim))

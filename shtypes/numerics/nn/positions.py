@@ -1,0 +1,93 @@
+"""Positions: global ones along a dim that may be sharded, and rotary embeddings of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shtypes import rules
+from shtypes.context.user_line import public
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import Linear, LocalFn
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.create import arange
+from shtypes.ops.dispatch import apply, lift
+from shtypes.ops.reduce_nonlinear import wide
+from shtypes.ops.shape import expand_dims
+from shtypes.rules import reasons
+from shtypes.types import Dim, ShType, State, dtypes
+
+
+def positions(t: ShType, dim: int) -> Array:
+    """The global positions along a dim of a type, sharded as it is."""
+    d = t.dims[dim]
+    states = {
+        a: State.VARYING if t.state(a) is State.VARYING else State.REDUCED for a in t.mesh.axis_names if a not in d.axes
+    }
+    return arange(d.size, type=ShType(t.mesh, "i32", [Dim(d.size, d.axes)], states))
+
+
+@dataclass(frozen=True)
+class Rotary(LocalFn):
+    """(positions, x) -> pairs of ``x``, an element of each half of the last dim, turned by angles."""
+
+    base: float
+    turn: int = 1
+    linear = Linear.BESIDE
+
+    def __str__(self) -> str:
+        return "rotary" if self.turn == 1 else "rotary[-1]"
+
+    def __call__(self, at: Any, x: Any) -> Any:
+        half = x.shape[-1] // 2
+        frequencies = self.turn * self.base ** (-np.arange(half, dtype=np.float32) / half)
+        dtype = dtypes.to_numpy(wide(dtypes.from_numpy(x.dtype)))
+        angles = at.astype(dtype) * frequencies.astype(dtype)
+        cos, sin = jnp.cos(angles), jnp.sin(angles)
+        a, b = x[..., :half].astype(dtype), x[..., half:].astype(dtype)
+        return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1).astype(x.dtype)
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        return Rotary(self.base, -self.turn)
+
+
+@public
+def rotary_embedding(x: ArrayLike, at: Any = None, *, base: float = 10_000.0) -> Array:
+    """Rotary position embedding: pairs ``(x[i], x[i + H/2])`` turned by ``position * base ** (-2i/H)``.
+
+    Linear, so every state is kept; positions are global where they are not given and the dim is sharded.
+
+    Args:
+        x (..., T, N, H): Queries or keys; H is even and whole.
+        at (..., T): Integer positions; 0 to T - 1 by default.
+        base: The base of the frequencies.
+
+    Returns:
+        (..., T, N, H): The result, of the type of ``x``.
+
+    Raises:
+        ShardingTypeError: H is sharded or odd; positions are sharded in another way than ``x``.
+
+    Communicates: nothing. Transpose: the turn back.
+    """
+    ((x,), _) = lift([x])
+    t = jax.typeof(x)
+    if t.ndim < 3 or t.shape[-1] % 2:
+        raise ShardingTypeError(f"`rotary_embedding` needs (positions, heads, an even size) as last dims, not {t}")
+    (at, x), constants = lift([expand_dims(positions(t, -3) if at is None else at, (-2, -1)), x])
+    if not jnp.issubdtype(jax.typeof(at).dtype, jnp.integer):
+        raise ShardingTypeError(f"positions are integers, not {jax.typeof(at)}")
+
+    def rule(types: tuple[ShType, ...]) -> rules.Typing:
+        for axis in types[1].dims[-1].axes:
+            raise reasons.along("rotary_embedding", types[1], axis)
+        for axis in types[0].axes(State.UNREDUCED):
+            raise reasons.nonlinear("rotary_embedding", axis, "the positions")
+        return rules.multilinear("rotary_embedding", types, t.dtype_name, constants)
+
+    return apply("rotary_embedding", Rotary(float(base)), rule, at, x)

@@ -1,0 +1,168 @@
+"""Classes, orders and samples: random positions."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import jax
+
+from shtypes import rules
+from shtypes.context.user_line import public
+from shtypes.errors import ShardingTypeError
+from shtypes.numerics.bits.draws import (
+    Categorical,
+    OnKeys,
+    as_key,
+    check_parts,
+    default_float,
+    default_int,
+    folded_axes,
+    layout_of,
+)
+from shtypes.numerics.bits.draws_whole import draw_whole
+from shtypes.numerics.random.draws import gumbel, randint
+from shtypes.ops.across import position
+from shtypes.ops.arithmetic import add, astype
+from shtypes.ops.asking import along
+from shtypes.ops.dispatch import apply, as_ints, is_number, lift
+from shtypes.ops.lookup import take
+from shtypes.ops.reduce import normalize_dims
+from shtypes.ops.reshard import finished
+from shtypes.ops.shape import squeeze
+from shtypes.rules.random import categorical as _categorical_rule
+from shtypes.rules.whole import WholeResult
+from shtypes.types import ShType, State
+
+
+@public
+def categorical(
+    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, *, out: Any = None
+) -> Any:
+    """One class for each row of logits, as `jax.random.categorical`.
+
+    Args:
+        key (): A key.
+        logits (..., n, ...): Logarithms of weights; nothing unreduced.
+        axis: The dim of the classes.
+        shape: The shape of the result, which ends in that of the rows; more dims are more samples for each row.
+        replace: Whether a class may be sampled twice for a row. If not, the logits must be whole.
+        out: A type for the result; allows to communicate where the classes are sharded.
+
+    Returns:
+        (...): The classes; sharded as the rows, each device samples for its own.
+
+    Raises:
+        ShardingTypeError: the classes are sharded and nothing allows to communicate.
+
+    Communicates: nothing; with sharded classes, two all-reduces of one number for each row: each device adds its own
+    part of the noise, and the greatest of all wins, as on one device.
+    """
+    key = as_key("categorical", key)
+    (key, logits), constants = lift([key, logits])
+    k, t = jax.typeof(key), jax.typeof(logits)
+    (dim,) = normalize_dims(axis, t.ndim, "categorical")
+    if not t.differentiable:
+        logits = astype(logits, default_float())
+        t = jax.typeof(logits)
+    rows = t.shape[:dim] + t.shape[dim + 1 :]
+    more = () if shape is None else as_ints(shape, "the shape of `categorical`")
+    if shape is not None and more[len(more) - len(rows) :] != rows:
+        raise ShardingTypeError(f"the shape of `categorical` ends in that of the rows, {list(rows)}, not {list(more)}")
+    more = more[: len(more) - len(rows)] if shape is not None else ()
+    if not replace:
+        options = {"batch": rows, "axis": dim, "replace": False}
+        drawn = draw_whole("categorical", _unlike, key, [logits], (*more, *rows), "i32", None, "i32", **options)
+        return finished(drawn, out)
+    drawn_type = t.replace(dims=[*more, *t.dims])
+
+    def rule(types: tuple[ShType, ...]) -> rules.Typing:
+        typing = _categorical_rule("categorical", types[0], types[1], dim, constants)
+        (result,) = typing.results
+        return rules.Typing(typing.operands, (result.replace(dims=[*more, *result.dims]),))
+
+    def whole(logits: Any) -> Any:
+        check_parts("categorical", k, drawn_type)
+        return apply("categorical", Categorical(dim, layout_of(t), folded_axes(k, t), more), rule, key, logits)
+
+    def across(logits: Any) -> Any:
+        noise = drawn_type.replace(states=[State.REDUCED if s is State.INVARIANT else s for s in drawn_type.states])
+        noisy = add(logits, gumbel(key, noise))
+        best = position("argmax", noisy, (dim + len(more),))
+        return squeeze(astype(best, "i32"), dim + len(more))
+
+    return along("random.categorical", logits, (dim,), whole, across, out)
+
+
+def _unlike(key: Any, logits: Any, *, shape: tuple[int, ...], dtype: Any, axis: int, replace: bool) -> Any:
+    return jax.random.categorical(key, logits, axis, shape, replace).astype(dtype)
+
+
+@public
+def choice(
+    key: Any, a: Any, type: Any = (), replace: bool = True, p: Any = None, axis: int = 0, *, mesh: Any = None
+) -> Any:
+    """Positions or rows sampled at random, as `jax.random.choice`.
+
+    Args:
+        key (): A key.
+        a (..., n, ...): A number of positions, or a value whose rows are drawn.
+        type: The type of the sampled positions, or their shape.
+        replace: Whether one may be sampled twice.
+        p (n): Probabilities, whole on each device; alike by default.
+        axis: The dim of the rows; of a sharded one each row is a lookup, and the result unreduced.
+        mesh: The mesh of a text or shape; by default that of the key.
+
+    Returns:
+        (...): Positions, or the rows there: the dims of the samples in the place of ``axis``.
+
+    Communicates: nothing. Each device samples its own positions; with ``p`` or without ``replace`` all of them, of
+    which it keeps its own.
+    """
+    value = None if is_number(a) else lift([a])[0][0]
+    (dim,) = (0,) if value is None else normalize_dims(axis, jax.typeof(value).ndim, "choice")
+    count = operator.index(a) if value is None else jax.typeof(value).shape[dim]
+    if replace and p is None:
+        at = randint(key, type, 0, count, mesh=mesh)
+    else:
+        given = [] if p is None else [p]
+        options: dict[str, Any] = {"a": count, "replace": bool(replace), "batch": ()}
+        at = draw_whole("choice", _choice, key, given, type, None, mesh, default_int(), **options)
+    return at if value is None else take(value, at, dim, mode="clip")
+
+
+def _choice(key: Any, p: Any = None, *, shape: tuple[int, ...], dtype: Any, a: int, replace: bool) -> Any:
+    return jax.random.choice(key, a, shape, replace, p).astype(dtype)
+
+
+@public
+def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Any:
+    """Positions in random order, or the rows of a value, as `jax.random.permutation`.
+
+    Args:
+        key (): A key.
+        x (..., n, ...): A number of positions, or a value whose rows are put in that order.
+        axis: The dim of the rows; of a sharded one each row is a lookup, and the result unreduced.
+        independent: Whether each column has an order of its own; the value must be whole then.
+
+    Communicates: nothing.
+    """
+    key = as_key("permutation", key)
+    value = None if is_number(x) else lift([x])[0][0]
+    (dim,) = (0,) if value is None else normalize_dims(axis, jax.typeof(value).ndim, "permutation")
+    if independent and value is not None:
+        t = jax.typeof(value)
+        options: dict[str, Any] = {"batch": t.shape, "axis": dim}
+        return draw_whole("permutation", _orders, key, [value], t, None, None, t.dtype_name, **options)
+    count = operator.index(x) if value is None else jax.typeof(value).shape[dim]
+    made = (WholeResult(default_int(), ((count, None),)),)
+    fn = OnKeys("permutation", jax.random.permutation, (("x", count),))
+    order = apply("permutation", fn, lambda types: rules.whole("permutation", types[0], (), made, False), key)
+    return order if value is None else take(value, order, dim, mode="clip")
+
+
+def _orders(key: Any, x: Any, *, shape: tuple[int, ...], dtype: Any, axis: int) -> Any:
+    return jax.random.permutation(key, x, axis, independent=True)
+
+
+__all__ = ["categorical", "choice", "permutation"]

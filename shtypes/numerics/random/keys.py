@@ -1,0 +1,144 @@
+"""Keys: from seeds, from other keys, and as words."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import jax
+import numpy as np
+
+from shtypes import rules
+from shtypes.context.user_line import public
+from shtypes.core.meshes import to_mesh
+from shtypes.errors import ShardingTypeError
+from shtypes.numerics.bits.draws import OnKeys, as_key, key_of_seed
+from shtypes.ops.dispatch import all_replicated, apply, is_number, is_typed, lift
+from shtypes.rules.whole import WholeResult
+from shtypes.types import ShType, dtypes
+from shtypes.types.mesh import current_mesh
+
+
+@public
+def key(seed: Any, *, impl: str | None = None, mesh: Any = None) -> Any:
+    """A key, the same on every device.
+
+    Args:
+        seed: An integer, or a scalar integer value.
+        impl: The generator, as in `jax.random.key`; the default (threefry) can make sharded arrays.
+        mesh: The mesh; by default the one in context.
+
+    Communicates: nothing.
+    """
+    dtype = dtypes.from_numpy(jax.eval_shape(lambda: jax.random.key(0, impl=impl)).dtype)
+    if is_number(seed) or isinstance(seed, np.integer):
+        where = current_mesh() if mesh is None else to_mesh(mesh)
+        try:
+            number = operator.index(seed)
+        except TypeError:
+            raise ShardingTypeError(f"a seed is an integer, not {seed!r:.40}") from None
+        return key_of_seed(number, impl, ShType(where, dtype, [], all_replicated(where)))
+    ((value,), _) = lift([seed])
+    return _alike("key", dtype, value, impl=impl)
+
+
+def _alike(name: str, dtype: str, *operands: Any, **params: Any) -> Any:
+    """A function of keys and integers, element by element."""
+    fn = OnKeys(name, getattr(jax.random, name), tuple(params.items()))
+    return apply(name, fn, lambda types: rules.nonlinear(name, types, dtype), *operands)
+
+
+def _made(
+    name: str, dtype: str, dims: list[tuple[int, int | None]], x: Any, along: tuple[int, ...] = (), **params: Any
+) -> Any:
+    """A function of one operand whose result has these sizes, and the dims that they were; ``along`` must be whole."""
+    fn, result = OnKeys(name, getattr(jax.random, name), tuple(params.items())), WholeResult(dtype, tuple(dims))
+    return apply(name, fn, lambda types: rules.whole(name, types[0], along, (result,), False), x)
+
+
+@public
+def split(key: Any, num: int = 2) -> Any:
+    """New keys from one, as `jax.random.split`.
+
+    Args:
+        key (): A key.
+        num: How many.
+
+    Returns:
+        (num): Keys, where the key is; take them apart with ``a, b = split(key)`` or ``keys[i]``.
+
+    Communicates: nothing.
+    """
+    key = as_key("split", key)
+    count = operator.index(num)
+    return _made("split", jax.typeof(key).dtype_name, [(count, None)], key, num=count)
+
+
+@public
+def fold_in(key: Any, data: Any) -> Any:
+    """A new key from a key and an integer, as `jax.random.fold_in`.
+
+    Args:
+        key (): A key.
+        data (): An integer, or a scalar integer value; where it varies the new key does.
+
+    Communicates: nothing.
+    """
+    key = as_key("fold_in", key)
+    name = jax.typeof(key).dtype_name
+    if is_number(data):
+        return _alike("fold_in", name, key, data=operator.index(data))
+    (key, data), _ = lift([key, data])
+    return _alike("fold_in", name, key, data)
+
+
+@public
+def key_data(keys: Any) -> Any:
+    """The words of a key, as `jax.random.key_data`.
+
+    Args:
+        keys (): A key.
+    """
+    keys = as_key("key_data", keys)
+    words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), jax.typeof(keys).dtype)).shape
+    return _made("key_data", "u32", [(n, None) for n in words], keys)
+
+
+@public
+def wrap_key_data(words: Any, *, impl: str | None = None) -> Any:
+    """The key that has these words, as `jax.random.wrap_key_data`.
+
+    Args:
+        words (..., n): Unsigned integers; the last dim must be whole.
+        impl: The generator, as in `key`.
+
+    Returns:
+        (...): Keys.
+    """
+    ((words,), _) = lift([words])
+    t = jax.typeof(words)
+    if not t.ndim or t.dtype_name != "u32":
+        raise ShardingTypeError(f"the words of a key are u32[..., n], not {t}")
+    dtype = dtypes.from_numpy(jax.eval_shape(lambda: jax.random.key(0, impl=impl)).dtype)
+    dims: list[tuple[int, int | None]] = [(n, d) for d, n in enumerate(t.shape[:-1])]
+    return _made("wrap_key_data", dtype, dims, words, (t.ndim - 1,), impl=impl)
+
+
+@public
+def key_impl(keys: Any) -> Any:
+    """The name of a key's generator, as `jax.random.key_impl`."""
+    if not is_typed(keys):
+        return jax.random.key_impl(keys)
+    found: list[Any] = []
+    jax.eval_shape(lambda k: found.append(jax.random.key_impl(k)), jax.ShapeDtypeStruct((), jax.typeof(keys).dtype))
+    return found[0]
+
+
+@public
+def clone(key: Any) -> Any:
+    """The same key, for `jax.experimental.key_reuse` a new one, as `jax.random.clone`."""
+    key = as_key("clone", key)
+    return _alike("clone", jax.typeof(key).dtype_name, key)
+
+
+__all__ = ["clone", "fold_in", "key", "key_data", "key_impl", "split", "wrap_key_data"]

@@ -1,0 +1,312 @@
+"""The two operations of overlapped einsums, `Gathering` and `Scattering`: each is the other's transpose.
+
+A gathering takes several partners of the operand that goes round, and a scattering sums several products. So the
+gradients of both operands of a scattered einsum come from one ring, and derivatives of any order stay rings.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+
+from shtypes._compat import Zero, is_undefined_primal
+from shtypes.core.functions.products import Einsum
+from shtypes.core.hitype import HiShType, hi
+from shtypes.core.operation import Sending
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.collective_matmul.ring import Course, Round, gathering, scattering
+from shtypes.primitives.joint import Joint
+from shtypes.primitives.local import check_tangents, local, repeated
+from shtypes.primitives.moving import move
+from shtypes.types import ShType, State
+
+
+@dataclass(frozen=True, eq=False)
+class Overlapped(Joint):
+    """An einsum round a ring.
+
+    Attributes:
+        course: How pieces go round.
+    """
+
+    called = "overlapped_einsum"
+    does: ClassVar[str]
+    course: Course
+    change: tuple[ShType, ShType]
+    operands: tuple[HiShType, ...]
+    results: tuple[HiShType, ...]
+
+    def __str__(self) -> str:
+        label, axes = self.course.label, ",".join(self.course.axes)
+        ways = ", both ways" * self.course.both
+        return f"einsum[{' and '.join(self.equations)}, {self.does} {label} over {axes}{ways}]"
+
+    @property
+    def equations(self) -> tuple[str, ...]:
+        """The products."""
+        return self.course.equations
+
+
+@dataclass(frozen=True, eq=False)
+class Gathering(Overlapped):
+    """``(moved, *others) -> products``: the moved operand goes round, and is multiplied with each of the others.
+
+    Attributes:
+        positions: The place of the moved operand in each equation.
+    """
+
+    does = "gather"
+    positions: tuple[int, ...]
+
+    def forth(self) -> list[Sending]:
+        return [Sending(Round(self.course, self.operands[0]), self.src, self.dst)]
+
+    def back(self) -> list[Sending]:
+        moved, *others = self.operands
+        again = self.forth() if any(t.differentiable for t in others) else []
+        if not moved.differentiable or self._cotangent_is_whole:
+            return again
+        own = moved.cotangent()
+        return [*again, Sending(Round(self.course, own), self.dst.cotangent(), own)]
+
+    @property
+    def _cotangent_is_whole(self) -> bool:
+        return self.dst.state(self.course.axes[0]) is State.INVARIANT
+
+    def on_shards(self, *shards: Any) -> list[Any]:
+        return gathering(self.course, self.positions, self.operands[0], self.results)(*shards)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        check_tangents(primals, tangents)
+        outs = self.bind(*primals)
+        moved, *others = primals
+        active = [not _is_zero(t) for t in tangents]
+        found: list[Any] = [None] * len(self.results)
+        kept = [i for i, t in enumerate(self.results) if t.differentiable]
+        if active[0] and kept:
+            _add(found, kept, self._some(kept, tangents[0], [others[i] for i in kept]))
+        varied = [i for i in kept if active[i + 1]]
+        if varied:
+            _add(found, varied, self._some(varied, moved, [tangents[i + 1] for i in varied]))
+        zeros = [Zero(t.to_tangent_aval()) for t in self.results]
+        return outs, [z if f is None else f for f, z in zip(found, zeros, strict=True)]
+
+    def _some(self, which: Sequence[int], moved: Any, others: Sequence[Any]) -> list[Any]:
+        """The same for some of the others."""
+        course = self.course._replace(equations=tuple(self.equations[i] for i in which))
+        positions, results = tuple(self.positions[i] for i in which), tuple(self.results[i] for i in which)
+        return gather(course, positions, (self.src, self.dst), results, moved, *others)
+
+    def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
+        given = [i for i, ct in enumerate(cts) if not isinstance(ct, Zero)]
+        if not is_undefined_primal(operands[0]):
+            varied = [i for i in given if is_undefined_primal(operands[i + 1])]
+            found = self._of_others(varied, cts, operands) if varied else {}
+            return [
+                (found[i - 1] if i - 1 in found else Zero(x.aval)) if is_undefined_primal(x) else None
+                for i, x in enumerate(operands)
+            ]
+        rest = [None] * (len(operands) - 1)
+        return [self._of_moved(given, cts, operands) if given else Zero(operands[0].aval), *rest]
+
+    def _of_others(self, which: Sequence[int], cts: Sequence[Any], operands: Sequence[Any]) -> dict[int, Any]:
+        """The cotangents of the others: the moved operand goes round again."""
+        equations = [_swapped(self.equations[i], 1 - self.positions[i]) for i in which]
+        course = self.course._replace(equations=tuple(equations))
+        results = tuple(self.operands[i + 1].to_ct_aval() for i in which)
+        positions = tuple(self.positions[i] for i in which)
+        found = gather(course, positions, (self.src, self.dst), results, operands[0], *[cts[i] for i in which])
+        return dict(zip(which, found, strict=True))
+
+    def _of_moved(self, which: Sequence[int], cts: Sequence[Any], operands: Sequence[Any]) -> Any:
+        """The cotangent of the moved operand: the sum of products goes round, and each device keeps its part."""
+        equations = tuple(_swapped(self.equations[i], self.positions[i]) for i in which)
+        pairs = [(cts[i], operands[i + 1])[:: 1 - 2 * self.positions[i]] for i in which]
+        out = self.operands[0].to_ct_aval()
+        if self._cotangent_is_whole:
+            # The cotangent is whole on each device already: a part of each product is all that is needed.
+            return _sum(self._own_part(e, pair, out) for e, pair in zip(equations, pairs, strict=True))
+        course = self.course._replace(equations=equations)
+        return scatter(course, (self.dst.cotangent(), out), out, *[x for pair in pairs for x in pair])
+
+    def _own_part(self, equation: str, pair: Sequence[Any], out: HiShType) -> Any:
+        parts = [_sharded(x, e, self.course) for x, e in zip(pair, equation.split("->")[0].split(","), strict=True)]
+        return local(Einsum(equation, out.dtype_name, self.course.precision), *parts, out=out)
+
+    def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        letter, size = _letter(self.equations), axis_data.size
+        moved = dims[0] is not None
+        mapped = [moved or d is not None for d in dims[1:]]
+        equations = []
+        for i, equation in enumerate(self.equations):
+            pair = (dims[0], dims[i + 1]) if self.positions[i] == 0 else (dims[i + 1], dims[0])
+            equations.append(_mapped(equation, letter, pair, mapped[i]))
+        change: tuple[ShType, ShType] = (self.src, self.dst)
+        if moved:
+            change = (hi(self.src).inc_rank(size, dims[0]), hi(self.dst).inc_rank(size, dims[0]))
+        results = tuple(t.inc_rank(size, 0) if m else t for t, m in zip(self.results, mapped, strict=True))
+        course = self.course._replace(equations=tuple(equations))
+        return gather(course, self.positions, change, results, *operands), [0 if m else None for m in mapped]
+
+
+@dataclass(frozen=True, eq=False)
+class Scattering(Overlapped):
+    """``(lhs, rhs, lhs, rhs, ...) -> [sum of products]``, of which each device keeps its part."""
+
+    does = "scatter"
+
+    def forth(self) -> list[Sending]:
+        return [Sending(Round(self.course, self.results[0]), self.src, self.dst)]
+
+    def back(self) -> list[Sending]:
+        if not any(t.differentiable for t in self.operands):
+            return []
+        own = self.results[0].cotangent()
+        return [Sending(Round(self.course, own), own, self.src.cotangent())]
+
+    def on_shards(self, *shards: Any) -> list[Any]:
+        return scattering(self.course, self.results[0])(*shards)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        check_tangents(primals, tangents)
+        outs = self.bind(*primals)
+        active = [i for i, t in enumerate(tangents) if not _is_zero(t)]
+        if not active or not self.results[0].differentiable:
+            return outs, [Zero(self.results[0].to_tangent_aval())]
+        pairs = [(tangents[i], primals[i + 1]) if i % 2 == 0 else (primals[i - 1], tangents[i]) for i in active]
+        course = self.course._replace(equations=tuple(self.equations[i // 2] for i in active))
+        return outs, [scatter(course, (self.src, self.dst), self.results[0], *[x for pair in pairs for x in pair])]
+
+    def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
+        linear = [i for i, x in enumerate(operands) if is_undefined_primal(x)]
+        if isinstance(cts[0], Zero):
+            return [Zero(x.aval) if i in linear else None for i, x in enumerate(operands)]
+        equations = tuple(_swapped(self.equations[i // 2], i % 2) for i in linear)
+        course = self.course._replace(equations=equations)
+        change = (self.results[0].to_ct_aval(), self.src.cotangent())
+        results = tuple(self.operands[i].to_ct_aval() for i in linear)
+        partners = [operands[i + 1 - 2 * (i % 2)] for i in linear]
+        # The cotangent takes the place of the operand that it is for.
+        found = iter(gather(course, tuple(i % 2 for i in linear), change, results, cts[0], *partners))
+        return [next(found) if i in linear else None for i in range(len(operands))]
+
+    def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        letter, size = _letter(self.equations), axis_data.size
+        values, at = list(operands), list(dims)
+        for i in range(0, len(values), 2):
+            if at[i] is None and at[i + 1] is None:  # one of the terms alone is mapped
+                values[i], at[i] = repeated(values[i], size), 0
+        pairs = list(zip(at[::2], at[1::2], strict=True))
+        equations = tuple(_mapped(e, letter, pair, True) for e, pair in zip(self.equations, pairs, strict=True))
+        result = self.results[0].inc_rank(size, 0)
+        change = (hi(self.src).inc_rank(size, 0), result)
+        return [scatter(self.course._replace(equations=equations), change, result, *values)], [0]
+
+
+def gather(
+    course: Course,
+    positions: tuple[int, ...],
+    change: tuple[ShType, ShType],
+    results: Sequence[ShType],
+    moved: Any,
+    *others: Any,
+) -> list[Any]:
+    """The products of an operand that goes round with others.
+
+    Args:
+        course: How it goes round; an equation for each of the others.
+        positions: The place of the moved operand in each equation.
+        change: The type of the moved operand, and the one that it would have gathered.
+        results: The types of the products.
+        moved: The operand.
+        *others: Its partners.
+    """
+    types = tuple(jax.typeof(x) for x in (moved, *others))
+    return gathering_of(course, positions, change, types, results).applied(moved, *others)
+
+
+def gathering_of(
+    course: Course,
+    positions: tuple[int, ...],
+    change: tuple[ShType, ShType],
+    operands: Sequence[ShType],
+    results: Sequence[ShType],
+) -> Gathering:
+    """The operation for these types."""
+    return Gathering(course, change, tuple(map(hi, operands)), tuple(map(hi, results)), positions)
+
+
+def scatter(course: Course, change: tuple[ShType, ShType], result: ShType, *operands: Any) -> Any:
+    """A sum of products, of which each device keeps its part.
+
+    Args:
+        course: How the sums go round; an equation for each pair of operands.
+        change: The type of the pending sum, and that of the result.
+        result: The type of the result.
+        *operands: The operands, pair after pair.
+    """
+    return scattering_of(course, change, [jax.typeof(x) for x in operands], result).applied(*operands)[0]
+
+
+def scattering_of(
+    course: Course, change: tuple[ShType, ShType], operands: Sequence[ShType], result: ShType
+) -> Scattering:
+    """The operation for these types."""
+    return Scattering(course, change, tuple(map(hi, operands)), (hi(result),))
+
+
+# small parts
+
+
+def _is_zero(tangent: Any) -> bool:
+    return isinstance(tangent, Zero) or bool(jax.typeof(tangent).dtype == jax.dtypes.float0)
+
+
+def _add(found: list[Any], which: Sequence[int], terms: Sequence[Any]) -> None:
+    for i, term in zip(which, terms, strict=True):
+        found[i] = term if found[i] is None else _sum((found[i], term))
+
+
+def _sum(terms: Any) -> Any:
+    first, *rest = terms
+    for term in rest:
+        first = jax.typeof(first).vspace_add(first, term)
+    return first
+
+
+def _swapped(equation: str, place: int) -> str:
+    """The equation that makes the operand at ``place`` of the result, in its place."""
+    inputs, output = equation.split("->")
+    parts = inputs.split(",")
+    wanted, parts[place] = parts[place], output
+    return f"{','.join(parts)}->{wanted}"
+
+
+def _sharded(x: Any, labels: str, course: Course) -> Any:
+    """The own part of an operand along the label, if it has it."""
+    t = jax.typeof(x)
+    for axis in course.axes if course.label in labels else ():
+        t = t.with_axis(axis, State.SHARDED, labels.index(course.label))
+    return move(x, t, inserted=True)
+
+
+def _letter(equations: Sequence[str]) -> str:
+    used = set("".join(equations))
+    found = next((c for c in string.ascii_letters if c not in used), None)
+    if found is None:
+        raise ShardingTypeError("an overlapped einsum with all 52 letters cannot be mapped over")
+    return found
+
+
+def _mapped(equation: str, letter: str, dims: Sequence[int | None], out: bool) -> str:
+    """The equation with a letter for the mapped dim where there is one."""
+    inputs, output = equation.split("->")
+    parts = [p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)]
+    return f"{','.join(parts)}->{letter if out else ''}{output}"
+
+
+__all__ = ["Gathering", "Overlapped", "Scattering", "gather", "gathering_of", "scatter", "scattering_of"]

@@ -1,0 +1,248 @@
+"""What a device does in a ring, on shards.
+
+At each stop the next permutation and the products depend on the same values and not on each other, so that they may run
+at the same time. Each stop waits for the products of the one before: a compiler that ran ahead would hold all pieces at
+once, as the collective does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+
+from shtypes.caches import MOST
+from shtypes.core.functions.products import Einsum
+from shtypes.plans.moves import Kind
+from shtypes.primitives.collective import on_shards
+from shtypes.rules.local import Op
+from shtypes.types import REPLICATED, ShType
+
+
+class Course(NamedTuple):
+    """How pieces go round.
+
+    Attributes:
+        equations: One product for each pair of operands, with one alphabet.
+        label: The label along which the pieces lie.
+        axes: The mesh axes of the ring, major to minor.
+        both: Whether one half of each piece goes each way.
+        precision: As in `jax.numpy.einsum`.
+    """
+
+    equations: tuple[str, ...]
+    label: str
+    axes: tuple[str, ...]
+    both: bool
+    precision: Any
+
+
+class _Half(NamedTuple):
+    """A part of each piece: where it starts, its size, and how far it goes at each stop."""
+
+    start: int
+    size: int
+    step: int
+
+
+def halves(size: int, both: bool) -> list[_Half]:
+    """The parts that pieces of a size go round in."""
+    if not both or size < 2:
+        return [_Half(0, size, -1)]
+    return [_Half(0, size // 2, 1), _Half(size // 2, size - size // 2, -1)]
+
+
+class Round(NamedTuple):
+    """What goes round once, for the ledger and for scopes: a step of the kind that plans have.
+
+    Attributes:
+        course: How it goes round.
+        piece: The type whose shards go round.
+    """
+
+    course: Course
+    piece: ShType
+
+    @property
+    def kind(self) -> Kind:
+        """Permutes."""
+        return Kind.PERMUTE
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes of the ring."""
+        return self.course.axes
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that each device sends."""
+        return (self._devices - 1) * self.piece.local_bytes
+
+    @property
+    def launches(self) -> int:
+        """How many permutes the compiled program has for it."""
+        dim = next(i for i, d in enumerate(self.piece.dims) if self.axes[-1] in d.axes)
+        return (self._devices - 1) * len(halves(self.piece.local_shape[dim], self.course.both))
+
+    @property
+    def _devices(self) -> int:
+        return self.piece.mesh.product(self.axes)
+
+
+def _shift(x: Any, by: int, course: Course, t: ShType) -> Any:
+    n = t.mesh.product(course.axes)
+    perm = tuple((i, (i + by) % n) for i in range(n))
+    return on_shards(Op("ppermute", course.axes, perm=perm), t)(x)
+
+
+def _index(course: Course, t: ShType) -> Any:
+    live = tuple(a for a in course.axes if t.mesh.shape[a] > 1)
+    return lax.axis_index(live) if live else 0
+
+
+def _part(x: Any, labels: str, label: str, start: Any, size: int) -> Any:
+    """The part of an operand along a label, if it has the label."""
+    return lax.dynamic_slice_in_dim(x, start, size, labels.index(label)) if label in labels else x
+
+
+def _after(done: Any) -> Any:
+    """Zero, known only once a value is there. XLA drops its own barriers before it orders a program for the CPU."""
+    first = lax.squeeze(lax.slice(done, (0,) * done.ndim, (1,) * done.ndim), range(done.ndim))
+    return (first != 0).astype(jnp.int32) >> 1
+
+
+def _waiting(x: Any, zero: Any) -> Any:
+    """A piece, once a zero is known."""
+    return jnp.where(zero == 0, x, jnp.zeros_like(x))
+
+
+@functools.lru_cache(maxsize=MOST)
+def gathering(
+    course: Course, positions: tuple[int, ...], moved: ShType, results: tuple[ShType, ...]
+) -> Callable[..., list[Any]]:
+    """The products of a sharded operand, whole, with others: ``(moved, *others) -> results``.
+
+    Args:
+        course: How it goes round; an equation for each of the others.
+        positions: The place of the moved operand in each equation.
+        moved: Its type.
+        results: The types of the products.
+    """
+    n = moved.mesh.product(course.axes)
+    parts = [equation.split("->") for equation in course.equations]
+    inputs = [given.split(",") for given, _ in parts]
+    outputs = [output for _, output in parts]
+    own = inputs[0][positions[0]]
+    equal = [course.label not in o and _equal_along(t, course.axes) for o, t in zip(outputs, results, strict=True)]
+    size = moved.local_shape[own.index(course.label)]
+
+    def product(i: int, piece: Any, other: Any, at: Any, width: int) -> Any:
+        other = _part(other, inputs[i][1 - positions[i]], course.label, at, width)
+        pair = (piece, other) if positions[i] == 0 else (other, piece)
+        return Einsum(course.equations[i], results[i].dtype_name, course.precision)(*pair)
+
+    def run(piece: Any, *others: Any) -> list[Any]:
+        index = _index(course, moved)
+        ways = halves(size, course.both)
+        held = [lax.slice_in_dim(piece, h.start, h.start + h.size, axis=own.index(course.label)) for h in ways]
+        # Sums are shared by both ways. What is kept of each way is put together at the end.
+        slots = [[k if course.label in o else 0 for o in outputs] for k in range(len(ways))]
+        found: list[list[Any]] = [[None] * len(others) for _ in ways]
+        for stop in range(n):
+            for k, h in enumerate(ways):
+                done = [found[slot][i] for i, slot in enumerate(slots[k])]
+                zero = sum(_after(x) for x in done if x.size) if stop else 0
+                x = _waiting(held[k], zero) if stop else held[k]
+                source = (index - h.step * stop) % n + zero
+                if stop < n - 1:
+                    held[k] = _shift(x, h.step, course, moved)
+                for i, other in enumerate(others):
+                    update = product(i, x, other, source * size + h.start, h.size)
+                    slot = slots[k][i]
+                    if equal[i]:
+                        found[slot][i] = _kept(found[slot][i], update, source * len(ways) + k, n * len(ways))
+                    else:
+                        found[slot][i] = _joined(found[slot][i], update, outputs[i], course.label, source, n)
+        whole = [_merged(ways_parts, o, course.label, n) for *ways_parts, o in zip(*found, outputs, strict=True)]
+        return [jnp.sum(x, 0, dtype=x.dtype) if e else x for x, e in zip(whole, equal, strict=True)]
+
+    return run
+
+
+def _joined(found: Any, update: Any, output: str, label: str, source: Any, n: int) -> Any:
+    """A product put in the place of the piece that it is of, or added."""
+    if label not in output:
+        return update if found is None else found + update
+    d = output.index(label)
+    size = update.shape[d]
+    if found is None:
+        found = jnp.zeros((*update.shape[:d], n * size, *update.shape[d + 1 :]), update.dtype)
+    return lax.dynamic_update_slice_in_dim(found, update, source * size, d)
+
+
+def _equal_along(result: ShType, axes: Sequence[str]) -> bool:
+    """Whether devices of the ring hold the same result, which they then have to add up in the same order."""
+    return any(result.state(a) in REPLICATED and result.mesh.shape[a] > 1 for a in axes)
+
+
+def _kept(found: Any, update: Any, place: Any, count: int) -> Any:
+    """A product beside the others: each device meets them from its own on, and sums depend on their order."""
+    if found is None:
+        found = jnp.zeros((count, *update.shape), update.dtype)
+    return lax.dynamic_update_index_in_dim(found, update, place, 0)
+
+
+def _merged(parts: Sequence[Any], output: str, label: str, n: int) -> Any:
+    """The results of both ways together: the halves of each piece beside each other."""
+    if len(parts) == 1 or label not in output:
+        return parts[0]
+    d = output.index(label)
+    before, after = parts[0].shape[:d], parts[0].shape[d + 1 :]
+    apart = [x.reshape(*before, n, x.shape[d] // n, *after) for x in parts]
+    whole = sum(x.shape[d] for x in parts)
+    return jnp.concatenate(apart, d + 1).reshape(*before, whole, *after)
+
+
+@functools.lru_cache(maxsize=MOST)
+def scattering(course: Course, result: ShType) -> Callable[..., list[Any]]:
+    """A sum of products, of which each device keeps its part: ``(lhs, rhs, lhs, rhs, ...) -> [result]``.
+
+    Args:
+        course: How the sums go round; an equation for each pair.
+        result: The type of the device's own part.
+    """
+    n = result.mesh.product(course.axes)
+    parts = [equation.split("->") for equation in course.equations]
+    output = parts[0][1]
+    size = result.local_shape[output.index(course.label)]
+
+    def term(operands: Sequence[Any], at: Any, width: int) -> Any:
+        total = None
+        for i, (given, _) in enumerate(parts):
+            pair = [
+                _part(x, labels, course.label, at, width)
+                for x, labels in zip(operands[2 * i : 2 * i + 2], given.split(","), strict=True)
+            ]
+            product = Einsum(course.equations[i], result.dtype_name, course.precision)(*pair)
+            total = product if total is None else total + product
+        return total
+
+    def run(*operands: Any) -> list[Any]:
+        index = _index(course, result)
+        ways = halves(size, course.both)
+        sums: list[Any] = [None] * len(ways)
+        for stop in range(n):
+            zero = sum(_after(x) for x in sums if x.size) if stop else 0
+            for k, h in enumerate(ways):
+                arrived = _shift(sums[k], h.step, course, result) if stop else None
+                # It goes on so many times, and ends on the device whose part it is.
+                at = (index + h.step * (n - 1 - stop)) % n * size + h.start + zero
+                own = term(operands, at, h.size)
+                sums[k] = own if arrived is None else arrived + own
+        whole = sums[0] if len(sums) == 1 else jnp.concatenate(sums, output.index(course.label))
+        return [whole]
+
+    return run

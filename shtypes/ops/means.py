@@ -1,0 +1,189 @@
+"""Means: sums over the global number of elements, of those that a mask keeps, or over the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+import jax
+import numpy as np
+
+from shtypes.core.array import Array, ArrayLike
+from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
+from shtypes.ops.across import total
+from shtypes.ops.arithmetic import astype, divide, multiply, subtract
+from shtypes.ops.asking import may_communicate, with_own_fixes
+from shtypes.ops.create import full_like
+from shtypes.ops.dispatch import beside, dtype_name, lift, located
+from shtypes.ops.elementwise import not_equal
+from shtypes.ops.reduce import Axis, dtype_to_sum_in, normalize_dims, only, sum_of
+from shtypes.ops.reshard import finished, reshard
+from shtypes.ops.shape import broadcast_to, expand_dims, squeeze
+from shtypes.types import ShType, State, dtypes
+
+
+def mean_of(
+    x: Any,
+    where: Any,
+    dims: tuple[int, ...],
+    keepdims: Any,
+    dtype: str | None,
+    out: Any,
+    *,
+    taken: Any = 0,
+    asked: bool = False,
+) -> Array:
+    """The sum over dims of what a mask keeps, over the number of elements kept, less ``taken``."""
+    ((where,), _) = lift([where])
+    types = jax.typeof(x), jax.typeof(where)
+    kept = _count(where, types[0].shape, dims)
+    pending = sum_of("mean", only("mean", x, where, 0), dims, True, dtype)
+    what = "number of elements that `where` keeps"
+    return _over_pending("mean", what, types, pending, kept, dims, keepdims, out, taken, asked)
+
+
+def _over_pending(
+    name: str,
+    what: str,
+    shown: Sequence[ShType],
+    pending: Any,
+    divisor: Any,
+    dims: tuple[int, ...],
+    keepdims: Any,
+    out: Any,
+    taken: Any = 0,
+    asked: bool = False,
+) -> Array:
+    """A sum over another, which is reduced first, less ``taken``."""
+    sharded = jax.typeof(divisor).axes(State.UNREDUCED)
+
+    def divided(pending: Any, divisor: Any) -> Array:
+        whole = astype(total(divisor, sharded, State.REDUCED), jax.typeof(pending).dtype_name)
+        whole = whole if jax.typeof(divisor).differentiable else beside(whole, pending)
+        y = divide(pending, subtract(whole, taken) if taken else whole)
+        return y if keepdims else squeeze(y, dims)
+
+    if sharded and not asked and not may_communicate(out):
+        error = ShardingTypeError(
+            f"`{name}` divides by the {what}, which is a pending sum over {', '.join(f'`{a}`' for a in sharded)}",
+            why="each device adds up its own slice, and quotients by parts do not add up to the quotient by the whole",
+            axes=sharded,
+        )
+        raise with_own_fixes(located(error, name, shown), name, divided, jax.typeof(pending), jax.typeof(divisor))
+    return finished(divided(pending, divisor), out)
+
+
+def _count(where: Any, shape: tuple[int, ...], dims: tuple[int, ...]) -> Array:
+    """How many elements of an array of this shape a mask keeps, for each row, with the dims kept."""
+    mask = expand_dims(where, tuple(range(len(shape) - jax.typeof(where).ndim)))
+    present = tuple(d for d in dims if jax.typeof(mask).shape[d] == shape[d])
+    absent = math.prod(shape[d] for d in dims if d not in present)
+    mask = mask if jax.typeof(mask).dtype_name == "bool" else not_equal(mask, 0)
+    return multiply(sum_of("sum", mask, present, True), absent)
+
+
+@public
+def mean(
+    a: ArrayLike, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
+    """The mean over dims: the sum over the *global* number of elements; typed as `sum`.
+
+    Args:
+        a (...): The operand.
+        axis: Dims, as in `jax.numpy`; all by default.
+        dtype: The dtype to sum in.
+        out: A type to reshard the result to.
+        keepdims: Keeps the dims with size 1.
+        where: A bool array that says which elements count. Where it is sharded along the dims, their number is a
+            pending sum too, and must be reduced before it divides: only with ``out`` or in `implicit_comm`.
+
+    Raises:
+        ShardingTypeError: ``where`` is sharded along the dims, and nothing asks to communicate.
+
+    Communicates: nothing but what ``out`` asks for, and with a sharded ``where`` an all-reduce of one integer for each
+    row. Transpose: broadcast and division; moves nothing.
+    """
+    ((x,), _) = lift([a])
+    t = jax.typeof(x)
+    dims = normalize_dims(axis, t.ndim, "mean")
+    wanted = dtype_to_sum_in("mean", t, dtype)
+    if wanted is not None and not dtypes.differentiable(wanted):  # the parts of a mean are not whole numbers
+        return astype(mean(x, dims, None, out, keepdims, where=where), wanted)
+    if wanted is None and not t.differentiable:
+        wanted = dtype_name(np.float64)  # as JAX: before the sum, which could overflow
+    if where is None:
+        y = sum_of("mean", x, dims, keepdims, wanted, math.prod(t.shape[d] for d in dims))
+        return y if out is None else reshard(y, out)
+    return mean_of(x, where, dims, keepdims, wanted, out)
+
+
+@overload
+def average(
+    a: ArrayLike,
+    axis: Axis = None,
+    weights: Any = None,
+    returned: Literal[False] = False,
+    keepdims: bool = False,
+    *,
+    out: Any = None,
+) -> Array: ...
+@overload
+def average(
+    a: ArrayLike,
+    axis: Axis = None,
+    weights: Any = None,
+    *,
+    returned: Literal[True],
+    keepdims: bool = False,
+    out: Any = None,
+) -> tuple[Array, Array]: ...
+@public
+def average(
+    a: ArrayLike,
+    axis: Axis = None,
+    weights: Any = None,
+    returned: bool = False,
+    keepdims: bool = False,
+    *,
+    out: Any = None,
+) -> Array | tuple[Array, Array]:
+    """The mean weighted by ``weights``, as in `jax.numpy`, over their sum; without weights it is `mean`.
+
+    Args:
+        a (...): The operand.
+        axis: The dims; all by default.
+        weights (...): Of the operand's shape, or along one dim. Their sum over sharded dims is pending, and must be
+            reduced before it divides: only with ``out`` or in `implicit_comm`.
+        returned: Whether to return the sum of the weights too.
+        keepdims: Keeps the dims with size 1.
+        out: A type to reshard the result to.
+
+    Raises:
+        ShardingTypeError: the weights are sharded along the dims, and nothing asks to communicate.
+
+    Communicates: nothing but what ``out`` asks for, and with sharded weights an all-reduce of one number for each row,
+    forward and backward.
+    """
+    ((x,), _) = lift([a])
+    dims = normalize_dims(axis, jax.typeof(x).ndim, "average")
+    shape = jax.typeof(x).shape
+    if weights is None:
+        y = mean(x, dims, None, out, keepdims)
+        return (y, full_like(y, math.prod(shape[d] for d in dims))) if returned else y
+    ((w,), held) = lift([weights])
+    w = beside(w, x) if held else w
+    if jax.typeof(w).ndim == 1 and len(dims) == 1 and len(shape) > 1:
+        w = expand_dims(w, tuple(d for d in range(len(shape)) if d not in dims))
+    if any(m not in (1, n) for m, n in zip(jax.typeof(w).shape, shape, strict=False)):
+        raise ShardingTypeError(f"`average` of {jax.typeof(x)} cannot take weights {jax.typeof(w)}")
+    scores = multiply(x, w)
+    summed = sum_of("sum", broadcast_to(w, shape), dims, True)
+    types = jax.typeof(x), jax.typeof(w)
+    pending = sum_of("sum", scores, dims, True)
+    y = _over_pending("average", "sum of the weights", types, pending, summed, dims, keepdims, out)
+    if not returned:
+        return y
+    summed = total(summed, jax.typeof(summed).axes(State.UNREDUCED) if may_communicate(out) else (), State.REDUCED)
+    return y, broadcast_to(summed if keepdims else squeeze(summed, dims), jax.typeof(y).shape)

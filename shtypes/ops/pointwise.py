@@ -1,0 +1,146 @@
+"""How a function of JAX that acts on each element becomes one of typed values.
+
+Operands broadcast as in numpy. Python numbers and plain concrete arrays are constants: they take any state. A plain
+traced array enters with the type that JAX's own type means. Nothing here communicates.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jax.numpy as jnp
+
+from shtypes import rules
+from shtypes.context.calls import refuse_unknown
+from shtypes.core.array import Array, ArrayLike
+from shtypes.core.functions.basics import NamedFn
+from shtypes.core.localfn import Linear, LocalFn
+from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import published
+from shtypes.ops.dispatch import apply, is_number, lift, result_dtype
+from shtypes.ops.rows import Op
+
+
+def apply_linear(name: str, fn: LocalFn, x: ArrayLike) -> Array:
+    """A linear function of one operand: every state is kept, unreduced too."""
+    ((x,), _) = lift([x])
+    dtype = result_dtype(fn, [x])
+    return apply(name, fn, lambda types: rules.linear_unary(name, types[0], dtype), x)
+
+
+def apply_nonlinear(name: str, fn: Callable[..., Any], xs: Sequence[Any], params: dict[str, Any]) -> Array:
+    """A nonlinear function of operands some of which may be Python numbers."""
+    if all(map(is_number, xs)):
+        raise ShardingTypeError(f"`{name}` was given numbers only", hints=[f"jax.numpy.{name}"])
+    arrays, constants = lift([x for x in xs if not is_number(x)])
+    given = tuple(sorted(params.items()))
+    numbers = tuple(x if is_number(x) else None for x in xs) if len(arrays) < len(xs) else ()
+    local_fn = NamedFn(name, fn, given, numbers=numbers, per_element=True)
+    dtype = result_dtype(local_fn, arrays)
+    return apply(name, local_fn, lambda types: rules.nonlinear(name, types, dtype, constants), *arrays)
+
+
+_DOC: Final = """{first}
+
+    `{native}` of typed values, element by element.
+
+    Args:
+        {operands} (...): {what}; Python numbers take any state.
+
+    Returns:
+        (...): The result; sharded, replicated and varying states are kept, sharded with replicated gives sharded.
+
+    Raises:
+        ShardingTypeError: an operand is unreduced (the function is not linear), or they are sharded differently.
+
+    Communicates: nothing. Transpose: by JAX, element by element.
+    """
+
+
+def nonlinear(name: str, native: Callable[..., Any], signature: inspect.Signature, arity: int) -> Callable[..., Array]:
+    """The public op that is a function of JAX, element by element, and not linear.
+
+    Args:
+        name: What the user calls it.
+        native: The function of JAX.
+        signature: Its operands, then its parameters.
+        arity: How many operands it has.
+    """
+    known = list(signature.parameters)
+    operands, params = known[:arity], known[arity:]
+
+    def op(*xs: Any, **given: Any) -> Array:
+        if len(xs) > len(known):
+            raise ShardingTypeError(f"`{name}` takes {arity} operands, not {len(xs)}")
+        given = {**dict(zip(params, xs[arity:], strict=False)), **given}
+        values = [*xs[:arity], *(given.pop(x) for x in operands[len(xs) :] if x in given)]
+        refuse_unknown(name, given, params)
+        if len(values) < arity:
+            raise ShardingTypeError(f"`{name}` takes {arity} operands, not {len(values)}")
+        return apply_nonlinear(name, native, values, given)
+
+    what = "The operand" if arity == 1 else f"The {arity} operands, which broadcast"
+    said = {"first": _first_line(native), "native": _path(native, name), "operands": ", ".join(operands), "what": what}
+    op.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect.signature` gives
+    return published(op, name, _DOC.format(**said))
+
+
+def linear(name: str, native: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Array]:
+    """The public op that is a linear function of JAX of one operand, element by element."""
+
+    def op(x: ArrayLike) -> Array:
+        return apply_linear(name, NamedFn(name, native, linear=Linear.JOINTLY), x)
+
+    op.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect.signature` gives
+    return published(
+        op,
+        name,
+        f"""{_first_line(native)}
+
+    `{_path(native, name)}` of typed values: linear, so every state is kept. Communicates: nothing.
+    """,
+    )
+
+
+def _path(native: Callable[..., Any], name: str) -> str:
+    return f"{native.__module__.replace('jax._src.', 'jax.')}.{name}"
+
+
+def _first_line(native: Callable[..., Any]) -> str:
+    """What JAX says of it, in one line."""
+    return (inspect.getdoc(native) or "").partition("\n")[0]
+
+
+@functools.cache  # the same function gives the same one: what is compiled is kept by it
+def together(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of `jax.lax`, which wants operands of one shape and dtype, of operands that broadcast."""
+
+    def broadcast(*xs: Any) -> Any:
+        dtype = jnp.result_type(*xs)
+        return fn(*jnp.broadcast_arrays(*(jnp.asarray(x, dtype) for x in xs)))
+
+    return broadcast
+
+
+# signatures
+
+
+def signature_of(op: Op) -> inspect.Signature:
+    """The signature of an elementwise function: its operands, then its parameters, of their defaults' types."""
+    operands = inspect.signature(parsed(op.operands)).parameters
+    found = inspect.signature(parsed(", ".join(filter(None, (op.operands, op.params)))))
+    typed = [p.replace(annotation="ArrayLike" if p.name in operands else _kind(p)) for p in found.parameters.values()]
+    return found.replace(parameters=typed, return_annotation="Array")
+
+
+def _kind(parameter: inspect.Parameter) -> str:
+    return type(parameter.default).__name__ if isinstance(parameter.default, (int, float)) else "Any"
+
+
+def parsed(parameters: str) -> Callable[..., Any]:
+    """A function with these parameters, of a row."""
+    fn: Callable[..., Any] = eval(f"lambda {parameters}: None", {})
+    return fn

@@ -1,0 +1,65 @@
+"""What a row of the table of ops says, and how rows are written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Op(NamedTuple):
+    """A public function of arrays.
+
+    Attributes:
+        name: What the user writes after ``sh.``: ``"exp"``, ``"linalg.norm"``.
+        module: The module that has it.
+        attr: What it is called there.
+        jax: The function of JAX whose typed form it is; empty if JAX has none.
+        rule: The function of `shtypes.rules` that types it; empty if it is made of other ops, or not typed by its
+            operands.
+        linear: The operands in which it is linear, which may be pending sums: ``"x*y"`` in each, ``"x+y"`` in both
+            together; ``"*operands"`` in each of many, ``"+arrays"`` in all together. Empty if in none.
+        out: Whether it takes the type of its result as ``out=``.
+        operands: Of an elementwise function: its operands, as in a signature.
+        params: Of an elementwise function: its other parameters, with their defaults.
+    """
+
+    name: str
+    module: str
+    attr: str
+    jax: str
+    rule: str = ""
+    linear: str = ""
+    out: bool = False
+    operands: str = ""
+    params: str = ""
+
+    @property
+    def space(self) -> str:
+        """The namespace that has it: ``"linalg"``; empty for ``sh`` itself."""
+        return self.name.rpartition(".")[0]
+
+
+def elementwise(jax: str, signature: str, names: str, *, linear: bool = False) -> Iterator[Op]:
+    """Functions of JAX that act on each element: the operands, then, after a semicolon, the other parameters."""
+    operands, _, params = signature.partition("; ")
+    rule = "linear_unary" if linear else "nonlinear"
+    for name in names.split():
+        first = operands.split(",")[0] if linear else ""
+        yield Op(name, "shtypes.ops.elementwise", name, f"{jax}.{name}", rule, first, False, operands, params)
+
+
+def written(
+    module: str,
+    names: str,
+    *,
+    jax: str = "jax.numpy",
+    space: str = "",
+    rule: str = "",
+    linear: str = "",
+    out: bool = False,
+) -> Iterator[Op]:
+    """Functions that a file of the package has; ``a=b`` if it calls ``a`` otherwise."""
+    for entry in names.split():
+        name, _, attr = entry.partition("=")
+        public = f"{space}.{name}" if space else name
+        yield Op(public, f"shtypes.{module}", attr or name, f"{jax}.{name}" if jax else "", rule, linear, out)

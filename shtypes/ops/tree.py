@@ -1,0 +1,73 @@
+"""Trees of typed values: to other libraries and back. A typed value is a leaf of every JAX tree function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from shtypes.context.calls import check_function
+from shtypes.context.user_line import public
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.dispatch import is_typed
+from shtypes.primitives import conversions as array
+from shtypes.primitives.native import from_jax as value_from_jax
+from shtypes.types import ShType
+
+
+@public
+def to_jax(tree: Any) -> Any:
+    """The tree with each typed value as a plain `jax.Array`, for an optimizer or a checkpoint; other leaves stay.
+
+    Args:
+        tree: A tree. Its typed values are sharded, reduced or invariant.
+
+    Communicates: nothing. See `shtypes.to_jax`.
+    """
+    return jax.tree.map(lambda leaf: array.to_jax(leaf) if is_typed(leaf) else leaf, tree)
+
+
+@public
+def from_jax(tree: Any, *, like: Any) -> Any:
+    """The tree with each plain array as a typed value, the inverse of `to_jax`.
+
+    Args:
+        tree: A tree of plain arrays.
+        like: A tree of the same structure that holds, leaf by leaf, a typed value or the type to give; anything else
+            leaves the leaf as it is.
+
+    Raises:
+        ShardingTypeError: the trees differ, or a type does not fit.
+
+    Communicates: what the reshards from the arrays' own types need; nothing for what `to_jax` returned.
+    """
+    leaves, wanted = jax.tree.leaves(tree), jax.tree.leaves(like)
+    structure: Any = jax.tree.structure(tree)
+    other: Any = jax.tree.structure(like)
+    if structure != other:
+        raise ShardingTypeError(f"`like` has another structure, {other}, than the tree, {structure}")
+    typed = [value_from_jax(x, t) if (t := _type(w)) is not None else x for x, w in zip(leaves, wanted, strict=True)]
+    return jax.tree.unflatten(structure, typed)
+
+
+def _type(leaf: Any) -> ShType | None:
+    if isinstance(leaf, ShType):
+        return leaf
+    return jax.typeof(leaf) if is_typed(leaf) else None
+
+
+@public
+def types(tree: Any) -> Any:
+    """The tree with each typed value replaced by its type, and each plain array by JAX's own type of it."""
+    return jax.tree.map(jax.typeof, tree)
+
+
+@public
+def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+    """`jax.tree.map`: typed values are leaves."""
+    check_function("tree.map", f)
+    return jax.tree.map(f, tree, *rest)
+
+
+__all__ = ["from_jax", "map", "to_jax", "types"]

@@ -1,0 +1,315 @@
+"""Plans: the cheapest sequence of collectives from one sharding type to another, and what it costs.
+
+A reshard of several axes is rarely one table row per axis: `plan` searches over sequences of moves on groups of axes
+and never denotes another value on the way.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.plans.moves import MOVES, Grade, Kind
+from shtypes.plans.search import Layout, least_sent, search
+from shtypes.plans.steps import Plan, Step, after_common, common_prefix, live
+from shtypes.types import REPLICATED, ShType, State
+
+_SILENT_MERGED = frozenset({Kind.SLICE, Kind.MASK, Kind.PLACE})
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a reshard costs in both directions."""
+
+    forward_bytes: int  # bytes that each device sends forward
+    backward_bytes: int  # bytes that each device sends for the gradient
+    forward: str  # the forward communication in words; empty for none
+    backward: str  # the backward communication in words; empty for none
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that each device sends in both directions."""
+        return self.forward_bytes + self.backward_bytes
+
+    def of(self, code: str) -> Fix:
+        """It as the price of a fix."""
+        return Fix(code, self.forward, self.backward, self.forward_bytes, self.backward_bytes)
+
+
+def plan(src: ShType, dst: ShType) -> Plan:
+    """The cheapest way from one type to another: fewest bytes, then launches, then memory.
+
+    It never holds more per device than the larger of the two types, unless nothing else exists. The result is cached.
+
+    Args:
+        src: The type of the value.
+        dst: The type wanted; of the same mesh, dtype and shape, and varying over the same axes.
+
+    Raises:
+        ShardingTypeError: the types do not hold the same value.
+    """
+    return _plan(src, dst, src.names, dst.names)
+
+
+def backward(forward: Plan) -> Plan:
+    """The plan of the transpose: from the cotangent type of its destination to that of its source."""
+    return plan(forward.dst.cotangent(), forward.src.cotangent())
+
+
+def grade_of(forward: Plan) -> Grade:
+    """Free, free forward, or communicating."""
+    if forward.communicates:
+        return Grade.COMMUNICATING
+    return Grade.FREE_FORWARD if backward(forward).communicates else Grade.FREE
+
+
+def price(src: ShType, dst: ShType) -> Price:
+    """What a reshard costs, forward and backward; a value without a gradient costs nothing backward."""
+    forth = plan(src, dst)
+    if not src.differentiable:
+        return Price(forth.bytes, 0, forth.words, "")
+    back = backward(forth)
+    return Price(forth.bytes, back.bytes, forth.words, back.words)
+
+
+def reshard_fix(src: ShType, dst: ShType, name: str = "x") -> Fix:
+    """The reshard as a fix, priced."""
+    cost = price(src, dst)
+    code = f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}")'
+    return Fix(code, cost.forward, cost.backward, cost.forward_bytes, cost.backward_bytes)
+
+
+def least_bytes(src: ShType, dst: ShType) -> int:
+    """Bytes that any plan sends at least, found without a search for one."""
+    if is_local(src, dst):
+        return 0
+    _, _, (shape, sizes, start, end) = _problem(src, dst)
+    return math.floor(src.local_bytes * least_sent(shape, sizes, start, end))
+
+
+@functools.lru_cache(maxsize=16384)
+def _plan(src: ShType, dst: ShType, src_names: object, dst_names: object) -> Plan:
+    # The names are in the key because types that differ in them are equal, and steps print their types.
+    _check(src, dst)
+    steps = _local_steps(src, dst) if is_local(src, dst) else _searched_steps(src, dst)
+    return Plan(src, dst, tuple(steps))
+
+
+def _check(src: ShType, dst: ShType) -> None:
+    for what, one, other in (
+        ("meshes", src.mesh, dst.mesh),
+        ("dtypes", src.dtype_name, dst.dtype_name),
+        ("shapes", src.shape, dst.shape),
+    ):
+        if one != other:
+            raise ShardingTypeError(
+                f"cannot reshard {src} to {dst}: their {what} differ",
+                why=f"a reshard moves data and changes nothing else; the {what} are {one} and {other}",
+            )
+    for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
+        if (a is State.VARYING) != (b is State.VARYING):
+            raise ShardingTypeError(
+                f"cannot reshard {src} to {dst}: only one of them varies over mesh axis `{axis}`",
+                why="a varying value is a family of values without a global meaning, so no move keeps what it denotes",
+                hints=["`reinterpret` says what the family means, or splits a value into one"],
+            )
+
+
+# moves without communication
+
+
+def is_local(src: ShType, dst: ShType) -> bool:
+    """Whether a plan needs no communication forward; by states and order of axes, never by the sizes of axes."""
+    for a, b in zip(src.states, dst.states, strict=True):
+        if (a is State.UNREDUCED and b is not a) or (a is State.SHARDED and b in REPLICATED):
+            return False
+    for before, after in zip(src.dims, dst.dims, strict=True):
+        k = common_prefix(before.axes, after.axes)
+        if any(dst.state(a) is State.SHARDED for a in before.axes[k:]):
+            return False
+        if any(src.state(a) is State.SHARDED for a in after.axes[k:]):
+            return False
+    return True
+
+
+def _local_steps(src: ShType, dst: ShType) -> list[Step]:
+    """Slices what only shrinks, masks, places, and slices what had to be placed first."""
+    here = [d.axes for d in src.dims]
+    there = [d.axes for d in dst.dims]
+    kept = [before[: common_prefix(before, after)] for before, after in zip(here, there, strict=True)]
+    pending = src.axes(State.UNREDUCED)
+    masked = (*pending, *(a for a in dst.axes(State.UNREDUCED) if src.state(a) in REPLICATED))
+    sliced = [after if before == k else before for before, after, k in zip(here, there, kept, strict=True)]
+    placed = [after if before == k else k for before, after, k in zip(here, there, kept, strict=True)]
+    path = [
+        (Kind.SLICE, sliced, pending),
+        (Kind.MASK, sliced, masked),
+        (Kind.PLACE, placed, dst.axes(State.UNREDUCED)),
+        (Kind.SLICE, there, dst.axes(State.UNREDUCED)),
+    ]
+    return _steps(src, dst, [(kind, _arrangement(dims, sums)) for kind, dims, sums in path])
+
+
+# moves with communication
+
+
+def _searched_steps(src: ShType, dst: ShType) -> list[Step]:
+    """Searches over what changes on axes of more than one device; the other axes follow along, and move last."""
+    fixed, moving, problem = _problem(src, dst)
+    single = frozenset(a for a, n in src.mesh.shape.items() if n == 1)
+    still = [a for a in src.axes(State.UNREDUCED) if a not in moving]
+    path: list[tuple[Kind, _Arrangement]] = []
+    for kind, at in search(*problem):
+        dims = [
+            (*(a for a in d.axes if a in single), *f, *(moving[i] for i in axes))
+            for d, f, axes in zip(src.dims, fixed, at.dims, strict=True)
+        ]
+        path.append((kind, _arrangement(dims, [*still, *(moving[i] for i in at.pending)])))
+    path += _single_moves(src, dst, path[-1][1] if path else _arrangement_of(src))
+    # Only the order of axes of one device among the others can differ now, and takes no step of its own.
+    steps = _steps(src, dst, [*path[:-1], (path[-1][0] if path else Kind.PERMUTE, _arrangement_of(dst))])
+    if not any(s.kind.communicates for s in steps):
+        # Silent only because an axis has one device. With more, axes would have to change places first.
+        steps.insert(0, Step(Kind.PERMUTE, _permuted(src, dst), src, src))
+    return steps
+
+
+def _problem(
+    src: ShType, dst: ShType
+) -> tuple[list[tuple[str, ...]], tuple[str, ...], tuple[tuple[int, ...], tuple[int, ...], Layout, Layout]]:
+    """The axes of each dim that stay, those that move, and what is left to search for: shape, sizes, both layouts."""
+    mesh = src.mesh
+    before = [live(mesh, d.axes) for d in src.dims]
+    after = [live(mesh, d.axes) for d in dst.dims]
+    fixed = [b[: common_prefix(b, a)] for b, a in zip(before, after, strict=True)]
+    moving = live(mesh, _moving(src, dst, fixed))
+    number = {axis: i for i, axis in enumerate(moving)}
+    sizes = tuple(mesh.shape[a] for a in moving)
+    devices = math.prod(sizes)
+    # What is left of a dim after the axes that stay; only its common factors with the moving axes can matter.
+    room = tuple(math.gcd(d.size // mesh.product(f), devices) for d, f in zip(src.dims, fixed, strict=True))
+
+    def layout(t: ShType, dims: list[tuple[str, ...]]) -> Layout:
+        numbers = tuple(tuple(number[a] for a in axes[len(f) :]) for axes, f in zip(dims, fixed, strict=True))
+        return Layout(numbers, tuple(number[a] for a in moving if t.state(a) is State.UNREDUCED))
+
+    return fixed, moving, (room, sizes, layout(src, before), layout(dst, after))
+
+
+def _moving(src: ShType, dst: ShType, fixed: list[tuple[str, ...]]) -> list[str]:
+    """The axes that change, in mesh order: not those that stay replicated, pending, varying, or where they shard."""
+    stays = {a for axes in fixed for a in axes}
+    out = []
+    for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
+        same = (a is b and a is not State.SHARDED) or (a in REPLICATED and b in REPLICATED)
+        if not same and axis not in stays:
+            out.append(axis)
+    return out
+
+
+def _single_moves(src: ShType, dst: ShType, at: _Arrangement) -> Iterable[tuple[Kind, _Arrangement]]:
+    """The moves of axes of one device: they do nothing, but are graded as if the axis had more."""
+    dims, pending = at
+    for axis in src.mesh.axis_names:
+        if src.mesh.shape[axis] > 1:
+            continue
+        a, b = src.state(axis), dst.state(axis)
+        if (a is b and src.dim_of(axis) == dst.dim_of(axis)) or (a in REPLICATED and b in REPLICATED):
+            continue
+        dims = tuple(tuple(x for x in axes if x != axis) for axes in dims)
+        target = dst.dim_of(axis)
+        if target is not None:
+            dims = (*dims[:target], (*dims[target], axis), *dims[target + 1 :])
+        pending = pending - {axis} if b is not State.UNREDUCED else pending | {axis}
+        yield MOVES[a, b].kind, (dims, pending)
+
+
+# from arrangements to types
+
+#: The axes on each dim and the pending axes, by name.
+_Arrangement = tuple[tuple[tuple[str, ...], ...], frozenset[str]]
+
+
+def _arrangement(dims: Iterable[tuple[str, ...]], pending: Iterable[str]) -> _Arrangement:
+    return tuple(dims), frozenset(pending)
+
+
+def _arrangement_of(t: ShType) -> _Arrangement:
+    return _arrangement((d.axes for d in t.dims), t.axes(State.UNREDUCED))
+
+
+def _steps(src: ShType, dst: ShType, path: list[tuple[Kind, _Arrangement]]) -> list[Step]:
+    """Types between the arrangements, silent neighbours of one kind merged, and the last relabelling."""
+    merged: list[tuple[Kind, _Arrangement]] = []
+    here = _arrangement_of(src)
+    for kind, at in path:
+        if at == (merged[-1][1] if merged else here):
+            continue
+        if merged and merged[-1][0] is kind and kind in _SILENT_MERGED:
+            merged.pop()
+        merged.append((kind, at))
+    types = _types(src, dst, [here, *(at for _, at in merged)])
+    steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), a, b in zip(merged, types, types[1:], strict=False)]
+    last = types[-1]
+    if last == dst:
+        if steps:  # the same type, with the destination's dim names
+            steps[-1] = Step(steps[-1].kind, steps[-1].axes, steps[-1].src, dst)
+        return steps
+    changed = tuple(a for a, s, t in zip(src.mesh.axis_names, last.states, dst.states, strict=True) if s is not t)
+    return [*steps, Step(Kind.RELABEL, changed, last, dst)]
+
+
+def _types(src: ShType, dst: ShType, path: list[_Arrangement]) -> list[ShType]:
+    """The types of the arrangements on the way.
+
+    A replicated axis keeps its source's state. One that becomes replicated gets its destination's, or is reduced (all
+    moves of which are free) if it does not stay so.
+    """
+    replicated = [_replicated(src, at) for at in path]
+    labels: dict[str, State] = {a: src.state(a) for a in replicated[0]}
+    types = [src]
+    for i, at in enumerate(path[1:], start=1):
+        for axis in replicated[i] - replicated[i - 1]:
+            stays = all(axis in later for later in replicated[i:])
+            labels[axis] = dst.state(axis) if stays else State.REDUCED
+        states: dict[str, State] = dict.fromkeys(src.axes(State.VARYING), State.VARYING)
+        states |= dict.fromkeys(at[1], State.UNREDUCED) | {a: labels[a] for a in replicated[i]}
+        dims = [d._replace(axes=axes) for d, axes in zip(src.dims, at[0], strict=True)]
+        types.append(src.replace(dims=dims, states=states))
+    return types
+
+
+def _replicated(src: ShType, at: _Arrangement) -> frozenset[str]:
+    used = {a for axes in at[0] for a in axes} | at[1] | set(src.axes(State.VARYING))
+    return frozenset(src.mesh.axis_names) - used
+
+
+def _axes(kind: Kind, src: ShType, dst: ShType) -> tuple[str, ...]:
+    """The axes of a step in the order of its devices' indices: as on the dims that gain or lose them."""
+    if kind is Kind.PERMUTE:
+        return _permuted(src, dst)
+    gains = kind in (Kind.SLICE, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
+    before, after = (dst, src) if gains else (src, dst)
+    found: list[str] = []
+    for a, b in zip(before.dims, after.dims, strict=True):
+        found += [axis for axis in after_common(a.axes, b.axes) if before.dim_of(axis) != after.dim_of(axis)]
+    if kind in (Kind.MASK, Kind.ALL_REDUCE):
+        pending = {*src.axes(State.UNREDUCED)} ^ {*dst.axes(State.UNREDUCED)}
+        found += [a for a in src.mesh.axis_names if a in pending]
+    return tuple(found)
+
+
+def _permuted(src: ShType, dst: ShType) -> tuple[str, ...]:
+    """The axes of which a permute needs to know the index, in mesh order: all that are not where they were."""
+    stays: set[str] = set()
+    for before, after in zip(src.dims, dst.dims, strict=True):
+        stays.update(before.axes[: common_prefix(before.axes, after.axes)])
+    moves = [
+        a
+        for a, s, t in zip(src.mesh.axis_names, src.states, dst.states, strict=True)
+        if a not in stays and (s is not t or s is State.SHARDED) and not (s in REPLICATED and t in REPLICATED)
+    ]
+    return tuple(moves)

@@ -1,0 +1,163 @@
+"""Calls of Python from typed programs: by each device, of its own parts. What `shtypes.debug` is made of.
+
+A callback returns nothing, so it has no effect on the program, and nothing goes from device to device. Where parts are
+copies, one of the devices calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from shtypes._compat import HiPrimitive, debug_effects
+from shtypes.core.array import Array
+from shtypes.core.carrier import carrier_spec, to_shard
+from shtypes.core.functions.basics import NamedFn
+from shtypes.core.hitype import HiShType
+from shtypes.core.localfn import Linear
+from shtypes.core.meshes import concrete_mesh, manual_mesh
+from shtypes.errors import ShardingTypeError
+from shtypes.primitives.local import local
+from shtypes.types import REPLICATED, ShType, dtypes
+
+#: The indices of a device along the mesh axes on which parts differ.
+AxisIndices = Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class HostCall:
+    """What is called.
+
+    Attributes:
+        name: What the user called.
+        run: The function, of the place of the device and the parts that it holds.
+        ordered: Whether it must come after the calls before it; on one device only.
+    """
+
+    name: str
+    run: Callable[[AxisIndices, Sequence[np.ndarray[Any, Any]]], None]
+    ordered: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
+
+class Callback(HiPrimitive):
+    """A call on each device; it has an effect and no results."""
+
+    multiple_results = True
+
+    def is_effectful(self, params: Any) -> bool:  # type: ignore[override]  # JAX's annotation differs from its calls
+        return True
+
+    def abstract_eval(self, *operands: Any, call: HostCall) -> tuple[list[HiShType], set[Any]]:
+        return [], {debug_effects[call.ordered]}
+
+    def to_lojax(self, *operands: Any, call: HostCall) -> list[Array]:
+        call_with(call, operands)
+        return []
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, call: HostCall) -> tuple[list[Any], list[Any]]:
+        return list(self.bind(*primals, call=call)), []
+
+    def batch(
+        self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any], *, call: HostCall
+    ) -> tuple[list[Any], list[Any]]:
+        for i in range(axis_data.size):  # one call after the other, as JAX does
+            parts = [x if d is None else _step(x, d, i, axis_data.size) for x, d in zip(operands, dims, strict=True)]
+            self.bind(*parts, call=call)
+        return [], []
+
+
+def _step(x: Any, dim: int, index: int, size: int) -> Any:
+    """One element of the mapped dim."""
+    params = (("index", index), ("axis", dim), ("keepdims", False))
+    fn = NamedFn("slice", lax.index_in_dim, params, Linear.JOINTLY)
+    return local(fn, x, out=jax.typeof(x).dec_rank(size, dim))
+
+
+callback_p = Callback("debug_callback")
+
+
+def call(what: HostCall, operands: Sequence[Any]) -> None:
+    """Calls, or notes in the program that is traced, a function of typed values of one mesh."""
+    if debug_effects[what.ordered] is None and any(isinstance(x, jax.core.Tracer) for x in operands):
+        raise ShardingTypeError(f"`{what.name}` cannot be traced: this release of JAX keeps its effects elsewhere")
+    callback_p.bind(*operands, call=what)
+
+
+def call_with(what: HostCall, operands: Sequence[Array]) -> None:
+    """A call with values: at once, or when the program runs that is lowered op by op."""
+    if any(x.data is None for x in operands):
+        return  # of types alone there is nothing to show
+    types = tuple(x.type for x in operands)
+    if any(isinstance(x.data, jax.core.Tracer) for x in operands):
+        over, options = manual_mesh(types[0].mesh)
+        specs = tuple(map(carrier_spec, types))
+        body = functools.partial(_of_carriers, what, types)
+        jax.shard_map(body, mesh=over, in_specs=specs, out_specs=None, check_vma=False, **options)(
+            *[x.data for x in operands]
+        )
+    else:
+        _at_once(what, types, operands)
+
+
+def _at_once(what: HostCall, types: tuple[HiShType, ...], operands: Sequence[Array]) -> None:
+    """A call with concrete values, device by device in the order of the mesh."""
+    mesh = types[0].mesh
+    devices = concrete_mesh(mesh).devices
+    held = [{s.device: s.data for s in _data(x).addressable_shards} for x in operands]
+    for index in itertools.product(*map(range, mesh.axis_sizes)):
+        shards = [of.get(devices[index]) for of in held]
+        if all(s is not None for s in shards):
+            _arrived(what, types, index, *[np.asarray(s) for s in shards])
+
+
+def _data(x: Array) -> Any:
+    return jax.random.key_data(x.data) if dtypes.is_key(x.type.dtype_name) else x.data
+
+
+def _of_carriers(what: HostCall, types: tuple[HiShType, ...], *carriers: Any) -> None:
+    call_on_shards(what, types, [to_shard(t, c) for t, c in zip(types, carriers, strict=True)])
+
+
+def call_on_shards(what: HostCall, types: tuple[HiShType, ...], shards: Sequence[Any]) -> None:
+    """A call on one device, inside a region."""
+    shown = [jax.random.key_data(s) if dtypes.is_key(t.dtype_name) else s for t, s in zip(types, shards, strict=True)]
+    index = [lax.axis_index(axis) for axis in types[0].mesh.axis_names]
+    jax.debug.callback(functools.partial(_of_device, what, types), tuple(index), *shown, ordered=what.ordered)
+
+
+def _of_device(what: HostCall, types: tuple[HiShType, ...], index: Sequence[Any], *shards: Any) -> None:
+    _arrived(what, types, [int(i) for i in index], *[np.asarray(s) for s in shards])
+
+
+def _arrived(what: HostCall, types: tuple[HiShType, ...], index: Sequence[int], *parts: np.ndarray[Any, Any]) -> None:
+    """Calls, on the host, if no other device has the same parts and calls for them."""
+    differing = differing_axes(types)
+    at = dict(zip(types[0].mesh.axis_names, index, strict=True))
+    if all(i == 0 for axis, i in at.items() if axis not in differing):
+        shaped = [p.reshape(_shape(t, p)) for t, p in zip(types, parts, strict=True)]
+        what.run({axis: at[axis] for axis in differing}, shaped)
+
+
+def _shape(t: ShType, part: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    """The shape of a part, which a carrier has with hidden dims, and a key with its words."""
+    return (*t.local_shape, -1) if dtypes.is_key(t.dtype_name) else t.local_shape
+
+
+def differing_axes(types: Sequence[ShType]) -> tuple[str, ...]:
+    """The mesh axes along which devices hold different parts of some value."""
+    return tuple(a for a in types[0].mesh.axis_names if any(t.state(a) not in REPLICATED for t in types))
+
+
+__all__ = ["AxisIndices", "Callback", "HostCall", "call", "call_on_shards", "call_with", "differing_axes"]

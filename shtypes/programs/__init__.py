@@ -1,0 +1,1 @@
+"""How a program is compiled and run: `jit`, its stages, and its arguments."""

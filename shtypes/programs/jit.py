@@ -1,0 +1,283 @@
+"""`jit`: one region for a whole typed program, and calls as quick as those of plain arrays.
+
+A call hands the carriers to a `jax.jit` that takes and returns plain arrays, so that JAX's own fast path runs it.
+JAX keeps its traces by all that can change them (mesh, policy, configuration); only structure and types are kept here.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args, overload
+
+import jax
+from jax.tree_util import tree_flatten
+
+from shtypes._compat import no_trace_is_running
+from shtypes._compat.jaxprs import jaxpr_of
+from shtypes.caches import PROGRAMS, Bounded
+from shtypes.context import ambient
+from shtypes.context.ambient import current_ambient
+from shtypes.context.calls import check_function, parameters, refuse_unknown
+from shtypes.core.array import Array
+from shtypes.core.checks import checks_are_on, deliver
+from shtypes.core.hitype import HiShType
+from shtypes.errors import ShardingTypeError
+from shtypes.programs.arguments import Indices, Names, Roles
+from shtypes.programs.program import Program
+from shtypes.programs.stages import Lowered, Traced
+from shtypes.region import UnsupportedError
+from shtypes.scopes.comm import open_watches
+from shtypes.traced.look_ahead import look_ahead
+from shtypes.traced.watching import counted
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Region = Literal["auto", "off", "require"]
+
+
+def set_region(mode: Region) -> None:
+    """Sets how `jit` lowers programs, where its own ``region`` argument does not say.
+
+    Args:
+        mode: ``"auto"``: in one region, or in a few where something native stands between. ``"off"``: each operation on
+            its own, as under `jax.jit`. ``"require"``: a program that does not fit in one region is an error.
+    """
+    ambient.set_base(ambient.outermost()._replace(region=_checked(mode)))
+
+
+def _checked(mode: Any) -> Region:
+    if mode not in get_args(Region):
+        raise ShardingTypeError(f"there is no region mode {mode!r}; it is {', '.join(map(repr, get_args(Region)))}")
+    found: Region = mode
+    return found
+
+
+class JitFunction(Generic[P, T]):
+    """A function that `jit` made; calls, traces and lowers like one that `jax.jit` made."""
+
+    __name__: str
+
+    def __init__(
+        self, f: Callable[P, T], region: Region | None, roles: dict[str, Any], options: dict[str, Any]
+    ) -> None:
+        functools.update_wrapper(self, f)
+        self.__wrapped__ = f
+        self._roles, self._given = Roles(f, **roles), roles
+        self._plain: Any = jax.jit(look_ahead(f), **roles, **options)
+        self._options = {k: v for k, v in options.items() if k in ("keep_unused", "compiler_options")}
+        self._has_shardings = "in_shardings" in options or "out_shardings" in options
+        self._region = region
+        self._programs: Bounded[Program] = Bounded(PROGRAMS)
+        self._last: Program | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The results of the function."""
+        if not no_trace_is_running():  # under a transformation: the outermost jit makes the region
+            results: T = self._plain(*args, **kwargs)
+            return results
+        if not open_watches():
+            return self._run(args, kwargs)
+        with counted() as count:  # by each call, traced before or not
+            count(self._plain.trace(*args, **kwargs).jaxpr)
+            return self._run(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        program, data = self._program(args, kwargs)
+        results: T
+        if program.left_to_jax:
+            results = self._plain(*args, **kwargs)
+            return results
+        try:
+            results = program(data)
+        except UnsupportedError:
+            program.left_to_jax = True
+            results = self._plain(*args, **kwargs)
+        if checks_are_on():
+            deliver()
+        return results
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<sh.jit of {self.__wrapped__!r}>"
+
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
+        """The typed program for these arguments, which may be values without data."""
+        program, data = self._program(args, kwargs)
+        with counted() as count:
+            traced = self._plain.trace(*args, **kwargs)
+            count(traced.jaxpr)
+        return Traced(program, traced, data)
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered:
+        """The lowered program for these arguments: ``.trace(...).lower()``."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The results, as values that have only types (plain ones as JAX's shapes)."""
+        found: T = self.trace(*args, **kwargs).out_info
+        return found
+
+    def clear_cache(self) -> None:
+        """Forgets all traces and compilations."""
+        self._programs.clear()
+        self._last = None
+        self._plain.clear_cache()
+
+    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:
+        """The program for a call, and the carriers and plain arrays that it takes."""
+        static: tuple[Any, ...] = ()
+        dynamic = (args, kwargs)
+        if self._roles.any_static:
+            dynamic, static = self._roles.split(args, kwargs)
+        leaves, tree = tree_flatten(dynamic)
+        try:  # most calls have typed leaves only
+            leaf_types = [x.type for x in leaves]
+            data = [x.data for x in leaves]
+        except AttributeError:
+            leaf_types, data = _mixed(leaves)
+        mode: Any = self._region or current_ambient().region
+        last = self._last
+        if last is not None and last.answers(tree, leaf_types, static, mode):
+            return last, data
+        if not {*map(type, leaf_types)} <= {HiShType, type(None)}:  # something else has these attributes
+            leaf_types, data = _mixed(leaves)
+        if any(t is None and not _is_plain(x) for x, t in zip(leaves, leaf_types, strict=True)):
+            self._plain.trace(*args, **kwargs)  # says which argument is no array
+        try:
+            found = self._find(tree, leaf_types, static, mode)
+        except TypeError:
+            self._plain.trace(*args, **kwargs)  # says which static argument has no hash
+            raise
+        if self._has_shardings and not found.left_to_jax:
+            self._check_placed(found, args, kwargs)
+        self._last = found
+        return found, data
+
+    def _find(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: Region) -> Program:
+        """The program for a structure and types."""
+        key = (tree, tuple(None if t is None else t.uid for t in leaf_types), static, mode)
+        found = self._programs.get(key)
+        if found is None:
+            found = self._programs.put(
+                key,
+                Program(
+                    self.__wrapped__,
+                    self._plain,
+                    self._roles,
+                    self._options,
+                    tree=tree,
+                    leaf_types=leaf_types,
+                    static=static,
+                    mode=mode,
+                ),
+            )
+        return found
+
+    def _check_placed(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuses shardings beside types; without types they are JAX's to handle."""
+        traced = jax.jit(self.__wrapped__, **self._given).trace(*args, **kwargs)
+        results = [v.aval for v in jaxpr_of(traced.jaxpr).outvars]
+        typed = next((t for t in (*program.leaf_types, *results) if type(t) is HiShType), None)
+        if typed is None:
+            program.left_to_jax = True
+        else:
+            raise ShardingTypeError(
+                f"in_shardings and out_shardings do not go with typed values, here {typed}",
+                why="their types say how they lie on the devices",
+                hints=["sh.reshard(x, type) in the function"],
+            )
+
+
+def _mixed(leaves: list[Any]) -> tuple[list[HiShType | None], list[Any]]:
+    """The type and the carrier of each leaf; of a plain one None, and the leaf."""
+    leaf_types = [x.type if type(x) is Array else None for x in leaves]
+    return leaf_types, [x if t is None else x.data for x, t in zip(leaves, leaf_types, strict=True)]
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether JAX takes a leaf for an array; a shape stands for one in a trace."""
+    try:
+        jax.typeof(x)
+    except TypeError:
+        return isinstance(x, jax.ShapeDtypeStruct)
+    return True
+
+
+_OPTIONS: Final = parameters(jax.jit, 1)
+
+
+@overload
+def jit(
+    f: Callable[P, T],
+    /,
+    *,
+    static_argnums: Indices = None,
+    static_argnames: Names = None,
+    donate_argnums: Indices = None,
+    donate_argnames: Names = None,
+    region: Region | None = None,
+    **options: Any,
+) -> JitFunction[P, T]: ...
+@overload
+def jit(
+    f: None = None,
+    /,
+    *,
+    static_argnums: Indices = None,
+    static_argnames: Names = None,
+    donate_argnums: Indices = None,
+    donate_argnames: Names = None,
+    region: Region | None = None,
+    **options: Any,
+) -> Callable[[Callable[P, T]], JitFunction[P, T]]: ...
+def jit(
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    static_argnums: Indices = None,
+    static_argnames: Names = None,
+    donate_argnums: Indices = None,
+    donate_argnames: Names = None,
+    region: Region | None = None,
+    **options: Any,
+) -> Any:
+    """`jax.jit` for typed functions: one region for the whole program, and calls as quick as those of plain arrays.
+
+    Under another transformation (`jax.grad`, `jax.vmap`, another `jit`) it is `jax.jit`, and the outermost `jit` makes
+    the region. A program that no region can hold is lowered as `jax.jit` lowers it.
+
+    Args:
+        f: The function. Without it, a decorator is returned.
+        static_argnums: Arguments, by position, that are compile-time constants.
+        static_argnames: The same by name.
+        donate_argnums: Arguments, by position, whose memory the results may take.
+        donate_argnames: The same by name.
+        region: As `set_region`, for this function.
+        **options: ``keep_unused``, ``inline``, ``compiler_options``, … of `jax.jit`. Its ``in_shardings`` and
+            ``out_shardings`` are for functions without typed values.
+
+    Returns:
+        A function that computes the same; with ``.trace``, ``.lower``, ``.eval_shape`` and ``.clear_cache``.
+
+    Raises:
+        ShardingTypeError: a region is required and not enough; shardings are given for typed values.
+    """
+    roles = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+    }
+    refuse_unknown("jit", options, _OPTIONS)
+    mode = None if region is None else _checked(region)
+    given = {k: v for k, v in options.items() if v is not None}
+
+    def make(function: Callable[P, T]) -> JitFunction[P, T]:
+        check_function("jit", function)
+        return JitFunction(function, mode, roles, given)
+
+    return make if f is None else make(f)

@@ -1,0 +1,228 @@
+"""A typed function as a `jax.jit` of plain arrays: what `jit` keeps for one structure and one set of types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.tree_util import tree_unflatten
+
+from shtypes._compat import no_trace_is_running
+from shtypes._compat.jaxprs import captured, jaxpr_of
+from shtypes.context.user_line import placed
+from shtypes.core.array import Array, wrap
+from shtypes.core.carrier import carrier_shape, carrier_spec, put_right
+from shtypes.core.hitype import HiShType, without_data_error
+from shtypes.core.meshes import concrete_mesh, jax_mesh
+from shtypes.errors import ShardingTypeError
+from shtypes.programs.arguments import Arguments, Roles
+from shtypes.region import Lowering, UnsupportedError
+
+
+class Form(NamedTuple):
+    """How the user sees results."""
+
+    tree: Any  # their structure
+    types: tuple[HiShType | None, ...]  # the type of each leaf; None for a plain one
+
+
+class _Results:
+    """Plain arrays that say what the user is to see of them."""
+
+    __slots__ = ("data", "form")
+
+    def __init__(self, form: Form, data: Sequence[Any]) -> None:
+        self.form, self.data = form, data
+
+    def typed(self) -> Any:
+        """The results as the user sees them."""
+        tree, leaf_types = self.form
+        pairs = zip(leaf_types, self.data, strict=True)
+        return tree_unflatten(
+            tree, [x if t is None else wrap(t, put_right(t, x) if 0 in t.shape else x) for t, x in pairs]
+        )
+
+
+class _Captured:
+    """The arrays that a function captured, as an argument. Another set of arrays is another trace.
+
+    Equality is identity of the arrays; the set holds them, so that no others can take their place.
+    """
+
+    __slots__ = ("_hash", "arrays")
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        self.arrays = tuple(arrays)
+        self._hash = hash(tuple(map(id, self.arrays)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Captured) and [*map(id, self.arrays)] == [*map(id, other.arrays)]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class _Constants:
+    """Captured arrays with the data to use for them: their own, or JAX's tracers."""
+
+    __slots__ = ("data", "origin")
+
+    def __init__(self, origin: _Captured, data: Sequence[Any]) -> None:
+        self.origin, self.data = origin, data
+
+
+# What comes out of `jax.jit` must flatten to the arrays that went in, or JAX leaves its fast path.
+jax.tree_util.register_pytree_node(_Results, lambda r: (r.data, r.form), _Results)
+jax.tree_util.register_pytree_node(_Constants, lambda c: (c.data, c.origin), _Constants)
+
+
+class _RecaptureError(Exception):
+    """The function captures other arrays than those that it was given."""
+
+    def __init__(self, found: _Constants | None) -> None:
+        super().__init__("please report this")
+        self.found = found
+
+
+class Program:
+    """A function for arguments of one structure and of given types.
+
+    Plain arguments may still differ in shape, and the context may change: then JAX traces ``fn`` again.
+
+    Args:
+        f: The user's function.
+        plain: `jax.jit` of it.
+        roles: Its static and donated arguments.
+        options: For the `jax.jit` of the lowered function.
+        tree: The structure of a call without its static arguments.
+        leaf_types: The type of each leaf; None for a plain one.
+        static: The static arguments.
+        mode: How to lower it.
+    """
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        plain: Any,
+        roles: Roles,
+        options: dict[str, Any],
+        *,
+        tree: Any,
+        leaf_types: list[HiShType | None],
+        static: tuple[Any, ...],
+        mode: str,
+    ) -> None:
+        self.tree, self.leaf_types, self.static, self.mode = tree, leaf_types, static, mode
+        self.left_to_jax = mode == "off"
+        self._f, self._plain, self._roles = f, plain, roles
+        self._constants: _Constants | None = None
+        everything = range(len(leaf_types))
+        flags = roles.donated(tree_unflatten(tree, list(everything)), static) if roles.any_donated else []
+        self._donated = [i for i, flag in zip(everything, flags, strict=False) if flag]
+        self._kept = [i for i in everything if i not in set(self._donated)]
+
+        def low(constants: _Constants | None, donated: list[Any], kept: list[Any]) -> Any:
+            return self._low(constants, donated, kept)
+
+        low.__name__ = low.__qualname__ = _name(f)
+        self.fn: Any = jax.jit(low, donate_argnums=1, **options)
+
+    def answers(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: str) -> bool:
+        """Whether a call is one for this program."""
+        return mode == self.mode and leaf_types == self.leaf_types and tree == self.tree and static == self.static
+
+    def __call__(self, data: list[Any]) -> Any:
+        """The results for the carriers and plain arrays of a call."""
+        donated, kept = self._parts(data)
+        constants = self._constants
+        try:
+            return typed(self.fn(constants, donated, kept))
+        except _RecaptureError as err:
+            constants = err.found
+        for x in () if constants is None else constants.origin.arrays:
+            if type(x) is Array and x.data is None:
+                raise placed(without_data_error(x.type), f"data of {x.type}, which the function captures")
+        return typed(self._again(self.fn, constants, donated, kept))
+
+    def trace(self, data: list[Any]) -> tuple[Any, Callable[[list[Any]], tuple[Any, ...]]]:
+        """JAX's trace of the lowered function, and what turns the data of a call into its arguments."""
+        donated, kept = self._parts([specimen(x, t) for x, t in zip(data, self.leaf_types, strict=True)])
+        constants: _Constants | None = None
+        try:
+            traced = self.fn.trace(constants, donated, kept)
+        except _RecaptureError as err:
+            constants = err.found
+            traced = self._again(self.fn.trace, constants, donated, kept)
+        return traced, lambda data: (constants, *self._parts(data))
+
+    def _again(self, run: Callable[..., Any], constants: _Constants | None, *parts: list[Any]) -> Any:
+        """A call or a trace with the arrays that the function was found to capture; later calls start with them."""
+        try:
+            result = run(constants, *parts)
+        except _RecaptureError:
+            raise UnsupportedError("it captures other arrays each time that it is traced") from None
+        self._constants = constants
+        return result
+
+    def _parts(self, data: list[Any]) -> tuple[list[Any], list[Any]]:
+        if not self._donated:
+            return [], data
+        return [data[i] for i in self._donated], [data[i] for i in self._kept]
+
+    def _low(self, constants: _Constants | None, donated: list[Any], kept: list[Any]) -> Any:
+        """The program on plain arrays; runs while JAX traces it."""
+        data = self._whole(donated, kept)
+        if no_trace_is_running():  # under jax.disable_jit
+            args, kwargs = self._call(
+                x if t is None else wrap(t, x) for t, x in zip(self.leaf_types, data, strict=True)
+            )
+            return self._f(*args, **kwargs)
+        args, kwargs = self._call(x if t is None else wrap(t, None) for t, x in zip(self.leaf_types, data, strict=True))
+        program = self._plain.trace(*args, **kwargs)
+        found = captured(program.jaxpr)
+        arrays = [x for x in found if isinstance(x, (Array, jax.Array))]
+        if _Captured(arrays) != (_Captured(()) if constants is None else constants.origin):
+            data = [specimen(x.data, x.type) if type(x) is Array else x for x in arrays]
+            raise _RecaptureError(_Constants(_Captured(arrays), data) if arrays else None)
+        given = iter(() if constants is None else constants.data)
+        values = [next(given) if isinstance(x, (Array, jax.Array)) else x for x in found]
+        outs = Lowering(one_region=self.mode == "require").lower(program.jaxpr, values, data)
+        avals = [v.aval for v in jaxpr_of(program.jaxpr).outvars]
+        types = tuple(t if type(t) is HiShType else None for t in avals)
+        return _Results(Form(jax.tree.structure(program.out_info), types), outs)
+
+    def _whole(self, donated: list[Any], kept: list[Any]) -> list[Any]:
+        """The data of a call in the order of its leaves."""
+        places = dict(zip((*self._donated, *self._kept), (*donated, *kept), strict=True))
+        data = [places[i] for i in range(len(places))]
+        for x, t in zip(data, self.leaf_types, strict=True):
+            if x is None and t is not None:
+                raise placed(without_data_error(t), f"data of {t}")
+        return data
+
+    def _call(self, leaves: Iterable[Any]) -> Arguments:
+        """The arguments of the user's function."""
+        return self._roles.join(tree_unflatten(self.tree, list(leaves)), self.static)
+
+
+def typed(results: Any) -> Any:
+    """What the user sees of the results of a program's ``fn``."""
+    return results.typed() if type(results) is _Results else results  # under jax.disable_jit it was the user's function
+
+
+def _name(f: Any) -> str:
+    """The name of a function, or of the one that a partial holds."""
+    found = getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", None)
+    return str(found or "f")
+
+
+def specimen(x: Any, t: HiShType | None) -> Any:
+    """What stands for a leaf in a trace: its data, or the shape and sharding of the carrier of a value without data."""
+    if t is None or x is not None:
+        return x
+    try:
+        mesh: Any = concrete_mesh(t.mesh)
+    except ShardingTypeError:
+        mesh = jax_mesh(t.mesh)
+    return jax.ShapeDtypeStruct(carrier_shape(t), t.dtype, sharding=jax.NamedSharding(mesh, carrier_spec(t)))

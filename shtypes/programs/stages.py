@@ -1,0 +1,110 @@
+"""`jit`'s traced, lowered and compiled programs: JAX's own, called with typed values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.tree_util import tree_flatten, tree_map, tree_unflatten
+
+from shtypes._compat.jaxprs import jaxpr_of
+from shtypes.core.array import Array, wrap
+from shtypes.core.hitype import HiShType
+from shtypes.errors import ShardingTypeError
+from shtypes.programs.program import Program, typed
+from shtypes.region import UnsupportedError
+from shtypes.traced.watching import counted
+
+
+class _Stage:
+    """One of JAX's stages, with the types of the results; what is not said here is the wrapped stage's."""
+
+    def __init__(self, inner: Any, typed: Any, program: Program, arguments: Any) -> None:
+        self._inner, self._typed, self._program, self._arguments = inner, typed, program, arguments
+
+    @property
+    def jaxpr(self) -> Any:
+        """The typed program."""
+        return self._typed.jaxpr
+
+    @property
+    def out_info(self) -> Any:
+        """The results: values that have only types, and JAX's shapes for plain arrays."""
+        avals = iter([v.aval for v in jaxpr_of(self._typed.jaxpr).outvars])
+
+        def info(plain: Any) -> Any:
+            t = next(avals)
+            return wrap(t, None) if type(t) is HiShType else plain
+
+        return tree_map(info, self._typed.out_info)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __repr__(self) -> str:
+        return f"<sh.jit {type(self).__name__.lower()} {self._typed.fun_name}>"
+
+
+class Traced(_Stage):
+    """A traced program, before lowering."""
+
+    def __init__(self, program: Program, typed: Any, data: list[Any]) -> None:
+        super().__init__(typed, typed, program, None)
+        self._data = data
+
+    def lower(self, **options: Any) -> Lowered:
+        """Lowers the program; the options are those of JAX's method."""
+        if not self._program.left_to_jax:
+            try:
+                traced, arguments = self._program.trace(self._data)
+                return Lowered(traced.lower(**options), self._typed, self._program, arguments)
+            except UnsupportedError:
+                self._program.left_to_jax = True
+        return Lowered(self._typed.lower(**options), self._typed, self._program, None)
+
+
+class Lowered(_Stage):
+    """A lowered program; ``as_text()`` and ``cost_analysis()`` are JAX's."""
+
+    def compile(self, *args: Any, **options: Any) -> Compiled:
+        """Compiles the program; the options are those of JAX's method."""
+        return Compiled(self._inner.compile(*args, **options), self._typed, self._program, self._arguments)
+
+
+class Compiled(_Stage):
+    """A compiled program: call it with values of the types that it was lowered for, without the static arguments."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the program."""
+        leaves, tree = tree_flatten((args, kwargs))
+        if any(isinstance(x, jax.core.Tracer) for x in leaves):
+            raise ShardingTypeError(
+                "a compiled program cannot be transformed or called while tracing", hints=["call the jitted function"]
+            )
+        self._check(leaves, tree)
+        with counted() as count:
+            count(self._typed.jaxpr)
+            if self._arguments is None:
+                args, kwargs = tree_unflatten(tree, self._placed(leaves))
+                return self._inner(*args, **kwargs)
+            return typed(self._inner(*self._arguments([x.data if type(x) is Array else x for x in leaves])))
+
+    def _placed(self, leaves: list[Any]) -> list[Any]:
+        """The arguments where the program wants them: XLA puts those anywhere that it does not use."""
+        placed = list(leaves)
+        wanted = self._program.tree.flatten_up_to(self._inner.input_shardings)
+        for i, (x, places) in enumerate(zip(leaves, map(jax.tree.leaves, wanted), strict=True)):
+            if type(x) is Array and places and not x.data.sharding.is_equivalent_to(places[0], x.data.ndim):
+                placed[i] = wrap(x.type, jax.device_put(x.data, places[0]))
+        return placed
+
+    def _check(self, leaves: list[Any], tree: Any) -> None:
+        if tree != self._program.tree:
+            raise ShardingTypeError(
+                f"the compiled program takes arguments of the structure {self._program.tree}, not {tree}"
+            )
+        given = [x.type if type(x) is Array else None for x in leaves]
+        for i, (t, wanted) in enumerate(zip(given, self._program.leaf_types, strict=True)):
+            if t != wanted:
+                what = f"leaf {i} of the compiled program is {wanted or 'a plain array'}, not {t or 'a plain array'}"
+                raise ShardingTypeError(what, hints=["compile it again for these arguments"])

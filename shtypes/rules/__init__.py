@@ -1,0 +1,31 @@
+"""How each op is typed, from its operands' types alone. Pure."""
+
+from shtypes.rules.arrange import diag as diag
+from shtypes.rules.arrange import diagonal as diagonal
+from shtypes.rules.arrange import repeat as repeat
+from shtypes.rules.einsum import canonical_equation as canonical_equation
+from shtypes.rules.einsum import einsum as einsum
+from shtypes.rules.elementwise import additive as additive
+from shtypes.rules.elementwise import cast as cast
+from shtypes.rules.elementwise import divide as divide
+from shtypes.rules.elementwise import linear_unary as linear_unary
+from shtypes.rules.elementwise import multilinear as multilinear
+from shtypes.rules.elementwise import nonlinear as nonlinear
+from shtypes.rules.elementwise import select as select
+from shtypes.rules.index import moved as moved
+from shtypes.rules.joins import concatenate as concatenate
+from shtypes.rules.joins import stack as stack
+from shtypes.rules.linalg import solve as solve
+from shtypes.rules.reduce import linear_along as linear_along
+from shtypes.rules.reduce import nonlinear_along as nonlinear_along
+from shtypes.rules.reduce import reduce_nonlinear as reduce_nonlinear
+from shtypes.rules.reduce import reduce_sum as reduce_sum
+from shtypes.rules.shape import broadcast as broadcast
+from shtypes.rules.shape import expand as expand
+from shtypes.rules.shape import reshape as reshape
+from shtypes.rules.shape import squeeze as squeeze
+from shtypes.rules.shape import transpose as transpose
+from shtypes.rules.typing import Typing as Typing
+from shtypes.rules.whole import WholeResult as WholeResult
+from shtypes.rules.whole import nonlinear_along_all as nonlinear_along_all
+from shtypes.rules.whole import whole as whole

@@ -1,0 +1,97 @@
+"""The other types that an operand could have, and what it costs to give it one. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from shtypes.plans import Price, least_bytes, price
+from shtypes.types import ShType, State, dtypes
+
+
+def others(operand: ShType, axes: Sequence[str]) -> Iterator[ShType]:
+    """The other types that an operand could be resharded to on these axes."""
+    free = [a for a in axes if operand.state(a) is not State.VARYING]
+    bare = operand
+    for axis in free:
+        bare = bare.with_axis(axis, State.REDUCED)
+    seen = {operand}
+    for places in itertools.product(places_of(operand), repeat=len(free)):
+        for order in _orders(free, places):
+            target = with_places(bare, [free[i] for i in order], [places[i] for i in order])
+            if target is not None and target not in seen:
+                seen.add(target)
+                yield target
+
+
+def _orders(axes: Sequence[str], places: Sequence[State | int]) -> Iterator[tuple[int, ...]]:
+    """The orders in which axes are placed that differ: of axes on one dim, which is major."""
+    shared = [i for i, p in enumerate(places) if not isinstance(p, State) and places.count(p) > 1]
+    rest = [i for i in range(len(axes)) if i not in shared]
+    for order in itertools.permutations(shared):
+        yield (*order, *rest)
+
+
+def places_of(operand: ShType) -> list[State | int]:
+    """Where an axis could be: a state, or sharding a dim."""
+    states = [State.REDUCED, State.INVARIANT] if operand.differentiable else [State.REDUCED]
+    if dtypes.summable(operand.dtype_name):
+        states.append(State.UNREDUCED)
+    return [*range(operand.ndim), *states]
+
+
+def with_places(bare: ShType, axes: Sequence[str], places: Sequence[State | int]) -> ShType | None:
+    """``bare`` with each axis at its place; None where an axis does not divide."""
+    for axis, place in zip(axes, places, strict=True):
+        if isinstance(place, State):
+            bare = bare.with_axis(axis, place)
+        elif bare.local_shape[place] % bare.mesh.shape[axis]:
+            return None
+        else:
+            bare = bare.with_axis(axis, State.SHARDED, place)
+    return bare
+
+
+def finishing(t: ShType) -> int:
+    """Bytes to reduce the pending sums of a value, forward and backward, in the cheapest way."""
+    axes = t.axes(State.UNREDUCED)
+    ends = [p for p in places_of(t) if p is not State.UNREDUCED]
+    bare = t
+    for axis in axes:
+        bare = bare.with_axis(axis, State.REDUCED)
+    goals = (with_places(bare, axes, chosen) for chosen in itertools.product(ends, repeat=len(axes)))
+    found = math.inf
+    for least_sent, goal in sorted(
+        ((least_both(t, g), g) for g in goals if g is not None and axes), key=lambda pair: pair[0]
+    ):
+        if least_sent >= found:
+            break
+        found = min(found, price_of(t, goal).bytes)
+    return 0 if found is math.inf else int(found)
+
+
+def price_of(src: ShType, dst: ShType) -> Price:
+    """What a reshard, or a cast that a rule inserts, costs; to varying costs what to reduced does."""
+    return price(src, not_yet_varying(src, dst))
+
+
+def least_of(src: ShType, dst: ShType) -> int:
+    """Bytes that a reshard or cast sends forward at least, found without planning it."""
+    return least_bytes(src, not_yet_varying(src, dst))
+
+
+def least_both(src: ShType, dst: ShType) -> int:
+    """As `least_of`, with what the gradient sends at least."""
+    return least_of(src, dst) + (least_of(dst.cotangent(), src.cotangent()) if src.differentiable else 0)
+
+
+def not_yet_varying(src: ShType, dst: ShType) -> ShType:
+    """What a cast is planned to: to varying it costs what to reduced does."""
+    for axis in dst.axes(State.VARYING):
+        if src.state(axis) is not State.VARYING:
+            dst = dst.with_axis(axis, State.REDUCED)
+    return dst
+
+
+__all__ = ["finishing", "least_both", "least_of", "not_yet_varying", "others", "places_of", "price_of", "with_places"]

@@ -1,0 +1,67 @@
+"""Typing of linear systems: linear in the right-hand side alone, whose columns are solved each by itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shtypes.errors import ShardingTypeError
+from shtypes.rules import reasons
+from shtypes.rules.elementwise import broadcast_shapes
+from shtypes.rules.tables import FACTOR, MULTILINEAR, NONLINEAR
+from shtypes.rules.typing import NO_CONSTANTS, Label, Meeting, Typing, rule
+from shtypes.types import Dim, ShType, State
+
+
+@rule
+def solve(
+    matrix: ShType, rhs: ShType, vector: bool, dtype: str, constants: frozenset[int] = NO_CONSTANTS, name: str = "solve"
+) -> Typing:
+    """``matrix @ x = rhs``, batched over leading dims: the rows and columns of the matrix must be whole.
+
+    Typed as a quotient: the right-hand side may be UNREDUCED, and its columns may be sharded.
+
+    Args:
+        matrix: ``[..., n, n]``.
+        rhs: ``[..., n, k]``, or ``[n]`` where it is a ``vector``.
+        vector: Whether the right-hand side is one vector.
+        dtype: The result's dtype.
+        constants: Operands without a gradient; see `rule`.
+        name: The op, for messages.
+    """
+    own = 1 if vector else 2
+    if matrix.ndim < 2 or rhs.ndim < own or len({*matrix.shape[-2:], rhs.shape[-own]}) > 1:
+        raise ShardingTypeError(
+            f"`{name}` needs square matrices and right-hand sides of as many rows", why=f"they are {matrix} and {rhs}"
+        )
+    for t, places in ((matrix, (matrix.ndim - 2, matrix.ndim - 1)), (rhs, (rhs.ndim - own,))):
+        for d in places:
+            for axis in t.dims[d].axes:
+                raise reasons.along(name, t, axis, dims=places)
+    batch = broadcast_shapes(name, [_leading(matrix, 2), _leading(rhs, own)])
+    labels: list[tuple[Label | None, ...]] = [
+        (*_batch_labels(matrix.shape[:-2], batch), "row", "column"),
+        (*_batch_labels(rhs.shape[:-own], batch), "row", *(() if vector else ("solution",))),
+    ]
+    met = Meeting(name, (matrix, rhs), labels, _join, [FACTOR] * 2, dtype, constants)
+    dims = [met.dim(d, n) for d, n in enumerate(batch)]
+    dims += [rhs.dims[-own]] if vector else [rhs.dims[-2], met.dim("solution", rhs.shape[-1])]
+    return met.typing(dims)
+
+
+def _join(meeting: Meeting, axis: str, states: Sequence[State | None]) -> State | None:
+    matrix, rhs = states
+    if matrix is not None and matrix not in NONLINEAR:
+        why = "each device holds one term of the sum, and the inverse of a sum is not the sum of the inverses"
+        raise reasons.nonlinear(meeting.name, axis, "the matrix", why)
+    return meeting.fold(MULTILINEAR, axis, (matrix, rhs))
+
+
+def _leading(operand: ShType, own: int) -> ShType:
+    """The dims of a batch, for their sizes and names."""
+    dims = [Dim(d.size, (), d.name) for d in operand.dims[: operand.ndim - own]]
+    return ShType(operand.mesh, operand.dtype_name, dims, dict.fromkeys(operand.mesh.axis_names, State.REDUCED))
+
+
+def _batch_labels(shape: Sequence[int], batch: Sequence[int]) -> tuple[int | None, ...]:
+    ahead = len(batch) - len(shape)
+    return tuple(ahead + d if size == batch[ahead + d] else None for d, size in enumerate(shape))

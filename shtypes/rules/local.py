@@ -1,0 +1,294 @@
+"""The collectives of local mode: what each makes of a type, what transposes it, and what it sends. Pure.
+
+In local mode a mapped axis is varying and dims are those of one device. A collective goes along mesh axes that are all
+in one state; `ROWS` says which states it goes between, what it does on the devices, and what its transpose is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.plans.moves import Kind, in_words, ring_bytes
+from shtypes.rules import reasons
+from shtypes.types import COTANGENT, REPLICATED, Dim, ShType, State, dtypes
+from shtypes.types.mesh import Mesh
+
+SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
+
+
+class CollectiveRow(NamedTuple):
+    """One collective between two states.
+
+    Attributes:
+        kind: What it does on the devices.
+        transpose: The name of the collective between the cotangent states that transposes it; None if it is not linear.
+    """
+
+    kind: Kind
+    transpose: str | None
+
+
+#: Every collective, by name and the states that it goes between. The first row of a name is what its name says.
+ROWS: Final[Mapping[tuple[str, State, State], CollectiveRow]] = {
+    ("psum", VARYING, INVARIANT): CollectiveRow(Kind.ALL_REDUCE, "pbroadcast"),
+    ("psum", VARYING, REDUCED): CollectiveRow(Kind.ALL_REDUCE, "psum"),
+    ("psum", UNREDUCED, VARYING): CollectiveRow(
+        Kind.ALL_REDUCE, "psum"
+    ),  # transposes V to R: each device needs the whole sum
+    ("pbroadcast", INVARIANT, VARYING): CollectiveRow(Kind.RELABEL, "psum"),
+    ("all_gather", VARYING, VARYING): CollectiveRow(Kind.ALL_GATHER, "psum_scatter"),
+    ("all_gather", VARYING, REDUCED): CollectiveRow(Kind.ALL_GATHER, "psum_scatter"),
+    ("all_gather_invariant", VARYING, INVARIANT): CollectiveRow(Kind.ALL_GATHER, "pscatter"),
+    ("psum_scatter", VARYING, VARYING): CollectiveRow(Kind.REDUCE_SCATTER, "all_gather"),
+    ("psum_scatter", UNREDUCED, VARYING): CollectiveRow(
+        Kind.REDUCE_SCATTER, "all_gather"
+    ),  # transposes all_gather to R
+    ("pscatter", INVARIANT, VARYING): CollectiveRow(Kind.SLICE, "all_gather_invariant"),
+    ("pscatter", REDUCED, VARYING): CollectiveRow(Kind.SLICE, "pplace"),
+    ("pplace", VARYING, UNREDUCED): CollectiveRow(Kind.PLACE, "pscatter"),
+    ("all_to_all", VARYING, VARYING): CollectiveRow(Kind.ALL_TO_ALL, "all_to_all"),
+    ("ppermute", VARYING, VARYING): CollectiveRow(Kind.PERMUTE, "ppermute"),
+    ("pmax", VARYING, INVARIANT): CollectiveRow(Kind.ALL_REDUCE, None),
+    ("pmax", VARYING, REDUCED): CollectiveRow(Kind.ALL_REDUCE, None),
+    ("pmin", VARYING, INVARIANT): CollectiveRow(Kind.ALL_REDUCE, None),
+    ("pmin", VARYING, REDUCED): CollectiveRow(Kind.ALL_REDUCE, None),
+}
+# Not psum of REDUCED or INVARIANT: it would multiply the value by the number of devices.
+# REDUCED to VARYING and VARYING to UNREDUCED are no collectives: `reshard.moves.REINTERPRETATIONS`, free both ways.
+
+#: How often the larger of the two local arrays goes round the ring.
+ROUNDS: Final = {Kind.ALL_REDUCE: 2, Kind.ALL_GATHER: 1, Kind.REDUCE_SCATTER: 1, Kind.ALL_TO_ALL: 1}
+#: Collectives that act along a dim.
+GATHERS: Final = frozenset({"all_gather", "all_gather_invariant", "pplace"})
+SCATTERS: Final = frozenset({"psum_scatter", "pscatter"})
+
+
+@dataclass(frozen=True)
+class Op:
+    """One collective with its parameters.
+
+    Attributes:
+        name: Its name in `ROWS`.
+        axes: The mesh axes that it goes along; several count as one, major to minor.
+        src: Their state before.
+        dst: Their state after.
+        dim: The dim that is gathered, scattered or split.
+        concat: The dim that an all-to-all puts the pieces along.
+        tiled: Whether pieces are concatenated along a dim that is there, instead of stacked along a new one.
+        perm: The (source, destination) pairs of a permutation.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    src: State = VARYING
+    dst: State = VARYING
+    dim: int = 0
+    concat: int = 0
+    tiled: bool = False
+    perm: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def row(self) -> CollectiveRow:
+        """Its row of the table."""
+        return ROWS[self.name, self.src, self.dst]
+
+    def __str__(self) -> str:
+        first = next((src, dst) for name, src, dst in ROWS if name == self.name)
+        axes = ",".join(self.axes)
+        change = "" if first == (self.src, self.dst) else f": {self.src.value}->{self.dst.value}"
+        tiled = ", tiled" * self.tiled
+        match self.name:
+            case "all_to_all":
+                change += f", dim={self.dim}->{self.concat}{tiled}"
+            case "ppermute":
+                change += ", " + " ".join(f"{a}->{b}" for a, b in self.perm)
+            case name if name in GATHERS | SCATTERS:
+                change += f", dim={self.dim}{tiled}"
+        return f"{self.name}[{axes}{change}]"
+
+    def shifted(self) -> Op:
+        """The same collective for values with one more leading dim."""
+        return replace(self, dim=self.dim + 1, concat=self.concat + 1)
+
+    def transposed(self) -> Op | None:
+        """The collective that transposes it; None if it is not linear."""
+        if self.row.transpose is None:
+            return None
+        states = {"name": self.row.transpose, "src": COTANGENT[self.dst], "dst": COTANGENT[self.src]}
+        if self.name == "all_to_all":
+            return replace(self, **states, dim=self.concat, concat=self.dim)  # type: ignore[arg-type]
+        return replace(self, **states, perm=tuple((b, a) for a, b in self.perm))  # type: ignore[arg-type]
+
+    def launches(self, mesh: Mesh) -> int:
+        """How many collectives a compiled program has for it."""
+        if self.name == "ppermute" and all(a == b for a, b in self.perm):
+            return 0
+        return int(self.row.kind.communicates and mesh.product(self.axes) > 1)
+
+    def bytes(self, src: ShType, dst: ShType) -> int:
+        """Bytes that each device sends (ring model; direct sends for all-to-all and permutations)."""
+        larger = max(src.local_bytes, dst.local_bytes)
+        if self.row.kind is Kind.PERMUTE:
+            return larger * self.launches(src.mesh)
+        return ring_bytes(ROUNDS.get(self.row.kind, 0), src.mesh.product(self.axes), larger)
+
+    def words(self) -> str:
+        """What it communicates, in words; empty for nothing."""
+        return in_words(self.row.kind.value, self.axes) if self.row.kind.communicates else ""
+
+
+def result(op: Op, operand: ShType) -> ShType:
+    """The type that a collective gives.
+
+    Raises:
+        ShardingTypeError: an axis is in another state; a dim does not fit, or is sharded where the op acts along it.
+    """
+    for axis in op.axes:
+        if operand.state(axis) is not op.src:
+            raise _wrong_state(op, operand, axis)
+    if op.row.transpose is None:
+        for axis in operand.axes(UNREDUCED):
+            raise reasons.nonlinear(op.name, axis)
+    if op.name in ("psum", "psum_scatter", "pmax", "pmin") and not dtypes.summable(operand.dtype_name):
+        raise ShardingTypeError(f"`{op.name}` cannot combine `{operand.dtype_name}` values")
+    if op.row.transpose is None and operand.dtype_name[0] == "c":
+        raise ShardingTypeError(f"`{op.name}` cannot order `{operand.dtype_name}` values")
+    n = operand.mesh.product(op.axes)
+    dims = list(operand.dims)
+    if op.name in GATHERS:
+        _gather(op, operand, dims, op.dim, n)
+    elif op.name in SCATTERS:
+        _scatter(op, operand, dims, op.dim, n)
+    elif op.name == "all_to_all":
+        _scatter(op, operand, dims, op.dim, n)
+        _gather(op, operand, dims, op.concat, n)
+    elif op.name == "ppermute":
+        _check_perm(op, n)
+    return operand.replace(dims=dims, states=operand.beside_dims | dict.fromkeys(op.axes, op.dst))
+
+
+def _gather(op: Op, operand: ShType, dims: list[Dim], d: int, n: int) -> None:
+    if not op.tiled:
+        _check_dim(op, operand, d, len(dims) + 1)
+        dims.insert(d, Dim(n))
+        return
+    _check_dim(op, operand, d, len(dims))
+    _check_whole(op, operand, dims[d], d)
+    dims[d] = dims[d]._replace(size=dims[d].size * n)
+
+
+def _scatter(op: Op, operand: ShType, dims: list[Dim], d: int, n: int) -> None:
+    _check_dim(op, operand, d, len(dims))
+    _check_whole(op, operand, dims[d], d)
+    size = dims[d].size
+    if op.tiled and size % n:
+        raise ShardingTypeError(
+            f"`{op.name}` cannot cut dim {d} of size {size} in {n} equal parts",
+            why=f"{_along(op.axes)} has {n} devices",
+        )
+    if not op.tiled and size != n:
+        raise ShardingTypeError(
+            f"`{op.name}` needs dim {d} of size {n}, not {size}: one element for each device along {_along(op.axes)}",
+            hints=["tiled=True gives each device an equal part of the dim"],
+        )
+    if op.tiled:
+        dims[d] = dims[d]._replace(size=size // n)
+    else:
+        del dims[d]
+
+
+def _check_dim(op: Op, operand: ShType, d: int, rank: int) -> None:
+    if not 0 <= d < rank:
+        raise ShardingTypeError(f"`{op.name}` of {operand} has no dim {d}")
+
+
+def _check_whole(op: Op, operand: ShType, dim: Dim, d: int) -> None:
+    if dim.axes:
+        raise ShardingTypeError(
+            f"`{op.name}` acts along dim {d} of {operand}, which is sharded on {reasons.on(dim.axes)}",
+            why="each device holds only its slice of that dim, and would move pieces of that slice",
+            hints=["reshard it so that the dim is not sharded", "tiled=False and a new dim, where that is enough"],
+            axes=dim.axes,
+        )
+
+
+def _check_perm(op: Op, n: int) -> None:
+    for which, place in (("source", 0), ("destination", 1)):
+        found = [pair[place] for pair in op.perm]
+        out = [i for i in found if not 0 <= i < n]
+        twice = [i for i in found if found.count(i) > 1]
+        if out or twice:
+            what = f"{out[0]}, and {_along(op.axes)} has {n} devices" if out else f"{twice[0]} twice"
+            raise ShardingTypeError(f"`ppermute` has the {which} {what}")
+
+
+def _along(axes: tuple[str, ...]) -> str:
+    return reasons.on(axes)
+
+
+# errors
+
+_WANTED: Final = {
+    State.VARYING: "a value that varies: one per device",
+    State.INVARIANT: "an invariant value",
+    State.REDUCED: "a reduced value",
+    State.UNREDUCED: "an unreduced value",
+}
+
+
+def _wrong_state(op: Op, operand: ShType, axis: str) -> ShardingTypeError:
+    state = operand.state(axis)
+    what = (
+        f"`{op.name}` over {reasons.on([axis])} needs {_WANTED[op.src]}, and {operand} is {reasons.state_word(state)}"
+    )
+    quoted = f'"{axis}"'
+    if state in REPLICATED and op.src is VARYING:
+        n = operand.mesh.shape[axis]
+        summing = op.name == "psum"
+        why = f"every device has the same value: their sum is {n} times the value" if summing else (
+            "every device has the same value"
+        )  # fmt: skip
+        return ShardingTypeError(what, why=why, fixes=_replicated_fixes(op, operand, axis), axes=[axis])
+    hints = {
+        State.UNREDUCED: [f"sh.all_reduce(x, {quoted}) adds the partial values", f"sh.reduce_scatter(x, {quoted}, 0)"],
+        State.SHARDED: ["sh.shard_map makes it varying", f'sh.reinterpret(x, {axis}="V") takes the slices as values'],
+        State.VARYING: [f"sh.lax.psum(x, {quoted}) makes one value of it"],
+    }
+    return ShardingTypeError(what, hints=hints.get(state, []), axes=[axis])
+
+
+def _replicated_fixes(op: Op, operand: ShType, axis: str) -> list[Fix]:
+    """What a collective of a replicated value may have meant; the second is typed again."""
+    fixes = []
+    if op.name == "psum":
+        fixes.append(Fix(f'x * sh.lax.axis_size("{axis}")'))
+    elif op.name in ("pmax", "pmin", "ppermute"):
+        fixes.append(Fix("x"))
+    cast = operand.with_axis(axis, VARYING)
+    try:
+        out = result(replace(op, axes=(axis,)), cast)
+    except ShardingTypeError:
+        return fixes
+    summed = operand.state(axis) is INVARIANT and operand.differentiable  # what the cast does backward
+    extra = ring_bytes(2, operand.mesh.shape[axis], operand.local_bytes) if summed else 0
+    fixes.append(priced(replace(op, axes=(axis,)), cast, out, f'sh.lax.pvary(x, "{axis}")', extra))
+    return fixes
+
+
+def priced(op: Op, src: ShType, dst: ShType, operand: str = "x", extra_backward: int = 0) -> Fix:
+    """A collective as a fix: its code and what it communicates in both directions."""
+    axes = f'"{op.axes[0]}"' if len(op.axes) == 1 else "(" + ", ".join(f'"{a}"' for a in op.axes) + ")"
+    back = op.transposed() if src.differentiable else None
+    backward = [back.words()] if back is not None and back.words() else []
+    if extra_backward:
+        backward.append(in_words(Kind.ALL_REDUCE.value, op.axes))
+    return Fix(
+        code=f"sh.lax.{op.name}({operand}, {axes})",
+        forward=op.words(),
+        backward=" and ".join(backward),
+        bytes_forward=op.bytes(src, dst),
+        bytes_backward=(back.bytes(dst.cotangent(), src.cotangent()) if back is not None else 0) + extra_backward,
+    )

@@ -1,0 +1,216 @@
+"""Which ring overlaps an einsum with the collective that `out` asks for. Pure.
+
+Two forms overlap. *Gathered*: an operand that is sharded on a label is needed whole; its pieces go round the ring and
+each is multiplied where it arrives. *Scattered*: the result is a pending sum that is to be sharded; the sums go round,
+and each device adds its term. The other mesh axes are typed as in any einsum.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shtypes.errors import ShardingTypeError
+from shtypes.plans import plan, price
+from shtypes.rules.einsum import EinsumEquation, einsum, label_sizes, parse_equation
+from shtypes.rules.reasons import on, operand_word
+from shtypes.rules.typing import NO_CONSTANTS, Typing
+from shtypes.types import REPLICATED, Dim, ShType, State
+
+
+class Ring(NamedTuple):
+    """An einsum of two operands with what goes round.
+
+    Attributes:
+        operands: The types of the operands after the casts that the rule inserts.
+        result: The type of the result.
+        moved: The type before the collective that is overlapped: of the operand, or of the pending result.
+        becomes: The type after it.
+        gathered: The operand that goes round; None if the result does.
+        label: The label along which its pieces lie.
+        axes: The mesh axes of the ring, major to minor.
+    """
+
+    operands: tuple[ShType, ShType]
+    result: ShType
+    moved: ShType
+    becomes: ShType
+    gathered: int | None
+    label: str
+    axes: tuple[str, ...]
+
+
+def overlap(
+    equation: str,
+    operands: Sequence[ShType],
+    dtype: str,
+    target: ShType,
+    constants: frozenset[int] = NO_CONSTANTS,
+) -> Ring:
+    """The ring of an einsum that is to have the type ``target``, up to a reshard that the ring's axes have no part in.
+
+    Raises:
+        ShardingTypeError: there is nothing to overlap.
+    """
+    parsed = parse_equation(equation, tuple(t.ndim for t in operands))
+    _check_form(parsed, operands)
+    natural: Typing | None = None
+    failure: ShardingTypeError | None = None
+    try:
+        natural = einsum(equation, operands, dtype, constants)
+    except ShardingTypeError as error:
+        failure = error
+    found = list(_gathers(parsed, operands, dtype, target, constants))
+    if natural is not None:
+        found += _scatters(parsed, natural, target)
+    if not found:
+        raise _nothing(natural, failure, target)
+    return min(found, key=lambda ring: plan(ring.moved, ring.becomes).bytes + plan(ring.result, target).bytes)
+
+
+def _check_form(equation: EinsumEquation, operands: Sequence[ShType]) -> None:
+    """A ring needs two operands whose labels all meet: then its transposes are rings as well."""
+    if len(operands) != 2:
+        raise ShardingTypeError(
+            f"`overlap` takes an einsum of two operands, not {len(operands)}",
+            why="one of them, or their product, goes round a ring",
+            hints=["write it as einsums of two operands, and overlap those that communicate"],
+        )
+    sizes = label_sizes(equation, operands)
+    for i, (labels, t) in enumerate(zip(equation.inputs, operands, strict=True)):
+        word = operand_word(i, 2)
+        repeated = next((c for c, n in Counter(labels).items() if n > 1), None)
+        if repeated is not None:
+            raise ShardingTypeError(f"`overlap` cannot take a diagonal: {word} has label `{repeated}` twice")
+        for label, size in zip(labels, t.shape, strict=True):
+            if size != sizes[label]:
+                raise ShardingTypeError(
+                    f"`overlap` cannot stretch dim `{label}` of {word} from 1 to {sizes[label]}",
+                    hints=["sh.broadcast_to, or leave the dim out with sh.squeeze"],
+                )
+            if label not in equation.output and label not in equation.inputs[1 - i]:
+                raise ShardingTypeError(
+                    f"`overlap` cannot sum label `{label}`, which {word} has alone", hints=["sh.sum over it first"]
+                )
+
+
+# an operand goes round
+
+
+def _gathers(
+    equation: EinsumEquation, operands: Sequence[ShType], dtype: str, target: ShType, constants: frozenset[int]
+) -> Iterator[Ring]:
+    """The operands that may be gathered, along each dim and over the minor axes of it."""
+    for i, t in enumerate(operands):
+        for d, dim in enumerate(t.dims):
+            for cut in range(len(dim.axes)):
+                ring = _gather(equation, operands, i, d, cut, dtype, target, constants)
+                if ring is not None:
+                    yield ring
+
+
+def _gather(
+    equation: EinsumEquation,
+    operands: Sequence[ShType],
+    index: int,
+    d: int,
+    cut: int,
+    dtype: str,
+    target: ShType,
+    constants: frozenset[int],
+) -> Ring | None:
+    kept, ring = operands[index].dims[d].axes[:cut], operands[index].dims[d].axes[cut:]
+    whole = _whole(operands[index], ring, _state(ring, operands[1 - index], target, 1 - index in constants))
+    given = (whole, operands[1]) if index == 0 else (operands[0], whole)
+    try:
+        typing = einsum(str(equation), given, dtype, constants)
+    except ShardingTypeError:
+        return None
+    result, cast = typing.results[0], typing.operands[index]
+    fits = cast.dims[d].axes == kept and all(cast.state(a) in REPLICATED and _same(result, target, a) for a in ring)
+    if not fits or not _reaches(result, target):
+        return None
+    back = [x._replace(axes=(*kept, *ring)) if j == d else x for j, x in enumerate(cast.dims)]
+    moved = cast.replace(dims=back, states={a: s for a, s in cast.beside_dims.items() if a not in ring})
+    casts = (moved, typing.operands[1]) if index == 0 else (typing.operands[0], moved)
+    return Ring(casts, result, moved, cast, index, equation.inputs[index][d], ring)
+
+
+def _whole(t: ShType, axes: Sequence[str], state: State) -> ShType:
+    for axis in axes:
+        t = t.with_axis(axis, state)
+    return t
+
+
+def _state(ring: Sequence[str], other: ShType, target: ShType, constant: bool) -> State:
+    """The state that the gathered operand has: invariant where all is, since then nothing is pending backward."""
+    invariant = all(
+        target.state(a) is State.INVARIANT
+        and (other.state(a) is State.INVARIANT or (constant and other.state(a) in REPLICATED))
+        for a in ring
+    )
+    return State.INVARIANT if invariant else State.REDUCED
+
+
+def _same(result: ShType, target: ShType, axis: str) -> bool:
+    """Whether an axis is where it is wanted; of reduced and invariant either, by a reshard that sends nothing."""
+    a, b = result.state(axis), target.state(axis)
+    return (a is b and result.dim_of(axis) == target.dim_of(axis)) or (a in REPLICATED and b in REPLICATED)
+
+
+# the result goes round
+
+
+def _scatters(equation: EinsumEquation, natural: Typing, target: ShType) -> Iterator[Ring]:
+    """The dims that a pending sum may be scattered along."""
+    pending = natural.results[0]
+    for d, (own, wanted) in enumerate(zip(pending.dims, target.dims, strict=True)):
+        ring = wanted.axes[len(own.axes) :]
+        if not ring or wanted.axes[: len(own.axes)] != own.axes:
+            continue
+        if any(pending.state(a) is not State.UNREDUCED for a in ring):
+            continue
+        dims = [Dim(x.size, wanted.axes if j == d else x.axes, x.name) for j, x in enumerate(pending.dims)]
+        result = pending.replace(dims=dims, states={a: s for a, s in pending.beside_dims.items() if a not in ring})
+        if _reaches(result, target):
+            lhs, rhs = natural.operands
+            yield Ring((lhs, rhs), result, pending, result, None, equation.output[d], ring)
+
+
+def _reaches(result: ShType, target: ShType) -> bool:
+    try:
+        plan(result, target)
+    except ShardingTypeError:
+        return False
+    return True
+
+
+# messages
+
+
+def _nothing(natural: Typing | None, failure: ShardingTypeError | None, target: ShType) -> ShardingTypeError:
+    """Why an einsum has nothing to overlap."""
+    if natural is None:
+        why = f"gathering one operand does not give {target}" + (f", and by itself {failure.what}" if failure else "")
+        hints = ["gather an operand first, with sh.reshard; one collective is overlapped"]
+        return ShardingTypeError("`overlap` found no operand to gather", why=why, hints=hints)
+    result = natural.results[0]
+    if result == target:
+        return ShardingTypeError(
+            "`overlap` has nothing to overlap: the einsum sends nothing", why=f"its result is {result} by itself"
+        )
+    pending = [a for a in result.axes(State.UNREDUCED) if target.state(a) in REPLICATED]
+    hints = []
+    if pending:
+        hints = [f"shard a dim of `out` on {on(pending)}: a reduce-scatter can be overlapped, an all-reduce cannot"]
+    try:
+        cost = price(result, target)
+    except ShardingTypeError as error:
+        return ShardingTypeError("`overlap` found no ring for the einsum", why=error.what)
+    return ShardingTypeError(
+        "`overlap` has nothing to overlap: `out` asks for no gathered operand and no scattered sum",
+        why=f"the einsum gives {result}, and `out` is {target}" + (f": {cost.forward}" if cost.forward else ""),
+        fixes=[cost.of("leave `overlap` out")],
+        hints=hints,
+    )

@@ -1,0 +1,64 @@
+"""Typing of random draws. Pure."""
+
+from __future__ import annotations
+
+from shtypes.errors import ShardingTypeError
+from shtypes.rules import reasons
+from shtypes.rules.tables import FACTOR, MULTILINEAR
+from shtypes.rules.typing import NO_CONSTANTS, Meeting, Typing, build, rule
+from shtypes.types import ShType, State, dtypes
+
+
+def check_key(name: str, key: ShType) -> None:
+    """Refuses what is not one key.
+
+    Raises:
+        ShardingTypeError: the operand has another dtype, or dims.
+    """
+    if not dtypes.is_key(key.dtype_name):
+        raise ShardingTypeError(
+            f"`{name}` needs a key, not {key}", hints=["sh.random.key(seed)", "jax.random.wrap_key_data(raw_key)"]
+        )
+    if key.ndim:
+        raise ShardingTypeError(
+            f"`{name}` needs one key, not {key}", hints=["keys[0]", "sh.vmap draws with each of many keys"]
+        )
+
+
+@rule
+def draw(name: str, key: ShType, wanted: ShType) -> Typing:
+    """A draw of a type: the same on every device, each one's own slice of that, on index 0, or of a key of its own.
+
+    Where the type is UNREDUCED the draw is REDUCED, and masked afterwards. A VARYING key makes VARYING draws only; a
+    VARYING draw with a key that is the same everywhere folds in where the device is.
+    """
+    check_key(name, key)
+    if key.mesh is not wanted.mesh:
+        raise ShardingTypeError(
+            f"`{name}` cannot combine different meshes", why=f"the key is on ({key.mesh}), the draw on ({wanted.mesh})"
+        )
+    states: dict[str, State] = {}
+    for axis in key.mesh.axis_names:
+        state = wanted.state(axis)
+        if key.state(axis) is State.VARYING and state is not State.VARYING:
+            raise ShardingTypeError(
+                f"`{name}` with a key that varies on {reasons.on([axis])} cannot be {reasons.state_word(state)} there",
+                why="each device has a key of its own and draws other numbers",
+                hints=[f"write {{V:{axis}}} in the type"],
+                axes=[axis],
+            )
+        states[axis] = State.REDUCED if state is State.UNREDUCED else state
+    return Typing((key,), (build(key.mesh, wanted.dtype_name, wanted.dims, states),))
+
+
+@rule
+def categorical(name: str, key: ShType, logits: ShType, dim: int, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
+    """Draws along ``dim`` of the logits, which must be whole; nonlinear in them."""
+    check_key(name, key)
+    for axis in logits.dims[dim].axes:
+        raise reasons.along(name, logits, axis, reduces=True)
+    for axis in logits.axes(State.UNREDUCED):
+        raise reasons.nonlinear(name, axis, reasons.operand_word(1, 2))
+    labels = list(range(logits.ndim))
+    met = Meeting(name, (key, logits), [(), labels], MULTILINEAR, [FACTOR] * 2, "i32", constants)
+    return met.typing(met.dim(d, n) for d, n in enumerate(logits.shape) if d != dim)

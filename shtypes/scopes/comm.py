@@ -1,0 +1,327 @@
+"""Scopes that forbid, bound or allow communication. Pure: what they say is judged in `judging`.
+
+What a scope sees besides single moves (their sum, and what JAX does on plain arrays) is watched by `watching`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, get_args, overload
+
+from shtypes.context import ambient
+from shtypes.context.ambient import current_ambient, now
+from shtypes.context.scope import Open, Scope
+from shtypes.errors import ShardingTypeError
+from shtypes.plans import Kind
+
+F = TypeVar("F", bound=Callable[..., Any])
+Direction = Literal["both", "forward", "backward"]
+
+#: What reports call the kinds that communicate.
+KINDS: Final = tuple(kind.value for kind in Kind if kind.communicates)
+
+
+# what a scope says
+
+
+@dataclass(frozen=True)
+class NoComm:
+    """Nothing communicates in a direction."""
+
+    direction: Direction
+
+    def __str__(self) -> str:
+        return "no_comm" if self.direction == "both" else f'no_comm("{self.direction}")'
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What all that runs in a scope may communicate, in each direction; None for no bound."""
+
+    kinds: tuple[str, ...] | None
+    axes: tuple[str, ...] | None
+    bytes: int | None
+    launches: int | None
+
+    @property
+    def bounds_sums(self) -> bool:
+        """Whether it says how much, and not only what."""
+        return self.bytes is not None or self.launches is not None
+
+    def __str__(self) -> str:
+        return "comm_budget"
+
+
+@dataclass(frozen=True)
+class Implicit:
+    """Ops insert the cheapest reshards that make them type."""
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What communicates forward does so again in the backward pass: inside `checkpoint`."""
+
+
+@dataclass(frozen=True)
+class InBackward:
+    """What communicates does so in the backward pass: the backward function of a `custom_vjp`."""
+
+
+ScopeRule = NoComm | Budget | Implicit | Recomputed | InBackward
+Rules = tuple[ScopeRule, ...]
+
+
+def rules_in_force() -> Rules:
+    """The rules of all scopes around the code, outermost first; of those that refuse none where code is only tried."""
+    found: Any = now.value.scopes
+    if now.value.tried:
+        return tuple(rule for rule in found if isinstance(rule, Implicit))
+    return found  # type: ignore[no-any-return]
+
+
+def in_force(rules: Rules) -> contextlib.AbstractContextManager[None]:
+    """A scope in which exactly these rules hold."""
+    return ambient.scope(current_ambient()._replace(scopes=rules))
+
+
+def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
+    """A function that runs under some rules and ``more``, whatever is in force where it is called.
+
+    With None for the rules, under those in force at the call.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        held = rules_in_force() if rules is None else rules
+        with contextlib.ExitStack() as scopes:
+            scopes.enter_context(in_force((*held, *more)))
+            if rules is not None:  # the scopes that they are of may be left by now
+                for rule in dict.fromkeys(held):
+                    scopes.enter_context(_watched(rule))
+            return f(*args, **kwargs)
+
+    call.__name__ = getattr(f, "__name__", "f")
+    return call  # type: ignore[return-value]
+
+
+# what scopes see while they are open
+
+
+class Sums(NamedTuple):
+    """What was sent, loops counted."""
+
+    bytes: int = 0  # bytes that each device sent
+    launches: int = 0  # collectives that ran
+    bounded: bool = True  # False where something runs in a `while` loop, whose length is unknown
+
+    def __add__(self, other: object) -> Sums:
+        if not isinstance(other, Sums):
+            return NotImplemented
+        return Sums(self.bytes + other.bytes, self.launches + other.launches, self.bounded and other.bounded)
+
+    def times(self, n: int | None) -> Sums:
+        """Scaled by ``n``; unbounded if None."""
+        if n is None:
+            return self._replace(bounded=self.bounded and not self.launches)
+        return Sums(self.bytes * n, self.launches * n, self.bounded)
+
+
+class _ScopeWatch(Protocol):
+    """What one run of a scope sees: `traced.watching.Watch`, as far as it is used from here."""
+
+    rule: ScopeRule
+
+    def total(self) -> Any: ...
+    def leave(self) -> None: ...
+
+
+class _Thread(threading.local):
+    """The watches of the scopes that this thread has open, outermost first."""
+
+    def __init__(self) -> None:
+        self.watches: list[_ScopeWatch] = []
+
+
+_thread: Final = _Thread()
+_make_watch: Callable[[ScopeRule, Any], _ScopeWatch] | None = None
+_runs_again: Callable[[], bool] | None = None
+_runs_program: Callable[[], None] | None = None
+_look_ahead: Callable[[Any], Any] | None = None
+
+
+def connect_watch(
+    make: Callable[[ScopeRule, Any], _ScopeWatch], runs_again: Callable[[], bool], runs_program: Callable[[], None]
+) -> None:
+    """Says what watches a scope and what knows JAX's own programs; without them, each move is judged alone."""
+    global _make_watch, _runs_again, _runs_program
+    _make_watch, _runs_again, _runs_program = make, runs_again, runs_program
+
+
+def connect_look_ahead(look_ahead: Callable[[Any], Any]) -> None:
+    """Says how functions are looked through for what they insert; without it, each op chooses for itself."""
+    global _look_ahead
+    _look_ahead = look_ahead
+
+
+def program_runs() -> None:
+    """Says that JAX is about to run a program on typed values, if scopes are open."""
+    if _runs_program is not None and rules_in_force():
+        _runs_program()
+
+
+def runs_again() -> bool:
+    """Whether the code is in JAX's own `checkpoint`, which may run it again in the backward pass."""
+    return _runs_again is not None and _runs_again()
+
+
+def open_watches() -> list[Any]:
+    """The watches of the scopes that are open in this thread and in force here, outermost first."""
+    rules = rules_in_force() if _thread.watches else ()
+    return [watch for watch in _thread.watches if watch.rule in rules]
+
+
+@contextlib.contextmanager
+def _watched(rule: ScopeRule, spent: Any = None) -> Iterator[_ScopeWatch | None]:
+    """Watches a part of a run of a scope, and checks it when it is left."""
+    if _make_watch is None or not isinstance(rule, (NoComm, Budget)) or current_ambient().tried:
+        yield None
+        return
+    watch = _make_watch(rule, spent)
+    _thread.watches.append(watch)
+    try:
+        yield watch
+        watch.leave()
+    finally:
+        _thread.watches.remove(watch)
+
+
+# the public scopes
+
+
+class CommScope(Scope):
+    """A scope of communication: what it says is checked move by move, and on the trace when it is left."""
+
+    def __init__(self, rule: ScopeRule) -> None:
+        super().__init__(self._new_run)
+        self.rule = rule
+
+    def _new_run(self) -> Open:
+        spent: Any = None
+
+        @contextlib.contextmanager
+        def part() -> Iterator[None]:
+            nonlocal spent
+            with in_force((*rules_in_force(), self.rule)), _watched(self.rule, spent) as watch:
+                yield
+                spent = None if watch is None else watch.total()
+
+        return part
+
+
+@overload
+def no_comm(direction: Direction = "both") -> CommScope: ...
+@overload
+def no_comm(direction: F) -> F: ...
+def no_comm(direction: Any = "both") -> Any:
+    """A scope without communication: what would communicate is an error, before anything runs.
+
+    A context manager or a decorator (with or without parentheses), around or inside traced code. Casts that communicate
+    in the backward pass alone are errors too, unless only ``"forward"`` is asked for. What JAX is asked to do on plain
+    arrays that are sharded, or that it places, is an error as well: no type shows what that sends.
+
+    Args:
+        direction: ``"both"``, ``"forward"``, or ``"backward"``, which forbids only what communicates backward: casts
+            from invariant, most reshards, and forward communication that `shtypes.checkpoint` runs again.
+
+    Raises:
+        ShardingTypeError: (inside) an op or a reshard would communicate. It names the collective, its bytes and fixes.
+
+    Example:
+        >>> import shtypes as sh
+        >>> @sh.no_comm
+        ... def block(x, w):
+        ...     return sh.silu(x @ w)
+        >>> with sh.use_mesh(sh.make_mesh({"tp": 2})):
+        ...     print(sh.typeof(block(sh.ones("f32[2, 4]"), sh.ones("f32[4, 8@tp]"))))
+        f32[2,8@tp]
+    """
+    if callable(direction):
+        return CommScope(NoComm("both"))(direction)
+    if direction not in get_args(Direction):
+        raise ShardingTypeError(
+            f"`no_comm` forbids communication forward, backward or both, not {direction!r:.60}",
+            hints=["sh.no_comm()", 'sh.no_comm("forward")', 'sh.no_comm("backward")'],
+        )
+    return CommScope(NoComm(direction))
+
+
+def comm_budget(
+    *,
+    kinds: str | Iterable[str] | None = None,
+    axes: str | Iterable[str] | None = None,
+    bytes: int | None = None,
+    launches: int | None = None,
+) -> CommScope:
+    """A scope in which all that runs may communicate so much, in the forward pass and in the backward pass each.
+
+    A context manager, or a decorator, whose budget is that of one call. What runs in a `scan` counts as often as it
+    runs; in a `while` loop that number is unknown, and a bound on bytes or launches forbids it there. What is None is
+    not bounded.
+
+    Args:
+        kinds: The kinds of collectives that are allowed, such as ``"all-reduce"``.
+        axes: The mesh axes that they may run over.
+        bytes: The most that each device may send in each pass.
+        launches: The most collectives that may run in each pass.
+
+    Raises:
+        ShardingTypeError: there is no such kind; (inside) a move, or the sum of all, exceeds the budget.
+
+    Example:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.abstract_mesh({"tp": 4})), sh.comm_budget(bytes=1000, launches=2):
+        ...     pending = sh.abstract_array("f32[64]{U:tp}")
+        ...     _ = sh.all_reduce(pending), sh.all_reduce(pending)
+    """
+    names = _names(kinds)
+    for kind in names or ():
+        if kind not in KINDS:
+            raise ShardingTypeError(f"there is no collective {kind!r}; they are {', '.join(KINDS)}")
+    for what, bound in (("bytes", bytes), ("launches", launches)):
+        if bound is not None and not isinstance(bound, int):
+            raise ShardingTypeError(f"`comm_budget` takes a whole number of {what}, not {bound!r:.60}")
+    return CommScope(Budget(names, _names(axes), bytes, launches))
+
+
+@overload
+def implicit_comm(f: None = None) -> CommScope: ...
+@overload
+def implicit_comm(f: F) -> F: ...
+def implicit_comm(f: Any = None) -> Any:
+    """A scope in which an op that does not type inserts the cheapest reshards of its operands that make it type.
+
+    So may the joins of loops and branches. They print as ``cast``, and the ledger lists them as inserted. A context
+    manager or a decorator (with or without parentheses); `no_comm` and `comm_budget` around or inside it still hold.
+    """
+    scope = _ImplicitScope(Implicit())
+    return scope if f is None else scope(f)
+
+
+class _ImplicitScope(CommScope):
+    """One that looks ahead through the functions that it decorates."""
+
+    def __call__(self, f: F) -> F:
+        return super().__call__(f if _look_ahead is None else _look_ahead(f))
+
+
+def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    return (given,) if isinstance(given, str) else tuple(sorted(given))
+
+
+def allows_implicit() -> bool:
+    """Whether ops may insert reshards."""
+    return any(isinstance(rule, Implicit) for rule in rules_in_force())

@@ -1,0 +1,245 @@
+"""Judges what communicates against the scopes around it. Pure: a move is judged by its types, where it is made.
+
+All communication is in reshards and casts, and the types of cotangents follow from those of values. So judging a move
+at the forward trace, before anything runs, proves both directions. Moves that transposition makes are not judged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shtypes.errors import ShardingTypeError
+from shtypes.plans import Plan, backward, plan
+from shtypes.rules.alternatives import not_yet_varying
+from shtypes.scopes.comm import (
+    Budget,
+    InBackward,
+    NoComm,
+    Recomputed,
+    Rules,
+    ScopeRule,
+    Sums,
+    open_watches,
+    rules_in_force,
+    runs_again,
+)
+from shtypes.types import ShType, State
+from shtypes.types.policy import current_policy
+
+
+class Sent(NamedTuple):
+    """What a move communicates in one direction."""
+
+    kinds: tuple[str, ...] = ()  # the kinds of its collectives
+    axes: tuple[str, ...] = ()  # the mesh axes that they run over
+    bytes: int = 0  # bytes that each device sends
+    launches: int = 0  # how many collectives run
+    words: str = ""  # the collectives in words
+
+    def __bool__(self) -> bool:
+        return bool(self.kinds)
+
+    @property
+    def sums(self) -> Sums:
+        """How much that is."""
+        return Sums(self.bytes, self.launches)
+
+
+def sent_by(plan: Plan) -> Sent:
+    """What a plan communicates; by states, so that the size of an axis does not matter."""
+    steps = [s for s in plan.steps if s.kind.communicates]
+    axes = dict.fromkeys(a for s in steps for a in s.axes)
+    return Sent(tuple(s.kind.value for s in steps), tuple(axes), plan.bytes, plan.launches, plan.words)
+
+
+class _Event(NamedTuple):
+    """What a move sends, in which direction and why there."""
+
+    direction: str
+    sent: Sent
+    why: str
+
+
+def judge(
+    op: str, src: ShType, dst: ShType, *, name: str = "x", inserted: bool = False, has_gradient: bool = True
+) -> None:
+    """Checks a reshard or a cast that the user called as ``op`` against the scopes around it.
+
+    Args:
+        op: What the user called.
+        src: The type before.
+        dst: The type after.
+        name: What the value is called in advice.
+        inserted: Whether a typing rule asks for it.
+        has_gradient: Whether the value may be differentiated.
+
+    Raises:
+        ShardingTypeError: a scope forbids it.
+    """
+    if src == dst or not rules_in_force():
+        return
+    forth = plan(src, not_yet_varying(src, dst))
+    back = backward(forth) if src.differentiable and has_gradient else None
+    try:
+        judge_sent(op, src, dst, sent_by(forth), Sent() if back is None else sent_by(back), inserted=inserted)
+    except ShardingTypeError as error:
+        error.hints = _hints(src, dst, error.axes, name)
+        raise
+
+
+def judge_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, inserted: bool = False) -> None:
+    """As `judge`, for what is known to be sent: ``forth`` for the value, ``back`` for its gradient.
+
+    Raises:
+        ShardingTypeError: a scope forbids it.
+    """
+    rules = rules_in_force()
+    events, call = _events(src, dst, forth, back, rules), _call(op, src, dst, inserted)
+    _judge_alone(events, call, src, dst)
+    budgets = [rule for rule in dict.fromkeys(rules) if isinstance(rule, Budget) and rule.bounds_sums]
+    if not events or not budgets:
+        return
+    moved: dict[str, Sums] = {}
+    for e in events:
+        moved[e.direction] = moved.get(e.direction, Sums()) + e.sent.sums
+    watches = [(watch.rule, *watch.sums(moved, inserted)) for watch in open_watches() if watch.rule in budgets]
+    known = {rule for rule, *_ in watches}
+    for rule, sums, times in (*watches, *((rule, moved, 1) for rule in budgets if rule not in known)):
+        for event in events:
+            reason = exceeded(rule, event.direction, sums.get(event.direction, Sums()), event.sent.words)
+            if reason:
+                raise _refusal(f"{reason}: {call}", event, src, dst, times)
+
+
+def _call(op: str, src: ShType, dst: ShType, inserted: bool) -> str:
+    return f"`{op}` {'casts' if inserted else 'takes'} {src} to {dst}"
+
+
+def _judge_alone(events: Sequence[_Event], call: str, src: ShType, dst: ShType) -> None:
+    """Checks what communicates by itself, whatever else does."""
+    for event in events:
+        reason = next(filter(None, (_against(rule, event) for rule in rules_in_force())), "")
+        if reason:
+            raise _refusal(f"{reason} in the {event.direction} pass: {call}", event, src, dst)
+
+
+def judge_bound(
+    op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, direction: str, inserted: bool = False
+) -> None:
+    """As `judge_sent`, for what is bound in a direction, whoever asked for it; sums are counted when it runs.
+
+    Raises:
+        ShardingTypeError: a scope forbids it.
+    """
+    events = _events(src, dst, forth, back, rules_in_force())
+    if direction != "forward":
+        events = [_Event("backward", forth, "the backward pass runs in the scope")] if forth else []
+    _judge_alone(events, _call(op, src, dst, inserted), src, dst)
+
+
+def forbidden(
+    rule: ScopeRule, direction: str, sent: Sent, call: str, src: ShType, dst: ShType
+) -> ShardingTypeError | None:
+    """The error if a rule forbids what ``call`` sends in a direction, whatever else is sent; None if not."""
+    event = _Event(direction, sent, "")
+    reason = _against(rule, event)
+    if not reason:
+        return None
+    error = _refusal(f"{reason} in the {direction} pass: {call}", event, src, dst)
+    error.hints = _hints(src, dst, error.axes, "x")
+    return error
+
+
+def _refusal(what: str, event: _Event, src: ShType, dst: ShType, times: int | None = 1) -> ShardingTypeError:
+    often = "" if times == 1 else ", nobody knows how often" if times is None else f", {times} times"
+    changed = [a for a, s, d in zip(src.mesh.axis_names, src.states, dst.states, strict=True) if s is not d]
+    why = "; ".join(filter(None, (event.why, f"each device would send {event.sent.bytes} B{often}")))
+    return ShardingTypeError(what, why=why, axes=changed)
+
+
+def exceeded(rule: Budget, direction: str, sums: Sums, words: str) -> str:
+    """What of a budget is exceeded, as the start of a sentence; empty if nothing.
+
+    ``words`` are the collective that comes last; empty where all of them are meant.
+    """
+    if not sums.bounded:
+        return (
+            f"`comm_budget` bounds the {direction} pass, and {words or 'a collective'} is in a loop of unknown length"
+        )
+    by = f"and {words} makes it" if words else "and its scope comes to"
+    if rule.bytes is not None and sums.bytes > rule.bytes:
+        return f"`comm_budget` allows {rule.bytes} B/device in the {direction} pass, {by} {sums.bytes}"
+    if rule.launches is not None and sums.launches > rule.launches:
+        noun = "collective" if rule.launches == 1 else "collectives"
+        return f"`comm_budget` allows {rule.launches} {noun} in the {direction} pass, {by} {sums.launches}"
+    return ""
+
+
+def _events(src: ShType, dst: ShType, forth: Sent, back: Sent, rules: Rules) -> list[_Event]:
+    if any(isinstance(rule, InBackward) for rule in rules):
+        # Its own gradient is one of second order.
+        return [_Event("backward", forth, "it is in the backward function of a `custom_vjp`")] if forth else []
+    events = [_Event("forward", forth, "")] if forth else []
+    if back:
+        events.append(_Event("backward", back, f"the gradient goes back from {dst.cotangent()} to {src.cotangent()}"))
+    if forth and (any(isinstance(rule, Recomputed) for rule in rules) or runs_again()):
+        events.append(_Event("backward", forth, "`checkpoint` may run it again there"))
+    return events
+
+
+def _against(rule: ScopeRule, event: _Event) -> str:
+    """What of an event a rule forbids, as the start of a sentence; empty if nothing."""
+    sent = event.sent
+    if isinstance(rule, NoComm):
+        return f"`{rule}` forbids {sent.words}" if rule.direction in ("both", event.direction) else ""
+    if not isinstance(rule, Budget):
+        return ""
+    if rule.kinds is not None and not set(sent.kinds) <= set(rule.kinds):
+        return f"`comm_budget` allows {_listed(rule.kinds)} only, not {sent.words}"
+    if rule.axes is not None and not set(sent.axes) <= set(rule.axes):
+        return f"`comm_budget` allows collectives over {_listed([f'`{a}`' for a in rule.axes])} only, not {sent.words}"
+    return ""
+
+
+def _listed(items: Sequence[str]) -> str:
+    return ", ".join(items) or "nothing"
+
+
+def _hints(src: ShType, dst: ShType, changed: Sequence[str], name: str) -> tuple[str, ...]:
+    """What else to do. It cannot be typed again here, because it is outside the scope."""
+    if any(src.state(a) not in (State.INVARIANT, State.REDUCED) for a in changed) or not changed:
+        return (f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}") before the scope',)
+    reduced = ", ".join(f'{a}="R"' for a in changed if src.state(a) is State.INVARIANT)
+    to = "" if current_policy() == "partial" else ', to="R"'
+    return (
+        f"sh.reshard({name}, {reduced}) before the scope",
+        f"sh.constant({name}{to}) if it needs no gradient, such as a learning rate",
+    )
+
+
+def judge_leaving(t: ShType) -> None:
+    """Checks that a value may become a plain array.
+
+    Raises:
+        ShardingTypeError: it is sharded, and a scope forbids or bounds communication.
+    """
+    sharded = t.axes(State.SHARDED)
+    rule = next((rule for rule in rules_in_force() if isinstance(rule, (NoComm, Budget))), None)
+    if sharded and rule is not None:
+        raise ShardingTypeError(
+            f"`{rule}` cannot vouch for {t} as a plain array: it is sharded over {', '.join(sharded)}",
+            why="JAX places what is computed on it, and may communicate where no type shows it",
+            hints=["use the function of the same name in shtypes", "x.to_jax() outside the scope"],
+            axes=sharded,
+        )
+
+
+def look() -> None:
+    """Lets every open scope look at what JAX was asked to do on plain arrays so far.
+
+    Raises:
+        ShardingTypeError: that may communicate where no type shows it.
+    """
+    for watch in open_watches():
+        watch.look()

@@ -1,0 +1,235 @@
+"""``shtypes check``: the types and the communication of a target, or of all that a repository pins."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shtypes.errors import ShardingTypeError
+from shtypes.tools.cli.config import Config, TargetConfig, config
+from shtypes.tools.cli.guard import tracing
+from shtypes.tools.cli.options import optional_target_options
+from shtypes.tools.cli.output import FAILED, emit, output_options, write
+from shtypes.tools.cli.target import LoadedTarget, program
+
+if TYPE_CHECKING:
+    from shtypes.traced.ledger import Ledger
+
+
+@click.command("check")
+@optional_target_options
+@click.option("--update", is_flag=True, help="Write what the configured targets communicate to the file.")
+@click.option(
+    "--no-comm",
+    type=click.Choice(["both", "forward", "backward"]),
+    default=None,
+    help="Fail if anything communicates in that direction, or at all.",
+)
+@click.option("--max-bytes", type=click.IntRange(min=0), default=None, help="Fail if each device sends more in all.")
+@output_options
+def command(
+    target: str | None,
+    types: tuple[str, ...],
+    update: bool,
+    no_comm: str | None,
+    max_bytes: int | None,
+    form: str,
+    output: str | None,
+    **given: Any,
+) -> None:
+    """Types a function and lists its communication; nothing runs, and no device is needed.
+
+    TARGET is module:function or path/to/file.py:function, and TYPE the type of each argument, such as "f32[8@dp, 16]";
+    by default those of the annotations. Without TARGET, every target in [tool.shtypes] of pyproject.toml is compared
+    with the file that pins the repository's communication, which --update writes.
+
+    Exit codes: 0; 1 where a program does not type, communicates what it must not, or not what the file says; 2 for a
+    wrong use.
+    """
+    settings = config()
+    known = None if target is None else settings.named(target)
+    if target is None or (known is not None and not types and not given["maker"]):
+        if no_comm or max_bytes is not None or form == "html":
+            raise click.UsageError("--no-comm, --max-bytes and --format html are for one TARGET with its types")
+        if any(given.values()):
+            raise click.UsageError("targets of pyproject.toml have their arguments, mesh, policy, dims and grad there")
+        if update and output:
+            raise click.UsageError("--update writes the file of the repository, and no --output")
+        raise SystemExit(_check_pinned(settings, known, update=update, form=form, output=output))
+    if update:
+        raise click.UsageError(
+            f"--update is for targets of [tool.shtypes] in pyproject.toml; `{target}` is none of them"
+        )
+    raise SystemExit(_check_one(program(target, types, **given), no_comm, max_bytes, form, output))
+
+
+# one target
+
+
+@dataclass
+class _Report:
+    """A signature with its ledger, and what is wrong with it."""
+
+    target: str
+    mesh: str
+    signature: Any
+    failures: list[str]
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [str(self.signature), "", str(self.signature.ledger), *(f"failed: {f}" for f in self.failures)]
+        )
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The report as JSON, as described in the docs (command line)."""
+        found = {
+            "schema": 1,
+            "target": self.target,
+            "mesh": self.mesh,
+            "ok": not self.failures,
+            "failures": self.failures,
+            "signature": self.signature.to_dict(),
+            "ledger": json.loads(self.signature.ledger.to_json()),
+        }
+        return json.dumps(found, indent=indent)
+
+    def to_html(self) -> str:
+        """The report as a page."""
+        from shtypes.analysis.compare.report import source_of
+        from shtypes.analysis.tables import Table, page
+
+        ledger = self.signature.ledger
+        sent = tuple(
+            (
+                str(e.place),
+                e.direction,
+                str(e),
+                str(e.bytes),
+                "?" if e.times is None else str(e.times),
+                source_of(e.place),
+            )
+            for e in ledger
+        )
+        uncovered = tuple((str(n.place), n.direction, n.what, n.why) for n in ledger.not_covered)
+        headings = ("line", "direction", "collective", "B/device", "times", "source")
+        numbers = frozenset({"B/device", "times"})
+        tables = [
+            Table("Types", ("", "type"), tuple(self.signature.rows)),
+            Table("Communication", headings, sent, numbers, "" if sent else "none"),
+            Table("Not covered", ("line", "direction", "operation", "why"), uncovered),
+            Table("Failed", ("why",), tuple((f,) for f in self.failures)),
+        ]
+        return page(f"{self.target} on {self.mesh}", [t.to_html() for t in tables if t.rows or t.note])
+
+
+def _check_one(one: LoadedTarget, no_comm: str | None, max_bytes: int | None, form: str, output: str | None) -> int:
+    from shtypes.analysis.check import signature_of
+
+    with one.scope():
+        with tracing(one.name):
+            found = signature_of(one.subject, grad=one.grad)
+            failures = list(_failures(found.ledger, no_comm, max_bytes))
+        emit(_Report(one.name, str(one.mesh), found, failures), form, output)
+    return FAILED if failures else 0
+
+
+def _failures(ledger: Ledger, no_comm: str | None, max_bytes: int | None) -> Iterator[str]:
+    """What a program communicates that it must not."""
+    for direction in ("forward", "backward") if no_comm == "both" else filter(None, [no_comm]):
+        part = getattr(ledger, direction)()
+        if part.launches:
+            many = "" if part.launches == 1 else "s"
+            yield f"{part.launches} collective{many} in the {direction} pass, {part.bytes} B/device"
+    if no_comm and ledger.not_covered:
+        yield f"{len(ledger.not_covered)} operations are not covered"
+    if max_bytes is not None and (ledger.bytes > max_bytes or not ledger.known):
+        more = "" if ledger.known else ", or more"
+        yield f"each device sends {ledger.bytes} B{more}, and at most {max_bytes} B is allowed"
+
+
+# the file of a repository
+
+
+def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, form: str, output: str | None) -> int:
+    from shtypes.analysis import golden
+
+    if not settings.targets:
+        raise click.UsageError(
+            "there is nothing to check: give a TARGET, or list `targets` in [tool.shtypes] of pyproject.toml"
+        )
+    path = settings.root / settings.golden
+    kept = golden.read(path)
+    targets = settings.targets if only is None else (only,)
+    found: dict[str, golden.Pinned] = {}
+    broken: dict[str, str] = {}
+    for target in targets:
+        try:
+            found[target.name] = _record(settings, target)
+        except ShardingTypeError as error:
+            broken[target.name] = str(error)
+    if update and not broken:
+        known = {t.name for t in settings.targets}
+        changed = golden.write(path, {**{k: r for k, r in kept.items() if only and k in known}, **found})
+        click.echo(f"{settings.golden}: {_targets(len(found))}, {'written' if changed else 'as it was'}")
+        return 0
+    stale = [] if only else [name for name in kept if name not in found and name not in broken]
+    lines = {name: golden.differences(name, kept.get(name), found.get(name)) for name in (*found, *stale)}
+    problems = {name: text for name, text in lines.items() if text}
+    if form == "json":
+        text = json.dumps(
+            {"schema": 1, "ok": not (problems or broken), "differences": problems, "errors": broken}, indent=2
+        )
+    else:
+        text = _differing(settings, broken, problems, len(found) + len(broken) + len(stale))
+    write(text, output)
+    return FAILED if problems or broken else 0
+
+
+def _differing(settings: Config, broken: dict[str, str], problems: dict[str, list[str]], count: int) -> str:
+    """What differs from the file, target by target, and how to go on."""
+    parts = [f"{name}: does not type\n{textwrap.indent(message, '  ')}\n" for name, message in broken.items()]
+    parts += ["\n".join(lines) + "\n" for lines in problems.values()]
+    failed = len(problems) + len(broken)
+    advice = "" if broken else "; if that is meant, run: shtypes check --update"
+    well = f"{_targets(count)}: communication as in {settings.golden}"
+    return "\n".join([*parts, f"{failed} of {_targets(count)} failed{advice}" if failed else well])
+
+
+def _targets(count: int) -> str:
+    return f"{count} target{'' if count == 1 else 's'}"
+
+
+def _record(settings: Config, target: TargetConfig) -> dict[str, Any]:
+    from shtypes.analysis import golden
+    from shtypes.analysis.check import signature_of
+
+    if target.mesh is None:
+        raise click.UsageError(f"`{target.name}` has no mesh: add one to [tool.shtypes]")
+    one = program(
+        target.target,
+        target.types,
+        mesh=target.mesh,
+        policy_name=target.policy,
+        dims=target.dims,
+        grad=target.grad,
+        root=settings.root,
+        maker=target.arguments,
+    )
+    with one.scope(), tracing(target.name):
+        ledger = signature_of(one.subject, grad=one.grad).ledger
+        return golden.record(
+            ledger,
+            Path(settings.root),
+            mesh=str(target.mesh),
+            policy=one.policy,
+            dims=dict(target.dims),
+            types=list(target.types),
+            arguments=target.arguments,
+            grad=target.grad,
+        )

@@ -1,0 +1,129 @@
+"""``[tool.shtypes]`` in ``pyproject.toml``: the targets that a repository checks, their mesh and their policy."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from shtypes.context.ambient import check_policy
+from shtypes.errors import ShardingTypeError
+from shtypes.tools.cli.reading import read_mesh
+from shtypes.types.mesh import Mesh
+from shtypes.types.notation.dim_sizes import sorted_sizes
+
+#: The keys of the table, and of each of its targets.
+KEYS: Final = ("mesh", "policy", "dims", "golden", "grad", "targets")
+TARGET_KEYS: Final = ("target", "name", "types", "arguments", "mesh", "policy", "dims", "grad")
+#: The file that holds a repository's communication, by default.
+GOLDEN: Final = "communication.json"
+
+
+@dataclass(frozen=True)
+class TargetConfig:
+    """One target."""
+
+    name: str  # what reports call it; the target by default
+    target: str  # ``module:function`` or ``path/to/file.py:function``
+    types: tuple[str, ...] = ()  # the types of its arguments; by default those of its annotations
+    arguments: str | None = None  # a function beside it that returns its arguments, in the place of types
+    mesh: Mesh | None = None
+    policy: str | None = None  # the policy, if it says one
+    dims: Mapping[str, int] = field(default_factory=dict)  # sizes of dim names
+    grad: bool = False  # whether its backward pass is checked too
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a repository says."""
+
+    root: Path  # the folder of its ``pyproject.toml``; the current one if there is none
+    mesh: Mesh | None = None  # the mesh of targets that say none
+    policy: str | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)  # sizes of dim names, for all targets
+    golden: str = GOLDEN  # the file that holds the communication
+    targets: tuple[TargetConfig, ...] = ()
+
+    def named(self, name: str) -> TargetConfig | None:
+        """The target of a name, or that is written so."""
+        return next((t for t in self.targets if name in (t.name, t.target)), None)
+
+
+def config(start: Path | None = None) -> Config:
+    """The nearest ``[tool.shtypes]``, here or in a folder above; an empty one if there is none.
+
+    Raises:
+        click.UsageError: the file cannot be read, or says what means nothing.
+    """
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        path = folder / "pyproject.toml"
+        if path.is_file():
+            try:
+                table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("shtypes")
+            except (OSError, ValueError) as error:  # no file of ours to read, no text, or no TOML
+                raise click.UsageError(f"`{path}` cannot be read: {error}") from None
+            if table is not None:
+                return _config(folder, table)
+    return Config(here)
+
+
+def _config(root: Path, table: Any) -> Config:
+    _known(table, KEYS, "[tool.shtypes]")
+    common = {key: table[key] for key in ("mesh", "policy", "dims", "grad") if key in table}
+    targets = table.get("targets", [])
+    if not isinstance(targets, list):
+        raise click.UsageError("`targets` in [tool.shtypes] is a list of targets")
+    read = tuple(_target(common, {"target": t} if isinstance(t, str) else t) for t in targets)
+    twice = [t.name for i, t in enumerate(read) if t.name in {u.name for u in read[:i]}]
+    if twice:
+        raise click.UsageError(f"two targets in [tool.shtypes] are called `{twice[0]}`: give one a `name`")
+    shared = _target(common, {"target": ""})
+    golden = table.get("golden", GOLDEN)
+    if not isinstance(golden, str):
+        raise click.UsageError(f"`golden` in [tool.shtypes] is the name of a file, not {golden!r}")
+    return Config(root, shared.mesh, shared.policy, shared.dims, golden, read)
+
+
+def _target(common: Mapping[str, Any], given: Any) -> TargetConfig:
+    _known(given, TARGET_KEYS, "a target in [tool.shtypes]")
+    if not isinstance(given.get("target"), str):
+        raise click.UsageError('a target in [tool.shtypes] needs `target = "module:function"`')
+    name = str(given.get("name", given["target"]))
+    if not all(isinstance(table.get("dims", {}), Mapping) for table in (common, given)):
+        raise click.UsageError(f"`dims` of `{name}` in [tool.shtypes] is a table, such as {{ batch = 8 }}")
+    both = {**common, **given, "dims": {**common.get("dims", {}), **given.get("dims", {})}}
+    types, grad = both.get("types", []), both.get("grad", False)
+    if not isinstance(types, list) or not all(isinstance(t, str) for t in types):
+        raise click.UsageError(f"`types` of `{name}` in [tool.shtypes] is a list of texts")
+    if not isinstance(grad, bool):
+        raise click.UsageError(f"`grad` of `{name}` in [tool.shtypes] is true or false")
+    try:
+        mesh = None if "mesh" not in both else _mesh(both["mesh"])
+        policy = None if "policy" not in both else check_policy(str(both["policy"]))
+        dims = dict(sorted_sizes(both["dims"]))
+    except ShardingTypeError as error:
+        raise click.UsageError(f"[tool.shtypes], `{name}`: {error}") from None
+    maker = both.get("arguments")
+    if maker is not None and (types or not isinstance(maker, str)):
+        raise click.UsageError(f"`arguments` of `{name}` in [tool.shtypes] names a function, in the place of `types`")
+    return TargetConfig(name, given["target"], tuple(types), maker, mesh, policy, dims, grad)
+
+
+def _mesh(given: Any) -> Mesh:
+    return Mesh(given) if isinstance(given, Mapping) else read_mesh(str(given))
+
+
+def _known(table: Any, keys: tuple[str, ...], what: str) -> None:
+    if not isinstance(table, Mapping):
+        raise click.UsageError(f"{what} is a table, not {table!r:.60}")
+    for key in table:
+        if key not in keys:
+            near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+            advice = f"; did you mean `{near[0]}`?" if near else f"; it has {', '.join(keys)}"
+            raise click.UsageError(f"{what} has no key `{key}`{advice}")

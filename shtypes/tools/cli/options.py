@@ -1,0 +1,94 @@
+"""The arguments and options that commands share: TARGET, TYPES, a mesh, a policy, dim names; and their completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from shtypes.tools.cli.config import config
+from shtypes.tools.cli.loading import functions_of
+from shtypes.tools.cli.reading import read_dims, read_mesh
+from shtypes.types.policy import REPLICATED_STATE
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+mesh_option = click.option(
+    "--mesh",
+    callback=lambda ctx, param, given: given and read_mesh(given),
+    metavar="AXIS=SIZE,...",
+    help="The mesh, major to minor: dp=2,tp=4. Needs no devices.",
+)
+policy_option = click.option(
+    "--policy", "policy_name", type=click.Choice(list(REPLICATED_STATE)), help="What an unmentioned axis means."
+)
+dims_option = click.option(
+    "--dims",
+    callback=lambda ctx, param, given: read_dims(given),
+    default="",
+    metavar="DIM=SIZE,...",
+    help="Sizes of dim names: seq=4,batch=8.",
+)
+arguments_option = click.option(
+    "--arguments",
+    "maker",
+    metavar="FUNCTION",
+    help="A function beside the target that returns the arguments: types, texts of types, or trees of these.",
+)
+grad_option = click.option("--grad", is_flag=True, help="Also the backward pass, to every argument with a gradient.")
+
+
+def target_options(f: F) -> F:
+    """TARGET and TYPES, and the options ``--arguments``, ``--mesh``, ``--policy``, ``--dims`` and ``--grad``."""
+    return target_arguments(mesh_option(policy_option(dims_option(grad_option(f)))))
+
+
+def optional_target_options(f: F) -> F:
+    """The same, where TARGET may be left out."""
+    return _arguments(mesh_option(policy_option(dims_option(grad_option(f)))), required=False)
+
+
+def target_arguments(f: F) -> F:
+    """TARGET, TYPES and ``--arguments`` alone."""
+    return _arguments(f, required=True)
+
+
+def _arguments(f: F, *, required: bool) -> F:
+    types = click.argument("types", nargs=-1, metavar="[TYPE]...", shell_complete=complete_split)
+    given = click.argument("target", metavar="TARGET", required=required, shell_complete=complete)(types(f))
+    return arguments_option(given)
+
+
+def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The targets that a text may become: files, and after a colon the functions of the file, which is not run."""
+    from click.shell_completion import CompletionItem
+
+    place, colon, name = incomplete.rpartition(":")
+    if not colon:
+        return [CompletionItem(incomplete, type="file"), *(CompletionItem(n) for n in _configured(incomplete))]
+    return [CompletionItem(f"{place}:{f}") for f in _functions(place) if f.startswith(name)]
+
+
+def complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The same where the shell splits words at colons, as bash does: what follows the colon is a word of its own."""
+    from click.shell_completion import CompletionItem
+
+    before = (ctx.params.get("target"), *(ctx.params.get("types") or ()), *([":"] if incomplete == ":" else []))
+    if len(before) != 2 or before[1] != ":" or not before[0]:
+        return []
+    return [CompletionItem(f) for f in _functions(before[0]) if incomplete == ":" or f.startswith(incomplete)]
+
+
+def _functions(place: str) -> list[str]:
+    """The functions of a file or a module, which is read and not run."""
+    return functions_of(Path(place if place.endswith(".py") else f"{place.replace('.', '/')}.py"))
+
+
+def _configured(incomplete: str) -> list[str]:
+    try:
+        return [t.name for t in config().targets if t.name.startswith(incomplete)]
+    except click.ClickException:
+        return []

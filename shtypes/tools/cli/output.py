@@ -1,0 +1,100 @@
+"""What the commands write: reports as text, JSON or HTML, and progress while they trace."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: A check failed, or the program does not type.
+FAILED: Final = 1
+
+#: The format of a file, by the end of its name.
+SUFFIXES: Final = {".txt": "text", ".json": "json", ".html": "html", ".htm": "html"}
+
+_format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "html"]),
+    default=None,
+    help="How to print; by default as the name of the --output says, else text.",
+)
+_output_option = click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, writable=True),
+    default=None,
+    help=f"A file to write to: {', '.join(SUFFIXES)}.",
+)
+
+
+def output_options(f: F) -> F:
+    """The options ``--format`` and ``--output``; the command gets a format that fits the name of the file."""
+
+    @functools.wraps(f)
+    def command(*args: Any, form: str | None, output: str | None, **kwargs: Any) -> Any:
+        return f(*args, form=_fitting(form, output), output=output, **kwargs)
+
+    return cast(F, _format_option(_output_option(command)))
+
+
+def _fitting(form: str | None, output: str | None) -> str:
+    """The format that is asked for, by its name or by that of the file."""
+    name = Path(output or "").name
+    suffix = (Path(name).suffix or (name if name.startswith(".") else "")).lower()
+    if not suffix:
+        return form or "text"
+    if suffix not in SUFFIXES:
+        raise click.UsageError(f"`{output}` is of no known kind: its name may end in {', '.join(SUFFIXES)}, or in none")
+    if form not in (None, SUFFIXES[suffix]):
+        raise click.UsageError(f"`{output}` is for {SUFFIXES[suffix]}, and --format says {form}")
+    return SUFFIXES[suffix]
+
+
+def emit(report: Any, form: str, output: str | None = None) -> None:
+    """Writes a report to a file or to the standard output: on a terminal with `rich`, where the report knows how.
+
+    A report prints, and has ``to_json`` and ``to_html``; ``form`` is ``"text"``, ``"json"`` or ``"html"``.
+    """
+    if form == "text" and output is None and sys.stdout.isatty() and hasattr(report, "__rich__"):
+        from rich.console import Console
+
+        Console(highlight=False).print(report)
+        return
+    text = str(report) if form == "text" else report.to_html() if form == "html" else report.to_json(indent=2)
+    write(text, output)
+
+
+def write(text: str, output: str | None = None) -> None:
+    """Writes a text to a file, or to the standard output."""
+    if output is None:
+        click.echo(text)
+        return
+    try:
+        with open(output, "w", encoding="utf-8") as file:
+            file.write(text if text.endswith("\n") else f"{text}\n")
+    except OSError as error:
+        raise click.UsageError(f"`{output}` cannot be written: {error.strerror}") from None
+    click.echo(f"wrote {output}", err=True)
+
+
+@contextlib.contextmanager
+def working(what: str, console: Any = None) -> Iterator[None]:
+    """Shows on a terminal (the standard error, by default) what is going on, and for how long; elsewhere nothing."""
+    if console is None and not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console or Console(stderr=True), transient=True) as progress:
+        progress.add_task(what, total=None)
+        yield

@@ -1,0 +1,272 @@
+"""The equations of a traced program that run, with what is known of each: its line, its direction, how often it runs.
+
+An equation whose result nothing uses is left out, as the compiler leaves it out, in bodies of loops and calls too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend import source_info_util
+from jax.sharding import AxisType
+
+from shtypes._compat import HiPrimitive
+from shtypes._compat.jaxprs import (
+    ClosedCall,
+    Cond,
+    Scan,
+    UnknownEquationError,
+    While,
+    control,
+    inner_jaxprs,
+    is_literal,
+    jaxpr_of,
+)
+from shtypes.core.carrier import carrier_spec
+from shtypes.core.hitype import HiShType
+from shtypes.core.operation import Operation, applied_by, direction_of
+from shtypes.primitives.callbacks import Callback
+from shtypes.primitives.collective import Collective as Collective
+from shtypes.primitives.doors import EnsureMapped, FromJax, Raise, ToJax, from_concrete_p
+from shtypes.primitives.joint import Joint as Joint
+from shtypes.region.planning import HANDS_ON, PLACED, same_spec, spec_of
+
+_PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
+
+
+class SourceLine(NamedTuple):
+    """A line of the user's code; empty where JAX made the equation itself."""
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+    def __str__(self) -> str:
+        name = self.file.replace("\\", "/").rsplit("/", 1)[-1]
+        return f"{name}:{self.line}" if self.file else ""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One branch of one `cond` or `switch`."""
+
+    choice: int  # a number that the branches of one choice share, and no other
+    index: int  # which branch it is
+    count: int  # how many there are
+    place: SourceLine  # the user's line of the choice
+
+
+class Equation(NamedTuple):
+    """An equation that has no bodies, or whose bodies are not looked into."""
+
+    eqn: Any  # JAX's equation
+    place: SourceLine  # the user's line
+    direction: str  # ``"forward"``, ``"backward"`` or ``"recomputed"`` (by checkpoint, in the backward pass)
+    times: int | None  # how often it runs, or None where a while loop decides
+    branches: tuple[Branch, ...] = ()  # the branches that it is in, outermost first
+    checkpointed: bool = False  # whether it is in a checkpoint, which may run it again
+    depth: int = 0  # how many derivatives are taken around it
+
+
+def control_of(eqn: Any) -> Any:
+    """What an equation does with its bodies; None where it has none, or they are not known."""
+    try:
+        return control(eqn)
+    except UnknownEquationError:
+        return None
+
+
+def place_of(eqn: Any) -> SourceLine:
+    """The user's line of an equation."""
+    found = _PLACE.match(source_info_util.summarize(eqn.source_info))
+    if found is None or found["file"] == "unknown":
+        return SourceLine()
+    return SourceLine(found["file"], int(found["line"]), found["function"] or "")
+
+
+def equations(jaxpr: Any, stack: str = "") -> Iterator[Equation]:
+    """All equations of a traced program that run, inside control flow and calls too, in program order.
+
+    ``stack`` is the name stack around it.
+    """
+    opened = jaxpr_of(jaxpr)
+    yield from Walk().equations(opened, (True,) * len(opened.outvars), _Around(stack))
+
+
+def equations_of(eqns: Sequence[Any], stack: str = "") -> Iterator[Equation]:
+    """The same of some equations, whose own results are all taken for used."""
+    outvars = [v for eqn in eqns for v in eqn.outvars]
+    yield from equations(SimpleNamespace(eqns=eqns, outvars=outvars, invars=(), constvars=()), stack)
+
+
+class Body(NamedTuple):
+    """A body of an equation: which results are used, how often it runs, and the branch that it is, if it is one."""
+
+    jaxpr: Any
+    used: tuple[bool, ...]
+    trips: int | None = 1
+    branch: tuple[int, int] | None = None
+
+
+class Needs(NamedTuple):
+    """What an equation needs for the results that are used."""
+
+    operands: tuple[bool, ...]
+    bodies: tuple[Body, ...] = ()
+
+
+class _Around(NamedTuple):
+    """What is known of all equations of a body: their name stack so far, and the rest as in `Equation`."""
+
+    stack: str = ""
+    times: int | None = 1
+    branches: tuple[Branch, ...] = ()
+    checkpointed: bool = False
+
+
+class Walk:
+    """One walk over a program; remembers what it found out about each body."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
+        self._choices = 0
+
+    def equations(self, jaxpr: Any, used: tuple[bool, ...], around: _Around) -> Iterator[Equation]:
+        """The equations of a body and of the bodies inside it."""
+        stack, times, branches, checkpointed = around
+        for eqn, use in self.live(jaxpr, used)[0]:
+            own = f"{stack}/{eqn.source_info.name_stack}"
+            place = place_of(eqn)
+            if not use.bodies or outside(eqn):
+                depth = own.count("jvp(")
+                yield Equation(eqn, place, direction_of(own), times, branches, checkpointed, depth)
+            self._choices += 1
+            choice = self._choices
+            again = checkpointed or eqn.primitive.name in ("remat2", "checkpoint")
+            for body in use.bodies:
+                inner = branches if body.branch is None else (*branches, Branch(choice, *body.branch, place))
+                runs = None if times is None or body.trips is None else times * body.trips
+                yield from self.equations(body.jaxpr, body.used, _Around(own, runs, inner, again))
+
+    def live(self, jaxpr: Any, used: tuple[bool, ...]) -> tuple[list[tuple[Any, Needs]], tuple[bool, ...]]:
+        """The equations that effects or used results need, with what they need, and the operands that these need."""
+        key = (id(jaxpr), used)
+        if key not in self._known:
+            needed = {v for v, u in zip(jaxpr.outvars, used, strict=True) if u and not is_literal(v)}
+            kept = []
+            for eqn in reversed(jaxpr.eqns):
+                outs = tuple(v in needed for v in eqn.outvars)
+                if not any(outs) and not eqn.effects:
+                    continue
+                use = self._use(eqn, outs)
+                kept.append((eqn, use))
+                operands = zip(eqn.invars, use.operands, strict=True)
+                needed.update(v for v, u in operands if u and not is_literal(v))
+            self._known[key] = kept[::-1], tuple(v in needed for v in jaxpr.invars)
+        return self._known[key]
+
+    def _use(self, eqn: Any, outs: tuple[bool, ...]) -> Needs:
+        match what := control_of(eqn):
+            case Scan():
+                return self._scan(what, outs)
+            case While():
+                return self._while(what, outs)
+            case Cond():
+                bodies = [Body(jaxpr_of(b), outs, 1, (i, len(what.branches))) for i, b in enumerate(what.branches)]
+                return Needs((True, *_either(*(self.live(b.jaxpr, outs)[1] for b in bodies))), tuple(bodies))
+            case ClosedCall():
+                body = jaxpr_of(what.body)
+                return Needs(self.live(body, outs)[1], (Body(body, outs),))
+        inner = [(jaxpr_of(body), trips) for body, trips in inner_jaxprs(eqn)]
+        bodies = [Body(body, (True,) * len(body.outvars), trips) for body, trips in inner]
+        return Needs((True,) * len(eqn.invars), tuple(bodies))
+
+    def _scan(self, scan: Scan, outs: tuple[bool, ...]) -> Needs:
+        body, n, m = jaxpr_of(scan.body), scan.consts, scan.consts + scan.carry
+        used = outs
+        while True:  # a carry is needed where its next value is
+            ins = self.live(body, used)[1]
+            wider = (*_either(used[: scan.carry], ins[n:m]), *outs[scan.carry :])
+            if wider == used:
+                return Needs((*ins[:n], *used[: scan.carry], *ins[m:]), (Body(body, used, scan.length),))
+            used = wider
+
+    def _while(self, loop: While, outs: tuple[bool, ...]) -> Needs:
+        test, body = jaxpr_of(loop.cond), jaxpr_of(loop.body)
+        tested = self.live(test, (True,))[1]
+        used = _either(outs, tested[loop.cond_consts :])
+        while True:
+            ins = self.live(body, used)[1]
+            wider = _either(used, ins[loop.body_consts :])
+            if wider == used:
+                break
+            used = wider
+        bodies = (Body(test, (True,), None), Body(body, used, None))
+        return Needs((*tested[: loop.cond_consts], *ins[: loop.body_consts], *used), bodies)
+
+
+def _either(*flags: Sequence[bool]) -> tuple[bool, ...]:
+    return tuple(map(any, zip(*flags, strict=True)))
+
+
+# what is outside the typed world
+
+
+def outside(eqn: Any) -> str:
+    """Why an equation's communication cannot be read off its types; empty where it can, or has none.
+
+    Ours communicate by reshards alone. JAX's own cannot where no plain array that they touch is sharded, or may be.
+    """
+    p = applied_by(eqn)
+    if isinstance(p, FromJax):
+        return _entering(eqn)
+    if isinstance(p, (Operation, ToJax, Raise, EnsureMapped, Callback)):
+        return ""
+    if isinstance(p, HiPrimitive):
+        return "it is not known to the ledger"
+    if p.name == "debug_callback" or (p.name == "device_put" and not any(eqn.params.get("devices", (None,)))):
+        # What a callback is given, or is put where it is, goes nowhere if every device has it.
+        return next(filter(None, (_placed_by_jax(v.aval) for v in eqn.invars)), "")
+    if p.name in PLACED:
+        return "it says itself where it runs"
+    placements = (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ()))
+    if any(isinstance(s, jax.sharding.Sharding) for s in placements):
+        return "its in_shardings or out_shardings place plain arrays"
+    if control_of(eqn) is not None or p.name in HANDS_ON:
+        return ""  # bodies are looked into; what is handed on stays where it is
+    if p.name in ("broadcast_in_dim", "iota") and not any(v.aval.shape for v in eqn.invars):
+        return ""  # each device makes its own part
+    return next(filter(None, (_placed_by_jax(v.aval) for v in (*eqn.invars, *eqn.outvars))), "")
+
+
+def _entering(eqn: Any) -> str:
+    """A plain array that becomes typed is moved first if it lies in another way than its type says."""
+    aval, t = eqn.invars[0].aval, eqn.params["ty"]
+    spec, lies_somewhere = spec_of(aval), _is_auto(aval) and math.prod(aval.shape) > 1
+    if eqn.primitive is from_concrete_p or (not lies_somewhere and (same_spec(spec, carrier_spec(t)) or not any(spec))):
+        return ""
+    return f"a plain array, {aval}, may lie in another way than its type {t} says"
+
+
+def _placed_by_jax(aval: Any) -> str:
+    if type(aval) is HiShType:
+        return f"it is not known to take typed values, here {aval}"
+    sharding = getattr(aval, "sharding", None)
+    if sharding is None:
+        return ""
+    spec = sharding.spec
+    if any(spec) or getattr(spec, "unreduced", None) or getattr(spec, "reduced", None):
+        return f"JAX places it: it computes on a plain array that is sharded, {aval}"
+    if _is_auto(aval) and math.prod(aval.shape) > 1:
+        return f"JAX places it: nothing says where the plain array {aval} lies"
+    return ""
+
+
+def _is_auto(aval: Any) -> bool:
+    return any(kind == AxisType.Auto for kind in aval.sharding.mesh.axis_types)

@@ -1,0 +1,374 @@
+"""The ledger: every collective of a traced program, with its line, direction and bytes.
+
+It is read off the traced typed program, never off what an op claims, and needs no devices. What leaves the typed world
+is listed beside it as not covered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import jax
+
+from shtypes.context.calls import check_function
+from shtypes.core.operation import Operation, Sending, applied_by
+from shtypes.primitives.conversions import abstract_array
+from shtypes.traced.columns import aligned, rich_table
+from shtypes.traced.equations import Branch, Equation, SourceLine, equations, outside
+from shtypes.traced.look_ahead import look_ahead
+from shtypes.types import ShType
+
+if TYPE_CHECKING:
+    from shtypes.analysis.costs import CostModel
+
+#: The version of what `Ledger.to_json` writes.
+SCHEMA = 1
+
+
+class Entry(NamedTuple):
+    """One collective of the program.
+
+    Attributes:
+        kind: ``"all-reduce"``, ``"all-gather"``, ``"reduce-scatter"``, ``"all-to-all"`` or ``"permute"``.
+        axes: The mesh axes that it runs over.
+        dtype: What it sends.
+        bytes: Bytes that each device sends, each time (ring model; all-to-all direct).
+        launches: Collectives in the compiled program: 1, or 0 where the axes have one device or each keeps its shard;
+            for an overlapped einsum, as many as its ring has permutes.
+        times: How often it runs, or None where a while loop decides.
+        direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
+        place: The user's line; of a backward one, the line that causes it.
+        src: The type before the reshard that it belongs to.
+        dst: The type after it.
+        inserted: Whether a typing rule inserted the reshard; else the user wrote it.
+        branches: The branches of conditionals that it is in, outermost first.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    dtype: str
+    bytes: int
+    launches: int
+    times: int | None
+    direction: str
+    place: SourceLine
+    src: ShType
+    dst: ShType
+    inserted: bool
+    branches: tuple[Branch, ...] = ()
+
+    @property
+    def group(self) -> int:
+        """The number of devices that exchange data."""
+        return self.src.mesh.product(self.axes)
+
+    @property
+    def runs(self) -> int:
+        """How often it runs; once where a while loop decides."""
+        return 1 if self.times is None else self.times
+
+    def __str__(self) -> str:
+        return f"{self.kind} over {', '.join(self.axes)}"
+
+
+class NotCovered(NamedTuple):
+    """An equation whose communication the ledger cannot know.
+
+    Attributes:
+        what: JAX's name of the operation.
+        why: The reason.
+        times: How often it runs, or None where a while loop decides.
+        direction: As in `Entry`.
+        place: The user's line.
+    """
+
+    what: str
+    why: str
+    times: int | None
+    direction: str
+    place: SourceLine
+
+    def __str__(self) -> str:
+        at = f"{self.place}: " if self.place.file else ""
+        return f"{at}{self.what} ({self.direction}): {self.why}"
+
+
+class Total(NamedTuple):
+    """What some entries come to: of each conditional, the branch that comes to most.
+
+    Attributes:
+        bytes: Bytes that each device sends.
+        launches: Collectives that run.
+    """
+
+    bytes: int
+    launches: int
+
+
+class Ledger(Sequence[Entry]):
+    """The entries in program order, and what is not covered.
+
+    Args:
+        entries: The collectives.
+        not_covered: What may communicate besides.
+    """
+
+    def __init__(self, entries: Iterable[Entry] = (), not_covered: Iterable[NotCovered] = ()) -> None:
+        self.entries = tuple(entries)
+        self.not_covered = tuple(not_covered)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
+        return self.entries[index]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ledger):
+            return NotImplemented
+        return self.entries == other.entries and self.not_covered == other.not_covered
+
+    def __hash__(self) -> int:
+        return hash((self.entries, self.not_covered))
+
+    def select(self, keep: Callable[[Entry], bool]) -> Ledger:
+        """The entries for which ``keep`` holds; what is not covered stays."""
+        return Ledger(filter(keep, self.entries), self.not_covered)
+
+    def forward(self) -> Ledger:
+        """The collectives of the forward pass."""
+        return self.select(lambda entry: entry.direction == "forward")
+
+    def backward(self) -> Ledger:
+        """The collectives of the backward pass, those that checkpoint runs again among them."""
+        return self.select(lambda entry: entry.direction != "forward")
+
+    # totals
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that each device sends; a collective in a while loop of unknown length counts once."""
+        return int(_worst(self.entries, lambda entry: entry.bytes * entry.runs))
+
+    @property
+    def launches(self) -> int:
+        """Collectives that run; one in a while loop of unknown length counts once."""
+        return int(_worst(self.entries, lambda entry: entry.launches * entry.runs))
+
+    @property
+    def known(self) -> bool:
+        """Whether the totals are right: every loop's length is known, and nothing is left uncovered."""
+        return not self.not_covered and all(entry.times is not None for entry in self.entries)
+
+    @property
+    def total(self) -> Total:
+        """Bytes and launches."""
+        return Total(self.bytes, self.launches)
+
+    def by_axes(self) -> dict[tuple[str, ...], Total]:
+        """The totals for each group of mesh axes that collectives run over."""
+        return self._by(lambda entry: entry.axes)
+
+    def by_kind(self) -> dict[str, Total]:
+        """The totals for each kind of collective."""
+        return self._by(lambda entry: entry.kind)
+
+    def by_direction(self) -> dict[str, Total]:
+        """The totals for each direction."""
+        return self._by(lambda entry: entry.direction)
+
+    def _by(self, key: Callable[[Entry], Any]) -> dict[Any, Total]:
+        keys = dict.fromkeys(map(key, self.entries))
+        return {k: self.select(lambda entry, k=k: key(entry) == k).total for k in keys}  # type: ignore[misc]
+
+    def time(self, model: CostModel) -> float:
+        """Seconds that the collectives take one after the other, by a cost model."""
+        return float(_worst(self.entries, lambda entry: model.seconds(entry) * entry.runs))
+
+    def time_by_axes(self, model: CostModel) -> dict[tuple[str, ...], float]:
+        """The same for each group of mesh axes; ``model.seconds(entry)`` is one run of one entry."""
+        return {axes: self.select(lambda e, axes=axes: e.axes == axes).time(model) for axes in self.by_axes()}  # type: ignore[misc]
+
+    # output
+
+    def __str__(self) -> str:
+        lines = aligned(_HEADINGS, map(_row, self.entries), _NUMBERS) if self.entries else []
+        return "\n".join([*lines, *self._notes()])
+
+    def __repr__(self) -> str:
+        return f"<Ledger: {len(self)} collectives, {self.bytes} B/device>"
+
+    def __rich__(self) -> Any:
+        """The same as a `rich` table."""
+        from rich.console import Group
+        from rich.text import Text
+
+        table = [rich_table(_HEADINGS, map(_row, self.entries), _NUMBERS)] if self.entries else []
+        return Group(*table, *map(Text, self._notes()))
+
+    def _notes(self) -> list[str]:
+        """The totals, what they leave open, and what is not covered."""
+        if self.entries:
+            parts = [f"{d}: {_words(t)}" for d, t in self.by_direction().items()]
+            notes = [f"total: {_words(self.total)} ({'; '.join(parts)})"]
+        else:
+            notes = ["no communication" + (" that types know of" if self.not_covered else "")]
+        if any(entry.branches for entry in self.entries):
+            notes.append("of each conditional, the totals count the branch that sends most")
+        if any(entry.times is None for entry in self.entries):
+            notes.append("a collective in a while loop counts once: how often it runs is not known")
+        if self.not_covered:
+            notes += ["not covered:", *(f"  {item}" for item in dict.fromkeys(self.not_covered))]
+        return notes
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The ledger as JSON, as described in the docs (communication); types are canonical text."""
+        found = {
+            "schema": SCHEMA,
+            "entries": [entry_json(entry) for entry in self.entries],
+            "not_covered": [
+                {"what": n.what, "why": n.why, "times": n.times, "direction": n.direction, **n.place._asdict()}
+                for n in self.not_covered
+            ],
+            "totals": {
+                **self.total._asdict(),
+                "known": self.known,
+                "by_axes": {",".join(axes): t._asdict() for axes, t in self.by_axes().items()},
+                "by_kind": {kind: t._asdict() for kind, t in self.by_kind().items()},
+                "by_direction": {direction: t._asdict() for direction, t in self.by_direction().items()},
+            },
+        }
+        return json.dumps(found, indent=indent)
+
+
+def _worst(entries: Iterable[Entry], of: Callable[[Entry], float], depth: int = 0) -> float:
+    """The sum of ``of``; of each conditional, the branch with the largest sum counts."""
+    total: float = 0
+    choices: dict[int, dict[int, list[Entry]]] = {}
+    for entry in entries:
+        if len(entry.branches) == depth:
+            total += of(entry)
+        else:
+            branch = entry.branches[depth]
+            choices.setdefault(branch.choice, {}).setdefault(branch.index, []).append(entry)
+    return total + sum(max(_worst(part, of, depth + 1) for part in branches.values()) for branches in choices.values())
+
+
+# text and JSON
+
+_HEADINGS = ("line", "direction", "collective", "dtype", "B/device", "times", "types", "by")
+_NUMBERS = ("B/device", "times")
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    times = "?" if entry.times is None else str(entry.times)
+    branches = "".join(f", branch {b.index} of {b.count}" for b in entry.branches)
+    return (
+        str(entry.place),
+        entry.direction + branches,
+        str(entry) if entry.launches else f"{entry} (one device)",
+        entry.dtype,
+        str(entry.bytes),
+        times,
+        f"{entry.src} -> {entry.dst}",
+        "inserted" if entry.inserted else "written",
+    )
+
+
+def _words(total: Total) -> str:
+    return f"{total.bytes} B/device in {total.launches} collective{'' if total.launches == 1 else 's'}"
+
+
+def entry_json(entry: Entry) -> dict[str, Any]:
+    """An entry as the reports' JSON has it; types are canonical text."""
+    plain = ("kind", "axes", "dtype", "bytes", "launches", "times", "direction")
+    return {
+        **{name: getattr(entry, name) for name in plain},
+        **entry.place._asdict(),
+        "before": entry.src.canonical(),
+        "after": entry.dst.canonical(),
+        "inserted": entry.inserted,
+        "branches": [{"choice": b.choice, "index": b.index, "count": b.count} for b in entry.branches],
+    }
+
+
+# how it is made
+
+
+def ledger_of(jaxpr: Any) -> Ledger:
+    """The ledger of a traced program: of what `jax.make_jaxpr` returned, or ``.trace(...).jaxpr``."""
+    entries: list[Entry] = []
+    uncovered: list[NotCovered] = []
+    for found in equations(jaxpr):
+        if isinstance(applied_by(found.eqn), Operation):
+            entries += entries_of(found)
+        elif why := outside(found.eqn):
+            name = str(applied_by(found.eqn))
+            uncovered.append(NotCovered(name, why, found.times, found.direction, found.place))
+    return Ledger(entries, uncovered)
+
+
+def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
+    """The collectives that a function runs for arguments of these types; nothing runs.
+
+    Args:
+        f: A function of typed values and plain arrays; jitted or not.
+        *args: Its arguments: values, values that have only types (`shtypes.abstract_array`), or types (`ShType`).
+        **kwargs: More of them.
+
+    Returns:
+        The entries, in program order. Unused collectives are left out, as the compiler leaves them out.
+    """
+    return ledger_of(traced(f, *args, **kwargs))
+
+
+def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The typed program of a function; ``f.trace`` knows its static arguments."""
+    check_function("ledger", f)
+    args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
+    if hasattr(f, "trace"):
+        return f.trace(*args, **kwargs).jaxpr
+    return jax.make_jaxpr(look_ahead(f))(*args, **kwargs)
+
+
+def entries_of(found: Equation) -> Iterator[Entry]:
+    """What an equation communicates, if it is one of ours that does."""
+    p = applied_by(found.eqn)
+    if isinstance(p, Operation):
+        for sending in p.forth():
+            yield _entry(found, sending, p.inserted)
+
+
+def entries_of_transpose(found: Equation) -> Iterator[Entry]:
+    """What an equation will communicate when it is transposed, if its operand has a gradient."""
+    p = applied_by(found.eqn)
+    if isinstance(p, Operation):
+        for sending in p.back():
+            yield _entry(found._replace(direction="backward"), sending, p.inserted)
+
+
+def _entry(found: Equation, sending: Sending, inserted: bool) -> Entry:
+    step, src, dst = sending
+    return Entry(
+        kind=step.kind.value,
+        axes=step.axes,
+        dtype=src.dtype_name,
+        bytes=step.bytes,
+        launches=step.launches,
+        times=found.times,
+        direction=found.direction,
+        place=found.place,
+        src=src,
+        dst=dst,
+        inserted=inserted,
+        branches=found.branches,
+    )

@@ -1,0 +1,147 @@
+"""The mesh as the types see it: named axes with sizes, and nothing about devices."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from shtypes.errors import ShardingTypeError, quoted
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@runtime_checkable
+class NamedAxes(Protocol):
+    """What has named axes with sizes, such as JAX's meshes."""
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        """The names, major to minor."""
+
+    @property
+    def axis_sizes(self) -> tuple[int, ...]:
+        """Their sizes."""
+
+
+class Mesh:
+    """Named mesh axes and their sizes, major to minor; interned, so ``is`` is ``==``.
+
+    Two JAX meshes with the same axes and sizes are one `Mesh`: a type does not depend on the devices,
+    on their kind, or on JAX's axis types.
+    """
+
+    __slots__ = ("__weakref__", "_index", "axis_names", "axis_sizes", "shape")
+
+    axis_names: tuple[str, ...]
+    axis_sizes: tuple[int, ...]
+    shape: Mapping[str, int]
+    _index: Mapping[str, int]
+    _interned: ClassVar[weakref.WeakValueDictionary[Any, Mesh]] = weakref.WeakValueDictionary()
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __new__(cls, axes: Mapping[str, int] | Iterable[tuple[str, int]] | NamedAxes) -> Mesh:
+        """Makes or finds the mesh with these axes and sizes, major to minor; a JAX mesh stands for its axes."""
+        if isinstance(axes, Mesh):
+            return axes
+        if isinstance(axes, NamedAxes):
+            axes = zip(axes.axis_names, axes.axis_sizes, strict=True)
+        items = tuple(axes.items() if isinstance(axes, Mapping) else axes)
+        found = cls._interned.get(items)
+        if found is not None:
+            return found
+        items = tuple(_axis(name, size) for name, size in items)
+        if len({name for name, _ in items}) != len(items):
+            raise ShardingTypeError(f"mesh axis names must differ: {', '.join(n for n, _ in items)}")
+        self = super().__new__(cls)
+        self.axis_names = tuple(name for name, _ in items)
+        self.axis_sizes = tuple(size for _, size in items)
+        self.shape = dict(items)
+        self._index = {name: i for i, name in enumerate(self.axis_names)}
+        with cls._lock:
+            return cls._interned.setdefault(items, self)
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(self.axis_sizes)
+
+    def index(self, axis: str) -> int:
+        """The position of ``axis``, major to minor."""
+        try:
+            return self._index[axis]
+        except KeyError:
+            known = quoted(self.axis_names) or "no axes"
+            near = difflib.get_close_matches(str(axis), self.axis_names, n=1, cutoff=0.5)
+            hints = [f"`{name}`" for name in near]
+            raise ShardingTypeError(f"the mesh has no axis `{axis}`; it has {known}", hints=hints) from None
+
+    def product(self, axes: Iterable[str]) -> int:
+        """The number of devices along ``axes`` together."""
+        return math.prod(self.axis_sizes[self.index(axis)] for axis in axes)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={size}" for name, size in self.shape.items())
+
+    def __repr__(self) -> str:
+        return f"Mesh({self})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Mesh, (tuple(self.shape.items()),)
+
+    def __copy__(self) -> Mesh:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Mesh:
+        return self
+
+
+def _axis(name: object, size: Any) -> tuple[str, int]:
+    """An axis, checked; its size may be one of numpy's integers."""
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise ShardingTypeError(f"a mesh axis needs a name like `dp`, not `{name!r}`")
+    return name, whole(size, 1, f"mesh axis `{name}`")
+
+
+def whole(size: Any, least: int, what: str) -> int:
+    """A size as a plain int: numpy's integers come in with shapes.
+
+    Raises:
+        ShardingTypeError: it is no integer, or less than ``least``.
+    """
+    try:
+        found = int(operator.index(size))
+        if found < least:
+            raise TypeError
+    except TypeError:
+        raise ShardingTypeError(f"{what} needs a size of at least {least}, not `{size!r}`") from None
+    return found
+
+
+def context() -> Mesh | None:
+    """The mesh in JAX's context; None where there is none, or JAX is not loaded."""
+    jax = sys.modules.get("jax")
+    mesh = None if jax is None else jax.sharding.get_abstract_mesh()
+    return None if mesh is None or mesh.empty else Mesh(mesh)
+
+
+def current_mesh() -> Mesh:
+    """The mesh in context.
+
+    Raises:
+        ShardingTypeError: no mesh is set.
+    """
+    mesh = context()
+    if mesh is None:
+        raise ShardingTypeError(
+            "no mesh is set",
+            why="a type says how an array lies on each mesh axis, so it needs a mesh",
+            hints=['sh.set_mesh(sh.make_mesh({"dp": 2, "tp": 4}))', "with sh.use_mesh(mesh): ..."],
+        )
+    return mesh

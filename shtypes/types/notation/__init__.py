@@ -1,0 +1,1 @@
+"""Types as text: reading, printing, and dim names. Here, and nowhere else, the policy and dim names act."""

@@ -1,0 +1,48 @@
+"""From types to text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from shtypes.context.ambient import check_policy
+from shtypes.types.policy import REPLICATED_STATE, current_policy
+from shtypes.types.state import State
+
+if TYPE_CHECKING:
+    from shtypes.types.shtype import ShType
+
+#: The states that braces list, in the order in which they print.
+BRACED: Final = (State.VARYING, State.UNREDUCED, State.REDUCED, State.INVARIANT)
+
+
+def show(t: ShType, policy: str | None = None) -> str:
+    """The text of a type; what the policy (by default the one in force) calls replicated goes without saying."""
+    silent = REPLICATED_STATE[check_policy(policy or current_policy())]
+    if not t.differentiable:
+        silent = State.REDUCED
+    named = any(d.name for d in t.dims)
+    dims = (", " if named else ",").join(show_dim(d.name or str(d.size), d.axes) for d in t.dims)
+    return f"{t.dtype_name}[{dims}]{_show_states(t, silent)}"
+
+
+def canonical(t: ShType) -> str:
+    """The text that means ``t`` under every policy: each R and I is written, and sizes instead of names."""
+    dims = ",".join(show_dim(str(d.size), d.axes) for d in t.dims)
+    return f"{t.dtype_name}[{dims}]{_show_states(t, None)}"
+
+
+def show_dim(head: str, axes: Sequence[str]) -> str:
+    """A size or name and its axes: ``8@x``."""
+    return f"{head}@{show_axes(axes)}" if axes else head
+
+
+def show_axes(axes: Sequence[str]) -> str:
+    """One axis, or several in parentheses."""
+    return axes[0] if len(axes) == 1 else f"({','.join(axes)})"
+
+
+def _show_states(t: ShType, silent: State | None) -> str:
+    listed = ((s, t.axes(s)) for s in BRACED if s is not silent)
+    text = ", ".join(f"{s.value}:{show_axes(axes)}" for s, axes in listed if axes)
+    return f"{{{text}}}" if text else ""

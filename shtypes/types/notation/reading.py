@@ -1,0 +1,275 @@
+"""The meaning of a type's text: given a mesh, a policy, dim names and what is known of the value that it describes."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shtypes.context.ambient import Sizes, check_policy
+from shtypes.errors import ShardingTypeError
+from shtypes.types import dtypes
+from shtypes.types.dim import Dim, check_divides
+from shtypes.types.mesh import Mesh, NamedAxes, current_mesh
+from shtypes.types.notation.dim_sizes import current_dims, sorted_sizes
+from shtypes.types.notation.syntax import DimText, Syntax, caret, error_at, read_syntax, spread
+from shtypes.types.policy import REPLICATED_STATE, current_policy
+from shtypes.types.state import State
+
+if TYPE_CHECKING:
+    from shtypes.types.shtype import ShType
+
+
+class Known(NamedTuple):
+    """What is known of the value that a text describes."""
+
+    dims: tuple[Dim, ...] | None
+    dtype: str | None
+    what: str  # in messages
+    typed: bool = False  # whether the dims have axes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dims."""
+        return tuple(d.size for d in self.dims or ())
+
+
+def common_mesh(mesh: Mesh | NamedAxes | None, like: ShType | None) -> Mesh | None:
+    """The mesh that the caller and the value agree on, if either has one."""
+    mesh = None if mesh is None else Mesh(mesh)  # it may be a JAX mesh
+    if like is None:
+        return mesh
+    if mesh is not None and mesh is not like.mesh:
+        raise ShardingTypeError(f"the value lies on the mesh {like.mesh}, and the type is to be over {mesh}")
+    return like.mesh
+
+
+def describe(like: ShType | None, shape: Sequence[int] | None, dtype: Any) -> Known:
+    """What is known of a value, once everything that describes it agrees."""
+    name = None if dtype is None else dtypes.from_any(dtype)
+    sizes = None if shape is None else tuple(operator.index(n) for n in shape)
+    if like is None:
+        return Known(None if sizes is None else tuple(map(Dim, sizes)), name, "the array")
+    if sizes is not None and sizes != like.shape:
+        raise ShardingTypeError(f"a value of type {like} has shape {like.shape}, not {sizes}")
+    if name is not None and name != like.dtype_name:
+        raise ShardingTypeError(f"a value of type {like} has dtype `{like.dtype_name}`, not `{name}`")
+    return Known(like.dims, like.dtype_name, "the value", typed=True)
+
+
+class ReadingContext(NamedTuple):
+    """All that the meaning of a text depends on; hashable."""
+
+    mesh: Mesh
+    known: Known
+    replicated: State
+    sizes: Sizes
+
+
+class Parts(NamedTuple):
+    """What a type is made of."""
+
+    mesh: Mesh
+    dtype: str
+    dims: tuple[Dim, ...]
+    states: dict[str, State]
+
+
+def reading_context(
+    text: str,
+    mesh: Mesh | NamedAxes | None,
+    like: ShType | None,
+    dims: Mapping[str, int] | None,
+    shape: Sequence[int] | None,
+    dtype: Any,
+    policy: str | None,
+) -> ReadingContext:
+    """What the meaning of a text depends on; arguments as of `ShType.parse`.
+
+    Raises:
+        ShardingTypeError: it is no text, what describes the value disagrees, or there is no mesh.
+    """
+    if not isinstance(text, str):
+        raise ShardingTypeError(f"a type is read from text, not from `{text!r}`")
+    sizes = current_dims() if dims is None else sorted_sizes({**dict(current_dims()), **dims})
+    replicated = REPLICATED_STATE[check_policy(policy or current_policy())]
+    return ReadingContext(common_mesh(mesh, like) or current_mesh(), describe(like, shape, dtype), replicated, sizes)
+
+
+def read(text: str, context: ReadingContext) -> Parts:
+    """What a text says.
+
+    Raises:
+        ShardingTypeError: it is no type, names things that are not there, or does not fit the value.
+    """
+    mesh, known, replicated, sizes = context
+    syntax = read_syntax(text)
+    dtype = _dtype(text, syntax, known)
+    states = _states(text, syntax, mesh, dtype)
+    dims = _Dims(text, syntax, mesh, known, sizes).read(mentioned=states)
+    sharding = {a for d in dims for a in d.axes}
+    return Parts(mesh, dtype, dims, {a: states.get(a, replicated) for a in mesh.axis_names if a not in sharding})
+
+
+def check_names_any(text: str, t: ShType) -> None:
+    """Checks that a text names some type over a type's mesh, whatever its shape.
+
+    Raises:
+        ShardingTypeError: it does not.
+    """
+    syntax = read_syntax(text)
+    _states(text, syntax, t.mesh, _dtype(text, syntax, Known(None, None if syntax.dtype else t.dtype_name, "")))
+
+
+@contextlib.contextmanager
+def _at(text: str, at: int) -> Iterator[None]:
+    """Points errors at a column."""
+    try:
+        yield
+    except ShardingTypeError as error:
+        raise error.located(caret(text, at)) from None
+
+
+def _dtype(text: str, syntax: Syntax, known: Known) -> str:
+    if syntax.dtype is None:
+        if known.dtype is None:
+            raise error_at(text, 0, "the type has no dtype", hints=[f"f32{text.strip()}"])
+        return known.dtype
+    with _at(text, syntax.dtype.at):
+        name = dtypes.short_name(syntax.dtype.text)
+    if known.dtype not in (None, name):
+        raise error_at(
+            text,
+            syntax.dtype.at,
+            f"the type has dtype `{name}`, and {known.what} has dtype `{known.dtype}`",
+            "giving a value a type never casts it",
+            ["leave the dtype out of the type", f'cast first: astype("{name}")'],
+        )
+    return name
+
+
+def _states(text: str, syntax: Syntax, mesh: Mesh, dtype: str) -> dict[str, State]:
+    """The state of each axis that the text mentions."""
+    states: dict[str, State] = {}
+    for state, axes in (*((State.SHARDED, d.axes) for d in syntax.dims or ()), *syntax.states):
+        for axis in axes:
+            with _at(text, axis.at):
+                mesh.index(axis.text)
+            if axis.text in states:
+                why = "a mesh axis shards one dim or is in one other state"
+                raise error_at(text, axis.at, f"mesh axis `{axis.text}` is written twice", why)
+            if state is State.UNREDUCED and not dtypes.summable(dtype):
+                why = f"an unreduced array is a pending sum, and `{dtype}` values cannot be summed"
+                raise error_at(text, axis.at, f"a `{dtype}` array cannot be unreduced over `{axis.text}`", why)
+            states[axis.text] = state
+    return states
+
+
+class _Dims:
+    """Reads the dims of one text."""
+
+    def __init__(self, text: str, syntax: Syntax, mesh: Mesh, known: Known, sizes: Sizes) -> None:
+        self.text, self.mesh, self.known = text, mesh, known
+        self.bracketed = syntax.dims is not None
+        self.written = (DimText("...", None, (), 0),) if syntax.dims is None else syntax.dims
+        self.scope = dict(sizes)
+        #: Where the text writes each axis.
+        self.places = {a.text: a.at for d in self.written for a in d.axes}
+        self.places |= {a.text: a.at for _, axes in syntax.states for a in axes}
+        #: The sizes that the text itself gives each name, and where.
+        self.bound: dict[str, list[tuple[int, str]]] = {}
+        for d in self.written:
+            if d.head and d.size is not None:
+                self.bound.setdefault(d.head, []).append((d.size, "in the type"))
+
+    def read(self, mentioned: Mapping[str, State]) -> tuple[Dim, ...]:
+        """The dims; those that ``...`` keeps lose the axes that the text mentions."""
+        dims = []
+        for i, (d, old) in enumerate(self.aligned()):
+            if d.head == "..." and old is not None:
+                dims.append(old._replace(axes=tuple(a for a in old.axes if a not in mentioned)))
+                continue
+            size, name = self.sized(d, i, old) if d.head in ("", "_") else self.named(d, i, old)
+            axes = self.kept(d, i, old, mentioned) if d.keeps and old is not None else tuple(a.text for a in d.axes)
+            dim = Dim(size, axes, name)
+            with _at(self.text, d.at):
+                check_divides(self.mesh, dim, i)
+            dims.append(dim)
+        return tuple(dims)
+
+    def aligned(self) -> list[tuple[DimText, Dim | None]]:
+        """Each written dim, ``...`` as often as it stands for one, with what is known of the value there."""
+        written, known = self.written, self.known
+        for d in written:
+            if (known.dims is None and (d.open_ended or d.head == "_")) or (d.keeps and not known.typed):
+                raise self.unknown(d)
+        if known.dims is None:
+            return [(d, None) for d in written]
+        full = spread(written, len(known.dims))
+        if full is None:
+            besides = "".join(f" besides `{d}`" for d in written if d.open_ended)
+            count = sum(not d.open_ended for d in written)
+            what = f"the type has {count} dims{besides}, and {known.what} has {len(known.dims)}"
+            raise error_at(self.text, written[0].at if count else 0, what, self.has_shape)
+        return list(zip(full, known.dims, strict=True))
+
+    def kept(self, d: DimText, index: int, old: Dim, mentioned: Mapping[str, State]) -> tuple[str, ...]:
+        """The axes that ``_@...`` keeps, once the text writes none of them elsewhere."""
+        for axis in old.axes:
+            if axis in mentioned:
+                at = self.places[axis]
+                what = f"mesh axis `{axis}` is written here, and dim {index} keeps it"
+                why = f"`{d}` keeps the axes of a dim, and dim {index} of {self.known.what} is sharded over `{axis}`"
+                hints = [f"`{str(d).removesuffix('@...')}` in its place makes dim {index} whole"]
+                raise error_at(self.text, at, what, why, [*hints, f"leave `{axis}` out elsewhere"])
+        return old.axes
+
+    def sized(self, d: DimText, index: int, old: Dim | None) -> tuple[int, str | None]:
+        """Size and name of a dim given by its size or by ``_``."""
+        if old is None:
+            return d.size or 0, None  # `aligned` saw to it that there is a size
+        if d.size not in (None, old.size):
+            what = f"dim {index} has size {d.size} in the type and {old.size} in {self.known.what}"
+            raise error_at(self.text, d.at, what, self.has_shape, ["`_` keeps the size of a dim"])
+        return old.size, old.name
+
+    def named(self, d: DimText, index: int, old: Dim | None) -> tuple[int, str]:
+        """Size and name of a dim given by its name, once everything that says its size agrees."""
+        sizes = self.bound.setdefault(d.head, [])
+        if old is not None:
+            if old.name not in (None, d.head):
+                what = f"dim {index} is named `{d.head}` in the type and `{old.name}` in {self.known.what}"
+                why = "a type given to a value neither reorders its dims nor names them anew"
+                raise error_at(self.text, d.at, what, why, ["`_` keeps the name and the size of a dim"])
+            sizes.append((old.size, f"in dim {index} of {self.known.what}"))
+        scoped = [(self.scope[d.head], "by the dim names in scope")] if d.head in self.scope else []
+        found = [*sizes, *scoped]
+        if not found:
+            why = "a dim name stands for a size, and nothing gives it one here"
+            hints = [f"write it in the type: `{d.head}=8`", f"with sh.dims({d.head}=8): ..."]
+            raise error_at(self.text, d.at, f"dim `{d.head}` has no size", why, hints)
+        size, source = found[0]
+        for other, where in found:
+            if other != size:
+                what = f"dim `{d.head}` has two sizes: {size} {source} and {other} {where}"
+                raise error_at(self.text, d.at, what)
+        return size, d.head
+
+    def unknown(self, d: DimText) -> ShardingTypeError:
+        if d.keeps and self.known.dims is not None:
+            what = f"nothing says which axes `{d}` keeps"
+            return error_at(
+                self.text, d.at, what, f"{self.known.what} has a shape, and no type yet", ["write the axes"]
+            )
+        return error_at(
+            self.text,
+            d.at,
+            f"nothing says what `{d if d.keeps else d.head}` stands for" if self.bracketed else "the type has no dims",
+            "what a text leaves out is taken from a value, and none is given",
+            ["write each dim's size or name: `f32[8@x,4]`", "pass like= (a type), or shape="],
+        )
+
+    @property
+    def has_shape(self) -> str:
+        return f"{self.known.what} has shape {self.known.shape}"

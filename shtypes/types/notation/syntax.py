@@ -1,0 +1,292 @@
+"""The syntax of a type's text, each part with its column: it depends on nothing but the text."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, NoReturn
+
+from shtypes.errors import ShardingTypeError
+from shtypes.types.notation.printing import BRACED, show_dim
+from shtypes.types.state import State
+
+
+class Word(NamedTuple):
+    """A word and its column."""
+
+    text: str
+    at: int
+
+
+class DimText(NamedTuple):
+    """A dim as it is written."""
+
+    head: str  # a name, `_`, `...`, `_...`, or empty where there is only a size
+    size: int | None
+    axes: tuple[Word, ...]
+    at: int
+    #: In signatures: ``*`` for any number of dims of one name, ``=`` for the arithmetic of dims that ``head`` holds.
+    form: str = ""
+    #: Whether it is written ``_@...``: with the axes that the dim has.
+    keeps: bool = False
+
+    def __str__(self) -> str:
+        head = f"{'*' if self.form == '*' else ''}{self.head or self.size}"
+        return f"{head}@..." if self.keeps else show_dim(head, [a.text for a in self.axes])
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether it stands for all the dims that are left."""
+        return self.head in ("...", "_...") or self.form == "*"
+
+
+def spread(written: Sequence[DimText], ndim: int) -> list[DimText] | None:
+    """The dims as they are written, one for each of ``ndim``; None where they do not fit.
+
+    What stands for the dims that are left is there as often as there are such, and ``_...`` as so many ``_``.
+    """
+    left = ndim - sum(not d.open_ended for d in written)
+    if left < 0 or (left and not any(d.open_ended for d in written)):
+        return None
+    found: list[DimText] = []
+    for d in written:
+        one = d._replace(head="_") if d.head == "_..." else d
+        found += [one] * (left if d.open_ended else 1)
+    return found
+
+
+class Syntax(NamedTuple):
+    """A type as it is written; a part that is left out is None."""
+
+    dtype: Word | None
+    dims: tuple[DimText, ...] | None
+    states: tuple[tuple[State, tuple[Word, ...]], ...]
+    #: In signatures: whether the axes that are not mentioned may be in any state.
+    any_state: bool = False
+
+
+_SPACE: Final = re.compile(r"\s*")
+_DTYPE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(<[^\[\]{}\s]*)?")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SIZE: Final = re.compile(r"[0-9]+")
+_REST: Final = re.compile(r"_?\.\.\.")
+_MARK: Final = {mark: re.compile(re.escape(mark)) for mark in ("...", *"[]{}(),:@=*")}
+_ARITHMETIC: Final = re.compile(r"[^,\]@={}]+")
+_OPERATION: Final = re.compile(r"//|[-+*/(]")
+#: What arithmetic of dims may hold: a division without rest is written `/`, one that rounds down `//`.
+_NODES: Final = (
+    ast.Expression, ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv,
+)  # fmt: skip
+#: What messages show of a text.
+_LONGEST: Final = 100
+#: The most digits of a size, and the most operations in the arithmetic of one.
+_DIGITS: Final = 18
+_OPERATIONS: Final = 100
+_STATES: Final = {s.value: s for s in BRACED}
+
+
+def error_at(text: str, at: int, what: str, why: str = "", hints: Iterable[str] = ()) -> ShardingTypeError:
+    """An error that points at a column."""
+    return ShardingTypeError(what, where=caret(text, at), why=why, hints=hints)
+
+
+def caret(text: str, at: int) -> str:
+    """The text on one line, and a mark below a column; of a long text, what is around the mark."""
+    line = "".join(" " if c.isspace() else c for c in text)
+    if len(line) > _LONGEST:
+        start = max(min(at - _LONGEST // 2, len(line) - _LONGEST), 0)
+        cut = "…" if start + _LONGEST < len(line) else ""
+        line, at = f"{'…' if start else ''}{line[start : start + _LONGEST]}{cut}", at - start + (start > 0)
+    return f"{line}\n{' ' * at}^"
+
+
+def read_syntax(text: str) -> Syntax:
+    """Reads a text without asking what it means."""
+    return _Reader(text).type()
+
+
+def read_signature(text: str) -> Syntax:
+    """Reads the text of a signature, which may hold ``*batch``, ``2*h`` and ``{...}`` besides."""
+    return _SignatureReader(text).type()
+
+
+class _Reader:
+    """Reads a text from left to right by recursive descent."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def take(self, pattern: re.Pattern[str]) -> Word | None:
+        """The next word if it matches."""
+        self.at = _end(_SPACE, self.text, self.at)
+        match = pattern.match(self.text, self.at)
+        if match is None:
+            return None
+        word = Word(match.group(), self.at)
+        self.at = match.end()
+        return word
+
+    def mark(self, mark: str) -> bool:
+        return self.take(_MARK[mark]) is not None
+
+    def expected(self, *options: str) -> NoReturn:
+        self.at = _end(_SPACE, self.text, self.at)
+        rest = _NAME.match(self.text, self.at) or _SIZE.match(self.text, self.at)
+        found = rest.group() if rest else self.text[self.at : self.at + 1]
+        listed = " or ".join((", ".join(options[:-1]), options[-1]) if len(options) > 1 else options)
+        what = f"cannot read the type: expected {listed}, not {f'`{found}`' if found else 'the end'}"
+        raise error_at(self.text, self.at, what, hints=["a type is written like `f32[8@x,4]{U:y}`"])
+
+    def type(self) -> Syntax:
+        dtype = self.take(_DTYPE)
+        dims = self.dims() if self.mark("[") else None
+        braces = self.mark("{")
+        states = self.states() if braces else ()
+        if dims is None and not braces:
+            self.expected(*(() if dtype else ("a dtype",)), "`[`", "`{`")
+        if _end(_SPACE, self.text, self.at) < len(self.text):
+            self.expected(*(() if braces else ("`{`",)), "the end")
+        return Syntax(dtype, dims, states)
+
+    def dims(self) -> tuple[DimText, ...]:
+        dims: list[DimText] = []
+        while not self.mark("]"):
+            dims.append(self.dim())
+            if not self.mark(","):
+                if not self.mark("]"):
+                    bare = not (dims[-1].axes or dims[-1].keeps or dims[-1].open_ended)
+                    self.expected("`,`", "`]`", *(("`@`",) if bare else ()))
+                break
+        open_ended = [d for d in dims if d.open_ended]
+        if len(open_ended) > 1:
+            kinds = dict.fromkeys("a dim like `*batch`" if d.form else f"`{d.head}`" for d in open_ended)
+            what = f"a type has {' or '.join(sorted(kinds, key=len))} at most once"
+            raise error_at(self.text, open_ended[-1].at, what, "it stands for all the dims that are left")
+        return tuple(dims)
+
+    def dim(self) -> DimText:
+        if rest := self.take(_REST):
+            return DimText(rest.text, None, (), rest.at)
+        if size := self.take(_SIZE):
+            return self.sharded(DimText("", self.whole(size), (), size.at))
+        name = self.take(_NAME)
+        if name is None:
+            self.expected("a size", "a name", "`_`", "`...`", "`]`")
+        given = None
+        if name.text != "_" and self.mark("="):
+            given = self.take(_SIZE)
+            if given is None:
+                self.expected(f"a size for `{name.text}`")
+        return self.sharded(DimText(name.text, self.whole(given) if given else None, (), name.at))
+
+    def whole(self, size: Word) -> int:
+        """The number that a size says."""
+        if len(size.text) > _DIGITS:
+            raise error_at(self.text, size.at, f"a size has at most {_DIGITS} digits, not {len(size.text)}")
+        return int(size.text)
+
+    def sharded(self, d: DimText) -> DimText:
+        """The dim with the axes that follow it."""
+        if not self.mark("@"):
+            return d
+        return d._replace(keeps=True) if self.mark("...") else d._replace(axes=self.axes())
+
+    def axes(self) -> tuple[Word, ...]:
+        """One axis, or several in parentheses."""
+        several = self.mark("(")
+        axes: list[Word] = []
+        while True:
+            axis = self.take(_NAME)
+            if axis is None:
+                self.expected("a mesh axis", *(() if several else ("`(`",)))
+            axes.append(axis)
+            if not several or self.mark(")"):
+                return tuple(axes)
+            if not self.mark(","):
+                self.expected("`,`", "`)`")
+            if self.mark(")"):
+                return tuple(axes)
+
+    def states(self) -> tuple[tuple[State, tuple[Word, ...]], ...]:
+        states: list[tuple[State, tuple[Word, ...]]] = []
+        while not self.mark("}"):
+            if self.others():
+                continue
+            letter = self.take(_NAME)
+            if letter is None:
+                self.expected("a state (V, U, R, I)", "`}`")
+            if letter.text not in _STATES:
+                known = ", ".join(f"{s.value} ({s.name.lower()})" for s in BRACED)
+                raise error_at(
+                    self.text,
+                    letter.at,
+                    f"there is no state `{letter.text}` to write in braces",
+                    f"braces take {known}",
+                    ["an axis that shards is written at its dim: `8@x`"],
+                )
+            if not self.mark(":"):
+                self.expected("`:`")
+            states.append((_STATES[letter.text], self.axes()))
+            self.mark(",")
+        return tuple(states)
+
+    def others(self) -> bool:
+        """Whether ``...`` comes next, for the axes that braces do not name."""
+        return False
+
+
+class _SignatureReader(_Reader):
+    """Reads what only signatures hold, too."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.any_state = False
+
+    def type(self) -> Syntax:
+        return super().type()._replace(any_state=self.any_state)
+
+    def others(self) -> bool:
+        found = self.mark("...")
+        self.any_state |= found
+        if found:
+            self.mark(",")
+        return found
+
+    def dim(self) -> DimText:
+        start = self.at
+        if star := self.take(_MARK["*"]):
+            name = self.take(_NAME)
+            if name is None:
+                self.expected("the name of any number of dims: `*batch`")
+            return DimText("..." if name.text == "_" else name.text, None, (), star.at, "" if name.text == "_" else "*")
+        found = self.take(_REST) or self.take(_SIZE) or self.take(_NAME)
+        after = self.text[_end(_SPACE, self.text, self.at) :][:1]
+        self.at = start
+        if (found is None and after != "(") or after in ("", *",]@="):
+            return super().dim()
+        arithmetic = self.take(_ARITHMETIC)
+        if arithmetic is None:
+            return super().dim()
+        count = len(_OPERATION.findall(arithmetic.text))
+        if count > _OPERATIONS:
+            what = f"the arithmetic of a dim has at most {_OPERATIONS} operations, not {count}"
+            raise error_at(self.text, arithmetic.at, what, hints=["name the result: a dim name stands for any size"])
+        try:
+            tree = ast.parse(arithmetic.text.strip(), mode="eval")
+        except (SyntaxError, ValueError):
+            tree = None
+        if tree is None or not all(isinstance(node, _NODES) and _whole(node) for node in ast.walk(tree)):
+            what = f"cannot read `{arithmetic.text.strip()}` as arithmetic of dims"
+            raise error_at(self.text, arithmetic.at, what, hints=["`2*h`, `h + 1`, `(a + b) // 2`"])
+        return self.sharded(DimText(arithmetic.text.strip(), None, (), arithmetic.at, "="))
+
+
+def _whole(node: ast.AST) -> bool:
+    """Whether a node is no number, or one that may be a size."""
+    return not isinstance(node, ast.Constant) or (type(node.value) is int and node.value < 10**_DIGITS)
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at

@@ -1,0 +1,49 @@
+"""The policy: what an axis that is not mentioned means. It acts where text meets types and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shtypes.context.ambient import check_policy, current_ambient, outermost, set_base
+from shtypes.context.scope import Scope, changed
+from shtypes.context.user_line import public
+from shtypes.types.state import State
+
+#: The state of an axis that is not mentioned, under each policy.
+REPLICATED_STATE: Final[dict[str, State]] = {
+    "partial": State.REDUCED,  # replicate forwards, partial backwards
+    "jax": State.INVARIANT,  # JAX's own: replicated both ways
+}
+
+
+def current_policy() -> str:
+    """The policy in force: ``"partial"`` unless a scope, `set_policy` or ``SHTYPES_POLICY`` says otherwise."""
+    return current_ambient().policy
+
+
+def replicated() -> State:
+    """The state of an axis that is not mentioned."""
+    return REPLICATED_STATE[current_policy()]
+
+
+@public
+def set_policy(name: str) -> None:
+    """Sets the policy for every thread, outside any `policy` scope.
+
+    Args:
+        name: ``"partial"`` (replicate forwards, partial backwards) or ``"jax"`` (JAX's own).
+    """
+    set_base(outermost()._replace(policy=check_policy(name)))
+
+
+@public
+def policy(name: str) -> Scope:
+    """A scope with another policy; nests, and holds for this thread. A context manager or a decorator.
+
+    Functions that were traced under one policy are traced again under the other.
+
+    Args:
+        name: ``"partial"`` or ``"jax"``.
+    """
+    check_policy(name)
+    return changed(lambda now: now._replace(policy=name))

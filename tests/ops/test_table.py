@@ -1,0 +1,163 @@
+"""The table of ops: each row names what is there, and says truly what types it and in what it is linear."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import pytest
+
+import shtypes as sh
+from shtypes import api
+from shtypes.ops.rows import Op
+from shtypes.ops.table import OPS
+from tests.end_to_end import some
+from tests.peers.programs import VARIABLES
+from tests.peers.public import CALLS
+
+ROOT = Path(__file__).parents[2]
+FLOATS = ("f32", "bf16", "c64")
+#: What looks at the types of operands alone.
+UNREAD = {
+    *("zeros_like", "ones_like", "empty_like", "full_like", "array_equal", "array_equiv", "histogram_bin_edges"),
+}  # fmt: skip
+#: What is the operand itself, or does not look at it, for these arguments.
+SAME = {
+    *("clip(a)", "integer_pow(a, 1)", "power(a, 1)", "pow(a, 1)", "select_n(a, 0)", "copy(1, a)"),
+    *("nan_to_num(a, b)", "isin(p, a, b)"),
+}
+
+
+def function(op: Op) -> Any:
+    """The public function of a row."""
+    return functools.reduce(getattr, op.name.split("."), sh)
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+def test_a_row_names_a_function_and_that_of_jax(op: Op) -> None:
+    assert callable(function(op))
+    assert inspect.unwrap(function(op)) is inspect.unwrap(getattr(importlib.import_module(op.module), op.attr))
+    assert op.out == ("out" in inspect.signature(function(op)).parameters)
+    if op.jax:
+        module, _, name = op.jax.rpartition(".")
+        assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_the_public_names_are_those_of_the_tables() -> None:
+    assert dir(sh) == sorted({name for name, _, _ in api.places()} | {*api.NAMESPACES})
+    assert {op.space for op in OPS.values()} - {""} <= {*api.NAMESPACES}
+    assert not [name for name in dir(sh) if name.startswith("_")]
+
+
+def test_the_stubs_are_what_the_tables_say() -> None:
+    command = [sys.executable, "generate/stubs.py", "--check"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+# what a row says of its types
+
+
+def variables(call: str) -> list[str]:
+    """The variables of a call, in order."""
+    found = [node.id for node in ast.walk(ast.parse(f"op({call})")) if isinstance(node, ast.Name)]
+    return [name for name in dict.fromkeys(found) if name in VARIABLES]
+
+
+def typed(op: Op, call: str, pending: set[str]) -> bool:
+    """Whether a call types, with these variables pending sums and the others replicated."""
+    names = variables(call)
+    texts = [f"{v.dtype}[{','.join(map(str, v.shape))}]" for v in (VARIABLES[n] for n in names)]
+    types = [text + ("{U:x}" if name in pending else "{R:x}") for name, text in zip(names, texts, strict=True)]
+
+    def run(*xs: Any) -> Any:
+        return eval(f"op({call})", {"op": function(op), **dict(zip(names, xs, strict=True))})
+
+    try:
+        with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+            jax.eval_shape(run, *map(sh.abstract_array, types))
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return False
+    return True
+
+
+@functools.cache
+def calls_of(op: Op) -> list[str]:
+    """The calls of arrays that a function takes."""
+    return [call for call in CALLS if variables(call) and typed(op, call, set())]
+
+
+CHOSEN = [op for op in OPS.values() if not op.space or op.space in ("linalg", "fft")][:: some(24, 1)]
+
+
+@pytest.mark.parametrize("op", [op for op in CHOSEN if op.rule], ids=lambda op: op.name)
+def test_a_row_names_the_rule_that_types_it(op: Op) -> None:
+    asked = set()
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "cached" and "/rules/" in frame.f_code.co_filename:
+            asked.add(frame.f_locals["function"].__name__)
+
+    sys.setprofile(watch)
+    try:
+        for call in calls_of(op):
+            typed(op, call, set())
+    finally:
+        sys.setprofile(None)
+    if not calls_of(op):
+        pytest.skip("no call of the list fits")
+    assert op.rule in asked
+
+
+@pytest.mark.parametrize("op", CHOSEN, ids=lambda op: op.name)
+def test_a_row_says_in_which_operands_it_is_linear(op: Op) -> None:
+    """Pending sums are taken there, alone or together, and nowhere else."""
+    for call in calls_of(op):
+        given = floats(op, call)
+        if op.linear[:1] == "+" and len(given) < len(variables(call)):
+            continue  # a bool is no pending sum, and so no part of one
+        if (
+            op.name in UNREAD
+            or f"{op.name}({call})" in SAME
+            or len(re.findall(r"\b[a-z]\b", call)) > len(variables(call))
+        ):
+            continue
+        for count in range(1, len(given) + 1):
+            for pending in itertools.combinations(given, count):
+                said = linear_in(op, [given[p] for p in pending])
+                assert typed(op, call, {*pending}) == said, f"{op.name}({call}), of which {pending} are pending"
+
+
+def floats(op: Op, call: str) -> dict[str, str]:
+    """The variables of a call that have a gradient, and the parameters that they are for."""
+    made = ast.parse(f"op({call})", mode="eval").body
+    assert isinstance(made, ast.Call)
+    keywords = {str(k.arg): ast.unparse(k.value) for k in made.keywords}
+    bound = inspect.signature(function(op)).bind(*map(ast.unparse, made.args), **keywords)
+    found: dict[str, str] = {}
+    for name, value in bound.arguments.items():
+        for text in value if isinstance(value, tuple) else (value,):
+            found |= {v: name for v in variables(str(text)) if VARIABLES[v].dtype in FLOATS}
+    return found
+
+
+def linear_in(op: Op, pending: list[str]) -> bool:
+    """Whether a row says that these parameters, and no others, may be pending sums."""
+    if not op.linear:
+        return False
+    if op.linear[0] in "*+":
+        return op.linear[1:] in pending and (op.linear[0] == "+" or len(pending) == 1)
+    known = re.split(r"[*+]", op.linear)
+    if not {*pending} <= {*known}:
+        return False
+    return len(pending) == 1 or "+" in op.linear

@@ -1,0 +1,161 @@
+"""Fixes: each types, costs what it says, and comes in order of its price."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+import shtypes as sh
+from shtypes.errors import ShardingTypeError
+from shtypes.plans import price
+from shtypes.rules.advice import fixes, silence
+from shtypes.rules.einsum import einsum
+from shtypes.rules.elementwise import additive, multilinear, nonlinear
+from shtypes.rules.joins import concatenate
+from shtypes.rules.reduce import reduce_nonlinear
+from shtypes.rules.shape import reshape
+from shtypes.rules.typing import Typing
+from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+
+MESH = Mesh({"x": 2, "y": 4})
+Rule = Callable[[tuple[ShType, ...]], Typing]
+
+
+def t(text: str) -> ShType:
+    return ShType.parse(text, MESH)
+
+
+_REFUSED: dict[str, tuple[Rule, tuple[str, ...]]] = {
+    "two labels": (lambda o: einsum("bh,hi->bi", o, "f32"), ("f32[8,16@y]", "f32[16,32@y]")),
+    "other order": (lambda o: einsum("bh,hi->bi", o, "f32"), ("f32[8,16@(x,y)]", "f32[16@(y,x),32]")),
+    "sharded and unreduced terms": (lambda o: additive("add", o, "f32"), ("f32[8@x]", "f32[8]{U:x}")),
+    "two dims": (lambda o: additive("add", o, "f32"), ("f32[8@x,16]", "f32[8,16@x]")),
+    "unreduced factors": (lambda o: multilinear("mul", o, "f32"), ("f32[8]{U:x}", "f32[8]{U:x}")),
+    "nonlinear": (lambda o: nonlinear("silu", o, "f32"), ("f32[8,16@y]{U:x}",)),
+    "nonlinear in both": (lambda o: nonlinear("max", o, "f32"), ("f32[8]{U:x}", "f32[8]{U:x}")),
+    "reduction": (lambda o: reduce_nonlinear("max", o[0], 0, False, "f32"), ("f32[8@x,16@y]",)),
+    "reshape": (lambda o: reshape(o[0], (32,)), ("f32[8,4@x]",)),
+    "three, sharded along": (lambda o: concatenate(o, 1, "f32"), ("f32[8,16@y]", "f32[8,16@y]", "f32[8,16@y]")),
+    "six": (lambda o: nonlinear("max", o, "f32"), ("f32[8]{U:x}",) * 3 + ("f32[8@x]",) * 3),
+    "bool": (lambda o: nonlinear("less", o, "bool"), ("i32[8]{U:x}", "i32[8]")),
+}
+
+
+@pytest.mark.parametrize(("rule", "operands"), _REFUSED.values(), ids=_REFUSED)
+def test_every_fix_types_and_costs_what_it_says(rule: Rule, operands: tuple[str, ...]) -> None:
+    given = tuple(map(t, operands))
+    names = tuple("abcdef")[: len(given)]
+    with pytest.raises(ShardingTypeError):
+        rule(given)
+    found = fixes(rule, given, names)
+    assert 1 <= len(found) <= 4
+    for fix in found:
+        changed = dict(zip(names, given, strict=True))
+        for name, target in re.findall(r'sh\.reshard\((\w+), "(.*?)"\)', fix.code):
+            changed[name] = t(changed[name].dtype_name + target)
+        typing = rule(tuple(changed.values()))
+        moves = [*zip(given, changed.values(), strict=True), *zip(changed.values(), typing.operands, strict=True)]
+        assert fix.bytes_forward == sum(price(src, dst).forward_bytes for src, dst in moves)
+        assert fix.bytes_backward == sum(price(src, dst).backward_bytes for src, dst in moves)
+
+
+@pytest.mark.parametrize(("rule", "operands"), _REFUSED.values(), ids=_REFUSED)
+def test_the_cheapest_fix_comes_first(rule: Rule, operands: tuple[str, ...]) -> None:
+    costs = [f.bytes_forward + f.bytes_backward for f in fixes(rule, tuple(map(t, operands)))]
+    assert costs == sorted(costs)
+
+
+def test_a_typing_that_is_left_out_on_purpose_is_offered() -> None:
+    first, *_ = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@x]"), t("f32[8]{U:x}")))
+    assert str(first) == 'sh.reshard(lhs, "[8]{U:x}")   [forward: none; backward: none]'
+
+
+def test_terms_sharded_differently_are_offered_as_pending_sums_of_all_of_them() -> None:
+    first, *_ = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@x,16]"), t("f32[8,16@x]")), ("a", "b"))
+    assert str(first) == (
+        'sh.reshard(a, "[8,16]{U:x}"); sh.reshard(b, "[8,16]{U:x}")   [forward: none; backward: none]'
+    )
+    crossed = (t("f32[8@x,16@y]"), t("f32[8@y,16@x]"))
+    first, *_ = fixes(lambda o: additive("add", o, "f32"), crossed, ("a", "b"))
+    assert not first.bytes_forward
+    assert not first.bytes_backward
+
+
+def test_a_reduced_term_is_offered_as_invariant_where_else_an_invariant_one_would_pay() -> None:
+    first, *_ = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@y]{I:x}"), t("f32[8]{U:y}")), ("a", "b"))
+    assert str(first) == (
+        'sh.reshard(a, "[8]{U:y, I:x}"); sh.reshard(b, "[8]{U:y, I:x}")   [forward: none; backward: none]'
+    )
+
+
+def test_two_operands_change_only_where_one_is_not_enough() -> None:
+    one = fixes(lambda o: multilinear("mul", o, "f32"), (t("f32[8]{U:x}"),) * 2)
+    both = fixes(lambda o: nonlinear("max", o, "f32"), (t("f32[8]{U:x}"),) * 2)
+    assert all(fix.code.count("reshard") == 1 for fix in one)
+    assert all(fix.code.count("reshard") == 2 for fix in both)
+
+
+def test_the_price_counts_the_casts_that_follow() -> None:
+    # Gathered to invariant, lhs would be cast to reduced beside the sharded rhs: the gradient pays for it.
+    first, *_ = fixes(lambda o: einsum("bh,hi->bi", o, "f32"), (t("f32[8,16@y]"), t("f32[16,32@y]")))
+    assert str(first) == (
+        'sh.reshard(lhs, "[8,16]")   '
+        "[forward: all-gather over `y`, 384 B/device; backward: reduce-scatter over `y`, 384 B/device]"
+    )
+
+
+def test_nothing_is_advised_where_no_reshard_would_help() -> None:
+    assert fixes(lambda o: multilinear("mul", o, "f32"), (t("f32[8]"), t("f32[16]"))) == ()
+    assert fixes(lambda o: multilinear("mul", o, "f32"), (t("f32[8]"), t("f32[8]"))) == ()
+    assert fixes(lambda o: nonlinear("max", o, "f32"), (t("f32[8]{V:x}"), t("f32[8]{V:x}"))) == ()
+
+
+def test_an_op_that_is_made_of_others_offers_the_cheapest_of_fixes_with_equal_results() -> None:
+    """What the inner op casts is a part of the price: an invariant operand would be cast, and its gradient summed."""
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        lhs, rhs = sh.abstract_array("f32[8@x, 8]"), sh.abstract_array("f32[8, 8@x]")
+        ops: list[Callable[[], object]] = [lambda: sh.einsum("nk,km->nm", lhs, rhs), lambda: lhs @ rhs]
+        found = []
+        for op in ops:
+            with pytest.raises(sh.ShardingTypeError) as error:
+                op()
+            found.append(error.value.fixes)
+        assert found[0] == found[1]
+        assert found[0][0].code == 'sh.reshard(lhs, "[8,8]")'
+
+
+def test_an_error_keeps_its_fixes_where_a_function_of_ours_calls_the_users() -> None:
+    """The op in the user's function is no part of `check`, and its operands are the user's own."""
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        x = sh.abstract_array("f32[8, 8]{U:x}")
+        calls: list[Callable[[], object]] = [
+            lambda: sh.exp(x),
+            lambda: sh.check(lambda v: sh.exp(v) * 2, x),
+            lambda: sh.check(sh.exp, "f32[8, 8]{U:x}"),
+            lambda: sh.check(sh.vmap(lambda row: sh.exp(row) * 2), x),
+        ]
+        found = []
+        for call in calls:
+            with pytest.raises(sh.ShardingTypeError) as error:
+                call()
+            found.append([fix.code for fix in error.value.fixes])
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 4
+    assert found[3][0] == 'sh.reshard(x, "[8@x]")'
+
+
+def test_no_fixes_are_looked_for_where_nobody_reads_them() -> None:
+    def refusal() -> ShardingTypeError:
+        """Of an op made of others, whose fixes are the whole call's."""
+        a, b = sh.abstract_array("f32[8@x, 4]"), sh.abstract_array("f32[4@y, 8@x]")
+        with pytest.raises(ShardingTypeError) as caught:
+            sh.linalg.multi_dot([a, b, a])
+        return caught.value
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 4})):
+        with silence():
+            assert refusal().fixes == ()
+        assert refusal().fixes

@@ -1,0 +1,111 @@
+"""What a compiled program communicates, and what a ledger says of it, in the same terms: the one is to equal the other.
+
+XLA may combine several all-reduces into one with several operands, so operands are counted and not instructions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any, NamedTuple
+
+from shtypes.traced.ledger import Ledger
+from tests.lowering.hlo import CALL, OPS, array_bytes, group_size
+
+HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
+TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+CALLED = re.compile(r"(?:body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
+BRANCHES = re.compile(r"branch_computations=\{(.*?)\}")
+
+
+class Sent(NamedTuple):
+    """Bytes that each device sends and arrays that are sent, by kind and number of devices that exchange them."""
+
+    bytes: dict[tuple[str, int], int]
+    arrays: dict[tuple[str, int], int]
+
+
+def sent_by_compiled(text: str, unknown: int | None = None) -> Sent:
+    """What a compiled program sends when it runs, if each branch of a conditional ran once.
+
+    Args:
+        text: The program.
+        unknown: How often loops of unknown length are to count; None for none of these.
+    """
+    computations: dict[str, list[str]] = {}
+    entry = current = ""
+    for line in text.splitlines():
+        head = HEAD.match(line)
+        if head:
+            current = head[2]
+            computations[current] = []
+            entry = current if head[1] else entry
+        elif current:
+            computations[current].append(line)
+    size: Counter[tuple[str, int]] = Counter()
+    arrays: Counter[tuple[str, int]] = Counter()
+
+    def visit(name: str, times: int) -> None:
+        for line in computations[name]:
+            call = CALL.search(line)
+            if call:
+                _add(call, times, size, arrays)
+            inner = CALLED.findall(line) + [b.strip(" %") for found in BRANCHES.findall(line) for b in found.split(",")]
+            if not inner:
+                continue
+            trips = _trips(line, computations) or unknown if " while(" in line else 1
+            assert trips is not None, f"a loop of unknown length: {line}"
+            for called in inner:
+                visit(called, times * trips)
+
+    visit(entry, 1)
+    return Sent(dict(size), dict(arrays))
+
+
+def _trips(line: str, computations: dict[str, list[str]]) -> int | None:
+    """The trips of a loop: what XLA says, or the bound of a counter that its condition compares (scans start at 0)."""
+    said = TRIPS.search(line)
+    if said:
+        return int(said[1])
+    condition = re.search(r"condition=%?([\w.\-]+)", line)
+    lines = computations[condition[1]] if condition else []
+    bounds = [found[1] for each in lines if (found := re.search(r" = s32\[\] constant\((\d+)\)", each))]
+    return int(bounds[0]) if len(bounds) == 1 and any("cond/lt" in each for each in lines) else None
+
+
+def _add(call: re.Match[str], times: int, size: Counter[tuple[str, int]], arrays: Counter[tuple[str, int]]) -> None:
+    kind, held = OPS[call[2]].value, array_bytes(call[1])
+    if kind == "permute":
+        size[kind, 0] += held * times
+        arrays[kind, 0] += times
+        return
+    n = group_size(call[3])
+    factor = {"reduce-scatter": n - 1, "all-reduce": 2 * (n - 1) / n}.get(kind, (n - 1) / n)
+    size[kind, n] += round(held * factor) * times
+    # Only all-reduces are combined; an all-to-all may have an operand for each device of the group.
+    arrays[kind, n] += times * (len(re.findall(r"\w+\[[\d,]*\]", call[1])) if kind == "all-reduce" else 1)
+
+
+def sent_by_ledger(ledger: Ledger) -> Sent:
+    """What a ledger says."""
+    size: Counter[tuple[str, int]] = Counter()
+    arrays: Counter[tuple[str, int]] = Counter()
+    for entry in ledger:
+        assert entry.times is not None
+        if entry.launches:
+            key = (entry.kind, 0 if entry.kind == "permute" else entry.group)
+            size[key] += entry.bytes * entry.times
+            arrays[key] += entry.launches * entry.times
+    return Sent(dict(size), dict(arrays))
+
+
+#: Passes of XLA that merge two collectives of the same value, which the ledger counts as the program has them.
+UNMERGED = {"xla_disable_hlo_passes": "cse", "xla_backend_optimization_level": 0}
+
+
+def compiled_text(jitted: Any, *args: Any, options: dict[str, Any] | None = UNMERGED) -> str:
+    """The compiled program."""
+    compiled = jitted.lower(*args).compile(compiler_options=options)
+    text = compiled.as_text()
+    assert isinstance(text, str)
+    return text

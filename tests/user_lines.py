@@ -1,0 +1,124 @@
+"""What type checkers see of lines that users write; `make check` reads this file with mypy and with pyright.
+
+A line that reveals another type is an error of the checker, and so is a mistake at the end that it does not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, assert_type
+
+import jax
+
+import shtypes as sh
+from shtypes.core.hitype import HiShType
+
+
+def arrays(x: sh.Array, w: sh.Array, i: sh.Array) -> None:
+    assert_type(x.type, HiShType)
+    assert_type(x.shape, tuple[int, ...])
+    assert_type(x.ndim, int)
+    assert_type(x.T, sh.Array)
+    assert_type(x.real, sh.Array)
+    assert_type(x @ w, sh.Array)
+    assert_type(x + 1, sh.Array)
+    assert_type(2.0 * x, sh.Array)
+    assert_type(-x, sh.Array)
+    assert_type(x == w, sh.Array)
+    assert_type(x[0], sh.Array)
+    assert_type(x[i, None, ...], sh.Array)
+    assert_type(divmod(x, w), tuple[sh.Array, sh.Array])
+    assert_type(x.sum(), sh.Array)
+    assert_type(x.mean(0, keepdims=True), sh.Array)
+    assert_type(x.reshape(4, -1), sh.Array)
+    assert_type(x.astype("bf16"), sh.Array)
+    assert_type(x.reshard("f32[8@dp, 4]"), sh.Array)
+    assert_type(x.at[0].set(w), sh.Array)
+    assert_type(x.nonzero(size=3), tuple[sh.Array, ...])
+
+
+def functions(x: sh.Array, w: sh.Array, i: sh.Array) -> None:
+    assert_type(sh.einsum("sb,bh->sh", x, w), sh.Array)
+    assert_type(sh.matmul(x, w, out="f32[8, 4]"), sh.Array)
+    assert_type(sh.exp(x), sh.Array)
+    assert_type(sh.add(x, 1.0), sh.Array)
+    assert_type(sh.maximum(x, w), sh.Array)
+    assert_type(sh.gelu(x, approximate=False), sh.Array)
+    assert_type(sh.nan_to_num(x, nan=0.0), sh.Array)
+    assert_type(sh.max(x, axis=0), sh.Array)
+    assert_type(sh.var(x, ddof=1), sh.Array)
+    assert_type(sh.softmax(x, axis=-1), sh.Array)
+    assert_type(sh.logsumexp(x), sh.Array)
+    assert_type(sh.where(x > 0, x, 0.0), sh.Array)
+    assert_type(sh.take(x, i, axis=0), sh.Array)
+    assert_type(sh.concatenate([x, w], axis=0), sh.Array)
+    assert_type(sh.split(x, 2), list[sh.Array])
+    assert_type(sh.reshard(x, "[8@dp, 4]"), sh.Array)
+    assert_type(sh.all_reduce(x, "tp"), sh.Array)
+    assert_type(sh.zeros("f32[8, 4]"), sh.Array)
+    assert_type(sh.arange(8), sh.Array)
+    assert_type(sh.array([1.0], "f32[1]"), sh.Array)
+    assert_type(sh.segment_sum(x, i, num_segments=4), sh.Array)
+    assert_type(sh.cumsum(x, axis=0), sh.Array)
+    assert_type(sh.nn.rms_norm(x), sh.Array)
+    assert_type(sh.random.normal(sh.random.key(0), "f32[8]"), sh.Array)
+    assert_type(sh.lax.psum(x, "tp"), sh.Array)
+    assert_type(sh.linalg.norm(x), sh.Array)
+    assert_type(sh.fft.fft(x), sh.Array)
+
+
+def loss(w: sh.Array, x: sh.Array) -> sh.Array:
+    return sh.sum(x @ w)
+
+
+@sh.jit
+def step(w: sh.Array, x: sh.Array) -> tuple[sh.Array, int]:
+    return loss(w, x), 1
+
+
+@sh.no_comm
+def silent(x: sh.Array) -> sh.Array:
+    return x
+
+
+def added(i: int, c: sh.Array) -> sh.Array:
+    return c + i
+
+
+def carried(c: sh.Array, x: sh.Array) -> tuple[sh.Array, int]:
+    return c + x, 1
+
+
+def transformations(x: sh.Array, w: sh.Array) -> None:
+    assert_type(step(w, x), tuple[sh.Array, int])
+    assert_type(silent(x), sh.Array)
+    assert_type(sh.checkpoint(loss)(w, x), sh.Array)
+    assert_type(sh.vmap(loss)(w, x), sh.Array)
+    assert_type(sh.value_and_grad(loss)(w, x), tuple[sh.Array, Any])
+    assert_type(sh.grad(loss)(w, x), Any)
+    assert_type(sh.vjp(loss, w, x), tuple[sh.Array, Callable[..., Any]])
+    assert_type(sh.jit(sh.grad(lambda w: sh.sum(w * w)))(w), Any)
+    assert_type(sh.cond(True, lambda: x, lambda: w), sh.Array)
+    assert_type(sh.fori_loop(0, 3, added, x), sh.Array)
+    assert_type(sh.while_loop(lambda c: True, silent, x), sh.Array)
+    assert_type(sh.scan(carried, x, w), tuple[sh.Array, int])
+    assert_type(sh.map(silent, x), sh.Array)
+
+
+def descriptions(x: sh.Array) -> None:
+    assert_type(sh.typeof(x), HiShType)
+    assert_type(sh.typeof(x).cotangent(), HiShType)
+    assert_type(sh.ledger(loss, x, x), sh.Ledger)
+    assert_type(sh.check(loss, "f32[8]", "f32[8]"), sh.Signature)
+    assert_type(sh.make_mesh({"dp": 2}), jax.sharding.Mesh)
+    assert_type(sh.current_policy(), str)
+
+
+def mistakes(x: sh.Array) -> None:
+    sh.softmx(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    sh.exp(x, axis=0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    sh.einsum()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    x.reshard_to("f32[8]")  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    step(x)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    silent(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    sh.no_comm("up")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
