@@ -100,7 +100,7 @@ class Collective(UnaryOperation):
     @property
     def launches(self) -> int:
         """How many collectives the compiled program has for it."""
-        return self.op.launches(self.src.mesh)
+        return 0 if _makes_nothing(self.op, self.src) else self.op.launches(self.src.mesh)
 
     # what JAX asks
 
@@ -230,7 +230,7 @@ def on_shards(op: Op, src: ShType) -> Callable[[Any], Any]:
     if op.name == "ppermute":
         op, live = _in_mesh_order(op, live, src.mesh)
     run = _RUN[op.name] if live else _ALONE[op.name]
-    if live and 0 in src.local_shape and op.name in _ALONG_DIMS:
+    if live and _makes_nothing(op, src):
         run = _made_empty
     if dtypes.is_key(src.dtype_name):  # collectives know no extended dtypes; the dim of a key's words is the last one
         return lambda keys: jax.random.wrap_key_data(
@@ -291,6 +291,11 @@ _RUN: Final[dict[str, _Run]] = {
 
 #: What XLA refuses along a dim of size 0.
 _ALONG_DIMS: Final = frozenset({"all_gather", "all_gather_invariant", "psum_scatter", "all_to_all"})
+
+
+def _makes_nothing(op: Op, src: ShType) -> bool:
+    """Whether each device makes the result, which has no elements, by itself."""
+    return op.name in _ALONG_DIMS and 0 in src.local_shape
 
 
 def _made_empty(op: Op, live: tuple[str, ...], x: Any) -> Any:

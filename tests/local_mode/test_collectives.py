@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -341,6 +342,8 @@ def test_what_has_no_elements_is_exchanged_as_any_value(f: Callable[[Any], Any],
     x = sh.array(np.zeros((3, 2, 0), np.float32), "f32[3,2@x,0]")
     mapped = sh.shard_map(lambda a: f(sh.sum(a, axis=1)), out_specs=out)
     assert sh.jit(mapped)(x).shape == mapped(x).shape == shape
+    assert sh.ledger(mapped, x).launches == 0
+    assert not re.search("all-gather|reduce-scatter|all-to-all", sh.jit(mapped).lower(x).compile().as_text())
     assert sh.jit(sh.grad(lambda x: sh.sum(mapped(x))))(x).shape == x.shape
 
 
