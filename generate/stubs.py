@@ -78,33 +78,32 @@ def _formatted(path: pathlib.Path, text: str) -> str:
 # signatures
 
 
-def definition(name: str, found: inspect.Signature, returns: str = "") -> str:
+class _Text(str):
+    """What a signature shows as it is, without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def definition(name: str, found: inspect.Signature) -> str:
     """A function as a stub has it."""
-    shown, star = [], False
-    parameters = list(found.parameters.values())
-    for i, p in enumerate(parameters):
-        if p.kind is Parameter.KEYWORD_ONLY and not star:
-            shown.append("*")
-        star = star or p.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_POSITIONAL)
-        mark = "*" if p.kind is Parameter.VAR_POSITIONAL else "**" if p.kind is Parameter.VAR_KEYWORD else ""
-        annotation = f": {_text(p.annotation)}" if p.annotation is not Parameter.empty else ""
-        default = "" if p.default is Parameter.empty else f" = {_default(p.default)}"
-        shown.append(f"{mark}{p.name}{annotation}{default}")
-        last = i + 1 == len(parameters) or parameters[i + 1].kind is not Parameter.POSITIONAL_ONLY
-        if p.kind is Parameter.POSITIONAL_ONLY and last:
-            shown.append("/")
-    return f"def {name}({', '.join(shown)}) -> {returns or _text(found.return_annotation)}: ..."
+    shown = found.replace(
+        parameters=[_shown(p) for p in found.parameters.values()], return_annotation=_text(found.return_annotation)
+    )
+    return f"def {name}{shown}: ..."
 
 
-def _text(annotation: Any) -> str:
+def _shown(p: Parameter) -> Parameter:
+    p = p if p.annotation is Parameter.empty else p.replace(annotation=_text(p.annotation))
+    told = p.default is Parameter.empty or isinstance(p.default, (bool, int, float, str, type(None)))
+    return p if told else p.replace(default=_Text("..."))
+
+
+def _text(annotation: Any) -> _Text:
     """An annotation: those of the package are text; what is not annotated may be anything."""
     if annotation is Parameter.empty:
-        return "Any"
-    return re.sub(r"\blax\.", "jax.lax.", annotation) if isinstance(annotation, str) else str(annotation.__name__)
-
-
-def _default(value: Any) -> str:
-    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else "..."
+        return _Text("Any")
+    return _Text(re.sub(r"\blax\.", "jax.lax.", annotation) if isinstance(annotation, str) else annotation.__name__)
 
 
 # the stubs
@@ -189,11 +188,11 @@ def _method(name: str, fn: Callable[..., Any]) -> str:
 
 def main() -> None:
     """Writes the stubs, or says which are out of date and exits with 1."""
-    late = [path for path, text in stubs().items() if not path.exists() or path.read_text() != text]
+    late = {path: text for path, text in stubs().items() if not path.exists() or path.read_text() != text}
     if "--check" in sys.argv:
         sys.exit(f"out of date: {', '.join(map(str, late))}; run `python generate/stubs.py`" if late else 0)
-    for path in late:
-        path.write_text(stubs()[path])
+    for path, text in late.items():
+        path.write_text(text)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from shtypes.context.user_line import is_public, maker, public
+from shtypes.ops.rows import named
 from shtypes.ops.table import OPS
 
 #: The public names that are no functions of arrays, by the module that has them; ``a=b`` if it calls ``a`` otherwise.
@@ -85,9 +86,8 @@ def places() -> Iterator[tuple[str, str, str]]:
     """Each public name of ``sh``, the module that has it, and what it is called there."""
     for listed in (PURE, OTHERS):
         for module, names in listed.items():
-            for entry in names.split():
-                name, _, attr = entry.partition("=")
-                yield name, module, attr or name
+            for name, attr in named(names):
+                yield name, module, attr
     for op in OPS.values():
         if not op.space:
             yield op.name, op.module, op.attr

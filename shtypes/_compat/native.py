@@ -18,6 +18,7 @@ _trace_ctx: Any = private("jax._src.core", "trace_ctx")
 
 
 def bound_to_typed(original: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """What a primitive of JAX's is on operands some of which are typed; it is bound as ever where that is nothing."""
     meant = _MEANT.get(primitive.name)
     if meant is not None:
         found = meant(functools.partial(original, primitive), args, params)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -106,11 +107,15 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-def named(fn: Callable[P, T], name: str, doc: str, module: str = "") -> Callable[P, T]:
-    """The function, which another one made, with a name and a docstring of its own."""
+def named(
+    fn: Callable[P, T], name: str, doc: str, module: str = "", signature: inspect.Signature | None = None
+) -> Callable[P, T]:
+    """The function, which another one made, with a name and a docstring of its own, and the signature that it shows."""
     fn.__name__ = fn.__qualname__ = name
     fn.__doc__ = doc
     fn.__module__ = module or fn.__module__
+    if signature is not None:
+        fn.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect.signature` gives
     return fn
 
 

@@ -8,6 +8,7 @@ functions that it ran on which values, and later calls run those.
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
@@ -134,9 +135,9 @@ def public(op: Callable[P, T]) -> Callable[P, T]:
     return with_line(replayed(op))
 
 
-def published(op: Callable[P, T], name: str, doc: str) -> Callable[P, T]:
-    """A function that another one made, as a public op with a name and a docstring."""
-    return public(named(op, name, doc))
+def published(op: Callable[P, T], name: str, doc: str, signature: inspect.Signature | None = None) -> Callable[P, T]:
+    """A function that another one made, as a public op with what `named` gives it."""
+    return public(named(op, name, doc, signature=signature))
 
 
 #: Stands for a call that cannot be replayed.

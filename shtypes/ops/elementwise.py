@@ -6,12 +6,11 @@ What type checkers read is `elementwise.pyi`, which `python generate/stubs.py` w
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from shtypes.core.array import Array
-from shtypes.ops.pointwise import linear, nonlinear, parsed, signature_of, together
+from shtypes.ops.pointwise import linear, nonlinear, signature_of, together
 from shtypes.ops.rows import Op
 from shtypes.ops.table import OPS
 
@@ -23,8 +22,8 @@ def _made(op: Op) -> Callable[..., Array]:
     signature = signature_of(op)
     if op.linear:
         return linear(op.name, native, signature)
-    arity = len(inspect.signature(parsed(op.operands)).parameters)
-    return nonlinear(op.name, together(native) if arity > 1 and module == "jax.lax" else native, signature, arity)
+    native = together(native) if op.arity > 1 and module == "jax.lax" else native
+    return nonlinear(op.name, native, signature, op.arity)
 
 
 globals().update({name: _made(op) for name, op in OPS.items() if op.operands})

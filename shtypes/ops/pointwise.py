@@ -84,8 +84,7 @@ def nonlinear(name: str, native: Callable[..., Any], signature: inspect.Signatur
 
     what = "The operand" if arity == 1 else f"The {arity} operands, which broadcast"
     said = {"first": _first_line(native), "native": _path(native, name), "operands": ", ".join(operands), "what": what}
-    op.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect.signature` gives
-    return published(op, name, _DOC.format(**said))
+    return published(op, name, _DOC.format(**said), signature)
 
 
 def linear(name: str, native: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Array]:
@@ -94,15 +93,11 @@ def linear(name: str, native: Callable[..., Any], signature: inspect.Signature) 
     def op(x: ArrayLike) -> Array:
         return apply_linear(name, NamedFn(name, native, linear=Linear.JOINTLY), x)
 
-    op.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect.signature` gives
-    return published(
-        op,
-        name,
-        f"""{_first_line(native)}
+    doc = f"""{_first_line(native)}
 
     `{_path(native, name)}` of typed values: linear, so every state is kept. Communicates: nothing.
-    """,
-    )
+    """
+    return published(op, name, doc, signature)
 
 
 def _path(native: Callable[..., Any], name: str) -> str:
@@ -130,9 +125,9 @@ def together(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def signature_of(op: Op) -> inspect.Signature:
     """The signature of an elementwise function: its operands, then its parameters, of their defaults' types."""
-    operands = inspect.signature(parsed(op.operands)).parameters
     found = inspect.signature(parsed(", ".join(filter(None, (op.operands, op.params)))))
-    typed = [p.replace(annotation="ArrayLike" if p.name in operands else _kind(p)) for p in found.parameters.values()]
+    kinds = ["ArrayLike" if i < op.arity else _kind(p) for i, p in enumerate(found.parameters.values())]
+    typed = [p.replace(annotation=kind) for p, kind in zip(found.parameters.values(), kinds, strict=True)]
     return found.replace(parameters=typed, return_annotation="Array")
 
 

@@ -34,6 +34,11 @@ class Op(NamedTuple):
     params: str = ""
 
     @property
+    def arity(self) -> int:
+        """Of an elementwise function: how many operands it has."""
+        return sum(1 for operand in self.operands.split(", ") if operand != "/")
+
+    @property
     def space(self) -> str:
         """The namespace that has it: ``"linalg"``; empty for ``sh`` itself."""
         return self.name.rpartition(".")[0]
@@ -59,7 +64,13 @@ def written(
     out: bool = False,
 ) -> Iterator[Op]:
     """Functions that a file of the package has; ``a=b`` if it calls ``a`` otherwise."""
+    for name, attr in named(names):
+        public = f"{space}.{name}" if space else name
+        yield Op(public, f"shtypes.{module}", attr, f"{jax}.{name}" if jax else "", rule, linear, out)
+
+
+def named(names: str) -> Iterator[tuple[str, str]]:
+    """The public names of a listing, and what the file calls each: ``"a b=c"`` is a, and b, which it calls c."""
     for entry in names.split():
         name, _, attr = entry.partition("=")
-        public = f"{space}.{name}" if space else name
-        yield Op(public, f"shtypes.{module}", attr or name, f"{jax}.{name}" if jax else "", rule, linear, out)
+        yield name, attr or name

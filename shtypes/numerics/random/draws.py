@@ -39,8 +39,7 @@ def distribution(
         made: Array = make(given["key"], [given[p] for p in params], given["type"], given["dtype"], given["mesh"])
         return made
 
-    op.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect.signature` gives
-    return public(named(op, name, doc, "shtypes.numerics.random"))
+    return public(named(op, name, doc, "shtypes.numerics.random", signature))
 
 
 def _plain(name: str, what: str, default: Callable[[], str] = default_float) -> Callable[..., Array]:
