@@ -27,6 +27,8 @@ Choices = tuple[tuple[ChoicePoint, tuple[ShType, ...]], ...]
 
 #: How many ways are considered at each place.
 _WAYS: Final = 12
+#: Functions whose module starts so are of this package.
+_OWN: Final = f"{__package__.partition('.')[0]}."
 #: The ways that were found.
 _known: Final[Bounded[list[Tried]]] = Bounded()
 
@@ -95,7 +97,7 @@ def _ways(rule: Rule, types: tuple[ShType, ...], held: Held) -> list[Tried]:
 
 def _parts(x: Any) -> Any:
     """What a rule computes from: two with the same parts are one rule, made twice. A user's function is itself."""
-    if not isinstance(x, FunctionType) or not f"{x.__module__}".startswith(f"{__package__}."):
+    if not isinstance(x, FunctionType) or not f"{x.__module__}".startswith(_OWN):
         return type(x), x
     cells = tuple(_parts(cell.cell_contents) for cell in x.__closure__ or ())
     return x.__code__, cells, x.__defaults__, tuple((x.__kwdefaults__ or {}).items())

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.types import State
+from shtypes.rules.advice import Search, Tried
+from shtypes.types import ShType, State
 from tests.compiling import compiled
 from tests.end_to_end import assignments, some
 from tests.random_checks import denoted, verify_together
@@ -331,6 +332,23 @@ def test_a_choice_counts_what_follows_from_it_as_often_as_it_runs(times: int, ki
     with sh.use_mesh(sh.abstract_mesh({"x": 2})):
         rows, columns = sh.abstract_array("f32[8@x, 8]"), sh.abstract_array("f32[8, 8@x]")
         assert {e.kind for e in sh.ledger(f, rows, columns, columns)} == kinds
+
+
+def test_the_ways_of_an_op_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[tuple[ShType, ...]] = []
+    best = Search.best
+
+    def counted(self: Search, most: int) -> list[Tried]:
+        searched.append(self.operands)
+        return best(self, most)
+
+    monkeypatch.setattr(Search, "best", counted)
+    with sh.use_mesh(sh.abstract_mesh({"x": 4})):
+        x = sh.abstract_array("f32[8, 20@x]")  # a shape that nothing else here has
+        for _ in range(3):
+            with sh.implicit_comm():
+                sh.softmax(sh.exp(sh.einsum("ab,ab->a", x, x)))
+    assert 0 < len(searched) == len(set(searched))
 
 
 def test_what_runs_at_once_runs_once() -> None:
