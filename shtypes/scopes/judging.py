@@ -77,7 +77,7 @@ def judge(
     Raises:
         ShardingTypeError: a scope forbids it.
     """
-    if src == dst or not rules_in_force():
+    if src == dst or not _is_bounded():
         return
     forth = plan(src, not_yet_varying(src, dst))
     back = backward(forth) if src.differentiable and has_gradient else None
@@ -94,6 +94,8 @@ def judge_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, in
     Raises:
         ShardingTypeError: a scope forbids it.
     """
+    if not _is_bounded():
+        return
     rules = rules_in_force()
     events, call = _events(src, dst, forth, back, rules), _call(op, src, dst, inserted)
     _judge_alone(events, call, src, dst)
@@ -110,6 +112,11 @@ def judge_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, in
             reason = exceeded(rule, event.direction, sums.get(event.direction, Sums()), event.sent.words)
             if reason:
                 raise _refusal(f"{reason}: {call}", event, src, dst, times)
+
+
+def _is_bounded() -> bool:
+    """Whether a scope around can forbid what communicates."""
+    return any(isinstance(rule, NoComm | Budget) for rule in rules_in_force())
 
 
 def _call(op: str, src: ShType, dst: ShType, inserted: bool) -> str:
@@ -132,6 +139,8 @@ def judge_bound(
     Raises:
         ShardingTypeError: a scope forbids it.
     """
+    if not _is_bounded():
+        return
     events = _events(src, dst, forth, back, rules_in_force())
     if direction != "forward":
         events = [_Event("backward", forth, "the backward pass runs in the scope")] if forth else []
