@@ -16,6 +16,7 @@ from tests.end_to_end import assignments
 from tests.error_checks import faults, refusal, run, wrong_fixes
 
 MESHES: tuple[dict[str, int], ...] = ({"x": 2}, {"x": 2, "y": 2})
+POLICIES = ("jax", "partial")
 ALONG = ("", ", axis=0", ", axis=1")
 REDUCTIONS = [
     *("sum", "mean", "max", "min", "prod", "any", "all", "argmax", "var", "std", "logsumexp", "ptp", "median", "amax"),
@@ -53,14 +54,14 @@ TWO = [
 ]
 
 
-def check_all(seed: int, each: int, most_fixes: int) -> dict[str, int]:
-    """Draws types for all programs: what is refused is refused well, and its fixes mend it. Gives the counts."""
+def check_all(seed: int, each: int, most_fixes: int, both: bool = True) -> dict[str, int]:
+    """Chooses types for all programs: what is refused is refused well, and its fixes mend it. Gives the counts."""
     rng = np.random.default_rng(seed)
     counts = {"programs": 0, "refused": 0, "fixes": 0}
-    for axes in MESHES:
+    for place, axes in enumerate(MESHES):
         mesh = sh.abstract_mesh(axes)
         texts = list(assignments(mesh, (8, 4)))
-        for policy in ("partial", "jax"):
+        for policy in POLICIES if both else POLICIES[place:][:1]:
             with sh.use_mesh(mesh), sh.policy(policy):
                 for template in [t for t in (*ONE, *TWO) for _ in range(each)]:
                     names = ["a", "b"][: 2 if "{1}" in template else 1]
@@ -79,8 +80,8 @@ def check_all(seed: int, each: int, most_fixes: int) -> dict[str, int]:
 
 
 def test_what_is_refused_is_refused_well_and_mended_by_its_fixes() -> None:
-    counts = check_all(0, 1, most_fixes=60)
-    assert counts["refused"] > 200, counts
+    counts = check_all(0, 1, most_fixes=60, both=False)
+    assert counts["refused"] > 100, counts
     assert counts["fixes"] >= 60, counts
 
 
