@@ -3,6 +3,7 @@
 - `shtypes/ops/elementwise.pyi`: the functions that `OPS` makes.
 - `shtypes/__init__.pyi`: the public names. A plain function is imported from its file; of one that another function
   makes, the signature is written out.
+- `shtypes/namespaces/`: the same of `sh.linalg`, `sh.nn` and the others.
 - `shtypes/core/array_methods.pyi`: the operators, methods and properties of `Array`.
 """
 
@@ -16,7 +17,7 @@ import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import Parameter
 from typing import Any, Final
 
@@ -25,7 +26,6 @@ from shtypes import api
 from shtypes.core import array
 from shtypes.core.foreign import OF_ARRAYS
 from shtypes.ops.operators import BINARY, COMPARISONS
-from shtypes.ops.pointwise import signature_of
 from shtypes.ops.table import OPS
 
 ROOT: Final = pathlib.Path(sh.__file__).parent
@@ -36,9 +36,14 @@ _IMPORTS: Final = {
     "ArrayLike": "from shtypes.core.array import ArrayLike",
     "Axis": "from shtypes.ops.reduce import Axis",
     "Callable": "from collections.abc import Callable",
+    "Dims": "from shtypes.numerics.init import Dims",
+    "EigResult": "from shtypes.numerics.results import EigResult",
+    "EighResult": "from shtypes.numerics.results import EighResult",
     "IndexUpdate": "from shtypes.ops.scatter import IndexUpdate",
+    "Initializer": "from shtypes.numerics.init import Initializer",
     "Iterator": "from collections.abc import Iterator",
     "Sequence": "from collections.abc import Sequence",
+    "SlogdetResult": "from shtypes.numerics.results import SlogdetResult",
     "ClassVar": "from typing import ClassVar",
     "jax": "import jax",
 }
@@ -57,7 +62,11 @@ def stubs() -> dict[pathlib.Path, str]:
         ROOT / "ops" / "elementwise.pyi": _page("The functions that `OPS` makes.", _elementwise()),
         ROOT / "__init__.pyi": _page("The public names, as type checkers see them.", _public()),
         ROOT / "core" / "array_methods.pyi": _page("What typed values have, as type checkers see it.", _methods()),
+        ROOT / "namespaces" / "__init__.pyi": _page("The namespaces, as type checkers see them.", ()),
     }
+    for name in api.NAMESPACES:
+        page = _page(f"The names of `sh.{name}`, as type checkers see them.", _namespace(name))
+        pages[ROOT / "namespaces" / f"{name}.pyi"] = page
     return {path: _formatted(path, text) for path, text in pages.items()}
 
 
@@ -112,22 +121,41 @@ def _text(annotation: Any) -> _Text:
 def _elementwise() -> Iterator[str]:
     for name, op in sorted(OPS.items()):
         if op.operands:
-            yield definition(name, signature_of(op))
+            yield definition(name, op.signature)
 
 
 def _public() -> Iterator[str]:
-    for name, module in sorted(api.NAMESPACES.items()):
-        room, _, last = module.rpartition(".")
-        yield f"from {room} import {last} as {name}"
-    plain = [place for place in sorted(api.places()) if place[2] in _static(place[1])]
+    for name in sorted(api.NAMESPACES):
+        yield f"from shtypes.namespaces import {name} as {name}"
+    yield from _names(sh, sorted(api.places()))
+    yield "__version__: str"
+
+
+def _namespace(name: str) -> Iterator[str]:
+    module = getattr(sh, name)
+    rows = {op.name.rpartition(".")[2]: op for op in OPS.values() if op.space == name}
+    spaces = {n: s for n in module.__all__ for s in api.NAMESPACES if getattr(sh, s) is getattr(module, n)}
+    for space in sorted({*spaces.values()}):
+        yield f"from shtypes.namespaces import {space} as {space}"
+    own = [n for n in module.__all__ if n not in spaces]
+    yield from _names(
+        module, [(n, rows[n].module, rows[n].attr) if n in rows else (n, module.__name__, n) for n in own]
+    )
+    for n, space in spaces.items():
+        if n != space:
+            yield f"{n} = {space}"
+
+
+def _names(owner: Any, places: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    """Names that a module has: a plain function comes from its file, of another the signature is written out."""
+    plain = [place for place in places if place[2] in _static(place[1])]
     for name, module, attr in plain:
         yield f"from {module} import {attr} as {name if name == attr else f'_{name}'}"
     for name, _, attr in plain:
         if name != attr:
             yield f"{name} = _{name}"
-    for name, _, _ in sorted({*api.places()} - {*plain}):
-        yield definition(name, inspect.signature(getattr(sh, name)))
-    yield "__version__: str"
+    for name, _, _ in sorted({*places} - {*plain}):
+        yield definition(name, inspect.signature(getattr(owner, name)))
 
 
 @functools.cache
@@ -140,17 +168,18 @@ def _static(module: str) -> frozenset[str]:
             found.add(node.name)
         elif isinstance(node, ast.ImportFrom):
             found |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, ast.Assign) and not _is_made(node.value):
+        elif isinstance(node, ast.Assign) and not _is_made(node.value, found):
             found |= {t.id for target in node.targets for t in ast.walk(target) if isinstance(t, ast.Name)}
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             found.add(node.target.id)
     return frozenset(found)
 
 
-def _is_made(value: ast.expr) -> bool:
-    """Whether a value is made by functions of the module: ``_family("max")``, or several of them."""
+def _is_made(value: ast.expr, known: set[str]) -> bool:
+    """Whether a function of the module makes a value, ``_family("max")``, or several, or it is one's other name."""
     parts = value.elts if isinstance(value, ast.Tuple) else [value]
-    return any(isinstance(part, ast.Call) for part in parts)
+    made = ast.Call | ast.GeneratorExp
+    return any(isinstance(p, made) or (isinstance(p, ast.Name) and p.id not in known) for p in parts)
 
 
 def _methods() -> Iterator[str]:
@@ -192,6 +221,7 @@ def main() -> None:
     if "--check" in sys.argv:
         sys.exit(f"out of date: {', '.join(map(str, late))}; run `python generate/stubs.py`" if late else 0)
     for path, text in late.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
 
 

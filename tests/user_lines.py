@@ -50,6 +50,19 @@ def functions(x: sh.Array, w: sh.Array, i: sh.Array) -> None:
     assert_type(sh.softmax(x, axis=-1), sh.Array)
     assert_type(sh.logsumexp(x), sh.Array)
     assert_type(sh.where(x > 0, x, 0.0), sh.Array)
+    assert_type(sh.fft.rfft(x, n=8, axis=0), sh.Array)
+    assert_type(sh.fft.fft2(x, axes=(0, 1)), sh.Array)
+    assert_type(sh.fft.fftfreq(8, d=0.5), sh.Array)
+    assert_type(sh.linalg.inv(x), sh.Array)
+    assert_type(sh.linalg.norm(x, ord=2, axis=0), sh.Array)
+    assert_type(sh.linalg.eigh(x, UPLO="U").eigenvalues, sh.Array)
+    assert_type(sh.linalg.qr(x)[0], sh.Array)
+    assert_type(sh.linalg.svd(x, compute_uv=False), sh.Array)
+    assert_type(sh.linalg.slogdet(x).sign, sh.Array)
+    assert_type(sh.nn.relu(x), sh.Array)
+    assert_type(sh.nn.initializers.he_normal()(i, "f32[8, 4]"), sh.Array)
+    assert_type(sh.random.beta(i, 1.0, 2.0, type="f32[8]"), sh.Array)
+    assert_type(sh.random.normal(i, "f32[8@dp]"), sh.Array)
     assert_type(sh.take(x, i, axis=0), sh.Array)
     assert_type(sh.concatenate([x, w], axis=0), sh.Array)
     assert_type(sh.split(x, 2), list[sh.Array])
@@ -117,6 +130,8 @@ def descriptions(x: sh.Array) -> None:
 def mistakes(x: sh.Array) -> None:
     sh.softmx(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     sh.exp(x, axis=0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    sh.nn.rleu(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    sh.linalg.inv(x, 3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     sh.einsum()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     x.reshard_to("f32[8]")  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     step(x)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

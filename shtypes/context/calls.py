@@ -37,6 +37,25 @@ def _no_parameter(name: str, keyword: str, known: Sequence[str]) -> ShardingType
     )
 
 
+def signature_of(parameters: str, returns: str = "Array", operands: int = 1) -> inspect.Signature:
+    """The signature of a function that another one makes, as a type checker reads it.
+
+    Args:
+        parameters: As in a definition: ``"a, n=None, /, *, axis=-1"``.
+        returns: What it returns.
+        operands: How many parameters, from the first, are arrays. The others are of the types of their defaults.
+    """
+    found = inspect.signature(eval(f"lambda {parameters}: None", {}))
+    typed = [
+        p.replace(annotation="ArrayLike" if i < operands else _kind(p)) for i, p in enumerate(found.parameters.values())
+    ]
+    return found.replace(parameters=typed, return_annotation=returns)
+
+
+def _kind(parameter: inspect.Parameter) -> str:
+    return type(parameter.default).__name__ if isinstance(parameter.default, (int, float, str)) else "Any"
+
+
 def bound(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a call by name, defaults too.
 

@@ -195,3 +195,7 @@ def _said(error: Exception) -> str:
 
 
 __all__ = ["callback", "print"]
+
+
+def __dir__() -> list[str]:
+    return __all__

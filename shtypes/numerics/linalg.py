@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal, overload
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import jax.scipy.linalg
 import numpy as np
 
 from shtypes import rules
-from shtypes.context.calls import refuse_unknown
+from shtypes.context.calls import bound, signature_of
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
@@ -30,6 +31,7 @@ from shtypes.numerics.matrices import (
     toeplitz,
     trace,
 )
+from shtypes.numerics.results import QRResult, SVDResult
 from shtypes.ops.across import extreme
 from shtypes.ops.arithmetic import astype, multiply, power
 from shtypes.ops.asking import over
@@ -47,56 +49,91 @@ from shtypes.ops.whole import function, reduced, reduced_by
 from shtypes.types import ShType, dtypes
 
 
-def _matrix_function(name: str, what: str, **defaults: Any) -> Callable[..., Any]:
+def _matrix_function(name: str, what: str, parameters: str, returns: str = "Array") -> Callable[..., Any]:
     native = getattr(jnp.linalg, name, None) or getattr(jax.scipy.linalg, name)
+    signature = signature_of(parameters, returns)
 
-    def op(a: Any, *args: Any, **params: Any) -> Any:
-        if len(args) > len(defaults):
-            raise ShardingTypeError(f"`{name}` takes a matrix and {len(defaults)} parameters")
-        given = {**dict(zip(defaults, args, strict=False)), **params}
-        refuse_unknown(name, given, tuple(defaults))
-        ((x,), _) = lift([a])
-        if jax.typeof(x).ndim < 2:
-            raise ShardingTypeError(f"`{name}` takes matrices, not {jax.typeof(x)}")
-        return of_matrices(name, native, x, **{**defaults, **given})
+    def op(*args: Any, **kwargs: Any) -> Any:
+        given = bound(name, signature, args, kwargs)
+        return of_matrices(name, native, given.pop(first.name), **given)
 
-    parameters = "".join(f"\n        {k}: As in JAX; {v!r} by default." for k, v in defaults.items())
-    return published(
-        op,
-        name,
-        f"""{what}, as `{native.__module__.replace("jax._src.", "jax.")}.{name}`.
+    first, *others = signature.parameters.values()
+    listed = "".join(f"\n        {p.name}: As in JAX{_by_default(p)}." for p in others)
+    doc = f"""{what}, as `{native.__module__.replace("jax._src.", "jax.")}.{name}`.
 
     Per axis: every state but unreduced is kept; leading dims may be sharded, the last two must be whole.
 
     Args:
-        a (..., n, m): Matrices.{parameters}
+        {first.name} (..., n, m): Matrices.{listed}
 
     Raises:
         ShardingTypeError: one of the last two dims is sharded, or the matrices are unreduced.
 
     Communicates: nothing. Transpose: by JAX.
-    """,
+    """
+    return published(op, name, doc, signature)
+
+
+def _by_default(p: inspect.Parameter) -> str:
+    return "" if p.default is p.empty else f"; {p.default!r} by default"
+
+
+cholesky = _matrix_function("cholesky", "The Cholesky factor", "a, upper=False, symmetrize_input=True")
+inv = _matrix_function("inv", "The inverse", "a")
+pinv = _matrix_function("pinv", "The pseudo-inverse", "a, rtol=None, hermitian=False")
+det = _matrix_function("det", "The determinant", "a")
+slogdet = _matrix_function("slogdet", "Sign and logarithm of the determinant", "a", "SlogdetResult")
+svdvals = _matrix_function("svdvals", "The singular values", "x")
+eigh = _matrix_function("eigh", "Eigenvalues and eigenvectors of Hermitian matrices", "a, UPLO='L'", "EighResult")
+eigvalsh = _matrix_function("eigvalsh", "Eigenvalues of Hermitian matrices", "a, UPLO='L'")
+matrix_power = _matrix_function("matrix_power", "The matrix to a whole power", "a, n")
+matrix_rank = _matrix_function("matrix_rank", "The rank", "M, rtol=None")
+expm = _matrix_function("expm", "The exponential of a matrix", "A")
+sqrtm = _matrix_function("sqrtm", "The square root of a matrix; on CPUs only", "A")
+eig = _matrix_function("eig", "Eigenvalues and eigenvectors; on CPUs only", "a", "EigResult")
+eigvals = _matrix_function("eigvals", "Eigenvalues; on CPUs only", "a")
+cond = _matrix_function("cond", "The condition number", "x, p=None")
+matrix_norm = _matrix_function("matrix_norm", "The norm of matrices", "x, keepdims=False, ord='fro'")
+
+
+@overload
+def qr(a: ArrayLike, mode: Literal["reduced", "complete"] = "reduced") -> QRResult: ...
+@overload
+def qr(a: ArrayLike, mode: str) -> QRResult | Array: ...
+@public
+def qr(a: ArrayLike, mode: str = "reduced") -> Any:
+    """The QR factors, as `jax.numpy.linalg.qr`; typed as `cholesky`.
+
+    Args:
+        a (..., n, m): Matrices.
+        mode: ``"reduced"``, ``"complete"``, or ``"r"`` for the second factor alone.
+    """
+    return of_matrices("qr", jnp.linalg.qr, a, mode=mode)
+
+
+@overload
+def svd(
+    a: ArrayLike, full_matrices: bool = True, compute_uv: Literal[True] = True, hermitian: bool = False
+) -> SVDResult: ...
+@overload
+def svd(a: ArrayLike, full_matrices: bool = True, *, compute_uv: Literal[False], hermitian: bool = False) -> Array: ...
+@overload
+def svd(
+    a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+) -> SVDResult | Array: ...
+@public
+def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+    """The singular value decomposition, as `jax.numpy.linalg.svd`; typed as `cholesky`.
+
+    Args:
+        a (..., n, m): Matrices.
+        full_matrices: Whether the factors are square.
+        compute_uv: Whether to give the factors, or the singular values alone.
+        hermitian: Whether the matrices are Hermitian.
+    """
+    return of_matrices(
+        "svd", jnp.linalg.svd, a, full_matrices=full_matrices, compute_uv=compute_uv, hermitian=hermitian
     )
-
-
-cholesky = _matrix_function("cholesky", "The Cholesky factor", upper=False)
-inv = _matrix_function("inv", "The inverse")
-pinv = _matrix_function("pinv", "The pseudo-inverse", rtol=None, hermitian=False)
-det = _matrix_function("det", "The determinant")
-slogdet = _matrix_function("slogdet", "Sign and logarithm of the determinant")
-qr = _matrix_function("qr", "The QR factors", mode="reduced")
-svd = _matrix_function("svd", "The singular value decomposition", full_matrices=True, compute_uv=True, hermitian=False)
-svdvals = _matrix_function("svdvals", "The singular values")
-eigh = _matrix_function("eigh", "Eigenvalues and eigenvectors of Hermitian matrices", UPLO="L")
-eigvalsh = _matrix_function("eigvalsh", "Eigenvalues of Hermitian matrices", UPLO="L")
-matrix_power = _matrix_function("matrix_power", "The matrix to a whole power", n=1)
-matrix_rank = _matrix_function("matrix_rank", "The rank", rtol=None)
-expm = _matrix_function("expm", "The exponential of a matrix")
-sqrtm = _matrix_function("sqrtm", "The square root of a matrix; on CPUs only")
-eig = _matrix_function("eig", "Eigenvalues and eigenvectors; on CPUs only")
-eigvals = _matrix_function("eigvals", "Eigenvalues; on CPUs only")
-cond = _matrix_function("cond", "The condition number", p=None)
-matrix_norm = _matrix_function("matrix_norm", "The norm of matrices", keepdims=False, ord="fro")
 
 
 @public
@@ -298,3 +335,7 @@ __all__ = [
     "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "sqrtm",
     "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "toeplitz", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 
-from shtypes.context.calls import parameters, refuse_unknown
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import as_tuple
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public, published
+from shtypes.lowering.replay import public
 from shtypes.ops import diagonals
 from shtypes.ops.create import zeros
 from shtypes.ops.dispatch import lift
@@ -115,35 +114,42 @@ def toeplitz(c: Any, r: Any = None) -> Array:
     return getitem(values, places.astype(np.int32))
 
 
-def of_matrices(name: str, native: Callable[..., Any], x: Any, **params: Any) -> Any:
-    """A function of the last two dims, which maps over the others; its results begin with those."""
+def of_matrices(name: str, native: Callable[..., Any], a: Any, **params: Any) -> Any:
+    """A function of the last two dims, which maps over the others; its results begin with those.
+
+    Raises:
+        ShardingTypeError: the operand has fewer dims, one of the last two is sharded, or it is unreduced.
+    """
+    ((x,), _) = lift([a])
     fn, t = function(name, native, **params), jax.typeof(x)
+    if t.ndim < 2:
+        raise ShardingTypeError(f"`{name}` takes matrices, not {t}")
     batch = t.ndim - 2
     outs = as_tuple(made(fn, (t.shape, t.dtype_name)))
     sources = [tuple(d if d < batch else None for d in range(len(out.shape))) for out in outs]
     return apply_whole_tree(name, fn, x, [batch, batch + 1], sources)
 
 
-def _pair(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
-    known = parameters(native, 1)
-
-    def op(a: Any, **params: Any) -> Any:
-        refuse_unknown(name, params, known)
-        ((x,), _) = lift([a])
-        return of_matrices(name, native, x, **params)
-
-    return published(
-        op,
-        name,
-        f"""`jax.scipy.linalg.{name}`: nonlinear; the matrices must be whole, leading dims may be sharded.
+@public
+def lu(
+    a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Array, ...]:
+    """The LU factors, as `jax.scipy.linalg.lu`: nonlinear; the matrices must be whole, leading dims may be sharded.
 
     Args:
         a (..., n, m): Matrices.
-        **params: As in JAX.
+        permute_l: Whether the first factor is permuted already.
+        overwrite_a: Accepted for compatibility; ignored.
+        check_finite: Accepted for compatibility; ignored.
 
     Communicates: nothing. Transpose: by JAX.
-    """,
-    )
+    """
+    found: tuple[Array, ...] = of_matrices("lu", jax.scipy.linalg.lu, a, permute_l=permute_l)
+    return found
 
 
-lu, lu_factor = _pair("lu", jax.scipy.linalg.lu), _pair("lu_factor", jax.scipy.linalg.lu_factor)
+@public
+def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
+    """The LU factors in one matrix, and the permutation, as `jax.scipy.linalg.lu_factor`; see `lu`."""
+    factors, pivots = of_matrices("lu_factor", jax.scipy.linalg.lu_factor, a)
+    return factors, pivots

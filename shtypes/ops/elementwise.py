@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shtypes.core.array import Array
-from shtypes.ops.pointwise import linear, nonlinear, signature_of, together
+from shtypes.ops.pointwise import linear, nonlinear, together
 from shtypes.ops.rows import Op
 from shtypes.ops.table import OPS
 
@@ -19,7 +19,7 @@ def _made(op: Op) -> Callable[..., Array]:
     """The typed form of the function of JAX that a row names."""
     module, _, name = op.jax.rpartition(".")
     native: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    signature = signature_of(op)
+    signature = op.signature
     if op.linear:
         return linear(op.name, native, signature)
     native = together(native) if op.arity > 1 and module == "jax.lax" else native

@@ -131,13 +131,13 @@ def median(
     return finished(reduced("median", jnp.median, x, axis, keepdims), out)
 
 
-def _skipping(name: str, full: Callable[..., Any], least: bool) -> Callable[..., Array]:
+def _skipping(name: str, full: Callable[..., Array], least: bool) -> Callable[..., Array]:
     native = getattr(jnp, name)
     same = name.removeprefix("nan")
 
     def op(
         a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
-    ) -> Any:
+    ) -> Array:
         ((x,), _) = lift([a])
         if not jax.typeof(x).differentiable:  # no integer is NaN
             return full(x, axis, out, keepdims, initial, where)

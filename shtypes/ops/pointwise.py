@@ -21,7 +21,6 @@ from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import published
 from shtypes.ops.dispatch import apply, is_number, lift, result_dtype
-from shtypes.ops.rows import Op
 
 
 def apply_linear(name: str, fn: LocalFn, x: ArrayLike) -> Array:
@@ -118,24 +117,3 @@ def together(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn(*jnp.broadcast_arrays(*(jnp.asarray(x, dtype) for x in xs)))
 
     return broadcast
-
-
-# signatures
-
-
-def signature_of(op: Op) -> inspect.Signature:
-    """The signature of an elementwise function: its operands, then its parameters, of their defaults' types."""
-    found = inspect.signature(parsed(", ".join(filter(None, (op.operands, op.params)))))
-    kinds = ["ArrayLike" if i < op.arity else _kind(p) for i, p in enumerate(found.parameters.values())]
-    typed = [p.replace(annotation=kind) for p, kind in zip(found.parameters.values(), kinds, strict=True)]
-    return found.replace(parameters=typed, return_annotation="Array")
-
-
-def _kind(parameter: inspect.Parameter) -> str:
-    return type(parameter.default).__name__ if isinstance(parameter.default, (int, float)) else "Any"
-
-
-def parsed(parameters: str) -> Callable[..., Any]:
-    """A function with these parameters, of a row."""
-    fn: Callable[..., Any] = eval(f"lambda {parameters}: None", {})
-    return fn

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.context.calls import parameters, refuse_unknown
+from shtypes.context.calls import bound, signature_of
 from shtypes.context.user_line import named, public
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import LocalFn, tell_apart
@@ -286,41 +286,34 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 # small arrays of constants, whole on every device
 
 
-def _constant_of(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
-    known = parameters(native)
+def _constant_of(native: Callable[..., Any], parameters: str, returns: str = "Array") -> Callable[..., Any]:
+    name, signature = native.__name__, signature_of(parameters, returns, operands=0)
 
     def op(*args: Any, **kwargs: Any) -> Any:
-        refuse_unknown(name, kwargs, known)
+        given = bound(name, signature, args, kwargs)
         with jax.ensure_compile_time_eval():  # in traced code too
-            leaves, tree = jax.tree.flatten(native(*args, **kwargs))
+            leaves, tree = jax.tree.flatten(native(**given))
             host = [np.asarray(leaf) for leaf in leaves]
         return jax.tree.unflatten(tree, [lift([x])[0][0] for x in host])
 
-    return public(
-        named(
-            op,
-            name,
-            f"""`{native.__module__.replace("jax._src.", "jax.")}.{name}` of numbers, whole on every device.
+    doc = f"""`{native.__module__.replace("jax._src.", "jax.")}.{name}` of numbers, whole on every device.
 
-    Args:
-        *args: As in JAX; numbers that are known when it is traced.
-        **kwargs: As in JAX.
-
-    Communicates: nothing. It has no gradient.
-    """,
-        )
-    )
+    The parameters are JAX's: numbers that are known when it is traced. Communicates: nothing. It has no gradient.
+    """
+    return public(named(op, name, doc, signature=signature))
 
 
-bartlett, blackman = _constant_of("bartlett", jnp.bartlett), _constant_of("blackman", jnp.blackman)
-hamming, hanning = _constant_of("hamming", jnp.hamming), _constant_of("hanning", jnp.hanning)
-kaiser = _constant_of("kaiser", jnp.kaiser)
-diag_indices = _constant_of("diag_indices", jnp.diag_indices)
-tril_indices, triu_indices = (
-    _constant_of("tril_indices", jnp.tril_indices),
-    _constant_of("triu_indices", jnp.triu_indices),
+bartlett, blackman, hamming, hanning = (
+    _constant_of(native, "M") for native in (jnp.bartlett, jnp.blackman, jnp.hamming, jnp.hanning)
 )
-fftfreq, rfftfreq = _constant_of("fftfreq", jnp.fft.fftfreq), _constant_of("rfftfreq", jnp.fft.rfftfreq)
+kaiser = _constant_of(jnp.kaiser, "M, beta")
+diag_indices = _constant_of(jnp.diag_indices, "n, ndim=2", "tuple[Array, ...]")
+tril_indices, triu_indices = (
+    _constant_of(native, "n, k=0, m=None", "tuple[Array, Array]") for native in (jnp.tril_indices, jnp.triu_indices)
+)
+fftfreq, rfftfreq = (
+    _constant_of(native, "n, d=1.0, *, dtype=None, device=None") for native in (jnp.fft.fftfreq, jnp.fft.rfftfreq)
+)
 
 
 @public

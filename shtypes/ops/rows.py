@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from shtypes.context.calls import signature_of
 
 
 class Op(NamedTuple):
@@ -37,6 +40,11 @@ class Op(NamedTuple):
     def arity(self) -> int:
         """Of an elementwise function: how many operands it has."""
         return sum(1 for operand in self.operands.split(", ") if operand != "/")
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """Of an elementwise function: its operands, then its parameters."""
+        return signature_of(", ".join(filter(None, (self.operands, self.params))), operands=self.arity)
 
     @property
     def space(self) -> str:

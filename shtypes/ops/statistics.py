@@ -190,12 +190,12 @@ def nancumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None, out: No
 
 
 def _cumulative(name: str, native: Callable[..., Any], first: int) -> Callable[..., Array]:
-    def op(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
+    def op(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
         ((x,), _) = lift([x])
         if axis is None and jax.typeof(x).ndim != 1:
             raise ShardingTypeError(f"`{name}` needs `axis` for {jax.typeof(x)}")
         dim = one_dim(name, x, 0 if axis is None else axis)
-        made = native(x, dim, dtype)
+        made: Array = native(x, dim, dtype)
         if not include_initial:
             return made
         t = jax.typeof(made)

@@ -71,3 +71,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
 
 
 __all__ = ["from_jax", "map", "to_jax", "types"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -47,6 +47,8 @@ def function(op: Op) -> Any:
 def test_a_row_names_a_function_and_that_of_jax(op: Op) -> None:
     assert callable(function(op))
     assert inspect.unwrap(function(op)) is inspect.unwrap(getattr(importlib.import_module(op.module), op.attr))
+    kinds = {p.kind for p in inspect.signature(function(op)).parameters.values()}
+    assert not kinds >= {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
     assert op.out == ("out" in inspect.signature(function(op)).parameters)
     if op.jax:
         module, _, name = op.jax.rpartition(".")
@@ -57,6 +59,17 @@ def test_the_public_names_are_those_of_the_tables() -> None:
     assert dir(sh) == sorted({name for name, _, _ in api.places()} | {*api.NAMESPACES})
     assert {op.space for op in OPS.values()} - {""} <= {*api.NAMESPACES}
     assert not [name for name in dir(sh) if name.startswith("_")]
+
+
+@pytest.mark.parametrize("space", api.NAMESPACES)
+def test_a_namespace_shows_what_is_public_and_nothing_else(space: str) -> None:
+    module = getattr(sh, space)
+    rows = {op.name.partition(".")[2] for op in OPS.values() if op.space == space}
+    assert dir(module) == sorted(module.__all__)
+    assert rows <= {*module.__all__}
+    for name in {*module.__all__} - rows:  # other names, other namespaces, and what takes no arrays
+        value = getattr(module, name)
+        assert callable(value) or value in [getattr(sh, s) for s in api.NAMESPACES], name
 
 
 def test_the_stubs_are_what_the_tables_say() -> None:

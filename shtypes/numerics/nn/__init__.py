@@ -5,40 +5,51 @@ sent then.
 """
 
 from shtypes.numerics import init
-from shtypes.numerics.nn.attention import dot_product_attention as dot_product_attention
-from shtypes.numerics.nn.layers import *  # noqa: F403  # linear layers, gates and dropout
-from shtypes.numerics.nn.loss import cross_entropy as cross_entropy
-from shtypes.numerics.nn.norms import *  # noqa: F403  # layer_norm and rms_norm
-from shtypes.numerics.nn.positions import rotary_embedding as rotary_embedding
-from shtypes.ops.elementwise import celu as celu
-from shtypes.ops.elementwise import elu as elu
-from shtypes.ops.elementwise import gelu as gelu
-from shtypes.ops.elementwise import hard_sigmoid as hard_sigmoid
-from shtypes.ops.elementwise import hard_silu as hard_silu
-from shtypes.ops.elementwise import hard_swish as hard_swish
-from shtypes.ops.elementwise import hard_tanh as hard_tanh
-from shtypes.ops.elementwise import leaky_relu as leaky_relu
-from shtypes.ops.elementwise import log1mexp as log1mexp
-from shtypes.ops.elementwise import log_sigmoid as log_sigmoid
-from shtypes.ops.elementwise import mish as mish
-from shtypes.ops.elementwise import relu as relu
-from shtypes.ops.elementwise import relu6 as relu6
-from shtypes.ops.elementwise import selu as selu
-from shtypes.ops.elementwise import sigmoid as sigmoid
-from shtypes.ops.elementwise import silu as silu
-from shtypes.ops.elementwise import soft_sign as soft_sign
-from shtypes.ops.elementwise import softplus as softplus
-from shtypes.ops.elementwise import sparse_plus as sparse_plus
-from shtypes.ops.elementwise import sparse_sigmoid as sparse_sigmoid
-from shtypes.ops.elementwise import squareplus as squareplus
-from shtypes.ops.elementwise import swish as swish
-from shtypes.ops.elementwise import tanh as tanh
-from shtypes.ops.lookup import embedding as embedding
-from shtypes.ops.lookup import one_hot as one_hot
-from shtypes.ops.nn import log_softmax as log_softmax
-from shtypes.ops.nn import softmax as softmax
-from shtypes.ops.nn import standardize as standardize
-from shtypes.ops.reduce_nonlinear import logsumexp as logsumexp
-from shtypes.ops.statistics import logmeanexp as logmeanexp
+from shtypes.numerics.nn.attention import dot_product_attention
+from shtypes.numerics.nn.layers import dropout, geglu, glu, linear, swiglu
+from shtypes.numerics.nn.loss import cross_entropy
+from shtypes.numerics.nn.norms import layer_norm, rms_norm
+from shtypes.numerics.nn.positions import rotary_embedding
+from shtypes.ops.elementwise import (
+    celu,
+    elu,
+    gelu,
+    hard_sigmoid,
+    hard_silu,
+    hard_swish,
+    hard_tanh,
+    leaky_relu,
+    log1mexp,
+    log_sigmoid,
+    mish,
+    relu,
+    relu6,
+    selu,
+    sigmoid,
+    silu,
+    soft_sign,
+    softplus,
+    sparse_plus,
+    sparse_sigmoid,
+    squareplus,
+    swish,
+    tanh,
+)
+from shtypes.ops.lookup import embedding, one_hot
+from shtypes.ops.nn import log_softmax, softmax, standardize
+from shtypes.ops.reduce_nonlinear import logsumexp
+from shtypes.ops.statistics import logmeanexp
 
 initializers = init
+
+__all__ = [
+    "celu", "cross_entropy", "dot_product_attention", "dropout", "elu", "embedding", "geglu", "gelu", "glu",
+    "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "init", "initializers", "layer_norm", "leaky_relu",
+    "linear", "log1mexp", "log_sigmoid", "log_softmax", "logmeanexp", "logsumexp", "mish", "one_hot", "relu",
+    "relu6", "rms_norm", "rotary_embedding", "selu", "sigmoid", "silu", "soft_sign", "softmax", "softplus",
+    "sparse_plus", "sparse_sigmoid", "squareplus", "standardize", "swiglu", "swish", "tanh",
+]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__

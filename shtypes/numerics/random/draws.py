@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
-from shtypes.context.calls import bound
+from shtypes.context.calls import bound, signature_of
 from shtypes.context.user_line import named, public
 from shtypes.core.array import Array
 from shtypes.numerics.bits.draws import default_float, default_int, draw
 from shtypes.numerics.bits.draws_whole import draw_whole
 from shtypes.ops.dispatch import is_number, lift
 from shtypes.ops.elementwise import less
-from shtypes.ops.pointwise import parsed
 
 #: What makes numbers from a key, parameters, a type, a dtype and a mesh.
 Make = Callable[[Any, list[Any], Any, Any, Any], Any]
@@ -32,7 +30,7 @@ def distribution(
     required = len(params) - len(optional)
     defaults = dict(zip(params[required:], optional, strict=True))
     shown = ["key", *params[:required], *(f"{n}={v}" for n, v in defaults.items()), "type=None", "dtype=None"]
-    signature = inspect.signature(parsed(", ".join([*shown, "*", "mesh=None"])))
+    signature = signature_of(", ".join([*shown, "*", "mesh=None"]), operands=0)
 
     def op(*args: Any, **kwargs: Any) -> Array:
         given = bound(name, signature, args, kwargs)

@@ -1,0 +1,1 @@
+"""The namespaces, as type checkers see them. Written by `python generate/stubs.py`."""

@@ -1,0 +1,50 @@
+"""The names of `sh.nn`, as type checkers see them. Written by `python generate/stubs.py`."""
+
+from typing import Any
+
+from shtypes.core.array import Array as Array
+from shtypes.namespaces import init as init
+from shtypes.numerics.nn.attention import dot_product_attention as dot_product_attention
+from shtypes.numerics.nn.layers import dropout as dropout
+from shtypes.numerics.nn.layers import geglu as geglu
+from shtypes.numerics.nn.layers import glu as glu
+from shtypes.numerics.nn.layers import linear as linear
+from shtypes.numerics.nn.layers import swiglu as swiglu
+from shtypes.numerics.nn.loss import cross_entropy as cross_entropy
+from shtypes.numerics.nn.norms import layer_norm as layer_norm
+from shtypes.numerics.nn.norms import rms_norm as rms_norm
+from shtypes.numerics.nn.positions import rotary_embedding as rotary_embedding
+from shtypes.ops.elementwise import celu as celu
+from shtypes.ops.elementwise import elu as elu
+from shtypes.ops.elementwise import gelu as gelu
+from shtypes.ops.elementwise import hard_sigmoid as hard_sigmoid
+from shtypes.ops.elementwise import hard_silu as hard_silu
+from shtypes.ops.elementwise import hard_swish as hard_swish
+from shtypes.ops.elementwise import hard_tanh as hard_tanh
+from shtypes.ops.elementwise import leaky_relu as leaky_relu
+from shtypes.ops.elementwise import log1mexp as log1mexp
+from shtypes.ops.elementwise import log_sigmoid as log_sigmoid
+from shtypes.ops.elementwise import mish as mish
+from shtypes.ops.elementwise import relu as relu
+from shtypes.ops.elementwise import relu6 as relu6
+from shtypes.ops.elementwise import selu as selu
+from shtypes.ops.elementwise import sigmoid as sigmoid
+from shtypes.ops.elementwise import silu as silu
+from shtypes.ops.elementwise import soft_sign as soft_sign
+from shtypes.ops.elementwise import softplus as softplus
+from shtypes.ops.elementwise import sparse_plus as sparse_plus
+from shtypes.ops.elementwise import sparse_sigmoid as sparse_sigmoid
+from shtypes.ops.elementwise import squareplus as squareplus
+from shtypes.ops.elementwise import swish as swish
+from shtypes.ops.elementwise import tanh as tanh
+from shtypes.ops.lookup import embedding as embedding
+from shtypes.ops.lookup import one_hot as one_hot
+from shtypes.ops.nn import standardize as standardize
+from shtypes.ops.reduce import Axis
+from shtypes.ops.reduce_nonlinear import logsumexp as logsumexp
+from shtypes.ops.statistics import logmeanexp as logmeanexp
+
+def log_softmax(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array: ...
+def softmax(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array: ...
+
+initializers = init

@@ -1,0 +1,43 @@
+"""What functions of matrices return that return several arrays, as type checkers see JAX's classes of these names."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shtypes.core.array import Array
+
+
+class EigResult(NamedTuple):
+    """Of `shtypes.linalg.eig`."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class EighResult(NamedTuple):
+    """Of `shtypes.linalg.eigh`."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class QRResult(NamedTuple):
+    """Of `shtypes.linalg.qr`."""
+
+    Q: Array
+    R: Array
+
+
+class SlogdetResult(NamedTuple):
+    """Of `shtypes.linalg.slogdet`."""
+
+    sign: Array
+    logabsdet: Array
+
+
+class SVDResult(NamedTuple):
+    """Of `shtypes.linalg.svd`."""
+
+    U: Array
+    S: Array
+    Vh: Array
