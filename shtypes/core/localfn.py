@@ -136,6 +136,6 @@ def local_dtype(fn: LocalFn, operands: tuple[str, ...], rank: int = 1) -> str:
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(name)) for name in operands]
     try:
         return dtypes.from_numpy(jax.eval_shape(fn, *structs).dtype)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         what = f"`{fn}` cannot be applied to {' and '.join(operands)}"
         raise ShardingTypeError(what, why=str(error).strip().split("\n")[0]) from None
