@@ -108,7 +108,7 @@ TYPES = {
 #: Calls of every family with a wrong argument: shapes, dims, dtypes, names of axes, texts, targets, functions, trees.
 WRONG = """
 a + v; a * "x"; a + None; a @ v; m.add(a); m.add(a, a, a); m.sin(); m.sin(a, 3, 4, 5); m.sin("x"); m.sin([1, 2])
-m.sin(3.0); m.sin(a, foo=1); m.factorial(c, exact=True)
+m.sin(3.0); m.sin(a, foo=1); m.factorial(c, exact=True); m.select_n(a, c)
 m.sum(a, axis=5); m.sum(a, axis="x"); m.sum(a, axis=(0, 0)); m.sum(a, dtype="nope")
 m.sum(a, out="[8]"); m.sum(a, out="["); m.sum(a, out=7); m.sum(); m.max(c, axis=1); m.argmax(a, axis=(0, 1))
 m.reshape(a, (3, 3)); m.reshape(a, "x"); m.reshape(a); m.transpose(a, (0, 0)); m.swapaxes(a, 0, 4)

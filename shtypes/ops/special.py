@@ -76,7 +76,10 @@ def clamp(min: Any, x: ArrayLike, max: Any) -> Array:
 def select_n(which: Any, *cases: Any) -> Array:
     """The case whose number ``which`` has, as `jax.lax.select_n`: a bool or an integer; typed as `where`."""
     ((chosen,), _) = lift([which])
-    if jax.typeof(chosen).dtype_name == "bool":
+    t = jax.typeof(chosen)
+    if t.dtype_name != "bool" and not jnp.issubdtype(t.dtype, jnp.integer):
+        raise ShardingTypeError(f"`select_n` selects by a bool or an integer, not by {t}")
+    if t.dtype_name == "bool":
         if len(cases) > 2:
             raise ShardingTypeError(f"`select_n` of a bool takes one or two cases, not {len(cases)}")
         return where(chosen, cases[-1], cases[0])
