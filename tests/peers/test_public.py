@@ -44,9 +44,10 @@ def _can_be_judged(call: Program) -> bool:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("start", range(0, 2400, 20))
+@pytest.mark.parametrize("start", range(120))
 def test_what_types_is_right(start: int) -> None:
-    chosen = [call for call in calls()[start : start + 20] if _can_be_judged(call)]
+    """Every second call: each function is among them."""
+    chosen = [call for call in calls()[2 * start :: 240] if _can_be_judged(call)]
     assert len(chosen) > 4
     assert _unsound(chosen, (2,), 30) == []
     cases = [Case(c, g) for i, c in enumerate(chosen) for g in combinations(c, (2,), 4, seed=i) if answer(c, g).result]
