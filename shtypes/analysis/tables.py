@@ -5,7 +5,10 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from rich.console import Group
+from rich.text import Text
 
 from shtypes.traced.columns import aligned, rich_table
 
@@ -42,10 +45,7 @@ class Table:
         lines = [self.title, *(f"  {line}" for line in shown)]
         return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
 
-    def __rich__(self) -> Any:
-        from rich.console import Group
-        from rich.text import Text
-
+    def __rich__(self) -> Group:
         table = [rich_table(self.headings, self.rows, self.numbers)] if self.rows else []
         return Group(Text(self.title, style="bold"), *table, *([Text(self.note)] if self.note else []), Text(""))
 

@@ -20,6 +20,10 @@ from typing import Any, Final
 
 import pytest
 
+import shtypes as sh
+from shtypes.types import ShType
+from shtypes.types.policy import current_policy, policy
+
 #: The folder, beside a test file, of what its tests pin.
 FOLDER: Final = "__comm__"
 _MARKER: Final = (
@@ -44,8 +48,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     marker = item.get_closest_marker("no_comm")
     if marker is None:
         return (yield)
-    import shtypes as sh
-
     try:
         scope = sh.no_comm(*marker.args, **marker.kwargs)
     except (TypeError, sh.ShardingTypeError) as error:
@@ -56,10 +58,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
     """Says in which mesh axes two types differ, and in which collectives two ledgers."""
-    if op != "==" or "shtypes.types" not in sys.modules:
+    if op != "==":
         return None
-    from shtypes.types import ShType
-
     if isinstance(left, ShType) and isinstance(right, ShType):
         return [f"{left} == {right}", *_type_differences(left, right)]
     module = sys.modules.get("shtypes.traced.ledger")
@@ -102,8 +102,6 @@ def abstract_mesh() -> Iterator[Callable[..., Any]]:
     with contextlib.ExitStack() as scopes:
 
         def make(**axes: int) -> Any:
-            import shtypes as sh
-
             mesh = sh.abstract_mesh(axes)
             scopes.enter_context(sh.use_mesh(mesh))
             return mesh
@@ -114,8 +112,6 @@ def abstract_mesh() -> Iterator[Callable[..., Any]]:
 @pytest.fixture(params=["partial", "jax"])
 def each_policy(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs the test under both policies; its value is the policy's name."""
-    from shtypes.types.policy import policy
-
     with policy(request.param):
         yield request.param
 
@@ -126,7 +122,6 @@ def assert_comm() -> Callable[..., Any]:
 
     def check(f: Callable[..., Any], *args: Any, **options: Any) -> Any:
         __tracebackhide__ = True
-        import shtypes as sh
         from shtypes.analysis.subject import subject
 
         wanted = {k: options.pop(k) for k in ("forward", "backward", "grad", "bytes") if k in options}
@@ -152,7 +147,6 @@ def pinned_comm(request: pytest.FixtureRequest) -> Callable[..., Any]:
         from shtypes.analysis import golden
         from shtypes.analysis.check import signature_of
         from shtypes.analysis.subject import subject
-        from shtypes.types.policy import current_policy
 
         asked = subject(f, args, kwargs)
         ledger = signature_of(asked, grad=grad).ledger

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from typing import Any
+
+from rich.table import Table
+from rich.text import Text
 
 
 def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str] = ()) -> list[str]:
@@ -18,11 +20,8 @@ def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Conta
     return list(map(line, every))
 
 
-def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]] = (), right: Container[str] = ()) -> Any:
+def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]] = (), right: Container[str] = ()) -> Table:
     """The same as a table of `rich`."""
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=None, pad_edge=False, header_style="italic")
     for name in headings:
         table.add_column(name, justify="right" if name in right else "left")

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import jax
+from rich.console import Group
+from rich.text import Text
 
 from shtypes.context.calls import check_function
 from shtypes.core.operation import Operation, Sending, applied_by
@@ -207,11 +209,8 @@ class Ledger(Sequence[Entry]):
     def __repr__(self) -> str:
         return f"<Ledger: {len(self)} collectives, {self.bytes} B/device>"
 
-    def __rich__(self) -> Any:
+    def __rich__(self) -> Group:
         """The same as a `rich` table."""
-        from rich.console import Group
-        from rich.text import Text
-
         table = [rich_table(_HEADINGS, map(_row, self.entries), _NUMBERS)] if self.entries else []
         return Group(*table, *map(Text, self._notes()))
 

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rich.console import Group
+from rich.text import Text
+
 from shtypes.analysis.check import Signature
 from shtypes.analysis.compare.changes import Change, TypeChange, Use, changes_of, type_changes, uses_of
 from shtypes.analysis.costs import CostModel
@@ -112,10 +115,7 @@ class Comparison:
         jax_total, partial_total = self.jax.ledger.bytes, self.partial.ledger.bytes
         return f"<Comparison of {self.name}: jax {jax_total} B/device, partial {partial_total} B/device>"
 
-    def __rich__(self) -> Any:
-        from rich.console import Group
-        from rich.text import Text
-
+    def __rich__(self) -> Group:
         errors = [Text(f"{line}\n", style="red") for line in self._errors()]
         return Group(Text(f"{self.title}\n", style="bold"), *errors, *self.tables())
 

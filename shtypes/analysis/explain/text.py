@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rich.console import Group
+from rich.text import Text
 
 from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
@@ -37,11 +40,8 @@ def plain(found: Explanation, *, source: bool, totals: bool) -> str:
     return "\n".join(f"{r.text:{width}}  | {r.beside}" if source and r.beside else r.text for r in rows)
 
 
-def rich(found: Explanation) -> Any:
+def rich(found: Explanation) -> Group:
     """The listing for `rich`."""
-    from rich.console import Group
-    from rich.text import Text
-
     rows = list(_single_spaced(_rows(found, totals=False)))
     width = min(max((len(r.text) for r in rows if r.beside), default=0), _WIDEST)
     texts = []
