@@ -139,6 +139,19 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     assert done == set(FILES)
 
 
+def test_few_imports_are_inside_functions() -> None:
+    """Tools start without JAX, dtypes are named without numpy, and plots need matplotlib only where they are drawn."""
+    inside: dict[str, int] = {}
+    for m, path in FILES.items():
+        functions = [f for f in ast.walk(ast.parse(path.read_text())) if isinstance(f, ast.FunctionDef)]
+        inside[m] = len({n for f in functions for n in ast.walk(f) if isinstance(n, ast.Import | ast.ImportFrom)})
+    assert {m for m, count in inside.items() if count} <= {
+        *(m for m in FILES if room(m) == "tools"),
+        *("shtypes.types.dtypes", "shtypes.analysis.explain.plot"),
+    }
+    assert sum(inside.values()) <= 30, inside
+
+
 @pytest.mark.parametrize("module", FILES)
 def test_only_one_file_knows_the_private_parts_and_the_versions_of_jax(module: str) -> None:
     if room(module) == "_compat":

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import jax.numpy as jnp
 import numpy as np
+import opt_einsum
 
 from shtypes import rules
 from shtypes.context.calls import refuse_unknown
@@ -99,8 +100,6 @@ def _contract(
     """Contracts pair by pair, along the path that multiplies least."""
     if len(values) <= 2:
         return _pair(equation, values, constants, dtype, precision)
-    import opt_einsum
-
     shapes = [x.type.shape for x in values]
     _, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=optimize)
     pending = list(enumerate(values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from typing import Any, Final
 
@@ -54,8 +55,6 @@ def short_name(name: str) -> str:
         return _SHORT[name]
     if is_key(name) and name.endswith(">") and name[4:-1] in _KEY_IMPLS:
         return name
-    import difflib
-
     known = {**LONG, **_SHORT, **{f"key<{impl}>": "" for impl in _KEY_IMPLS}}
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     raise ShardingTypeError(f"there is no dtype `{name}`", hints=near)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shtypes.analysis.tables import Table, page
 from shtypes.errors import ShardingTypeError
 from shtypes.tools.cli.config import Config, TargetConfig, config
 from shtypes.tools.cli.guard import tracing
@@ -102,7 +103,6 @@ class _Report:
     def to_html(self) -> str:
         """The report as a page."""
         from shtypes.analysis.compare.report import source_of
-        from shtypes.analysis.tables import Table, page
 
         ledger = self.signature.ledger
         sent = tuple(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from shtypes.tools.cli.config import config
 from shtypes.tools.cli.loading import functions_of
@@ -64,8 +65,6 @@ def _arguments(f: F, *, required: bool) -> F:
 
 def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     """The targets that a text may become: files, and after a colon the functions of the file, which is not run."""
-    from click.shell_completion import CompletionItem
-
     place, colon, name = incomplete.rpartition(":")
     if not colon:
         return [CompletionItem(incomplete, type="file"), *(CompletionItem(n) for n in _configured(incomplete))]
@@ -74,8 +73,6 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 def complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     """The same where the shell splits words at colons, as bash does: what follows the colon is a word of its own."""
-    from click.shell_completion import CompletionItem
-
     before = (ctx.params.get("target"), *(ctx.params.get("types") or ()), *([":"] if incomplete == ":" else []))
     if len(before) != 2 or before[1] != ":" or not before[0]:
         return []

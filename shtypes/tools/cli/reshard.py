@@ -7,11 +7,13 @@ import json
 from typing import Any
 
 import click
+from rich.console import Group
 
 from shtypes.analysis.costs import CostModel
 from shtypes.analysis.tables import Table, page
 from shtypes.errors import ShardingTypeError
 from shtypes.plans import Plan, Step, backward, plan
+from shtypes.tools.cli.config import config
 from shtypes.tools.cli.costs import link_option, read_links
 from shtypes.tools.cli.guard import for_the_shell
 from shtypes.tools.cli.options import dims_option, mesh_option, policy_option
@@ -43,8 +45,6 @@ def command(
 
     FROM is a type such as "f32[8@dp, 16]"; TO may leave out what stays: "[8, 16@dp]", "[_, _@dp]", "{U:tp}".
     """
-    from shtypes.tools.cli.config import config
-
     settings = config()
     mesh = mesh or settings.mesh
     if mesh is None:
@@ -101,9 +101,7 @@ class Resharding:
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.tables()))
 
-    def __rich__(self) -> Any:
-        from rich.console import Group
-
+    def __rich__(self) -> Group:
         return Group(*self.tables())
 
     def to_html(self) -> str:

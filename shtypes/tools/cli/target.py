@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shtypes.errors import ShardingTypeError, short
+from shtypes.tools.cli.config import TargetConfig, config
 from shtypes.tools.cli.guard import WrongUse, for_the_shell, loading, tracing
 from shtypes.tools.cli.loading import load
 from shtypes.types.mesh import Mesh
@@ -48,9 +49,13 @@ class LoadedTarget:
     @property
     def subject(self) -> Subject:
         """The call, for reports; the annotations of the function are checked in it."""
-        from shtypes.analysis.subject import subject
+        return _subject(self.function, self.args)
 
-        return subject(self.function, self.args, {})
+
+def _subject(f: Callable[..., Any], args: tuple[Any, ...] = ()) -> Subject:
+    from shtypes.analysis.subject import subject  # JAX is loaded by now
+
+    return subject(f, args, {})
 
 
 def program(
@@ -73,8 +78,6 @@ def program(
     Raises:
         click.UsageError: there is no such function, its arguments have no types, or a type cannot be read.
     """
-    from shtypes.tools.cli.config import TargetConfig, config
-
     if types and maker:
         raise click.UsageError("give types or --arguments, not both")
     settings = config(root)
@@ -108,12 +111,11 @@ def in_scope(mesh: Mesh, policy_name: str, dims: Mapping[str, int]) -> Iterator[
 
 def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
     """The arguments that a function of the user's returns: a tuple of them, or the only one; their data is not kept."""
-    from shtypes.analysis.subject import subject
     from shtypes.primitives.conversions import without_data
 
     with tracing(name), without_data():
         found = make()
-        return subject(make, found if isinstance(found, tuple) else (found,), {}).args
+        return _subject(make, found if isinstance(found, tuple) else (found,)).args
 
 
 def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
@@ -142,10 +144,8 @@ def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
 
 
 def _annotated(f: Callable[..., Any]) -> tuple[Any, ...]:
-    from shtypes.analysis.subject import subject
-
     try:
-        return subject(f, (), {}).args
+        return _subject(f).args
     except ShardingTypeError as error:
         hints = for_the_shell(error).hints
         sizes = () if any(hint.startswith("--dims") for hint in hints) else ("--dims batch=8 gives names sizes",)
