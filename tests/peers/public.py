@@ -29,7 +29,7 @@ _OTHERS = frozenset({
 })  # fmt: skip
 
 #: Loops of JAX's that take minutes for the thousands of points at which a structure is looked for.
-_SLOW = frozenset({"exp1", "expn"})
+_SLOW = frozenset({"exp1", "expi", "expn"})
 _QUOTIENTS = frozenset({"div", "divmod", "floor_divide", "fmod", "mod", "rem", "remainder"})
 
 
