@@ -21,7 +21,7 @@ from tests.end_to_end import assignments, some
 from tests.random_checks import denoted, verify_together
 from tests.random_draw import evaluated
 from tests.random_plain import CONSTANTS, PLAIN
-from tests.random_programs import POLICIES, Program, draw_program, spread
+from tests.random_programs import POLICIES, Program, Step, draw_program, spread
 from tests.scopes.implicit_programs import BOTH, CASES, block, loss_of
 from tests.tolerance import assert_close, assert_within, computed
 
@@ -248,6 +248,26 @@ ASKED = (
 )
 
 
+def shapes(m: Any, step: Step, values: dict[str, Any]) -> Any:
+    def run(*xs: Any) -> Any:
+        return evaluated(step, {**CONSTANTS, "m": m, **dict(zip(values, xs, strict=True))})
+
+    return jax.eval_shape(run, *values.values())
+
+
+def overflows(program: Program) -> bool:
+    """Whether plain JAX fails on a traced position of 8 bits, as 0.10.2 does where a size does not fit into them."""
+    plain: dict[str, Any] = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, (a, _) in program.inputs.items()}
+    for step in program.steps:
+        try:
+            plain[step.name] = shapes(PLAIN, step, plain)
+        except OverflowError:
+            return True
+        except Exception:
+            assert step.refused  # one device refuses it as well
+    return False
+
+
 def unexplained(program: Program) -> list[str]:
     """Steps that are refused in the scope, that plain JAX takes, and that ask for nothing by themselves."""
     found = []
@@ -257,16 +277,10 @@ def unexplained(program: Program) -> list[str]:
         }
     plain: dict[str, Any] = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, (a, _) in program.inputs.items()}
 
-    def shapes(m: Any, step: Any, values: dict[str, Any]) -> Any:
-        def run(*xs: Any) -> Any:
-            return evaluated(step, {**CONSTANTS, "m": m, **dict(zip(values, xs, strict=True))})
-
-        return jax.eval_shape(run, *values.values())
-
     for step in program.steps:
         try:
             made = shapes(PLAIN, step, plain)
-        except OverflowError:  # on 0.10.2, of a position of 8 bits that is traced: what follows lacks the value
+        except OverflowError:  # what follows lacks the value
             break
         except Exception:
             assert step.refused  # one device refuses it as well
@@ -304,7 +318,7 @@ def test_random_programs_mean_in_the_scope_what_one_device_computes(place: int) 
 def test_many_random_programs_are_taken_in_the_scope(start: int) -> None:
     programs = [drawn(seed, (4, 12)) for seed in range(start, start + 20)]
     assert [text for program in programs for text in unexplained(program)] == []
-    verify_together(programs[::6])
+    verify_together([program for program in programs[::6] if not overflows(program)])
 
 
 @pytest.mark.parametrize("dim", [0, 1])
