@@ -204,7 +204,7 @@ def test_ops_along_dims_map_over_another() -> None:
         (lambda s, u: sh.fft.fft(s, axis=0), "`fft` acts along dim 0, which is sharded on mesh axis `x`"),
         (lambda s, u: sh.linalg.inv(s), "`inv` acts along dim 0, which is sharded on mesh axis `x`"),
         (lambda s, u: sh.linalg.qr(sh.max(s, 1)), "`qr` takes matrices, not f32[4@x]"),
-        (lambda s, u: sh.linalg.eigh(u, full=1), "`eigh` has no parameter `full`"),
+        (lambda s, u: sh.linalg.eigh(u, full=1), "`eigh` has no parameter `full`"),  # type: ignore[call-arg]
     ],
 )  # fmt: skip
 def test_an_op_along_dims_that_does_not_type_says_why(call: Callable[..., Any], what: str) -> None:
