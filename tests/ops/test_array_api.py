@@ -305,7 +305,7 @@ def test_what_is_not_here_says_what_to_use() -> None:
         (lambda x: sh.choose(x, [x, x]), "`choose` needs mode"),
         (lambda x: x.at[np.array([1])].apply(sh.sin), "`at[...].apply` needs positions that differ"),
         (lambda x: sh.linalg.norm(sh.zeros("f32[4@x,2,2]"), 1, out="[]"), "`norm` with axis=None and ord=1"),
-        (sh.linalg.lu, "`lu` cannot be applied to f32[4]"),
+        (sh.linalg.lu, "`lu` takes matrices, not f32[4]"),
         (lambda x: sh.quantile(x, x[0]), "`quantile` needs `q` that is known"),
         (lambda x: sh.ravel(x, "F"), "`ravel` reads the last dim first"),
         (lambda x: sh.linspace(x, 1), "`linspace` takes numbers"),
