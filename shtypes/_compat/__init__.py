@@ -1,4 +1,4 @@
-"""Everything that differs between JAX releases, or that JAX does not publish. Nothing else imports ``jax._src``."""
+"""Everything that differs between JAX releases, or that JAX does not publish. No other room imports ``jax._src``."""
 
 from __future__ import annotations
 
