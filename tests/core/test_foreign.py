@@ -196,7 +196,7 @@ def test_a_typed_value_is_an_array_to_libraries_and_has_only_what_its_type_says(
         assert x.weak_type is False
         return x
 
-    x = MODES[mode](ask)(sh.array(X, "[2,4@x]"))
+    x = MODES[mode](ask)(sh.array(X, "[2,4@x]")).block_until_ready()
     assert issubclass(type(x), jax.Array)
     assert (x.is_fully_addressable, x.is_fully_replicated, x.is_ready()) == (True, False, True)
     assert 3.0 in x
