@@ -51,8 +51,10 @@ def calls() -> tuple[Program, ...]:
 
 
 def _calls_of(name: str) -> list[str]:
-    """The calls of a function; none divides integers by zero, of which XLA makes what it likes."""
-    return [call.replace("n, n", "n, n + 1") for call in CALLS] if name in _QUOTIENTS else list(CALLS)
+    """The calls of a function; none divides integers or truth by zero, of which XLA makes what it likes."""
+    if name not in _QUOTIENTS:
+        return list(CALLS)
+    return [call.replace("n, n", "n, n + 1") for call in CALLS if call != "p, p"]
 
 
 def _is_taken(call: Program) -> bool:
