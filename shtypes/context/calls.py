@@ -91,6 +91,30 @@ def misfit(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeE
     return _no_parameter(name, found[1], known)
 
 
+def not_taken(
+    name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> ShardingTypeError:
+    """What Python or JAX says of an argument that a function of arrays cannot use, in our shape."""
+    given = inspect.signature(fn).bind(*args, **kwargs).arguments
+    odd = [k for k, v in given.items() if _is_odd(inspect.signature(fn).parameters[k], v)]
+    what = f"`{odd[0]}={_shown(given[odd[0]])}`" if len(odd) == 1 else "these arguments"
+    return ShardingTypeError(f"`{name}` does not take {what}", why=str(error).strip().partition("\n")[0])
+
+
+def _is_odd(parameter: inspect.Parameter, value: Any) -> bool:
+    """Whether a parameter that has a default is given what is of another kind."""
+    default = parameter.default
+    if default is parameter.empty or value is None or value is default:
+        return False
+    return default is None or not isinstance(value, type(default))
+
+
+def _shown(value: Any) -> str:
+    if hasattr(value, "type"):
+        return str(value.type)
+    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else f"{value!r:.40}"
+
+
 def check_function(name: str, given: Any, what: str = "") -> None:
     """Refuses what is no function where ``name`` asks for one; ``what`` says which, if it takes several.
 

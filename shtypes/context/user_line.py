@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from shtypes.context.calls import misfit
+from shtypes.context.calls import misfit, not_taken
 from shtypes.context.whose import Whose, called_in, is_whose, whose
 from shtypes.errors import ShardingTypeError
 
@@ -90,7 +90,15 @@ def placed(error: ShardingTypeError, call: str) -> ShardingTypeError:
 
 def public(fn: Callable[P, T]) -> Callable[P, T]:
     """A function of the public surface: its errors leave with the user's line."""
+    return _with_line(fn, of_arrays=False)
 
+
+def public_op(fn: Callable[P, T]) -> Callable[P, T]:
+    """As `public`, for a function of arrays: what Python and JAX raise inside it speaks of its arguments."""
+    return _with_line(fn, of_arrays=True)
+
+
+def _with_line(fn: Callable[P, T], *, of_arrays: bool) -> Callable[P, T]:
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
@@ -99,10 +107,12 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
             if error.operands is not None:
                 _in_terms_of_the_call(error, fn, args, kwargs)
             raise placed(error, fn.__name__) from None
-        except TypeError as error:
-            if not _did_not_fit(error):
+        except (TypeError, ValueError, NotImplementedError, OverflowError) as error:
+            if isinstance(error, TypeError) and _did_not_fit(error):
+                raise placed(misfit(fn.__name__, fn, error), fn.__name__) from None
+            if not of_arrays or line_of(error.__traceback__):  # what the user's own functions raise stays as it is
                 raise
-            raise placed(misfit(fn.__name__, fn, error), fn.__name__) from None
+            raise placed(not_taken(fn.__name__, fn, args, kwargs, error), fn.__name__) from None
 
     return call
 
@@ -120,7 +130,7 @@ def named(
 
 
 #: What hands a call's arguments on as they are.
-_HANDING_ON: Final = frozenset({"public.<locals>.call", "replayed.<locals>.call", "maker.<locals>.make"})
+_HANDING_ON: Final = frozenset({"_with_line.<locals>.call", "replayed.<locals>.call", "maker.<locals>.make"})
 
 
 def _did_not_fit(error: TypeError) -> bool:

@@ -51,8 +51,11 @@ def whose(file: str) -> Whose:
 
 
 def is_whose(frame: FrameType) -> Whose:
-    """Whose code runs in a frame."""
-    return whose(frame.f_code.co_filename)
+    """Whose code runs in a frame. A method that a library made from text (of a dataclass, say) is nobody's line."""
+    code = frame.f_code
+    if code.co_filename.startswith("<") and code.co_name.startswith("__"):
+        return Whose.MACHINERY
+    return whose(code.co_filename)
 
 
 def called_in(frame: FrameType) -> str:

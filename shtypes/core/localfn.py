@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import jax
+import numpy as np
 
 from shtypes.caches import MOST
 from shtypes.context.user_line import placed
@@ -91,6 +92,30 @@ def tell_apart(fn: LocalFn, *numbers: Any) -> None:
     The numbers' own fields do not compare; ``same`` does.
     """
     object.__setattr__(fn, "same", tuple((type(n), repr(n)) for n in numbers))
+
+
+_PLAIN: Final = frozenset({int, float, complex, bool, str, type(None)})
+
+
+def static_params(name: str, params: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    """The parameters of a function of JAX's, by keyword: known when it is traced. An array of no dims is its number.
+
+    Raises:
+        ShardingTypeError: one is a typed or traced value, or an array.
+    """
+    return tuple((k, v if type(v) in _PLAIN else _static(name, k, v)) for k, v in params)
+
+
+def _static(name: str, keyword: str, value: Any) -> Any:
+    if isinstance(value, jax.core.Tracer) or isinstance(getattr(value, "type", None), ShType):
+        raise ShardingTypeError(
+            f"`{keyword}` of `{name}` must be known when it is traced", why=f"it is a value of type {jax.typeof(value)}"
+        )
+    if not isinstance(value, (np.ndarray, jax.Array)):
+        return value
+    if np.ndim(value):
+        raise ShardingTypeError(f"`{keyword}` of `{name}` is one number, not an array of shape {list(np.shape(value))}")
+    return np.asarray(value)[()]
 
 
 def as_tuple(outs: Any) -> tuple[Any, ...]:

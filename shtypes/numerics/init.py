@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from shtypes.caches import MOST
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.draws import as_key, asked, default_float, draw
@@ -35,22 +35,22 @@ def _initializer(name: str, make: Callable[[Any, ShType], Array], dtype: Any) ->
         return make(key, asked(jax.typeof(key), type, preset if dtype is None else dtype, mesh, default_float()))
 
     init.__name__ = name
-    return public(init)
+    return public_op(init)
 
 
-@public
+@public_op
 def constant(value: Any, dtype: Any = None) -> Initializer:
     """One number everywhere."""
     return _initializer("constant", lambda key, t: create.full(t, value), dtype)
 
 
-@public
+@public_op
 def zeros(key: Any, type: Any, dtype: Any = None, *, mesh: Any = None) -> Array:
     """Zeros; itself an initializer."""
     return constant(0)(key, type, dtype, mesh=mesh)
 
 
-@public
+@public_op
 def ones(key: Any, type: Any, dtype: Any = None, *, mesh: Any = None) -> Array:
     """Ones; itself an initializer."""
     return constant(1)(key, type, dtype, mesh=mesh)
@@ -63,19 +63,19 @@ def _scaled(name: str, scale: float, dtype: Any, **params: Any) -> Initializer:
     return _initializer(name, make, dtype)
 
 
-@public
+@public_op
 def uniform(scale: float = 1e-2, dtype: Any = None) -> Initializer:
     """Numbers between 0 and ``scale``."""
     return _scaled("uniform", scale, dtype)
 
 
-@public
+@public_op
 def normal(stddev: float = 1e-2, dtype: Any = None) -> Initializer:
     """Normal numbers."""
     return _scaled("normal", stddev, dtype)
 
 
-@public
+@public_op
 def truncated_normal(stddev: float = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0) -> Initializer:
     """Normal numbers between ``lower`` and ``upper`` standard deviations."""
     return _scaled("truncated_normal", stddev, dtype, lower=float(lower), upper=float(upper))
@@ -89,7 +89,7 @@ _DENOMINATORS: dict[str, Callable[[float, float], float]] = {
 }
 
 
-@public
+@public_op
 def variance_scaling(
     scale: float,
     mode: str,
@@ -152,7 +152,7 @@ xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
 
 
-@public
+@public_op
 def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Orthogonal rows or columns, whichever are fewer.
 
@@ -166,7 +166,7 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> 
     return _decomposed("orthogonal", dtype, scale=float(scale), column_axis=column_axis)
 
 
-@public
+@public_op
 def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Orthogonal matrices in the middle of convolution kernels, zero elsewhere; made as `orthogonal` is."""
     return _decomposed("delta_orthogonal", dtype, scale=float(scale), column_axis=column_axis)

@@ -296,6 +296,8 @@ def solve_triangular(
     a: ArrayLike, b: ArrayLike, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> Array:
     """``x`` with ``a @ x = b`` for triangular ``a``, as `jax.scipy.linalg.solve_triangular`; typed as `solve`."""
+    if not isinstance(trans, (int, str)) or trans not in (0, 1, 2, "N", "T", "C"):
+        raise ShardingTypeError(f"`solve_triangular` knows no `trans={trans!r:.40}`", hints=["0, 1 or 2", "N, T or C"])
     given = {"trans": trans, "lower": lower, "unit_diagonal": unit_diagonal}
     return _solved("solve_triangular", jax.scipy.linalg.solve_triangular, a, b, **given)
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.functions.basics import Full
 from shtypes.core.host import check_width
@@ -57,7 +57,7 @@ def masked(fn: LocalFn, t: ShType) -> Array:
     return move(local(fn, out=whole), t)
 
 
-@public
+@public_op
 def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Zeros of a type.
 
@@ -84,14 +84,14 @@ def _either(type: Any, shape: Any) -> Any:
 empty = zeros  # XLA has no arrays that nobody wrote
 
 
-@public
+@public_op
 def ones(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Ones of a type; on unreduced axes they are on index 0, so that they denote ones. See `zeros`."""
     t = _wanted(_either(type, shape), dtype, mesh, _default_float())
     return full(t, True if t.dtype_name == "bool" else 1)
 
 
-@public
+@public_op
 def full(type: Any = None, fill_value: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """One number everywhere.
 
@@ -115,7 +115,7 @@ def full(type: Any = None, fill_value: Any = None, dtype: Any = None, *, shape: 
     return masked(Full(fill_value, t.local_shape, t.dtype_name), t)
 
 
-@public
+@public_op
 def zeros_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
     """Zeros of the type of ``a``, or of its dtype in another shape. Communicates: nothing."""
     return zeros(_like(a, dtype, shape))
@@ -133,25 +133,25 @@ def _like(a: Any, dtype: Any, shape: Any) -> ShType:
     return _wanted(t, dtype, t.mesh, t.dtype_name)
 
 
-@public
+@public_op
 def ones_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
     """Ones of the type of ``a``; where it is unreduced they count once. Communicates: nothing."""
     return full_like(a, 1, dtype, shape)
 
 
-@public
+@public_op
 def full_like(a: ArrayLike, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
     """One number, in the type of ``a``; where it is unreduced it counts once. Communicates: nothing."""
     return full(_like(a, dtype, shape), fill_value)
 
 
-@public
+@public_op
 def copy(a: ArrayLike, order: str | None = None) -> Array:
     """The value itself: typed values do not change. ``order`` is accepted for compatibility and ignored."""
     return lift([a])[0][0]
 
 
-@public
+@public_op
 def asarray(a: Any, dtype: Any = None, order: str | None = None, *, type: Any = None, mesh: Any = None) -> Array:
     """A typed value from an array or from nested lists of numbers, as `jax.numpy.asarray`; a typed one stays as it is.
 
@@ -195,7 +195,7 @@ class Iota(LocalFn):
         return jnp.asarray(self.start, dtype) + index.astype(dtype) * jnp.asarray(self.step, dtype)
 
 
-@public
+@public_op
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, type: Any = None, mesh: Any = None
 ) -> Array:

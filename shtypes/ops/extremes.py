@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -198,7 +199,7 @@ def _position(name: str) -> Callable[..., Array]:
         ((x,), _) = lift([a])
         if not known:
             return finished(reduced(name, native, x, axis, bool(keepdims)), out)
-        given = None if axis is None else int(axis)
+        given = None if axis is None else operator.index(axis)
         return over(
             name,
             x,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.context.user_line import named, public
+from shtypes.context.user_line import named, public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.functions.basics import NamedFn
 from shtypes.core.localfn import Linear, LocalFn
@@ -161,7 +161,7 @@ _SCATTERS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-@public
+@public_op
 def gather(
     operand: ArrayLike,
     start_indices: Any,
@@ -273,7 +273,7 @@ def _scatter(how: str, name: str) -> Callable[..., Array]:
 
         return apply(name, local, rule, x, ids, update)
 
-    return public(
+    return public_op(
         named(
             op,
             name,

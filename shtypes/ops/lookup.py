@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from shtypes import rules
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
@@ -43,7 +43,7 @@ def as_positions(ids: Any, name: str) -> Any:
     return ids
 
 
-@public
+@public_op
 def take(
     a: ArrayLike,
     indices: Any,
@@ -93,7 +93,7 @@ def _taken(name: str, x: Any, ids: Any, dim: int, bound: Bound, fill_value: Any)
     return gather(x, tuple(entries), [ids], bound, fill_value, name)
 
 
-@public
+@public_op
 def embedding(table: Any, ids: Any) -> Array:
     """The rows of a table, one for each id; with the vocabulary sharded the result is unreduced, without communication.
 
@@ -137,7 +137,7 @@ class TakeAlong(LocalFn):
         return only_where(here, y, 0)
 
 
-@public
+@public_op
 def take_along_axis(
     arr: ArrayLike,
     indices: Any,
@@ -212,7 +212,7 @@ class OneHot(LocalFn):
         return jax.nn.one_hot(own - jnp.asarray(first, own.dtype), self.size, dtype=dtype, axis=self.dim)
 
 
-@public
+@public_op
 def one_hot(
     x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int = -1, over: str | Sequence[str] = ()
 ) -> Array:
@@ -267,7 +267,7 @@ class SegmentSum(LocalFn):
         return zeros.at[at].add(data, mode="drop", wrap_negative_indices=False)
 
 
-@public
+@public_op
 def segment_sum(
     data: Any,
     segment_ids: Any,

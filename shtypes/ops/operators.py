@@ -8,7 +8,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-from shtypes.context.user_line import named, public
+from shtypes.context.user_line import named, public_op
 from shtypes.core.array import Array, install
 from shtypes.ops import edits, shape
 from shtypes.ops.dispatch import is_number, is_typed
@@ -71,7 +71,7 @@ def _foreign(x: Any) -> bool:
 
 def _method(name: str, fn: Any) -> Any:
     """A method that is no function of the same arguments."""
-    return public(named(fn, name, fn.__doc__))
+    return public_op(named(fn, name, fn.__doc__))
 
 
 def install_operators() -> None:

@@ -34,6 +34,9 @@ def apply_nonlinear(name: str, fn: Callable[..., Any], xs: Sequence[Any], params
     """A nonlinear function of operands some of which may be Python numbers."""
     if all(map(is_number, xs)):
         raise ShardingTypeError(f"`{name}` was given numbers only", hints=[f"jax.numpy.{name}"])
+    for keyword, value in params.items():
+        if isinstance(value, (list, tuple)):
+            raise ShardingTypeError(f"`{keyword}` of `{name}` is one number, not {value!r:.40}")
     arrays, constants = lift([x for x in xs if not is_number(x)])
     given = tuple(sorted(params.items()))
     numbers = tuple(x if is_number(x) else None for x in xs) if len(arrays) < len(xs) else ()

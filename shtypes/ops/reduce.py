@@ -38,8 +38,11 @@ def only(name: str, x: Any, where: Any, instead: Any) -> Array:
     """The elements that a mask keeps; the others are ``instead``.
 
     Raises:
-        ShardingTypeError: the mask does not broadcast to the operand.
+        ShardingTypeError: the mask does not broadcast to the operand, or is not one of booleans.
     """
+    kind = jax.typeof(where).dtype if hasattr(where, "dtype") else np.asarray(where).dtype
+    if not np.issubdtype(kind, np.bool_):
+        raise ShardingTypeError(f"the mask of `{name}` is one of booleans, not of {kind}", hints=["where != 0"])
     mask = tuple(jax.typeof(where).shape) if hasattr(where, "dtype") else np.shape(where)
     shape = jax.typeof(x).shape
     if len(mask) > len(shape) or any(m not in (1, n) for m, n in zip(mask[::-1], shape[::-1], strict=False)):

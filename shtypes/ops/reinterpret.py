@@ -54,8 +54,8 @@ def constant(x: Any, *, to: str | State | None = None) -> Any:
 
     Communicates: nothing, in either direction.
     """
-    states = {"R": State.REDUCED, "I": State.INVARIANT, None: replicated()}
-    state = states.get(to, to)  # type: ignore[arg-type]
+    letters = {"R": State.REDUCED, "I": State.INVARIANT}
+    state = replicated() if to is None else letters.get(to) if isinstance(to, str) else to
     if state not in (State.REDUCED, State.INVARIANT):
         raise ShardingTypeError(f"a constant is replicated as `R` or `I`, not {to!r}")
 

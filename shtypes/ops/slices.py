@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
@@ -29,7 +29,7 @@ from shtypes.rules.index import dynamic_update_slice as _dynamic_update_slice_ru
 from shtypes.types import ShType
 
 
-@public
+@public_op
 def slice_in_dim(x: ArrayLike, start_index: Any, limit_index: Any, stride: int = 1, axis: int = 0) -> Array:
     """A slice of one dim, as `jax.lax.slice_in_dim`; typed as ``x[...]``."""
     ((x,), _) = lift([x])
@@ -64,10 +64,10 @@ def _sliced(
 _sliced.__name__ = "slice"
 
 
-slice_ = public(_sliced)
+slice_ = public_op(_sliced)
 
 
-@public
+@public_op
 def index_in_dim(x: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """One position of a dim, as `jax.lax.index_in_dim`; a sharded dim is looked up."""
     ((x,), _) = lift([x])
@@ -79,7 +79,7 @@ def index_in_dim(x: ArrayLike, index: int, axis: int = 0, keepdims: bool = True)
     return dynamic_index_in_dim(x, at, dim, keepdims)
 
 
-@public
+@public_op
 def dynamic_index_in_dim(x: ArrayLike, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
     """One position of a dim, known at run time, as `jax.lax.dynamic_index_in_dim`; a sharded dim is looked up.
 
@@ -164,7 +164,7 @@ def _start_parts(t: ShType, starts: Any, sizes: Sequence[int], name: str) -> tup
     return tuple(static), operands
 
 
-@public
+@public_op
 def dynamic_slice(x: ArrayLike, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
     """A slice of given sizes at positions known at run time, as `jax.lax.dynamic_slice`.
 
@@ -198,7 +198,7 @@ def dynamic_slice(x: ArrayLike, start_indices: Any, slice_sizes: Sequence[int]) 
     )
 
 
-@public
+@public_op
 def dynamic_slice_in_dim(x: ArrayLike, start_index: Any, slice_size: int, axis: int = 0) -> Array:
     """A slice of one dim at a position known at run time; see `dynamic_slice`."""
     ((x,), _) = lift([x])
@@ -209,7 +209,7 @@ def dynamic_slice_in_dim(x: ArrayLike, start_index: Any, slice_size: int, axis: 
     return dynamic_slice(x, starts, sizes)
 
 
-@public
+@public_op
 def dynamic_update_slice(x: ArrayLike, update: ArrayLike, start_indices: Any) -> Array:
     """``x`` with a slice replaced at positions known at run time, as `jax.lax.dynamic_update_slice`.
 
@@ -247,7 +247,7 @@ def dynamic_update_slice(x: ArrayLike, update: ArrayLike, start_indices: Any) ->
     )
 
 
-@public
+@public_op
 def dynamic_update_slice_in_dim(x: ArrayLike, update: ArrayLike, start_index: Any, axis: int) -> Array:
     """A slice of one dim replaced at a position known at run time; see `dynamic_update_slice`."""
     ((x,), _) = lift([x])

@@ -45,7 +45,7 @@ def sort(
 
     Transpose: the cotangent put back where the elements were. Communicates: nothing.
     """
-    return _sorted("sort", jnp.sort, a, axis, kind=kind, order=order, stable=stable, descending=descending)
+    return _sorted("sort", jnp.sort, a, axis, kind=kind, order=order, stable=bool(stable), descending=bool(descending))
 
 
 @public
@@ -60,7 +60,9 @@ def argsort(
     dtype: Any = None,
 ) -> Array:
     """The indices that put a dim in order, as in `jax.numpy.argsort`; typed as `sort`, without a gradient."""
-    made = _sorted("argsort", jnp.argsort, a, axis, kind=kind, order=order, stable=stable, descending=descending)
+    made = _sorted(
+        "argsort", jnp.argsort, a, axis, kind=kind, order=order, stable=bool(stable), descending=bool(descending)
+    )
     return made if dtype is None else made.astype(dtype)
 
 

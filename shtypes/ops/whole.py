@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from shtypes import rules
 from shtypes.caches import MOST
 from shtypes.core.array import Array
 from shtypes.core.functions.basics import NamedFn
-from shtypes.core.localfn import Linear, LocalFn, as_tuple
+from shtypes.core.localfn import Linear, LocalFn, as_tuple, static_params
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import apply, apply_all, settled
 from shtypes.ops.reduce import normalize_dims
@@ -21,7 +22,7 @@ from shtypes.types import ShType, dtypes
 
 def function(name: str, fn: Callable[..., Any], *, linear: bool = False, **params: Any) -> NamedFn:
     """A local function from one of JAX's and its static parameters, which its name shows."""
-    given = tuple(sorted(params.items()))
+    given = static_params(name, sorted(params.items()))
     shown = [f"{k}={v}".replace(" ", "") for k, v in given if v not in (None, False) and not callable(v)]
     full = f"{name}[{', '.join(shown)}]" if shown else name
     return NamedFn(full, fn, given, Linear.JOINTLY if linear else Linear.NO)
@@ -104,7 +105,7 @@ def settled_whole(name: str, x: Any, along: Sequence[int]) -> Array:
 
 def one_dim(name: str, x: Any, axis: int) -> int:
     """``axis=`` as a dim from the front."""
-    return normalize_dims(int(axis), jax.typeof(x).ndim, name)[0]
+    return normalize_dims(operator.index(axis), jax.typeof(x).ndim, name)[0]
 
 
 def reduced(

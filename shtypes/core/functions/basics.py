@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from shtypes.core.functions.numbers import apart
-from shtypes.core.localfn import Linear, LocalFn, tell_apart
+from shtypes.core.localfn import Linear, LocalFn, static_params, tell_apart
 from shtypes.types import ShType, dtypes
 
 
@@ -88,6 +88,7 @@ class NamedFn(LocalFn):
     same: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "params", static_params(self.name, self.params))
         tell_apart(self, *self.numbers, *self.params)
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, each, state_of
@@ -25,7 +25,7 @@ T = TypeVar("T")
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
-@public
+@public_op
 def pcast(x: T, axis_name: Axes, *, to: Any) -> T:
     """The same shards in another state; `jax.lax.pcast`.
 
@@ -70,13 +70,13 @@ def _cannot_cast(t: ShType, axis: str, state: State) -> ShardingTypeError:
     )
 
 
-@public
+@public_op
 def pvary(x: T, axis_name: Axes) -> T:
     """A replicated value as a varying one: ``pcast(x, axis_name, to="varying")``."""
     return pcast(x, axis_name, to=VARYING)
 
 
-@public
+@public_op
 def pbroadcast(x: T, axis_name: Axes, source: int | None = None) -> T:
     """A replicated value as a varying one, as in the design of efficient transposition; or one device's value on all.
 

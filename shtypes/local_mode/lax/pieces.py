@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, dim_from_front, each, no_groups, state_of
@@ -23,7 +23,7 @@ T = TypeVar("T")
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
-@public
+@public_op
 def all_gather(
     x: T,
     axis_name: Axes,
@@ -60,13 +60,13 @@ def all_gather(
     return each(name, x, make)
 
 
-@public
+@public_op
 def all_gather_invariant(x: T, axis_name: Axes, *, axis: int = 0, tiled: bool = False) -> T:
     """`all_gather` to an invariant value, whose transpose `pscatter` sends nothing."""
     return all_gather(x, axis_name, axis=axis, tiled=tiled, to=INVARIANT)
 
 
-@public
+@public_op
 def pscatter(x: T, axis_name: Axes, *, scatter_dimension: int = 0, tiled: bool = False) -> T:
     """Each device's own part of a replicated value.
 
@@ -101,7 +101,7 @@ def _all_invariant(x: Any, axes: Sequence[str]) -> Array:
     return move(x, functools.reduce(lambda dst, axis: dst.with_axis(axis, INVARIANT), axes, t))
 
 
-@public
+@public_op
 def ppermute(x: T, axis_name: Axes, perm: Sequence[tuple[int, int]]) -> T:
     """Values sent from device to device; `jax.lax.ppermute`.
 
@@ -119,7 +119,7 @@ def ppermute(x: T, axis_name: Axes, perm: Sequence[tuple[int, int]]) -> T:
     return each("ppermute", x, lambda leaf, t: collect(Op("ppermute", axes_of(axis_name), perm=pairs), leaf))
 
 
-@public
+@public_op
 def pshuffle(x: T, axis_name: Axes, perm: Sequence[int]) -> T:
     """Values taken from other devices; `jax.lax.pshuffle`: device ``i`` gets that of device ``perm[i]``."""
     n = axis_size(axis_name)
@@ -128,7 +128,7 @@ def pshuffle(x: T, axis_name: Axes, perm: Sequence[int]) -> T:
     return ppermute(x, axis_name, [(source, i) for i, source in enumerate(perm)])
 
 
-@public
+@public_op
 def all_to_all(
     x: T,
     axis_name: Axes,
@@ -163,7 +163,7 @@ def all_to_all(
     return each("all_to_all", x, make)
 
 
-@public
+@public_op
 def pswapaxes(x: T, axis_name: Axes, axis: int, *, axis_index_groups: Any = None) -> T:
     """A dim and a mesh axis swapped; `jax.lax.pswapaxes`: `all_to_all` that splits and stacks the same dim."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)

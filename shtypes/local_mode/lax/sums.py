@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.core.functions.arithmetic import DivideBy
 from shtypes.errors import ShardingTypeError
@@ -22,7 +22,7 @@ T = TypeVar("T")
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
-@public
+@public_op
 def psum(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
     """The sum of the devices' values along mesh axes, on each of them; `jax.lax.psum`.
 
@@ -48,7 +48,7 @@ def psum(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None
     return each("psum", x, lambda leaf, t: collect(Op("psum", axes, VARYING, state), counted(leaf)))
 
 
-@public
+@public_op
 def pmean(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
     """The mean of the devices' values along mesh axes; `jax.lax.pmean`: `psum` over the size of the axes."""
     total: Any = psum(x, axis_name, axis_index_groups=axis_index_groups, to=to)
@@ -67,7 +67,7 @@ def pmean(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = Non
     return averaged
 
 
-@public
+@public_op
 def psum_scatter(
     x: T, axis_name: Axes, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> T:
@@ -94,7 +94,7 @@ def psum_scatter(
     return each("psum_scatter", x, make)
 
 
-@public
+@public_op
 def pmax(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
     """The largest of the devices' values, element by element; `jax.lax.pmax`.
 
@@ -112,7 +112,7 @@ def pmax(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None
     return _extreme("pmax", x, axis_name, axis_index_groups, to)
 
 
-@public
+@public_op
 def pmin(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
     """The smallest of the devices' values, element by element; `jax.lax.pmin`. As `pmax`."""
     return _extreme("pmin", x, axis_name, axis_index_groups, to)

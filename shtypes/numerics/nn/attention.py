@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.nn.positions import positions
@@ -27,7 +27,7 @@ from shtypes.rules import reasons
 from shtypes.types import ShType
 
 
-@public
+@public_op
 def dot_product_attention(
     query: Any,
     key: Any,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes import rules
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
@@ -56,7 +56,7 @@ class Rotary(LocalFn):
         return Rotary(self.base, -self.turn)
 
 
-@public
+@public_op
 def rotary_embedding(x: ArrayLike, at: Any = None, *, base: float = 10_000.0) -> Array:
     """Rotary position embedding: pairs ``(x[i], x[i + H/2])`` turned by ``position * base ** (-2i/H)``.
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from shtypes import rules
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.draws import (
     Categorical,
@@ -35,7 +35,7 @@ from shtypes.rules.whole import WholeResult
 from shtypes.types import ShType, State
 
 
-@public
+@public_op
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, *, out: Any = None
 ) -> Any:
@@ -98,7 +98,7 @@ def _unlike(key: Any, logits: Any, *, shape: tuple[int, ...], dtype: Any, axis: 
     return jax.random.categorical(key, logits, axis, shape, replace).astype(dtype)
 
 
-@public
+@public_op
 def choice(
     key: Any, a: Any, type: Any = (), replace: bool = True, p: Any = None, axis: int = 0, *, mesh: Any = None
 ) -> Any:
@@ -135,7 +135,7 @@ def _choice(key: Any, p: Any = None, *, shape: tuple[int, ...], dtype: Any, a: i
     return jax.random.choice(key, a, shape, replace, p).astype(dtype)
 
 
-@public
+@public_op
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Any:
     """Positions in random order, or the rows of a value, as `jax.random.permutation`.
 

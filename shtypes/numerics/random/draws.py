@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from shtypes.context.calls import bound, signature_of
-from shtypes.context.user_line import named, public
+from shtypes.context.user_line import named, public_op
 from shtypes.core.array import Array
 from shtypes.numerics.bits.draws import default_float, default_int, draw
 from shtypes.numerics.bits.draws_whole import draw_whole
@@ -37,7 +37,7 @@ def distribution(
         made: Array = make(given["key"], [given[p] for p in params], given["type"], given["dtype"], given["mesh"])
         return made
 
-    return public(named(op, name, doc, "shtypes.numerics.random", signature))
+    return public_op(named(op, name, doc, "shtypes.numerics.random", signature))
 
 
 def _plain(name: str, what: str, default: Callable[[], str] = default_float) -> Callable[..., Array]:
@@ -46,7 +46,7 @@ def _plain(name: str, what: str, default: Callable[[], str] = default_float) -> 
     def op(key: Any, type: Any = (), dtype: Any = None, *, mesh: Any = None) -> Array:
         return draw(name, key, type, dtype, mesh, default())
 
-    return public(named(op, name, f"{what}, as `jax.random.{name}`; see `uniform`.", "shtypes.numerics.random"))
+    return public_op(named(op, name, f"{what}, as `jax.random.{name}`; see `uniform`.", "shtypes.numerics.random"))
 
 
 def _of_numbers(
@@ -64,7 +64,7 @@ def _of_numbers(
     return distribution(name, doc, params, make, optional)
 
 
-@public
+@public_op
 def uniform(
     key: Any, type: Any = (), dtype: Any = None, minval: float = 0.0, maxval: float = 1.0, *, mesh: Any = None
 ) -> Array:
@@ -90,7 +90,7 @@ def uniform(
     return draw("uniform", key, type, dtype, mesh, default_float(), minval=float(minval), maxval=float(maxval))
 
 
-@public
+@public_op
 def truncated_normal(
     key: Any, lower: float, upper: float, type: Any = (), dtype: Any = None, *, mesh: Any = None
 ) -> Array:
@@ -99,7 +99,7 @@ def truncated_normal(
     return draw("truncated_normal", key, type, dtype, mesh, default_float(), **bounds)
 
 
-@public
+@public_op
 def bernoulli(key: Any, p: Any = 0.5, type: Any = None, *, mesh: Any = None) -> Array:
     """True with probability ``p``, as `jax.random.bernoulli`; see `uniform`.
 
@@ -116,7 +116,7 @@ def bernoulli(key: Any, p: Any = 0.5, type: Any = None, *, mesh: Any = None) -> 
     return less(draw("uniform", key, t if type is None else type, t.dtype_name, mesh, "f32"), p)
 
 
-@public
+@public_op
 def randint(
     key: Any, type: Any = (), minval: int = 0, maxval: int = 2, dtype: Any = None, *, mesh: Any = None
 ) -> Array:

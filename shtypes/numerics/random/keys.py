@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from shtypes import rules
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.meshes import to_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.draws import OnKeys, as_key, key_of_seed
@@ -19,7 +19,7 @@ from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import current_mesh
 
 
-@public
+@public_op
 def key(seed: Any, *, impl: str | None = None, mesh: Any = None) -> Any:
     """A key, the same on every device.
 
@@ -56,7 +56,7 @@ def _made(
     return apply(name, fn, lambda types: rules.whole(name, types[0], along, (result,), False), x)
 
 
-@public
+@public_op
 def split(key: Any, num: int = 2) -> Any:
     """New keys from one, as `jax.random.split`.
 
@@ -74,7 +74,7 @@ def split(key: Any, num: int = 2) -> Any:
     return _made("split", jax.typeof(key).dtype_name, [(count, None)], key, num=count)
 
 
-@public
+@public_op
 def fold_in(key: Any, data: Any) -> Any:
     """A new key from a key and an integer, as `jax.random.fold_in`.
 
@@ -92,7 +92,7 @@ def fold_in(key: Any, data: Any) -> Any:
     return _alike("fold_in", name, key, data)
 
 
-@public
+@public_op
 def key_data(keys: Any) -> Any:
     """The words of a key, as `jax.random.key_data`.
 
@@ -104,7 +104,7 @@ def key_data(keys: Any) -> Any:
     return _made("key_data", "u32", [(n, None) for n in words], keys)
 
 
-@public
+@public_op
 def wrap_key_data(words: Any, *, impl: str | None = None) -> Any:
     """The key that has these words, as `jax.random.wrap_key_data`.
 
@@ -124,7 +124,7 @@ def wrap_key_data(words: Any, *, impl: str | None = None) -> Any:
     return _made("wrap_key_data", dtype, dims, words, (t.ndim - 1,), impl=impl)
 
 
-@public
+@public_op
 def key_impl(keys: Any) -> Any:
     """The name of a key's generator, as `jax.random.key_impl`."""
     if not is_typed(keys):
@@ -134,7 +134,7 @@ def key_impl(keys: Any) -> Any:
     return found[0]
 
 
-@public
+@public_op
 def clone(key: Any) -> Any:
     """The same key, for `jax.experimental.key_reuse` a new one, as `jax.random.clone`."""
     key = as_key("clone", key)

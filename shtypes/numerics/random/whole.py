@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.draws import default_float, default_int
@@ -17,7 +17,7 @@ from shtypes.numerics.random.draws import distribution
 from shtypes.ops.dispatch import lift
 
 
-@public
+@public_op
 def gamma(key: Any, a: Any, type: Any = None, dtype: Any = None, *, mesh: Any = None) -> Array:
     """Gamma numbers of shape ``a``, as `jax.random.gamma`.
 
@@ -59,20 +59,20 @@ binomial = _whole("binomial", "How many of ``n`` trials succeed with probability
 wald = _whole("wald", "Wald numbers (inverse Gaussian)", "mean")
 
 
-@public
+@public_op
 def generalized_normal(key: Any, p: float, type: Any = (), dtype: Any = None, *, mesh: Any = None) -> Array:
     """Generalised normal numbers of power ``p``, as `jax.random.generalized_normal`; see `gamma`."""
     native = jax.random.generalized_normal
     return draw_whole("generalized_normal", native, key, [], type, dtype, mesh, default_float(), p=float(p))
 
 
-@public
+@public_op
 def maxwell(key: Any, type: Any = (), dtype: Any = None, *, mesh: Any = None) -> Array:
     """Maxwell numbers, as `jax.random.maxwell`; see `gamma`."""
     return draw_whole("maxwell", jax.random.maxwell, key, [], type, dtype, mesh, default_float())
 
 
-@public
+@public_op
 def double_sided_maxwell(
     key: Any, loc: float, scale: float, type: Any = (), dtype: Any = None, *, mesh: Any = None
 ) -> Array:
@@ -85,7 +85,7 @@ def double_sided_maxwell(
 # of vectors and matrices: the type is that of all of it; a shape is that of the batch, as in JAX
 
 
-@public
+@public_op
 def dirichlet(key: Any, alpha: Any, type: Any = None, dtype: Any = None, *, mesh: Any = None) -> Array:
     """Points of a simplex, as `jax.random.dirichlet`; see `gamma`.
 
@@ -102,7 +102,7 @@ def dirichlet(key: Any, alpha: Any, type: Any = None, dtype: Any = None, *, mesh
     return draw_whole("dirichlet", native, key, [alpha], type, dtype, mesh, default_float(), event=(n,), batch=batch)
 
 
-@public
+@public_op
 def multivariate_normal(
     key: Any,
     mean: Any,
@@ -132,7 +132,7 @@ def multivariate_normal(
     return draw_whole("multivariate_normal", native, key, [mean, cov], type, dtype, mesh, default_float(), **options)
 
 
-@public
+@public_op
 def multinomial(key: Any, n: Any, p: Any, type: Any = None, dtype: Any = None, *, mesh: Any = None) -> Array:
     """How often each class is sampled in ``n`` trials, as `jax.random.multinomial`; see `gamma`.
 
@@ -154,7 +154,7 @@ def _multinomial(key: Any, n: Any, p: Any, *, shape: tuple[int, ...], dtype: Any
     return jax.random.multinomial(key, n.astype(dtype), p, shape=(*shape, p.shape[-1]), dtype=dtype)
 
 
-@public
+@public_op
 def orthogonal(key: Any, n: int, type: Any = (), dtype: Any = None, m: int | None = None, *, mesh: Any = None) -> Array:
     """Orthogonal matrices, as `jax.random.orthogonal`; see `gamma`.
 
@@ -172,7 +172,7 @@ def orthogonal(key: Any, n: int, type: Any = (), dtype: Any = None, m: int | Non
     return draw_whole("orthogonal", jax.random.orthogonal, key, [], type, dtype, mesh, default_float(), **options)
 
 
-@public
+@public_op
 def ball(key: Any, d: int, p: float = 2, type: Any = (), dtype: Any = None, *, mesh: Any = None) -> Array:
     """Points of the unit ball of ``d`` dims in the norm ``p``, as `jax.random.ball`; see `gamma`.
 
