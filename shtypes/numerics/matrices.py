@@ -14,13 +14,14 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import as_tuple
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
+from shtypes.numerics.results import LstsqResult
 from shtypes.ops import diagonals
 from shtypes.ops.create import zeros
-from shtypes.ops.dispatch import lift
+from shtypes.ops.dispatch import lift, meeting
 from shtypes.ops.elementwise import conj
 from shtypes.ops.index import getitem
 from shtypes.ops.joins import concatenate
-from shtypes.ops.labelled import all_whole
+from shtypes.ops.labelled import all_whole, all_whole_tree
 from shtypes.ops.shape import atleast_2d, reshape
 from shtypes.ops.whole import apply_whole, apply_whole_tree, function, made
 
@@ -37,13 +38,9 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: Any = None) -> Array:
     return diagonals.trace(x, offset, -2, -1, dtype)
 
 
-def _least_squares(a: Any, b: Any, rcond: Any) -> Any:
-    return jnp.linalg.lstsq(a, b, rcond)[0]
-
-
 @public
-def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None) -> Array:
-    """``x`` with the least ``|a @ x - b|``, the first result of `jax.numpy.linalg.lstsq`; everything must be whole.
+def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None) -> LstsqResult:
+    """``x`` with the least ``|a @ x - b|``, as `jax.numpy.linalg.lstsq`; everything must be whole.
 
     Args:
         a (n, m): A matrix.
@@ -51,11 +48,11 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None) -> Array:
         rcond: Which singular values count as zero.
 
     Returns:
-        (m, k) or (m,): The solution.
+        The solution (m, k) or (m,), the sums of squared differences (k,), the rank, the singular values (min(n, m),).
 
     Communicates: nothing. Transpose: by JAX.
     """
-    return all_whole("lstsq", function("lstsq", _least_squares, rcond=rcond), [a, b])
+    return LstsqResult(*all_whole_tree("lstsq", function("lstsq", jnp.linalg.lstsq, rcond=rcond), [a, b]))
 
 
 @public
@@ -83,7 +80,7 @@ def block_diag(*arrs: Any) -> Array:
 
     Communicates: nothing. Transpose: the blocks of the cotangent.
     """
-    blocks = [atleast_2d(a) for a in arrs] or [zeros((1, 0))]
+    blocks = [atleast_2d(a) for a in meeting(arrs)] or [zeros((1, 0))]
     if any(jax.typeof(b).ndim != 2 for b in blocks):
         raise ShardingTypeError("`block_diag` takes matrices")
     widths = [jax.typeof(b).shape[1] for b in blocks]
@@ -105,9 +102,8 @@ def toeplitz(c: Any, r: Any = None) -> Array:
 
     Communicates: nothing. Transpose: sums along the diagonals.
     """
-    (column,), _ = lift([c])
-    column = reshape(column, (-1,))
-    row = conj(column) if r is None else reshape(lift([r])[0][0], (-1,))
+    column, *given = (reshape(v, (-1,)) for v in meeting([c] if r is None else [c, r]))
+    row = given[0] if given else conj(column)
     n, m = jax.typeof(column).shape[0], jax.typeof(row).shape[0]
     values = concatenate([column[::-1], row[1:]], 0)
     places = np.arange(n)[::-1][:, None] + np.arange(m)[None, :]

@@ -21,6 +21,15 @@ class EighResult(NamedTuple):
     eigenvectors: Array
 
 
+class LstsqResult(NamedTuple):
+    """Of `shtypes.linalg.lstsq`, of which JAX returns a tuple without names."""
+
+    x: Array
+    residuals: Array
+    rank: Array
+    s: Array
+
+
 class QRResult(NamedTuple):
     """Of `shtypes.linalg.qr`."""
 

@@ -221,11 +221,23 @@ def settled(name: str, rule: Rule, x: Any) -> Array:
     return cast_all(name, rule, [x], typed(name, rule, (x.type,)))[0]
 
 
-def beside(constant: Any, x: Any) -> Any:
+def meeting(xs: Sequence[Any]) -> list[Array]:
+    """Operands of an op that is made of others: as `lift`, each constant in the replicated states of what it meets."""
+    return beside_others(*lift(xs))
+
+
+def beside_others(values: Sequence[Any], constants: frozenset[int]) -> list[Array]:
+    """Each constant among some values in the replicated states of the others."""
+    others = [x for i, x in enumerate(values) if i not in constants]
+    return [beside(x, *others) if i in constants else x for i, x in enumerate(values)]
+
+
+def beside(constant: Any, *others: Any) -> Any:
     """A constant in the replicated states of what it will meet, where it is an operand of more than one op."""
-    t, other = constant.type, x.type
-    for axis in t.mesh.axis_names:
-        if t.state(axis) is State.REDUCED and other.state(axis) is State.INVARIANT:
+    t = constant.type
+    for axis in t.axes(State.REDUCED):
+        met = {x.type.state(axis) for x in others}
+        if State.INVARIANT in met and State.REDUCED not in met:
             t = t.with_axis(axis, State.INVARIANT)
     return move(constant, t, inserted=True)
 

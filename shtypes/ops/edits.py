@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import zeros
 from shtypes.ops.diagonals import diag
-from shtypes.ops.dispatch import as_ints, is_number, is_typed, lift
+from shtypes.ops.dispatch import as_ints, is_number, is_typed, lift, meeting
 from shtypes.ops.elementwise import equal
 from shtypes.ops.gather import scatter
 from shtypes.ops.index import getitem
@@ -29,10 +29,10 @@ from shtypes.ops.shape import broadcast_in_dim, broadcast_to, expand_dims, ravel
 from shtypes.ops.whole import apply_whole, function
 
 
-@public
+@public_op
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """Values put behind others, as `jax.numpy.append`; typed as `concatenate`."""
-    (a, b), _ = lift([arr, values])
+    a, b = meeting([arr, values])
     return concatenate([ravel(a), ravel(b)], 0) if axis is None else concatenate([a, b], axis)
 
 
@@ -50,7 +50,7 @@ def _flat(arr: Any, axis: int | None, name: str) -> tuple[Any, int]:
     return x, normalize_dims(axis, jax.typeof(x).ndim, name)[0]
 
 
-@public
+@public_op
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
     """The value without some positions of a dim, as `jax.numpy.delete`; the positions must be known.
 
@@ -78,7 +78,7 @@ def _taken(x: Any, places: tuple[int, ...], dim: int) -> Any:
     return jnp.take(x, np.asarray(places, np.int32), dim, mode="clip")
 
 
-@public
+@public_op
 def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
     """Values put in before positions of a dim, as `jax.numpy.insert`; the positions must be known.
 
@@ -112,7 +112,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     return take(concatenate([x, new], dim), order.astype(np.int32), dim, mode="clip")
 
 
-@public
+@public_op
 def resize(a: ArrayLike, new_shape: Any) -> Array:
     """The elements in order, as often as they fit into another shape, as `jax.numpy.resize`; they must be whole."""
     shape = as_ints(new_shape, "the shape of `resize`")
@@ -125,7 +125,7 @@ def resize(a: ArrayLike, new_shape: Any) -> Array:
     return reshape(_rows("resize", ravel(a), np.arange(wanted) % size, 0), shape)
 
 
-@public
+@public_op
 def compress(
     condition: Any, a: ArrayLike, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0
 ) -> Array:
@@ -137,7 +137,7 @@ def compress(
     return getitem(x, (*[slice(None)] * dim, np.nonzero(mask)[0]))
 
 
-@public
+@public_op
 def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """At each element the choice of that number, as `jax.numpy.choose`; typed as `where`, choice by choice.
 
@@ -162,7 +162,7 @@ def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") ->
     return picked
 
 
-@public
+@public_op
 def put_along_axis(
     arr: ArrayLike, indices: Any, values: ArrayLike, axis: int | None = None, inplace: bool = False, *, mode: Any = None
 ) -> Array:
@@ -195,11 +195,11 @@ def put_along_axis(
     values = np.asarray(values, jax.typeof(x).dtype) if is_number(values) else values
     # The other dims of all three run together: a sharded one stays so.
     numbers = jax.lax.ScatterDimensionNumbers((), (dim,), (dim,), others, others)
-    updates = broadcast_to(lift([values, x])[0][0], places)
+    updates = broadcast_to(meeting([values, x])[0], places)
     return reshape(scatter(x, expand_dims(ids, -1), updates, numbers, mode=mode), shape)
 
 
-@public
+@public_op
 def fill_diagonal(a: ArrayLike, val: Any, wrap: bool = False, *, inplace: bool = False) -> Array:
     """The main diagonal replaced by numbers, as `jax.numpy.fill_diagonal`; any dim may be sharded.
 
@@ -213,7 +213,7 @@ def fill_diagonal(a: ArrayLike, val: Any, wrap: bool = False, *, inplace: bool =
     """
     if inplace or wrap:
         raise ShardingTypeError("`fill_diagonal` makes a new value, and knows no `wrap`", hints=["inplace=False"])
-    ((x,), _) = lift([a])
+    x, *row = meeting([a] if is_number(val) else [a, val])
     shape = jax.typeof(x).shape
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise ShardingTypeError(f"`fill_diagonal` needs a matrix or equal dims, not {jax.typeof(x)}")
@@ -221,21 +221,22 @@ def fill_diagonal(a: ArrayLike, val: Any, wrap: bool = False, *, inplace: bool =
     on = equal(index[0], index[1])
     for other in index[2:]:
         on = on & equal(index[0], other)
-    if not is_number(val) and jax.typeof(lift([val])[0][0]).ndim:
+    val = row[0] if row else val
+    if row and jax.typeof(val).ndim:
         count = min(shape)
-        row = getitem(lift([val])[0][0], slice(0, count))
-        rows = np.zeros(shape[-1] - count, jax.typeof(row).dtype)
-        val = broadcast_to(row if not rows.size else concatenate([row, rows], 0), shape)
+        val = getitem(val, slice(0, count))
+        rest = np.zeros(shape[-1] - count, jax.typeof(val).dtype)
+        val = broadcast_to(val if not rest.size else concatenate([val, rest], 0), shape)
     return where(on, val, x)
 
 
-@public
+@public_op
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """The matrix with all elements on diagonal ``k``, as `jax.numpy.diagflat`; see `diag`."""
     return diag(ravel(v), k)
 
 
-@public
+@public_op
 def ix_(*args: Any) -> tuple[Array, ...]:
     """Vectors of positions that span a grid, as `jax.numpy.ix_`."""
     vectors, _ = lift([np.asarray(a) if not hasattr(a, "dtype") else a for a in args])
@@ -244,7 +245,7 @@ def ix_(*args: Any) -> tuple[Array, ...]:
     return tuple(broadcast_in_dim(v, shape, (i,)) for i, (v, shape) in enumerate(zip(vectors, shapes, strict=True)))
 
 
-@public
+@public_op
 def ravel_multi_index(multi_index: Any, dims: Sequence[int], mode: str = "clip", order: str = "C") -> Array:
     """Positions in the dims as one, as `jax.numpy.ravel_multi_index`, with ``mode`` ``"clip"`` or ``"wrap"``."""
     sizes = tuple(map(operator.index, dims))
@@ -262,12 +263,20 @@ def ravel_multi_index(multi_index: Any, dims: Sequence[int], mode: str = "clip",
     return position
 
 
-@public
+@public_op
 def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Array, ...]:
-    """One position as positions in the dims, as `jax.numpy.unravel_index`; those out of range are brought into it."""
+    """One position as positions in the dims, as `jax.numpy.unravel_index`; those out of range are brought into it.
+
+    Raises:
+        ShardingTypeError: the positions are no integers, or no array of this shape has positions.
+    """
     sizes = (operator.index(shape),) if isinstance(shape, int) else tuple(map(operator.index, shape))
     ((rest,), _) = lift([np.asarray(indices) if is_number(indices) else indices])
     total = int(np.prod(sizes))
+    if not jnp.issubdtype(jax.typeof(rest).dtype, jnp.integer) or not total:
+        raise ShardingTypeError(
+            f"`unravel_index` takes integers in an array that has elements, not {jax.typeof(rest)} in {list(sizes)}"
+        )
     rest = where(rest < 0, rest + total, rest).clip(0, total - 1)
     found = []
     for size in reversed(sizes):

@@ -21,7 +21,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import multiply
 from shtypes.ops.collective_matmul.einsum import overlapped_einsum
-from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift
+from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift, meeting
 from shtypes.ops.elementwise import conj
 from shtypes.ops.reshard import reshard
 from shtypes.ops.shape import moveaxis, ravel
@@ -281,7 +281,8 @@ def inner(a: ArrayLike, b: ArrayLike, **options: Any) -> Array:
 def outer(a: ArrayLike, b: ArrayLike, **options: Any) -> Array:
     """`jax.numpy.outer`: every product of two elements; typed as `einsum`, and takes its options."""
     refuse_unknown("outer", options, _OPTIONS)
-    return einsum("i,j->ij", ravel(a), ravel(b), **options)
+    x, y = meeting([a, b])
+    return einsum("i,j->ij", ravel(x), ravel(y), **options)
 
 
 @public
@@ -291,19 +292,19 @@ def vdot(a: ArrayLike, b: ArrayLike, **options: Any) -> Array:
     Values of one shape may be sharded in any way; others are taken as one dim first.
     """
     refuse_unknown("vdot", options, _OPTIONS)
-    (x, y), _ = lift([a, b])
+    x, y = meeting([a, b])
     ndim = x.type.ndim
     if x.type.shape == y.type.shape and ndim <= len(string.ascii_letters):
         labels = string.ascii_letters[:ndim]
-        return einsum(f"{labels},{labels}->", conj(a), b, **options)
-    return einsum("i,i->", conj(ravel(a)), ravel(b), **options)
+        return einsum(f"{labels},{labels}->", conj(x), y, **options)
+    return einsum("i,i->", conj(ravel(x)), ravel(y), **options)
 
 
 @public
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, **options: Any) -> Array:
     """`jax.numpy.vecdot`: inner products along a dim, batched over the others; takes the options of `einsum`."""
     refuse_unknown("vecdot", options, _OPTIONS)
-    x1, x2 = (moveaxis(v, axis, -1) for v in (x1, x2))
+    x1, x2 = (moveaxis(v, axis, -1) for v in meeting([x1, x2]))
     return einsum("...i,...i->...", conj(x1), x2, **options)
 
 
@@ -318,4 +319,5 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /, **options: Any) -> Array:
 def vecmat(x1: ArrayLike, x2: ArrayLike, /, **options: Any) -> Array:
     """`jax.numpy.vecmat`: conjugated vectors by matrices, batched; takes the options of `einsum`."""
     refuse_unknown("vecmat", options, _OPTIONS)
+    x1, x2 = meeting([x1, x2])
     return einsum("...i,...ij->...j", conj(x1), x2, **options)

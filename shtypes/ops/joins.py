@@ -16,7 +16,7 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
-from shtypes.ops.dispatch import apply, is_typed, lift
+from shtypes.ops.dispatch import apply, is_typed, lift, meeting
 from shtypes.ops.pad import Crop, Pad
 from shtypes.ops.shape import expand_dims, ravel, reshape
 from shtypes.ops.whole import apply_whole_tree, one_dim
@@ -182,26 +182,26 @@ def _at_least(x: Any, ndim: int) -> Any:
 @public
 def hstack(tup: Any, dtype: Any = None) -> Array:
     """Values joined along dim 1, vectors along dim 0; see `concatenate`."""
-    values = [_at_least(x, 1) for x in lift(_all("hstack", tup))[0]]
+    values = [_at_least(x, 1) for x in meeting(_all("hstack", tup))]
     return concatenate(values, 0 if jax.typeof(values[0]).ndim == 1 else 1, dtype)
 
 
 @public
 def vstack(tup: Any, dtype: Any = None) -> Array:
     """Values joined along dim 0, vectors as rows; see `concatenate`."""
-    return concatenate([_at_least(x, 2) for x in lift(_all("vstack", tup))[0]], 0, dtype)
+    return concatenate([_at_least(x, 2) for x in meeting(_all("vstack", tup))], 0, dtype)
 
 
 @public
 def dstack(tup: Any, dtype: Any = None) -> Array:
     """Values joined along dim 2; see `concatenate`."""
-    return concatenate([_at_least(x, 3) for x in lift(_all("dstack", tup))[0]], 2, dtype)
+    return concatenate([_at_least(x, 3) for x in meeting(_all("dstack", tup))], 2, dtype)
 
 
 @public
 def column_stack(tup: Any) -> Array:
     """Values joined along dim 1, vectors as columns; see `concatenate`."""
-    values = lift(_all("column_stack", tup))[0]
+    values = meeting(_all("column_stack", tup))
     columns = [reshape(x, (-1, 1)) if jax.typeof(x).ndim < 2 else x for x in values]
     return concatenate(columns, 1)
 

@@ -10,8 +10,8 @@ import jax
 from shtypes import rules
 from shtypes.core.array import Array
 from shtypes.core.functions.basics import NamedFn
-from shtypes.core.localfn import Linear, LocalFn
-from shtypes.ops.dispatch import apply, lift
+from shtypes.core.localfn import Linear, LocalFn, as_tuple
+from shtypes.ops.dispatch import apply_all, lift
 from shtypes.ops.whole import made
 from shtypes.rules.labelled import ProductDims
 from shtypes.rules.labelled import contraction as _contraction_rule
@@ -45,12 +45,14 @@ def product(
         plan: The labels.
         local: The function of shards, from the operands' types after the casts; ``fn`` by default.
     """
-    return _applied(name, fn, operands, plan, _contraction_rule, local)
+    result: Array = _applied(name, fn, operands, plan, _contraction_rule, local)
+    return result
 
 
 def labelled(name: str, fn: LocalFn, operands: Sequence[Any], plan: Planned) -> Array:
     """Applies a function that is linear in no operand; see `product`."""
-    return _applied(name, fn, operands, plan, _labelled_rule, None)
+    result: Array = _applied(name, fn, operands, plan, _labelled_rule, None)
+    return result
 
 
 def _applied(
@@ -60,20 +62,28 @@ def _applied(
     plan: Planned,
     rule: Callable[..., rules.Typing],
     local: Callable[[tuple[ShType, ...]], LocalFn] | None,
-) -> Array:
+) -> Any:
     values, constants = lift(operands)
     types = tuple(jax.typeof(v) for v in values)
     whole = made(fn, *((t.shape, t.dtype_name) for t in types))
-    labels, dtype = plan(tuple(map(int, whole.shape))), dtypes.from_numpy(whole.dtype)
+    labels = [(plan(tuple(map(int, out.shape))), dtypes.from_numpy(out.dtype)) for out in as_tuple(whole)]
 
     def typing(given: tuple[ShType, ...]) -> rules.Typing:
-        return rule(name, given, labels, dtype, constants)
+        typings = [rule(name, given, *result, constants) for result in labels]
+        return rules.Typing(typings[0].operands, tuple(t.results[0] for t in typings))
 
-    return apply(name, local or fn, typing, *values)
+    results = apply_all(name, local or fn, typing, values)
+    return tuple(results) if isinstance(whole, (tuple, list)) else results[0]
 
 
 def all_whole(name: str, fn: LocalFn, operands: Sequence[Any]) -> Array:
-    """Applies a function for which every dim of every operand must be whole; see `product` and `labelled`."""
+    """As `all_whole_tree`, of a function that has one result."""
+    result: Array = all_whole_tree(name, fn, operands)
+    return result
+
+
+def all_whole_tree(name: str, fn: LocalFn, operands: Sequence[Any]) -> Any:
+    """Applies a function for which every dim of every operand must be whole, of one result or several."""
 
     def plan(shape: tuple[int, ...]) -> ProductDims:
         labels = tuple(tuple((i, d) for d in range(jax.typeof(v).ndim)) for i, v in enumerate(values))
@@ -81,5 +91,5 @@ def all_whole(name: str, fn: LocalFn, operands: Sequence[Any]) -> Array:
         return ProductDims(labels, result, frozenset(label for own in labels for label in own))
 
     values, _ = lift(operands)
-    linear = fn.linear is not Linear.NO
-    return (product if linear else labelled)(name, fn, operands, plan)
+    rule = _labelled_rule if fn.linear is Linear.NO else _contraction_rule
+    return _applied(name, fn, operands, plan, rule, None)

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
+from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public, published
 from shtypes.ops.across import bound, constant
 from shtypes.ops.arithmetic import add, divide, multiply, subtract
 from shtypes.ops.asking import along, sharding
 from shtypes.ops.dispatch import apply, lift
-from shtypes.ops.elementwise import exp, log, rsqrt, square
+from shtypes.ops.elementwise import exp, log, maximum, rsqrt, square
 from shtypes.ops.reduce import Axis, normalize_dims, only
 from shtypes.ops.reduce_nonlinear import added, averaged
 from shtypes.ops.reshard import finished
@@ -100,6 +101,7 @@ def standardize(
     variance: Any = None,
     epsilon: float = 1e-5,
     where: Any = None,
+    algorithm: str = "fast",
     *,
     out: Any = None,
 ) -> Array:
@@ -112,11 +114,15 @@ def standardize(
         variance: The variance, where it is known.
         epsilon: Added to the variance.
         where (...): A bool array that says which elements count for both.
+        algorithm: How the variance is found: ``"fast"``, the mean of the squares less the square of the mean, or
+            ``"stable"``, the mean of the squared differences.
         out: A type for the result; allows to communicate.
 
     Communicates: nothing; along a sharded dim, two all-reduces of one number for each row, forward and backward.
     Transpose: by JAX.
     """
+    if algorithm not in ("fast", "stable"):
+        raise ShardingTypeError(f"`standardize` knows no algorithm {algorithm!r:.40}", hints=['"fast"', '"stable"'])
     ((x,), _) = lift([x])
     dims = normalize_dims(axis, jax.typeof(x).ndim, "standardize")
     met = x if where is None else only("standardize", x, where, 0)
@@ -124,12 +130,17 @@ def standardize(
     def across(met: Any) -> Array:
         center = averaged(met, dims, where) if mean is None else mean
         away = subtract(met if where is None else x, center)
-        spread = averaged(square(away), dims, where) if variance is None else variance
+        if variance is not None:
+            spread = variance
+        elif mean is None or algorithm == "stable":  # less its own mean, both are the same
+            spread = averaged(square(away), dims, where)
+        else:
+            spread = maximum(subtract(averaged(square(met), dims, where), center * center), 0)
         return multiply(away, rsqrt(add(spread, epsilon)))
 
     def whole(met: Any) -> Array:
         if mean is None and variance is None and where is None:
-            fn = function("standardize", jax.nn.standardize, axis=dims, epsilon=epsilon)
+            fn = function("standardize", jax.nn.standardize, axis=dims, epsilon=epsilon, algorithm=algorithm)
             return apply_whole("standardize", fn, met, dims)
         if sharding(jax.typeof(met), dims):
             apply_whole("standardize", function("standardize", jax.nn.standardize, axis=dims), met, dims)

@@ -5,6 +5,7 @@ All are linear in each factor: what is sharded and summed over is unreduced, and
 
 from __future__ import annotations
 
+import operator
 import string
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,9 +18,9 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import LocalFn
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public, published
-from shtypes.ops.arithmetic import multiply
+from shtypes.ops.arithmetic import astype, multiply
 from shtypes.ops.cumulative import diff
-from shtypes.ops.dispatch import as_ints, dtype_name, lift
+from shtypes.ops.dispatch import as_ints, beside_others, dtype_name, lift, meeting
 from shtypes.ops.einsum import einsum
 from shtypes.ops.index import getitem
 from shtypes.ops.labelled import all_whole, multilinear, product
@@ -56,7 +57,7 @@ def dot_general(
 
     Communicates: nothing but what ``out`` asks for. Transpose: einsums.
     """
-    values, _ = lift([lhs, rhs])
+    values = meeting([lhs, rhs])
     n, m = (jax.typeof(v).ndim for v in values)
     (summed_l, summed_r), (batch_l, batch_r) = (
         tuple(as_ints(dims, "the dims of `dot_general`") for dims in pair) for pair in dimension_numbers
@@ -95,7 +96,7 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
 
     Communicates: nothing. Transpose: einsums.
     """
-    (x, y), _ = lift([a, b])
+    x, y = meeting([a, b])
     n, m = jax.typeof(x).ndim, jax.typeof(y).ndim
     x, y = (expand_dims(v, tuple(range(max(n, m) - k))) if k < max(n, m) else v for v, k in ((x, n), (y, m)))
     shapes = jax.typeof(x).shape, jax.typeof(y).shape
@@ -127,7 +128,7 @@ def cross(
     """
     if axis is not None:
         axisa = axisb = axisc = axis
-    (x, y), _ = lift([a, b])
+    x, y = meeting([a, b])
     x, y = moveaxis(x, axisa, -1), moveaxis(y, axisb, -1)
     types = jax.typeof(x), jax.typeof(y)
 
@@ -196,14 +197,14 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
 
     Communicates: nothing. Transpose: by JAX.
     """
-    (p, x), _ = lift([p, x])
+    p, x = meeting([p, x])
 
     def plan(shape: tuple[int, ...]) -> ProductDims:
         own = tuple(("place", d) for d in range(len(shape)))
         result = tuple(zip(own, shape, strict=True))
         return ProductDims((("coefficient",), own), result, frozenset({"coefficient"}), ids=frozenset({1}))
 
-    fn = multilinear("polyval", jnp.polyval, frozenset({1}), unroll=unroll)
+    fn = multilinear("polyval", jnp.polyval, frozenset({1}), unroll=operator.index(unroll))
     return product("polyval", fn, [p, x], plan)
 
 
@@ -219,18 +220,19 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int
 
     Communicates: nothing. Transpose: by JAX.
     """
-    ((values,), _) = lift([y])
-    (dim,) = normalize_dims(axis, jax.typeof(values).ndim, "trapezoid")
+    values, constants = lift([y] if x is None else [y, x])
+    (dim,) = normalize_dims(axis, jax.typeof(values[0]).ndim, "trapezoid")
     if x is None:
-        ndim = jax.typeof(values).ndim
-        kept = [d for d in range(ndim) if d != dim]
+        kept = [d for d in range(jax.typeof(values[0]).ndim) if d != dim]
         fn = function("trapezoid", jnp.trapezoid, linear=True, dx=dx, axis=dim)
-        return apply_whole("trapezoid", fn, values, [dim], [kept])
-    ((places,), _) = lift([x])
-    moved = moveaxis(values, dim, -1)
+        return apply_whole("trapezoid", fn, values[0], [dim], [kept])
+    dtype = jnp.result_type(*(jax.typeof(v).dtype for v in values))
+    dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
+    heights, places = beside_others([astype(v, dtype) for v in values], constants)
+    moved = moveaxis(heights, dim, -1)
     places = places if jax.typeof(places).ndim == 1 else moveaxis(places, axis, -1)
-    heights = getitem(moved, (..., slice(1, None))) + getitem(moved, (..., slice(None, -1)))
-    return sum_(multiply(heights, diff(places)), -1) * 0.5
+    pairs = getitem(moved, (..., slice(1, None))) + getitem(moved, (..., slice(None, -1)))
+    return sum_(multiply(pairs, diff(places)), -1) * 0.5
 
 
 @public

@@ -16,7 +16,7 @@ from shtypes.core.localfn import Linear
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import add, divide, multiply, subtract
-from shtypes.ops.dispatch import apply, dtype_name, is_typed, lift, result_dtype
+from shtypes.ops.dispatch import apply, dtype_name, is_typed, lift, meeting, result_dtype
 from shtypes.ops.elementwise import floor_divide, less_equal, mod, trunc
 from shtypes.ops.pointwise import apply_nonlinear, together
 from shtypes.ops.select import where
@@ -49,7 +49,8 @@ def complex_(x: ArrayLike, y: ArrayLike) -> Array:
 
     Communicates: nothing. Transpose: the parts of the cotangent.
     """
-    names = [jax.typeof(v).dtype_name for v in lift([x, y])[0]]
+    x, y = meeting([x, y])
+    names = [jax.typeof(v).dtype_name for v in (x, y)]
     if set(names) - {"f32", "f64"}:
         raise ShardingTypeError(f"`complex` takes floats of 32 or 64 bits, not {' and '.join(names)}")
     return add(x, multiply(y, 1j))

@@ -17,7 +17,7 @@ from shtypes.lowering.replay import public, published
 from shtypes.ops.arithmetic import astype, divide, subtract
 from shtypes.ops.cumulative import cumprod, cumsum, diff
 from shtypes.ops.diagonals import diagonal
-from shtypes.ops.dispatch import dtype_name, is_number, lift
+from shtypes.ops.dispatch import beside_others, dtype_name, is_number, lift, meeting
 from shtypes.ops.einsum import einsum
 from shtypes.ops.elementwise import conj, isclose, isnan, log, sqrt
 from shtypes.ops.elementwise import equal as equal_
@@ -249,7 +249,7 @@ def cov(
         v = expand_dims(v, 0) if jax.typeof(v).ndim < 2 else v
         return v.T if not rowvar and jax.typeof(v).shape[0] != 1 else v
 
-    x = rows(m) if y is None else concatenate([rows(m), rows(y)], 0)
+    x = rows(m) if y is None else concatenate([*map(rows, meeting([m, y]))], 0)
     count = jax.typeof(x).shape[1]
     x = subtract(x, mean_(x, 1, keepdims=True))
     taken = (0 if bias else 1) if ddof is None else ddof
@@ -315,12 +315,11 @@ def ediff1d(ary: ArrayLike, to_end: Any = None, to_begin: Any = None) -> Array:
     What is put before and behind them gets their dtype, as there.
     """
     given = [ary, *(v for v in (to_begin, to_end) if v is not None)]
-    lifted = iter(lift([np.asarray(v) if is_number(v) else v for v in given])[0])
-    x = next(lifted)
+    values, constants = lift([np.asarray(v) if is_number(v) else v for v in given])
+    x, *ends = beside_others([astype(v, jax.typeof(values[0]).dtype) for v in values], constants)
     inner = diff(ravel(x))
-    dtype = jax.typeof(x).dtype
-    parts = [None if v is None else astype(ravel(next(lifted)), dtype) for v in (to_begin, to_end)]
-    whole = [v for v in (parts[0], inner, parts[1]) if v is not None]
+    before = [ravel(ends.pop(0))] if to_begin is not None else []
+    whole = [*before, inner, *map(ravel, ends)]
     return concatenate(whole, 0) if len(whole) > 1 else inner
 
 

@@ -97,6 +97,10 @@ MESSAGES = {
         lambda x: m.softmax(x, where=x),
         "the mask of `softmax` is one of booleans, not of float32\n  where: LINE: softmax\n  try:   where != 0",
     ),
+    "positions that are no integers": (
+        lambda x: m.unravel_index(x, 3),
+        "`unravel_index` takes integers in an array that has elements, not f32[2] in [3]\n  where: LINE: unravel_index",
+    ),
     "two that may be meant": (
         lambda x: m.linalg.norm(x, ord=object, axis="a"),
         "the axis of `norm` must be an integer or a sequence of integers, not 'a'\n  where: LINE: norm",

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.nn.positions import positions
 from shtypes.ops.across import total
 from shtypes.ops.arithmetic import astype, multiply, subtract
 from shtypes.ops.asking import along, sharding
-from shtypes.ops.dispatch import is_typed, lift, located
+from shtypes.ops.dispatch import beside, is_typed, lift, located
 from shtypes.ops.elementwise import equal, exp, log
 from shtypes.ops.joins import stack, unstack
 from shtypes.ops.reduce import normalize_dims, sum_of
@@ -27,7 +28,7 @@ from shtypes.rules import reasons
 from shtypes.types import REPLICATED, ShType
 
 
-@public
+@public_op
 def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = None) -> Array:
     """The loss ``-log softmax(logits)[label]`` of each row, in at least 32 bits.
 
@@ -58,14 +59,17 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
         ...     sh.nn.cross_entropy(logits, labels, out="[3]{I:tp}")
         Array(f32[3]{I:tp}, [2.0794415 2.0794415 2.0794415])
     """
-    logits, labels = lift([logits])[0][0], labels if is_typed(labels) else lift([np.asarray(labels)])[0][0]
+    logits = lift([logits])[0][0]
+    is_constant = not is_typed(labels)
+    labels = lift([np.asarray(labels)])[0][0] if is_constant else labels
     t, kind = jax.typeof(logits), jax.typeof(labels)
-    (dim,) = normalize_dims(int(axis), t.ndim, "cross_entropy")
+    (dim,) = normalize_dims(operator.index(axis), t.ndim, "cross_entropy")
     dense = jnp.issubdtype(kind.dtype, jnp.floating)
     _check_labels(t, kind, dim, dense)
     logits = astype(logits, wide(t.dtype_name))
     if dense:
         labels = astype(labels, wide(kind.dtype_name))
+        labels = beside(labels, logits) if is_constant else labels
         for name in kind.dims[dim].axes:
             if t.state(name) in REPLICATED:  # each device needs only its slice
                 logits = reshard(logits, **{name: dim})

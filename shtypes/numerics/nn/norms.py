@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes.context.user_line import public
+from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
 from shtypes.ops.asking import along
-from shtypes.ops.dispatch import lift
+from shtypes.ops.dispatch import meeting
 from shtypes.ops.elementwise import rsqrt, square
 from shtypes.ops.reduce import Axis, normalize_dims
 from shtypes.ops.reduce_nonlinear import averaged, wide
@@ -22,7 +22,6 @@ from shtypes.types import dtypes
 
 
 def _normalized(name: str, x: Any, axis: Axis, epsilon: float, out: Any, centered: bool) -> Array:
-    ((x,), _) = lift([x])
     t = jax.typeof(x)
     dims = normalize_dims(axis, t.ndim, name)
 
@@ -45,7 +44,7 @@ def _local(x: Any, axis: tuple[int, ...], epsilon: float, centered: bool) -> Any
     return (y * lax.rsqrt(jnp.square(y).mean(axis, keepdims=True) + epsilon)).astype(x.dtype)
 
 
-@public
+@public_op
 def rms_norm(x: ArrayLike, scale: Any = None, *, axis: Axis = -1, epsilon: float = 1e-6, out: Any = None) -> Array:
     """Rows over their root mean square, times a scale.
 
@@ -75,11 +74,12 @@ def rms_norm(x: ArrayLike, scale: Any = None, *, axis: Axis = -1, epsilon: float
         ...     sh.nn.rms_norm(x, out="[_, _@tp]").type
         f32[3,4@tp]
     """
+    x, *factors = meeting([v for v in (x, scale) if v is not None])
     y = _normalized("rms_norm", x, axis, epsilon, out, centered=False)
-    return finished(y if scale is None else multiply(y, scale), out)
+    return finished(multiply(y, *factors) if factors else y, out)
 
 
-@public
+@public_op
 def layer_norm(
     x: ArrayLike,
     scale: Any = None,
@@ -108,9 +108,10 @@ def layer_norm(
     Communicates: nothing; with sharded rows, two all-reduces of one number for each row, forward and backward.
     Transpose: by JAX.
     """
+    x, *given = meeting([v for v in (x, scale, bias) if v is not None])
     y = _normalized("layer_norm", x, axis, epsilon, out, centered=True)
-    y = y if scale is None else multiply(y, scale)
-    return finished(y if bias is None else add(y, bias), out)
+    y = y if scale is None else multiply(y, given[0])
+    return finished(y if bias is None else add(y, given[-1]), out)
 
 
 __all__ = ["layer_norm", "rms_norm"]
