@@ -15,6 +15,8 @@ CLASSES: Final[set[type]] = set()
 
 #: Where `jax.grad` looks at its loss: it asks for the type, and takes a `ShapedArray` only.
 _CHECK_SCALAR: Final[CodeType | None] = getattr(private("jax._src.api", "_check_scalar"), "__code__", None)
+#: Where JAX 0.12 looks at what a sharding was given for: it asks whether that is one of JAX's own types.
+_CHECK_PLACED: Final[CodeType | None] = getattr(private("jax._src.pjit", "pjit_check_aval_sharding"), "__code__", None)
 
 
 class TypedType(HiType):
@@ -23,6 +25,14 @@ class TypedType(HiType):
     __slots__ = ()
     dims: tuple[Any, ...]
     dtype: Any
+
+    @property
+    def is_high(self) -> bool:  # type: ignore[override]  # JAX only reads it
+        """That it is none of JAX's own types; what asks on behalf of a sharding is refused."""
+        asking = sys._getframe(1)
+        if asking.f_code is _CHECK_PLACED:
+            self.refuse_sharding(by_jit="jit" in asking.f_locals.get("what_aval", ""))
+        return True
 
     def repeated(self, x: Any, size: int, axis: int) -> Any:
         """The value with a new dim, along which it is repeated: where what is not mapped has to be."""
