@@ -104,7 +104,7 @@ def _with_line(fn: Callable[P, T], *, of_arrays: bool) -> Callable[P, T]:
         try:
             return fn(*args, **kwargs)
         except ShardingTypeError as error:
-            if error.operands is not None:
+            if error.operands is not None or error.fixes:
                 _in_terms_of_the_call(error, fn, args, kwargs)
             raise placed(error, fn.__name__) from None
         except (TypeError, ValueError, NotImplementedError, OverflowError) as error:
@@ -143,7 +143,7 @@ def _did_not_fit(error: TypeError) -> bool:
 
 
 def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Where an op is made of others, has the fixes of an error speak of the operands that the user gave."""
+    """Has the fixes of an error speak of the operands that the user gave, and of what the scopes there allow."""
     if _asks_about(fn):
         return
     if _within(_A_CALL):

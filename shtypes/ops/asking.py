@@ -20,7 +20,7 @@ from shtypes.ops.reshard import finished, reshard
 from shtypes.ops.shape import squeeze
 from shtypes.primitives.conversions import abstract_array
 from shtypes.rules.advice import MOST
-from shtypes.scopes.comm import allows_implicit
+from shtypes.scopes.comm import allows_implicit, trying
 from shtypes.traced.price import priced
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
@@ -69,7 +69,8 @@ def with_own_fixes(
 ) -> ShardingTypeError:
     """An error with the ways to ask for ``across`` among its fixes, typed and priced by the ledger."""
     try:
-        own = list(_own_fixes(name, across, types))
+        with trying():
+            own = list(_own_fixes(name, across, types))
     except ShardingTypeError:  # it does not type for another reason
         own = []
     found = {fix.code: fix for fix in (*own, *error.fixes)}

@@ -19,6 +19,8 @@ from shtypes.ops.dispatch import is_typed
 from shtypes.ops.reshard import reshard
 from shtypes.primitives.conversions import abstract_array
 from shtypes.rules import Typing, advice
+from shtypes.scopes.comm import trying
+from shtypes.scopes.judging import keep_to_scopes
 from shtypes.traced.price import priced
 from shtypes.types import ShType
 
@@ -26,7 +28,13 @@ from shtypes.types import ShType
 def in_terms_of_the_call(
     error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Gives an error fixes for the typed operands of the call, where it has fixes for others."""
+    """Gives an error fixes for the operands of the call, where it has them for others, and only what scopes allow."""
+    if error.operands is not None:
+        _retell(error, fn, args, kwargs)
+    keep_to_scopes(error)
+
+
+def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     leaves: list[Any] = jax.tree.leaves((args, kwargs))
     tree: Any = jax.tree.structure((args, kwargs))
     places = [i for i, x in enumerate(leaves) if is_typed(x)]
@@ -42,7 +50,8 @@ def in_terms_of_the_call(
 
     asking = [fix.code for fix in error.fixes if _OUT.search(fix.code)]
     try:
-        found = [*_asking(call, types, asking), *_fixes(call, types)]
+        with trying():
+            found = [*_asking(call, types, asking), *_fixes(call, types)]
         error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[: advice.MOST])
     except Exception:  # what else it may meet on the way is not what the user asked about: no advice
         error.fixes = ()

@@ -100,7 +100,7 @@ def two_labels(
     return ShardingTypeError(
         f"`{name}` meets two different dims sharded on {on([axis])}: {a} and {b}",
         why=f"a device would combine its slice of {a} with the same device's slice of {b} only, but every pair of "
-        "slices is needed: one must be gathered",
+        "slices is needed: one of the two must be resharded",
         axes=[axis],
     )
 

@@ -87,6 +87,11 @@ def in_force(rules: Rules) -> contextlib.AbstractContextManager[None]:
     return ambient.scope(current_ambient()._replace(scopes=rules))
 
 
+def trying() -> contextlib.AbstractContextManager[None]:
+    """A scope in which code is only tried: no scope around it refuses anything."""
+    return ambient.scope(current_ambient()._replace(tried=True))
+
+
 def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
     """A function that runs under some rules and ``more``, whatever is in force where it is called.
 

@@ -6,13 +6,15 @@ at the forward trace, before anything runs, proves both directions. Moves that t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import Fix, ShardingTypeError
 from shtypes.plans import Plan, backward, plan
 from shtypes.rules.alternatives import not_yet_varying
 from shtypes.scopes.comm import (
+    KINDS,
     Budget,
     InBackward,
     NoComm,
@@ -186,12 +188,16 @@ def exceeded(rule: Budget, direction: str, sums: Sums, words: str) -> str:
 
 
 def _events(src: ShType, dst: ShType, forth: Sent, back: Sent, rules: Rules) -> list[_Event]:
+    return _events_of(forth, back, rules, f"the gradient goes back from {dst.cotangent()} to {src.cotangent()}")
+
+
+def _events_of(forth: Sent, back: Sent, rules: Rules, gradient: str = "") -> list[_Event]:
     if any(isinstance(rule, InBackward) for rule in rules):
         # Its own gradient is one of second order.
         return [_Event("backward", forth, "it is in the backward function of a `custom_vjp`")] if forth else []
     events = [_Event("forward", forth, "")] if forth else []
     if back:
-        events.append(_Event("backward", back, f"the gradient goes back from {dst.cotangent()} to {src.cotangent()}"))
+        events.append(_Event("backward", back, gradient))
     if forth and (any(isinstance(rule, Recomputed) for rule in rules) or runs_again()):
         events.append(_Event("backward", forth, "`checkpoint` may run it again there"))
     return events
@@ -225,6 +231,39 @@ def _hints(src: ShType, dst: ShType, changed: Sequence[str], name: str) -> tuple
         f"sh.reshard({name}, {reduced}) before the scope",
         f"sh.constant({name}{to}) if it needs no gradient, such as a learning rate",
     )
+
+
+def keep_to_scopes(error: ShardingTypeError) -> None:
+    """Leaves an error the fixes that the scopes around allow; the cheapest of the others become advice."""
+    if not error.fixes or not _is_bounded():
+        return
+    refused = {fix: rule for fix in error.fixes if (rule := _refuses(fix)) is not None}
+    error.fixes = tuple(fix for fix in error.fixes if fix not in refused)
+    outside = [f"{fix}, outside `{rule}`" for fix, rule in refused.items()]
+    error.hints = (*error.hints, *outside[:_MOST_OUTSIDE])
+
+
+#: Of the fixes that a scope forbids, how many an error shows.
+_MOST_OUTSIDE: Final = 2
+
+
+def _refuses(fix: Fix) -> ScopeRule | None:
+    """The first scope around that forbids what a fix sends by itself; None if none does."""
+    forth, back = (
+        Sent(tuple(k for k in KINDS if k in words), tuple(_AXES.findall(words)), size, 1, words) if words else Sent()
+        for words, size in ((fix.forward, fix.bytes_forward), (fix.backward, fix.bytes_backward))
+    )
+    rules = rules_in_force()
+    for event in _events_of(forth, back, rules):
+        for rule in rules:
+            if _against(rule, event):
+                return rule
+            if isinstance(rule, Budget) and exceeded(rule, event.direction, event.sent.sums, ""):
+                return rule
+    return None
+
+
+_AXES: Final = re.compile(r"`(\w+)`")
 
 
 def judge_leaving(t: ShType) -> None:
