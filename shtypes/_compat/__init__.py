@@ -31,8 +31,6 @@ __all__ = [
     "trace_context",
 ]
 
-VERSION: tuple[int, ...] = tuple(int(part) for part in jax.__version__.split(".")[:3])
-
 
 def private(module: str, name: str) -> Any:
     """A private JAX object, or None where this release has none."""

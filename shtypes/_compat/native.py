@@ -10,11 +10,9 @@ from typing import Any, Final
 
 import jax
 
-from shtypes._compat import private
 from shtypes._compat.jaxprs import jaxpr_of
+from shtypes._compat.tracing import trace_ctx
 from shtypes._compat.typed import TypedType, type_of
-
-_trace_ctx: Any = private("jax._src.core", "trace_ctx")
 
 
 def bound_to_typed(original: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -82,7 +80,7 @@ def _barred(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 def _forward(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """What a `custom_vjp` is in forward mode: it is staged to be transposed, and has no value."""
-    if getattr(getattr(_trace_ctx, "trace", None), "requires_low", False):
+    if getattr(getattr(trace_ctx, "trace", None), "requires_low", False):
         _first_type(args).refuse_forward()
 
 

@@ -54,13 +54,13 @@ class _Traced:
         self.effects, self.source_info, self.ctx = eqn.effects, eqn.source_info, eqn.ctx
 
 
-_trace_ctx: Any = private("jax._src.core", "trace_ctx")
+trace_ctx: Any = private("jax._src.core", "trace_ctx")
 
 
 def open_traces() -> list[OpenTrace]:
     """The programs that are being traced here, innermost first; none where this JAX hides them."""
     found = []
-    trace = getattr(_trace_ctx, "trace", None)
+    trace = getattr(trace_ctx, "trace", None)
     while trace is not None:
         frame: Any = getattr(trace, "frame", None)
         if hasattr(frame, "tracing_eqns"):

@@ -91,8 +91,8 @@ class JitFunction(Generic[P, T]):
             return results
         try:
             results = program(data)
-        except UnsupportedError:
-            program.left_to_jax = True
+        except UnsupportedError as why:
+            program.leave_to_jax(why)
             results = self._plain(*args, **kwargs)
         if checks_are_on():
             deliver()

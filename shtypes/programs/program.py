@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from shtypes.core.hitype import HiShType, without_data_error
 from shtypes.core.meshes import concrete_mesh, jax_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Arguments, Roles
-from shtypes.region import Lowering, UnsupportedError
+from shtypes.region import Lowering, UnknownReleaseError, UnsupportedError
 
 
 class Form(NamedTuple):
@@ -127,6 +128,13 @@ class Program:
 
         low.__name__ = low.__qualname__ = _name(f)
         self.fn: Any = jax.jit(low, donate_argnums=1, **options)
+
+    def leave_to_jax(self, why: UnsupportedError) -> None:
+        """From now on the program is JAX's to lower, op by op; a release of JAX that is not known is reported."""
+        self.left_to_jax = True
+        if isinstance(why, UnknownReleaseError):
+            said = f"shtypes does not know how this release of JAX writes the program: {why}"
+            warnings.warn(f"{said}. It runs op by op, which is right but slower.", RuntimeWarning, stacklevel=2)
 
     def answers(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: str) -> bool:
         """Whether a call is one for this program."""

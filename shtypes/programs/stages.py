@@ -58,8 +58,8 @@ class Traced(_Stage):
             try:
                 traced, arguments = self._program.trace(self._data)
                 return Lowered(traced.lower(**options), self._typed, self._program, arguments)
-            except UnsupportedError:
-                self._program.left_to_jax = True
+            except UnsupportedError as why:
+                self._program.leave_to_jax(why)
         return Lowered(self._typed.lower(**options), self._typed, self._program, None)
 
 

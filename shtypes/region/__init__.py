@@ -5,4 +5,5 @@ between the regions (`interpret`); `planning` decides which, and `control` runs 
 """
 
 from shtypes.region.interpret import Lowering as Lowering
+from shtypes.region.planning import UnknownReleaseError as UnknownReleaseError
 from shtypes.region.planning import UnsupportedError as UnsupportedError

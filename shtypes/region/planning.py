@@ -45,6 +45,10 @@ class UnsupportedError(Exception):
     """A program that the region lowering leaves to JAX; the text says why."""
 
 
+class UnknownReleaseError(UnsupportedError):
+    """A program that it leaves to JAX because this release of JAX writes it in another way than is known here."""
+
+
 class Segment(NamedTuple):
     """Equations that are lowered together: in one region, or one by one on global arrays.
 
@@ -257,7 +261,7 @@ def check_supported(jaxpr: Any) -> bool:
         try:
             known = control(eqn) is not None
         except UnknownEquationError as err:
-            raise UnsupportedError(str(err)) from None
+            raise UnknownReleaseError(str(err)) from None
         here = isinstance(eqn.primitive, HiPrimitive) or any(_is_high(v) for v in (*eqn.invars, *eqn.outvars))
         if here and not (known or isinstance(eqn.primitive, HiPrimitive) or eqn.primitive.name in HANDS_ON):
             raise UnsupportedError(f"`{eqn.primitive.name}` is not known to take typed values")

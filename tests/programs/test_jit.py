@@ -18,6 +18,7 @@ import pytest
 from jax import lax
 
 import shtypes as sh
+from shtypes._compat import jaxprs
 from shtypes.core.localfn import LocalFn
 from shtypes.primitives.local import local
 from tests.tolerance import assert_close
@@ -393,6 +394,16 @@ def test_what_no_region_knows_is_left_to_jax() -> None:
     assert f._last is not None
     assert f._last.left_to_jax
     close(f.lower(x()).compile()(x()), 2 * X)
+
+
+def test_a_loop_as_an_unknown_release_of_jax_writes_it_is_right_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = sh.jit(lambda v: sh.scan(lambda c, _: (c * 2.0, None), v, None, length=3)[0])
+    monkeypatch.setitem(jaxprs._PARAMETERS, "scan", ({"jaxpr", "another"},))
+    with pytest.warns(RuntimeWarning, match=r"how this release of JAX .* `scan` has the parameters .* op by op"):
+        close(f(x()), 8 * X)
+    close(f(x()), 8 * X)  # said once
+    assert f._last is not None
+    assert f._last.left_to_jax
 
 
 def test_without_typed_values_it_is_jax_jit() -> None:
