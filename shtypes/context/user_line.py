@@ -81,11 +81,23 @@ def _through(library: FrameType | None) -> str:
 def placed(error: ShardingTypeError, call: str) -> ShardingTypeError:
     """The error with the user's line and what was called there, unless it names one already; the same object."""
     if not error.placed:
-        line = user_line()
+        line, called = user_line(), _called()
+        call = f"{called}, by {call}" if called else call
         place = f"{line}: {call}" if line else call
         error.where = f"{place}\n{error.where}" if error.where else place
         error.placed = True
     return error
+
+
+def _called() -> str:
+    """The op that the user called, where an op inside it is the one that fails; else empty."""
+    names: list[str] = []
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not _is_outside(frame):
+        if frame.f_code is _A_CALL and not _asks_about(frame.f_locals["fn"]):
+            names.append(frame.f_locals["fn"].__name__)
+        frame = frame.f_back
+    return names[-1] if names and names[-1] != names[0] else ""
 
 
 def public(fn: Callable[P, T]) -> Callable[P, T]:

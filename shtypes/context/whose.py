@@ -51,9 +51,9 @@ def whose(file: str) -> Whose:
 
 
 def is_whose(frame: FrameType) -> Whose:
-    """Whose code runs in a frame. A method that a library made from text (of a dataclass, say) is nobody's line."""
+    """Whose code runs in a frame. A method that was made from text, such as a dataclass's, is nobody's line."""
     code = frame.f_code
-    if code.co_filename.startswith("<") and code.co_name.startswith("__"):
+    if code.co_qualname.startswith("__create_fn__.") or code.co_filename.startswith("<attrs generated"):
         return Whose.MACHINERY
     return whose(code.co_filename)
 

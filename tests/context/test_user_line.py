@@ -121,6 +121,21 @@ def test_optax_is_a_library(x: Any) -> None:
     assert where(lambda: optax.adam(1e-3).init({"w": x})).startswith("test_user_line.py:N in <lambda> (in optax.")
 
 
+def test_an_op_inside_the_one_that_was_called_is_named_beside_it(x: Any) -> None:
+    pending = sh.reshard(x, x="U")
+    assert where(lambda: sh.kron(pending, pending)).endswith(
+        "in <lambda>: kron, by einsum[a,b->ab](f32[4]{U:x}, f32[4]{U:x})"
+    )
+    assert where(lambda: sh.nansum(pending)).endswith("in <lambda>: nansum, by isnan(f32[4]{U:x})")
+    assert where(lambda: pending * pending).endswith("in <lambda>: mul(f32[4]{U:x}, f32[4]{U:x})")
+
+
+def test_a_method_that_a_dataclass_writes_is_nobodys_line(x: Any) -> None:
+    whole = sh.ones("f32[4,4]")
+    precision: Any = [1]  # has no hash, which the local function finds out where a dataclass asks for it
+    assert where(lambda: sh.matmul(whole, whole, precision=precision)).startswith("test_user_line.py:N in <lambda>")
+
+
 def test_files_are_told_apart() -> None:
     assert whose(sh.__file__) is Whose.OURS
     assert whose(str(Path(sh.__file__).parent / "tools" / "demo" / "show.py")) is Whose.USERS
