@@ -111,7 +111,7 @@ def typed(op: Op, call: str, pending: set[str]) -> bool:
 @functools.cache
 def calls_of(op: Op) -> list[str]:
     """The calls of arrays that a function takes."""
-    return [call for call in CALLS if variables(call) and typed(op, call, set())]
+    return [call for call in (*CALLS, "q, r") if variables(call) and typed(op, call, set())]
 
 
 CHOSEN = [op for op in OPS.values() if not op.space or op.space in ("linalg", "fft")][:: some(60, 1)]

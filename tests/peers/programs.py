@@ -38,6 +38,7 @@ VARIABLES = {
     "c": Variable((4, 8)),
     "w": Variable((8, 4)),
     "q": Variable((4, 4)),
+    "r": Variable((4, 4)),
     "v": Variable((8,)),
     "k": Variable((4, 1)),
     "o": Variable((1, 8)),
