@@ -51,7 +51,9 @@ class Tried(NamedTuple):
 
 
 def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None) -> tuple[Fix, ...]:
-    """Reshards that make an op type: of one operand if that is enough, else of two; cheapest first, at most four.
+    """Reshards that make an op type: of one operand if that is enough, of two if that sends less or one is not enough.
+
+    The cheapest come first, at most four.
 
     The mesh axes that the rule's error names change, and those that it names next: all of them together. Fixes cost
     what their reshards send in both directions; of equal costs, the one whose result is smallest on each device comes
@@ -154,6 +156,10 @@ class Search:
         while not found and not self._blamed <= set(axes):  # one axis after another is at fault: all at once, then
             axes = self._in_order({*axes, *self._blamed})
             found = self._cheapest(self._of_one(axes), most, apart)
+        if found and found[0].rank[0]:  # two that move may send less than the one that would be enough
+            cheapest = found[0].rank[0]
+            pairs = self._cheapest(self._of_two(axes), most, apart, cheapest - 1)
+            found = [*(t for t in pairs if t.rank[0] < cheapest), *found][: None if apart else most]
         for stage in (self._of_two, self._of_all):
             found = found or self._cheapest(stage(axes), most, apart)
         return found or self._cheapest(self._gathered(), most, apart)
@@ -161,11 +167,12 @@ class Search:
     def _in_order(self, axes: set[str]) -> tuple[str, ...]:
         return tuple(a for a in self.operands[0].mesh.axis_names if a in axes)
 
-    def _cheapest(self, candidates: Iterable[dict[int, ShType]], most: int, apart: bool) -> list[Tried]:
+    def _cheapest(
+        self, candidates: Iterable[dict[int, ShType]], most: int, apart: bool, bound: float = math.inf
+    ) -> list[Tried]:
         """The cheapest of some changes that type; what they send at least bounds what they cost with casts."""
         found: list[Tried] = []
         costs: dict[Any, int] = {}
-        bound: float = math.inf
         heap = [(self._least(changes), i, changes) for i, changes in enumerate(candidates)]
         heapq.heapify(heap)
         while heap and heap[0][0] <= bound:
@@ -177,7 +184,7 @@ class Search:
             key = tried.result if apart else i
             costs[key] = min(tried.rank[0], costs.get(key, tried.rank[0]))
             if len(costs) >= most:
-                bound = heapq.nsmallest(most, costs.values())[-1]
+                bound = min(bound, heapq.nsmallest(most, costs.values())[-1])
         return sorted(found, key=lambda t: (t.rank, t.fix.code))[: None if apart else most]
 
     def _least(self, changes: dict[int, ShType]) -> int:

@@ -98,6 +98,15 @@ def test_two_operands_change_only_where_one_is_not_enough() -> None:
     assert all(fix.code.count("reshard") == 2 for fix in both)
 
 
+def test_two_operands_change_where_that_sends_less() -> None:
+    operands = (t("f32[16@y,32]"), t("f32[32,32@y]"))
+    first, second, *_ = fixes(lambda o: einsum("bh,ho->bo", o, "f32"), operands)
+    assert first.code == 'sh.reshard(lhs, "[16,32@y]"); sh.reshard(rhs, "[32@y,32]")'
+    assert second.code == 'sh.reshard(lhs, "[16,32]")'
+    # each device sends three quarters of its 128 and 256 floats, instead of three times its 128
+    assert (first.bytes_forward, second.bytes_forward) == (3 * (32 + 64) * 4, 3 * 128 * 4)
+
+
 def test_the_price_counts_the_casts_that_follow() -> None:
     # Gathered to invariant, lhs would be cast to reduced beside the sharded rhs: the gradient pays for it.
     first, *_ = fixes(lambda o: einsum("bh,hi->bi", o, "f32"), (t("f32[8,16@y]"), t("f32[16,32@y]")))
