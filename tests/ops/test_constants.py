@@ -30,13 +30,16 @@ CHOSEN = [op for op in OPS.values() if op.space in ("", "linalg", "fft", "nn") a
 CHOSEN = some([OPS[name] for name in COMPOSED], CHOSEN)
 
 
+#: Which operands are parameters: conditions, logits that are no parameter and distances that are not used are none.
+TRAINED = {"where": slice(1, None), "nn.cross_entropy": slice(1), "trapezoid": slice(2)}
+
+
 def beside_constants(op: Op) -> Iterator[tuple[str, str]]:
     """Calls of several floats, and the one of them that is typed: the others are plain arrays."""
     for call in [call for call in calls_of(op) if len(variables(call)) > 1][: some(4, 99)]:
         names = variables(call)
-        # a condition and logits that are no parameter have no gradient
-        trained = names[1:] if op.name == "where" else names[:1] if op.name == "nn.cross_entropy" else names
-        yield from ((call, name) for name in trained if VARIABLES[name].dtype in FLOATS)
+        trained = TRAINED.get(op.name, slice(None))
+        yield from ((call, name) for name in names[trained] if VARIABLES[name].dtype in FLOATS)
 
 
 def made(op: Op, call: str, one: str) -> list[sh.ShType]:

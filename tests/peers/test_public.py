@@ -35,6 +35,8 @@ def test_the_functions_that_jax_has_too_are_found() -> None:
 
 def _can_be_judged(call: Program) -> bool:
     """Whether plain JAX also compiles a call, takes it in double precision, and knows its derivative."""
+    if "reduce_precision" in str(call):  # its derivative rounds the cotangent: each term, where one device has the sum
+        return False
     try:
         structure(call)
         value, gradients = reference(call)[0]
