@@ -17,7 +17,7 @@ from shtypes.lowering.replay import public, published
 from shtypes.ops.arithmetic import astype, divide, subtract
 from shtypes.ops.cumulative import cumprod, cumsum, diff
 from shtypes.ops.diagonals import diagonal
-from shtypes.ops.dispatch import beside_others, dtype_name, is_number, lift, meeting
+from shtypes.ops.dispatch import beside, beside_others, dtype_name, is_number, lift, meeting
 from shtypes.ops.einsum import einsum
 from shtypes.ops.elementwise import conj, isclose, isnan, log, sqrt
 from shtypes.ops.elementwise import equal as equal_
@@ -162,7 +162,7 @@ def logmeanexp(x: ArrayLike, axis: Axis = None, where: Any = None, keepdims: boo
     if where is not None:
         counted = log(mean_(where_(where, 1.0, 0.0), dims, keepdims=keepdims))
         whole = logsumexp(where_(where, x, float("-inf")), dims, keepdims=keepdims)
-        return whole - _log(math.prod(t.shape[d] for d in dims)) - counted
+        return subtract(whole - _log(math.prod(t.shape[d] for d in dims)), beside(counted, whole))
     return logsumexp(x, dims, keepdims=keepdims) - _log(math.prod(t.shape[d] for d in dims))
 
 
