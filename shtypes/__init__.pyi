@@ -47,6 +47,7 @@ from shtypes.core.meshes import set_mesh as set_mesh
 from shtypes.core.meshes import use_mesh as use_mesh
 from shtypes.errors import Fix as Fix
 from shtypes.errors import ShardingTypeError as ShardingTypeError
+from shtypes.lifting.lift import lift as lift
 from shtypes.local_mode.local_map import local_map as local_map
 from shtypes.local_mode.shard_map import shard_map as shard_map
 from shtypes.namespaces import debug as debug

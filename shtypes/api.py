@@ -37,6 +37,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "shtypes.core.array": "Array",
     "shtypes.core.checks": "debug_checks set_debug_checks",
     "shtypes.core.meshes": "abstract_mesh make_mesh set_mesh use_mesh",
+    "shtypes.lifting.lift": "lift",
     "shtypes.local_mode.local_map": "local_map",
     "shtypes.local_mode.shard_map": "shard_map",
     "shtypes.ops.describe": (

@@ -41,6 +41,7 @@ ROOMS = (
     "autodiff",
     "local_mode",
     "numerics",
+    "lifting",
     "signatures",
     "analysis",
     "api",

@@ -146,7 +146,7 @@ _SCAN: Final = {"reverse", "length", "jaxpr", "unroll"}
 _PARAMETERS: Final[dict[str, tuple[set[str], ...]]] = {
     "scan": (_SCAN | {"num_consts", "num_carry"}, _SCAN | {"ft_in", "ft_out"}),
     "while": ({"cond_nconsts", "cond_jaxpr", "body_nconsts", "body_jaxpr"},),
-    "cond": ({"branches"},),
+    "cond": ({"branches"}, {"branches", "branches_platforms"}),
     "jit": (_JIT,),
     "closed_call": ({"call_jaxpr"},),
     "core_call": ({"call_jaxpr"},),

@@ -12,6 +12,7 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from shtypes.context.calls import misfit, not_taken
+from shtypes.context.origin import origin
 from shtypes.context.whose import Whose, called_in, is_whose, whose
 from shtypes.errors import ShardingTypeError
 
@@ -24,6 +25,9 @@ def user_line() -> str:
 
     Where an installed library made the call, that says which function of it: ``train.py:9 in step (in optax.update)``.
     """
+    found = origin()
+    if found is not None:
+        return found.line
     frame: FrameType | None = sys._getframe(1)
     library: FrameType | None = None
     inmost = ""
@@ -91,6 +95,9 @@ def placed(error: ShardingTypeError, call: str) -> ShardingTypeError:
 
 def _called() -> str:
     """The op that the user called, where an op inside it is the one that fails; else empty."""
+    found = origin()
+    if found is not None:
+        return found.called
     names: list[str] = []
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not _is_outside(frame):

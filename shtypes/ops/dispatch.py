@@ -152,6 +152,21 @@ def constant(x: Any, mesh: Mesh) -> Array:
     return value
 
 
+def constant_of(x: Any, mesh: Mesh) -> Array:
+    """A traced plain array that depends on nothing given, as a typed value without gradient: reduced."""
+    notes = trace_notes(trace_of(x))
+    key = ("typed constant", id(x), mesh)
+    known = None if notes is None else notes.get(key)
+    if known is None:
+        states = dict.fromkeys(mesh.axis_names, State.REDUCED)
+        t = hi(ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), states))
+        known = x, from_concrete_p.bind(x, ty=t)  # x is kept, so that its id is not another's
+        if notes is not None:
+            notes[key] = known
+    value: Array = known[1]
+    return value
+
+
 def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> Typing:
     """The rule's typing; an error leaves with the user's line, the operands' types and priced fixes.
 

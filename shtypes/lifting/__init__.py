@@ -1,0 +1,1 @@
+"""Plain JAX programs, typed: `lift` and its rows, one for each primitive."""

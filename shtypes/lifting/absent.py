@@ -1,0 +1,66 @@
+"""Why some primitives have no row: they cannot meet typed values, or what they do on shards is not known."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: By reason, the primitives that have it.
+_REASONS: Final = {
+    "it is a collective of `jax.shard_map`, whose axes are not bound in a plain program": (
+        "all_gather all_gather_done all_gather_invariant all_gather_reduced all_gather_reduced_start all_gather_start "
+        "all_to_all all_to_all_done all_to_all_start axis_index pbroadcast pbroadcast_done pbroadcast_dynamic "
+        "pbroadcast_start pmax pmin ppermute ppermute_done ppermute_start precv preduced psend psum psum_done "
+        "psum_invariant psum_invariant_start psum_start ragged_all_to_all reduce_scatter reduce_scatter_done "
+        "reduce_scatter_start reduced_vary_cast reduced_vary_cast_p unreduced_pmax unreduced_pmin unreduced_psum "
+        "unreduced_psum_start unreduced_reduce_scatter unreduced_reduce_scatter_start vary_unreduced_cast "
+        "vary_unreduced_cast_p"
+    ),
+    "it is the body of a `jax.shard_map`, which has a mesh of its own: `sh.shard_map` takes typed values": "shard_map",
+    "it changes a reference in place, which typed values do not have": (
+        "accum_grad_in_ref addupdate empty_ref free_ref freeze get new_ref swap run_state run_scoped masked_load "
+        "masked_swap pin unpin box_get box_set new_box new_log log_extend log_read empty2 get_global"
+    ),
+    "it belongs to a Pallas kernel, a function of one device's shards: `sh.local_map`": (
+        "pallas_call core_map mpmd_map dma_start dma_wait semaphore_read semaphore_signal semaphore_wait delay "
+        "get_barrier_semaphore multiple_of num_programs program_id program_order tpu_custom_call jaxpr_call mulhi "
+        "matmul_acc_lhs matmul_pop matmul_push_rhs pack_elementwise unpack_elementwise roll stochastic_round bitcast "
+        "trace_value pack_dtype unpack_dtype fusible custom_fusion philox2x32 philox4x32 threefry4x32 bitcast_p "
+        "thunky.all_gather thunky.all_reduce thunky.all_to_all thunky.async_done thunky.async_start thunky.call_jax "
+        "thunky.call_thunky_nested thunky.collective_group thunky.collective_permute thunky.cond thunky.copy "
+        "thunky.custom_call thunky.inline_constant thunky.memset thunky.memzero thunky.ptx_kernel "
+        "thunky.reduce_scatter thunky.while"
+    ),
+    "its arrays are sparse, in a format that no sharding type describes": (
+        "bcoo_dot_general bcoo_dot_general_sampled bcoo_extract bcoo_fromdense bcoo_sort_indices bcoo_spdot_general "
+        "bcoo_sum_duplicates bcoo_todense bcoo_transpose bcsr_dot_general bcsr_extract bcsr_fromdense bcsr_todense "
+        "coo_fromdense coo_matmat coo_matvec coo_spmm coo_spmv coo_todense csr_fromdense csr_matmat csr_matvec "
+        "csr_spmm csr_spmv csr_todense spsolve todense"
+    ),
+    "it is a kernel of one kind of GPU, made for what one device holds: `sh.local_map`": (
+        "cudnn_fusion dot_product_attention_bwd dot_product_attention_bwd_wrapper dot_product_attention_fp8_bwd "
+        "dot_product_attention_fp8_bwd_wrapper dot_product_attention_fp8_fwd dot_product_attention_fp8_fwd_wrapper "
+        "dot_product_attention_fwd dot_product_attention_fwd_wrapper scaled_dot scaled_matmul scaled_matmul_wrapper"
+    ),
+    "it calls code that JAX does not know, of one device's shards: `sh.local_map`": (
+        "buffer_callback ffi_call call_exported composite custom_partitioning"
+    ),
+    "it has shapes that are known at run time only": ("dim_as_value dimension_size shape_assertion"),
+    "it orders effects by tokens, which no typed value carries": "after_all create_token add_dependency call core_call",
+    "JAX's own transformations leave it, and no program is traced to it": (
+        "call_hi_primitive_linearized check create_linear custom_jvp_call_jaxpr custom_lin dce_sink eval_jaxpr "
+        "linear_call name_p remat_opt stage unreachable zeros_like jaxpr_call reciprocal symbolic_zeros"
+    ),
+    "it says where bytes lie on one device, which a type does not": (
+        "layout_constraint with_memory_space_constraint relayout inspect_sharding shard_alike compute_on "
+        "xla_metadata_call xla_metadata_value"
+    ),
+    "it makes keys and random bits by another way than `jax.random`": (
+        "iota_2x32_shape prng_join prng_random_bits prng_seed prng_split rng_bit_generator rng_uniform random_gamma_p"
+    ),
+}
+REASONS: Final = {name: why for why, names in _REASONS.items() for name in names.split()}
+
+
+def reason(name: str) -> str:
+    """Why a primitive has no row; what is known of one that nobody listed."""
+    return REASONS.get(name, "it is no primitive of JAX's own: what it does on shards is not known")

@@ -1,0 +1,104 @@
+"""Values that depend on nothing that has a gradient: they take any replicated state for free."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from shtypes._compat import trace_notes, trace_of
+from shtypes.ops.dispatch import constant, constant_of, is_number, is_typed
+from shtypes.primitives.moving import move
+from shtypes.types import State
+from shtypes.types.mesh import Mesh
+
+
+class _Thread(threading.local):
+    """The typed values without a trace that are constants, by id, while an evaluation runs."""
+
+    eager: dict[int, Any] | None = None
+
+
+_thread: Final = _Thread()
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[None]:
+    """Around an evaluation: what is noted of values that no trace holds is forgotten after the outermost one."""
+    outer = _thread.eager
+    if outer is None:
+        _thread.eager = {}
+    try:
+        yield
+    finally:
+        _thread.eager = outer
+
+
+def is_inexact(x: Any) -> bool:
+    """Whether a value has a gradient, by its dtype."""
+    dtype = x.type.dtype if is_typed(x) else getattr(x, "dtype", None)
+    return bool(jax.numpy.issubdtype(jax.numpy.result_type(x) if dtype is None else dtype, jax.numpy.inexact))
+
+
+def is_constant(x: Any) -> bool:
+    """Whether a value depends on nothing that has a gradient."""
+    traced = isinstance(x, jax.core.Tracer)
+    if not traced and not is_typed(x):
+        return True
+    if not is_inexact(x):
+        return True
+    notes: Any = (trace_notes(trace_of(x)) or {}).get("constants") if traced else _thread.eager
+    return notes is not None and id(x) in notes
+
+
+def note_constant(x: Any) -> None:
+    """Says of a value that it depends on nothing that has a gradient."""
+    traced = isinstance(x, jax.core.Tracer)
+    notes: dict[Any, Any] | None = None
+    if traced:
+        notes = trace_notes(trace_of(x))
+        notes = None if notes is None else notes.setdefault("constants", {})
+    elif is_typed(x):
+        notes = _thread.eager
+    if notes is not None:
+        notes[id(x)] = x  # held, so that its id is not another's
+
+
+def typed_constant(x: Any, mesh: Mesh) -> Any:
+    """A plain constant as a typed value without gradient."""
+    return constant_of(x, mesh) if isinstance(x, jax.core.Tracer) else constant(x, mesh)
+
+
+def number(x: Any) -> Any:
+    """A scalar that is known, as a Python number; else the value itself."""
+    if isinstance(x, jax.core.Tracer) or is_typed(x) or not hasattr(x, "dtype") or np.ndim(x):
+        return x
+    return x if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)[()].item()
+
+
+def beside_others(operands: Sequence[Any]) -> list[Any]:
+    """Operands of an equation: each constant typed, in the replicated states of the values that it meets."""
+    values = [x for x in operands if is_typed(x) and not is_constant(x)]
+    mesh = next(x.type.mesh for x in operands if is_typed(x))
+    found = []
+    for x in operands:
+        if is_number(number(x)):
+            found.append(number(x))
+        elif is_constant(x):
+            found.append(_beside(x if is_typed(x) else typed_constant(x, mesh), values))
+        else:
+            found.append(x)
+    return found
+
+
+def _beside(x: Any, values: Sequence[Any]) -> Any:
+    t = x.type
+    for axis in t.axes(State.REDUCED):
+        met = {v.type.state(axis) for v in values}
+        if State.INVARIANT in met and State.REDUCED not in met:
+            t = t.with_axis(axis, State.INVARIANT)
+    return x if t == x.type else move(x, t, inserted=True, constant=True)

@@ -1,0 +1,135 @@
+"""A plain program, evaluated equation by equation: with the typed ops where an operand is typed, else as it is."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of
+from shtypes._compat.plain_programs import as_written, bind_plain, origin_of
+from shtypes.context.origin import evaluating
+from shtypes.context.user_line import placed
+from shtypes.errors import ShardingTypeError
+from shtypes.lifting.absent import reason
+from shtypes.lifting.constants import beside_others, is_constant, note_constant
+from shtypes.lifting.registry import BODIES, EQUATIONS, ROWS
+from shtypes.ops.dispatch import is_typed
+
+#: What is evaluated by its row whether or not an operand is typed: what it gives may be.
+_ALWAYS = frozenset({"jit", "typed_call", "platform_index"})
+
+
+def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
+    """The results of a program that has its constants."""
+    return evaluate(jaxpr_of(closed), captured(closed), args)
+
+
+def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    """The results of a program for typed and plain arguments."""
+    env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    env.update(zip(jaxpr.invars, args, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if is_literal(atom) else env[atom]
+
+    last = _last_uses(jaxpr)
+    for i, eqn in enumerate(jaxpr.eqns):
+        outs = _evaluated(eqn, [read(atom) for atom in eqn.invars])
+        env.update(zip(eqn.outvars, outs, strict=True))
+        for var in last.get(i, ()):
+            env.pop(var, None)
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+@functools.lru_cache(maxsize=256)
+def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
+    """Which variables nothing uses after each equation."""
+    found: dict[Any, int] = {}
+    for i, eqn in enumerate(jaxpr.eqns):
+        found.update((var, i) for var in (*eqn.outvars, *eqn.invars) if not is_literal(var))
+    for var in jaxpr.outvars:
+        if not is_literal(var):
+            found.pop(var, None)
+    uses: dict[int, list[Any]] = {}
+    for var, i in found.items():
+        uses.setdefault(i, []).append(var)
+    return uses
+
+
+def _evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
+    name = eqn.primitive.name
+    constant = all(map(is_constant, operands))
+    if name not in _ALWAYS and not any(map(is_typed, operands)):
+        outs = bind_plain(eqn, operands)
+    else:
+        with evaluating(functools.cache(lambda: origin_of(eqn))), as_written(eqn):
+            try:
+                body = BODIES.get(name)
+                outs = body(eqn, operands) if body is not None else _by_row(eqn, operands)
+            except ShardingTypeError as error:
+                raise placed(error, _shown(name, operands)) from None
+            _check(eqn, outs)
+    if constant:
+        for out in outs:
+            note_constant(out)
+    return outs
+
+
+def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
+    name = eqn.primitive.name
+    of_equation = EQUATIONS.get(name)
+    if of_equation is not None:
+        return of_equation(eqn, beside_others(operands))
+    found = ROWS.get(name)
+    if found is None:
+        raise missing(eqn)
+    given = beside_others(operands)
+    try:
+        out = found(*given, **eqn.params)
+    except TypeError as error:
+        if not isinstance(error, ShardingTypeError) and not _fits(found, given, eqn.params):
+            raise ShardingTypeError(
+                f"`{name}` has the parameters {', '.join(sorted(eqn.params))}, which this row of `lift` does not know",
+                why="this release of JAX writes the primitive in another way",
+            ) from None
+        raise
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def _fits(fn: Any, operands: Sequence[Any], params: dict[str, Any]) -> bool:
+    try:
+        inspect.signature(fn).bind(*operands, **params)
+    except TypeError:
+        return False
+    return True
+
+
+def missing(eqn: Any) -> ShardingTypeError:
+    """What is said of a primitive that has no row."""
+    name = eqn.primitive.name
+    return ShardingTypeError(
+        f"`lift` has no row for the primitive `{name}` with typed operands",
+        why=reason(name),
+        hints=[
+            "sh.local_map of the function that calls it, with the types of its operands and results",
+            f"sh.lift.register(primitive) with a function of typed values, for `{name}`",
+        ],
+    )
+
+
+def _shown(name: str, operands: Sequence[Any]) -> str:
+    return f"{name}({', '.join(str(x.type) for x in operands if is_typed(x))})"
+
+
+def _check(eqn: Any, outs: Sequence[Any]) -> None:
+    """Whether results have the shapes and dtypes that the plain program says."""
+    for var, out in zip(eqn.outvars, outs, strict=True):
+        if is_typed(out) and (out.type.shape != tuple(var.aval.shape) or out.type.dtype != var.aval.dtype):
+            raise ShardingTypeError(
+                f"`lift` of `{eqn.primitive.name}` gave {out.type}, and the plain program {var.aval}: please report it"
+            )
+
+
+__all__ = ["evaluate", "evaluate_closed", "missing"]

@@ -1,0 +1,66 @@
+"""Where plain and typed values meet in one place: carries, results of branches, tangents and cotangents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shtypes.errors import ShardingTypeError
+from shtypes.lifting.constants import is_constant, typed_constant
+from shtypes.ops.dispatch import is_typed
+from shtypes.plans import plan
+from shtypes.plans.join import join
+from shtypes.primitives.moving import move
+from shtypes.primitives.native import from_jax
+from shtypes.scopes.judging import judge
+from shtypes.types import ShType
+
+
+def type_of(x: Any) -> ShType | None:
+    """The sharding type of a value; None of a plain one."""
+    return x.type if is_typed(x) else None
+
+
+def aval_of(x: Any) -> Any:
+    """What stands for a value in the trace of a plain program: its global shape and dtype."""
+    if is_typed(x):
+        return jax.ShapeDtypeStruct(x.type.shape, x.type.dtype)
+    aval = jax.typeof(x)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+
+
+def placed(x: Any, t: ShType, name: str = "placed") -> Any:
+    """A plain or typed value in a type."""
+    if is_typed(x):
+        if x.type == t:
+            return x
+        judge(name, x.type, t, inserted=True)
+        return move(x, t, inserted=True)
+    if is_constant(x):
+        return move(typed_constant(jnp.asarray(x, t.dtype), t.mesh), t, inserted=True, constant=True)
+    return move(from_jax(x, mesh=t.mesh), t, inserted=True)
+
+
+def is_free(src: ShType, dst: ShType) -> bool:
+    """Whether a value gets from one type to another without communication, forward and backward."""
+    if (src.mesh, src.shape, src.dtype_name) != (dst.mesh, dst.shape, dst.dtype_name):
+        return False
+    try:
+        there = plan(src, dst)
+        back = plan(dst.cotangent(), src.cotangent()) if src.differentiable else there
+    except ShardingTypeError:
+        return False
+    return not there.bytes and not back.bytes
+
+
+def joined(types: list[ShType | None]) -> ShType | None:
+    """The type that values in one place can have for free; the first typed one where there is none; None if plain."""
+    typed = [t for t in types if t is not None]
+    if not typed or all(t == typed[0] for t in typed):
+        return typed[0] if typed else None
+    try:
+        return join(typed)
+    except ShardingTypeError:
+        return next((t for t in typed if all(is_free(s, t) for s in typed)), typed[0])

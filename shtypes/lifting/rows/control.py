@@ -1,0 +1,174 @@
+"""Rows of primitives that have bodies: calls, loops, branches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from shtypes._compat.jaxprs import Cond, Scan, While, control, jaxpr_of
+from shtypes.autodiff.checkpoint import checkpoint, checkpoint_name
+from shtypes.control.branches import switch
+from shtypes.control.loops import scan, while_loop
+from shtypes.errors import ShardingTypeError
+from shtypes.lifting.evaluate import evaluate_closed
+from shtypes.lifting.joins import is_free, joined, placed, type_of
+from shtypes.lifting.registry import body_row, op
+from shtypes.ops.dispatch import is_typed
+from shtypes.types import ShType
+
+
+@body_row("jit", "closed_call", "core_call", "custom_vmap_call")
+def _call(eqn: Any, operands: list[Any]) -> list[Any]:
+    params = eqn.params
+    body = params.get("jaxpr", params.get("call_jaxpr", params.get("call")))
+    return evaluate_closed(body, operands)
+
+
+@body_row("remat2", "checkpoint", "remat")
+def _checkpoint(eqn: Any, operands: list[Any]) -> list[Any]:
+    body, params = eqn.params["jaxpr"], eqn.params
+    prevent = params["prevent_cse"]
+    again = checkpoint(
+        lambda *xs: evaluate_closed(body, xs),
+        policy=params["policy"],
+        prevent_cse=any(prevent) if isinstance(prevent, (tuple, list)) else bool(prevent),
+    )
+    return list(again(*operands))
+
+
+@body_row("name")
+def _name(eqn: Any, operands: list[Any]) -> list[Any]:
+    return [checkpoint_name(operands[0], eqn.params["name"])]
+
+
+class _Enter(Exception):  # noqa: N818  # a signal, not an error
+    """Leaves the trace of a body whose carry is to start in other types; None for those that stay as they are."""
+
+    def __init__(self, types: list[ShType | None]) -> None:
+        self.types = types
+
+
+def _returned(carry: list[Any], out: list[Any]) -> list[Any]:
+    """What a body gives back in the types in which its carry came.
+
+    Raises:
+        _Enter: the carry is to start in other types.
+    """
+    wanted: list[ShType | None] = [None] * len(carry)
+    for i, (x, y) in enumerate(zip(carry, out, strict=True)):
+        came, left = type_of(x), type_of(y)
+        if left is None or came == left:
+            continue
+        if came is None or (is_free(came, left) and not is_free(left, came)):
+            wanted[i] = left
+    if any(t is not None for t in wanted):
+        raise _Enter(wanted)
+    return [placed(y, x.type) if is_typed(x) and not is_typed(y) else y for x, y in zip(carry, out, strict=True)]
+
+
+def _settling(carry: list[Any], run: Any) -> Any:
+    """Runs a loop, and again from a carry in other types where its body asks for them."""
+    for _ in range(4 * len(carry) + 1):  # each round moves at least one of them up
+        try:
+            return run(carry)
+        except _Enter as enter:
+            carry = [x if t is None else placed(x, t, "carry") for x, t in zip(carry, enter.types, strict=True)]
+    return run(carry)
+
+
+@body_row("scan")
+def _scan(eqn: Any, operands: list[Any]) -> list[Any]:
+    loop = control(eqn)
+    assert isinstance(loop, Scan)
+    n, m = loop.consts, loop.consts + loop.carry
+    consts, carry, xs = operands[:n], operands[n:m], operands[m:]
+
+    def body(state: list[Any], x: Any) -> tuple[list[Any], list[Any]]:
+        out = evaluate_closed(loop.body, [*consts, *state, *x])
+        return _returned(state, out[: loop.carry]), out[loop.carry :]
+
+    def run(start: list[Any]) -> Any:
+        return scan(body, start, list(xs), loop.length, reverse=loop.reverse, unroll=loop.unroll)
+
+    last, ys = _settling(list(carry), run)
+    return [*last, *ys]
+
+
+@body_row("while")
+def _while(eqn: Any, operands: list[Any]) -> list[Any]:
+    loop = control(eqn)
+    assert isinstance(loop, While)
+    n, m = loop.cond_consts, loop.cond_consts + loop.body_consts
+    asked, given, start = operands[:n], operands[n:m], operands[m:]
+    mapped = len(jaxpr_of(loop.cond).outvars[0].aval.shape)
+
+    def goes_on(state: list[Any]) -> Any:
+        pred = evaluate_closed(loop.cond, [*asked, *state])[0]
+        if not mapped:
+            return pred
+        return op("any")(pred) if is_typed(pred) else jax.numpy.any(pred)
+
+    def body(state: list[Any]) -> list[Any]:
+        new = evaluate_closed(loop.body, [*given, *state])
+        if mapped:  # a loop under `vmap` runs while any element does; those that are done keep what they have
+            pred = evaluate_closed(loop.cond, [*asked, *state])[0]
+            new = [_where(pred, y, x, mapped) for x, y in zip(state, new, strict=True)]
+        return _returned(state, new)
+
+    return list(_settling(list(start), lambda carry: while_loop(goes_on, body, carry)))
+
+
+def _where(pred: Any, new: Any, old: Any, mapped: int) -> Any:
+    if not any(map(is_typed, (pred, new, old))):
+        return jax.numpy.where(jax.numpy.expand_dims(pred, tuple(range(mapped, new.ndim))), new, old)
+    wide = tuple(range(mapped, new.ndim))
+    pred = (op("expand_dims")(pred, wide) if is_typed(pred) else jax.numpy.expand_dims(pred, wide)) if wide else pred
+    return op("where")(pred, new, old)
+
+
+@body_row("cond")
+def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
+    choice = control(eqn)
+    assert isinstance(choice, Cond)
+    index, *given = operands
+    if isinstance(index, np.integer):
+        return evaluate_closed(choice.branches[int(index)], given)
+    wanted: list[ShType | None] | None = None
+
+    def attempt() -> Any:
+        seen: list[list[ShType | None]] = []
+
+        def branch(body: Any) -> Any:
+            def run(*xs: Any) -> list[Any]:
+                out = evaluate_closed(body, xs)
+                if wanted is not None:
+                    return [y if t is None else placed(y, t, "result") for y, t in zip(out, wanted, strict=True)]
+                seen.append([type_of(y) for y in out])
+                if len(seen) == len(choice.branches):
+                    places = [list(types) for types in zip(*seen, strict=True)]
+                    if any(None in types and any(types) for types in places):
+                        raise _Enter([joined(types) for types in places])
+                return out
+
+            return run
+
+        return switch(index, [branch(body) for body in choice.branches], *given)
+
+    try:
+        return list(attempt())
+    except _Enter as enter:
+        wanted = enter.types
+    return list(attempt())
+
+
+@body_row("platform_index")
+def _platform_index(eqn: Any, operands: list[Any]) -> list[Any]:
+    """The branch for the platform that programs run on here."""
+    platforms, here = eqn.params["platforms"], jax.default_backend()
+    own = {here, *(("cuda", "rocm") if here == "gpu" else ())}
+    found = next((i for i, names in enumerate(platforms) if names is None or own & set(names)), None)
+    if found is None:
+        raise ShardingTypeError(f"the program has no branch for the platform {here}")
+    return [np.int32(found)]

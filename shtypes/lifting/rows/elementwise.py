@@ -1,0 +1,119 @@
+"""Rows of primitives that act on each element."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shtypes.errors import ShardingTypeError
+from shtypes.lifting.registry import equation_row, op, row
+from shtypes.ops.dispatch import is_number
+from shtypes.ops.pointwise import apply_nonlinear
+
+#: Those that are not linear: each is one local function, with its parameters.
+NONLINEAR: Final = """abs acos acosh and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz cos cosh
+digamma eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igamma_grad_a igammac integer_pow is_finite le
+le_to lgamma log log1p log2 logistic lt lt_to max min ne nextafter not one_minus_square or polygamma polynomial
+population_count pow random_gamma_grad reduce_precision regularized_incomplete_beta rem round rsqrt shift_left
+shift_right_arithmetic shift_right_logical sign sin sinh sqrt square tan tanh xor zeta"""
+#: Those that are linear in some operands, and the ops that do them.
+LINEAR: Final = {
+    "add": "add",
+    "add_any": "add",
+    "complex": "complex",
+    "conj": "conj",
+    "div": "div",
+    "imag": "imag",
+    "neg": "negative",
+    "real": "real",
+    "sub": "subtract",
+}
+
+
+@functools.cache
+def native(primitive: Any) -> Callable[..., Any]:
+    """A primitive as a function of arrays and Python numbers."""
+
+    def fn(*xs: Any, **params: Any) -> Any:
+        like = next(x for x in xs if not is_number(x))
+        return primitive.bind(*[_filled(x, like) if is_number(x) else x for x in xs], **params)
+
+    fn.__name__ = primitive.name
+    return fn
+
+
+def _filled(x: Any, like: Any) -> Any:
+    """A number as an operand beside an array; a whole number stays one beside floats, as exponents are."""
+    whole = isinstance(x, int) and not isinstance(x, bool) and jnp.issubdtype(like.dtype, jnp.inexact)
+    return jax.lax.full(like.shape, x, np.dtype("int32") if whole else like.dtype)
+
+
+@equation_row(*NONLINEAR.split())
+def _nonlinear(eqn: Any, operands: list[Any]) -> list[Any]:
+    name = eqn.primitive.name
+    if name == "integer_pow" and eqn.params["y"] == 1:
+        return operands
+    return [apply_nonlinear(name, native(eqn.primitive), operands, dict(eqn.params))]
+
+
+def _linear(name: str) -> Callable[..., Any]:
+    return lambda *xs, **params: op(name)(*xs) if _plainly(name, params) else None
+
+
+def _plainly(name: str, params: dict[str, Any]) -> bool:
+    """Whether parameters are as `jax.numpy` leaves them."""
+    for key, value in params.items():
+        if value is not None and key != "input_dtype":
+            raise ShardingTypeError(f"`lift` does not know `{key}={value!r:.40}` of `{name}`")
+    return True
+
+
+for _primitive, _op in LINEAR.items():
+    row(_primitive)(_linear(_op))
+
+
+@row("mul")
+def _mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
+    _plainly("mul", {"out_dtype": out_dtype})
+    return op("multiply")(x, y)
+
+
+@row("stop_gradient", "stop_gradient_p")
+def _stop_gradient(x: Any) -> Any:
+    return op("stop_gradient")(x)
+
+
+@row("copy", "copy_p", "pvary", "pbroadcast", "tie_p")
+def _same(x: Any, **_: Any) -> Any:
+    return x
+
+
+@row("convert_element_type")
+def _convert_element_type(x: Any, *, new_dtype: Any, weak_type: Any = False, sharding: Any = None) -> Any:
+    return x if x.type.dtype == new_dtype else op("convert_element_type")(x, new_dtype)
+
+
+@row("bitcast_convert_type")
+def _bitcast_convert_type(x: Any, *, new_dtype: Any) -> Any:
+    return op("bitcast_convert_type")(x, new_dtype)
+
+
+@row("optimization_barrier")
+def _optimization_barrier(*xs: Any) -> list[Any]:
+    barrier = op("optimization_barrier")
+    return [barrier(x) if hasattr(x, "type") else x for x in xs]
+
+
+@row("full_like")
+def _full_like(x: Any, *, value: Any, dtype: Any) -> Any:
+    return op("full_like")(x, value, dtype)
+
+
+@row("select_n")
+def _select_n(which: Any, *cases: Any) -> Any:
+    return op("select_n")(which, *cases)

@@ -1,0 +1,131 @@
+"""`sh.lift`: plain JAX programs on typed values, against one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from tests.random_checks import denoted
+from tests.tolerance import assert_close
+
+MESH = {"dp": 2, "tp": 4}
+RNG = np.random.default_rng(0)
+
+
+def _array(*shape: int) -> Any:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def _mlp(x: Any, up: Any, down: Any) -> Any:
+    return jax.nn.gelu(x @ up) @ down
+
+
+def _scanned(x: Any, up: Any, down: Any) -> Any:
+    def step(total: Any, row: Any) -> Any:
+        return total + row, jnp.tanh(row)
+
+    y = jax.nn.relu(x @ up)
+    total, rows = jax.lax.scan(step, jnp.zeros(y.shape), jnp.stack([y, 2 * y, y - 1]))
+    return (total + rows[1]) @ down
+
+
+def _branched(x: Any, up: Any, down: Any) -> Any:
+    y = x @ up
+    return jax.lax.cond(up.shape[0] > 3, jnp.zeros_like, lambda y: y * 2, y) @ down + _mlp(x, up, down)
+
+
+def _recomputed(x: Any, up: Any, down: Any) -> Any:
+    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    return jax.checkpoint(_mlp, policy=policy)(x, up, down)
+
+
+@jax.custom_vjp
+def _doubled(x: Any) -> Any:
+    return x * 2
+
+
+_doubled.defvjp(lambda x: (x * 2, jnp.cos(x)), lambda kept, ct: (ct * kept,))
+
+
+@jax.custom_jvp
+def _halved(x: Any) -> Any:
+    return x / 2
+
+
+_halved.defjvp(lambda primals, tangents: (primals[0] / 2, tangents[0] * jnp.sin(primals[0])))
+
+
+def _own_rules(x: Any, up: Any, down: Any) -> Any:
+    return _halved(_doubled(x) @ up) @ down
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("f", [_mlp, _scanned, _branched, _recomputed, _own_rules])
+def test_values_and_gradients_are_those_of_one_device(f: Callable[..., Any], policy: str) -> None:
+    arrays = [_array(8, 16), _array(16, 32), _array(32, 8)]
+
+    def loss(*args: Any) -> Any:
+        return jnp.sum(jnp.cos(jnp.arange(64.0)).reshape(8, 8) * f(*args))
+
+    wanted = jax.value_and_grad(loss, argnums=(0, 1, 2))(*arrays)
+    with sh.use_mesh(sh.make_mesh(MESH)), sh.policy(policy):
+        types = ["[batch@dp, model]", "[model, hidden@tp]", "[hidden@tp, model]"]
+        typed = [sh.array(x, t) for x, t in zip(arrays, types, strict=True)]
+
+        @sh.jit
+        def run(*args: Any) -> Any:
+            total = lambda *args: sh.all_reduce(sh.lift(loss)(*args))  # noqa: E731
+            return sh.value_and_grad(total, argnums=(0, 1, 2))(*args)
+
+        value, gradients = run(*typed)
+        assert_close(denoted(value), wanted[0], 400)
+        for found, right, x in zip(gradients, wanted[1], typed, strict=True):
+            assert found.type == x.type.cotangent()
+            assert_close(denoted(found), right, 400)
+
+
+def test_a_pending_sum_is_refused_at_the_line_of_the_plain_program() -> None:
+    def f(x: Any, w: Any) -> Any:
+        return jax.nn.softmax(x @ w)
+
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        x, w = sh.ones("f32[8@dp, 16@tp]"), sh.ones("f32[16@tp, 8]")
+        with pytest.raises(sh.ShardingTypeError) as error:
+            sh.lift(f)(x, w)
+    assert "test_lift.py" in str(error.value)
+    assert "in f: jax.nn.softmax, by max(f32[8@dp,8]{U:tp})" in str(error.value)
+    assert error.value.fixes
+
+
+def test_arguments_that_are_no_arrays_reach_the_function_as_they_are() -> None:
+    def f(x: Any, mode: str, times: int, activation: Any) -> Any:
+        assert isinstance(times, int)
+        return activation(x) * times if mode == "train" else x
+
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        x = sh.ones("f32[8@dp]")
+        assert sh.lift(f)(x, "train", 3, jnp.tanh).type == x.type
+        np.testing.assert_allclose(np.asarray(sh.lift(f)(x, "train", 3, jnp.tanh)), np.tanh(np.ones(8)) * 3, rtol=1e-6)
+
+
+def test_zeros_like_a_typed_value_is_typed_like_it() -> None:
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        tree = {"w": sh.ones("f32[8@dp, 16@tp]"), "b": sh.ones("bf16[16@tp]")}
+        made = sh.lift(lambda tree: jax.tree.map(jnp.zeros_like, tree))(tree)
+        assert {k: v.type for k, v in made.items()} == {k: v.type for k, v in tree.items()}
+    assert jax.lax.full_like.__module__.startswith("jax.")
+
+
+def test_plain_constants_meet_invariant_values_without_a_change_of_type() -> None:
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        x = sh.ones("f32[8, 8]{I:(dp,tp)}")
+        mask = lambda x: jnp.where(jnp.tril(jnp.ones((8, 8))) > 0, x * jnp.arange(8.0), 0.0)  # noqa: E731
+        assert sh.lift(mask)(x).type == x.type
+        assert sh.jit(sh.lift(mask))(x).type == x.type
