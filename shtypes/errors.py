@@ -114,3 +114,7 @@ class ShardingTypeError(TypeError):
         self.where = self.where or where
         self.fixes = self.fixes or tuple(fixes)
         return self
+
+
+class NoMeshError(ShardingTypeError):
+    """No mesh is set: values without types are those of one device."""

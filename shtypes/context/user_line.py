@@ -14,7 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from shtypes.context.calls import misfit, not_taken
 from shtypes.context.origin import origin
 from shtypes.context.whose import Whose, called_in, is_whose, whose
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import NoMeshError, ShardingTypeError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,6 +122,11 @@ def _with_line(fn: Callable[P, T], *, of_arrays: bool) -> Callable[P, T]:
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return fn(*args, **kwargs)
+        except NoMeshError as none:
+            taken = _without_mesh(call, args, kwargs)
+            if taken is not None:
+                return taken  # type: ignore[no-any-return]
+            raise placed(none, fn.__name__) from None
         except ShardingTypeError as error:
             if error.operands is not None or error.fixes:
                 _in_terms_of_the_call(error, fn, args, kwargs)
@@ -173,6 +178,20 @@ def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ..
 
 #: `ops.composed.in_terms_of_the_call`, which needs JAX and so comes here itself.
 _retold: list[Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]] = []
+
+
+#: `lifting.typed_calls.without_mesh`, which needs JAX and so comes here itself.
+_on_one_device: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = []
+
+
+def _without_mesh(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a call of a public function is where no mesh is set; None where it is nothing, or within another op."""
+    return _on_one_device[0](call, args, kwargs) if _on_one_device and not _within(_A_CALL) else None
+
+
+def connect_one_device(run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+    """Sets what a public function is of values without types where no mesh is set; None where it is nothing."""
+    _on_one_device[:] = [run]
 
 
 def connect_retelling(retell: Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]) -> None:

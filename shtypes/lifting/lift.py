@@ -12,6 +12,7 @@ import numpy as np
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.calls import check_function
+from shtypes.lifting import typed_calls
 from shtypes.lifting.constants import noting
 from shtypes.lifting.evaluate import evaluate
 from shtypes.lifting.joins import aval_of
@@ -20,7 +21,7 @@ from shtypes.lifting.rows import control, derivatives, elementwise, matrices, nu
 from shtypes.ops.dispatch import is_typed
 
 #: The files that fill the table of primitives when they are imported.
-_FILLED: Final = (annotations_, control, derivatives, elementwise, matrices, numbers, reductions, shapes)
+_FILLED: Final = (annotations_, control, derivatives, elementwise, matrices, numbers, reductions, shapes, typed_calls)
 
 
 class _Static:

@@ -119,6 +119,16 @@ class Lowering:
         _run(jaxpr.eqns, env, self._on_shards)
         return [_read(env, v) for v in jaxpr.outvars]
 
+    def on_one_device(self, program: Any, axes: Sequence[str], operands: Sequence[Any]) -> list[Any]:
+        """The results of a closed typed jaxpr over axes of size 1, from plain arrays to plain arrays; needs no mesh."""
+
+        def body(*xs: Any) -> list[Any]:
+            return self._shards(program, xs)
+
+        for axis in axes:  # bound, so that a device can ask where it is
+            body = jax.vmap(body, in_axes=None, axis_name=axis, axis_size=1)
+        return [y.reshape(y.shape[len(axes) :]) for y in body(*operands)]
+
     def _on_shards(self, eqn: Any, xs: list[Any]) -> list[Any]:
         what = control(eqn)
         return on_shards(eqn, xs) if what is None else run_control(what, xs, self._shards)

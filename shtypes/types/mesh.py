@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from shtypes.errors import ShardingTypeError, quoted
+from shtypes.errors import NoMeshError, ShardingTypeError, quoted
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -139,7 +139,7 @@ def current_mesh() -> Mesh:
     """
     mesh = context()
     if mesh is None:
-        raise ShardingTypeError(
+        raise NoMeshError(
             "no mesh is set",
             why="a type says how an array lies on each mesh axis, so it needs a mesh",
             hints=['sh.set_mesh(sh.make_mesh({"dp": 2, "tp": 4}))', "with sh.use_mesh(mesh): ..."],
