@@ -25,6 +25,7 @@ import shtypes as sh
 from shtypes import api
 from shtypes.core import array
 from shtypes.core.foreign import OF_ARRAYS
+from shtypes.core.placement import OF_CARRIERS
 from shtypes.ops.operators import BINARY, COMPARISONS
 from shtypes.ops.table import OPS
 
@@ -188,7 +189,7 @@ def _methods() -> Iterator[str]:
     yield '    """Signatures only; the functions of `shtypes` with these names say what they do."""'
     yield "    __hash__: ClassVar[None]  # type: ignore[assignment]  # as of a jax.Array: equality by element"
     for name, value in sorted(vars(sh.Array).items()):
-        if name in _OWN or name in OF_ARRAYS:
+        if name in _OWN or name in (*OF_ARRAYS, *OF_CARRIERS):
             continue
         if isinstance(value, property):
             returns = _returned(value)

@@ -12,6 +12,7 @@ import pytest
 import shtypes as sh
 from shtypes import api
 from shtypes.core.foreign import OF_ARRAYS
+from shtypes.core.placement import OF_CARRIERS
 
 m: Any = sh  # for calls that a type checker refuses too
 
@@ -49,7 +50,7 @@ def of_values() -> Iterator[tuple[str, Any]]:
     x = value()
     for holder, shown in ((x, "x"), (x.at[0], "x.at[0]")):
         for name in sorted(dir(holder)):
-            if name[0] != "_" and name not in ("aval", "val", *OF_ARRAYS) and callable(found := getattr(holder, name)):
+            if name[0] != "_" and name not in ("aval", "val", *OF_ARRAYS, *OF_CARRIERS) and callable(found := getattr(holder, name)):
                 yield f"{shown}.{name}", found
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import jax
 import jax.typing
 import numpy as np
+from jax.sharding import NamedSharding
 
 from shtypes._compat import aval_method, aval_property
 from shtypes._compat.typed import register
@@ -21,10 +23,18 @@ from shtypes.core.foreign import (
     as_numpy_ufunc,
     refuse_lowering,
     refuse_setting,
-    refused_attribute,
 )
 from shtypes.core.hitype import HiShType
 from shtypes.core.host import here, host_value
+from shtypes.core.placement import (
+    OF_CARRIERS,
+    asking,
+    attribute,
+    is_jax,
+    refuse_attribute,
+    refused_attribute,
+    sharding_of_value,
+)
 from shtypes.errors import ShardingTypeError
 from shtypes.types import REPLICATED, State, dtypes
 
@@ -64,6 +74,13 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     type: HiShType
     data: Any
+    # what the carrier of a whole value answers for it
+    addressable_data: Callable[[int], jax.Array]
+    addressable_shards: Sequence[jax.Shard]
+    committed: bool
+    devices: Callable[[], set[jax.Device]]
+    global_shards: Sequence[jax.Shard]
+    on_device_size_in_bytes: Callable[[], int]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         error = ShardingTypeError(
@@ -95,6 +112,19 @@ class Array(_Base, metaclass=_ArrayMeta):
     def size(self) -> int:
         """The number of elements."""
         return self.type.size
+
+    @property
+    def sharding(self) -> NamedSharding:
+        """How the value lies on its devices: each dim over its axes; on an abstract mesh if it has no data nor devices.
+
+        Absent while it is traced, as that of a plain array, and to functions of JAX, which take plain arrays.
+
+        Raises:
+            ShardingTypeError: the value is unreduced or varying: no sharding says what the devices hold.
+        """
+        if is_jax(asking()):
+            refuse_attribute(self, "sharding")
+        return sharding_of_value(self)
 
     def block_until_ready(self) -> Array:
         """Waits until the value is computed."""
@@ -310,3 +340,5 @@ for _name in ("aval", "val"):
     setattr(Array, _name, property(refuse_lowering))
 for _name in OF_ARRAYS:
     setattr(Array, _name, refused_attribute(_name))
+for _name in OF_CARRIERS:
+    setattr(Array, _name, attribute(_name))

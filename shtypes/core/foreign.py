@@ -117,7 +117,7 @@ def refuse_native(x: Any, called: str = "") -> NoReturn:
     t = x if isinstance(x, ShType) else jax.typeof(x)
     name = called or _called()
     said = f"`{name}`" if name and " " not in name else name or "a function of jax.numpy, jax.lax or numpy"
-    hints = [*_instead(name, t), *_plain(t)]
+    hints = [*_instead(name, t), *plain_hints(t)]
     if name.endswith(" numpy"):
         hints.append("outside of traced code, np.asarray(x) reads the value")
     elif " " in name:
@@ -131,7 +131,7 @@ def refuse_native(x: Any, called: str = "") -> NoReturn:
     raise error
 
 
-def _plain(t: ShType) -> list[str]:
+def plain_hints(t: ShType) -> list[str]:
     """How a value of a type becomes a plain array, if it can."""
     if t.axes(State.VARYING):
         return []
@@ -227,34 +227,17 @@ def refuse_setting(x: Any, key: Any, value: Any) -> NoReturn:
 
 #: What a jax.Array has, and a typed value cannot answer for: where its carrier lies is for its type to say.
 OF_ARRAYS: Final = (
-    *("sharding", "device", "devices", "committed", "addressable_shards", "addressable_data", "global_shards"),
-    *("to_device", "flat", "byteswap", "format", "platform", "traceback", "unsafe_buffer_pointer", "__dlpack__"),
-    *("on_device_size_in_bytes", "__array_namespace__"),
+    *("device", "to_device", "flat", "byteswap", "format", "platform", "traceback", "unsafe_buffer_pointer"),
+    *("__dlpack__", "__array_namespace__"),
 )
-
-
-def refused_attribute(name: str) -> property:
-    """An attribute of arrays that a typed value does not have."""
-
-    def refuse(x: Any) -> NoReturn:
-        t = jax.typeof(x)
-        hints = ["x.type", *[h.replace(" gives a plain jax.Array", f".{name}") for h in _plain(t)]]
-        if name == "sharding" and len(hints) > 1:
-            hints.append("sh.tree.to_jax(tree), for a library that saves arrays or places them")
-        raise NotAnArrayError(
-            f"a typed value, {t}, has no `{name}`", why="its type says how it lies on the devices", hints=hints
-        )
-
-    return property(refuse)
-
 
 __all__ = [
     "OF_ARRAYS",
     "NotAnArrayError",
     "as_jax_array",
     "as_numpy_ufunc",
+    "plain_hints",
     "refuse_lowering",
     "refuse_native",
     "refuse_setting",
-    "refused_attribute",
 ]

@@ -15,6 +15,8 @@ from shtypes.context.user_line import placed
 from shtypes.core.carrier import carrier_shape, explicit_spec
 from shtypes.core.foreign import NotAnArrayError, refuse_native
 from shtypes.core.meshes import jax_mesh
+from shtypes.core.placement import asking as asking_package
+from shtypes.core.placement import is_jax, sharding_of
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.scopes.comm import program_runs
 from shtypes.types import Dim, ShType
@@ -90,11 +92,14 @@ class HiShType(ShType, TypedType):
         return ShType.__str__(self)
 
     @property
-    def sharding(self) -> Any:
-        """Absent, so that JAX never takes a typed value for an array; says so where it is asked for nevertheless."""
+    def sharding(self) -> NamedSharding:
+        """How values lie, see `ShType.sharding`; absent to JAX, which would take a typed value for a plain array."""
+        if not is_jax(asking_package()):
+            return sharding_of(self)
         asking = sys._getframe(1).f_code.co_qualname.partition(".")[0]
         if asking == "broadcast":  # of JAX's `vmap`, which asks how an array lies and then repeats the value
-            return ShapedArray(self.shape, self.dtype).sharding
+            found: NamedSharding = ShapedArray(self.shape, self.dtype).sharding
+            return found
         if asking == "_std_basis":  # of `jax.jacfwd` and `jax.jacrev`
             self.refuse_native("")
         raise _no_array(self)
@@ -248,4 +253,5 @@ def hi(t: ShType) -> HiShType:
     return found
 
 
+ShType.placed = staticmethod(sharding_of)
 install()

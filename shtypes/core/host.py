@@ -37,11 +37,16 @@ def readable(x: Any) -> Any:
     """The carrier of a typed value that this process can read whole; refused if there is none."""
     t = x.type
     if x.data is None:
-        raise ShardingTypeError(f"a value that has only a type, {t}, has no data")
+        raise without_data(t)
     refuse_hidden(t, "be read on the host")
     if dtypes.is_key(t.dtype_name):
         raise ShardingTypeError(f"{t} cannot be read on the host: numpy has no keys", hints=["sh.random.key_data(x)"])
     return here(x)
+
+
+def without_data(t: ShType) -> ShardingTypeError:
+    """For those who ask what only data has."""
+    return ShardingTypeError(f"a value that has only a type, {t}, has no data")
 
 
 def here(x: Any) -> Any:
@@ -175,4 +180,5 @@ __all__ = [
     "put",
     "readable",
     "refuse_hidden",
+    "without_data",
 ]

@@ -63,6 +63,11 @@ def jax_mesh(mesh: Mesh) -> AbstractMesh:
                 hints=["with sh.use_mesh(mesh): ... around the code that uses the value"],
             )
         return context
+    return without_devices(mesh)
+
+
+def without_devices(mesh: Mesh) -> AbstractMesh:
+    """The JAX mesh without devices: the last one seen, else a bare one."""
     kinds = (AxisType.Explicit,) * len(mesh.axis_names)
     return _abstract.made(mesh, lambda: AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds))
 

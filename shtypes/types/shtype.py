@@ -8,7 +8,7 @@ import math
 import operator
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from shtypes.errors import ShardingTypeError
@@ -60,6 +60,7 @@ class ShType:
     serial: int  # a number of this object's own, names and all: never used again
     _identity: _Identity
     _hi: Any  # this type as a JAX type, made by `hitype`
+    placed: ClassVar[Callable[[ShType], Any]]  # what `sharding` is, set by the room that knows devices
 
     _interned: ClassVar[weakref.WeakValueDictionary[Any, ShType]] = weakref.WeakValueDictionary()
     _identities: ClassVar[weakref.WeakValueDictionary[Any, _Identity]] = weakref.WeakValueDictionary()
@@ -143,6 +144,18 @@ class ShType:
     def names(self) -> tuple[str | None, ...]:
         """The dim names."""
         return tuple(d.name for d in self.dims)
+
+    @property
+    def sharding(self) -> Any:
+        """The `jax.sharding.NamedSharding` of values of this type: each dim over its axes.
+
+        It is on the devices of the mesh in context, else on those last seen for the type's mesh, else on an abstract
+        mesh.
+
+        Raises:
+            ShardingTypeError: the type is unreduced or varying: no sharding says what the devices hold.
+        """
+        return type(self).placed(self)
 
     def state(self, axis: str) -> State:
         """The state of one mesh axis."""

@@ -183,7 +183,8 @@ def test_type_checkers_see_what_values_have() -> None:
     jax_internal = {"aval", "val", "__jax_array__", "__array_ufunc__", "__setitem__", *OF_ARRAYS}  # they refuse
     source = ast.parse(inspect.getsource(sys.modules["shtypes.core.array"]))
     (written,) = (n for n in source.body if isinstance(n, ast.ClassDef) and n.name == "Array")
-    known = {n.name for n in written.body if isinstance(n, ast.FunctionDef)} | {"type", "data"}
+    known = {n.name for n in written.body if isinstance(n, ast.FunctionDef)}
+    known |= {ast.unparse(n.target) for n in written.body if isinstance(n, ast.AnnAssign)}
     installed = {
         name: value
         for name, value in vars(sh.Array).items()
