@@ -97,9 +97,15 @@ def _placed(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     _first_type(args).refuse_sharding(by_jit=False)
 
 
+def _words(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """`jax.random.key_data`, which libraries apply to whatever keys they find."""
+    return _first_type(args).words(args[0])
+
+
 _MEANT: Final[dict[str, Callable[[_Bind, tuple[Any, ...], dict[str, Any]], Any]]] = {
     "broadcast_in_dim": _repeated,
     "optimization_barrier": _barred,
+    "random_unwrap": _words,
     "custom_lin": _forward,
     "jit": _with_shardings,
     "reshard": _placed,

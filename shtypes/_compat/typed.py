@@ -54,6 +54,10 @@ class TypedType(HiType):
         """Says why a value of this type is no loss."""
         raise NotImplementedError
 
+    def words(self, keys: Any) -> Any:
+        """The words of keys: what `jax.random.key_data` is of typed ones."""
+        raise NotImplementedError
+
     def seed(self) -> Any:
         """The cotangent that the backward pass of a loss of this type starts with."""
         raise NotImplementedError

@@ -71,6 +71,7 @@ class HiShType(ShType, TypedType):
 
     weak_type = False
     behaviour: ClassVar[Behaviour]  # set by the room that has it
+    key_data: ClassVar[Callable[[Any], Any]]  # set by the room that has it
 
     @property
     def mat(self) -> _NoManualAxes:
@@ -138,6 +139,10 @@ class HiShType(ShType, TypedType):
     def check_loss(self) -> None:
         """Says why a value of this type is no loss, to `jax.grad`; whether a complex one is, JAX asks itself."""
         self.behaviour.check_loss(self)
+
+    def words(self, keys: Any) -> Any:
+        """The words of keys, for `jax.random.key_data`."""
+        return type(self).key_data(keys)
 
     def seed(self) -> Any:
         """The cotangent that the backward pass of a loss of this type starts with, for `jax.grad`."""

@@ -243,3 +243,15 @@ def test_flat_indices_are_those_of_the_global_array_beyond_32_bits(case: tuple[l
         for start, offset, size in zip(starts, i, shape, strict=True):
             flat = flat * size + start + offset
         assert int(high[i]) * 2**32 + int(low[i]) == flat
+
+
+@pytest.mark.parametrize("mode", ["eager", "jit"])
+def test_jax_gives_the_words_of_typed_keys(mode: str) -> None:
+    """Libraries ask JAX for the words of whatever keys they find, one or many."""
+    keys = jax.random.split(jax.random.key(3), 8)
+    f: Any = jax.random.key_data if mode == "eager" else jax.jit(jax.random.key_data)
+    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
+        words = f(sh.array(keys, "[8@x]"))
+        assert sh.typeof(words) == "u32[8@x,2]"
+        np.testing.assert_array_equal(np.asarray(words), jax.random.key_data(keys))
+        np.testing.assert_array_equal(np.asarray(f(sh.array(keys[0]))), jax.random.key_data(keys[0]))

@@ -10,6 +10,7 @@ import numpy as np
 
 from shtypes import rules
 from shtypes.context.user_line import public_op
+from shtypes.core.hitype import HiShType
 from shtypes.core.meshes import to_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.draws import OnKeys, as_key, key_of_seed
@@ -99,9 +100,14 @@ def key_data(keys: Any) -> Any:
     Args:
         keys (): A key.
     """
-    keys = as_key("key_data", keys)
-    words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), jax.typeof(keys).dtype)).shape
-    return _made("key_data", "u32", [(n, None) for n in words], keys)
+    return _words(as_key("key_data", keys))
+
+
+def _words(keys: Any) -> Any:
+    """The words of one key or of many; along a dim of keys they lie as these."""
+    t = jax.typeof(keys)
+    words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), t.dtype)).shape
+    return _made("key_data", "u32", [*((n, d) for d, n in enumerate(t.shape)), *((n, None) for n in words)], keys)
 
 
 @public_op
@@ -140,5 +146,7 @@ def clone(key: Any) -> Any:
     key = as_key("clone", key)
     return _alike("clone", jax.typeof(key).dtype_name, key)
 
+
+HiShType.key_data = staticmethod(_words)
 
 __all__ = ["clone", "fold_in", "key", "key_data", "key_impl", "split", "wrap_key_data"]
