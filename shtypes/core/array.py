@@ -17,6 +17,7 @@ from shtypes._compat import aval_method, aval_property
 from shtypes._compat.typed import register
 from shtypes.context.user_line import placed
 from shtypes.core.carrier import carrier_sharding, hidden_axes
+from shtypes.core.checkpoints import sharding_for_orbax
 from shtypes.core.foreign import (
     OF_ARRAYS,
     as_jax_array,
@@ -122,9 +123,10 @@ class Array(_Base, metaclass=_ArrayMeta):
         Raises:
             ShardingTypeError: the value is unreduced or varying: no sharding says what the devices hold.
         """
-        if is_jax(asking()):
+        package = asking()
+        if is_jax(package):
             refuse_attribute(self, "sharding")
-        return sharding_of_value(self)
+        return sharding_for_orbax(self) if package == "orbax" else sharding_of_value(self)
 
     def block_until_ready(self) -> Array:
         """Waits until the value is computed."""

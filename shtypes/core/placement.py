@@ -23,6 +23,10 @@ OF_CARRIERS: Final = (
 )
 
 
+#: What orbax asks for, in the words of a refusal.
+IN_CHECKPOINTS: Final = "be in a checkpoint"
+
+
 def asking() -> str:
     """The package of the code that reads a property: of the caller's caller."""
     return str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")[0]
@@ -68,12 +72,13 @@ def attribute(name: str) -> property:
     """What the carrier of a whole value answers for it."""
 
     def answer(x: Any) -> Any:
-        if is_jax(asking()):
+        package = asking()
+        if is_jax(package):
             refuse_attribute(x, name)
         try:
             if x.data is None:
                 raise without_data(x.type)
-            refuse_hidden(x.type, f"have `{name}`")
+            refuse_hidden(x.type, IN_CHECKPOINTS if package == "orbax" else f"have `{name}`")
         except ShardingTypeError as error:
             raise placed(error, name) from None
         return getattr(x.data, name)
@@ -96,6 +101,7 @@ def refuse_attribute(x: Any, name: str) -> NoReturn:
 
 
 __all__ = [
+    "IN_CHECKPOINTS",
     "OF_CARRIERS",
     "asking",
     "attribute",

@@ -1,0 +1,142 @@
+"""Typed values in the checkpoints of orbax, which asks a value for its sharding, and a target for that of the result.
+
+Where orbax asks for it, the sharding says the type too. What is then restored with that sharding is made a typed value
+by the handler of arrays that orbax calls. Arrays that are restored with any other sharding pass through it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+import jax
+from jax.sharding import NamedSharding
+
+from shtypes._compat.typed import type_of
+from shtypes.context.user_line import placed
+from shtypes.core.carrier import carrier_sharding
+from shtypes.core.hitype import HiShType
+from shtypes.core.host import without_data
+from shtypes.core.meshes import concrete_mesh
+from shtypes.core.placement import IN_CHECKPOINTS, sharding_of_value
+from shtypes.errors import ShardingTypeError
+from shtypes.types import dtypes
+
+_LOCK: Final = threading.Lock()
+
+
+class TypedSharding(NamedSharding):
+    """The sharding of a typed value, with the type.
+
+    The handler below takes the type out. Another one, which would restore a plain array without a word, asks for the
+    shape of its parts, and is refused. Who saves may ask.
+    """
+
+    type: HiShType
+    mesh: jax.sharding.Mesh
+
+    def plain(self) -> NamedSharding:
+        """The sharding without the type."""
+        return NamedSharding(self.mesh, self.spec)
+
+    def shard_shape(self, global_shape: Any) -> Any:
+        if "deserialize" not in sys._getframe(1).f_code.co_name:
+            return super().shard_shape(global_shape)
+        error = ShardingTypeError(
+            f"this function of orbax restores plain arrays only, and {self.type} is asked of it",
+            hints=[
+                "StandardCheckpointer and StandardRestore of orbax.checkpoint restore typed values",
+                "restore plain arrays, then sh.tree.from_jax(restored, like=target)",
+            ],
+        )
+        raise placed(error, f"restore({self.type})")
+
+
+def sharding_for_orbax(x: Any) -> TypedSharding:
+    """What orbax is told of how a typed value lies; refused where no devices are known for it."""
+    found = sharding_of_value(x, IN_CHECKPOINTS)
+    devices = found.mesh if isinstance(found.mesh, jax.sharding.Mesh) else concrete_mesh(x.type.mesh)
+    typed = TypedSharding(devices, found.spec)
+    typed.type = x.type
+    _prepare()
+    return typed
+
+
+def _prepare() -> None:
+    """Makes the handler that orbax has for arrays now one that knows typed values, if it does not yet.
+
+    Looked at whenever orbax asks, for programs that give orbax another handler meanwhile.
+    """
+    handlers: Any = getattr(sys.modules.get("orbax.checkpoint"), "type_handlers", None)
+    with _LOCK:
+        own = handlers.get_type_handler(jax.Array) if handlers else None
+        if own is None or hasattr(own, "knows_types"):
+            return
+        log = logging.getLogger("absl")
+        log.addFilter(_says_nothing)  # it warns of whatever is replaced
+        try:
+            handlers.register_type_handler(jax.Array, _knowing_types(own), override=True)
+        finally:
+            log.removeFilter(_says_nothing)
+
+
+def _says_nothing(_: logging.LogRecord) -> bool:
+    return False
+
+
+def _knowing_types(handler: Any) -> Any:
+    """A handler of arrays that is another one in everything, and saves and restores typed values besides."""
+    base: Any = type(handler)
+
+    class Handler(base):  # type: ignore[misc]  # of whatever class the handler is
+        knows_types = True
+
+        async def serialize(self, values: Sequence[Any], infos: Any, args: Any = None) -> Any:
+            return await super().serialize([_carrier(x) for x in values], infos, args)
+
+        async def deserialize(self, infos: Any, args: Any = None) -> Any:
+            restored = await super().deserialize(infos, args and [_plain(arg) for arg in args])
+            return [_typed(x, getattr(arg, "sharding", None)) for x, arg in zip(restored, args, strict=True)]
+
+    found: Any = object.__new__(Handler)
+    found.__dict__ = handler.__dict__
+    return found
+
+
+def _carrier(x: Any) -> Any:
+    """The array to save for a value."""
+    if type_of(x) is None:
+        return x
+    sharding_of_value(x, IN_CHECKPOINTS)
+    if x.data is None:
+        raise placed(without_data(x.type), f"save({x.type})")
+    return x.data
+
+
+def _plain(arg: Any) -> Any:
+    """How to restore the array of a value."""
+    sharding = getattr(arg, "sharding", None)
+    return dataclasses.replace(arg, sharding=sharding.plain()) if isinstance(sharding, TypedSharding) else arg
+
+
+def _typed(x: Any, sharding: Any) -> Any:
+    """What was restored, as the typed value that was asked for, if one was."""
+    if not isinstance(sharding, TypedSharding):
+        return x
+    t, own = sharding.type, dtypes.from_numpy(x.dtype)
+    if dtypes.is_key(own) and not dtypes.is_key(t.dtype_name):  # orbax asked the words of the keys
+        t = t.replace(dtype=own, dims=t.dims[: x.ndim])
+    if own != t.dtype_name or x.shape != t.shape:
+        error = ShardingTypeError(
+            f"{t} cannot be restored from a checkpoint that holds `{own}` of shape {x.shape} for it",
+            hints=["restore what was saved, then x.astype(dtype) or sh.reshape(x, shape)"],
+        )
+        raise placed(error, f"restore({t})")
+    return t.raise_val(jax.device_put(x, carrier_sharding(t, sharding.mesh)))
+
+
+__all__ = ["TypedSharding", "sharding_for_orbax"]
