@@ -50,7 +50,11 @@ def of_values() -> Iterator[tuple[str, Any]]:
     x = value()
     for holder, shown in ((x, "x"), (x.at[0], "x.at[0]")):
         for name in sorted(dir(holder)):
-            if name[0] != "_" and name not in ("aval", "val", *OF_ARRAYS, *OF_CARRIERS) and callable(found := getattr(holder, name)):
+            if (
+                name[0] != "_"
+                and name not in ("aval", "val", *OF_ARRAYS, *OF_CARRIERS)
+                and callable(found := getattr(holder, name))
+            ):
                 yield f"{shown}.{name}", found
 
 

@@ -186,9 +186,13 @@ _NO_ARRAY: Final = object()
 def as_jax_array(x: Any) -> Any:
     """``__jax_array__``, which JAX asks of what it does not know: no function takes a typed value for an array.
 
-    An operator of a plain array is told that the value is none either, and then leaves the operation to ours.
+    An operator of a plain array is told that the value is none either, and then leaves the operation to ours. A library
+    that asks which leaves are arrays is given the value: its functions of arrays refuse it.
     """
     asking: FrameType | None = sys._getframe(1)
+    outside = asking.f_back if asking is not None and asking.f_code.co_name == "<lambda>" else asking
+    if outside is not None and not str(outside.f_globals.get("__name__", "")).startswith("jax."):
+        return x
     for frame in (asking, asking and asking.f_back):  # of a tracer by way of a lambda
         if frame is not None and frame.f_code.co_name.startswith("_operator_"):
             if type(frame.f_locals.get("self")) is not type(x):
