@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
 from shtypes.context.calls import misfit, not_taken
 from shtypes.context.origin import origin
@@ -132,7 +132,7 @@ def _with_line(fn: Callable[P, T], *, of_arrays: bool) -> Callable[P, T]:
                 _in_terms_of_the_call(error, fn, args, kwargs)
             raise placed(error, fn.__name__) from None
         except (TypeError, ValueError, NotImplementedError, OverflowError) as error:
-            if isinstance(error, TypeError) and _did_not_fit(error):
+            if _did_not_fit(error):
                 raise placed(misfit(fn.__name__, fn, error), fn.__name__) from None
             if not of_arrays or line_of(error.__traceback__):  # what the user's own functions raise stays as it is
                 raise
@@ -157,9 +157,9 @@ def named(
 _HANDING_ON: Final = frozenset({"_with_line.<locals>.call", "replayed.<locals>.call", "maker.<locals>.make"})
 
 
-def _did_not_fit(error: TypeError) -> bool:
+def _did_not_fit(error: Exception) -> TypeGuard[TypeError]:
     """Whether Python itself raised an error where a function of ours was called: the arguments do not fit it."""
-    last = error.__traceback__
+    last = error.__traceback__ if isinstance(error, TypeError) else None
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     code = None if last is None else last.tb_frame.f_code
