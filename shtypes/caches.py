@@ -45,6 +45,3 @@ class Bounded(dict[Hashable, V]):
             return make()
         found = self.get(key)
         return self.put(key, make()) if found is None else found
-
-
-__all__ = ["COMPILED", "MOST", "PROGRAMS", "Bounded"]

@@ -9,27 +9,15 @@ from types import FrameType
 from typing import Any, Final
 
 import jax
-from jax.experimental.hijax import HiType, Zero, aval_method, aval_property, instantiate_zeros, is_undefined_primal
+from jax.experimental.hijax import HiType as HiType
+from jax.experimental.hijax import Zero as Zero
+from jax.experimental.hijax import aval_method as aval_method
+from jax.experimental.hijax import aval_property as aval_property
+from jax.experimental.hijax import instantiate_zeros as instantiate_zeros
+from jax.experimental.hijax import is_undefined_primal as is_undefined_primal
 from jax.experimental.hijax import register_hitype as register_hitype
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching
-
-__all__ = [
-    "HiPrimitive",
-    "HiType",
-    "Zero",
-    "aval_method",
-    "aval_property",
-    "debug_effects",
-    "instantiate_zeros",
-    "is_transposing",
-    "is_undefined_primal",
-    "no_trace_is_running",
-    "print_as",
-    "private",
-    "register_hitype",
-    "trace_context",
-]
 
 
 def private(module: str, name: str) -> Any:

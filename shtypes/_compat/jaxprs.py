@@ -220,23 +220,3 @@ def bound(eqn: Any, operands: Sequence[Any], **changed: Any) -> list[Any]:
     primitive = eqn.primitive
     outs = primitive.bind(*operands, **primitive.get_bind_params({**eqn.params, **changed}))
     return list(outs) if primitive.multiple_results else [outs]
-
-
-__all__ = [
-    "ClosedCall",
-    "Cond",
-    "Control",
-    "Scan",
-    "UnknownEquationError",
-    "UserFrame",
-    "While",
-    "bound",
-    "captured",
-    "control",
-    "equation_context",
-    "has_own_context",
-    "inner_jaxprs",
-    "is_literal",
-    "jaxpr_of",
-    "user_frames",
-]

@@ -130,6 +130,3 @@ def _takes_arrays_only(primitive: Any) -> bool:
     cells = getattr(primitive.abstract_eval, "__closure__", None) or ()
     rules = (getattr(cell.cell_contents, "func", None) for cell in cells)
     return any(getattr(rule, "__name__", "").startswith("standard_") for rule in rules)
-
-
-__all__ = ["bound_to_typed", "raised"]

@@ -137,6 +137,3 @@ def without(patch: Patch) -> Iterator[None]:
         yield
     finally:
         setattr(holder, name, replaced)
-
-
-__all__ = ["INSTALLED", "PATCHES", "Patch", "install", "without"]

@@ -77,6 +77,3 @@ def by_operands(original: Callable[..., Any]) -> Callable[..., Any]:
         return outs if self is not _remat else raised(outs)
 
     return bind
-
-
-__all__ = ["by_operands", "by_type"]

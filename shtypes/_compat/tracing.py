@@ -114,6 +114,3 @@ def program_of_call() -> tuple[Any, list[Any] | None]:
             return frame, None
         frame = frame.f_back
     return None, None
-
-
-__all__ = ["OpenTrace", "open_scans", "open_traces", "program_of_call"]

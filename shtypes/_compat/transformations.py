@@ -114,6 +114,3 @@ def scoping(linear_util: Any) -> Any:
 def run_custom_derivatives(scoped: Scoped) -> None:
     """Has the functions of JAX's own `custom_vjp` and `custom_jvp` run as others, call by call."""
     _scoped[:] = [scoped]
-
-
-__all__ = ["lowered_calls", "run_custom_derivatives", "scoping", "seeded", "selecting"]

@@ -109,6 +109,3 @@ def _scalar_array(t: TypedType) -> Any:
     except TypeError:
         return t  # its message is made from it
     return jax.core.ShapedArray((), t.dtype)
-
-
-__all__ = ["CLASSES", "TypedType", "is_shown_as_no_loss", "register", "type_of"]

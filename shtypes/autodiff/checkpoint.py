@@ -42,7 +42,8 @@ class Named(Identity):
 
     @property
     def linear_part(self) -> LocalFn | None:
-        return IDENTITY  # tangents and cotangents have no name
+        """The operand without the name: tangents and cotangents have none."""
+        return IDENTITY
 
 
 def checkpoint(
@@ -227,6 +228,3 @@ def _typed_policy(policy: Policy | None) -> Policy | None:
         return asked(prim if applied is None else Primitive(str(applied)), *args, **params)
 
     return by_name
-
-
-__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies"]

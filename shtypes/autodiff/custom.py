@@ -184,6 +184,3 @@ def _in_scopes(f: Callable[..., Any], part: str, native: Any) -> Callable[..., A
 
 
 run_custom_derivatives(_in_scopes)
-
-
-__all__ = ["custom_vjp"]

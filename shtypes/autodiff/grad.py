@@ -325,6 +325,3 @@ def check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool |
 
 def _shown(leaf: Any) -> str:
     return str(jax.typeof(leaf))
-
-
-__all__ = ["grad", "jvp", "linearize", "value_and_grad", "vjp"]

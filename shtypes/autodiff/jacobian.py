@@ -260,6 +260,3 @@ def _last(x: Any, shape: tuple[int, ...]) -> Any:
     """A value with its leading dim last, as dims of a shape."""
     moved = moveaxis(x, 0, -1) if is_typed(x) else jnp.moveaxis(x, 0, -1)
     return _reshaped(moved, (*moved.shape[:-1], *shape))
-
-
-__all__ = ["hessian", "jacfwd", "jacrev"]

@@ -254,6 +254,3 @@ def _join_typed(name: str, path: str, types: tuple[ShType, ...]) -> ShType:
             return cheapest
         error.fixes = fixes(rule, types, [f"result_{i}" for i in range(len(types))]) if axes else ()
         raise located(error, name, types).with_traceback(None) from None
-
-
-__all__ = ["cond", "selected", "switch"]

@@ -360,16 +360,3 @@ def _length(name: str, xs: Any, length: int | None) -> int | None:
             raise ShardingTypeError(f"{what} in {length} steps: the leading dim of {t} has size {t.shape[0]}")
         length = t.shape[0]
     return length
-
-
-__all__ = [
-    "TypesDiffer",
-    "can_reshard",
-    "cast_leaves",
-    "fori_loop",
-    "leaf_paths",
-    "leaf_types",
-    "scalar_of",
-    "scan",
-    "while_loop",
-]

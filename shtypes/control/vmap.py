@@ -263,6 +263,3 @@ def _over_parts(
         return reinterpreted(leaf, t.replace(dims=dims, states=states))
 
     return call
-
-
-__all__ = ["own_steps", "vmap"]

@@ -260,6 +260,3 @@ def _spread(x: Any, axis: str) -> Any:
         return jnp.float32(jnp.nan)
     wide = x.astype(jnp.float32)
     return jnp.max(lax.pmax(wide, axis) - lax.pmin(wide, axis))
-
-
-__all__ = ["debug_checks", "set_debug_checks"]

@@ -234,14 +234,3 @@ OF_ARRAYS: Final = (
     *("device", "to_device", "flat", "byteswap", "format", "platform", "traceback", "unsafe_buffer_pointer"),
     *("__dlpack__", "__array_namespace__"),
 )
-
-__all__ = [
-    "OF_ARRAYS",
-    "NotAnArrayError",
-    "as_jax_array",
-    "as_numpy_ufunc",
-    "plain_hints",
-    "refuse_lowering",
-    "refuse_native",
-    "refuse_setting",
-]

@@ -168,17 +168,3 @@ def put(host: Any, t: ShType, sharding: Any) -> Any:
                 "jax.make_array_from_process_local_data(sharding, parts) and sh.from_jax, for the parts of each process"
             ],
         ) from None
-
-
-__all__ = [
-    "canonical",
-    "check_width",
-    "converted",
-    "here",
-    "host_array",
-    "host_value",
-    "put",
-    "readable",
-    "refuse_hidden",
-    "without_data",
-]

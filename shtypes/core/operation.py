@@ -292,16 +292,3 @@ def count(operation: Operation) -> None:
 def applied_by(eqn: Any) -> Any:
     """What an equation applies: an operation of ours, else JAX's primitive."""
     return eqn.params["operation"] if isinstance(eqn.primitive, OperationPrimitive) else eqn.primitive
-
-
-__all__ = [
-    "LinearizedPrimitive",
-    "Operation",
-    "OperationPrimitive",
-    "Sending",
-    "Sends",
-    "UnaryOperation",
-    "applied_by",
-    "current_direction",
-    "direction_of",
-]

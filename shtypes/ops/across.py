@@ -27,8 +27,9 @@ from shtypes.ops.reduce import sum as sum_
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.reshard import reshard
 from shtypes.ops.whole import function, reduced
-from shtypes.primitives.collective import Op, collect, reinterpreted, vary
+from shtypes.primitives.collective import collect, reinterpreted, vary
 from shtypes.primitives.moving import move
+from shtypes.rules.local import Op
 from shtypes.types import ShType, State, dtypes
 
 Whole = Callable[[Any], Any]

@@ -158,6 +158,3 @@ def _shape(t: ShType, part: np.ndarray[Any, Any]) -> tuple[int, ...]:
 def differing_axes(types: Sequence[ShType]) -> tuple[str, ...]:
     """The mesh axes along which devices hold different parts of some value."""
     return tuple(a for a in types[0].mesh.axis_names if any(t.state(a) not in REPLICATED for t in types))
-
-
-__all__ = ["AxisIndices", "Callback", "HostCall", "call", "call_on_shards", "call_with", "differing_axes"]

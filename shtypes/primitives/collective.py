@@ -358,6 +358,3 @@ def _winners_share(op: Op, x: Any, best: Any, tangent: Any) -> Any:
     count = vary(collect(Op("psum", op.axes, State.VARYING, State.REDUCED), won), op.axes)
     share = local(Divide(), local(Mul(), tangent, won, out=t), count, out=t)
     return collect(Op("psum", op.axes, State.VARYING, op.dst), share)
-
-
-__all__ = ["AxisIndex", "Collective", "Op", "collect", "on_shards", "reinterpreted", "vary"]

@@ -44,6 +44,3 @@ class Joint(Operation):
     def to_lojax(self, *operands: Any) -> list[Array]:
         """It alone, in a `jax.shard_map` of its own."""
         return run_on_shards(self.on_shards, self.called, operands, self.results)
-
-
-__all__ = ["Joint"]

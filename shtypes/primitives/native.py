@@ -161,6 +161,3 @@ def _unreduced(x: Any, t: HiShType) -> Array:
     ]
     data = jax.make_array_from_single_device_arrays(t.shape + shape, carrier_sharding(t, _devices(x)), parts)
     return wrap(t, data)
-
-
-__all__ = ["from_jax", "own_type"]

@@ -181,6 +181,3 @@ def _by_hand(
             taken = jnp.take(wholes[sender], jnp.clip(starts[sender, i] + offset, 0, operand.shape[0] - 1), axis=0)
             output = jnp.where(arrived.reshape(-1, *[1] * (output.ndim - 1)), taken, output)
     return output
-
-
-__all__ = ["Ragged", "ragged"]

@@ -92,6 +92,3 @@ def not_yet_varying(src: ShType, dst: ShType) -> ShType:
         if src.state(axis) is not State.VARYING:
             dst = dst.with_axis(axis, State.REDUCED)
     return dst
-
-
-__all__ = ["finishing", "least_both", "least_of", "not_yet_varying", "others", "places_of", "price_of", "with_places"]

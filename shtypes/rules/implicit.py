@@ -146,17 +146,3 @@ def noting() -> Iterator[Seen]:
         yield _thread.seen
     finally:
         _thread.seen = before
-
-
-__all__ = [
-    "ChoicePoint",
-    "Choices",
-    "LookAheadSignal",
-    "Seen",
-    "chosen",
-    "is_waiting",
-    "may_look_ahead",
-    "note_shards",
-    "noting",
-    "waiting",
-]

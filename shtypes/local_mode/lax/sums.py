@@ -13,8 +13,9 @@ from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, counted, dim_from_front, each, no_groups, replicated_state
 from shtypes.local_mode.lax.devices import axis_size
 from shtypes.ops.dispatch import is_number, located
-from shtypes.primitives.collective import Op, collect
+from shtypes.primitives.collective import collect
 from shtypes.primitives.local import local
+from shtypes.rules.local import Op
 from shtypes.types import ShType, State
 
 T = TypeVar("T")
