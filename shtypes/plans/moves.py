@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from shtypes.errors import quoted
-from shtypes.types import COTANGENT, State
+from shtypes.types import State
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
@@ -100,20 +100,3 @@ REINTERPRETATIONS: Final[Mapping[tuple[State, State], Grade]] = {
     (VARYING, UNREDUCED): FREE,  # "these are partial sums"
     (INVARIANT, VARYING): FREE_FORWARD,  # transpose: a psum
 }
-
-
-def transposed(src: State, dst: State) -> tuple[State, State]:
-    """The pair of states between which the transpose of a move from ``src`` to ``dst`` goes."""
-    return COTANGENT[dst], COTANGENT[src]
-
-
-def grade(src: State, dst: State) -> Grade:
-    """The grade of a change of state on one axis; keeping a state is free.
-
-    Raises:
-        KeyError: there is no such move or reinterpretation.
-    """
-    if src is dst:
-        return FREE
-    move = MOVES.get((src, dst))
-    return REINTERPRETATIONS[src, dst] if move is None else move.grade

@@ -16,8 +16,6 @@ from shtypes.rules.index import moved as moved
 from shtypes.rules.joins import concatenate as concatenate
 from shtypes.rules.joins import stack as stack
 from shtypes.rules.linalg import solve as solve
-from shtypes.rules.reduce import linear_along as linear_along
-from shtypes.rules.reduce import nonlinear_along as nonlinear_along
 from shtypes.rules.reduce import reduce_nonlinear as reduce_nonlinear
 from shtypes.rules.reduce import reduce_sum as reduce_sum
 from shtypes.rules.shape import broadcast as broadcast

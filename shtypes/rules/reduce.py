@@ -1,4 +1,4 @@
-"""Typing of reductions, and of ops that act along dims and keep the shape. Pure."""
+"""Typing of reductions. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import reasons
-from shtypes.rules.tables import LINEAR_UNARY, NONLINEAR, SUM, Need, Role
+from shtypes.rules.tables import NONLINEAR, SUM, Need, Role
 from shtypes.rules.typing import Typing, made_of, rule
 from shtypes.types import Dim, ShType, State
 
@@ -68,22 +68,3 @@ def reduce_nonlinear(
 ) -> Typing:
     """``max``, ``min``, ``prod``, ``argmax``, ``any``, ...: the reduced dims must be whole, and nothing unreduced."""
     return _reduce(name, NONLINEAR, operand, normal_dims(name, operand, dims), keepdims, dtype)
-
-
-def _along(
-    name: str, table: Mapping[Need, State], operand: ShType, dims: int | tuple[int, ...] | None, dtype: str
-) -> Typing:
-    states = states_by(name, table, operand, normal_dims(name, operand, dims))
-    return Typing((operand,), (made_of(operand, dtype, operand.dims, states),))
-
-
-@rule
-def linear_along(name: str, operand: ShType, dims: int | tuple[int, ...] | None, dtype: str) -> Typing:
-    """``flip``, ``roll``, ``cumsum``, ``fft``, ...: linear, keeps the shape, needs those dims whole."""
-    return _along(name, LINEAR_UNARY, operand, dims, dtype)
-
-
-@rule
-def nonlinear_along(name: str, operand: ShType, dims: int | tuple[int, ...] | None, dtype: str) -> Typing:
-    """``softmax``, ``sort``, ``argsort``, ``cumprod``, ...: keeps the shape, needs those dims whole."""
-    return _along(name, NONLINEAR, operand, dims, dtype)

@@ -12,6 +12,7 @@ import numpy as np
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import Typing, elementwise, reduce, shape
 from shtypes.rules.einsum import einsum
+from shtypes.rules.whole import WholeResult, whole
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
 from tests.meaning import Answer, Array, Layout, Op, Site, answers, layouts
@@ -282,10 +283,16 @@ def reduce_cases(n: int) -> list[Case]:
         _unary("sum 1", (m, n), lambda x: x.sum(1, keepdims=True), lambda t: reduce.reduce_sum(t, -1, True, "f32")),
         _unary("sum all", (m, n), lambda x: x.sum(), lambda t: reduce.reduce_sum(t, None, False, "f32")),
         _unary("max 0", (m, n), lambda x: x.sum(0) ** 2, lambda t: reduce.reduce_nonlinear("max", t, 0, False, "f32")),
-        _unary("flip 0", (m, n), lambda x: x[::-1], lambda t: reduce.linear_along("flip", t, 0, "f32")),
-        _unary("cumsum 1", (n, m), lambda x: x.cumsum(1), lambda t: reduce.linear_along("cumsum", t, 1, "f32")),
-        _unary("softmax 1", (n, m), _normalise, lambda t: reduce.nonlinear_along("softmax", t, 1, "f32")),
+        _unary("flip 0", (m, n), lambda x: x[::-1], lambda t: same_shape("flip", t, 0, linear=True)),
+        _unary("cumsum 1", (n, m), lambda x: x.cumsum(1), lambda t: same_shape("cumsum", t, 1, linear=True)),
+        _unary("softmax 1", (n, m), _normalise, lambda t: same_shape("softmax", t, 1, linear=False)),
     ]
+
+
+def same_shape(name: str, operand: ShType, dim: int, *, linear: bool) -> Typing:
+    """An op that acts along a dim and keeps the shape."""
+    result = WholeResult("f32", tuple((n, d) for d, n in enumerate(operand.shape)))
+    return whole(name, operand, (dim,), [result], linear)
 
 
 def shape_cases(n: int) -> list[Case]:

@@ -273,15 +273,13 @@ def _cotangent_problem() -> str | None:
 
 
 def _move_problem() -> str | None:
-    """Grades, kinds and bytes, asked of the functions that planners and scopes ask."""
+    """Grades, kinds and bytes."""
     for src, dst in PAIRS:
         right = derived("MOVES").get((src, dst))
         grade = derived("REINTERPRETATIONS").get((src, dst)) if right is None else right.grade
         if src is not dst:
-            try:
-                got = moves.grade(src, dst)
-            except KeyError:
-                got = None
+            move = moves.MOVES.get((src, dst))
+            got = moves.REINTERPRETATIONS.get((src, dst)) if move is None else move.grade
             if got is not grade:
                 return f"{src} to {dst} is graded {got}, and by meaning {grade}"
         has = moves.MOVES.get((src, dst))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.reduce import linear_along, nonlinear_along, reduce_nonlinear, reduce_sum
+from shtypes.rules.reduce import reduce_nonlinear, reduce_sum
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
+from tests.rules.cases import same_shape
 
 MESH = Mesh({"x": 2, "y": 4})
 
@@ -56,8 +57,8 @@ def test_the_largest_along_a_sharded_dim_needs_all_of_it() -> None:
 
 
 def test_an_op_along_a_sharded_dim_needs_all_of_it() -> None:
-    assert linear_along("flip", t("f32[8@x,16]"), 1, "f32").results == (t("f32[8@x,16]"),)
+    assert same_shape("flip", t("f32[8@x,16]"), 1, linear=True).results == (t("f32[8@x,16]"),)
     with pytest.raises(ShardingTypeError, match="`flip` acts along dim 0, which is sharded"):
-        linear_along("flip", t("f32[8@x,16]"), 0, "f32")
+        same_shape("flip", t("f32[8@x,16]"), 0, linear=True)
     with pytest.raises(ShardingTypeError, match="`softmax` is nonlinear"):
-        nonlinear_along("softmax", t("f32[8,16]{U:x}"), 1, "f32")
+        same_shape("softmax", t("f32[8,16]{U:x}"), 1, linear=False)
