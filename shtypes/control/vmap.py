@@ -100,10 +100,9 @@ def _whole(x: Any, place: int | None) -> Any:
     if place is None or not is_typed(x) or not -jax.typeof(x).ndim <= place < jax.typeof(x).ndim:
         return x
     t = jax.typeof(x)
-    for axis in t.dims[place].axes:
-        t = t.with_axis(axis, replicated())
-    judge("vmap", jax.typeof(x), t, inserted=True)
-    return move(x, t, inserted=True)
+    whole = t.with_axes(t.dims[place].axes, replicated())
+    judge("vmap", t, whole, inserted=True)
+    return move(x, whole, inserted=True)
 
 
 def own_steps(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:

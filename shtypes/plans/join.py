@@ -35,8 +35,7 @@ def join(types: Iterable[ShType], what: str = "values") -> ShType:
     joined = functools.reduce(lambda a, b: _pair(a, b, what), distinct)
     for t in distinct:
         varying = (a for a in joined.axes(VARYING) if t.state(a) is REDUCED)  # free, and no move of a plan
-        kept = functools.reduce(lambda kept, axis: kept.with_axis(axis, REDUCED), varying, joined)
-        if grade_of(plan(t, kept)) is not Grade.FREE:
+        if grade_of(plan(t, joined.with_axes(varying, REDUCED))) is not Grade.FREE:
             raise _no_join(t, joined, what)
     return joined
 

@@ -213,11 +213,7 @@ def vary(x: Any, axes: Sequence[str], *, inserted: bool = False) -> Array:
     if invariant:
         x = collect(Op("pbroadcast", invariant, State.INVARIANT, State.VARYING), x, inserted=inserted)
         t = jax.typeof(x)
-    rest = [a for a in axes if t.state(a) is not State.VARYING]
-    varying = t
-    for axis in rest:
-        varying = varying.with_axis(axis, State.VARYING)
-    return reinterpreted(x, varying)
+    return reinterpreted(x, t.with_axes((a for a in axes if t.state(a) is not State.VARYING), State.VARYING))
 
 
 # on the devices

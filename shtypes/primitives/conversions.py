@@ -125,9 +125,7 @@ def to_jax(x: Array) -> Any:
     t = typeof(x)
     pending = t.axes(State.UNREDUCED)
     if pending and allows_implicit():
-        whole = t
-        for axis in pending:
-            whole = whole.with_axis(axis, State.INVARIANT)
+        whole = t.with_axes(pending, State.INVARIANT)
         judge("to_jax", t, whole, inserted=True)
         x, t = move(x, whole, inserted=True), whole
     refuse_hidden(t, "become a plain array")

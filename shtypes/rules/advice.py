@@ -35,19 +35,12 @@ Held = Sequence[frozenset[ShType]]
 
 
 class Tried(NamedTuple):
-    """A set of changes that types.
+    """A set of changes that types."""
 
-    Attributes:
-        rank: What it costs: bytes, then memory, then bytes forward, then casts.
-        fix: It as a fix.
-        result: The types of the results.
-        operands: The operands' types, changed.
-    """
-
-    rank: tuple[int, ...]
-    fix: Fix
-    result: tuple[ShType, ...]
-    operands: tuple[ShType, ...]
+    rank: tuple[int, ...]  # what it costs: bytes, then memory, then bytes forward, then casts
+    fix: Fix  # it as a fix
+    result: tuple[ShType, ...]  # the types of the results
+    operands: tuple[ShType, ...]  # the operands' types, changed
 
 
 def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None) -> tuple[Fix, ...]:
@@ -246,11 +239,8 @@ class Search:
         for chosen_places in itertools.product(places_of(min(self.operands, key=lambda t: t.ndim)), repeat=len(axes)):
             changes = {}
             for i, t in enumerate(self.operands):
-                chosen = [(a, p) for a, p in zip(axes, chosen_places, strict=True) if t.state(a) in _ONE_PLACE]
-                bare = t
-                for axis, _ in chosen:
-                    bare = bare.with_axis(axis, State.REDUCED)
-                target = with_places(bare, [a for a, _ in chosen], [p for _, p in chosen])
+                chosen = {a: p for a, p in zip(axes, chosen_places, strict=True) if t.state(a) in _ONE_PLACE}
+                target = with_places(t.with_axes(chosen, State.REDUCED), [*chosen], [*chosen.values()])
                 if target is None:
                     break
                 if target != t:
@@ -264,11 +254,8 @@ class Search:
         for state in (State.REDUCED, State.INVARIANT):
             changes = {}
             for i, t in enumerate(self.operands):
-                target = t
-                for axis in t.axes(State.SHARDED, State.UNREDUCED):
-                    target = target.with_axis(axis, state)
-                for axis in target.axes(*REPLICATED) if t.differentiable else ():
-                    target = target.with_axis(axis, state)
+                also = REPLICATED if t.differentiable else ()
+                target = t.with_axes(t.axes(State.SHARDED, State.UNREDUCED, *also), state)
                 if target != t:
                     changes[i] = target
             if changes:
@@ -333,50 +320,37 @@ def _all_pending(search: Search) -> Tried | None:
 def _alike_invariant(operands: tuple[ShType, ...]) -> tuple[ShType, ...]:
     """The operands with reduced ones invariant on each axis on which another is: else that one is cast, and pays."""
     axes = {a for t in operands for a in t.axes(State.INVARIANT)}
-    out = []
-    for t in operands:
-        for axis in axes.intersection(t.axes(State.REDUCED)) if t.differentiable else ():
-            t = t.with_axis(axis, State.INVARIANT)
-        out.append(t)
-    return tuple(out)
+    return tuple(
+        t.with_axes(axes.intersection(t.axes(State.REDUCED)), State.INVARIANT) if t.differentiable else t
+        for t in operands
+    )
 
 
 def _pending(operands: tuple[ShType, ...], axes: set[str]) -> tuple[ShType, ...] | None:
     """The operands with these axes unreduced wherever they are sharded; None if one has no sums."""
     out = []
     for t in operands:
-        chosen = [a for a in t.mesh.axis_names if a in axes and t.state(a) is State.SHARDED]
+        chosen = axes.intersection(t.axes(State.SHARDED))
         if chosen and not dtypes.summable(t.dtype_name):
             return None
-        for axis in chosen:
-            t = t.with_axis(axis, State.UNREDUCED)
-        out.append(t)
+        out.append(t.with_axes(chosen, State.UNREDUCED))
     return tuple(out)
 
 
 def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...]:
-    """For an op that casts invariant operands to reduced: its reduced operands made invariant, if that is all free.
-
-    Args:
-        rule: Types the op from its operands' types.
-        operands: The types.
-    """
+    """For an op that casts invariant operands to reduced: its reduced operands made invariant, if that is all free."""
     try:
         casts = rule(operands).operands
     except ShardingTypeError:
         return ()
-    axes = [
+    axes = {
         axis
         for t, goal in zip(operands, casts, strict=True)
-        for axis in t.mesh.axis_names
-        if t.state(axis) is State.INVARIANT and goal.state(axis) is State.REDUCED
-    ]
-    changes: dict[int, ShType] = {}
-    for i, t in enumerate(operands):
-        for axis in axes:
-            if t.state(axis) is State.REDUCED:
-                changes[i] = changes.get(i, t).with_axis(axis, State.INVARIANT)
-    found = Search(rule, operands).try_(changes) if changes else None
+        for axis in t.axes(State.INVARIANT)
+        if goal.state(axis) is State.REDUCED
+    }
+    goal = tuple(t.with_axes(axes.intersection(t.axes(State.REDUCED)), State.INVARIANT) for t in operands)
+    found = Search(rule, operands).try_all(goal)
     return () if found is None or found.fix.bytes else (found.fix,)
 
 

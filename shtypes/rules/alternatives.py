@@ -13,9 +13,7 @@ from shtypes.types import ShType, State, dtypes
 def others(operand: ShType, axes: Sequence[str]) -> Iterator[ShType]:
     """The other types that an operand could be resharded to on these axes."""
     free = [a for a in axes if operand.state(a) is not State.VARYING]
-    bare = operand
-    for axis in free:
-        bare = bare.with_axis(axis, State.REDUCED)
+    bare = operand.with_axes(free, State.REDUCED)
     seen = {operand}
     for places in itertools.product(places_of(operand), repeat=len(free)):
         for order in _orders(free, places):
@@ -57,9 +55,7 @@ def finishing(t: ShType) -> int:
     """Bytes to reduce the pending sums of a value, forward and backward, in the cheapest way."""
     axes = t.axes(State.UNREDUCED)
     ends = [p for p in places_of(t) if p is not State.UNREDUCED]
-    bare = t
-    for axis in axes:
-        bare = bare.with_axis(axis, State.REDUCED)
+    bare = t.with_axes(axes, State.REDUCED)
     goals = (with_places(bare, axes, chosen) for chosen in itertools.product(ends, repeat=len(axes)))
     found = math.inf
     for least_sent, goal in sorted(
@@ -88,7 +84,4 @@ def least_both(src: ShType, dst: ShType) -> int:
 
 def not_yet_varying(src: ShType, dst: ShType) -> ShType:
     """What a cast is planned to: to varying it costs what to reduced does."""
-    for axis in dst.axes(State.VARYING):
-        if src.state(axis) is not State.VARYING:
-            dst = dst.with_axis(axis, State.REDUCED)
-    return dst
+    return dst.with_axes((a for a in dst.axes(State.VARYING) if src.state(a) is not State.VARYING), State.REDUCED)

@@ -20,25 +20,15 @@ from shtypes.types import REPLICATED, Dim, ShType, State
 
 
 class Ring(NamedTuple):
-    """An einsum of two operands with what goes round.
+    """An einsum of two operands with what goes round."""
 
-    Attributes:
-        operands: The types of the operands after the casts that the rule inserts.
-        result: The type of the result.
-        moved: The type before the collective that is overlapped: of the operand, or of the pending result.
-        becomes: The type after it.
-        gathered: The operand that goes round; None if the result does.
-        label: The label along which its pieces lie.
-        axes: The mesh axes of the ring, major to minor.
-    """
-
-    operands: tuple[ShType, ShType]
-    result: ShType
-    moved: ShType
-    becomes: ShType
-    gathered: int | None
-    label: str
-    axes: tuple[str, ...]
+    operands: tuple[ShType, ShType]  # the types of the operands after the casts that the rule inserts
+    result: ShType  # the type of the result
+    moved: ShType  # the type before the collective that is overlapped: of the operand, or of the pending result
+    becomes: ShType  # the type after it
+    gathered: int | None  # the operand that goes round; None if the result does
+    label: str  # the label along which its pieces lie
+    axes: tuple[str, ...]  # the mesh axes of the ring, major to minor
 
 
 def overlap(
@@ -102,45 +92,21 @@ def _gathers(
     equation: EinsumEquation, operands: Sequence[ShType], dtype: str, target: ShType, constants: frozenset[int]
 ) -> Iterator[Ring]:
     """The operands that may be gathered, along each dim and over the minor axes of it."""
-    for i, t in enumerate(operands):
-        for d, dim in enumerate(t.dims):
-            for cut in range(len(dim.axes)):
-                ring = _gather(equation, operands, i, d, cut, dtype, target, constants)
-                if ring is not None:
-                    yield ring
-
-
-def _gather(
-    equation: EinsumEquation,
-    operands: Sequence[ShType],
-    index: int,
-    d: int,
-    cut: int,
-    dtype: str,
-    target: ShType,
-    constants: frozenset[int],
-) -> Ring | None:
-    kept, ring = operands[index].dims[d].axes[:cut], operands[index].dims[d].axes[cut:]
-    whole = _whole(operands[index], ring, _state(ring, operands[1 - index], target, 1 - index in constants))
-    given = (whole, operands[1]) if index == 0 else (operands[0], whole)
-    try:
-        typing = einsum(str(equation), given, dtype, constants)
-    except ShardingTypeError:
-        return None
-    result, cast = typing.results[0], typing.operands[index]
-    fits = cast.dims[d].axes == kept and all(cast.state(a) in REPLICATED and _same(result, target, a) for a in ring)
-    if not fits or not _reaches(result, target):
-        return None
-    back = [x._replace(axes=(*kept, *ring)) if j == d else x for j, x in enumerate(cast.dims)]
-    moved = cast.replace(dims=back, states={a: s for a, s in cast.beside_dims.items() if a not in ring})
-    casts = (moved, typing.operands[1]) if index == 0 else (typing.operands[0], moved)
-    return Ring(casts, result, moved, cast, index, equation.inputs[index][d], ring)
-
-
-def _whole(t: ShType, axes: Sequence[str], state: State) -> ShType:
-    for axis in axes:
-        t = t.with_axis(axis, state)
-    return t
+    dims = ((i, d, dim.axes) for i, t in enumerate(operands) for d, dim in enumerate(t.dims))
+    for i, d, kept, ring in ((i, d, axes[:cut], axes[cut:]) for i, d, axes in dims for cut in range(len(axes))):
+        state = _state(ring, operands[1 - i], target, 1 - i in constants)
+        given = [t.with_axes(ring, state) if j == i else t for j, t in enumerate(operands)]
+        try:
+            typing = einsum(str(equation), given, dtype, constants)
+        except ShardingTypeError:
+            continue
+        result, cast = typing.results[0], typing.operands[i]
+        fits = cast.dims[d].axes == kept and all(cast.state(a) in REPLICATED and _same(result, target, a) for a in ring)
+        if fits and _reaches(result, target):
+            back = [x._replace(axes=(*kept, *ring)) if j == d else x for j, x in enumerate(cast.dims)]
+            moved = cast.replace(dims=back, states={a: s for a, s in cast.beside_dims.items() if a not in ring})
+            lhs, rhs = (moved if j == i else t for j, t in enumerate(typing.operands))
+            yield Ring((lhs, rhs), result, moved, cast, i, equation.inputs[i][d], ring)
 
 
 def _state(ring: Sequence[str], other: ShType, target: ShType, constant: bool) -> State:

@@ -194,16 +194,19 @@ class ShType:
 
     def with_axis(self: T, axis: str, state: State, dim: int | None = None) -> T:
         """A copy in which ``axis`` is in ``state`` (minor-most on ``dim`` if sharded); dims keep their size."""
+        if state is not State.SHARDED:
+            return self.with_axes((axis,), state)
+        if dim is None:
+            raise ValueError("a sharded axis needs its dim")
         dims = [d._replace(axes=tuple(a for a in d.axes if a != axis)) for d in self.dims]
-        rest = self.beside_dims
-        rest.pop(axis, None)
-        if state is State.SHARDED:
-            if dim is None:
-                raise ValueError("a sharded axis needs its dim")
-            dims[dim] = dims[dim]._replace(axes=(*dims[dim].axes, axis))
-        else:
-            rest[axis] = state
-        return self.replace(dims=dims, states=rest)
+        dims[dim] = dims[dim]._replace(axes=(*dims[dim].axes, axis))
+        return self.replace(dims=dims, states={a: s for a, s in self.beside_dims.items() if a != axis})
+
+    def with_axes(self: T, axes: Iterable[str], state: State) -> T:
+        """A copy in which ``axes`` are all in ``state``, which is not sharded; dims keep their size."""
+        changed = dict.fromkeys(axes, state)
+        dims = [d._replace(axes=tuple(a for a in d.axes if a not in changed)) for d in self.dims]
+        return self.replace(dims=dims, states=self.beside_dims | changed)
 
     def cotangent(self: T) -> T:
         """The type of a gradient of a value of this type."""

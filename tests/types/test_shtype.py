@@ -209,6 +209,12 @@ def test_with_axis_shards_minor_most() -> None:
     assert t.with_axis("x", S, 0).with_axis("y", S, 0).dims == (Dim(8, ("x", "y")), Dim(2))
 
 
+def test_with_axes_changes_several_axes_and_no_size() -> None:
+    t = ShType(MESH, "f32", [Dim(8, ("y", "x")), 2], {})
+    assert t.with_axes(("x", "y"), U) is ShType(MESH, "f32", [8, 2], {"x": U, "y": U})
+    assert t.with_axes((), U) is t
+
+
 def test_with_axis_needs_the_dim_to_shard() -> None:
     with pytest.raises(ValueError, match="needs its dim"):
         ShType(MESH, "f32", [8], {"x": R, "y": R}).with_axis("x", S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from typing import Any, TypeVar
 
@@ -46,7 +45,7 @@ def pcast(x: T, axis_name: Axes, *, to: Any) -> T:
                 raise _cannot_cast(t, axis, state)
         if state is VARYING:
             return vary(leaf, axes)
-        dst = functools.reduce(lambda dst, axis: dst.with_axis(axis, state), axes, t)
+        dst = t.with_axes(axes, state)
         if state is UNREDUCED:
             return reinterpreted(leaf, dst)
         judge("pcast", t, dst)

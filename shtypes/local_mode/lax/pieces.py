@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Sequence
 from typing import Any, TypeVar
-
-import jax
 
 from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
@@ -88,18 +85,13 @@ def pscatter(x: T, axis_name: Axes, *, scatter_dimension: int = 0, tiled: bool =
     def make(leaf: Any, t: ShType) -> Array:
         states = {t.state(a) for a in axes}
         if states == {REDUCED, INVARIANT}:  # one collective for all axes: reduced to invariant is free
-            leaf, states = _all_invariant(leaf, axes), {INVARIANT}
+            leaf, states = move(leaf, t.with_axes(axes, INVARIANT)), {INVARIANT}
         src = REDUCED if states == {REDUCED} else INVARIANT
         return collect(
             Op("pscatter", axes, src, VARYING, dim=dim_from_front(scatter_dimension, t.ndim), tiled=tiled), leaf
         )
 
     return each("pscatter", x, make)
-
-
-def _all_invariant(x: Any, axes: Sequence[str]) -> Array:
-    t = jax.typeof(x)
-    return move(x, functools.reduce(lambda dst, axis: dst.with_axis(axis, INVARIANT), axes, t))
 
 
 @public_op
