@@ -12,6 +12,7 @@ from shtypes.rules.typing import (
     NO_CONSTANTS,
     CastTable,
     Join,
+    Label,
     Meeting,
     PairTable,
     Typing,
@@ -45,10 +46,14 @@ def broadcast_shapes(name: str, operands: Sequence[ShType]) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _labels(operand: ShType, shape: tuple[int, ...]) -> tuple[int | None, ...]:
-    """The result dim of each dim of an operand; None where it is stretched from size 1."""
-    ahead = len(shape) - operand.ndim
-    return tuple(ahead + d if size == shape[ahead + d] else None for d, size in enumerate(operand.shape))
+def aligned(sizes: Sequence[int], shape: Sequence[int], labels: Sequence[Label] | None = None) -> list[Label | None]:
+    """The label of each dim of an operand that is broadcast to ``shape``, or the number of the dim that it becomes.
+
+    None where it is stretched from size 1.
+    """
+    ahead = len(shape) - len(sizes)
+    known = range(len(shape)) if labels is None else labels
+    return [known[ahead + d] if size == shape[ahead + d] else None for d, size in enumerate(sizes)]
 
 
 def _elementwise(
@@ -60,7 +65,8 @@ def _elementwise(
     constants: frozenset[int],
 ) -> Typing:
     shape = broadcast_shapes(name, operands)
-    met = Meeting(name, operands, [_labels(t, shape) for t in operands], join, casts, dtype, constants)
+    labels = [aligned(t.shape, shape) for t in operands]
+    met = Meeting(name, operands, labels, join, casts, dtype, constants)
     return met.typing(met.dim(r, size) for r, size in enumerate(shape))
 
 

@@ -11,28 +11,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shtypes.rules import reasons
-from shtypes.rules.index import check_summable, join_lookup, scattered
+from shtypes.rules.index import check_summable, join_lookup, kind_of, scattered
 from shtypes.rules.tables import FACTOR
 from shtypes.rules.typing import NO_CONSTANTS, Label, Meeting, Typing, rule
 from shtypes.types import Dim, ShType
 
 
 class Numbers(NamedTuple):
-    """Which dim is what.
+    """Which dim is what."""
 
-    Attributes:
-        window: The dims of the result (or of the updates) that are dims of a window.
-        collapsed: The dims of the array whose window has one element and that the result lacks.
-        indexed: For each component of a position, the dim of the array that it is in.
-        batch: The dims of the array that run together with dims of the positions,
-        ids_batch: and these, in the same order.
-    """
-
-    window: tuple[int, ...]
-    collapsed: tuple[int, ...]
-    indexed: tuple[int, ...]
-    batch: tuple[int, ...] = ()
-    ids_batch: tuple[int, ...] = ()
+    window: tuple[int, ...]  # the dims of the result (or of the updates) that are dims of a window
+    collapsed: tuple[int, ...]  # the dims of the array whose window has one element and that the result lacks
+    indexed: tuple[int, ...]  # for each component of a position, the dim of the array that it is in
+    batch: tuple[int, ...] = ()  # the dims of the array that run together with dims of the positions
+    ids_batch: tuple[int, ...] = ()  # these, in the same order
 
     def windowed(self, ndim: int) -> list[int]:
         """The dims of the array, of ``ndim`` dims, that are dims of a window, in order."""
@@ -64,8 +56,7 @@ def _labels(name: str, operand: ShType, numbers: Numbers, sizes: Sequence[int]) 
 def _ids_labels(name: str, ids: ShType, numbers: Numbers) -> list[Label]:
     """The label of each dim of the positions; the last one, of their components, must be whole."""
     last = ids.ndim - 1
-    if ids.dims[last].axes:
-        raise reasons.along(name, ids, ids.dims[last].axes[0])
+    reasons.check_whole(name, ids, (last,))
     return [*(("batch" if j in numbers.ids_batch else "ids", j) for j in range(last)), ("components",)]
 
 
@@ -92,14 +83,14 @@ def gather(
     operand, ids = operands
     own, of_ids = _labels(name, operand, numbers, sizes), _ids_labels(name, ids, numbers)
     met = Meeting(name, operands, [own, of_ids], join_lookup, [FACTOR] * 2, operand.dtype_name, constants)
-    looked = {axis for label in own if _kind(label) == "at" for axis in met.axes.get(label, ())}
+    looked = {axis for label in own if kind_of(label) == "at" for axis in met.axes.get(label, ())}
     check_summable(name, operand, looked)
     windows = iter([sizes[d] for d in numbers.windowed(operand.ndim)])
     rows = iter(ids.shape[:-1])
     dims = []
     for d, label in enumerate(_result_labels(own, of_ids, numbers)):
         size = next(windows) if d in numbers.window else next(rows)
-        dims.append(met.dim(label, size) if _kind(label) in ("dim", "ids", "batch") else Dim(size))
+        dims.append(met.dim(label, size) if kind_of(label) in ("dim", "ids", "batch") else Dim(size))
     return met.typing(dims, looked)
 
 
@@ -120,7 +111,3 @@ def scatter(
     own, of_ids = _labels(name, operand, numbers, sizes), _ids_labels(name, ids, numbers)
     of_update = _result_labels(own, of_ids, numbers)
     return scattered(name, how, operands, [own, of_ids, of_update], constants)
-
-
-def _kind(label: Label) -> str:
-    return str(label[0])  # type: ignore[index]  # labels here are tuples

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import reasons
-from shtypes.rules.elementwise import broadcast_shapes
+from shtypes.rules.elementwise import aligned, broadcast_shapes
 from shtypes.rules.tables import ADDITIVE, FACTOR, MULTILINEAR, NONLINEAR, TERM, Role
 from shtypes.rules.typing import NO_CONSTANTS, CastTable, Label, Meeting, Typing, rule
 from shtypes.types import Dim, ShType, State, dtypes
@@ -70,7 +70,7 @@ def result_labels(entries: Sequence[IndexEntry], own: Sequence[Label], ids_ndim:
     arrays = any(isinstance(e, Position) and e.operand is not None for e in entries)
     places = [i for i, e in enumerate(entries) if isinstance(e, Position)] if arrays else []
     together = bool(places) and places[-1] - places[0] == len(places) - 1
-    ids: list[Label] = [("ids", j) for j in range(ids_ndim)]
+    ids = _ids_labels(range(ids_ndim))
     labels: list[Label] = [] if together or not places else list(ids)
     dims = iter(own)
     for i, entry in enumerate(entries):
@@ -90,15 +90,14 @@ def _of_dims(entries: Sequence[IndexEntry]) -> list[Slice | Position]:
     return [e for e in entries if not isinstance(e, New)]
 
 
+def _ids_labels(shape: Sequence[int]) -> list[Label]:
+    """The label of each dim of the positions."""
+    return [("ids", j) for j in range(len(shape))]
+
+
 def ids_shape(name: str, ids: Sequence[ShType]) -> tuple[int, ...]:
     """The shape of arrays of positions broadcast together."""
     return broadcast_shapes(name, ids) if ids else ()
-
-
-def aligned(operand: ShType, shape: Sequence[int], labels: Sequence[Label]) -> list[Label | None]:
-    """The label of each dim of an operand that is broadcast to ``shape``; None where it stretches."""
-    ahead = len(shape) - operand.ndim
-    return [labels[ahead + d] if n == shape[ahead + d] else None for d, n in enumerate(operand.shape)]
 
 
 def _operand_labels(name: str, operand: ShType, entries: Sequence[IndexEntry], changes: bool = False) -> list[Label]:
@@ -138,7 +137,8 @@ def join_lookup(meeting: Meeting, axis: str, states: Sequence[State | None]) -> 
     return meeting.fold(MULTILINEAR, axis, states)
 
 
-def _kind(label: Label | None) -> str:
+def kind_of(label: Label | None) -> str:
+    """The kind of a label such as ``("dim", 0)``."""
     return label[0] if isinstance(label, tuple) else ""
 
 
@@ -146,17 +146,8 @@ def _result_dims(
     entries: Sequence[IndexEntry], labels: Sequence[Label], shape: Sequence[int], meeting: Meeting
 ) -> list[Dim]:
     """The dims of ``x[...]`` for positions of ``shape``."""
-    sizes = _result_shape(entries, labels, shape)
-    return [_result_dim(meeting, label, n) for label, n in zip(labels, sizes, strict=True)]
-
-
-def _result_dim(meeting: Meeting, label: Label, size: int) -> Dim:
-    if _kind(label) not in ("dim", "ids"):
-        return Dim(size)
-    dim = meeting.dim(label, size)
-    pairs = zip(meeting.given, meeting.labels, strict=True)
-    part = any(label in labels and t.shape[labels.index(label)] != size for t, labels in pairs)
-    return dim._replace(name=None) if part else dim
+    sizes = zip(labels, _result_shape(entries, labels, shape), strict=True)
+    return [meeting.dim(label, n) if kind_of(label) in ("dim", "ids") else Dim(n) for label, n in sizes]
 
 
 def _result_shape(entries: Sequence[IndexEntry], labels: Sequence[Label], shape: Sequence[int]) -> tuple[int, ...]:
@@ -182,7 +173,7 @@ def index(
     shape = ids_shape(name, ids)
     own = _operand_labels(name, operand, entries)
     labels: list[Sequence[Label | None]] = [own]
-    labels += [aligned(t, shape, [("ids", j) for j in range(len(shape))]) for t in ids]
+    labels += [aligned(t.shape, shape, _ids_labels(shape)) for t in ids]
     met = Meeting(name, operands, labels, join_lookup, [FACTOR] * len(operands), operand.dtype_name, constants)
     looked = {axis for d, e in enumerate(_of_dims(entries)) if isinstance(e, Position) for axis in operand.dims[d].axes}
     check_summable(name, operand, looked)
@@ -247,9 +238,7 @@ def moved(
     """Elements moved along dims to where other operands say; these dims, and those of these operands, are whole."""
     operand, *by = operands
     for t, dims in ((operand, along), *((t, range(t.ndim)) for t in by)):
-        for d in dims:
-            for axis in t.dims[d].axes:
-                raise reasons.along(name, t, axis, dims=dims)
+        reasons.check_whole(name, t, dims)
     labels: list[Sequence[Label | None]] = [[("dim", d) for d in range(operand.ndim)]]
     labels += [[("by", i, d) for d in range(t.ndim)] for i, t in enumerate(by)]
     met = Meeting(name, operands, labels, join_lookup, [FACTOR] * len(operands), operand.dtype_name, constants)
@@ -262,16 +251,16 @@ def moved(
 def _check_parts(name: str, update: ShType, labels: Sequence[Label | None]) -> None:
     """A partial slice of a dim is on every device, so what it is replaced by must be."""
     for d, label in enumerate(labels):
-        if _kind(label) in ("part", "new") and update.dims[d].axes:
-            raise reasons.along(name, update, update.dims[d].axes[0])
+        if kind_of(label) in ("part", "new"):
+            reasons.check_whole(name, update, (d,))
 
 
-def _label_kind(meeting: Meeting, axis: str) -> str:
-    return next((_kind(label) for label, axes in meeting.axes.items() if axis in axes), "")
+def _kind_on(meeting: Meeting, axis: str) -> str:
+    return next((kind_of(label) for label, axes in meeting.axes.items() if axis in axes), "")
 
 
 def _whole_ids(meeting: Meeting, axis: str, states: Sequence[State | None]) -> None:
-    if _label_kind(meeting, axis) == "ids":
+    if _kind_on(meeting, axis) == "ids":
         raise ShardingTypeError(
             f"`{meeting.name}` has positions that are sharded on {reasons.on([axis])}",
             why="each device would change its own positions only, and leave the others as they were",
@@ -286,7 +275,7 @@ def _join_add(meeting: Meeting, axis: str, states: Sequence[State | None]) -> St
     none = [None] * len(ids)
     _check_ids(meeting, axis, ids)
     added = meeting.fold(MULTILINEAR, axis, [None, *ids, updates])
-    if _label_kind(meeting, axis) == "ids":
+    if _kind_on(meeting, axis) == "ids":
         meeting.fold(ADDITIVE, axis, [operand, *none, State.UNREDUCED])
         return State.SHARDED
     return meeting.fold(ADDITIVE, axis, [operand, *none, added])
@@ -347,12 +336,12 @@ def update(
     shape = ids_shape(name, ids)
     own = _operand_labels(name, operand, entries, changes=True)
     slices = [isinstance(e, Slice) for e in _of_dims(entries)]
-    parts: list[Label] = [("part", d) if _kind(label) == "at" and slices[d] else label for d, label in enumerate(own)]
+    parts: list[Label] = [("part", d) if kind_of(label) == "at" and slices[d] else label for d, label in enumerate(own)]
     found = result_labels(entries, parts, len(shape))
     target = _result_shape(entries, found, shape)
     _check_update_shape(name, update, target)
-    ids_labels = [aligned(t, shape, [("ids", j) for j in range(len(shape))]) for t in ids]
-    labels: list[Sequence[Label | None]] = [own, *ids_labels, aligned(update, target, found)]
+    ids_labels = [aligned(t.shape, shape, _ids_labels(shape)) for t in ids]
+    labels: list[Sequence[Label | None]] = [own, *ids_labels, aligned(update.shape, target, found)]
     return scattered(name, how, operands, labels, constants)
 
 
@@ -374,7 +363,7 @@ def scattered(
     join, of_operand, of_update = _SCATTERS[how]
     casts = [of_operand, *(FACTOR for _ in ids), of_update]
     met = Meeting(name, operands, labels, join, casts, operand.dtype_name, constants)
-    summed = {axis for label, axes in met.axes.items() if _kind(label) == "ids" for axis in axes}
+    summed = {axis for label, axes in met.axes.items() if kind_of(label) == "ids" for axis in axes}
     return met.typing([met.dim(label, n) for label, n in zip(own, operand.shape, strict=True)], summed)
 
 

@@ -13,25 +13,19 @@ from shtypes.rules import reasons
 from shtypes.rules.index import check_ids
 from shtypes.rules.tables import FACTOR, MULTILINEAR, NONLINEAR
 from shtypes.rules.typing import NO_CONSTANTS, Label, Meeting, Typing, rule
-from shtypes.types import Dim, ShType, State
+from shtypes.types import ShType, State
 
 
 class ProductDims(NamedTuple):
-    """What a product does with the dims of its operands.
+    """What a product does with the dims of its operands."""
 
-    Attributes:
-        labels: The label of each dim of each operand; None for a dim of size 1 that stretches.
-        result: The label and the size of each dim of the result.
-        whole: The labels whose dims must not be sharded.
-        groups: For labels whose dims come in groups that stay on one device, how many there are.
-        ids: The operands that are positions or counts, not factors.
-    """
-
+    #: The label of each dim of each operand; None for a dim of size 1 that stretches.
     labels: tuple[tuple[Label | None, ...], ...]
-    result: tuple[tuple[Label, int], ...]
-    whole: frozenset[Label] = frozenset()
+    result: tuple[tuple[Label, int], ...]  # the label and the size of each dim of the result
+    whole: frozenset[Label] = frozenset()  # the labels whose dims must not be sharded
+    #: For labels whose dims come in groups that stay on one device, how many there are.
     groups: tuple[tuple[Label, int], ...] = ()
-    ids: frozenset[int] = frozenset()
+    ids: frozenset[int] = frozenset()  # the operands that are positions or counts, not factors
 
 
 @rule
@@ -40,7 +34,7 @@ def contraction(
 ) -> Typing:
     """A product that is linear in each operand; sharded on a label that the result lacks becomes UNREDUCED."""
     for operand, labels in zip(operands, plan.labels, strict=True):
-        _check_whole(name, operand, [d for d, label in enumerate(labels) if label in plan.whole])
+        reasons.check_whole(name, operand, [d for d, label in enumerate(labels) if label in plan.whole])
         _check_groups(name, operand, labels, dict(plan.groups))
 
     def join(meeting: Meeting, axis: str, states: Sequence[State | None]) -> State | None:
@@ -51,22 +45,7 @@ def contraction(
     met = Meeting(name, operands, plan.labels, join, [FACTOR] * len(operands), dtype, constants)
     kept = {label for label, _ in plan.result}
     summed = {axis for label, axes in met.axes.items() if label not in kept for axis in axes}
-    return met.typing([_dim(met, label, size) for label, size in plan.result], summed)
-
-
-def _dim(met: Meeting, label: Label, size: int) -> Dim:
-    """The dim of the result; it has the name of a dim with its label and its size."""
-    for operand, labels in zip(met.given, met.labels, strict=True):
-        for dim, own in zip(operand.dims, labels, strict=True):
-            if own == label and dim.size == size and dim.name is not None:
-                return Dim(size, met.axes.get(label, ()), dim.name)
-    return Dim(size, met.axes.get(label, ()))
-
-
-def _check_whole(name: str, operand: ShType, dims: Sequence[int]) -> None:
-    for d in dims:
-        for axis in operand.dims[d].axes:
-            raise reasons.along(name, operand, axis, dims=dims)
+    return met.typing([met.dim(label, size) for label, size in plan.result], summed)
 
 
 def _check_groups(name: str, operand: ShType, labels: Sequence[Label | None], groups: Mapping[Label, int]) -> None:
@@ -89,7 +68,8 @@ def labelled(
     """A function that is linear in no operand: dims with one label run together, all others must be whole."""
     kept = {label for label, _ in plan.result}
     for operand, labels in zip(operands, plan.labels, strict=True):
-        _check_whole(name, operand, [d for d, x in enumerate(labels) if x is not None and x not in kept - plan.whole])
+        whole = [d for d, label in enumerate(labels) if label is not None and label not in kept - plan.whole]
+        reasons.check_whole(name, operand, whole)
 
     def join(meeting: Meeting, axis: str, states: Sequence[State | None]) -> State | None:
         for i, state in enumerate(states):
@@ -100,4 +80,4 @@ def labelled(
         return meeting.fold(MULTILINEAR, axis, states)
 
     met = Meeting(name, operands, plan.labels, join, [FACTOR] * len(operands), dtype, constants)
-    return met.typing(_dim(met, label, size) for label, size in plan.result)
+    return met.typing(met.dim(label, size) for label, size in plan.result)

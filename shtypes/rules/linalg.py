@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import reasons
-from shtypes.rules.elementwise import broadcast_shapes
+from shtypes.rules.elementwise import aligned, broadcast_shapes
 from shtypes.rules.tables import FACTOR, MULTILINEAR, NONLINEAR
 from shtypes.rules.typing import NO_CONSTANTS, Label, Meeting, Typing, rule
 from shtypes.types import Dim, ShType, State
@@ -33,14 +33,12 @@ def solve(
         raise ShardingTypeError(
             f"`{name}` needs square matrices and right-hand sides of as many rows", why=f"they are {matrix} and {rhs}"
         )
-    for t, places in ((matrix, (matrix.ndim - 2, matrix.ndim - 1)), (rhs, (rhs.ndim - own,))):
-        for d in places:
-            for axis in t.dims[d].axes:
-                raise reasons.along(name, t, axis, dims=places)
+    reasons.check_whole(name, matrix, (matrix.ndim - 2, matrix.ndim - 1))
+    reasons.check_whole(name, rhs, (rhs.ndim - own,))
     batch = broadcast_shapes(name, [_leading(matrix, 2), _leading(rhs, own)])
     labels: list[tuple[Label | None, ...]] = [
-        (*_batch_labels(matrix.shape[:-2], batch), "row", "column"),
-        (*_batch_labels(rhs.shape[:-own], batch), "row", *(() if vector else ("solution",))),
+        (*aligned(matrix.shape[:-2], batch), "row", "column"),
+        (*aligned(rhs.shape[:-own], batch), "row", *(() if vector else ("solution",))),
     ]
     met = Meeting(name, (matrix, rhs), labels, _join, [FACTOR] * 2, dtype, constants)
     dims = [met.dim(d, n) for d, n in enumerate(batch)]
@@ -60,8 +58,3 @@ def _leading(operand: ShType, own: int) -> ShType:
     """The dims of a batch, for their sizes and names."""
     dims = [Dim(d.size, (), d.name) for d in operand.dims[: operand.ndim - own]]
     return ShType(operand.mesh, operand.dtype_name, dims, dict.fromkeys(operand.mesh.axis_names, State.REDUCED))
-
-
-def _batch_labels(shape: Sequence[int], batch: Sequence[int]) -> tuple[int | None, ...]:
-    ahead = len(batch) - len(shape)
-    return tuple(ahead + d if size == batch[ahead + d] else None for d, size in enumerate(shape))

@@ -20,14 +20,10 @@ SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
 class CollectiveRow(NamedTuple):
-    """One collective between two states.
+    """One collective between two states."""
 
-    Attributes:
-        kind: What it does on the devices.
-        transpose: The name of the collective between the cotangent states that transposes it; None if it is not linear.
-    """
-
-    kind: Kind
+    kind: Kind  # what it does on the devices
+    #: The name of the collective between the cotangent states that transposes it; None if it is not linear.
     transpose: str | None
 
 
@@ -68,27 +64,16 @@ SCATTERS: Final = frozenset({"psum_scatter", "pscatter"})
 
 @dataclass(frozen=True)
 class Op:
-    """One collective with its parameters.
+    """One collective with its parameters."""
 
-    Attributes:
-        name: Its name in `ROWS`.
-        axes: The mesh axes that it goes along; several count as one, major to minor.
-        src: Their state before.
-        dst: Their state after.
-        dim: The dim that is gathered, scattered or split.
-        concat: The dim that an all-to-all puts the pieces along.
-        tiled: Whether pieces are concatenated along a dim that is there, instead of stacked along a new one.
-        perm: The (source, destination) pairs of a permutation.
-    """
-
-    name: str
-    axes: tuple[str, ...]
-    src: State = VARYING
-    dst: State = VARYING
-    dim: int = 0
-    concat: int = 0
-    tiled: bool = False
-    perm: tuple[tuple[int, int], ...] = ()
+    name: str  # its name in `ROWS`
+    axes: tuple[str, ...]  # the mesh axes that it goes along; several count as one, major to minor
+    src: State = VARYING  # their state before
+    dst: State = VARYING  # their state after
+    dim: int = 0  # the dim that is gathered, scattered or split
+    concat: int = 0  # the dim that an all-to-all puts the pieces along
+    tiled: bool = False  # whether pieces are concatenated along a dim that is there, not stacked along a new one
+    perm: tuple[tuple[int, int], ...] = ()  # the (source, destination) pairs of a permutation
 
     @property
     def row(self) -> CollectiveRow:
@@ -187,11 +172,12 @@ def _scatter(op: Op, operand: ShType, dims: list[Dim], d: int, n: int) -> None:
     if op.tiled and size % n:
         raise ShardingTypeError(
             f"`{op.name}` cannot cut dim {d} of size {size} in {n} equal parts",
-            why=f"{_along(op.axes)} has {n} devices",
+            why=f"{reasons.on(op.axes)} has {n} devices",
         )
     if not op.tiled and size != n:
+        along = f"one element for each device along {reasons.on(op.axes)}"
         raise ShardingTypeError(
-            f"`{op.name}` needs dim {d} of size {n}, not {size}: one element for each device along {_along(op.axes)}",
+            f"`{op.name}` needs dim {d} of size {n}, not {size}: {along}",
             hints=["tiled=True gives each device an equal part of the dim"],
         )
     if op.tiled:
@@ -221,12 +207,8 @@ def _check_perm(op: Op, n: int) -> None:
         out = [i for i in found if not 0 <= i < n]
         twice = [i for i in found if found.count(i) > 1]
         if out or twice:
-            what = f"{out[0]}, and {_along(op.axes)} has {n} devices" if out else f"{twice[0]} twice"
+            what = f"{out[0]}, and {reasons.on(op.axes)} has {n} devices" if out else f"{twice[0]} twice"
             raise ShardingTypeError(f"`ppermute` has the {which} {what}")
-
-
-def _along(axes: tuple[str, ...]) -> str:
-    return reasons.on(axes)
 
 
 # errors

@@ -55,8 +55,7 @@ def draw(name: str, key: ShType, wanted: ShType) -> Typing:
 def categorical(name: str, key: ShType, logits: ShType, dim: int, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
     """Draws along ``dim`` of the logits, which must be whole; nonlinear in them."""
     check_key(name, key)
-    for axis in logits.dims[dim].axes:
-        raise reasons.along(name, logits, axis, reduces=True)
+    reasons.check_whole(name, logits, (dim,), reduces=True)
     for axis in logits.axes(State.UNREDUCED):
         raise reasons.nonlinear(name, axis, reasons.operand_word(1, 2))
     labels = list(range(logits.ndim))

@@ -86,6 +86,13 @@ def along(name: str, operand: ShType, axis: str, reduces: bool = False, dims: Se
     )
 
 
+def check_whole(name: str, operand: ShType, dims: Sequence[int], reduces: bool = False) -> None:
+    """Refuses an op that acts along dims of which one is sharded."""
+    for d in dims:
+        for axis in operand.dims[d].axes:
+            raise along(name, operand, axis, reduces, dims)
+
+
 def two_labels(
     name: str, operands: Sequence[ShType], axis: str, lhs: tuple[Hashable, int], rhs: tuple[Hashable, int]
 ) -> ShardingTypeError:

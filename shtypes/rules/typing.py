@@ -30,16 +30,12 @@ NO_CONSTANTS: Final[frozenset[int]] = frozenset()
 
 
 class Typing(NamedTuple):
-    """How an op is typed.
+    """How an op is typed."""
 
-    Attributes:
-        operands: The type of each operand after the casts that the rule inserts; all from replicated states. A
-            constant (see `rule`) may keep its own replicated state whatever the others have.
-        results: The type of each result.
-    """
-
+    #: The type of each operand after the casts that the rule inserts; all from replicated states. A constant (see
+    #: `rule`) may keep its own replicated state whatever the others have.
     operands: tuple[ShType, ...]
-    results: tuple[ShType, ...]
+    results: tuple[ShType, ...]  # the type of each result
 
 
 # caching
@@ -184,17 +180,12 @@ class Meeting:
         """What messages call an operand."""
         return reasons.operand_word(index, len(self.given))
 
-    def name_of(self, label: Label) -> str | None:
-        """The name of a label: that of the first operand which names it."""
-        for operand, labels in zip(self.given, self.labels, strict=True):
-            for dim, own in zip(operand.dims, labels, strict=True):
-                if own == label and dim.name is not None:
-                    return dim.name
-        return None
-
     def dim(self, label: Label, size: int) -> Dim:
-        """The dim of the result that has ``label``."""
-        return Dim(size, self.axes.get(label, ()), self.name_of(label))
+        """The dim of the result that has ``label``; it has the name of the first dim with its label and its size."""
+        pairs = zip(self.given, self.labels, strict=True)
+        every = (pair for t, labels in pairs for pair in zip(t.dims, labels, strict=True))
+        names = (d.name for d, own in every if own == label and d.size == size and d.name is not None)
+        return Dim(size, self.axes.get(label, ()), next(names, None))
 
     def typing(self, dims: Iterable[Dim], summed: Collection[str] = ()) -> Typing:
         """The typing with one result of these dims, which is summed over what the mesh axes ``summed`` shard."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shtypes.errors import ShardingTypeError
 from shtypes.rules import reasons
 from shtypes.rules.elementwise import nonlinear
 from shtypes.rules.reduce import states_by
@@ -50,12 +49,6 @@ def nonlinear_along_all(
     """``softmax`` with a mask: operands that broadcast, of which the dims ``along`` of the result must be whole."""
     typing = nonlinear(name, operands, dtype, constants)
     (result,) = typing.results
-    for d in along:
-        for axis in result.dims[d].axes:
-            raise _along_all(name, operands, result, axis)
+    for axis in (a for d in along for a in result.dims[d].axes):
+        raise reasons.along(name, next(t for t in (*operands, result) if t.dim_of(axis) is not None), axis)
     return typing
-
-
-def _along_all(name: str, operands: Sequence[ShType], result: ShType, axis: str) -> ShardingTypeError:
-    """The error of the first operand that is sharded along the dim."""
-    return reasons.along(name, next(t for t in (*operands, result) if t.dim_of(axis) is not None), axis)
