@@ -16,25 +16,15 @@ def jaxpr_of(jaxpr: Any) -> Any:
 
 
 class UserFrame(NamedTuple):
-    """An expression of the user's that was being evaluated; one object for each place in a program.
-
-    Attributes:
-        file: Its file.
-        function: The function that it is in, as Python qualifies it.
-        line: The first line of the expression.
-        column: Its first column, in bytes.
-        end_line: Its last line.
-        end_column: The column after its end.
-        parameters: The names of the function's positional parameters.
-    """
+    """An expression of the user's that was being evaluated; one object for each place in a program."""
 
     file: str
-    function: str
-    line: int
-    column: int
+    function: str  # the function that it is in, as Python qualifies it
+    line: int  # the first line of the expression
+    column: int  # its first column, in bytes
     end_line: int
-    end_column: int
-    parameters: tuple[str, ...]
+    end_column: int  # the column after its end
+    parameters: tuple[str, ...]  # the names of the function's positional parameters
 
 
 _is_user_filename: Callable[[str], bool] | None = private("jax._src.source_info_util", "is_user_filename")
@@ -120,17 +110,11 @@ class Cond(NamedTuple):
 
 
 class ClosedCall(NamedTuple):
-    """A body that runs once: jit, custom derivatives (already applied), `jax.checkpoint`.
-
-    Attributes:
-        body: Its jaxpr.
-        scope: What the body's operations are named under; may be empty.
-        barrier: For each operand, whether the compiler must not merge the body's work with work outside.
-    """
+    """A body that runs once: jit, custom derivatives (already applied), `jax.checkpoint`."""
 
     body: Any
-    scope: str = ""
-    barrier: tuple[bool, ...] = ()
+    scope: str = ""  # what the body's operations are named under
+    barrier: tuple[bool, ...] = ()  # for each operand, whether the body's work must not be merged with work outside
 
 
 Control = Scan | While | Cond | ClosedCall

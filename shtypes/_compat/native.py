@@ -56,7 +56,7 @@ def _repeated(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any
         return None
     shape = params["shape"]
     (axis,) = set(range(len(shape))) - set(params["broadcast_dimensions"])
-    return _first_type(args).repeated(args[0], shape[axis], axis)
+    return _first_type(args).behaviour.repeated(args[0], shape[axis], axis)
 
 
 def _called_by(function: str, module: str) -> bool:
@@ -75,7 +75,7 @@ def _barred(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """A barrier: around the operands of JAX's next checkpoint, and where users have one."""
     types = [type_of(x) for x in args]
     plain = iter(bind(*(x for x, t in zip(args, types, strict=True) if t is None)))
-    return [next(plain) if t is None else t.barred(x) for x, t in zip(args, types, strict=True)]
+    return [next(plain) if t is None else t.behaviour.barred(x) for x, t in zip(args, types, strict=True)]
 
 
 def _forward(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -99,7 +99,7 @@ def _placed(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 def _words(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """`jax.random.key_data`, which libraries apply to whatever keys they find."""
-    return _first_type(args).words(args[0])
+    return type(_first_type(args)).key_data(args[0])
 
 
 _MEANT: Final[dict[str, Callable[[_Bind, tuple[Any, ...], dict[str, Any]], Any]]] = {

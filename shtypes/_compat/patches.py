@@ -14,29 +14,19 @@ from typing import Any, Final, NamedTuple
 
 from shtypes._compat import private
 from shtypes._compat.tracers import by_operands, by_type
-from shtypes._compat.transformations import lowered_calls, scoping, seeded, selecting
+from shtypes._compat.transformations import Scoping, Selecting, lowered_calls, seeded
 
 
 class Patch(NamedTuple):
-    """An attribute of JAX that is replaced.
+    """An attribute of JAX that is replaced."""
 
-    Attributes:
-        module: The module that it is in.
-        path: The attribute, from there.
-        gives: What users have by it.
-        why: What JAX lacks, and where that was seen.
-        until: When it can go.
-        replaced: From the original to what stands for it.
-        needed: Whether this release needs it.
-    """
-
-    module: str
-    path: str
-    gives: str
-    why: str
-    until: str
-    replaced: Callable[[Any], Any]
-    needed: Callable[[], bool] = lambda: True
+    module: str  # the module that it is in
+    path: str  # the attribute, from there
+    gives: str  # what users have by it
+    why: str  # what JAX lacks, and where that was seen
+    until: str  # when it can go
+    replaced: Callable[[Any], Any]  # from the original to what stands for it
+    needed: Callable[[], bool] = lambda: True  # whether this release needs it
 
     @property
     def name(self) -> str:
@@ -88,7 +78,7 @@ PATCHES: Final = (
         "`cond` and `switch` under `vmap` with a mapped predicate",
         "0.10.2 to 0.12: the batching rule of `cond` applies `select_n` and `stop_gradient` to all results",
         "types say how their values are selected",
-        selecting,
+        Selecting,
     ),
     Patch(
         "jax._src.custom_derivatives",
@@ -97,7 +87,7 @@ PATCHES: Final = (
         "`jax.custom_jvp`, whenever JAX runs these",
         "0.10.2 to 0.12: the functions run in the context of the backward pass, not in that of the call",
         "JAX runs them in the user context of the call",
-        scoping,
+        Scoping,
     ),
     Patch(
         "jax._src.lax.lax",

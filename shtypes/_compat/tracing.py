@@ -18,15 +18,10 @@ from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
 
 
 class OpenTrace(NamedTuple):
-    """A program that is being traced, and of which equations exist so far.
+    """A program that is being traced, and of which equations exist so far."""
 
-    Attributes:
-        purpose: What JAX traces it for: ``"jit"``, ``"scan"``, ``"while_body"``, ``"checkpoint / remat"``, …
-        frame: Where JAX keeps its equations.
-    """
-
-    purpose: str
-    frame: Any
+    purpose: str  # what JAX traces it for: ``"jit"``, ``"scan"``, ``"while_body"``, ``"checkpoint / remat"``, …
+    frame: Any  # where JAX keeps its equations
 
     @property
     def length(self) -> int:

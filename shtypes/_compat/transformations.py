@@ -46,7 +46,7 @@ class _Broadcast(NamedTuple):
     dims: Any
 
 
-class _Selecting(_Module):
+class Selecting(_Module):
     """JAX's operations as its `cond` and `switch` see them: under `vmap` with a mapped predicate they select."""
 
     def broadcast_in_dim(self, pred: Any, shape: Any, dims: Any) -> Any:
@@ -56,25 +56,20 @@ class _Selecting(_Module):
         t = type_of(on_true)
         if t is None:
             return self._module.select(self._broad(pred), on_true, on_false)
-        return t.selected(pred.pred if isinstance(pred, _Broadcast) else pred, [on_false, on_true])
+        return t.behaviour.selected(pred.pred if isinstance(pred, _Broadcast) else pred, [on_false, on_true])
 
     def select_n(self, which: Any, *cases: Any) -> Any:
         t = type_of(cases[0])
         if t is None:
             return self._module.select_n(self._broad(which), *cases)
-        return t.selected(which.pred if isinstance(which, _Broadcast) else which, cases)
+        return t.behaviour.selected(which.pred if isinstance(which, _Broadcast) else which, cases)
 
     def stop_gradient(self, x: Any) -> Any:
         t = type_of(x)
-        return self._module.stop_gradient(x) if t is None else t.stopped(x)
+        return self._module.stop_gradient(x) if t is None else t.behaviour.stopped(x)
 
     def _broad(self, pred: Any) -> Any:
         return self._module.broadcast_in_dim(*pred) if isinstance(pred, _Broadcast) else pred
-
-
-def selecting(lax: Any) -> Any:
-    """The module of JAX's operations, for its branches."""
-    return _Selecting(lax)
 
 
 # derivatives
@@ -85,7 +80,7 @@ def seeded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def seed(x: Any) -> Any:
         t = type_of(x)
-        return original(x) if t is None else t.seed()
+        return original(x) if t is None else t.behaviour.seed(t)
 
     return seed
 
@@ -95,7 +90,7 @@ Scoped = Callable[[Callable[..., Any], str, Any], Callable[..., Any]]
 _scoped: list[Scoped] = []
 
 
-class _Scoping(_Module):
+class Scoping(_Module):
     """JAX's way to hold functions, as its `custom_vjp` and `custom_jvp` see it when they are called."""
 
     def wrap_init(self, f: Any, *args: Any, **options: Any) -> Any:
@@ -104,11 +99,6 @@ class _Scoping(_Module):
         if _scoped and caller.f_code.co_name == "__call__" and kind in ("custom_vjp", "custom_jvp"):
             f = _scoped[0](f, part, caller.f_locals.get("self"))
         return self._module.wrap_init(f, *args, **options)
-
-
-def scoping(linear_util: Any) -> Any:
-    """The module that holds functions, for custom derivatives."""
-    return _Scoping(linear_util)
 
 
 def run_custom_derivatives(scoped: Scoped) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 import jax
 
@@ -19,12 +20,28 @@ _CHECK_SCALAR: Final[CodeType | None] = getattr(private("jax._src.api", "_check_
 _CHECK_PLACED: Final[CodeType | None] = getattr(private("jax._src.pjit", "pjit_check_aval_sharding"), "__code__", None)
 
 
+class Behaviour(NamedTuple):
+    """What JAX is led to have types do with their values, which takes the primitives."""
+
+    raised: Callable[[Any, Any], Any]  # of a type and a carrier: the value
+    zero: Callable[[Any], Any]  # zero of a type
+    added: Callable[[Any, Any, Any], Any]  # of a type and two of its values: their sum
+    repeated: Callable[[Any, int, int], Any]  # a value with a new dim of some size, along which it is repeated
+    stopped: Callable[[Any], Any]  # a value without its gradient
+    barred: Callable[[Any], Any]  # a value, computed before what follows
+    selected: Callable[[Any, Sequence[Any]], Any]  # the case that is chosen along the mapped dim
+    check_loss: Callable[[Any], object]  # refuses a type that is no loss; whether a complex one is, JAX asks itself
+    seed: Callable[[Any], Any]  # the cotangent that the backward pass of a loss of a type starts with
+
+
 class TypedType(HiType):
     """The base of the type of typed values, with what JAX is led to ask of it."""
 
     __slots__ = ()
     dims: tuple[Any, ...]
     dtype: Any
+    behaviour: ClassVar[Behaviour]  # set by the room that has it: `shtypes.autodiff.behaviour`
+    key_data: ClassVar[Callable[[Any], Any]]  # the words of keys, for `jax.random.key_data`; likewise
 
     @property
     def is_high(self) -> bool:  # type: ignore[override]  # JAX only reads it
@@ -33,34 +50,6 @@ class TypedType(HiType):
         if asking.f_code is _CHECK_PLACED:
             self.refuse_sharding(by_jit="jit" in asking.f_locals.get("what_aval", ""))
         return True
-
-    def repeated(self, x: Any, size: int, axis: int) -> Any:
-        """The value with a new dim, along which it is repeated: where what is not mapped has to be."""
-        raise NotImplementedError
-
-    def selected(self, which: Any, cases: Any) -> Any:
-        """The case that is chosen along the mapped dim: what a branch becomes whose predicate is mapped."""
-        raise NotImplementedError
-
-    def stopped(self, x: Any) -> Any:
-        """The value without a gradient."""
-        raise NotImplementedError
-
-    def barred(self, x: Any) -> Any:
-        """The value, computed before what follows."""
-        raise NotImplementedError
-
-    def check_loss(self) -> None:
-        """Says why a value of this type is no loss."""
-        raise NotImplementedError
-
-    def words(self, keys: Any) -> Any:
-        """The words of keys: what `jax.random.key_data` is of typed ones."""
-        raise NotImplementedError
-
-    def seed(self) -> Any:
-        """The cotangent that the backward pass of a loss of this type starts with."""
-        raise NotImplementedError
 
     def refuse_native(self, called: str) -> NoReturn:
         """Says that a function of JAX or numpy takes no typed value."""
@@ -105,7 +94,7 @@ def register(kind: type, attribute: str) -> None:
 def _scalar_array(t: TypedType) -> Any:
     """What a scalar loss is to `jax.grad`; one that is none stays what it is."""
     try:
-        t.check_loss()
+        t.behaviour.check_loss(t)
     except TypeError:
         return t  # its message is made from it
     return jax.core.ShapedArray((), t.dtype)

@@ -7,13 +7,14 @@ from typing import Any
 import jax
 from jax import lax
 
+from shtypes._compat.typed import Behaviour
 from shtypes.autodiff.grad import seed_of
 from shtypes.control.branches import selected
 from shtypes.core.array import wrap
 from shtypes.core.carrier import put_right
 from shtypes.core.functions.arithmetic import Add
 from shtypes.core.functions.basics import Identity, NamedFn
-from shtypes.core.hitype import Behaviour, HiShType
+from shtypes.core.hitype import HiShType
 from shtypes.core.localfn import Linear
 from shtypes.ops.create import full
 from shtypes.primitives.doors import raise_p

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from jax.core import ShapedArray
 from jax.sharding import NamedSharding
@@ -20,32 +19,6 @@ from shtypes.core.placement import is_jax, sharding_of
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.scopes.comm import program_runs
 from shtypes.types import Dim, ShType
-
-
-class Behaviour(NamedTuple):
-    """What JAX has types do with their values, which takes the primitives; see `shtypes.autodiff.behaviour`.
-
-    Attributes:
-        raised: The value of a carrier.
-        zero: Zero of a type.
-        added: The sum of two values of a type.
-        repeated: A value with a new dim of some size, along which it is repeated.
-        stopped: A value without its gradient.
-        barred: A value, computed before what follows.
-        selected: The case that is chosen along the mapped dim.
-        check_loss: Refuses what is no loss.
-        seed: The cotangent that the backward pass of a loss starts with.
-    """
-
-    raised: Callable[[HiShType, Any], Any]
-    zero: Callable[[HiShType], Any]
-    added: Callable[[HiShType, Any, Any], Any]
-    repeated: Callable[[Any, int, int], Any]
-    stopped: Callable[[Any], Any]
-    barred: Callable[[Any], Any]
-    selected: Callable[[Any, Sequence[Any]], Any]
-    check_loss: Callable[[HiShType], object]
-    seed: Callable[[HiShType], Any]
 
 
 class _NoManualAxes:
@@ -70,8 +43,6 @@ class HiShType(ShType, TypedType):
     __slots__ = ()
 
     weak_type = False
-    behaviour: ClassVar[Behaviour]  # set by the room that has it
-    key_data: ClassVar[Callable[[Any], Any]]  # set by the room that has it
 
     @property
     def mat(self) -> _NoManualAxes:
@@ -85,7 +56,7 @@ class HiShType(ShType, TypedType):
 
     def __format__(self, spec: str) -> str:
         if is_shown_as_no_loss():
-            self.check_loss()
+            self.behaviour.check_loss(self)
         return ShType.__format__(self, spec)
 
     def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False, **_: Any) -> str:
@@ -136,18 +107,6 @@ class HiShType(ShType, TypedType):
             "jvp",
         )
 
-    def check_loss(self) -> None:
-        """Says why a value of this type is no loss, to `jax.grad`; whether a complex one is, JAX asks itself."""
-        self.behaviour.check_loss(self)
-
-    def words(self, keys: Any) -> Any:
-        """The words of keys, for `jax.random.key_data`."""
-        return type(self).key_data(keys)
-
-    def seed(self) -> Any:
-        """The cotangent that the backward pass of a loss of this type starts with, for `jax.grad`."""
-        return self.behaviour.seed(self)
-
     # lowering
 
     def lo_ty(self) -> list[Any]:
@@ -190,22 +149,6 @@ class HiShType(ShType, TypedType):
         return self.behaviour.added(self, x, y)
 
     # vmap and scan
-
-    def selected(self, which: Any, cases: Sequence[Any]) -> Any:
-        """The case that is chosen along the mapped dim: what a branch becomes whose predicate is mapped."""
-        return self.behaviour.selected(which, cases)
-
-    def stopped(self, x: Any) -> Any:
-        """The value without a gradient."""
-        return self.behaviour.stopped(x)
-
-    def barred(self, x: Any) -> Any:
-        """The value, computed before what follows."""
-        return self.behaviour.barred(x)
-
-    def repeated(self, x: Any, size: int, axis: int) -> Any:
-        """The value with a new dim, along which it is repeated: where what is not mapped has to be."""
-        return self.behaviour.repeated(x, size, axis)
 
     def leading_axis_spec(self) -> Any:
         """Where scan slices and stacks."""
