@@ -473,8 +473,8 @@ MUTANTS: Final = (
     Mutant(
         "an all-reduce counts the term of device 1 twice",
         "shtypes/lowering/collectives.py",
-        "return lax.psum(x, step.live)",
-        "return lax.psum(jnp.where(lax.axis_index(step.live) == 1, 2 * x, x), step.live)",
+        "Kind.ALL_REDUCE: lambda step, x: lax.psum(x, step.live)",
+        "Kind.ALL_REDUCE: lambda step, x: lax.psum(jnp.where(lax.axis_index(step.live) == 1, 2 * x, x), step.live)",
         ("tests/lowering/test_collectives.py", "tests/ops/test_reshard.py"),
         _PROGRAMS,
     ),

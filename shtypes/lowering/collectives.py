@@ -40,10 +40,6 @@ def run_steps(steps: tuple[Step, ...], x: Any) -> Any:
     return x
 
 
-def _relabel(step: Step, x: Any) -> Any:
-    return x
-
-
 def _mask(step: Step, x: Any) -> Any:
     # A select and not a product: 0 * inf is not 0.
     return jnp.where(lax.axis_index(step.live) == 0, x, jnp.zeros_like(x))
@@ -91,24 +87,16 @@ def _all_to_all(step: Step, x: Any) -> Any:
     return _join(pieces, _counts(step.src, step.lost))
 
 
-def _permute(step: Step, x: Any) -> Any:
-    return lax.ppermute(x, step.live, step.exchange) if step.exchange else x
-
-
-def _all_reduce(step: Step, x: Any) -> Any:
-    return lax.psum(x, step.live)
-
-
 _RUN: Final[dict[Kind, Callable[[Step, Any], Any]]] = {
-    Kind.RELABEL: _relabel,
+    Kind.RELABEL: lambda step, x: x,
     Kind.MASK: _mask,
     Kind.SLICE: _slice,
     Kind.PLACE: _place,
     Kind.ALL_GATHER: _all_gather,
     Kind.ALL_TO_ALL: _all_to_all,
-    Kind.PERMUTE: _permute,
+    Kind.PERMUTE: lambda step, x: lax.ppermute(x, step.live, step.exchange) if step.exchange else x,
     Kind.REDUCE_SCATTER: _reduce_scatter,
-    Kind.ALL_REDUCE: _all_reduce,
+    Kind.ALL_REDUCE: lambda step, x: lax.psum(x, step.live),
 }
 
 

@@ -30,17 +30,12 @@ T = TypeVar("T")
 
 
 class Recipe(NamedTuple):
-    """A call written down. Values are known by their places: the operands first, then each result.
+    """A call written down. Values are known by their places: the operands first, then each result."""
 
-    Attributes:
-        steps: Compiled functions of carriers, and the places of their operands.
-        result: The place of the result.
-        type: Its type; None if it is an operand itself.
-    """
-
+    #: Compiled functions of carriers, and the places of their operands.
     steps: tuple[tuple[Callable[..., Sequence[Any]], tuple[int, ...]], ...]
-    result: int
-    type: HiShType | None
+    result: int  # the place of the result
+    type: HiShType | None  # its type; None if it is an operand itself
 
     def run(self, operands: list[Array]) -> Array:
         """The op on operands of the types that it was written down for."""

@@ -79,12 +79,9 @@ class Lowering:
 
     def _on_arrays(self, eqn: Any, xs: list[Any]) -> list[Any]:
         what = control(eqn)
-        if what is None or not self._typed_inside(eqn):
+        if what is None or not any(check_supported(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn)):
             return _on_arrays(eqn, xs)
         return run_control(what, xs, lambda body, ys: self._arrays(jaxpr_of(body), [*captured(body), *ys]))
-
-    def _typed_inside(self, eqn: Any) -> bool:
-        return any(check_supported(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn))
 
     # on shards
 

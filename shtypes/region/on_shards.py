@@ -62,21 +62,9 @@ def _local(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     return outs
 
 
-def _reshard(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    return [_moved_once(applied_by(eqn).src, applied_by(eqn).dst)(*shards)]
-
-
-def _collective(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    return [collective_on_shards(applied_by(eqn).op, applied_by(eqn).src)(*shards)]
-
-
 @functools.lru_cache(maxsize=COMPILED)
 def _joint_once(applied: Joint) -> Callable[..., Any]:
     return jax.jit(applied.on_shards, inline=True)
-
-
-def _joint(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    return list(_joint_once(applied_by(eqn))(*shards))
 
 
 def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
@@ -90,29 +78,21 @@ def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     return [_moved_once(whole, t)(x)]
 
 
-def _raise(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    return [to_shard(eqn.params["ty"], *shards)]
-
-
 def _callback(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     call_on_shards(eqn.params["call"], tuple(v.aval for v in eqn.invars), shards)
     return []
 
 
-def _as_it_is(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    return list(shards)
-
-
 #: What each of our operations and primitives does to shards.
 ON_SHARDS: Final[dict[type[Operation | HiPrimitive], Callable[[Any, Sequence[Any]], list[Any]]]] = {
     Local: _local,
-    Reshard: _reshard,
-    Collective: _collective,
-    Joint: _joint,
+    Reshard: lambda eqn, xs: [_moved_once(applied_by(eqn).src, applied_by(eqn).dst)(*xs)],
+    Collective: lambda eqn, xs: [collective_on_shards(applied_by(eqn).op, applied_by(eqn).src)(*xs)],
+    Joint: lambda eqn, xs: list(_joint_once(applied_by(eqn))(*xs)),
     FromJax: _from_jax,
-    Raise: _raise,
-    ToJax: _as_it_is,
-    EnsureMapped: _as_it_is,
+    Raise: lambda eqn, xs: [to_shard(eqn.params["ty"], *xs)],
+    ToJax: lambda eqn, xs: list(xs),
+    EnsureMapped: lambda eqn, xs: list(xs),
     Callback: _callback,
 }
 

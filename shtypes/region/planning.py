@@ -50,19 +50,12 @@ class UnknownReleaseError(UnsupportedError):
 
 
 class Segment(NamedTuple):
-    """Equations that are lowered together: in one region, or one by one on global arrays.
+    """Equations that are lowered together: in one region, or one by one on global arrays."""
 
-    Attributes:
-        region: Whether they are in a region.
-        equations: In the order of the program.
-        operands: What they read and do not make.
-        results: What they make and others read.
-    """
-
-    region: bool
-    equations: tuple[Any, ...]
-    operands: tuple[Any, ...]
-    results: tuple[Any, ...]
+    region: bool  # whether they are in a region
+    equations: tuple[Any, ...]  # in the order of the program
+    operands: tuple[Any, ...]  # what they read and do not make
+    results: tuple[Any, ...]  # what they make and others read
 
 
 def is_typed(atom: Any) -> bool:
@@ -262,7 +255,9 @@ def check_supported(jaxpr: Any) -> bool:
             known = control(eqn) is not None
         except UnknownEquationError as err:
             raise UnknownReleaseError(str(err)) from None
-        here = isinstance(eqn.primitive, HiPrimitive) or any(_is_high(v) for v in (*eqn.invars, *eqn.outvars))
+        here = isinstance(eqn.primitive, HiPrimitive) or any(
+            getattr(v.aval, "is_high", False) for v in (*eqn.invars, *eqn.outvars)
+        )
         if here and not (known or isinstance(eqn.primitive, HiPrimitive) or eqn.primitive.name in HANDS_ON):
             raise UnsupportedError(f"`{eqn.primitive.name}` is not known to take typed values")
         if known:
@@ -272,7 +267,3 @@ def check_supported(jaxpr: Any) -> bool:
                 here = check_supported(jaxpr_of(body)) or here
         typed = typed or here
     return typed
-
-
-def _is_high(atom: Any) -> bool:
-    return bool(getattr(atom.aval, "is_high", False))
