@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from shtypes.context.ambient import current_ambient
 from shtypes.context.scope import Scope, changed
+from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
 
@@ -31,7 +32,7 @@ def check_not_mapped(axes: Sequence[str]) -> None:
     """
     axis = next((a for a in axes if a in mapped_axes()), None)
     if axis is not None:
-        raise ShardingTypeError(
+        error = ShardingTypeError(
             f"a gradient inside `vmap` would be summed over mesh axis `{axis}`, over which the mapped dim is sharded",
             why="each device is at steps of its own, and the gradient is that of one step",
             hints=[
@@ -39,3 +40,4 @@ def check_not_mapped(axes: Sequence[str]) -> None:
                 f'sh.lax.pvary(x, "{axis}") before it is differentiated',
             ],
         )
+        raise placed(error, "vmap")

@@ -16,7 +16,7 @@ from jax.sharding import NamedSharding
 from shtypes._compat import aval_method, aval_property
 from shtypes._compat.typed import register
 from shtypes.context.user_line import placed
-from shtypes.core.carrier import carrier_sharding, hidden_axes
+from shtypes.core.carrier import carrier_sharding, hidden_axes, without_keys
 from shtypes.core.checkpoints import sharding_for_orbax
 from shtypes.core.foreign import (
     OF_ARRAYS,
@@ -210,7 +210,7 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     def __reduce__(self) -> tuple[Any, ...]:
         try:
-            host = None if self.data is None else _key_data(np.asarray, here(self))
+            host = None if self.data is None else np.asarray(without_keys(self.type, here(self)))
         except ShardingTypeError as error:
             raise placed(error, f"pickle({self.type})") from None
         return unpickled, (self.type, host)
@@ -258,11 +258,6 @@ def _per_device(x: Any) -> str:
         lines.append(f"  {at}: {shown}")
     rest = t.mesh.product(varying) - _MOST_SHOWN
     return "\n".join([*lines, f"  and {rest} more"] if rest > 0 else lines)
-
-
-def _key_data(convert: Any, data: Any) -> Any:
-    """Host data of a carrier; keys travel as their words."""
-    return convert(jax.random.key_data(data) if dtypes.is_key(str(data.dtype)) else data)
 
 
 def unpickled(t: HiShType, host: Any) -> Array:

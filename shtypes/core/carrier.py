@@ -67,6 +67,11 @@ def put_right(t: ShType, carrier: Any) -> Any:
     return jax.device_put(np.zeros(carrier.shape, carrier.dtype), carrier.sharding)
 
 
+def without_keys(t: ShType, carried: Any) -> Any:
+    """A carrier, or a block of one, as numpy can hold it: keys as their words."""
+    return jax.random.key_data(carried) if dtypes.is_key(t.dtype_name) else carried
+
+
 def to_shard(t: ShType, carried: Any) -> Any:
     """One device's block of the carrier as its shard of the value (drops the hidden dims)."""
     return carried.reshape(t.local_shape) if hidden_axes(t) else carried

@@ -28,10 +28,10 @@ from shtypes.context.ambient import current_ambient
 from shtypes.context.scope import Scope, simple
 from shtypes.context.user_line import user_line
 from shtypes.core.array import Array
-from shtypes.core.carrier import carrier_spec, to_shard
+from shtypes.core.carrier import carrier_spec, to_shard, without_keys
 from shtypes.core.meshes import concrete_mesh, manual_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.types import REPLICATED, ShType, dtypes
+from shtypes.types import REPLICATED, ShType
 
 
 def checks_are_on() -> bool:
@@ -194,8 +194,7 @@ def check_values(name: str, values: Sequence[Array], *, given: bool = False) -> 
 
 def _compare_copies(name: str, x: Array, given: bool) -> None:
     """Compares the copies of a value on the host, axis by axis."""
-    data = jax.random.key_data(x.data) if dtypes.is_key(x.type.dtype_name) else x.data
-    copies = {shard.device: np.asarray(shard.data) for shard in data.addressable_shards}
+    copies = {s.device: np.asarray(s.data) for s in without_keys(x.type, x.data).addressable_shards}
     devices = concrete_mesh(x.type.mesh).devices
     for axis in _replicated(x.type):
         along = x.type.mesh.index(axis)

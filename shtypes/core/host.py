@@ -52,19 +52,15 @@ def without_data(t: ShType) -> ShardingTypeError:
 def here(x: Any) -> Any:
     """The carrier of a typed value that has data, refused where another process holds a part of it."""
     if not (x.data.is_fully_addressable or x.data.is_fully_replicated):
-        raise _elsewhere(x.type)
+        raise ShardingTypeError(
+            f"{x.type} cannot be read on the host: a part of it is on devices of another process",
+            why="each process reads its own devices only",
+            hints=[
+                "sh.reshard(x, type) to a replicated type first, in all processes",
+                "x.to_jax().addressable_shards has the parts of this process",
+            ],
+        )
     return x.data
-
-
-def _elsewhere(t: ShType) -> ShardingTypeError:
-    return ShardingTypeError(
-        f"{t} cannot be read on the host: a part of it is on devices of another process",
-        why="each process reads its own devices only",
-        hints=[
-            "sh.reshard(x, type) to a replicated type first, in all processes",
-            "x.to_jax().addressable_shards has the parts of this process",
-        ],
-    )
 
 
 def refuse_hidden(t: ShType, what: str) -> None:
@@ -112,11 +108,8 @@ def host_array(x: Any) -> np.ndarray[Any, Any]:
 def _no_array(x: Any, why: str) -> ShardingTypeError:
     trees = isinstance(x, (dict, list, tuple)) and any(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(x))
     hints = ["jax.tree.map(sh.array, tree, types) for a tree of arrays"] if trees else []
-    return ShardingTypeError(f"`array` takes an array or a number, not {_shown(x)}", why=why, hints=hints)
-
-
-def _shown(x: Any) -> str:
-    return repr(x) if x is None else f"the {type(x).__name__} {x!r:.60}"
+    shown = "None" if x is None else f"the {type(x).__name__} {x!r:.60}"
+    return ShardingTypeError(f"`array` takes an array or a number, not {shown}", why=why, hints=hints)
 
 
 def canonical(dtype: Any) -> Any:

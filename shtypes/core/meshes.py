@@ -68,8 +68,13 @@ def jax_mesh(mesh: Mesh) -> AbstractMesh:
 
 def without_devices(mesh: Mesh) -> AbstractMesh:
     """The JAX mesh without devices: the last one seen, else a bare one."""
+    return _abstract.made(mesh, lambda: _bare(mesh))
+
+
+def _bare(mesh: Mesh) -> AbstractMesh:
+    """A JAX mesh of no devices."""
     kinds = (AxisType.Explicit,) * len(mesh.axis_names)
-    return _abstract.made(mesh, lambda: AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds))
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds)
 
 
 def concrete_mesh(mesh: Mesh) -> jax.sharding.Mesh:
@@ -144,21 +149,16 @@ def use_mesh(mesh: AnyMesh) -> Scope:
 
 @contextlib.contextmanager
 def _using(mesh: AnyMesh) -> Iterator[None]:
-    if isinstance(mesh, jax.sharding.Mesh):
-        to_mesh(mesh)
-        with jax.set_mesh(mesh):
-            yield
-    else:
-        to_mesh(mesh)
-        if isinstance(mesh, Mesh):
-            kinds = (AxisType.Explicit,) * len(mesh.axis_names)
-            mesh = AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds)
-        outer = context_mesh()
-        with contextlib.ExitStack() as scopes:
+    to_mesh(mesh)
+    with contextlib.ExitStack() as scopes:
+        if isinstance(mesh, jax.sharding.Mesh):
+            scopes.enter_context(jax.set_mesh(mesh))
+        else:
+            outer = context_mesh()
             if outer is not None and outer.size != mesh.size:  # JAX changes the size only by way of no mesh at all
                 scopes.enter_context(jax.set_mesh(None))
-            scopes.enter_context(jax.sharding.use_abstract_mesh(mesh))
-            yield
+            scopes.enter_context(jax.sharding.use_abstract_mesh(_bare(mesh) if isinstance(mesh, Mesh) else mesh))
+        yield
 
 
 def manual_mesh(mesh: Any) -> tuple[Any, dict[str, Any]]:

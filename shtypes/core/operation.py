@@ -53,19 +53,12 @@ class Sending(NamedTuple):
 
 
 class Operation:
-    """A primitive operation on typed values, with everything that it depends on; subclasses are frozen dataclasses.
+    """A primitive operation on typed values, with everything that it depends on; subclasses are frozen dataclasses."""
 
-    Attributes:
-        primitive: The primitive of its kind.
-        operands: The types of its operands.
-        results: The types of its results.
-    """
-
-    primitive: OperationPrimitive
-    operands: tuple[Any, ...]
-    results: tuple[Any, ...]
-    #: Whether a typing rule inserted it; else the user wrote it.
-    inserted: bool = False
+    primitive: OperationPrimitive  # the primitive of its kind
+    operands: tuple[Any, ...]  # the types of its operands
+    results: tuple[Any, ...]  # the types of its results
+    inserted: bool = False  # whether a typing rule inserted it; else the user wrote it
 
     def forth(self) -> Sequence[Sending]:
         """What it communicates."""
@@ -143,15 +136,10 @@ class Operation:
 
 
 class UnaryOperation(Operation):
-    """One of one operand and one result.
+    """One of one operand and one result."""
 
-    Attributes:
-        src: The type of its operand.
-        dst: The type of its result.
-    """
-
-    src: HiShType
-    dst: HiShType
+    src: HiShType  # the type of its operand
+    dst: HiShType  # the type of its result
 
     @property
     def operands(self) -> tuple[HiShType, ...]:  # type: ignore[override]

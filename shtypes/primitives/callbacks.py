@@ -18,14 +18,14 @@ from jax import lax
 
 from shtypes._compat import HiPrimitive, debug_effects
 from shtypes.core.array import Array
-from shtypes.core.carrier import carrier_spec, to_shard
+from shtypes.core.carrier import carrier_spec, to_shard, without_keys
 from shtypes.core.functions.basics import NamedFn
 from shtypes.core.hitype import HiShType
 from shtypes.core.localfn import Linear
 from shtypes.core.meshes import concrete_mesh, manual_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.primitives.local import local
-from shtypes.types import REPLICATED, ShType, dtypes
+from shtypes.types import REPLICATED, dtypes
 
 #: The indices of a device along the mesh axes on which parts differ.
 AxisIndices = Mapping[str, int]
@@ -33,17 +33,12 @@ AxisIndices = Mapping[str, int]
 
 @dataclass(frozen=True, eq=False)
 class HostCall:
-    """What is called.
+    """What is called."""
 
-    Attributes:
-        name: What the user called.
-        run: The function, of the place of the device and the parts that it holds.
-        ordered: Whether it must come after the calls before it; on one device only.
-    """
-
-    name: str
+    name: str  # what the user called
+    #: The function, of the place of the device and the parts that it holds.
     run: Callable[[AxisIndices, Sequence[np.ndarray[Any, Any]]], None]
-    ordered: bool = False
+    ordered: bool = False  # whether it must come after the calls before it; on one device only
 
     def __str__(self) -> str:
         return self.name
@@ -103,10 +98,12 @@ def call_with(what: HostCall, operands: Sequence[Array]) -> None:
     if any(isinstance(x.data, jax.core.Tracer) for x in operands):
         over, options = manual_mesh(types[0].mesh)
         specs = tuple(map(carrier_spec, types))
-        body = functools.partial(_of_carriers, what, types)
-        jax.shard_map(body, mesh=over, in_specs=specs, out_specs=None, check_vma=False, **options)(
-            *[x.data for x in operands]
-        )
+
+        def body(*carriers: Any) -> None:
+            call_on_shards(what, types, list(map(to_shard, types, carriers)))
+
+        run = jax.shard_map(body, mesh=over, in_specs=specs, out_specs=None, check_vma=False, **options)
+        run(*[x.data for x in operands])
     else:
         _at_once(what, types, operands)
 
@@ -115,46 +112,25 @@ def _at_once(what: HostCall, types: tuple[HiShType, ...], operands: Sequence[Arr
     """A call with concrete values, device by device in the order of the mesh."""
     mesh = types[0].mesh
     devices = concrete_mesh(mesh).devices
-    held = [{s.device: s.data for s in _data(x).addressable_shards} for x in operands]
+    held = [{s.device: s.data for s in without_keys(x.type, x.data).addressable_shards} for x in operands]
     for index in itertools.product(*map(range, mesh.axis_sizes)):
         shards = [of.get(devices[index]) for of in held]
         if all(s is not None for s in shards):
-            _arrived(what, types, index, *[np.asarray(s) for s in shards])
-
-
-def _data(x: Array) -> Any:
-    return jax.random.key_data(x.data) if dtypes.is_key(x.type.dtype_name) else x.data
-
-
-def _of_carriers(what: HostCall, types: tuple[HiShType, ...], *carriers: Any) -> None:
-    call_on_shards(what, types, [to_shard(t, c) for t, c in zip(types, carriers, strict=True)])
+            _arrived(what, types, index, *shards)
 
 
 def call_on_shards(what: HostCall, types: tuple[HiShType, ...], shards: Sequence[Any]) -> None:
     """A call on one device, inside a region."""
-    shown = [jax.random.key_data(s) if dtypes.is_key(t.dtype_name) else s for t, s in zip(types, shards, strict=True)]
-    index = [lax.axis_index(axis) for axis in types[0].mesh.axis_names]
-    jax.debug.callback(functools.partial(_of_device, what, types), tuple(index), *shown, ordered=what.ordered)
+    shown = map(without_keys, types, shards)
+    index = tuple(lax.axis_index(axis) for axis in types[0].mesh.axis_names)
+    jax.debug.callback(functools.partial(_arrived, what, types), index, *shown, ordered=what.ordered)
 
 
-def _of_device(what: HostCall, types: tuple[HiShType, ...], index: Sequence[Any], *shards: Any) -> None:
-    _arrived(what, types, [int(i) for i in index], *[np.asarray(s) for s in shards])
-
-
-def _arrived(what: HostCall, types: tuple[HiShType, ...], index: Sequence[int], *parts: np.ndarray[Any, Any]) -> None:
+def _arrived(what: HostCall, types: tuple[HiShType, ...], index: Sequence[Any], *parts: Any) -> None:
     """Calls, on the host, if no other device has the same parts and calls for them."""
-    differing = differing_axes(types)
-    at = dict(zip(types[0].mesh.axis_names, index, strict=True))
+    at = {axis: int(i) for axis, i in zip(types[0].mesh.axis_names, index, strict=True)}
+    differing = {axis: i for axis, i in at.items() if any(t.state(axis) not in REPLICATED for t in types)}
     if all(i == 0 for axis, i in at.items() if axis not in differing):
-        shaped = [p.reshape(_shape(t, p)) for t, p in zip(types, parts, strict=True)]
-        what.run({axis: at[axis] for axis in differing}, shaped)
-
-
-def _shape(t: ShType, part: np.ndarray[Any, Any]) -> tuple[int, ...]:
-    """The shape of a part, which a carrier has with hidden dims, and a key with its words."""
-    return (*t.local_shape, -1) if dtypes.is_key(t.dtype_name) else t.local_shape
-
-
-def differing_axes(types: Sequence[ShType]) -> tuple[str, ...]:
-    """The mesh axes along which devices hold different parts of some value."""
-    return tuple(a for a in types[0].mesh.axis_names if any(t.state(a) not in REPLICATED for t in types))
+        # Parts of a carrier have hidden dims, and keys have their words.
+        shapes = [(*t.local_shape, -1) if dtypes.is_key(t.dtype_name) else t.local_shape for t in types]
+        what.run(differing, [np.asarray(p).reshape(shape) for p, shape in zip(parts, shapes, strict=True)])

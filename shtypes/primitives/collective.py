@@ -18,7 +18,6 @@ from jax import lax
 from shtypes._compat import Zero
 from shtypes.caches import MOST
 from shtypes.context.mapped import check_not_mapped
-from shtypes.context.user_line import placed
 from shtypes.core.array import Array
 from shtypes.core.functions.arithmetic import Divide, Mul
 from shtypes.core.hitype import HiShType, hi
@@ -41,14 +40,7 @@ COLLECTIVES: Final = {name: OperationPrimitive(name) for name, *_ in rules.ROWS}
 
 @dataclass(frozen=True, eq=False)
 class Collective(UnaryOperation):
-    """A collective of local mode.
-
-    Attributes:
-        op: What it does.
-        src: The type of its operand.
-        dst: The type of its result.
-        inserted: Whether a typing rule inserted it.
-    """
+    """A collective of local mode."""
 
     op: Op
     src: HiShType
@@ -121,7 +113,7 @@ class Collective(UnaryOperation):
         if isinstance(ct, Zero):
             return [Zero(self.src.to_ct_aval())]
         if self.op.name == "pbroadcast":
-            _check_not_mapped(self.op.axes)
+            check_not_mapped(self.op.axes)
         op = self.op.transposed()
         assert op is not None  # only linear ones are transposed: the others' tangents are made of these
         return Collective(op, hi(jax.typeof(ct)), self.src.to_ct_aval(), self.inserted).applied(ct)
@@ -178,20 +170,13 @@ class Reinterpret(LocalFn):
         return x
 
     def adjoint(self, index: int, operands: Any, result: ShType) -> LocalFn | None:
-        _check_not_mapped(
+        check_not_mapped(
             [axis for axis, *change in self.changes if change == [State.REDUCED.value, State.VARYING.value]]
         )
         return Reinterpret(tuple((axis, _dual(dst), _dual(src)) for axis, src, dst in self.changes))
 
     def batched(self, dims: Any, ranks: Any) -> LocalFn | None:
         return self if dims[0] == 0 else None
-
-
-def _check_not_mapped(axes: Sequence[str]) -> None:
-    try:
-        check_not_mapped(axes)
-    except ShardingTypeError as error:
-        raise placed(error, "vmap") from None
 
 
 def _dual(letter: str) -> str:
@@ -264,17 +249,15 @@ def _pplace(op: Op, live: tuple[str, ...], x: Any) -> Any:
     return lax.dynamic_update_slice_in_dim(wide, x, index * size, op.dim)
 
 
-def _gather(op: Op, live: tuple[str, ...], x: Any) -> Any:
-    return lax.all_gather(x, live, axis=op.dim, tiled=op.tiled)
-
-
 _Run = Callable[[Op, tuple[str, ...], Any], Any]
 
 _RUN: Final[dict[str, _Run]] = {
     "psum": lambda op, live, x: lax.psum(x, live),
     "pbroadcast": lambda op, live, x: x,
-    "all_gather": _gather,
-    "all_gather_invariant": _gather,
+    **dict.fromkeys(
+        ("all_gather", "all_gather_invariant"),
+        lambda op, live, x: lax.all_gather(x, live, axis=op.dim, tiled=op.tiled),
+    ),
     "psum_scatter": lambda op, live, x: lax.psum_scatter(x, live, scatter_dimension=op.dim, tiled=op.tiled),
     "pscatter": _pscatter,
     "pplace": _pplace,

@@ -14,16 +14,11 @@ joint_p = OperationPrimitive("joint")
 
 
 class Joint(Operation):
-    """An operation of several operands that communicates; subclasses are frozen dataclasses.
-
-    Attributes:
-        change: The types before and after what is sent arrives.
-        called: What its compiled function is called.
-    """
+    """An operation of several operands that communicates; subclasses are frozen dataclasses."""
 
     primitive = joint_p
-    called: ClassVar[str] = "joint"
-    change: tuple[ShType, ShType]
+    called: ClassVar[str] = "joint"  # what its compiled function is called
+    change: tuple[ShType, ShType]  # the types before and after what is sent arrives
     operands: tuple[HiShType, ...]
     results: tuple[HiShType, ...]
 

@@ -29,11 +29,7 @@ local_p = LinearizedPrimitive("local", communicates=False)
 
 @dataclass(frozen=True, eq=False)
 class Local(Operation):
-    """A local function applied to shards; the result types come from the typing rules.
-
-    Attributes:
-        fn: The function.
-    """
+    """A local function applied to shards; the result types come from the typing rules."""
 
     primitive = local_p
     fn: LocalFn
@@ -81,7 +77,7 @@ class Local(Operation):
             if fn is not None:
                 return local_all(fn, *nonzero, out=self.results)
             return local_all(linear_part, *map(instantiate_zeros, tangents), out=self.results)
-        if self.fn.linear is Linear.EACH and all(kept) and all(map(self.fn.linear_in, _indices(active))):
+        if self.fn.linear is Linear.EACH and all(kept) and all(self.fn.linear_in(i) for i, a in enumerate(active) if a):
             terms = [
                 local_all(self.fn, *[t if j == i else p for j, p in enumerate(primals)], out=self.results)[0]
                 for i, (t, a) in enumerate(zip(tangents, active, strict=True))
@@ -152,10 +148,6 @@ def check_tangents(primals: Sequence[Any], tangents: Sequence[Any]) -> None:
             given = jax.typeof(t)
             if given is not own and given != own:
                 check_tangent(given if type(given) is HiShType else str(given), own)
-
-
-def _indices(flags: Sequence[bool]) -> list[int]:
-    return [i for i, flag in enumerate(flags) if flag]
 
 
 def local_all(fn: LocalFn, *operands: Any, out: Sequence[ShType]) -> list[Array]:

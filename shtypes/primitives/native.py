@@ -74,12 +74,7 @@ def _refuse_auto(x: Any, aval: Any, mesh: Any) -> None:
 
 def _as_own(x: Any, wanted: ShType | None, mesh: Any) -> HiShType:
     """The array's own type; where JAX cannot say, the sharded dims of the wanted one, invariant elsewhere."""
-    sharding = jax.typeof(x).sharding
-    tracked = (
-        any(kind == jax.sharding.AxisType.Explicit for kind in sharding.mesh.axis_types)
-        if not sharding.mesh.empty
-        else False
-    )
+    tracked = any(kind == jax.sharding.AxisType.Explicit for kind in jax.typeof(x).sharding.mesh.axis_types)
     if wanted is None or tracked:
         return own_type(x, mesh)
     rest = {a: State.INVARIANT for a in wanted.mesh.axis_names if wanted.dim_of(a) is None}
@@ -139,16 +134,12 @@ def _concrete(x: Any, wanted: HiShType | None, mesh: Any) -> Array:
         t = own_type(x, mesh)
         if t.axes(State.UNREDUCED):
             return _unreduced(x, t)
-        return wrap(t, jax.device_put(x, carrier_sharding(t, _devices(x))))
+        devices: Any = x.sharding.mesh
+        return wrap(t, jax.device_put(x, carrier_sharding(t, devices)))
     where = wanted.mesh if wanted is not None else to_mesh(mesh) if mesh is not None else current_mesh()
     states = dict.fromkeys(where.axis_names, State.INVARIANT)
     t = hi(ShType(where, dtypes.from_numpy(x.dtype), list(x.shape), states))
     return place(x, t)
-
-
-def _devices(x: Any) -> jax.sharding.Mesh:
-    found: jax.sharding.Mesh = x.sharding.mesh
-    return found
 
 
 def _unreduced(x: Any, t: HiShType) -> Array:
@@ -159,5 +150,5 @@ def _unreduced(x: Any, t: HiShType) -> Array:
         jax.device_put(np.asarray(s.data).reshape(s.data.shape + (1,) * len(shape)), s.device)
         for s in x.addressable_shards
     ]
-    data = jax.make_array_from_single_device_arrays(t.shape + shape, carrier_sharding(t, _devices(x)), parts)
+    data = jax.make_array_from_single_device_arrays(t.shape + shape, carrier_sharding(t, x.sharding.mesh), parts)
     return wrap(t, data)

@@ -24,15 +24,10 @@ from shtypes.types import Dim, ShType
 
 
 class Exchange(NamedTuple):
-    """What a ragged all-to-all sends: at most all that a device has.
+    """What a ragged all-to-all sends: at most all that a device has."""
 
-    Attributes:
-        axes: The mesh axes that it goes along.
-        t: The type of what is sent.
-    """
-
-    axes: tuple[str, ...]
-    t: ShType
+    axes: tuple[str, ...]  # the mesh axes that it goes along
+    t: ShType  # the type of what is sent
 
     @property
     def kind(self) -> Kind:
@@ -55,15 +50,11 @@ class Ragged(Joint):
     """``(operand, output, input_offsets, send_sizes, output_offsets, recv_sizes) -> [output]``.
 
     Linear in the first two operands together.
-
-    Attributes:
-        axes: The mesh axes that it goes along.
-        disjoint: Whether the user says that no two slices of the operand overlap.
     """
 
     called = "ragged_all_to_all"
-    axes: tuple[str, ...]
-    disjoint: bool
+    axes: tuple[str, ...]  # the mesh axes that it goes along
+    disjoint: bool  # whether the user says that no two slices of the operand overlap
     operands: tuple[HiShType, ...]
 
     def __str__(self) -> str:

@@ -25,18 +25,13 @@ class Reshard(UnaryOperation):
     """The only operation that communicates. Linear; its transpose is the reshard of the cotangent types.
 
     One that a typing rule inserted prints as ``cast``, one that the user wrote as ``reshard``.
-
-    Attributes:
-        src: The type before.
-        dst: The type after.
-        constant: Whether its operand has no gradient, whatever its type says.
     """
 
     primitive = reshard_p
     src: HiShType
     dst: HiShType
     inserted: bool
-    constant: bool = False
+    constant: bool = False  # whether its operand has no gradient, whatever its type says
 
     def forth(self) -> list[Sending]:
         return [Sending(s, self.src, self.dst) for s in plan(self.src, self.dst).steps if s.kind.communicates]

@@ -66,23 +66,14 @@ class Full(LocalFn):
 
 @dataclass(frozen=True)
 class NamedFn(LocalFn):
-    """A function of JAX's, or of shards as it is, with its static parameters.
+    """A function of JAX's, or of shards as it is, with its static parameters."""
 
-    Attributes:
-        name: What jaxprs and messages call it.
-        fn: The function; equal ones are one local function.
-        params: Its static parameters, by keyword.
-        linear: In what sense it is linear.
-        held: For EACH, the operands in which it is not linear: positions, counts.
-        numbers: Where some of its operands are Python numbers: these, and None in the places of arrays.
-        per_element: Whether it acts on each element alone.
-    """
-
-    name: str
-    fn: Callable[..., Any]
-    params: tuple[tuple[str, Any], ...] = field(compare=False, default=())
+    name: str  # what jaxprs and messages call it
+    fn: Callable[..., Any]  # the function; equal ones are one local function
+    params: tuple[tuple[str, Any], ...] = field(compare=False, default=())  # its static parameters, by keyword
     linear: Linear = Linear.NO
-    held: frozenset[int] = frozenset()
+    held: frozenset[int] = frozenset()  # for EACH, the operands in which it is not linear: positions, counts
+    #: Where some of its operands are Python numbers: these, and None in the places of arrays.
     numbers: tuple[Any, ...] = field(compare=False, default=())
     per_element: bool = False
     same: Any = field(init=False, repr=False)
