@@ -405,8 +405,8 @@ MUTANTS: Final = (
     Mutant(
         "labels that are summed count as batch labels",
         "shtypes/autodiff/checkpoint.py",
-        "return bool(set(lhs) & set(rhs) & set(output))",
-        "return bool(set(lhs) & set(rhs))",
+        "return not set(lhs) & set(rhs) & set(output)",
+        "return not set(lhs) & set(rhs)",
         ("tests/transforms/test_remat.py",),
     ),
     Mutant(

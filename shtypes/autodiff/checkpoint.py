@@ -6,7 +6,7 @@ import functools
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import jax
 import numpy as np
@@ -67,15 +67,8 @@ def checkpoint(
     check_function("checkpoint", policy or fun, "the policy")
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     again = functools.wraps(fun)(under(None, fun, Recomputed()))
-    recomputed: Function[P, T] = _checkpoint(
-        again, policy=_typed_policy(policy), prevent_cse=prevent_cse, static_argnums=numbers
-    )
-    return recomputed
-
-
-def _checkpoint(fun: Any, **options: Any) -> Any:
-    found: Any = jax.checkpoint(fun, **options)
-    return found
+    recomputed = jax.checkpoint(again, policy=_typed_policy(policy), prevent_cse=prevent_cse, static_argnums=numbers)
+    return cast("Function[P, T]", recomputed)
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
@@ -114,7 +107,7 @@ def _name_of(prim: Any, params: dict[str, Any]) -> str | None:
     fn = _function_of(params)
     if fn is not None:
         return fn.name if isinstance(fn, Named) else None
-    return params["name"] if str(prim) == "name" and "name" in params else None
+    return params.get("name") if str(prim) == "name" else None
 
 
 def _contraction(params: dict[str, Any]) -> str | None:
@@ -124,12 +117,6 @@ def _contraction(params: dict[str, Any]) -> str | None:
         return applied.equations[0]
     fn = _function_of(params)
     return fn.equation if isinstance(fn, Einsum) and "," in fn.equation else None
-
-
-def _has_batch_labels(equation: str) -> bool:
-    inputs, output = equation.split("->")
-    lhs, rhs = inputs.split(",")
-    return bool(set(lhs) & set(rhs) & set(output))
 
 
 def everything_saveable(prim: Any, *_: Any, **__: Any) -> bool:
@@ -150,50 +137,32 @@ def dots_saveable(prim: Any, *args: Any, **params: Any) -> Any:
 def dots_with_no_batch_dims_saveable(prim: Any, *args: Any, **params: Any) -> Any:
     """Keeps the results of contractions without batch dims: products with weights, but not attention scores."""
     equation = _contraction(params)
-    if equation is not None:
-        return not _has_batch_labels(equation)
-    return jax.checkpoint_policies.dots_with_no_batch_dims_saveable(prim, *args, **params)
+    if equation is None:
+        return jax.checkpoint_policies.dots_with_no_batch_dims_saveable(prim, *args, **params)
+    inputs, output = equation.split("->")
+    lhs, rhs = inputs.split(",")
+    return not set(lhs) & set(rhs) & set(output)
 
 
 def save_only_these_names(*names: str) -> Policy:
     """Keeps what `checkpoint_name` gave one of the names."""
-    kept = frozenset(names)
-
-    def policy(prim: Any, *_: Any, **params: Any) -> bool:
-        return _name_of(prim, params) in kept
-
-    return policy
+    return lambda prim, *_, **params: _name_of(prim, params) in names
 
 
 def save_any_names_but_these(*names: str) -> Policy:
     """Keeps what `checkpoint_name` gave any other name."""
-    dropped = frozenset(names)
-
-    def policy(prim: Any, *_: Any, **params: Any) -> bool:
-        found = _name_of(prim, params)
-        return found is not None and found not in dropped
-
-    return policy
+    return lambda prim, *_, **params: _name_of(prim, params) not in (None, *names)
 
 
 def save_anything_except_these_names(*names: str) -> Policy:
     """Keeps every value but what `checkpoint_name` gave one of the names."""
-    dropped = frozenset(names)
-
-    def policy(prim: Any, *_: Any, **params: Any) -> bool:
-        return _name_of(prim, params) not in dropped
-
-    return policy
+    return lambda prim, *_, **params: _name_of(prim, params) not in names
 
 
 def save_from_both_policies(first: Policy, second: Policy) -> Policy:
     """Keeps what either policy keeps."""
     one, other = _TYPED.get(first, first), _TYPED.get(second, second)
-
-    def policy(prim: Any, *args: Any, **params: Any) -> Any:
-        return one(prim, *args, **params) or other(prim, *args, **params)
-
-    return policy
+    return lambda prim, *args, **params: one(prim, *args, **params) or other(prim, *args, **params)
 
 
 #: What values `checkpoint` keeps for the backward pass; under JAX's names, for typed and plain values alike.

@@ -14,6 +14,7 @@ from shtypes.context.calls import check_function
 from shtypes.context.function import Function
 from shtypes.context.mapped import mapped_axes
 from shtypes.context.user_line import in_our_words, public
+from shtypes.control.loops import can_reshard
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
@@ -23,7 +24,7 @@ from shtypes.primitives.moving import move
 from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type
 from shtypes.scopes.comm import allows_implicit
 from shtypes.scopes.judging import judge
-from shtypes.types import REPLICATED, ShType, State
+from shtypes.types import REPLICATED, ShType
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -259,8 +260,7 @@ def _cotangent(ct: Any, primal: Any) -> Any:
 def _implicitly(x: Any, wanted: ShType, name: str) -> Any:
     """A cotangent or tangent in the type that it must have, where a scope may insert that."""
     t: Any = jax.typeof(x)
-    same = t.mesh is wanted.mesh and (t.shape, t.dtype_name) == (wanted.shape, wanted.dtype_name)
-    if t == wanted or not same or not allows_implicit() or State.VARYING in (*t.states, *wanted.states):
+    if t == wanted or not allows_implicit() or not can_reshard(t, wanted):
         return x
     judge(name, t, wanted, name="x", inserted=True)
     return move(x, wanted, inserted=True)
@@ -314,14 +314,10 @@ def check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool |
         is_float, is_complex = jnp.issubdtype(dtype, jnp.floating), jnp.issubdtype(dtype, jnp.complexfloating)
         if not (is_float or is_complex or allow_int):
             raise ShardingTypeError(
-                f"{what} of type {_shown(leaf)} has no gradient",
+                f"{what} of type {jax.typeof(leaf)} has no gradient",
                 hints=["leave it out of argnums", "allow_int=True, for a gradient of dtype float0"][
                     : 1 if allow_int is None else 2
                 ],
             )
         if holomorphic and not is_complex:
-            raise ShardingTypeError(f"with holomorphic=True, {what} must be complex, not {_shown(leaf)}")
-
-
-def _shown(leaf: Any) -> str:
-    return str(jax.typeof(leaf))
+            raise ShardingTypeError(f"with holomorphic=True, {what} must be complex, not {jax.typeof(leaf)}")

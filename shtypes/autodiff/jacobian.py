@@ -184,20 +184,18 @@ def _forward(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[
     for k, leaf in enumerate(leaves):
 
         def push(tangent: Any, k: int = k, leaf: Any = leaf) -> Any:
-            of_leaf = functools.partial(_with_one, fun, leaves, k)
+            def of_leaf(value: Any) -> Any:
+                return fun(*leaves[:k], value, *leaves[k + 1 :])
+
             _, moved, aux = jax.jvp(of_leaf, (leaf,), (tangent,), has_aux=True)
             structures.append(jax.tree.structure(moved))
             return jax.tree.leaves(moved), aux
 
-        moved, aux = vmap(push, out_axes=(0, None))(_basis(_tangent_type(leaf)))
+        t: Any = jax.typeof(leaf)
+        moved, aux = vmap(push, out_axes=(0, None))(_basis(t.tangent() if isinstance(t, ShType) else t))
         columns.append([_last(x, np.shape(leaf)) for x in moved])
     rows = [list(row) for row in zip(*columns, strict=True)]
     return structures[0], rows, aux
-
-
-def _with_one(fun: Callable[..., Any], leaves: Sequence[Any], k: int, x: Any) -> Any:
-    """A function of leaves with one of them changed."""
-    return fun(*leaves[:k], x, *leaves[k + 1 :])
 
 
 def _reverse(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[list[Any]], Any]:
@@ -218,11 +216,6 @@ def _reverse(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[
 
 
 # tangents and cotangents that are one element each
-
-
-def _tangent_type(x: Any) -> Any:
-    t: Any = jax.typeof(x)
-    return t.tangent() if isinstance(t, ShType) else t
 
 
 def _cotangent_type(x: Any) -> Any:

@@ -8,7 +8,7 @@ for it with `shtypes.reshard`, which both do see.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, lift
 from shtypes.primitives.callbacks import AxisIndices, HostCall
 from shtypes.primitives.callbacks import call as _call
+from shtypes.traced.leaves import split
 from shtypes.types import ShType, State
 
 
@@ -110,14 +111,7 @@ def _on_each_device(
     shown: Callable[[np.ndarray[Any, Any], ShType], Any],
 ) -> None:
     """Calls a function of a place and of the arguments with parts for values."""
-    leaves, tree = jax.tree.flatten((args, kwargs))
-    chosen = [is_typed(x) or isinstance(x, jax.core.Tracer) for x in leaves]
-    fixed = [None if c else x for x, c in zip(leaves, chosen, strict=True)]  # the call outlives the trace
-    given = [x for x, c in zip(leaves, chosen, strict=True) if c]
-
-    def filled(parts: Iterable[Any]) -> Any:
-        rest = iter(parts)
-        return jax.tree.unflatten(tree, [next(rest) if c else x for x, c in zip(fixed, chosen, strict=True)])
+    given, filled = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, jax.core.Tracer))
 
     if any(map(is_typed, given)):
         values, _ = lift(given)
@@ -186,12 +180,9 @@ def _check_format(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         fmt.format(*[stand_ins for _ in args], **dict.fromkeys(kwargs, stand_ins))
     except (IndexError, KeyError, ValueError) as error:
         raise ShardingTypeError(
-            f"`debug.print` cannot write {len(args) + len(kwargs)} values into {fmt!r:.60}", why=_said(error)
+            f"`debug.print` cannot write {len(args) + len(kwargs)} values into {fmt!r:.60}",
+            why=f"there is no value named {error}" if isinstance(error, KeyError) else str(error),
         ) from None
-
-
-def _said(error: Exception) -> str:
-    return f"there is no value named {error}" if isinstance(error, KeyError) else str(error)
 
 
 __all__ = ["callback", "print"]

@@ -143,7 +143,9 @@ def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Car
     """
     check_function("while_loop", cond_fun, "the predicate")
     check_function("while_loop", body_fun, "the body")
-    predicate = _plain_result(cond_fun, "the predicate of `while_loop`")
+
+    def predicate(carry: Any) -> Any:
+        return scalar_of(cond_fun(carry), "the predicate of `while_loop`", "bool")
 
     def body(carry: Any, _: Any) -> tuple[Any, Any]:
         return body_fun(carry), None
@@ -177,16 +179,13 @@ def fori_loop(
         ShardingTypeError: a bound is unreduced or varies; the carry changes its type.
     """
     check_function("fori_loop", body_fun, "the body")
-    bounds = (
-        scalar_of(lower, "a bound of `fori_loop`", "integer"),
-        scalar_of(upper, "a bound of `fori_loop`", "integer"),
-    )
+    start, end = (scalar_of(bound, "a bound of `fori_loop`", "integer") for bound in (lower, upper))
 
     def body(carry: Any, i: Any) -> tuple[Any, Any]:
         return body_fun(i, carry), None
 
-    def run(step: Callable[..., Any], start: Any) -> Any:
-        return lax.fori_loop(*bounds, lambda i, carry: step(carry, i)[0], start, unroll=unroll)
+    def run(step: Callable[..., Any], first: Any) -> Any:
+        return lax.fori_loop(start, end, lambda i, carry: step(carry, i)[0], first, unroll=unroll)
 
     carry: Carry = _joined_loop("fori_loop", body, init_val, run)
     return carry
@@ -203,7 +202,8 @@ def _joined_loop(
     def checked(carry: Any, x: Any) -> tuple[Any, Any]:
         result: Any = body(carry, x)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise ShardingTypeError(f"the body of `{name}` returns (carry, y), not {_kind_of(result)}")
+            kind = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+            raise ShardingTypeError(f"the body of `{name}` returns (carry, y), not {kind}")
         out, y = result
         entered: Any = jax.tree.structure(carry)
         if entered != jax.tree.structure(out):
@@ -233,10 +233,6 @@ def can_reshard(src: ShType, dst: ShType) -> bool:
     """Whether `implicit_comm` may take a value from one type to another."""
     same = src.mesh is dst.mesh and src.shape == dst.shape and src.dtype_name == dst.dtype_name
     return same and State.VARYING not in (*src.states, *dst.states)
-
-
-def _kind_of(result: Any) -> str:
-    return f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
 
 
 def _join_carry(name: str, path: str, entered: ShType | None, left: ShType | None) -> ShType | None:
@@ -326,10 +322,6 @@ def scalar_of(x: Any, what: str, kind: str = "", *, varying: bool = False) -> An
 
 _A: Final = {"bool": "a bool", "integer": "an integer"}
 _DTYPE: Final = {"bool": "bool", "integer": "i32"}
-
-
-def _plain_result(fun: Callable[..., Any], what: str) -> Callable[..., Any]:
-    return lambda *args: scalar_of(fun(*args), what, "bool")
 
 
 def _whole_leading(types: tuple[ShType, ...]) -> Typing:
