@@ -5,59 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
-from shtypes.analysis.subject import is_array
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.dispatch import is_typed
-from shtypes.primitives.conversions import abstract_array
-from shtypes.primitives.local import zeros_of
 from shtypes.scopes.comm import KINDS
-from shtypes.traced.leaves import split
+from shtypes.traced.gradient import with_gradient
 from shtypes.traced.ledger import Entry, Ledger, ledger
-from shtypes.types import ShType
 
 #: Collectives by kind, or by kind and mesh axes: how many run.
 Expected = Mapping[Any, int]
-
-
-def with_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that also runs the backward pass of ``f``, to all its arguments that have gradients.
-
-    Args:
-        f: A function of any trees of typed values and plain arrays.
-    """
-
-    def both(*args: Any, **kwargs: Any) -> Any:
-        chosen, again = split((args, kwargs), is_differentiated)
-
-        def of_chosen(*values: Any) -> Any:
-            inner_args, inner_kwargs = again(values)
-            results = jax.tree.leaves(f(*inner_args, **inner_kwargs))
-            return [r for r in results if has_gradient(r)], [r for r in results if not has_gradient(r)]
-
-        results, pull, others = jax.vjp(of_chosen, *chosen, has_aux=True)
-        return results, others, pull([zero_cotangent(r) for r in results])
-
-    return both
-
-
-def is_differentiated(x: Any) -> bool:
-    """Whether an argument gets a gradient: Python's numbers are constants."""
-    return is_array(x) and has_gradient(x)
-
-
-def has_gradient(x: Any) -> bool:
-    """Whether a value, typed or plain, has a gradient."""
-    if is_typed(x):
-        return bool(jax.typeof(x).differentiable)
-    return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
-
-
-def zero_cotangent(x: Any) -> Any:
-    """A zero of the cotangent type of a value."""
-    return zeros_of(jax.typeof(x).cotangent()) if is_typed(x) else jnp.zeros_like(x)
 
 
 def assert_comm(
@@ -97,7 +51,6 @@ def assert_comm(
         ...         sh.all_reduce, t, forward={("all-reduce", "tp"): 1}, backward={"all-reduce": 1}, grad=True
         ...     )
     """
-    args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
     found = ledger(with_gradient(f) if grad else f, *args, **kwargs)
     problems = [
         line

@@ -10,11 +10,11 @@ from typing import Any
 
 import jax
 
-from shtypes.analysis.assertions import is_differentiated, with_gradient
-from shtypes.analysis.subject import Subject, is_array, mesh_of, subject
+from shtypes.analysis.subject import Subject, mesh_of, subject
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
+from shtypes.traced.gradient import is_array, is_differentiated, with_gradient
 from shtypes.traced.ledger import Ledger, ledger_of
 from shtypes.types import ShType
 from shtypes.types.mesh import context

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
@@ -17,6 +16,7 @@ from shtypes.signatures.annotations import Annotations, annotations_of
 from shtypes.signatures.matching import Bindings, named
 from shtypes.signatures.nodes import Checking, Making
 from shtypes.signatures.typed import is_typed_function, typed
+from shtypes.traced.gradient import is_array
 from shtypes.traced.leaves import split
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, current_mesh
@@ -73,11 +73,6 @@ class Subject(NamedTuple):
         return program, results[0](program.out_avals)
 
 
-def is_array(x: Any) -> bool:
-    """Whether a leaf is traced: a typed value or any other array, but no number."""
-    return isinstance(x, (Array, jax.Array, np.ndarray, jax.ShapeDtypeStruct, jax.core.Tracer))
-
-
 def subject(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Subject:
     """A function with its arguments made ready; without any, they are made from its annotations.
 
@@ -115,9 +110,7 @@ def _named(asked: Annotations, given: tuple[tuple[Any, ...], dict[str, Any]]) ->
 
 def abstract(x: Any) -> Any:
     """A type or the text of one as a value that has only a type; anything else as it is."""
-    if isinstance(x, str):
-        return abstract_array(x)
-    return abstract_array(x) if isinstance(x, ShType) else x
+    return abstract_array(x) if isinstance(x, (str, ShType)) else x
 
 
 def _from_annotations(f: Any, signature: inspect.Signature, nodes: Mapping[str, Any]) -> tuple[Any, ...]:

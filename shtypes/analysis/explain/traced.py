@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from shtypes.analysis.assertions import has_gradient, zero_cotangent
-from shtypes.analysis.subject import Subject, is_array
+from shtypes.analysis.subject import Subject
+from shtypes.traced.gradient import has_gradient, is_array, zero_cotangent
 from shtypes.traced.leaves import split
 
 

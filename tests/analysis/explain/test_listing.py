@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 
 import shtypes as sh
-from shtypes.analysis.assertions import with_gradient
 from shtypes.analysis.explain.explanation import Explanation
 from shtypes.analysis.explain.explanation import explained as explained_program
 from shtypes.analysis.explain.listing import Block, Line, lines_of
 from shtypes.analysis.explain.traced import trace
 from shtypes.analysis.subject import subject
+from shtypes.traced.gradient import with_gradient
 from tests.analysis.explain import programs
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "explain"

@@ -1,0 +1,56 @@
+"""A function with its backward pass, from zero cotangents on: what both communicate is read off the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shtypes.core.array import Array
+from shtypes.primitives.local import zeros_of
+from shtypes.traced.leaves import split
+
+
+def with_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of any trees that also runs the backward pass of ``f``, to all its arguments that have gradients.
+
+    It returns the results with a gradient, the others, and the cotangents of the arguments.
+    """
+
+    def both(*args: Any, **kwargs: Any) -> Any:
+        chosen, again = split((args, kwargs), is_differentiated)
+
+        def of_chosen(*values: Any) -> Any:
+            inner_args, inner_kwargs = again(values)
+            results = jax.tree.leaves(f(*inner_args, **inner_kwargs))
+            return [r for r in results if has_gradient(r)], [r for r in results if not has_gradient(r)]
+
+        results, pull, others = jax.vjp(of_chosen, *chosen, has_aux=True)
+        return results, others, pull([zero_cotangent(r) for r in results])
+
+    return both
+
+
+def is_differentiated(x: Any) -> bool:
+    """Whether an argument gets a gradient: Python's numbers are constants."""
+    return is_array(x) and has_gradient(x)
+
+
+def has_gradient(x: Any) -> bool:
+    """Whether a value, typed or plain, has a gradient."""
+    if isinstance(x, Array):
+        return bool(jax.typeof(x).differentiable)
+    return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
+
+
+def zero_cotangent(x: Any) -> Any:
+    """A zero of the cotangent type of a value."""
+    return zeros_of(jax.typeof(x).cotangent()) if isinstance(x, Array) else jnp.zeros_like(x)
+
+
+def is_array(x: Any) -> bool:
+    """Whether a leaf is traced: a typed value or any other array, but no number."""
+    return isinstance(x, (Array, jax.Array, np.ndarray, jax.ShapeDtypeStruct, jax.core.Tracer))
