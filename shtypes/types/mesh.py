@@ -95,12 +95,6 @@ class Mesh:
     def __reduce__(self) -> tuple[Any, ...]:
         return Mesh, (tuple(self.shape.items()),)
 
-    def __copy__(self) -> Mesh:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Mesh:
-        return self
-
 
 def _axis(name: object, size: Any) -> tuple[str, int]:
     """An axis, checked; its size may be one of numpy's integers."""

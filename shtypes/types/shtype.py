@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
 from shtypes.types.dim import Dim, check_divides
-from shtypes.types.mesh import Mesh, NamedAxes
+from shtypes.types.mesh import Mesh, NamedAxes, whole
 from shtypes.types.notation.printing import canonical, show
 from shtypes.types.notation.reading import ReadingContext, check_names_any, read, reading_context
 from shtypes.types.state import COTANGENT, State
@@ -90,7 +89,9 @@ class ShType:
         found = cls._interned.get(exact)
         if found is not None:
             return found  # type: ignore[return-value]
-        full = tuple([_whole_sized(d, i) for i, d in enumerate(full)])
+        odd = any(type(d.size) is not int or d.size < 0 for d in full)  # numpy's integers come in with shapes
+        if odd:
+            full = tuple([d._replace(size=whole(d.size, 0, f"dim {i}")) for i, d in enumerate(full)])
         _check(mesh, name, full, given)
         return cls._made(mesh, name, full, given)
 
@@ -283,12 +284,6 @@ class ShType:
         states = tuple(s.value for s in self.states)
         return _unpickle, (type(self), self.mesh, self.dtype_name, tuple(tuple(d) for d in self.dims), states)
 
-    def __copy__(self: T) -> T:
-        return self
-
-    def __deepcopy__(self: T, memo: object) -> T:
-        return self
-
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str, context: ReadingContext) -> ShType:
@@ -297,17 +292,6 @@ def _parsed(text: str, context: ReadingContext) -> ShType:
 
 def _unpickle(cls: type[T], mesh: Mesh, dtype: Any, dims: Sequence[Any], states: Sequence[str]) -> T:
     return cls(mesh, dtype, [Dim(*d) for d in dims], tuple(State(s) for s in states))
-
-
-def _whole_sized(dim: Dim, index: int) -> Dim:
-    """The dim with a plain int for its size: numpy's integers come in with shapes."""
-    try:
-        size = int(operator.index(dim.size))
-        if size < 0:
-            raise TypeError
-    except TypeError:
-        raise ShardingTypeError(f"dim {index} needs a size of at least 0, not `{dim.size!r}`") from None
-    return dim if type(dim.size) is int else dim._replace(size=size)
 
 
 def _states(mesh: Mesh, dims: tuple[Dim, ...], rest: Mapping[str, State]) -> tuple[State, ...]:
