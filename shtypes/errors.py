@@ -31,6 +31,11 @@ def quoted(axes: Iterable[str]) -> str:
     return ", ".join(f"`{a}`" for a in axes)
 
 
+def how_many(count: int, noun: str) -> str:
+    """``1 dim``, ``2 dims``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 class Fix(NamedTuple):
     """A change that makes the program type: it has been typed again, and priced.
 

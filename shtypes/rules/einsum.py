@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, how_many
 from shtypes.rules import reasons
 from shtypes.rules.tables import FACTOR, MULTILINEAR
 from shtypes.rules.typing import NO_CONSTANTS, Meeting, Typing, rule
@@ -41,7 +41,7 @@ def parse_equation(equation: str, ndims: tuple[int, ...]) -> EinsumEquation:
     for part in (*inputs, right):
         _check_letters(equation, part)
     if len(inputs) != len(ndims):
-        raise _bad(equation, f"it names {_count(len(inputs), 'operand')}, and there are {len(ndims)}")
+        raise _bad(equation, f"it names {how_many(len(inputs), 'operand')}, and there are {len(ndims)}")
     hidden = [_hidden(equation, inputs[i], ndims[i], i, len(ndims)) for i in range(len(ndims))]
     most = max(hidden)
     free = [c for c in string.ascii_letters if c not in text]
@@ -67,10 +67,6 @@ def _bad(equation: str, what: str) -> ShardingTypeError:
     return ShardingTypeError(f"the equation `{equation}` cannot be read: {what}")
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" + ("" if n == 1 else "s")
-
-
 def _check_letters(equation: str, part: str) -> None:
     letters = part.replace("...", "", 1)
     wrong = next((c for c in letters if c not in string.ascii_letters), None)
@@ -83,9 +79,9 @@ def _hidden(equation: str, part: str, ndim: int, index: int, count: int) -> int:
     letters = len(part.replace("...", ""))
     word = reasons.operand_word(index, count)
     if "..." not in part and letters != ndim:
-        raise _bad(equation, f"`{part}` names {_count(letters, 'dim')} of {word}, which has {ndim}")
+        raise _bad(equation, f"`{part}` names {how_many(letters, 'dim')} of {word}, which has {ndim}")
     if letters > ndim:
-        raise _bad(equation, f"`{part}` names at least {_count(letters, 'dim')} of {word}, which has {ndim}")
+        raise _bad(equation, f"`{part}` names at least {how_many(letters, 'dim')} of {word}, which has {ndim}")
     return ndim - letters
 
 

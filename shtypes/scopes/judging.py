@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from shtypes.errors import Fix, ShardingTypeError
+from shtypes.errors import Fix, ShardingTypeError, how_many
 from shtypes.plans import Plan, backward, plan
 from shtypes.rules.alternatives import not_yet_varying
 from shtypes.scopes.comm import (
@@ -182,8 +182,8 @@ def exceeded(rule: Budget, direction: str, sums: Sums, words: str) -> str:
     if rule.bytes is not None and sums.bytes > rule.bytes:
         return f"`comm_budget` allows {rule.bytes} B/device in the {direction} pass, {by} {sums.bytes}"
     if rule.launches is not None and sums.launches > rule.launches:
-        noun = "collective" if rule.launches == 1 else "collectives"
-        return f"`comm_budget` allows {rule.launches} {noun} in the {direction} pass, {by} {sums.launches}"
+        allowed = how_many(rule.launches, "collective")
+        return f"`comm_budget` allows {allowed} in the {direction} pass, {by} {sums.launches}"
     return ""
 
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from shtypes.errors import Fix, ShardingTypeError
+from shtypes.errors import Fix, ShardingTypeError, how_many
 from shtypes.plans.planner import reshard_fix
 from shtypes.signatures.pattern import Pattern, evaluate, names_in
 from shtypes.types import Dim, ShType, State
@@ -114,7 +114,7 @@ def structure(pattern: Pattern, t: ShType, replicated: State) -> Structure:
     if aligned is None:
         written = [d for d in pattern.dims or () if not d.open_ended]
         more = " or more" if len(written) < len(pattern.dims or ()) else ""
-        reasons.append(f"it has {_dims(t.ndim)}, and the signature {_dims(len(written))}{more}")
+        reasons.append(f"it has {how_many(t.ndim, 'dim')}, and the signature {how_many(len(written), 'dim')}{more}")
         return Structure(tuple(reasons))
     claims, arithmetic, open_axes = [], [], set()
     dims: list[Dim] = []
@@ -206,10 +206,6 @@ def _wanted(t: ShType, dims: list[Dim], expected: Mapping[str, State]) -> ShType
         return t.replace(dims=dims, states=states)
     except ShardingTypeError:
         return None
-
-
-def _dims(count: int) -> str:
-    return f"{count} dim{'' if count == 1 else 's'}"
 
 
 def _dim(d: DimText, index: int) -> str:

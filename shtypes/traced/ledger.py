@@ -16,6 +16,7 @@ from rich.text import Text
 
 from shtypes.context.calls import check_function
 from shtypes.core.operation import Operation, Sending, applied_by
+from shtypes.errors import how_many
 from shtypes.primitives.conversions import abstract_array
 from shtypes.traced.columns import aligned, rich_table
 from shtypes.traced.equations import Branch, Equation, SourceLine, equations, outside
@@ -284,7 +285,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 
 def _words(total: Total) -> str:
-    return f"{total.bytes} B/device in {total.launches} collective{'' if total.launches == 1 else 's'}"
+    return f"{total.bytes} B/device in {how_many(total.launches, 'collective')}"
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:

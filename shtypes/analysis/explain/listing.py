@@ -11,6 +11,7 @@ from shtypes._compat.jaxprs import Cond, Scan, While
 from shtypes.analysis.explain.cotangents import saved_only
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Value
 from shtypes.core.operation import applied_by
+from shtypes.errors import how_many
 from shtypes.primitives.collective import Collective
 from shtypes.primitives.reshard import Reshard
 from shtypes.traced.equations import SourceLine, control_of, outside
@@ -177,7 +178,7 @@ class Lister:
         title = {While: "while loop", Cond: "conditional"}.get(type(what), name)
         if isinstance(what, Scan):
             reverse = ", in reverse" if what.reverse else ""
-            title = f"scan, {what.length} step{'' if what.length == 1 else 's'}{reverse}"
+            title = f"scan, {how_many(what.length, 'step')}{reverse}"
             name = f"scan[{what.length}]"
         shown = [v for v in record.outs if (v.uses or v.returned) and not saved_only(v)]
         results = tuple(replace(self._line(record, v), op=name) for v in shown)

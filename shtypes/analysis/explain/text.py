@@ -11,6 +11,7 @@ from rich.text import Text
 from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.analysis.explain.source import line_text
+from shtypes.errors import how_many
 from shtypes.traced.ledger import Entry, Ledger
 
 if TYPE_CHECKING:
@@ -166,8 +167,7 @@ class _Rows:
 def _repeat(found: Repeat, indent: str, rows: Iterator[TextRow]) -> Iterator[TextRow]:
     """One round between how often it runs and how the others go on."""
     total = found.sent.total
-    many = f"{total.launches} collective{'' if total.launches == 1 else 's'}"
-    sent = f", {total.bytes} B/device in {many} in all" if found.sent else ""
+    sent = f", {total.bytes} B/device in {how_many(total.launches, 'collective')} in all" if found.sent else ""
     yield TextRow("note", "")
     yield TextRow("repeat", f"{indent}repeated {found.times} times{sent}:")
     yield from rows
@@ -188,10 +188,8 @@ def _line(line: Line, indent: str, beside: str = "") -> Iterator[TextRow]:
 
 def collective_text(entry: Entry) -> str:
     """One collective in a few words."""
-    times = (
-        "" if entry.times == 1 else ", an unknown number of times" if entry.times is None else f", {entry.times} times"
-    )
-    return f"{entry}, {entry.bytes} B/device{times}"
+    times = "an unknown number of times" if entry.times is None else f"{entry.times} times"
+    return f"{entry}, {entry.bytes} B/device" + ("" if entry.times == 1 else f", {times}")
 
 
 def _beside(item: Item) -> str:

@@ -10,7 +10,7 @@ from shtypes.analysis.picture.svg import draw
 from shtypes.analysis.tables import page
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh, to_mesh
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, how_many
 from shtypes.traced.columns import aligned
 from shtypes.types import ShType
 
@@ -37,8 +37,8 @@ class Picture:
         copies = f"{count // parts} copies of each of {parts} parts" if parts < count else "no two hold the same"
         if count == 1:
             copies = "it holds the whole"
-        devices = f"{count} device{'' if count == 1 else 's'}"
-        return f"{t} on {t.mesh if t.mesh.axis_names else 'no mesh axis'}: {devices}, {t.local_bytes} B each; {copies}"
+        on = f"{t} on {t.mesh if t.mesh.axis_names else 'no mesh axis'}"
+        return f"{on}: {how_many(count, 'device')}, {t.local_bytes} B each; {copies}"
 
     def __str__(self) -> str:
         t = self.type

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shtypes.analysis.tables import Table, page
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, how_many
 from shtypes.tools.cli.config import Config, TargetConfig, config
 from shtypes.tools.cli.guard import tracing
 from shtypes.tools.cli.options import optional_target_options
@@ -144,8 +144,7 @@ def _failures(ledger: Ledger, no_comm: str | None, max_bytes: int | None) -> Ite
     for direction in ("forward", "backward") if no_comm == "both" else filter(None, [no_comm]):
         part = getattr(ledger, direction)()
         if part.launches:
-            many = "" if part.launches == 1 else "s"
-            yield f"{part.launches} collective{many} in the {direction} pass, {part.bytes} B/device"
+            yield f"{how_many(part.launches, 'collective')} in the {direction} pass, {part.bytes} B/device"
     if no_comm and ledger.not_covered:
         yield f"{len(ledger.not_covered)} operations are not covered"
     if max_bytes is not None and (ledger.bytes > max_bytes or not ledger.known):
@@ -176,7 +175,7 @@ def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, 
     if update and not broken:
         known = {t.name for t in settings.targets}
         changed = golden.write(path, {**{k: r for k, r in kept.items() if only and k in known}, **found})
-        click.echo(f"{settings.golden}: {_targets(len(found))}, {'written' if changed else 'as it was'}")
+        click.echo(f"{settings.golden}: {how_many(len(found), 'target')}, {'written' if changed else 'as it was'}")
         return 0
     stale = [] if only else [name for name in kept if name not in found and name not in broken]
     lines = {name: golden.differences(name, kept.get(name), found.get(name)) for name in (*found, *stale)}
@@ -197,12 +196,8 @@ def _differing(settings: Config, broken: dict[str, str], problems: dict[str, lis
     parts += ["\n".join(lines) + "\n" for lines in problems.values()]
     failed = len(problems) + len(broken)
     advice = "" if broken else "; if that is meant, run: shtypes check --update"
-    well = f"{_targets(count)}: communication as in {settings.golden}"
-    return "\n".join([*parts, f"{failed} of {_targets(count)} failed{advice}" if failed else well])
-
-
-def _targets(count: int) -> str:
-    return f"{count} target{'' if count == 1 else 's'}"
+    well = f"{how_many(count, 'target')}: communication as in {settings.golden}"
+    return "\n".join([*parts, f"{failed} of {how_many(count, 'target')} failed{advice}" if failed else well])
 
 
 def _record(settings: Config, target: TargetConfig) -> dict[str, Any]:

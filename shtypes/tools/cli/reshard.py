@@ -11,7 +11,7 @@ from rich.console import Group
 
 from shtypes.analysis.costs import CostModel
 from shtypes.analysis.tables import Table, page
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, how_many
 from shtypes.plans import Plan, Step, backward, plan
 from shtypes.tools.cli.config import config
 from shtypes.tools.cli.costs import link_option, read_links
@@ -87,8 +87,7 @@ class Resharding:
         for step in found.steps:
             time = (f"{self.model.seconds(step):.2e} s",) if self.model else ()
             rows.append((str(step), str(step.bytes), *time, str(step.dst)))
-        many = "" if found.launches == 1 else "s"
-        note = f"{found.bytes} B/device in {found.launches} collective{many}"
+        note = f"{found.bytes} B/device in {how_many(found.launches, 'collective')}"
         note += f"; at most {found.peak_bytes} B/device in memory"
         if self.model:
             note += f"; {self._seconds(found):.2e} s"
