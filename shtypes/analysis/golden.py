@@ -129,12 +129,12 @@ def write(path: Path, records: Mapping[str, Pinned]) -> bool:
 
 def dumps(records: Mapping[str, Pinned]) -> str:
     """The records as JSON, one line per collective, so that diffs are read by lines."""
-    targets = ",\n".join(f"  {json.dumps(name)}: {{\n{_record_text(records[name])}\n  }}" for name in sorted(records))
+    parts = []
+    for name, kept in sorted(records.items()):
+        lines = ",\n".join(f"   {json.dumps(key)}: {_value_text(value)}" for key, value in kept.items())
+        parts.append(f"  {json.dumps(name)}: {{\n{lines}\n  }}")
+    targets = ",\n".join(parts)
     return f'{{\n "schema": {SCHEMA},\n "targets": {{\n{targets}\n }}\n}}\n'
-
-
-def _record_text(kept: Pinned) -> str:
-    return ",\n".join(f"   {json.dumps(key)}: {_value_text(value)}" for key, value in kept.items())
 
 
 def _value_text(value: Any) -> str:

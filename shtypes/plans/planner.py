@@ -77,9 +77,7 @@ def price(src: ShType, dst: ShType) -> Price:
 
 def reshard_fix(src: ShType, dst: ShType, name: str = "x") -> Fix:
     """The reshard as a fix, priced."""
-    cost = price(src, dst)
-    code = f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}")'
-    return Fix(code, cost.forward, cost.backward, cost.forward_bytes, cost.backward_bytes)
+    return price(src, dst).of(f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}")')
 
 
 def least_bytes(src: ShType, dst: ShType) -> int:

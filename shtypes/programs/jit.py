@@ -162,19 +162,9 @@ class JitFunction(Generic[P, T]):
         key = (tree, tuple(None if t is None else t.uid for t in leaf_types), static, mode)
         found = self._programs.get(key)
         if found is None:
-            found = self._programs.put(
-                key,
-                Program(
-                    self.__wrapped__,
-                    self._plain,
-                    self._roles,
-                    self._options,
-                    tree=tree,
-                    leaf_types=leaf_types,
-                    static=static,
-                    mode=mode,
-                ),
-            )
+            given = {"tree": tree, "leaf_types": leaf_types, "static": static, "mode": mode}
+            found = Program(self.__wrapped__, self._plain, self._roles, self._options, **given)
+            self._programs.put(key, found)
         return found
 
     def _check_placed(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

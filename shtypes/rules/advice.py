@@ -110,14 +110,7 @@ def silence() -> Iterator[None]:
 
 
 class Search:
-    """The search for other types of the operands that make an op type.
-
-    Args:
-        rule: Types the op from its operands' types.
-        operands: The types that the rule refuses.
-        names: What the operands are called in the printed code.
-        held: Types that each operand has at no price.
-    """
+    """The search for other types of the operands that make an op type; arguments as of `fixes`."""
 
     def __init__(
         self, rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None, held: Held = ()

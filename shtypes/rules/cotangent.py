@@ -61,12 +61,7 @@ def seed_type(loss: ShType, *, holomorphic: bool = False, mapped: Sequence[str] 
 
 
 def check_cotangent(given: ShType, primal: ShType, what: str) -> None:
-    """Checks that a cotangent has the type that its primal's type maps to.
-
-    Args:
-        given: The type of the cotangent.
-        primal: The type of the value that it is a gradient of.
-        what: How a message names the cotangent.
+    """Checks that a cotangent, which messages call ``what``, has the type that its primal's type maps to.
 
     Raises:
         ShardingTypeError: it has another type.
@@ -83,11 +78,9 @@ def check_cotangent(given: ShType, primal: ShType, what: str) -> None:
 
 
 def check_tangent(given: ShType | str, primal: ShType) -> None:
-    """Checks that a tangent has the type of its value: JAX compares no types but its own.
+    """Checks that a tangent has the type of its value, which has a gradient: JAX compares no types but its own.
 
-    Args:
-        given: The type of the tangent, or what it is where it has none.
-        primal: The type of the value, which has a gradient.
+    ``given`` says what the tangent is where it has no type.
 
     Raises:
         ShardingTypeError: it has another type.

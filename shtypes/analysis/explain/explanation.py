@@ -222,11 +222,8 @@ def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
         seed, result = scope.results[count + i], scope.results[source]
         if isinstance(seed, Value) and isinstance(result, Value):
             if seed.of is not result:  # else the first equation of the backward pass named it
-                seed.gradient, seed.of, seed.name = (
-                    True,
-                    result,
-                    scope.unique(f"g_{result.name or f'result{traced.results[source]}'}"),
-                )
+                seed.gradient, seed.of = True, result
+                seed.name = scope.unique(f"g_{result.name or f'result{traced.results[source]}'}")
             seeds.append(seed)
     first = count + len(traced.sources)
     for i, argument in enumerate(traced.differentiated):

@@ -77,7 +77,9 @@ class _Folding:
         numbers: dict[Hashable, int] = {}
         made: dict[str, int] = {}
         for i, item in enumerate(items):
-            key = _value_key(item) if named and isinstance(item, Line) else _key(item, self.types)
+            key = _key(item, self.types)
+            if named and isinstance(item, Line):
+                key = (_NUMBER.sub("", item.name), _NUMBER.sub("", item.op), type_text(item.type))
             self.keys.append(numbers.setdefault(key, len(numbers)))
             self.taken.append(() if named else _taken(item))
             self.back.append(tuple(i - made[name] if name in made else None for name in self.taken[-1]))
@@ -171,10 +173,6 @@ def _with_positions(shown: Item, first: Item, last: Item) -> Item:
     ends = zip(_NUMBER.findall(first.op), _NUMBER.findall(last.op), strict=True)
     numbers = iter([a if a == b else f"{a}…{b}" for a, b in ends])
     return replace(shown, op=_NUMBER.sub(lambda _: next(numbers), shown.op))
-
-
-def _value_key(line: Line) -> Hashable:
-    return (_NUMBER.sub("", line.name), _NUMBER.sub("", line.op), type_text(line.type))
 
 
 def _made(item: Item) -> tuple[Line, ...]:

@@ -35,7 +35,8 @@ def forward_given(record: Occurrence, index: int, body: Body, frame: UserFrame |
     else:
         return [Value(x.aval, f"{applied_by(record.found.eqn).name}_argument") for x in invars]
     own = record.operands[-(len(invars) - len(consts)) :] if len(invars) > len(consts) else []
-    names = _own_names(own, carry, _parameters(frame))
+    parameters = () if frame is None else [p for p in frame.parameters if p not in ("self", "cls")]
+    names = _own_names(own, carry, parameters)
     outer = [_as_value(v, x.aval) for v, x in zip(consts, invars, strict=False)]
     return [*outer, *(Value(x.aval, n) for x, n in zip(invars[len(consts) :], names, strict=True))]
 
@@ -52,10 +53,6 @@ def body_frame(record: Occurrence, frames: Sequence[tuple[UserFrame, ...]]) -> U
         if own:
             return own[-1]
     return None
-
-
-def _parameters(frame: UserFrame | None) -> tuple[str, ...]:
-    return () if frame is None else tuple(p for p in frame.parameters if p not in ("self", "cls"))
 
 
 def _own_names(operands: Sequence[Operand], carry: int, parameters: Sequence[str]) -> list[str]:

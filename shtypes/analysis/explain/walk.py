@@ -40,9 +40,8 @@ class Walker:
         self._walk = Walk()
         self._choices = 0
         self.anywhere: dict[tuple[int, ...], BodyRun] = {}  # by expression, a body that has forward equations of it
-        self._pending: dict[
-            int, tuple[Needs, BodyContext]
-        ] = {}  # bodies of the backward pass, whose values are not known yet
+        #: Bodies of the backward pass, whose values are not known yet.
+        self._pending: dict[int, tuple[Needs, BodyContext]] = {}
 
     def program(self, jaxpr: Any, arguments: Sequence[str]) -> BodyRun:
         """The equations of a program whose arguments have these names; cotangents are not linked yet."""

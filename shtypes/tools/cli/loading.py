@@ -45,7 +45,8 @@ def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(min(devices, MOST_DEVICES)))
     folder = root or Path.cwd()
-    found: Any = _file(place, name, folder) if _is_path(place) else _module(place, name, folder)
+    is_path = place.endswith(".py") or "/" in place or os.sep in place
+    found: Any = _file(place, name, folder) if is_path else _module(place, name, folder)
     for i, part in enumerate(name.split(".")):
         with loading(place):  # a module may have a `__getattr__` of its own
             inner = getattr(found, part, _ABSENT)
@@ -69,10 +70,6 @@ def functions_of(path: Path) -> list[str]:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
-
-
-def _is_path(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or os.sep in place
 
 
 # files

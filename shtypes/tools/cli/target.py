@@ -40,11 +40,9 @@ class LoadedTarget:
     dims: Mapping[str, int]  # sizes of dim names
     grad: bool = False  # whether the backward pass is asked for too
 
-    @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> contextlib.AbstractContextManager[None]:
         """The mesh, the policy and the dim names in force."""
-        with in_scope(self.mesh, self.policy, self.dims):
-            yield
+        return in_scope(self.mesh, self.policy, self.dims)
 
     @property
     def subject(self) -> Subject:
