@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from shtypes.context.calls import name_of
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.primitives.conversions import abstract_array
@@ -34,8 +35,7 @@ class Subject(NamedTuple):
     @property
     def name(self) -> str:
         """The function's name."""
-        f = inspect.unwrap(self.function)
-        return str(getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", "f"))
+        return name_of(inspect.unwrap(self.function)) or "f"
 
     @property
     def arguments(self) -> dict[str, Any]:

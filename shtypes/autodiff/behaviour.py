@@ -29,15 +29,8 @@ def _raised(t: HiShType, carrier: Any) -> Any:
     return wrap(t, put_right(t, carrier) if 0 in t.shape else carrier)
 
 
-def _stopped(x: Any) -> Any:
-    """A value without its gradient."""
-    return local(Identity("stop_gradient", constant=True), x, out=jax.typeof(x))
-
-
-def _barred(x: Any) -> Any:
-    """A value, computed before what follows."""
-    fn = NamedFn("optimization_barrier", lax.optimization_barrier, linear=Linear.JOINTLY)
-    return local(fn, x, out=jax.typeof(x))
+_STOP = Identity("stop_gradient", constant=True)
+_BARRIER = NamedFn("optimization_barrier", lax.optimization_barrier, linear=Linear.JOINTLY)
 
 
 def _loss_seed(t: HiShType) -> ShType:
@@ -50,8 +43,8 @@ HiShType.behaviour = Behaviour(
     zero=zeros_of,
     added=lambda t, x, y: local(Add(), x, y, out=t),
     repeated=repeated,
-    stopped=_stopped,
-    barred=_barred,
+    stopped=lambda x: local(_STOP, x, out=jax.typeof(x)),
+    barred=lambda x: local(_BARRIER, x, out=jax.typeof(x)),
     selected=selected,
     check_loss=_loss_seed,
     seed=lambda t: full(_loss_seed(t), 1),

@@ -202,7 +202,7 @@ def _reverse(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[
     """The same, in reverse mode."""
     results, pull, aux = jax.vjp(fun, *leaves, has_aux=True)
     outs, structure = jax.tree.flatten(results)
-    cotangents = [_cotangent_type(out) for out in outs]
+    cotangents = [t.cotangent() if isinstance(t, ShType) else t for t in map(jax.typeof, outs)]
     rows = []
     for k, out in enumerate(outs):
 
@@ -216,11 +216,6 @@ def _reverse(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[
 
 
 # tangents and cotangents that are one element each
-
-
-def _cotangent_type(x: Any) -> Any:
-    t: Any = jax.typeof(x)
-    return t.cotangent() if isinstance(t, ShType) else t
 
 
 def _basis(t: Any) -> Any:

@@ -115,6 +115,11 @@ def _shown(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else f"{value!r:.40}"
 
 
+def name_of(f: Any) -> str:
+    """The name of a function, or of the one that a partial holds; empty if it has none."""
+    return str(getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", ""))
+
+
 def check_function(name: str, given: Any, what: str = "") -> None:
     """Refuses what is no function where ``name`` asks for one; ``what`` says which, if it takes several.
 

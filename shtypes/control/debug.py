@@ -65,7 +65,10 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
         text = fmt.format(*values[0], **values[1])
         builtins.print(f"[{where}] {text}\n" if where else f"{text}\n", end="", flush=True)  # in one piece
 
-    _on_each_device("debug.print", show, args, kwargs, ordered, _shown)
+    def shown(part: np.ndarray[Any, Any], t: ShType) -> Any:
+        return _Term(part, t) if t.axes(State.UNREDUCED) else part[()]
+
+    _on_each_device("debug.print", show, args, kwargs, ordered, shown)
 
 
 @public
@@ -152,10 +155,6 @@ class _Term:
 
     def __getitem__(self, key: Any) -> Any:
         return _Term(np.asarray(self._part[key]), self._type)
-
-
-def _shown(part: np.ndarray[Any, Any], t: ShType) -> Any:
-    return _Term(part, t) if t.axes(State.UNREDUCED) else part[()]
 
 
 class _Anything:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, Final
 
 import jax
 from jax.extend import source_info_util
 
-from shtypes.context.ambient import Ambient, connect_jax
+from shtypes.context.ambient import connect_jax
 from shtypes.context.whose import OURS
 
 #: Holds the `Ambient` in force.
 CONTEXT: Final[Any] = jax.make_user_context(default_value=None)
 
 
-def _enter(value: Ambient) -> contextlib.AbstractContextManager[object]:
-    scope: contextlib.AbstractContextManager[object] = CONTEXT(value)
-    return scope
-
-
-connect_jax(_enter, CONTEXT.set_global)
+connect_jax(CONTEXT, CONTEXT.set_global)
 
 # JAX's equations and compiled programs name the user's lines, not ours.
 for _path in OURS:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import jax
 import numpy as np
 
-from shtypes.context.calls import check_function
+from shtypes.context.calls import check_function, name_of
 from shtypes.context.user_line import public
 from shtypes.core.hitype import hi
 from shtypes.errors import ShardingTypeError
@@ -87,13 +87,13 @@ def local_map(
             function, out=out, residuals=residuals, differentiable=differentiable, name=name
         )
     check_function("local_map", f)
-    called = name or getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", type(f).__name__)
+    called = name or name_of(f) or type(f).__name__
 
     @functools.wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if not differentiable:
             args, kwargs = jax.tree.map(_stopped, (args, kwargs))
-        return _apply(f, str(called), out, residuals, differentiable, args, kwargs)
+        return _apply(f, called, out, residuals, differentiable, args, kwargs)
 
     return public(mapped)
 

@@ -283,19 +283,14 @@ def _made_empty(op: Op, live: tuple[str, ...], x: Any) -> Any:
     return jnp.zeros(made.shape, made.dtype)
 
 
-def _stacked(op: Op, live: tuple[str, ...], x: Any) -> Any:
-    return x if op.tiled else jnp.expand_dims(x, op.dim)
-
-
-def _taken(op: Op, live: tuple[str, ...], x: Any) -> Any:
-    return x if op.tiled else jnp.squeeze(x, op.dim)
-
-
 #: The same along axes of one device, where only shapes change.
 _ALONE: Final[dict[str, _Run]] = {
     **dict.fromkeys(("psum", "pbroadcast", "pmax", "pmin"), lambda op, live, x: x),
-    **dict.fromkeys(("all_gather", "all_gather_invariant", "pplace"), _stacked),
-    **dict.fromkeys(("psum_scatter", "pscatter"), _taken),
+    **dict.fromkeys(
+        ("all_gather", "all_gather_invariant", "pplace"),
+        lambda op, live, x: x if op.tiled else jnp.expand_dims(x, op.dim),
+    ),
+    **dict.fromkeys(("psum_scatter", "pscatter"), lambda op, live, x: x if op.tiled else jnp.squeeze(x, op.dim)),
     "all_to_all": lambda op, live, x: x if op.tiled else jnp.moveaxis(x, op.dim, op.concat),
     "ppermute": lambda op, live, x: x if op.perm else jnp.zeros_like(x),
 }

@@ -11,6 +11,7 @@ from jax.tree_util import tree_unflatten
 
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import captured, jaxpr_of
+from shtypes.context.calls import name_of
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import carrier_shape, carrier_spec, put_right
@@ -126,7 +127,7 @@ class Program:
         def low(constants: _Constants | None, donated: list[Any], kept: list[Any]) -> Any:
             return self._low(constants, donated, kept)
 
-        low.__name__ = low.__qualname__ = _name(f)
+        low.__name__ = low.__qualname__ = name_of(f) or "f"
         self.fn: Any = jax.jit(low, donate_argnums=1, **options)
 
     def leave_to_jax(self, why: UnsupportedError) -> None:
@@ -217,12 +218,6 @@ class Program:
 def typed(results: Any) -> Any:
     """What the user sees of the results of a program's ``fn``."""
     return results.typed() if type(results) is _Results else results  # under jax.disable_jit it was the user's function
-
-
-def _name(f: Any) -> str:
-    """The name of a function, or of the one that a partial holds."""
-    found = getattr(f, "__name__", None) or getattr(getattr(f, "func", None), "__name__", None)
-    return str(found or "f")
 
 
 def specimen(x: Any, t: HiShType | None) -> Any:

@@ -89,9 +89,10 @@ class Lowering:
         """Runs a segment in one shard_map, and puts its results into ``env``."""
 
         def body(*blocks: Any) -> list[Any]:
-            local = {v: _entering(v, x) for v, x in zip(segment.operands, blocks, strict=True)}
+            local = dict(zip(segment.operands, blocks, strict=True))
+            typed = [v for v in segment.operands if is_typed(v)]
+            local |= {v: to_shard(v.aval, local[v]) for v in typed}
             if checks_are_on():
-                typed = [v for v in segment.operands if is_typed(v)]
                 check_shards("jit", [local[v] for v in typed], [v.aval for v in typed], given=True)
             _run(segment.equations, local, self._on_shards)
             return [_leaving(v, local[v]) for v in segment.results]
@@ -140,10 +141,6 @@ def _on_arrays(eqn: Any, xs: Sequence[Any]) -> list[Any]:
         outs = eqn.primitive.to_lojax(*values, **eqn.params)
         outs = outs if eqn.primitive.multiple_results else [outs]
         return [out.data if type(out) is Array else out for out in outs]
-
-
-def _entering(v: Any, block: Any) -> Any:
-    return to_shard(v.aval, block) if is_typed(v) else block
 
 
 def _leaving(v: Any, shard: Any) -> Any:

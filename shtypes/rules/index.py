@@ -142,14 +142,6 @@ def kind_of(label: Label | None) -> str:
     return label[0] if isinstance(label, tuple) else ""
 
 
-def _result_dims(
-    entries: Sequence[IndexEntry], labels: Sequence[Label], shape: Sequence[int], meeting: Meeting
-) -> list[Dim]:
-    """The dims of ``x[...]`` for positions of ``shape``."""
-    sizes = zip(labels, _result_shape(entries, labels, shape), strict=True)
-    return [meeting.dim(label, n) if kind_of(label) in ("dim", "ids") else Dim(n) for label, n in sizes]
-
-
 def _result_shape(entries: Sequence[IndexEntry], labels: Sequence[Label], shape: Sequence[int]) -> tuple[int, ...]:
     spans = {d: e.size for d, e in enumerate(_of_dims(entries)) if isinstance(e, Slice)}
     sizes: dict[Label, int] = {(kind, d): n for d, n in spans.items() for kind in ("dim", "part")}
@@ -177,7 +169,10 @@ def index(
     met = Meeting(name, operands, labels, join_lookup, [FACTOR] * len(operands), operand.dtype_name, constants)
     looked = {axis for d, e in enumerate(_of_dims(entries)) if isinstance(e, Position) for axis in operand.dims[d].axes}
     check_summable(name, operand, looked)
-    return met.typing(_result_dims(entries, result_labels(entries, own, len(shape)), shape, met), looked)
+    found = result_labels(entries, own, len(shape))
+    sizes = zip(found, _result_shape(entries, found, shape), strict=True)
+    dims = [met.dim(label, n) if kind_of(label) in ("dim", "ids") else Dim(n) for label, n in sizes]
+    return met.typing(dims, looked)
 
 
 def check_summable(name: str, operand: ShType, looked: set[str]) -> None:
@@ -194,18 +189,14 @@ def check_summable(name: str, operand: ShType, looked: set[str]) -> None:
 # dynamic slices
 
 
-def _span_labels(name: str, operand: ShType, sizes: Sequence[int]) -> list[Label]:
-    spans = [Slice(0, n) if n == m else Slice(0, n, 0) for n, m in zip(sizes, operand.shape, strict=True)]
-    return _operand_labels(name, operand, spans)
-
-
 @rule
 def dynamic_slice(
     name: str, operands: Sequence[ShType], sizes: Sequence[int], constants: frozenset[int] = NO_CONSTANTS
 ) -> Typing:
     """A slice of given sizes from positions known at run time; ``operands`` are ``x`` and scalar positions."""
     operand = operands[0]
-    labels: list[Sequence[Label | None]] = [_span_labels(name, operand, sizes), *(() for _ in operands[1:])]
+    spans = [Slice(0, n) if n == m else Slice(0, n, 0) for n, m in zip(sizes, operand.shape, strict=True)]
+    labels: list[Sequence[Label | None]] = [_operand_labels(name, operand, spans), *(() for _ in operands[1:])]
     met = Meeting(name, operands, labels, join_lookup, [FACTOR] * len(operands), operand.dtype_name, constants)
     dims = [dim if dim.size == n else Dim(n) for dim, n in zip(operand.dims, sizes, strict=True)]
     return met.typing(dims)

@@ -85,7 +85,13 @@ def segment_sum(
     rows, numbers = met.operands
     for axis in over:
         if states[axis] not in REPLICATED:
-            raise _not_all_rows(name, axis, states[axis])
+            raise ShardingTypeError(
+                f"`{name}` cannot shard the segments on {reasons.on([axis])}, where the rows are "
+                f"{reasons.state_word(states[axis])}",
+                why="each device sums the rows that it has, and a segment can have rows everywhere",
+                hints=["leave `over` out: the pending sum can be reduced and scattered"],
+                axes=[axis],
+            )
         rows, states[axis] = rows.with_axis(axis, State.REDUCED), State.SHARDED  # some of the gradient on each device
     dims[0] = Dim(count, tuple(over))
     return Typing((rows, numbers), (build(met.mesh, data.dtype_name, dims, states),))
@@ -95,12 +101,3 @@ def _join_sum(meeting: Meeting, axis: str, states: Sequence[State | None]) -> St
     data, ids = states
     check_ids(meeting.name, axis, ids, meeting.word(1))
     return meeting.fold(MULTILINEAR, axis, [data, ids])
-
-
-def _not_all_rows(name: str, axis: str, state: State) -> ShardingTypeError:
-    return ShardingTypeError(
-        f"`{name}` cannot shard the segments on {reasons.on([axis])}, where the rows are {reasons.state_word(state)}",
-        why="each device sums the rows that it has, and a segment can have rows everywhere",
-        hints=["leave `over` out: the pending sum can be reduced and scattered"],
-        axes=[axis],
-    )

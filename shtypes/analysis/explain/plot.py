@@ -19,18 +19,7 @@ class MissingPlotError(ImportError):
 
 
 def plot(found: Explanation, path: str | Path | None = None) -> Any:
-    """Draws the plot.
-
-    Args:
-        found: The listing.
-        path: A file to write: png, svg or pdf.
-
-    Returns:
-        matplotlib's figure.
-
-    Raises:
-        MissingPlotError: matplotlib is not installed.
-    """
+    """Draws the plot; see `Explanation.plot`."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
