@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from jax.extend import source_info_util
 
@@ -19,35 +19,25 @@ from shtypes.core.array import Array
 from shtypes.core.hitype import HiShType
 from shtypes.errors import ShardingTypeError
 from shtypes.plans.moves import Kind, in_words
+from shtypes.plans.steps import Step
 from shtypes.scopes.comm import open_watches, rules_in_force
 from shtypes.scopes.judging import Sent, judge_bound
 from shtypes.types import ShType
 
 
-class Sends(Protocol):
+class Sends(NamedTuple):
     """A step that communicates, as the ledger lists it."""
 
-    @property
-    def kind(self) -> Kind:
-        """What it does on the devices."""
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The mesh axes that it goes along."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that each device sends."""
-
-    @property
-    def launches(self) -> int:
-        """How many collectives the compiled program has for it."""
+    kind: Kind  # what it does on the devices
+    axes: tuple[str, ...]  # the mesh axes that it goes along
+    bytes: int  # bytes that each device sends
+    launches: int  # how many collectives the compiled program has for it
 
 
 class Sending(NamedTuple):
-    """A step that communicates, and the types before and after the move that it belongs to."""
+    """A step that communicates, of a plan or not, and the types before and after the move that it belongs to."""
 
-    step: Sends
+    step: Sends | Step
     src: ShType
     dst: ShType
 

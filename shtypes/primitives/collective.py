@@ -22,10 +22,9 @@ from shtypes.core.array import Array
 from shtypes.core.functions.arithmetic import Divide, Mul
 from shtypes.core.hitype import HiShType, hi
 from shtypes.core.localfn import Linear, LocalFn
-from shtypes.core.operation import OperationPrimitive, Sending, UnaryOperation, sent_by
+from shtypes.core.operation import OperationPrimitive, Sending, Sends, UnaryOperation, sent_by
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.per_op import run_collective
-from shtypes.plans.moves import Kind
 from shtypes.primitives.local import check_tangents, local, moved_to_front
 from shtypes.rules import local as rules
 from shtypes.rules.local import Op
@@ -55,7 +54,12 @@ class Collective(UnaryOperation):
         return COLLECTIVES[self.op.name]
 
     def forth(self) -> list[Sending]:
-        return [Sending(self, self.src, self.dst)] if self.kind.communicates else []
+        kind = self.op.row.kind
+        if not kind.communicates:
+            return []
+        launches = 0 if _makes_nothing(self.op, self.src) else self.op.launches(self.src.mesh)
+        step = Sends(kind, self.op.axes, self.op.bytes(self.src, self.dst), launches)
+        return [Sending(step, self.src, self.dst)]
 
     def back(self) -> list[Sending]:
         return self.returned() if self.src.differentiable else []
@@ -66,35 +70,6 @@ class Collective(UnaryOperation):
         if op is None:  # a maximum that is differentiated counts its winners, by an all-reduce of its own
             return self.forth()
         return Collective(op, self.dst.to_ct_aval(), self.src.to_ct_aval(), self.inserted).forth()
-
-    # what the ledger asks
-
-    @property
-    def kind(self) -> Kind:
-        """What it does on the devices."""
-        return self.op.row.kind
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The mesh axes that it goes along."""
-        return self.op.axes
-
-    @property
-    def dtype(self) -> str:
-        """What it sends."""
-        return self.src.dtype_name
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that each device sends."""
-        return self.op.bytes(self.src, self.dst)
-
-    @property
-    def launches(self) -> int:
-        """How many collectives the compiled program has for it."""
-        return 0 if _makes_nothing(self.op, self.src) else self.op.launches(self.src.mesh)
-
-    # what JAX asks
 
     def to_lojax(self, *operands: Any) -> list[Array]:
         (x,) = operands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax import lax
 from shtypes._compat import Zero, instantiate_zeros, is_undefined_primal
 from shtypes.core.functions.basics import NamedFn
 from shtypes.core.hitype import HiShType, hi
-from shtypes.core.operation import Sending
+from shtypes.core.operation import Sending, Sends
 from shtypes.errors import ShardingTypeError
 from shtypes.plans.moves import Kind
 from shtypes.primitives.collective import collect
@@ -23,26 +23,10 @@ from shtypes.rules.local import Op
 from shtypes.types import Dim, ShType
 
 
-class Exchange(NamedTuple):
-    """What a ragged all-to-all sends: at most all that a device has."""
-
-    axes: tuple[str, ...]  # the mesh axes that it goes along
-    t: ShType  # the type of what is sent
-
-    @property
-    def kind(self) -> Kind:
-        """An all-to-all."""
-        return Kind.ALL_TO_ALL
-
-    @property
-    def bytes(self) -> int:
-        """The most bytes that a device sends: sizes are known only when it runs."""
-        return self.t.local_bytes * self.launches
-
-    @property
-    def launches(self) -> int:
-        """One, or none along axes of one device."""
-        return int(self.t.mesh.product(self.axes) > 1)
+def _sends(axes: tuple[str, ...], t: ShType) -> Sends:
+    """What a ragged all-to-all sends: at most all that a device has, for sizes are known only when it runs."""
+    launches = int(t.mesh.product(axes) > 1)
+    return Sends(Kind.ALL_TO_ALL, axes, t.local_bytes * launches, launches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +53,13 @@ class Ragged(Joint):
         return (self.operands[1],)
 
     def forth(self) -> Sequence[Sending]:
-        return [Sending(Exchange(self.axes, self.operands[0]), self.src, self.dst)]
+        return [Sending(_sends(self.axes, self.operands[0]), self.src, self.dst)]
 
     def back(self) -> Sequence[Sending]:
         if not self.results[0].differentiable:
             return []
         own = self.results[0].cotangent()
-        return [Sending(Exchange(self.axes, own), own, self.operands[0].cotangent())]
+        return [Sending(_sends(self.axes, own), own, self.operands[0].cotangent())]
 
     def on_shards(self, *shards: Any) -> list[Any]:
         live = tuple(a for a in self.axes if self.src.mesh.shape[a] > 1)

@@ -18,7 +18,7 @@ from shtypes.core.functions.products import Einsum
 from shtypes.core.hitype import HiShType, hi
 from shtypes.core.operation import Sending
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.collective_matmul.ring import Course, Round, gathering, scattering
+from shtypes.ops.collective_matmul.ring import Course, gathering, one_round, scattering
 from shtypes.primitives.joint import Joint
 from shtypes.primitives.local import check_tangents, local, repeated
 from shtypes.primitives.moving import move
@@ -63,7 +63,7 @@ class Gathering(Overlapped):
     positions: tuple[int, ...]
 
     def forth(self) -> list[Sending]:
-        return [Sending(Round(self.course, self.operands[0]), self.src, self.dst)]
+        return [Sending(one_round(self.course, self.operands[0]), self.src, self.dst)]
 
     def back(self) -> list[Sending]:
         moved, *others = self.operands
@@ -71,7 +71,7 @@ class Gathering(Overlapped):
         if not moved.differentiable or self._cotangent_is_whole:
             return again
         own = moved.cotangent()
-        return [*again, Sending(Round(self.course, own), self.dst.cotangent(), own)]
+        return [*again, Sending(one_round(self.course, own), self.dst.cotangent(), own)]
 
     @property
     def _cotangent_is_whole(self) -> bool:
@@ -160,13 +160,13 @@ class Scattering(Overlapped):
     does = "scatter"
 
     def forth(self) -> list[Sending]:
-        return [Sending(Round(self.course, self.results[0]), self.src, self.dst)]
+        return [Sending(one_round(self.course, self.results[0]), self.src, self.dst)]
 
     def back(self) -> list[Sending]:
         if not any(t.differentiable for t in self.operands):
             return []
         own = self.results[0].cotangent()
-        return [Sending(Round(self.course, own), own, self.src.cotangent())]
+        return [Sending(one_round(self.course, own), own, self.src.cotangent())]
 
     def on_shards(self, *shards: Any) -> list[Any]:
         return scattering(self.course, self.results[0])(*shards)

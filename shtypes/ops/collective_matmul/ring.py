@@ -16,6 +16,7 @@ from jax import lax
 
 from shtypes.caches import MOST
 from shtypes.core.functions.products import Einsum
+from shtypes.core.operation import Sends
 from shtypes.plans.moves import Kind
 from shtypes.primitives.collective import on_shards
 from shtypes.rules.local import Op
@@ -55,41 +56,12 @@ def halves(size: int, both: bool) -> list[_Half]:
     return [_Half(0, size // 2, 1), _Half(size // 2, size - size // 2, -1)]
 
 
-class Round(NamedTuple):
-    """What goes round once, for the ledger and for scopes: a step of the kind that plans have.
-
-    Attributes:
-        course: How it goes round.
-        piece: The type whose shards go round.
-    """
-
-    course: Course
-    piece: ShType
-
-    @property
-    def kind(self) -> Kind:
-        """Permutes."""
-        return Kind.PERMUTE
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The mesh axes of the ring."""
-        return self.course.axes
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that each device sends."""
-        return (self._devices - 1) * self.piece.local_bytes
-
-    @property
-    def launches(self) -> int:
-        """How many permutes the compiled program has for it."""
-        dim = next(i for i, d in enumerate(self.piece.dims) if self.axes[-1] in d.axes)
-        return (self._devices - 1) * len(halves(self.piece.local_shape[dim], self.course.both))
-
-    @property
-    def _devices(self) -> int:
-        return self.piece.mesh.product(self.axes)
+def one_round(course: Course, piece: ShType) -> Sends:
+    """What is sent where shards of a type go round once, for the ledger and for scopes."""
+    others = piece.mesh.product(course.axes) - 1
+    dim = next(i for i, d in enumerate(piece.dims) if course.axes[-1] in d.axes)
+    launches = others * len(halves(piece.local_shape[dim], course.both))
+    return Sends(Kind.PERMUTE, course.axes, others * piece.local_bytes, launches)
 
 
 def _shift(x: Any, by: int, course: Course, t: ShType) -> Any:
