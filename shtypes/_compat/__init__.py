@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any, Final
 
 import jax
@@ -18,6 +16,8 @@ from jax.experimental.hijax import is_undefined_primal as is_undefined_primal
 from jax.experimental.hijax import register_hitype as register_hitype
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching
+
+from shtypes.context.whose import frames
 
 
 def private(module: str, name: str) -> Any:
@@ -114,12 +114,8 @@ def no_trace_is_running() -> bool:
 
 def is_transposing() -> bool:
     """Whether JAX is in a backward pass here, of a program or of a body of one."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if "backward_pass" in frame.f_code.co_name and frame.f_globals.get("__name__") == "jax._src.interpreters.ad":
-            return True
-        frame = frame.f_back
-    return False
+    home = "jax._src.interpreters.ad"
+    return any("backward_pass" in f.f_code.co_name and f.f_globals.get("__name__") == home for f in frames(1))
 
 
 #: What a call of Python from a program has for an effect, so that it is kept: by whether such calls are ordered. None

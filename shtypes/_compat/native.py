@@ -13,6 +13,7 @@ import jax
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.tracing import trace_ctx
 from shtypes._compat.typed import TypedType, type_of
+from shtypes.context.whose import frames
 
 
 def bound_to_typed(original: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -61,13 +62,8 @@ def _repeated(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any
 
 def _called_by(function: str, module: str) -> bool:
     """Whether it is for one of JAX's functions that one of its primitives is applied."""
-    frame: FrameType | None = sys._getframe(4)  # of who binds
-    while frame is not None and frame.f_globals.get("__name__") in (
-        "jax._src.lax.lax",
-        "jax._src.core",
-        "shtypes._compat.tracers",
-    ):
-        frame = frame.f_back
+    binding = ("jax._src.lax.lax", "jax._src.core", "shtypes._compat.tracers")
+    frame = next((f for f in frames(4) if f.f_globals.get("__name__") not in binding), None)  # from who binds on
     return frame is not None and frame.f_code.co_name == function and frame.f_globals.get("__name__") == module
 
 

@@ -6,15 +6,15 @@ tell: then scopes judge each move, and no more.
 
 from __future__ import annotations
 
-import sys
 import weakref
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from jax.extend import source_info_util
 
 from shtypes._compat import private
 from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
+from shtypes.context.whose import frames
 
 
 class OpenTrace(NamedTuple):
@@ -68,13 +68,11 @@ def open_traces() -> list[OpenTrace]:
 def open_scans() -> list[int]:
     """The lengths of the scans whose bodies are being traced here, innermost first: those on Python's stack."""
     found = []
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame in frames(1):
         if frame.f_code.co_name == "scan" and frame.f_globals.get("__name__") == "jax._src.lax.control_flow.loops":
             length = frame.f_locals.get("length")
             if isinstance(length, int):
                 found.append(length)
-        frame = frame.f_back
     return found
 
 
@@ -90,8 +88,7 @@ def program_of_call() -> tuple[Any, list[Any] | None]:
 
     Found on Python's stack: JAX asks for the data of each operand from within it.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame in frames(1):
         if frame.f_code.co_name == "bind_with_trace" and frame.f_globals.get("__name__") == "jax._src.core":
             held = frame.f_locals
             if {"self", "params", "avals"} <= set(held):
@@ -107,5 +104,4 @@ def program_of_call() -> tuple[Any, list[Any] | None]:
                 return frame, [eqn]
         if frame.f_globals.get("__name__", "").startswith("jax._src.stages"):
             return frame, None
-        frame = frame.f_back
     return None, None

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
 from shtypes.context.calls import misfit, not_taken
 from shtypes.context.origin import origin
-from shtypes.context.whose import Whose, called_in, is_whose, whose
+from shtypes.context.whose import Whose, called_in, frames, is_whose, whose
 from shtypes.errors import NoMeshError, ShardingTypeError
 
 P = ParamSpec("P")
@@ -28,28 +28,26 @@ def user_line() -> str:
     found = origin()
     if found is not None:
         return found.line
-    frame: FrameType | None = sys._getframe(1)
     library: FrameType | None = None
     inmost = ""
-    while frame is not None:
+    for frame in frames(1):
         kind = is_whose(frame)
         if kind is Whose.USERS:
             return _words(frame, frame.f_lineno) + _through(library)
         if kind is Whose.INSTALLED:
             inmost = inmost or _words(frame, frame.f_lineno)
             library = frame
-        frame = frame.f_back
     return inmost
 
 
 def frames_of_call() -> list[FrameType]:
     """What runs between the line outside JAX and us and the function that asks, outermost first."""
-    found: list[FrameType] = []
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and not _is_outside(frame):
-        found.append(frame)
-        frame = frame.f_back
-    return found[::-1]
+    return list(_inside(frames(2)))[::-1]
+
+
+def _inside(running: Iterable[FrameType]) -> Iterator[FrameType]:
+    """The frames up to the first that is the user's, or of a library that knows nothing of us."""
+    return itertools.takewhile(lambda frame: is_whose(frame) not in (Whose.USERS, Whose.INSTALLED), running)
 
 
 def line_of(traceback: TracebackType | None) -> str:
@@ -65,11 +63,6 @@ def line_of(traceback: TracebackType | None) -> str:
             inmost, library = _words(frame, line), library or frame
         traceback = traceback.tb_next
     return found + _through(library) if found else inmost
-
-
-def _is_outside(frame: FrameType) -> bool:
-    """Whether a frame is the user's, or of a library that knows nothing of us."""
-    return is_whose(frame) in (Whose.USERS, Whose.INSTALLED)
 
 
 def _words(frame: FrameType, line: int) -> str:
@@ -98,12 +91,8 @@ def _called() -> str:
     found = origin()
     if found is not None:
         return found.called
-    names: list[str] = []
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and not _is_outside(frame):
-        if frame.f_code is _A_CALL and not _asks_about(frame.f_locals["fn"]):
-            names.append(frame.f_locals["fn"].__name__)
-        frame = frame.f_back
+    called = (frame.f_locals["fn"] for frame in _inside(frames(2)) if frame.f_code is _A_CALL)
+    names = [fn.__name__ for fn in called if not _asks_about(fn)]
     return names[-1] if names and names[-1] != names[0] else ""
 
 
@@ -238,12 +227,9 @@ def _asks_about(fn: Any) -> bool:
 
 def _within(code: CodeType) -> bool:
     """Whether the function that asks was called, by way of ours alone, by one with this code: by another op."""
-    frame: FrameType | None = sys._getframe(3)  # who made that call: the user, or an op
-    while frame is not None and not _is_outside(frame):
-        if frame.f_code is code:
-            return not _asks_about(frame.f_locals["fn"])
-        frame = frame.f_back
-    return False
+    inside = _inside(frames(3))  # from who made that call on: the user, or an op
+    outer = next((frame for frame in inside if frame.f_code is code), None)
+    return outer is not None and not _asks_about(outer.f_locals["fn"])
 
 
 _A_CALL: Final = public(_words).__code__  # every call of `public` has one code

@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 import functools
 import os
+import sys
 import sysconfig
+from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
@@ -48,6 +50,17 @@ def whose(file: str) -> Whose:
     if not _SITES.isdisjoint(parts) or file.startswith(_INSTALLED):
         return Whose.INSTALLED
     return Whose.MACHINERY if file.startswith(_PYTHON) else Whose.USERS
+
+
+def frames(start: int = 0) -> Iterator[FrameType]:
+    """What is running, innermost first: from the function that asks, or ``start`` callers of it further out."""
+
+    def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+
+    return outwards(sys._getframe(start + 1))
 
 
 def is_whose(frame: FrameType) -> Whose:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from shtypes.absent import instead_of
 from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
+from shtypes.context.whose import frames
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
 
@@ -203,11 +204,11 @@ def as_jax_array(x: Any) -> Any:
 
 def refuse_lowering(x: Any) -> NoReturn:
     """What JAX reaches for only after it took a value for a plain array, to lower an equation of its own."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") == "jax._src.interpreters.partial_eval":
+    for frame in frames(1):
+        if frame.f_globals.get("__name__") != "jax._src.interpreters.partial_eval":
+            break
         if getattr(getattr(frame.f_locals.get("eqn"), "primitive", None), "name", "") == "custom_lin":
             jax.typeof(x).refuse_forward()
-        frame = frame.f_back
     refuse_native(x)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from shtypes.context.user_line import user_line
+from shtypes.context.whose import frames
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.signatures.annotations import Annotations, annotated, annotations_of
 from shtypes.signatures.matching import Bindings, fix_for, structure
@@ -146,11 +147,9 @@ def _enclosing(f: Any) -> dict[str, Any]:
     code: Any = getattr(annotated(f), "__code__", None)
     outer = str(getattr(f, "__qualname__", "")).split(".")
     found: dict[str, Any] = {}
-    frame = sys._getframe(1) if code is not None and "<locals>" in outer else None
-    while frame is not None:
+    for frame in frames(1) if code is not None and "<locals>" in outer else ():
         if frame.f_code.co_filename == code.co_filename and frame.f_code.co_name in outer:
             found = {**frame.f_locals, **found}
-        frame = frame.f_back
     return found
 
 
