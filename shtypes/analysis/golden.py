@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from shtypes.analysis.compare.report import source_of
 from shtypes.errors import ShardingTypeError
 from shtypes.traced.ledger import Entry, Ledger
 
@@ -83,9 +82,7 @@ def _sent(entry: Entry, root: Path) -> PinnedLine:
         file = path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else path.name
     branch = ", ".join(f"{b.index} of {b.count}" for b in entry.branches)
     runs = None if entry.times is None else entry.times * entry.launches
-    return PinnedLine(
-        str(entry), entry.dtype, file, entry.place.function, source_of(entry.place), branch, entry.bytes, runs
-    )
+    return PinnedLine(str(entry), entry.dtype, file, entry.place.function, entry.place.text, branch, entry.bytes, runs)
 
 
 # the file

@@ -5,6 +5,7 @@ An equation whose result nothing uses is left out, as the compiler leaves it out
 
 from __future__ import annotations
 
+import linecache
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -50,6 +51,14 @@ class SourceLine(NamedTuple):
     def __str__(self) -> str:
         name = self.file.replace("\\", "/").rsplit("/", 1)[-1]
         return f"{name}:{self.line}" if self.file else ""
+
+    @property
+    def text(self) -> str:
+        """The text of the line, without its indentation; empty where the source cannot be had."""
+        if not self.file:
+            return ""
+        linecache.checkcache(self.file)  # it may have been edited since
+        return linecache.getline(self.file, self.line).strip()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import linecache
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,7 +16,6 @@ from shtypes.analysis.compare.changes import Change, TypeChange, Use, changes_of
 from shtypes.analysis.costs import CostModel
 from shtypes.analysis.tables import Table, page
 from shtypes.errors import ShardingTypeError
-from shtypes.traced.equations import SourceLine
 from shtypes.traced.ledger import Ledger, Total
 
 #: The version of what `Comparison.to_json` writes.
@@ -162,7 +160,7 @@ def _type_table(changes: Iterable[TypeChange]) -> Table:
             c.what if c.values == 1 else f"{c.what} ({c.values} times)",
             c.jax,
             c.partial,
-            source_of(c.place),
+            c.place.text,
         )
         for c in changes
     )
@@ -183,7 +181,7 @@ def _collective_table(changes: Iterable[Change]) -> Table:
 def _change_row(change: Change) -> tuple[str, ...]:
     (use, *_) = (use for use in (change.partial, change.jax) if use is not None)
     texts = (_sent(change.jax), _sent(change.partial))
-    return change.what, f"{use.kind} over {', '.join(use.axes)}", *texts, source_of(use.place)
+    return change.what, f"{use.kind} over {', '.join(use.axes)}", *texts, use.place.text
 
 
 def _sent(use: Use | None) -> str:
@@ -196,14 +194,6 @@ def _sent(use: Use | None) -> str:
 def _total_row(what: str, key: str, totals: Iterable[Total | None]) -> tuple[str, ...]:
     known = [t or Total(0, 0) for t in totals]
     return what, key, *(str(t.bytes) for t in known), *(str(t.launches) for t in known)
-
-
-def source_of(place: SourceLine) -> str:
-    """The text of a line of the user's."""
-    if not place.file:
-        return ""
-    linecache.checkcache(place.file)  # it may have been edited since
-    return linecache.getline(place.file, place.line).strip()
 
 
 def _use_json(use: Use | None) -> dict[str, Any] | None:

@@ -31,7 +31,7 @@ def document(found: Explanation) -> dict[str, Any]:
         "policy": found.policy,
         "mesh": None if found.mesh is None else [{"axis": a, "size": n} for a, n in found.mesh.shape.items()],
         "gradient": found.gradient,
-        **{part: [_value(line) for line in getattr(found, part)] for part in _GIVEN},
+        **{part: [_typed(line.name, line.type) for line in getattr(found, part)] for part in _GIVEN},
         "items": [_item(item) for item in found.items],
         "ledger": json.loads(found.ledger.to_json()),
         "saved": {
@@ -52,10 +52,6 @@ def _typed(name: str, t: Any) -> dict[str, Any]:
     return {"name": name, "type": type_text(t), "canonical": t.canonical() if isinstance(t, ShType) else None}
 
 
-def _value(line: Line) -> dict[str, Any]:
-    return _typed(line.name, line.type)
-
-
 def _item(item: Item) -> dict[str, Any]:
     cause = item.cause
     common = {
@@ -69,7 +65,7 @@ def _item(item: Item) -> dict[str, Any]:
 def _line(line: Line, common: dict[str, Any]) -> dict[str, Any]:
     return {
         "item": "line",
-        **_value(line),
+        **_typed(line.name, line.type),
         "op": line.op,
         "operands": list(line.operands),
         **common,

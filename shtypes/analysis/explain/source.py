@@ -1,4 +1,4 @@
-"""The user's source: the text of a line, and where a function starts and ends."""
+"""The user's source: its lines, and where a function starts and ends."""
 
 from __future__ import annotations
 
@@ -20,11 +20,6 @@ class Excerpt(NamedTuple):
     name: str  # the function's name, as Python qualifies it; of lines outside, ``"module"``
     start: int  # its first line, decorators among them
     end: int  # its last line
-
-
-def line_text(place: SourceLine) -> str:
-    """The text of a line, without its indentation; empty where the source cannot be had."""
-    return linecache.getline(place.file, place.line).strip() if place.file else ""
 
 
 def lines_of_file(file: str, start: int, end: int) -> list[str]:

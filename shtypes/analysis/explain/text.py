@@ -10,7 +10,6 @@ from rich.text import Text
 
 from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
-from shtypes.analysis.explain.source import line_text
 from shtypes.errors import how_many
 from shtypes.traced.ledger import Entry, Ledger
 
@@ -193,7 +192,7 @@ def collective_text(entry: Entry) -> str:
 
 
 def _beside(item: Item) -> str:
-    text = line_text(item.place)
+    text = item.place.text
     cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     return f"{item.place}  {cut}" if text else str(item.place)
 

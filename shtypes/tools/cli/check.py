@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import textwrap
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from shtypes.analysis.tables import Table, page
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.tools.cli.config import Config, TargetConfig, config
 from shtypes.tools.cli.guard import tracing
-from shtypes.tools.cli.options import optional_target_options
+from shtypes.tools.cli.options import target_options
 from shtypes.tools.cli.output import FAILED, emit, output_options, write
 from shtypes.tools.cli.target import LoadedTarget, program
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command("check")
-@optional_target_options
+@functools.partial(target_options, required=False)
 @click.option("--update", is_flag=True, help="Write what the configured targets communicate to the file.")
 @click.option(
     "--no-comm",
@@ -102,8 +103,6 @@ class _Report:
 
     def to_html(self) -> str:
         """The report as a page."""
-        from shtypes.analysis.compare.report import source_of
-
         ledger = self.signature.ledger
         sent = tuple(
             (
@@ -112,7 +111,7 @@ class _Report:
                 str(e),
                 str(e.bytes),
                 "?" if e.times is None else str(e.times),
-                source_of(e.place),
+                e.place.text,
             )
             for e in ledger
         )

@@ -42,22 +42,13 @@ arguments_option = click.option(
 grad_option = click.option("--grad", is_flag=True, help="Also the backward pass, to every argument with a gradient.")
 
 
-def target_options(f: F) -> F:
+def target_options(f: F, *, required: bool = True) -> F:
     """TARGET and TYPES, and the options ``--arguments``, ``--mesh``, ``--policy``, ``--dims`` and ``--grad``."""
-    return target_arguments(mesh_option(policy_option(dims_option(grad_option(f)))))
+    return target_arguments(mesh_option(policy_option(dims_option(grad_option(f)))), required=required)
 
 
-def optional_target_options(f: F) -> F:
-    """The same, where TARGET may be left out."""
-    return _arguments(mesh_option(policy_option(dims_option(grad_option(f)))), required=False)
-
-
-def target_arguments(f: F) -> F:
-    """TARGET, TYPES and ``--arguments`` alone."""
-    return _arguments(f, required=True)
-
-
-def _arguments(f: F, *, required: bool) -> F:
+def target_arguments(f: F, *, required: bool = True) -> F:
+    """TARGET, which may be left out unless it is ``required``, TYPES and ``--arguments`` alone."""
     types = click.argument("types", nargs=-1, metavar="[TYPE]...", shell_complete=complete_split)
     given = click.argument("target", metavar="TARGET", required=required, shell_complete=complete)(types(f))
     return arguments_option(given)
