@@ -15,7 +15,7 @@ from jax import lax
 from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes.context.calls import check_function
 from shtypes.context.user_line import in_our_words, public
-from shtypes.control.loops import TypesDiffer, can_reshard, cast_leaves, leaf_paths, leaf_types, scalar_of
+from shtypes.control.loops import TypesDiffer, can_reshard, cast_leaves, leaf_types, scalar_of
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
@@ -28,6 +28,7 @@ from shtypes.rules import Typing
 from shtypes.rules.advice import fixes
 from shtypes.scopes.comm import allows_implicit
 from shtypes.scopes.judging import judge
+from shtypes.traced.leaves import leaf_paths
 from shtypes.types import ShType, State
 
 T = TypeVar("T")

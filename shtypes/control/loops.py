@@ -26,6 +26,7 @@ from shtypes.rules import Typing
 from shtypes.rules.advice import fixes
 from shtypes.scopes.comm import allows_implicit
 from shtypes.scopes.judging import judge
+from shtypes.traced.leaves import leaf_paths
 from shtypes.types import ShType, State
 
 Carry = TypeVar("Carry")
@@ -276,11 +277,6 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
 def leaf_types(tree: Any) -> list[ShType | None]:
     """The sharding types of the leaves; None for plain ones."""
     return [jax.typeof(leaf) if is_typed(leaf) else None for leaf in jax.tree.leaves(tree)]
-
-
-def leaf_paths(tree: Any) -> list[str]:
-    """Where each leaf is, as messages name it."""
-    return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
 def _differ(a: ShType | None, b: ShType | None) -> bool:

@@ -105,7 +105,7 @@ def equations(jaxpr: Any, stack: str = "") -> Iterator[Equation]:
     ``stack`` is the name stack around it.
     """
     opened = jaxpr_of(jaxpr)
-    yield from Walk().equations(opened, (True,) * len(opened.outvars), _Around(stack))
+    yield from Walk().equations(opened, (True,) * len(opened.outvars), Around(stack))
 
 
 def equations_of(eqns: Sequence[Any], stack: str = "") -> Iterator[Equation]:
@@ -130,13 +130,19 @@ class Needs(NamedTuple):
     bodies: tuple[Body, ...] = ()
 
 
-class _Around(NamedTuple):
+class Around(NamedTuple):
     """What is known of all equations of a body: their name stack so far, and the rest as in `Equation`."""
 
     stack: str = ""
     times: int | None = 1
     branches: tuple[Branch, ...] = ()
     checkpointed: bool = False
+
+    def inside(self, body: Body, choice: int, place: SourceLine) -> Around:
+        """The same of the equations of a body of an equation at ``place``, which is the choice of that number."""
+        branches = self.branches if body.branch is None else (*self.branches, Branch(choice, *body.branch, place))
+        times = None if self.times is None or body.trips is None else self.times * body.trips
+        return self._replace(times=times, branches=branches)
 
 
 class Walk:
@@ -146,7 +152,7 @@ class Walk:
         self._known: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
         self._choices = 0
 
-    def equations(self, jaxpr: Any, used: tuple[bool, ...], around: _Around) -> Iterator[Equation]:
+    def equations(self, jaxpr: Any, used: tuple[bool, ...], around: Around) -> Iterator[Equation]:
         """The equations of a body and of the bodies inside it."""
         stack, times, branches, checkpointed = around
         for eqn, use in self.live(jaxpr, used)[0]:
@@ -158,10 +164,9 @@ class Walk:
             self._choices += 1
             choice = self._choices
             again = checkpointed or eqn.primitive.name in ("remat2", "checkpoint")
+            inner = around._replace(stack=own, checkpointed=again)
             for body in use.bodies:
-                inner = branches if body.branch is None else (*branches, Branch(choice, *body.branch, place))
-                runs = None if times is None or body.trips is None else times * body.trips
-                yield from self.equations(body.jaxpr, body.used, _Around(own, runs, inner, again))
+                yield from self.equations(body.jaxpr, body.used, inner.inside(body, choice, place))
 
     def live(self, jaxpr: Any, used: tuple[bool, ...]) -> tuple[list[tuple[Any, Needs]], tuple[bool, ...]]:
         """The equations that effects or used results need, with what they need, and the operands that these need."""

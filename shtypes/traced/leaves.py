@@ -1,4 +1,4 @@
-"""Some leaves of a tree, as the operands of a function of them alone."""
+"""The leaves of a tree: where each is, and some of them as the operands of a function of them alone."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def split(tree: Any, keep: Callable[[Any], bool]) -> tuple[list[Any], Callable[[
         return jax.tree.unflatten(structure, [next(rest) if k else x for x, k in zip(fixed, kept, strict=True)])
 
     return [x for x, k in zip(leaves, kept, strict=True) if k], again
+
+
+def leaf_paths(tree: Any) -> list[str]:
+    """Where each leaf is, as messages name it."""
+    return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]

@@ -10,7 +10,7 @@ import jax
 
 from shtypes.analysis.subject import Subject
 from shtypes.traced.gradient import has_gradient, is_array, zero_cotangent
-from shtypes.traced.leaves import split
+from shtypes.traced.leaves import leaf_paths, split
 
 
 class TracedProgram(NamedTuple):
@@ -35,7 +35,7 @@ def trace(about: Subject, *, grad: bool) -> TracedProgram:
     def forward(*values: Any) -> list[Any]:
         args, kwargs = again(values)
         outs = f(*args, **kwargs)
-        results[:] = _paths(outs)
+        results[:] = leaf_paths(outs)
         return jax.tree.leaves(outs)
 
     def both(*values: Any) -> Any:
@@ -70,8 +70,4 @@ def argument_names(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
             variadic = bound.signature.parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL
             roots += [f"{parameter}[{i}]" for i in range(len(value))] if variadic else [parameter]
     named = [*zip(roots, args, strict=True), *sorted(kwargs.items())]
-    return [f"{root}{path}" for root, tree in named for path in _paths(tree)]
-
-
-def _paths(tree: Any) -> list[str]:
-    return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    return [f"{root}{path}" for root, tree in named for path in leaf_paths(tree)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While, is_literal, jaxpr_of, user_frames
 from shtypes.analysis.explain.cotangents import cotangent_type, resolve
@@ -19,18 +19,10 @@ from shtypes.analysis.explain.links import Links
 from shtypes.analysis.explain.names import Unique, assigned
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value
 from shtypes.core.operation import applied_by, direction_of
-from shtypes.traced.equations import Body, Branch, Equation, Needs, SourceLine, Walk, control_of, outside
+from shtypes.traced.equations import Around, Body, Equation, Needs, SourceLine, Walk, control_of, outside
 
 #: The longest name that is made from an operation and its operand.
 _LONGEST = 24
-
-
-class BodyContext(NamedTuple):
-    """Where a body runs: what its operations are named under, how often, in which branches."""
-
-    stack: str = ""
-    times: int | None = 1
-    branches: tuple[Branch, ...] = ()
 
 
 class Walker:
@@ -41,14 +33,14 @@ class Walker:
         self._choices = 0
         self.anywhere: dict[tuple[int, ...], BodyRun] = {}  # by expression, a body that has forward equations of it
         #: Bodies of the backward pass, whose values are not known yet.
-        self._pending: dict[int, tuple[Needs, BodyContext]] = {}
+        self._pending: dict[int, tuple[Needs, Around]] = {}
 
     def program(self, jaxpr: Any, arguments: Sequence[str]) -> BodyRun:
         """The equations of a program whose arguments have these names; cotangents are not linked yet."""
         opened = jaxpr_of(jaxpr)
         scope = BodyRun()
         scope.given = [Value(v.aval, scope.unique(n)) for v, n in zip(opened.invars, arguments, strict=True)]
-        self._fill(scope, opened, (True,) * len(opened.outvars), BodyContext(), None)
+        self._fill(scope, opened, (True,) * len(opened.outvars), Around(), None)
         return scope
 
     def backward_bodies(self, scope: BodyRun) -> None:
@@ -69,31 +61,27 @@ class Walker:
                 outward(record, made, forward)
 
     def _fill(
-        self, scope: BodyRun, jaxpr: Any, used: tuple[bool, ...], context: BodyContext, linked: BodyRun | None
+        self, scope: BodyRun, jaxpr: Any, used: tuple[bool, ...], context: Around, linked: BodyRun | None
     ) -> None:
         """The equations of a body whose ``given`` are known; those that run in the backward pass have no bodies yet."""
         scope.results = _Filler(self, scope, linked).run(jaxpr, used, scope.given, context)
 
-    def _bodies(self, record: Occurrence, use: Needs, context: BodyContext) -> Iterator[tuple[Body, str, BodyContext]]:
+    def _bodies(self, record: Occurrence, use: Needs, context: Around) -> Iterator[tuple[Body, str, Around]]:
         """The bodies of a loop or a conditional, what each is, and where it runs."""
         labels = _labels(record, len(use.bodies))
         self._choices += 1
         for body, label in zip(use.bodies, labels, strict=True):
-            branches = context.branches
-            if body.branch is not None:
-                branches = (*branches, Branch(self._choices, *body.branch, record.found.place))
-            runs = None if context.times is None or body.trips is None else context.times * body.trips
-            yield body, label, BodyContext(context.stack, runs, branches)
+            yield body, label, context.inside(body, self._choices, record.found.place)
 
 
 class _Filler:
     """Fills one scope: follows calls, names what is computed forward, links what is computed backward."""
 
     def __init__(self, walker: Walker, scope: BodyRun, linked: BodyRun | None) -> None:
-        self.walker, self.scope, self.linked = walker, scope, linked
+        self.walker, self.scope = walker, scope
         self.links = Links([*(linked.around if linked is not None else ()), *scope.around], walker.anywhere)
 
-    def run(self, jaxpr: Any, used: tuple[bool, ...], given: Sequence[Operand], context: BodyContext) -> list[Operand]:
+    def run(self, jaxpr: Any, used: tuple[bool, ...], given: Sequence[Operand], context: Around) -> list[Operand]:
         env: dict[Any, Operand] = dict(zip(jaxpr.invars, given, strict=True))
         env |= {v: Value(v.aval, self.scope.unique("constant")) for v in jaxpr.constvars}
         live = self.walker._walk.live(jaxpr, used)[0]
@@ -123,7 +111,7 @@ class _Filler:
         use: Needs,
         frames: Any,
         operands: list[Operand],
-        context: BodyContext,
+        context: Around,
         *,
         final: bool,
         wanted: Sequence[str | None],
@@ -176,7 +164,7 @@ class _Filler:
             outs[i].name = self.scope.unique(name or _made_name(record))
         return outs
 
-    def _enter(self, record: Occurrence, use: Needs, context: BodyContext) -> None:
+    def _enter(self, record: Occurrence, use: Needs, context: Around) -> None:
         """The bodies of a loop or conditional whose equations are computed forward."""
         again = record.link.bodies if record.link is not None else []
         for i, (body, label, inner) in enumerate(self.walker._bodies(record, use, context)):
