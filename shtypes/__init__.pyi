@@ -501,6 +501,7 @@ from shtypes.traced.ledger import ledger as ledger
 from shtypes.types import Dim as Dim
 from shtypes.types import ShType as ShType
 from shtypes.types import State as State
+from shtypes.types.notation.dim_axes import dim_axes as dim_axes
 from shtypes.types.notation.dim_sizes import dims as dims
 from shtypes.types.policy import current_policy as current_policy
 from shtypes.types.policy import policy as policy

@@ -56,6 +56,7 @@ OTHERS: Final[Mapping[str, str]] = {
 PURE: Final[Mapping[str, str]] = {
     "shtypes.errors": "Fix ShardingTypeError",
     "shtypes.types": "Dim ShType State",
+    "shtypes.types.notation.dim_axes": "dim_axes",
     "shtypes.types.notation.dim_sizes": "dims",
     "shtypes.types.policy": "current_policy policy set_policy",
 }

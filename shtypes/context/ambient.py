@@ -22,6 +22,8 @@ ENVIRONMENT: Final = "SHTYPES_POLICY"
 
 #: Dim names and their sizes, sorted by name: hashable.
 Sizes = tuple[tuple[str, int], ...]
+#: Dim names and the mesh axes that shard them, sorted by name: hashable.
+DimAxes = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class Ambient(NamedTuple):
@@ -29,6 +31,7 @@ class Ambient(NamedTuple):
 
     policy: str  # the name of the policy
     dims: Sizes = ()  # the sizes of the dim names in scope
+    dim_axes: DimAxes = ()  # the mesh axes of the dim names in scope
     scopes: tuple[object, ...] = ()  # what the scopes of communication say, outermost first; hashable
     checks: bool = False  # whether results are compared across devices
     #: The mesh axes that shard the dims that are mapped over: along them each device is at steps of its own.

@@ -11,7 +11,8 @@ from shtypes.local_mode.user_function import ShardResults
 from shtypes.primitives.placing import type_of
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation.syntax import read_syntax, spread
+from shtypes.types.notation.dim_axes import in_scope
+from shtypes.types.notation.syntax import spread
 from shtypes.types.target import Spec
 
 
@@ -62,18 +63,18 @@ def _claim(name: str, index: int, count: int, target: Any, shard: tuple[tuple[in
 
 def _completed(target: Any, shape: tuple[int, ...], dtype: str, mesh: Mesh) -> ShType:
     """A text or a spec as a type of which each device holds a shard of this shape."""
-    axes = _axes(target, len(shape))
+    axes = _axes(target, len(shape), mesh)
     if len(axes) == len(shape):
         shape = tuple(n * mesh.product(over) for n, over in zip(shape, axes, strict=True))
     return type_of(target, mesh, shape=shape, dtype=dtype)
 
 
-def _axes(target: Any, rank: int) -> list[tuple[str, ...]]:
+def _axes(target: Any, rank: int, mesh: Mesh) -> list[tuple[str, ...]]:
     """The axes that a text or a spec gives to each of ``rank`` dims."""
     if not isinstance(target, str):
         entries = [(e,) if isinstance(e, str) else tuple(e or ()) for e in target.partitions]
         return entries + [()] * (rank - len(entries))
-    written = read_syntax(target).dims
+    written = in_scope(target, mesh)[1].dims
     if written is None:
         return [()] * rank
     full = spread(written, rank)

@@ -15,7 +15,8 @@ from shtypes.plans.moves import Grade
 from shtypes.plans.planner import reshard_fix
 from shtypes.rules.local import Op, priced, result
 from shtypes.types import REPLICATED, Dim, ShType, State
-from shtypes.types.notation.syntax import DimText, read_syntax, spread
+from shtypes.types.notation.dim_axes import in_scope
+from shtypes.types.notation.syntax import DimText, spread
 from shtypes.types.policy import replicated
 from shtypes.types.target import Spec, as_type
 
@@ -44,7 +45,7 @@ def read(spec: Any, t: ShType) -> Said:
         ShardingTypeError: it is no spec, or has another rank.
     """
     if isinstance(spec, str):
-        syntax = read_syntax(spec)
+        _, syntax = in_scope(spec, t.mesh)
         written = (_REST,) if syntax.dims is None else syntax.dims
         full = spread(written, t.ndim)
         if full is None:

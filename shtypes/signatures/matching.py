@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError, how_many
 from shtypes.plans.planner import reshard_fix
-from shtypes.signatures.pattern import Pattern, evaluate, names_in
+from shtypes.signatures.pattern import Pattern, evaluate, names_in, pattern_in_scope
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
+from shtypes.types.notation.dim_axes import current_dim_axes
 from shtypes.types.notation.printing import show_axes, show_dim
 from shtypes.types.notation.syntax import DimText, spread
 
@@ -232,6 +233,7 @@ def instance(pattern: Pattern, mesh: Mesh, replicated: State, sizes: dict[str, i
     Raises:
         ShardingTypeError: the text leaves something open: the dtype, ``...``, ``_``, ``*batch``, or a name's size.
     """
+    pattern = pattern_in_scope(pattern, mesh, current_dim_axes())
     for d in pattern.dims or ():
         if d.head and d.size is not None:
             sizes.setdefault(d.head, d.size)

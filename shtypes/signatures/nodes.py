@@ -14,9 +14,10 @@ from shtypes.core.array import Array
 from shtypes.core.hitype import HiShType
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import Bindings, Structure, instance, structure
-from shtypes.signatures.pattern import Pattern
+from shtypes.signatures.pattern import Pattern, pattern_in_scope
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
+from shtypes.types.notation.dim_axes import current_dim_axes
 
 
 class Problem(NamedTuple):
@@ -54,6 +55,7 @@ class Checking:
             why = "it has no sharding type"
             self.problems.append(Problem(path, wanted.text, describe(value), (why,), pattern=wanted, owner=owner))
             return
+        wanted = pattern_in_scope(wanted, t.mesh, current_dim_axes())
         found = structure(wanted, t, self.replicated)
         reasons = found.reasons
         if found.claims:

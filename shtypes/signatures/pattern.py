@@ -11,8 +11,11 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from shtypes.context.ambient import DimAxes
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
+from shtypes.types.mesh import Mesh
+from shtypes.types.notation.dim_axes import in_scope
 from shtypes.types.notation.syntax import DimText, caret, error_at, read_signature
 
 _FLOATS: Final = frozenset(n for n in dtypes.LONG if n == "bf16" or (n[0] == "f" and n != "float0"))
@@ -98,6 +101,15 @@ def pattern(text: str) -> Pattern:
         ShardingTypeError: it is none; the message points at the column.
     """
     return Pattern(text)
+
+
+def pattern_in_scope(read: Pattern, mesh: Mesh, scope: DimAxes) -> Pattern:
+    """A text that was read, with the axes of its dims' names in a `dim_axes` scope.
+
+    Raises:
+        ShardingTypeError: the mesh has no such axis, or the text has it elsewhere too.
+    """
+    return pattern(in_scope(read.text, mesh, scope, read_signature)[0]) if scope else read
 
 
 def _allowed(text: str, word: str, at: int) -> frozenset[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from shtypes._compat.jaxprs import Cond, Scan, While
 from shtypes.analysis.explain.cotangents import saved_only
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Value
+from shtypes.context.ambient import DimAxes
 from shtypes.core.operation import applied_by
 from shtypes.errors import how_many
 from shtypes.primitives.collective import Collective
@@ -17,6 +18,7 @@ from shtypes.primitives.reshard import Reshard
 from shtypes.traced.equations import SourceLine, control_of, outside
 from shtypes.traced.ledger import Entry, NotCovered, entries_of
 from shtypes.types import ShType
+from shtypes.types.notation.dim_axes import current_dim_axes
 from shtypes.types.policy import current_policy
 
 _NOWHERE = SourceLine()
@@ -87,11 +89,13 @@ Item = Line | Block
 
 def type_text(t: Any) -> str:
     """The text of a type, typed or JAX's own, under the policy in force."""
-    return _shown(t.exact, t, current_policy()) if isinstance(t, ShType) else str(t.str_short(short_dtypes=True))
+    if not isinstance(t, ShType):
+        return str(t.str_short(short_dtypes=True))
+    return _shown(t.exact, t, current_policy(), current_dim_axes())
 
 
 @functools.lru_cache(maxsize=4096)
-def _shown(exact: Any, t: Any, policy: str) -> str:
+def _shown(exact: Any, t: Any, policy: str, dim_axes: DimAxes) -> str:
     return str(t)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from shtypes.context.ambient import check_policy
+from shtypes.context.ambient import check_policy, current_ambient
 from shtypes.types.policy import REPLICATED_STATE, current_policy
 from shtypes.types.state import State
 
 if TYPE_CHECKING:
+    from shtypes.types.dim import Dim
     from shtypes.types.shtype import ShType
 
 #: The states that braces list, in the order in which they print.
@@ -22,8 +23,16 @@ def show(t: ShType, policy: str | None = None) -> str:
     if not t.differentiable:
         silent = State.REDUCED
     named = any(d.name for d in t.dims)
-    dims = (", " if named else ",").join(show_dim(d.name or str(d.size), d.axes) for d in t.dims)
+    of_names = dict(current_ambient().dim_axes)
+    dims = (", " if named else ",").join(_dim_in_scope(d, of_names) for d in t.dims)
     return f"{t.dtype_name}[{dims}]{_show_states(t, silent)}"
+
+
+def _dim_in_scope(d: Dim, of_names: Mapping[str, Sequence[str]]) -> str:
+    """A dim; one without axes whose name has some in scope says so."""
+    if d.name and not d.axes and of_names.get(d.name):
+        return f"{d.name}@()"
+    return show_dim(d.name or str(d.size), d.axes)
 
 
 def canonical(t: ShType) -> str:

@@ -7,13 +7,14 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shtypes.context.ambient import Sizes, check_policy
+from shtypes.context.ambient import DimAxes, Sizes, check_policy
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
 from shtypes.types.dim import Dim, check_divides
 from shtypes.types.mesh import Mesh, NamedAxes, current_mesh
+from shtypes.types.notation.dim_axes import current_dim_axes, in_scope
 from shtypes.types.notation.dim_sizes import current_dims, sorted_sizes
-from shtypes.types.notation.syntax import DimText, Syntax, caret, error_at, read_syntax, spread
+from shtypes.types.notation.syntax import DimText, Syntax, caret, error_at, spread
 from shtypes.types.policy import REPLICATED_STATE, current_policy
 from shtypes.types.state import State
 
@@ -65,6 +66,7 @@ class ReadingContext(NamedTuple):
     known: Known
     replicated: State
     sizes: Sizes
+    dim_axes: DimAxes
 
 
 class Parts(NamedTuple):
@@ -94,7 +96,8 @@ def reading_context(
         raise ShardingTypeError(f"a type is read from text, not from `{text!r}`")
     sizes = current_dims() if dims is None else sorted_sizes({**dict(current_dims()), **dims})
     replicated = REPLICATED_STATE[check_policy(policy or current_policy())]
-    return ReadingContext(common_mesh(mesh, like) or current_mesh(), describe(like, shape, dtype), replicated, sizes)
+    known = describe(like, shape, dtype)
+    return ReadingContext(common_mesh(mesh, like) or current_mesh(), known, replicated, sizes, current_dim_axes())
 
 
 def read(text: str, context: ReadingContext) -> Parts:
@@ -103,8 +106,8 @@ def read(text: str, context: ReadingContext) -> Parts:
     Raises:
         ShardingTypeError: it is no type, names things that are not there, or does not fit the value.
     """
-    mesh, known, replicated, sizes = context
-    syntax = read_syntax(text)
+    mesh, known, replicated, sizes, of_names = context
+    text, syntax = in_scope(text, mesh, of_names)
     dtype = _dtype(text, syntax, known)
     states = _states(text, syntax, mesh, dtype)
     dims = _Dims(text, syntax, mesh, known, sizes).read(mentioned=states)
@@ -118,7 +121,7 @@ def check_names_any(text: str, t: ShType) -> None:
     Raises:
         ShardingTypeError: it does not.
     """
-    syntax = read_syntax(text)
+    text, syntax = in_scope(text, t.mesh)
     _states(text, syntax, t.mesh, _dtype(text, syntax, Known(None, None if syntax.dtype else t.dtype_name, "")))
 
 

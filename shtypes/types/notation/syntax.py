@@ -30,10 +30,14 @@ class DimText(NamedTuple):
     form: str = ""
     #: Whether it is written ``_@...``: with the axes that the dim has.
     keeps: bool = False
+    #: Whether it is written ``name@()``: without axes, whatever a `dim_axes` scope says of its name.
+    whole: bool = False
 
     def __str__(self) -> str:
         head = f"{'*' if self.form == '*' else ''}{self.head or self.size}"
-        return f"{head}@..." if self.keeps else show_dim(head, [a.text for a in self.axes])
+        if self.keeps or self.whole:
+            return f"{head}@..." if self.keeps else f"{head}@()"
+        return show_dim(head, [a.text for a in self.axes])
 
     @property
     def open_ended(self) -> bool:
@@ -71,6 +75,7 @@ _DTYPE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(<[^\[\]{}\s]*)?")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE: Final = re.compile(r"[0-9]+")
 _REST: Final = re.compile(r"_?\.\.\.")
+_NO_AXES: Final = re.compile(r"\(\s*\)")
 _MARK: Final = {mark: re.compile(re.escape(mark)) for mark in ("...", *"[]{}(),:@=*")}
 _ARITHMETIC: Final = re.compile(r"[^,\]@={}]+")
 _OPERATION: Final = re.compile(r"//|[-+*/(]")
@@ -155,7 +160,8 @@ class _Reader:
             dims.append(self.dim())
             if not self.mark(","):
                 if not self.mark("]"):
-                    bare = not (dims[-1].axes or dims[-1].keeps or dims[-1].open_ended)
+                    d = dims[-1]
+                    bare = not (d.axes or d.keeps or d.whole or d.open_ended)
                     self.expected("`,`", "`]`", *(("`@`",) if bare else ()))
                 break
         open_ended = [d for d in dims if d.open_ended]
@@ -190,6 +196,8 @@ class _Reader:
         """The dim with the axes that follow it."""
         if not self.mark("@"):
             return d
+        if self.take(_NO_AXES):
+            return d._replace(whole=True)
         return d._replace(keeps=True) if self.mark("...") else d._replace(axes=self.axes())
 
     def axes(self) -> tuple[Word, ...]:
