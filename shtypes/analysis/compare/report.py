@@ -14,9 +14,9 @@ from rich.text import Text
 from shtypes.analysis.check import Signature
 from shtypes.analysis.compare.changes import Change, TypeChange, Use, changes_of, type_changes, uses_of
 from shtypes.analysis.costs import CostModel
-from shtypes.analysis.tables import Table, page
 from shtypes.errors import ShardingTypeError
 from shtypes.traced.ledger import Ledger, Total
+from shtypes.traced.tables import Table, page
 
 #: The version of what `Comparison.to_json` writes.
 SCHEMA: Final = 1

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from shtypes.analysis.picture.holdings import distinct, grid, sentences, visible
 from shtypes.analysis.picture.svg import draw
-from shtypes.analysis.tables import page
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.traced.columns import aligned
+from shtypes.traced.tables import page
 from shtypes.types import ShType
 
 #: The most rows and columns of devices that the text shows.

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shtypes.analysis.tables import Table, page
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.tools.cli.config import Config, TargetConfig, config
 from shtypes.tools.cli.guard import tracing
 from shtypes.tools.cli.options import target_options
 from shtypes.tools.cli.output import FAILED, emit, output_options, write
 from shtypes.tools.cli.target import LoadedTarget, program
+from shtypes.traced.tables import Table, page
 
 if TYPE_CHECKING:
     from shtypes.traced.ledger import Ledger

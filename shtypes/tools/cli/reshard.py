@@ -10,7 +10,6 @@ import click
 from rich.console import Group
 
 from shtypes.analysis.costs import CostModel
-from shtypes.analysis.tables import Table, page
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.plans import Plan, Step, backward, plan
 from shtypes.tools.cli.config import config
@@ -18,6 +17,7 @@ from shtypes.tools.cli.costs import link_option, read_links
 from shtypes.tools.cli.guard import for_the_shell
 from shtypes.tools.cli.options import dims_option, mesh_option, policy_option
 from shtypes.tools.cli.output import emit, output_options
+from shtypes.traced.tables import Table, page
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy
 from shtypes.types.target import parse
