@@ -69,7 +69,7 @@ NAMESPACES: Final[Mapping[str, str]] = {
     "linalg": "shtypes.numerics.linalg",
     "nn": "shtypes.numerics.nn",
     "random": "shtypes.numerics.random",
-    "tree": "shtypes.ops.tree",
+    "tree": "shtypes.numerics.tree",
 }
 #: What sets itself up when it is imported, and what imports nothing else.
 _CONNECTED: Final = (

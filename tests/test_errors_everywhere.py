@@ -153,7 +153,10 @@ m.shard_map(lambda z: m.lax.psum(z, "q"), out_specs="[4,4]")(a); m.lax.psum(c, "
 m.no_comm("nope"); m.no_comm()(lambda: m.reshard(a, "[8,4]"))(); m.comm_budget(kinds="nope"); m.comm_budget(bytes="x")
 m.comm_budget(bytes=3)(lambda: m.reshard(a, "[8,4]"))(); m.set_policy("nope"); m.policy("nope").__enter__()
 m.use_mesh(3).__enter__(); m.set_mesh(3); m.make_mesh({"x": 99}); m.make_mesh(3); m.abstract_mesh({"x": 0})
-m.tree.from_jax([a], like=[a, a]); m.tree.from_jax([3], like=[a]); a ** "x"; a & a; a << 1; jnp.sin(a)
+m.tree.from_jax([a], like=[a, a]); m.tree.from_jax([3], like=[a]); m.tree.array([a], {"0": "[8,4]"})
+m.tree.array([a]); m.tree.array([a], {"1": "[...]"}); m.tree.array([a], {"0": "[8@q,4]"}); m.tree.array([a], 3)
+m.tree.types([a], {"0": 3}); m.tree.reshard([jnp.ones(3)], {"0": "[3]"}); m.tree.bytes(a, "x"); m.tree.show(a, -1)
+m.dim_axes(3); m.dim_axes({"s": "q"})(lambda: m.reshard(a, "[s,4]"))(); a ** "x"; a & a; a << 1; jnp.sin(a)
 a.reshape(3, 3); a.sum(axis=9); m.power(a, "x"); m.bitwise_and(a, a); m.real("x"); m.average(a, weights=v)
 """
 CALLS = [call.strip() for line in WRONG.strip().split("\n") for call in line.split("; ")]

@@ -5,6 +5,7 @@ A line that reveals another type is an error of the checker, and so is a mistake
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, assert_type
 
@@ -35,6 +36,16 @@ def arrays(x: sh.Array, w: sh.Array, i: sh.Array) -> None:
     assert_type(x.reshard("f32[8@dp, 4]"), sh.Array)
     assert_type(x.at[0].set(w), sh.Array)
     assert_type(x.nonzero(size=3), tuple[sh.Array, ...])
+
+
+def trees(model: dict[str, list[sh.Array]], rules: dict[str, str]) -> None:
+    assert_type(sh.tree.bytes(model)["layers"], int)
+    assert_type(sh.tree.bytes(sh.tree.array(model, rules)).total, int)
+    assert_type(str(sh.tree.show(model, depth=1)), str)
+    sh.tree.reshard(model, [("**/kernel", "[_, _@tp]"), (re.compile(".*"), None)])
+    sh.tree.types(model, {re.compile(".*"): jax.P("tp")})
+    with sh.dim_axes({"mlp": "tp", "batch": ("dp", "fsdp"), "embed": None}):
+        pass
 
 
 def functions(x: sh.Array, w: sh.Array, i: sh.Array) -> None:

@@ -154,6 +154,10 @@ OPS: Final[Mapping[str, Op]] = {
             space="random",
             rule="draw",
         ),
+        *written("numerics.tree.trees", "from_jax to_jax", jax="", space="tree"),
+        *written("numerics.tree.trees", "map", jax="jax.tree", space="tree"),
+        *written("numerics.tree.sizes", "bytes show", jax="", space="tree"),
+        *written("numerics.tree.typed", "array reshard types", jax="", space="tree"),
         *written("ops.arithmetic", "add subtract", rule="additive", linear="x+y"),
         *written("ops.arithmetic", "astype", rule="cast", linear="x"),
         *written("ops.arithmetic", "clip pow=power power", rule="nonlinear"),
@@ -340,8 +344,6 @@ OPS: Final[Mapping[str, Op]] = {
         *written("ops.statistics", "nanmedian nanpercentile nanquantile percentile quantile", rule="whole", out=True),
         *written("ops.statistics", "unwrap vander", rule="whole"),
         *written("ops.statistics", "logmeanexp", jax="jax.nn", space="nn"),
-        *written("ops.tree", "from_jax to_jax types", jax="", space="tree"),
-        *written("ops.tree", "map", jax="jax.tree", space="tree"),
         *written("ops.windows", "reduce_window", jax="jax.lax", rule="whole"),
     )
 }

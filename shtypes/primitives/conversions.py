@@ -65,15 +65,20 @@ def array(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     if isinstance(x, Array):
         raise ShardingTypeError(f"the value has a type already, {x.type}", hints=["sh.reshard(x, type)"])
     host = x if isinstance(x, jax.Array) else host_array(x)
-    own = dtypes.from_numpy(host.dtype)
-    target = "[...]" if type is None else type
-    says_dtype = isinstance(target, ShType) or (isinstance(target, str) and target.lstrip()[:1] not in ("[", "{", ""))
-    default = None if says_dtype else own if dtypes.is_key(own) else dtypes.from_numpy(canonical(host.dtype))
-    t = hi(type_of(target, mesh, shape=tuple(host.shape), dtype=default))
+    own, t = dtypes.from_numpy(host.dtype), type_for(host, type, mesh)
     if _lies_somewhere(host) and (rules_in_force() or not no_trace_is_running()):
         return from_jax(host, t)  # what that sends is to be seen
     same = own == t.dtype_name and (dtypes.is_key(own) or host.dtype == t.dtype)  # not of the other byte order
     return place(host if same else converted(host, own, t), t)
+
+
+def type_for(x: Any, type: Any = None, mesh: Any = None) -> HiShType:
+    """The type that `array` gives to what has a shape and a dtype."""
+    own = dtypes.from_numpy(x.dtype)
+    target = "[...]" if type is None else type
+    says_dtype = isinstance(target, ShType) or (isinstance(target, str) and target.lstrip()[:1] not in ("[", "{", ""))
+    default = None if says_dtype else own if dtypes.is_key(own) else dtypes.from_numpy(canonical(x.dtype))
+    return hi(type_of(target, mesh, shape=tuple(x.shape), dtype=default))
 
 
 def _lies_somewhere(x: Any) -> bool:

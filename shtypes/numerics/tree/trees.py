@@ -1,4 +1,4 @@
-"""Trees of typed values: to other libraries and back. A typed value is a leaf of every JAX tree function."""
+"""Trees of typed values: to other libraries and back."""
 
 from __future__ import annotations
 
@@ -58,20 +58,7 @@ def _type(leaf: Any) -> ShType | None:
 
 
 @public_op
-def types(tree: Any) -> Any:
-    """The tree with each typed value replaced by its type, and each plain array by JAX's own type of it."""
-    return jax.tree.map(jax.typeof, tree)
-
-
-@public_op
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """`jax.tree.map`: typed values are leaves."""
     check_function("tree.map", f)
     return jax.tree.map(f, tree, *rest)
-
-
-__all__ = ["from_jax", "map", "to_jax", "types"]
-
-
-def __dir__() -> list[str]:
-    return __all__

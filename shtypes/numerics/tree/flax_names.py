@@ -1,0 +1,92 @@
+"""What Flax's modules call the dims of their parameters: read by its attributes, without Flax.
+
+NNX keeps names in the metadata of its variables (`nnx.with_partitioning`); linen puts values in boxes
+(`nn.with_logical_partitioning`, `nn.with_partitioning`). Both are nodes of trees with the value inside.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from shtypes.context.ambient import DimAxes
+from shtypes.errors import ShardingTypeError, quoted
+from shtypes.types.mesh import Mesh
+from shtypes.types.notation.printing import show_axes
+
+#: Where NNX's variables keep the names, the newest first.
+_OF_VARIABLES = ("out_sharding", "sharding_names", "sharding")
+
+
+class Names(NamedTuple):
+    """What a box says."""
+
+    of_dims: tuple[Any, ...]  # a name, several or None for each dim
+    rules: Mapping[str, Any]  # the mesh axes of names, by the module's own rules
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.of_dims))})"
+
+
+def is_box(x: Any) -> bool:
+    """Whether it is a variable of NNX or a box of linen."""
+    return hasattr(type(x), "get_metadata") or is_dropped(x)
+
+
+def is_dropped(x: Any) -> bool:
+    """Whether it is a box of linen, which applies constraints of its own to the value where it is opened."""
+    return hasattr(type(x), "replace_boxed") and hasattr(x, "value")
+
+
+def names_of(box: Any) -> Names | None:
+    """The names that a box says; None where it says none."""
+    if is_dropped(box):
+        found, rules = getattr(box, "names", None), getattr(box, "rules", None)
+    else:
+        metadata = box.get_metadata()
+        found = next((metadata[key] for key in _OF_VARIABLES if metadata.get(key)), None)
+        rules = metadata.get("sharding_rules")
+    found = getattr(found, "sharding", found)  # of a layout, its sharding
+    found = getattr(found, "spec", found)  # of a sharding, what it says of dims
+    # Of several rules for a name the first one holds.
+    return None if found is None else Names(tuple(found), dict(reversed([*rules])) if rules else {})
+
+
+def text_of(names: Names, mesh: Mesh, scope: DimAxes) -> str:
+    """The dims of a type's text, as the names say them.
+
+    A name has the axes of the module's own rules; else it is a mesh axis; else it has those of a `dim_axes` scope.
+
+    Raises:
+        ShardingTypeError: a name is none of these.
+    """
+    dims = [_dim(entry, i, names, mesh, dict(scope)) for i, entry in enumerate(names.of_dims)]
+    return f"[{', '.join([*dims, '_...'])}]"
+
+
+def _dim(entry: Any, index: int, names: Names, mesh: Mesh, scope: Mapping[str, tuple[str, ...]]) -> str:
+    axes: list[str] = []
+    several = entry if isinstance(entry, (tuple, list)) else () if entry is None else (entry,)
+    for name in several:
+        axes += _axes(name, index, names, mesh, scope)
+    # A name that is one of the dim's goes into the type, unless it is there twice, or is no name for a dim.
+    named = isinstance(entry, str) and entry.isidentifier() and entry not in mesh.shape
+    head = entry if named and names.of_dims.count(entry) == 1 else "_"
+    return f"{head}@{show_axes(axes)}" if axes else f"{head}@()"
+
+
+def _axes(name: Any, index: int, names: Names, mesh: Mesh, scope: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    if name in names.rules:
+        found = names.rules[name]
+        return (found,) if isinstance(found, str) else tuple(found or ())
+    if name in mesh.shape:
+        return (name,)
+    if name in scope:
+        return scope[name]
+    near = difflib.get_close_matches(str(name), [*mesh.axis_names, *scope], n=1, cutoff=0.6)
+    raise ShardingTypeError(
+        f"dim {index} is named `{name}`, which is neither a mesh axis nor a name in `sh.dim_axes`",
+        why=f"the mesh has {quoted(mesh.axis_names) or 'no axes'}; in scope: {quoted(scope) or 'no names'}",
+        hints=[*(f"`{n}`" for n in near), f'sh.dim_axes({{"{name}": None}}), or the mesh axis in place of None'],
+    )

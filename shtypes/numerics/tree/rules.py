@@ -1,0 +1,140 @@
+"""Rules for the leaves of a tree: which pattern matches which path, and what is said where none does."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from shtypes.errors import ShardingTypeError
+from shtypes.numerics.tree.leaves import Leaf
+from shtypes.types import ShType
+from shtypes.types.target import Spec, Target
+
+#: A glob on the path of a leaf, or a regular expression of the whole path.
+Pattern: TypeAlias = "str | re.Pattern[str]"
+#: Patterns and the types of the leaves that they match.
+Rules: TypeAlias = (
+    "Mapping[str, Target | None] | Mapping[re.Pattern[str], Target | None] | Mapping[Pattern, Target | None]"
+    " | Iterable[tuple[Pattern, Target | None]]"
+)
+
+#: The pattern of all leaves, which need not match any.
+REST: Final = "**"
+#: How many paths or patterns a message shows.
+_MOST: Final = 3
+
+
+def read_rules(given: Any) -> tuple[tuple[Pattern, Target | None], ...]:
+    """The rules, checked.
+
+    Raises:
+        ShardingTypeError: they are no rules.
+    """
+    example = ['{"**/kernel": "[_, mlp@tp]", "**": "[...]"}']
+    if isinstance(given, (str, ShType)):
+        what = f"rules are pairs of a pattern and a type, not `{given}`"
+        raise ShardingTypeError(what, hints=[f'{{"**": "{given}"}}'])
+    try:
+        rules = tuple((p, t) for p, t in (given.items() if isinstance(given, Mapping) else given))
+    except (TypeError, ValueError):
+        raise ShardingTypeError(f"rules are pairs of a pattern and a type, not {given!r:.60}", hints=example) from None
+    for pattern, target in rules:
+        if not isinstance(pattern, str) and not (isinstance(pattern, re.Pattern) and isinstance(pattern.pattern, str)):
+            what = f"the pattern of a rule is a text or a compiled regular expression, not {pattern!r:.60}"
+            raise ShardingTypeError(what, hints=example)
+        if target is not None and not isinstance(target, (str, ShType, Spec)):
+            what = f"the rule `{shown(pattern)}` has no type but {target!r:.60}"
+            raise ShardingTypeError(what, hints=["a type's text, an sh.ShType, a jax.P, or None"])
+    return rules
+
+
+def shown(pattern: Pattern) -> str:
+    """The text of a pattern."""
+    return pattern if isinstance(pattern, str) else pattern.pattern
+
+
+def matches(pattern: Pattern, path: str) -> bool:
+    """Whether a pattern matches a path: ``**`` any number of keys, ``*`` and ``?`` inside of one."""
+    if isinstance(pattern, re.Pattern):
+        return pattern.fullmatch(path) is not None
+    return _glob(tuple(pattern.split("/")), tuple(path.split("/")) if path else ())
+
+
+@functools.lru_cache(maxsize=65536)
+def _glob(parts: tuple[str, ...], keys: tuple[str, ...]) -> bool:
+    if not parts:
+        return not keys
+    if parts[0] == REST:
+        return _glob(parts[1:], keys) or (bool(keys) and _glob(parts, keys[1:]))
+    return bool(keys) and fnmatch.fnmatchcase(keys[0], parts[0]) and _glob(parts[1:], keys[1:])
+
+
+def first_matches(rules: Sequence[tuple[Pattern, Any]], leaves: Sequence[Leaf]) -> list[int | None]:
+    """For each leaf the first rule that matches it, if it is an array.
+
+    Raises:
+        ShardingTypeError: a rule matches no array.
+    """
+    paths = [leaf.path if leaf.is_array else None for leaf in leaves]
+    found = [None if path is None else _first(rules, path) for path in paths]
+    for i, (pattern, _) in enumerate(rules):
+        known = pattern == REST or i in found or any(path is not None and matches(pattern, path) for path in paths)
+        if not known:
+            raise _unused(pattern, leaves)
+    return found
+
+
+def _first(rules: Sequence[tuple[Pattern, Any]], path: str) -> int | None:
+    return next((i for i, (pattern, _) in enumerate(rules) if matches(pattern, path)), None)
+
+
+def _unused(pattern: Pattern, leaves: Sequence[Leaf]) -> ShardingTypeError:
+    paths = [leaf.path for leaf in leaves if leaf.is_array]
+    others = [leaf for leaf in leaves if not leaf.is_array and matches(pattern, leaf.path)]
+    why = "the tree has no arrays" if not paths else ""
+    if others:
+        why = f"`{others[0].path}` is no array, but of class `{type(others[0].value).__name__}`"
+    near = sorted(paths, key=lambda path: -_likeness(pattern, path))
+    return ShardingTypeError(
+        f"the rule `{shown(pattern)}` matches no leaf",
+        why=why,
+        hints=[f"`{path}` is a leaf" for path in _unlike(near)],
+    )
+
+
+def unmatched(leaves: Sequence[Leaf], rules: Sequence[tuple[Pattern, Any]]) -> ShardingTypeError:
+    """The error for leaves that have no rule."""
+    leaf, count = leaves[0], len(leaves)
+    more = "" if count == 1 else f"; nor does one match {count - 1} more"
+    near = sorted((p for p, _ in rules), key=lambda pattern: -_likeness(pattern, leaf.path))[:_MOST]
+    others = [str(other) for other in leaves[1 : _MOST + 1]] + ["…"] * (count > _MOST + 1)
+    return ShardingTypeError(
+        f"no rule matches {leaf}{more}",
+        where="\n".join(others),
+        why="each array needs a type; without a rule, Flax's names for its dims give it, and it has none",
+        hints=[*(f"`{shown(p)}` is a rule" for p in near), 'a last rule ("**", "[...]") makes the others whole'],
+    )
+
+
+def _likeness(pattern: Pattern, path: str) -> float:
+    """How much a pattern is like a path, as far as it says one."""
+    if isinstance(pattern, re.Pattern):
+        return difflib.SequenceMatcher(None, pattern.pattern, path).ratio()
+    said = [part for part in pattern.split("/") if part != REST]
+    keys = path.split("/")
+    near = keys[-len(said) :] if pattern.startswith(REST) else keys[: len(said)]
+    return difflib.SequenceMatcher(None, "/".join(said), "/".join(near)).ratio()
+
+
+def _unlike(paths: Sequence[str]) -> list[str]:
+    """The first paths but those that differ from one before in numbers only: layers are many, and alike."""
+    found: dict[str, str] = {}
+    for path in paths:
+        found.setdefault(re.sub(r"\d+", "0", path), path)
+        if len(found) == _MOST:
+            break
+    return [*found.values()]

@@ -1,0 +1,165 @@
+"""What the arrays of a tree take on each device: by the prefix of their paths, and as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import jax
+from rich.console import Group
+
+from shtypes.context.user_line import public_op
+from shtypes.errors import ShardingTypeError
+from shtypes.numerics.tree.leaves import leaves_of
+from shtypes.traced.tables import Table, page
+from shtypes.types import ShType, dtypes
+
+_BYTES: Final = "B/device"
+
+
+class BytesByPrefix(dict[str, int]):
+    """Bytes per device by the prefix of a path."""
+
+    @property
+    def total(self) -> int:
+        """Bytes per device of all of them."""
+        return sum(self.values())
+
+
+class Row(NamedTuple):
+    """An array of a tree, or all whose paths begin alike."""
+
+    path: str  # of one array its path
+    type: str  # of one array its type; of several, how many they are
+    elements: int  # of the global arrays
+    bytes: int  # on each device
+
+
+@dataclass(frozen=True, repr=False)
+class Overview:
+    """The arrays of a tree: their types, and what they take on each device. Prints, and is a table in a notebook.
+
+    Attributes:
+        rows: The arrays, or the prefixes of their paths, in the order of the tree.
+        count: How many arrays there are.
+    """
+
+    rows: tuple[Row, ...]
+    count: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes per device of all of them."""
+        return sum(row.bytes for row in self.rows)
+
+    @property
+    def elements(self) -> int:
+        """How many elements the global arrays have."""
+        return sum(row.elements for row in self.rows)
+
+    @property
+    def _table(self) -> Table:
+        total = Row("total", "", self.elements, self.bytes)
+        cells = ((row.path or ".", row.type, f"{row.elements:,}", f"{row.bytes:,}") for row in (*self.rows, total))
+        headings = ("path", "type", "elements", _BYTES)
+        return Table(_arrays(self.count), headings, tuple(cells), frozenset(headings[2:]))
+
+    def __str__(self) -> str:
+        return str(self._table)
+
+    __repr__ = __str__
+
+    def __rich__(self) -> Group:
+        return self._table.__rich__()
+
+    def _repr_html_(self) -> str:
+        return self._table.to_html()
+
+    def to_html(self) -> str:
+        """A page of its own, with no other files."""
+        return page("Types of a tree", [self._table.to_html()])
+
+
+@public_op
+def bytes(tree: Any, depth: int | None = 1) -> BytesByPrefix:
+    """Bytes per device of the arrays of a tree, by the prefix of their paths.
+
+    Args:
+        tree: A tree of typed values, of types, of plain arrays (which lie as they lie), or of what has a shape and a
+            dtype (as if whole). Other leaves take nothing.
+        depth: How many keys a prefix has; 0 for one number, None for each array.
+
+    Returns:
+        A dict of prefixes, in the order of the tree, to bytes; ``total`` is their sum.
+
+    Raises:
+        ShardingTypeError: ``depth`` is no number of keys.
+
+    Communicates: nothing.
+
+    Example:
+        >>> import shtypes as sh
+        >>> mesh = sh.abstract_mesh({"dp": 2, "tp": 4})
+        >>> up, down = (sh.ShType.parse(t, mesh) for t in ("f32[16, 32@tp]", "f32[32@tp, 16]"))
+        >>> sh.tree.bytes({"mlp": {"up": up, "down": down}, "scale": sh.ShType.parse("f32[16]", mesh)})
+        {'mlp': 1024, 'scale': 64}
+    """
+    return BytesByPrefix({row.path: row.bytes for row in _grouped([*_rows(tree)], depth)})
+
+
+@public_op
+def show(tree: Any, depth: int | None = None) -> Overview:
+    """A table of the arrays of a tree: path, type, elements and bytes per device, with the total.
+
+    Args:
+        tree: As for `bytes`. For what rules would give, show ``sh.tree.types(tree, rules)``.
+        depth: How many keys of a path are told apart; by default all, a row for each array.
+
+    Returns:
+        What prints as text, by `rich`, and as a table in a notebook; ``to_html`` makes a page.
+
+    Raises:
+        ShardingTypeError: ``depth`` is no number of keys.
+
+    Communicates: nothing.
+    """
+    rows = [*_rows(tree)]
+    return Overview(tuple(_grouped(rows, depth)), len(rows))
+
+
+def _rows(tree: Any) -> Iterator[Row]:
+    for leaf in leaves_of(tree):
+        x = leaf.value
+        t = x if isinstance(x, ShType) else leaf.type
+        if t is not None:
+            yield Row(leaf.path, str(t), t.size, t.local_bytes)
+        elif hasattr(x, "shape") and hasattr(x, "dtype"):
+            name, shape = dtypes.from_numpy(x.dtype), tuple(x.shape)
+            shown = f"{name}[{','.join(map(str, shape))}], plain"
+            held = math.prod(_held(x, shape)) * dtypes.itemsize(name)
+            yield Row(leaf.path, shown, math.prod(shape), held)
+
+
+def _held(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of what a device holds of a plain array."""
+    sharding = getattr(jax.typeof(x) if isinstance(x, jax.core.Tracer) else x, "sharding", None)
+    return tuple(sharding.shard_shape(shape)) if isinstance(sharding, jax.sharding.Sharding) else shape
+
+
+def _grouped(rows: Sequence[Row], depth: int | None) -> Iterator[Row]:
+    """The rows whose paths begin alike as one; one that is alone keeps its type."""
+    if depth is not None and (isinstance(depth, bool) or not hasattr(depth, "__index__") or depth < 0):
+        raise ShardingTypeError(f"`depth` is a number of keys from 0, or None for all, not {depth!r:.60}")
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.path if depth is None else "/".join(row.path.split("/")[:depth]), []).append(row)
+    for prefix, group in groups.items():
+        of_one = len(group) == 1 and group[0].path == prefix
+        kind = group[0].type if of_one else _arrays(len(group))
+        yield Row(prefix, kind, sum(row.elements for row in group), sum(row.bytes for row in group))
+
+
+def _arrays(count: int) -> str:
+    return f"{count} array{'' if count == 1 else 's'}"
