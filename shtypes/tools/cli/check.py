@@ -60,7 +60,7 @@ def command(
         if no_comm or max_bytes is not None or form == "html":
             raise click.UsageError("--no-comm, --max-bytes and --format html are for one TARGET with its types")
         if any(given.values()):
-            raise click.UsageError("targets of pyproject.toml have their arguments, mesh, policy, dims and grad there")
+            raise click.UsageError("targets of pyproject.toml have their arguments, mesh, policy, ... there")
         if update and output:
             raise click.UsageError("--update writes the file of the repository, and no --output")
         raise SystemExit(_check_pinned(settings, known, update=update, form=form, output=output))
@@ -212,6 +212,7 @@ def _record(settings: Config, target: TargetConfig) -> dict[str, Any]:
         policy_name=target.policy,
         dims=target.dims,
         grad=target.grad,
+        lift=target.lift,
         root=settings.root,
         maker=target.arguments,
     )

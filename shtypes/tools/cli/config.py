@@ -18,8 +18,8 @@ from shtypes.types.mesh import Mesh
 from shtypes.types.notation.dim_sizes import sorted_sizes
 
 #: The keys of the table, and of each of its targets.
-KEYS: Final = ("mesh", "policy", "dims", "golden", "grad", "targets")
-TARGET_KEYS: Final = ("target", "name", "types", "arguments", "mesh", "policy", "dims", "grad")
+KEYS: Final = ("mesh", "policy", "dims", "golden", "grad", "lift", "targets")
+TARGET_KEYS: Final = ("target", "name", "types", "arguments", "mesh", "policy", "dims", "grad", "lift")
 #: The file that holds a repository's communication, by default.
 GOLDEN: Final = "communication.json"
 
@@ -36,6 +36,7 @@ class TargetConfig:
     policy: str | None = None  # the policy, if it says one
     dims: Mapping[str, int] = field(default_factory=dict)  # sizes of dim names
     grad: bool = False  # whether its backward pass is checked too
+    lift: bool = False  # whether it is a plain JAX function, typed by `lift`
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def config(start: Path | None = None) -> Config:
 
 def _config(root: Path, table: Any) -> Config:
     _known(table, KEYS, "[tool.shtypes]")
-    common = {key: table[key] for key in ("mesh", "policy", "dims", "grad") if key in table}
+    common = {key: table[key] for key in ("mesh", "policy", "dims", "grad", "lift") if key in table}
     targets = table.get("targets", [])
     if not isinstance(targets, list):
         raise click.UsageError("`targets` in [tool.shtypes] is a list of targets")
@@ -98,11 +99,12 @@ def _target(common: Mapping[str, Any], given: Any) -> TargetConfig:
     if not all(isinstance(table.get("dims", {}), Mapping) for table in (common, given)):
         raise click.UsageError(f"`dims` of `{name}` in [tool.shtypes] is a table, such as {{ batch = 8 }}")
     both = {**common, **given, "dims": {**common.get("dims", {}), **given.get("dims", {})}}
-    types, grad = both.get("types", []), both.get("grad", False)
+    types, flags = both.get("types", []), [both.get(key, False) for key in ("grad", "lift")]
     if not isinstance(types, list) or not all(isinstance(t, str) for t in types):
         raise click.UsageError(f"`types` of `{name}` in [tool.shtypes] is a list of texts")
-    if not isinstance(grad, bool):
-        raise click.UsageError(f"`grad` of `{name}` in [tool.shtypes] is true or false")
+    for key, flag in zip(("grad", "lift"), flags, strict=True):
+        if not isinstance(flag, bool):
+            raise click.UsageError(f"`{key}` of `{name}` in [tool.shtypes] is true or false")
     try:
         mesh = None if "mesh" not in both else _mesh(both["mesh"])
         policy = None if "policy" not in both else check_policy(str(both["policy"]))
@@ -112,7 +114,7 @@ def _target(common: Mapping[str, Any], given: Any) -> TargetConfig:
     maker = both.get("arguments")
     if maker is not None and (types or not isinstance(maker, str)):
         raise click.UsageError(f"`arguments` of `{name}` in [tool.shtypes] names a function, in the place of `types`")
-    return TargetConfig(name, given["target"], tuple(types), maker, mesh, policy, dims, grad)
+    return TargetConfig(name, given["target"], tuple(types), maker, mesh, policy, dims, *flags)
 
 
 def _mesh(given: Any) -> Mesh:

@@ -40,11 +40,12 @@ arguments_option = click.option(
     help="A function beside the target that returns the arguments: types, texts of types, or trees of these.",
 )
 grad_option = click.option("--grad", is_flag=True, help="Also the backward pass, to every argument with a gradient.")
+lift_option = click.option("--lift", is_flag=True, help="The target is a plain JAX function: type it by `sh.lift`.")
 
 
 def target_options(f: F, *, required: bool = True) -> F:
-    """TARGET and TYPES, and the options ``--arguments``, ``--mesh``, ``--policy``, ``--dims`` and ``--grad``."""
-    return target_arguments(mesh_option(policy_option(dims_option(grad_option(f)))), required=required)
+    """TARGET and TYPES; ``--arguments``, ``--mesh``, ``--policy``, ``--dims``, ``--grad`` and ``--lift``."""
+    return target_arguments(mesh_option(policy_option(dims_option(grad_option(lift_option(f))))), required=required)
 
 
 def target_arguments(f: F, *, required: bool = True) -> F:

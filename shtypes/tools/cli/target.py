@@ -64,6 +64,7 @@ def program(
     policy_name: str | None = None,
     dims: Mapping[str, int] | None = None,
     grad: bool = False,
+    lift: bool = False,
     root: Path | None = None,
     maker: str | None = None,
 ) -> LoadedTarget:
@@ -71,7 +72,7 @@ def program(
 
     What is not given is taken from ``[tool.shtypes]`` in ``pyproject.toml``, for this target or for all. ``root`` is
     the folder that files and modules are looked for in, by default the current one; ``maker`` a function beside the
-    target that returns the arguments, in the place of types.
+    target that returns the arguments, in the place of types; ``lift`` says that it is a plain JAX function.
 
     Raises:
         click.UsageError: there is no such function, its arguments have no types, or a type cannot be read.
@@ -88,11 +89,19 @@ def program(
     name, sizes = policy_name or said.policy or current_policy(), {**said.dims, **(dims or {})}
     folder = root or (settings.root if said.name != said.target else None)
     f = load(said.target, devices=mesh.size, root=folder)
+    if lift or said.lift:
+        f = _lifted(f)
     maker = maker or (said.arguments if not types else None)
     make = maker and load(f"{said.target.rpartition(':')[0]}:{maker}", devices=mesh.size, root=folder)
     with in_scope(mesh, name, sizes):
         args = _made(make, maker) if make and maker else arguments(f, types or said.types)
     return LoadedTarget(target, f, args, mesh, name, sizes, grad or said.grad)
+
+
+def _lifted(f: Callable[..., Any]) -> Callable[..., Any]:
+    from shtypes import lift
+
+    return lift(f)
 
 
 @contextlib.contextmanager

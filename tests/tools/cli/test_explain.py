@@ -128,3 +128,23 @@ def test_what_does_not_type_is_answered_with_the_line_and_exit_code_1(
     )
     assert "wrong.py:4 in f" in explain(f"{tmp_path}/wrong.py:f", "f32[8@dp]", *MESH, code=1)
     assert "wrong.py:7 in g" in explain(f"{tmp_path}/wrong.py:g", "f32[8@dp]", *MESH, code=1)
+
+
+PLAIN = """
+import jax
+import jax.numpy as jnp
+
+def loss(x, w, v):
+    h = jax.nn.relu(x @ w)
+    return jnp.sum(h @ v)
+"""
+
+
+def test_a_plain_function_is_typed_by_lift(explain: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "plain_model.py").write_text(PLAIN)
+    target = (tmp_path / "plain_model.py").as_posix() + ":loss"
+    types = ("f32[8@dp, 16]", "f32[16, 32@tp]", "f32[32@tp, 4]")
+    text = explain(target, *types, "--lift", *MESH)
+    assert types_in(text)["loss"] == "f32[]{U:(dp,tp)}"
+    assert "plain_model.py:6  h = jax.nn.relu(x @ w)" in text
+    assert "a typed value" in explain(target, *types, *MESH, code=1)
