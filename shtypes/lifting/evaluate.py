@@ -64,16 +64,26 @@ def _evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     if name not in _ALWAYS and not any(map(is_typed, operands)):
         outs = bind_plain(eqn, operands)
     else:
-        with evaluating(functools.cache(lambda: origin_of(eqn))), as_written(eqn):
-            try:
-                body = BODIES.get(name)
-                outs = body(eqn, operands) if body is not None else _by_row(eqn, operands)
-            except ShardingTypeError as error:
-                raise placed(error, _shown(name, operands)) from None
-            _check(eqn, outs)
+        found = _typed(eqn, operands)
+        if isinstance(found, ShardingTypeError):
+            raise found
+        outs = found
     if constant:
         for out in outs:
             note_constant(out)
+    return outs
+
+
+def _typed(eqn: Any, operands: list[Any]) -> list[Any] | ShardingTypeError:
+    """The results of an equation, or its refusal: raised in here, JAX would add the trace of the plain program to it."""
+    name = eqn.primitive.name
+    with evaluating(functools.cache(lambda: origin_of(eqn))), as_written(eqn):
+        try:
+            body = BODIES.get(name)
+            outs = body(eqn, operands) if body is not None else _by_row(eqn, operands)
+            _check(eqn, outs)
+        except ShardingTypeError as error:
+            return placed(error, _shown(name, operands)).with_traceback(None)
     return outs
 
 

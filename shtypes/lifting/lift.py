@@ -12,6 +12,7 @@ import numpy as np
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.calls import check_function
+from shtypes.errors import ShardingTypeError
 from shtypes.lifting import typed_calls
 from shtypes.lifting.constants import noting
 from shtypes.lifting.evaluate import evaluate
@@ -111,7 +112,10 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
         program = programs.get(key)
         if program is None:
             program = programs.put(key, _Program(f, tree, static))
-        return program([x for x, s in zip(leaves, static, strict=True) if s is None])
+        try:
+            return program([x for x, s in zip(leaves, static, strict=True) if s is None])
+        except ShardingTypeError as error:
+            raise error.with_traceback(None) from None
 
     return lifted
 
