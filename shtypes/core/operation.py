@@ -6,10 +6,12 @@ prints in jaxprs as a primitive of its own would, knows the types of its operand
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from jax.extend import source_info_util
 
@@ -90,6 +92,8 @@ class Operation:
     def bind(self, *operands: Any) -> list[Any]:
         """The results, in whatever JAX makes of them."""
         found: list[Any] = self.primitive.bind(*operands, operation=self)
+        if _noted.bound is not None:
+            _noted.bound.append((self, operands, found))
         return found
 
     def abstract_eval(self, *given: Any) -> tuple[list[Any], set[Any]]:
@@ -123,6 +127,26 @@ class Operation:
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """The results mapped over a dim of the operands, and where each has that dim."""
         raise NotImplementedError
+
+
+class _Noted(threading.local):
+    """What is bound in this thread, where somebody asks for it."""
+
+    bound: list[tuple[Operation, Sequence[Any], Sequence[Any]]] | None = None
+
+
+_noted: Final = _Noted()
+
+
+@contextlib.contextmanager
+def noting_bound() -> Iterator[list[tuple[Operation, Sequence[Any], Sequence[Any]]]]:
+    """Lists the operations that are bound in here, with their operands and results."""
+    outer, found = _noted.bound, list[tuple[Operation, Sequence[Any], Sequence[Any]]]()
+    _noted.bound = found
+    try:
+        yield found
+    finally:
+        _noted.bound = outer
 
 
 class UnaryOperation(Operation):

@@ -15,6 +15,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lifting.absent import reason
 from shtypes.lifting.constants import beside_others, is_constant, note_constant
 from shtypes.lifting.registry import BODIES, EQUATIONS, ROWS
+from shtypes.lifting.remembered import again
 from shtypes.ops.dispatch import is_typed
 
 #: What is evaluated by its row whether or not an operand is typed: what it gives may be.
@@ -75,13 +76,14 @@ def _evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def _typed(eqn: Any, operands: list[Any]) -> list[Any] | ShardingTypeError:
-    """The results of an equation, or its refusal: raised in here, JAX would add the trace of the plain program to it."""
+    """The results of an equation, or its refusal: to one raised in here JAX would add the plain program's trace."""
     name = eqn.primitive.name
     with evaluating(functools.cache(lambda: origin_of(eqn))), as_written(eqn):
         try:
             body = BODIES.get(name)
-            outs = body(eqn, operands) if body is not None else _by_row(eqn, operands)
-            _check(eqn, outs)
+            if body is not None:
+                return body(eqn, operands)
+            outs = again(eqn, operands, _by_row)
         except ShardingTypeError as error:
             return placed(error, _shown(name, operands)).with_traceback(None)
     return outs
@@ -91,7 +93,7 @@ def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
     name = eqn.primitive.name
     of_equation = EQUATIONS.get(name)
     if of_equation is not None:
-        return of_equation(eqn, beside_others(operands))
+        return _checked(eqn, of_equation(eqn, beside_others(operands)))
     found = ROWS.get(name)
     if found is None:
         raise missing(eqn)
@@ -105,7 +107,7 @@ def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
                 why="this release of JAX writes the primitive in another way",
             ) from None
         raise
-    return list(out) if eqn.primitive.multiple_results else [out]
+    return _checked(eqn, list(out) if eqn.primitive.multiple_results else [out])
 
 
 def _fits(fn: Any, operands: Sequence[Any], params: dict[str, Any]) -> bool:
@@ -133,13 +135,14 @@ def _shown(name: str, operands: Sequence[Any]) -> str:
     return f"{name}({', '.join(str(x.type) for x in operands if is_typed(x))})"
 
 
-def _check(eqn: Any, outs: Sequence[Any]) -> None:
-    """Whether results have the shapes and dtypes that the plain program says."""
+def _checked(eqn: Any, outs: list[Any]) -> list[Any]:
+    """The results, which have the shapes and dtypes that the plain program says."""
     for var, out in zip(eqn.outvars, outs, strict=True):
         if is_typed(out) and (out.type.shape != tuple(var.aval.shape) or out.type.dtype != var.aval.dtype):
             raise ShardingTypeError(
                 f"`lift` of `{eqn.primitive.name}` gave {out.type}, and the plain program {var.aval}: please report it"
             )
+    return outs
 
 
 __all__ = ["evaluate", "evaluate_closed", "missing"]

@@ -56,6 +56,11 @@ class TypedCall:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def is_the_value(self) -> bool:
+        """Whether it gives its operand on one device."""
+        return self.name in _SAME and None in self.static
+
     def on_values(self, *xs: Any) -> Any:
         """The op on these arrays."""
         given = iter(xs)
@@ -64,7 +69,7 @@ class TypedCall:
 
     def on_one_device(self, *xs: Any) -> Any:
         """The op on plain arrays: on a mesh that has one device along each axis that the call names."""
-        if self.name in _SAME and xs:
+        if self.is_the_value:
             return xs[0]
         program, axes, form = _on_one_device(self, tuple(aval_of(x) for x in xs))
         return jax.tree.unflatten(form, Lowering().on_one_device(program, axes, xs))
@@ -145,6 +150,8 @@ def _plainly(*xs: Any, call: Any) -> list[Any]:
 
 
 def _abstract(*avals: Any, call: Any) -> Any:
+    if isinstance(call, TypedCall) and call.is_the_value:
+        return [jax.core.ShapedArray(avals[0].shape, avals[0].dtype)], set()
     outs = jax.eval_shape(
         functools.partial(_plainly, call=call), *[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
     )
@@ -210,6 +217,8 @@ def without_mesh(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     xs = [x for x, a in zip(leaves, arrays, strict=True) if a]
     if not traced:
         return call.on_one_device(*xs)
+    if call.is_the_value:
+        return typed_call_p.bind(*xs, call=call)[0]
     form = jax.tree.structure(jax.eval_shape(call.on_one_device, *[jax.typeof(x) for x in xs]))
     return jax.tree.unflatten(form, typed_call_p.bind(*xs, call=call))
 
