@@ -18,9 +18,9 @@ from shtypes.types.mesh import Mesh
 
 
 class _Thread(threading.local):
-    """The typed values without a trace that are constants, by id, while an evaluation runs."""
+    """What is known of values without a trace while an evaluation runs: by kind, then by id, with the value."""
 
-    eager: dict[int, Any] | None = None
+    eager: dict[str, dict[int, tuple[Any, Any]]] | None = None
 
 
 _thread: Final = _Thread()
@@ -51,21 +51,30 @@ def is_constant(x: Any) -> bool:
         return True
     if not is_inexact(x):
         return True
-    notes: Any = (trace_notes(trace_of(x)) or {}).get("constants") if traced else _thread.eager
-    return notes is not None and id(x) in notes
+    return known(x, "constants") is not None
 
 
 def note_constant(x: Any) -> None:
     """Says of a value that it depends on nothing that has a gradient."""
-    traced = isinstance(x, jax.core.Tracer)
-    notes: dict[Any, Any] | None = None
-    if traced:
+    note(x, "constants", True)
+
+
+def known(x: Any, kind: str) -> Any:
+    """What was noted of a value; None if nothing was."""
+    notes: Any = trace_notes(trace_of(x)) if isinstance(x, jax.core.Tracer) else _thread.eager
+    found = notes.get(kind, {}).get(id(x)) if notes else None
+    return None if found is None else found[1]
+
+
+def note(x: Any, kind: str, what: Any) -> None:
+    """Notes something of a value, as long as its trace lives; of plain arrays nothing, which can be looked at."""
+    notes: Any = None
+    if isinstance(x, jax.core.Tracer):
         notes = trace_notes(trace_of(x))
-        notes = None if notes is None else notes.setdefault("constants", {})
     elif is_typed(x):
         notes = _thread.eager
     if notes is not None:
-        notes[id(x)] = x  # held, so that its id is not another's
+        notes.setdefault(kind, {})[id(x)] = (x, what)  # held, so that its id is not another's
 
 
 def typed_constant(x: Any, mesh: Mesh) -> Any:

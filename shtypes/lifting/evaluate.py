@@ -14,6 +14,7 @@ from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.absent import reason
 from shtypes.lifting.constants import beside_others, is_constant, note_constant
+from shtypes.lifting.places import carry, follow
 from shtypes.lifting.registry import BODIES, EQUATIONS, ROWS
 from shtypes.lifting.remembered import again
 from shtypes.ops.dispatch import is_typed
@@ -72,6 +73,7 @@ def _evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     if constant:
         for out in outs:
             note_constant(out)
+    follow(eqn, operands, outs)
     return outs
 
 
@@ -98,6 +100,7 @@ def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
     if found is None:
         raise missing(eqn)
     given = beside_others(operands)
+    carry(name, operands, given)
     try:
         out = found(*given, **eqn.params)
     except TypeError as error:

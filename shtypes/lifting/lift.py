@@ -18,11 +18,13 @@ from shtypes.lifting.constants import noting
 from shtypes.lifting.evaluate import evaluate
 from shtypes.lifting.joins import aval_of
 from shtypes.lifting.rows import annotations as annotations_
-from shtypes.lifting.rows import control, derivatives, elementwise, matrices, numbers, reductions, shapes
+from shtypes.lifting.rows import control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes
 from shtypes.ops.dispatch import is_typed
 
 #: The files that fill the table of primitives when they are imported.
-_FILLED: Final = (annotations_, control, derivatives, elementwise, matrices, numbers, reductions, shapes, typed_calls)
+_FILLED: Final = (
+    *(annotations_, control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes, typed_calls),
+)
 
 
 class _Static:

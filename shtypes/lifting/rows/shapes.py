@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from shtypes.errors import ShardingTypeError
 from shtypes.lifting.registry import op, row
 from shtypes.lifting.rows.annotations import annotated
 
@@ -107,59 +106,3 @@ def _dynamic_slice(x: Any, *starts: Any, slice_sizes: Any) -> Any:
 @row("dynamic_update_slice")
 def _dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Any:
     return op("dynamic_update_slice")(x, update, list(starts))
-
-
-@row("gather")
-def _gather(
-    x: Any,
-    indices: Any,
-    *,
-    dimension_numbers: Any,
-    slice_sizes: Any,
-    mode: Any,
-    fill_value: Any,
-    unique_indices: bool,
-    indices_are_sorted: bool,
-) -> Any:
-    if getattr(dimension_numbers, "operand_batching_dims", ()) and mode is None:
-        raise ShardingTypeError("`lift` of a `gather` with batching dims needs its mode")
-    return op("gather")(
-        x,
-        indices,
-        dimension_numbers,
-        ints(slice_sizes),
-        unique_indices=unique_indices,
-        indices_are_sorted=indices_are_sorted,
-        mode=mode,
-        fill_value=fill_value,
-    )
-
-
-def _scatter(how: str) -> Any:
-    def scatter(
-        x: Any,
-        indices: Any,
-        updates: Any,
-        *,
-        dimension_numbers: Any,
-        mode: Any,
-        indices_are_sorted: bool,
-        unique_indices: bool,
-        update_jaxpr: Any = None,
-        update_consts: Any = (),
-    ) -> Any:
-        return op(f"scatter{how}")(
-            x,
-            indices,
-            updates,
-            dimension_numbers,
-            mode=mode,
-            unique_indices=unique_indices,
-            indices_are_sorted=indices_are_sorted,
-        )
-
-    return scatter
-
-
-for _how in ("", "_add", "_sub", "_max", "_min", "_mul"):
-    row(f"scatter{_how}".replace("_", "-"))(_scatter(_how))

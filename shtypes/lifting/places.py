@@ -1,0 +1,171 @@
+"""Positions that count 0, 1, 2, ... along a dim: a lookup at them and others runs together with that dim.
+
+``x[jnp.arange(n), labels]`` and `jnp.put_along_axis` name each row by its number. As positions these may be any of any
+device's; known as what they are, the dim is a batch dim, and each device looks up in its own rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+
+from shtypes.lifting.constants import known, note
+from shtypes.ops.dispatch import is_typed
+
+_KIND: Final = "places"
+#: More positions than this are not looked through for a count.
+_MOST: Final = 1 << 20
+
+
+class Count(NamedTuple):
+    """A value whose elements are their own position along ``dim``."""
+
+    dim: int
+
+
+class Counts(NamedTuple):
+    """Positions of several components, in the last dim: the dims along which some count, by component."""
+
+    dims: tuple[tuple[int, int], ...]
+
+
+class Never(NamedTuple):
+    """A truth value that is false everywhere."""
+
+
+def _place(x: Any) -> Any:
+    """What is known of a value; of one that is concrete, what can be seen."""
+    if isinstance(x, jax.core.Tracer) or is_typed(x):
+        return known(x, _KIND)
+    if not hasattr(x, "dtype") or not 1 < x.size <= _MOST:
+        return None
+    if x.dtype == np.dtype(bool):
+        return None if np.asarray(x).any() else Never()
+    return _seen(np.asarray(x)) if np.issubdtype(x.dtype, np.integer) else None
+
+
+def _seen(x: Any) -> Count | None:
+    for d, n in enumerate(x.shape):
+        if n > 1:
+            count = np.arange(n).reshape([n if e == d else 1 for e in range(x.ndim)])
+            return Count(d) if np.array_equal(x, np.broadcast_to(count, x.shape)) else None
+    return None
+
+
+def counted(ids: Any) -> dict[int, int]:
+    """Of positions (..., k): along which dim each component counts, of those that do."""
+    found = _place(ids)
+    last = len(ids.shape) - 1
+    if isinstance(found, Counts):
+        return dict(found.dims)
+    if isinstance(found, Count) and found.dim != last:
+        return dict.fromkeys(range(ids.shape[last]), found.dim)
+    if found is None and isinstance(ids, (np.ndarray, jax.Array)) and not isinstance(ids, jax.core.Tracer):
+        parts = [_seen(np.asarray(ids[..., j])) if 1 < ids.size <= _MOST else None for j in range(ids.shape[last])]
+        return {j: part.dim for j, part in enumerate(parts) if part is not None}
+    return {}
+
+
+# how it is handed on
+
+
+def _iota(eqn: Any, xs: Sequence[Any]) -> Any:
+    return Count(int(eqn.params["dimension"])) if np.issubdtype(eqn.params["dtype"], np.integer) else None
+
+
+def _lt(eqn: Any, xs: Sequence[Any]) -> Any:
+    x, least = xs
+    return Never() if _is_zero(least) and isinstance(_place(x), Count) else None
+
+
+def _is_zero(x: Any) -> bool:
+    return not isinstance(x, jax.core.Tracer) and not is_typed(x) and np.ndim(x) == 0 and bool(x == 0)
+
+
+def _select(eqn: Any, xs: Sequence[Any]) -> Any:
+    if isinstance(_place(xs[0]), Never):
+        return _place(xs[1])
+    return None
+
+
+def _broadcast(eqn: Any, xs: Sequence[Any]) -> Any:
+    found, shape = _place(xs[0]), eqn.params["shape"]
+    if isinstance(found, Never):
+        return found
+    if isinstance(found, Count):
+        dim = int(eqn.params["broadcast_dimensions"][found.dim])
+        return Count(dim) if shape[dim] == xs[0].shape[found.dim] else None
+    return None
+
+
+def _reshape(eqn: Any, xs: Sequence[Any]) -> Any:
+    """Where only dims of size 1 come and go."""
+    found, src, dst = _place(xs[0]), xs[0].shape, eqn.outvars[0].aval.shape
+    if isinstance(found, Never):
+        return found
+    if not isinstance(found, Count) or (eqn.params.get("dimensions") is not None and eqn.primitive.name == "reshape"):
+        return None
+    kept, made = ([d for d, n in enumerate(shape) if n != 1] for shape in (src, dst))
+    if [src[d] for d in kept] != [dst[d] for d in made] or found.dim not in kept:
+        return None
+    return Count(made[kept.index(found.dim)])
+
+
+def _concatenate(eqn: Any, xs: Sequence[Any]) -> Any:
+    last = len(xs[0].shape) - 1
+    if eqn.params["dimension"] != last:
+        return None
+    found, at = [], 0
+    for x in xs:
+        found += [(at + j, dim) for j, dim in counted(x).items()]
+        at += x.shape[last]
+    return Counts(tuple(found)) if found else None
+
+
+def _same(eqn: Any, xs: Sequence[Any]) -> Any:
+    return _place(xs[0]) if np.issubdtype(eqn.outvars[0].aval.dtype, np.integer) else None
+
+
+_FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {
+    "iota": _iota,
+    "lt": _lt,
+    "select_n": _select,
+    "broadcast_in_dim": _broadcast,
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "expand_dims": _reshape,
+    "concatenate": _concatenate,
+    "convert_element_type": _same,
+    "copy": _same,
+}
+
+
+def follow(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
+    """Notes of an equation's result that it counts along a dim, where that follows from its operands."""
+    how = _FOLLOWED.get(eqn.primitive.name)
+    if how is None or not _is_of_positions(eqn.outvars[0].aval):
+        return
+    found = how(eqn, operands)
+    if found is not None:
+        note(outs[0], _KIND, found)
+
+
+def _is_of_positions(aval: Any) -> bool:
+    """Truth values, or integers wide enough for each position."""
+    dtype = aval.dtype
+    if not isinstance(dtype, np.dtype) or math.prod(aval.shape) <= 1:
+        return False
+    return dtype == np.dtype(bool) or (bool(np.issubdtype(dtype, np.integer)) and dtype.itemsize >= 4)
+
+
+def carry(name: str, operands: Sequence[Any], given: Sequence[Any]) -> None:
+    """Notes of a lookup's typed positions what is known of them as they were, perhaps plain."""
+    if name != "gather" and not name.startswith("scatter"):
+        return
+    found = counted(operands[1])
+    if found:
+        note(given[1], _KIND, Counts(tuple(found.items())))
