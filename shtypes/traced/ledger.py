@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import jax
-from rich.console import Group
-from rich.text import Text
 
 from shtypes.context.calls import check_function
 from shtypes.core.operation import Operation, Sending, applied_by
 from shtypes.errors import how_many
 from shtypes.primitives.conversions import abstract_array
-from shtypes.traced.columns import aligned, rich_table
+from shtypes.traced.columns import aligned, rich_group, rich_table, rich_text
 from shtypes.traced.equations import Branch, Equation, SourceLine, equations, outside
 from shtypes.traced.look_ahead import look_ahead
 from shtypes.types import ShType
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from shtypes.analysis.costs import CostModel
 
 #: The version of what `Ledger.to_json` writes.
@@ -213,7 +213,7 @@ class Ledger(Sequence[Entry]):
     def __rich__(self) -> Group:
         """The same as a `rich` table."""
         table = [rich_table(_HEADINGS, map(_row, self.entries), _NUMBERS)] if self.entries else []
-        return Group(*table, *map(Text, self._notes()))
+        return rich_group(*table, *map(rich_text, self._notes()))
 
     def _notes(self) -> list[str]:
         """The totals, what they leave open, and what is not covered."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rich.console import Group
-from rich.text import Text
+from shtypes.traced.columns import aligned, rich_group, rich_table, rich_text
 
-from shtypes.traced.columns import aligned, rich_table
+if TYPE_CHECKING:
+    from rich.console import Group
 
 #: A page may load nothing and run nothing, and browsers hold it to that.
 SEALED: Final = (
@@ -47,7 +47,8 @@ class Table:
 
     def __rich__(self) -> Group:
         table = [rich_table(self.headings, self.rows, self.numbers)] if self.rows else []
-        return Group(Text(self.title, style="bold"), *table, *([Text(self.note)] if self.note else []), Text(""))
+        note = [rich_text(self.note)] if self.note else []
+        return rich_group(rich_text(self.title, "bold"), *table, *note, rich_text())
 
     def to_html(self) -> str:
         """The table as an HTML section."""

@@ -6,17 +6,18 @@ import html
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
-
-from rich.console import Group
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Final
 
 from shtypes.analysis.check import Signature
 from shtypes.analysis.compare.changes import Change, TypeChange, Use, changes_of, type_changes, uses_of
 from shtypes.analysis.costs import CostModel
 from shtypes.errors import ShardingTypeError
+from shtypes.traced.columns import rich_group, rich_text
 from shtypes.traced.ledger import Ledger, Total
 from shtypes.traced.tables import Table, page
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 #: The version of what `Comparison.to_json` writes.
 SCHEMA: Final = 1
@@ -114,8 +115,8 @@ class Comparison:
         return f"<Comparison of {self.name}: jax {jax_total} B/device, partial {partial_total} B/device>"
 
     def __rich__(self) -> Group:
-        errors = [Text(f"{line}\n", style="red") for line in self._errors()]
-        return Group(Text(f"{self.title}\n", style="bold"), *errors, *self.tables())
+        errors = [rich_text(f"{line}\n", "red") for line in self._errors()]
+        return rich_group(rich_text(f"{self.title}\n", "bold"), *errors, *self.tables())
 
     def to_html(self) -> str:
         """A page of its own, with no other files."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rich.console import Group
-from rich.text import Text
-
 from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.errors import how_many
+from shtypes.traced.columns import rich_group, rich_text
 from shtypes.traced.ledger import Entry, Ledger
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from shtypes.analysis.explain.explanation import Explanation
 
 #: The column that the source stands in, at most; longer lines push it to the right.
@@ -46,11 +46,11 @@ def rich(found: Explanation) -> Group:
     width = min(max((len(r.text) for r in rows if r.beside), default=0), _WIDEST)
     texts = []
     for row in rows:
-        text = Text(row.text, style=_STYLES[row.kind], no_wrap=True)
+        text = rich_text(row.text, _STYLES[row.kind], no_wrap=True)
         if row.beside:
             text.append(" " * max(width - len(row.text), 0) + "  | ", style="dim").append(row.beside, style="dim")
         texts.append(text)
-    return Group(*texts, Text(), sent(found), *(Text(t) for t in _saved_rows(found)))
+    return rich_group(*texts, rich_text(), sent(found), *(rich_text(t) for t in _saved_rows(found)))
 
 
 _STYLES: Final = {

@@ -6,6 +6,8 @@ import sys
 
 import click
 
+from shtypes.tools.cli.output import terminal
+
 
 @click.command("demo")
 @click.option("--width", type=int, default=None, help="Columns to print in; by default those of the terminal.")
@@ -15,11 +17,10 @@ def command(width: int | None) -> None:
     Needs nothing but CPU devices: a mesh of two by two of them is made. Exits with 1 if a value is wrong.
     """
     import jax
-    from rich.console import Console
 
     jax.config.update("jax_num_cpu_devices", 4)
     jax.config.update("jax_platforms", "cpu")
     from shtypes.tools.demo.show import show
 
-    if not show(Console(width=width or (None if sys.stdout.isatty() else 140), highlight=False)):
+    if not show(terminal(width=width or (None if sys.stdout.isatty() else 140), highlight=False)):
         raise SystemExit(1)

@@ -7,9 +7,12 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,12 +67,17 @@ def emit(report: Any, form: str, output: str | None = None) -> None:
     A report prints, and has ``to_json`` and ``to_html``; ``form`` is ``"text"``, ``"json"`` or ``"html"``.
     """
     if form == "text" and output is None and sys.stdout.isatty() and hasattr(report, "__rich__"):
-        from rich.console import Console
-
-        Console(highlight=False).print(report)
+        terminal(highlight=False).print(report)
         return
     text = str(report) if form == "text" else report.to_html() if form == "html" else report.to_json(indent=2)
     write(text, output)
+
+
+def terminal(**options: Any) -> Console:
+    """A console of `rich`, which is loaded where there is a terminal to print on."""
+    from rich.console import Console
+
+    return Console(**options)
 
 
 def write(text: str, output: str | None = None) -> None:
@@ -91,10 +99,9 @@ def working(what: str, console: Any = None) -> Iterator[None]:
     if console is None and not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console or Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console or terminal(stderr=True), transient=True) as progress:
         progress.add_task(what, total=None)
         yield

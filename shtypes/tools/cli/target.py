@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import shtypes as sh
 from shtypes.errors import ShardingTypeError, short
 from shtypes.tools.cli.config import TargetConfig, config
 from shtypes.tools.cli.guard import WrongUse, for_the_shell, loading, tracing
@@ -107,9 +108,7 @@ def _lifted(f: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def in_scope(mesh: Mesh, policy_name: str, dims: Mapping[str, int]) -> Iterator[None]:
     """A mesh, a policy and dim names in force; loads JAX."""
-    from shtypes import use_mesh  # with it come the operators of values
-
-    with use_mesh(mesh), policy(policy_name), dim_sizes.dims(**dims):
+    with sh.use_mesh(mesh), policy(policy_name), dim_sizes.dims(**dims):
         yield
 
 
