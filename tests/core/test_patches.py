@@ -209,7 +209,7 @@ CAPABILITIES: dict[str, tuple[Callable[[], None], ...]] = {
 EACH = [
     pytest.param(patch, capability, id=f"{patch.path}-{capability.__name__.strip('_')}")
     for patch in PATCHES
-    for capability in CAPABILITIES[patch.path]
+    for capability in CAPABILITIES.get(patch.path, ())
     if patch.needed()
 ]
 
@@ -223,9 +223,21 @@ def _works(capability: Callable[[], None]) -> bool:
 
 
 @pytest.mark.core
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.path)
+def test_a_patch_has_a_capability_that_is_tested(patch: Patch) -> None:
+    assert patch.path in CAPABILITIES, f"no test says what is lost without `{patch.name}`: add it to CAPABILITIES"
+
+
+@pytest.mark.core
+def test_a_capability_belongs_to_a_patch() -> None:
+    gone = set(CAPABILITIES) - {patch.path for patch in PATCHES}
+    assert not gone, f"no patch has these paths: {gone}; name them in CAPABILITIES as the table of patches does"
+
+
+@pytest.mark.core
 @pytest.mark.parametrize(("patch", "capability"), EACH)
 def test_what_a_patch_gives_is_lost_without_it(patch: Patch, capability: Callable[[], None]) -> None:
-    assert patch in INSTALLED, "this JAX has it elsewhere; see whether its capability is lost"
+    assert patch in INSTALLED, f"this JAX has no `{patch.name}`: see where it is, or whether it is still needed"
     capability()
     with without(patch):
         assert not _works(capability), f"JAX no longer needs `{patch.name}`: it can go"
