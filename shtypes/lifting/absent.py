@@ -24,7 +24,7 @@ _REASONS: Final = {
         "pallas_call core_map mpmd_map dma_start dma_wait semaphore_read semaphore_signal semaphore_wait delay "
         "get_barrier_semaphore multiple_of num_programs program_id program_order tpu_custom_call jaxpr_call mulhi "
         "matmul_acc_lhs matmul_pop matmul_push_rhs pack_elementwise unpack_elementwise roll stochastic_round bitcast "
-        "trace_value pack_dtype unpack_dtype fusible custom_fusion philox2x32 philox4x32 threefry4x32 bitcast_p "
+        "trace_value pack_dtype unpack_dtype broadcast_to einshape_lo fusible custom_fusion philox2x32 philox4x32 threefry4x32 "
         "thunky.all_gather thunky.all_reduce thunky.all_to_all thunky.async_done thunky.async_start thunky.call_jax "
         "thunky.call_thunky_nested thunky.collective_group thunky.collective_permute thunky.cond thunky.copy "
         "thunky.custom_call thunky.inline_constant thunky.memset thunky.memzero thunky.ptx_kernel "
@@ -42,20 +42,22 @@ _REASONS: Final = {
         "dot_product_attention_fwd dot_product_attention_fwd_wrapper scaled_dot scaled_matmul scaled_matmul_wrapper"
     ),
     "it calls code that JAX does not know, of one device's shards: `sh.local_map`": (
-        "buffer_callback ffi_call call_exported composite custom_partitioning"
+        "buffer_callback ffi_call call_exported custom_partitioning"
     ),
     "it has shapes that are known at run time only": ("dim_as_value dimension_size shape_assertion"),
-    "it orders effects by tokens, which no typed value carries": "after_all create_token add_dependency call core_call",
+    "it orders effects by tokens, which no typed value carries": "after_all create_token add_dependency call",
     "JAX's own transformations leave it, and no program is traced to it": (
         "call_hi_primitive_linearized check create_linear custom_jvp_call_jaxpr custom_lin dce_sink eval_jaxpr "
-        "linear_call name_p remat_opt stage unreachable zeros_like jaxpr_call reciprocal symbolic_zeros"
+        "remat_opt stage unreachable zeros_like jaxpr_call reciprocal"
     ),
     "it says where bytes lie on one device, which a type does not": (
         "layout_constraint with_memory_space_constraint relayout inspect_sharding shard_alike compute_on "
         "xla_metadata_call xla_metadata_value"
     ),
+    "it has no operands, so that it is evaluated as it is": "empty iota",
+    "it makes arrays of a dtype that only the package that defines it knows": "from_edtype to_edtype",
     "it makes keys and random bits by another way than `jax.random`": (
-        "iota_2x32_shape prng_join prng_random_bits prng_seed prng_split rng_bit_generator rng_uniform random_gamma_p"
+        "iota_2x32_shape prng_join prng_random_bits prng_seed prng_split rng_uniform"
     ),
 }
 REASONS: Final = {name: why for why, names in _REASONS.items() for name in names.split()}

@@ -41,7 +41,7 @@ def _place(x: Any) -> Any:
     """What is known of a value; of one that is concrete, what can be seen."""
     if isinstance(x, jax.core.Tracer) or is_typed(x):
         return known(x, _KIND)
-    if not hasattr(x, "dtype") or not 1 < x.size <= _MOST:
+    if not isinstance(x, (np.ndarray, jax.Array)) or not 1 < x.size <= _MOST:
         return None
     if x.dtype == np.dtype(bool):
         return None if np.asarray(x).any() else Never()

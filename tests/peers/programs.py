@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.custom_batching
+import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 
@@ -649,8 +651,23 @@ def _differentiated(program: Program) -> tuple[int, ...]:
     return tuple(i for i, v in enumerate(program.operands) if v.dtype in ("f32", "bf16", "c64"))
 
 
+@jax.custom_vjp
+def _own_vjp(x: Any) -> Any:
+    """A function whose gradient is another's, which shows that its own rule is used."""
+    return jnp.sin(x)
+
+
+_own_vjp.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct * jnp.cosh(x),))
+_own_vmap: Any = jax.custom_batching.custom_vmap(jnp.sinh)
+_own_vmap.def_vmap(lambda size, batched, x: (jnp.sinh(x), batched[0]))
+
 _PLAIN: dict[str, Any] = {
     "np": np,
+    "jax": jax,
+    "jnp": jnp,
+    "OWN_VJP": _own_vjp,
+    "OWN_VMAP": _own_vmap,
+    "WINDOW": lambda x: jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2), (1, 2), "VALID"),
     "ZERO": np.int32(0),
     "m_f32": jnp.float32,
     "ROW8": np.asarray([1.5, -0.5, 0.25, 1.0, 0.5, -2.0, 0.75, 0.125], np.float32),

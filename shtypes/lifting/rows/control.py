@@ -19,14 +19,14 @@ from shtypes.ops.dispatch import is_typed
 from shtypes.types import ShType
 
 
-@body_row("jit", "closed_call", "core_call", "custom_vmap_call")
+@body_row("jit", "closed_call", "composite", "custom_vmap_call")
 def _call(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
     body = params.get("jaxpr", params.get("call_jaxpr", params.get("call")))
     return evaluate_closed(body, operands)
 
 
-@body_row("remat2", "checkpoint", "remat")
+@body_row("remat2")
 def _checkpoint(eqn: Any, operands: list[Any]) -> list[Any]:
     body, params = eqn.params["jaxpr"], eqn.params
     prevent = params["prevent_cse"]

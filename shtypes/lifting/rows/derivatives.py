@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shtypes._compat.plain_programs import bind_plain, trace_plain
+from shtypes._compat.plain_programs import bind_plain, trace_plain, tracing_plain
 from shtypes.lifting.constants import is_inexact
 from shtypes.lifting.evaluate import evaluate_closed
 from shtypes.lifting.joins import aval_of, placed
@@ -79,7 +79,7 @@ def _custom_jvp(eqn: Any, operands: list[Any]) -> list[Any]:
     return with_tangents(eqn, lambda *xs: evaluate_closed(eqn.params["call_jaxpr"], xs), operands)
 
 
-@body_row("custom_vjp_call", "custom_vjp_call_jaxpr")
+@body_row("custom_vjp_call")
 def _custom_vjp(eqn: Any, operands: list[Any]) -> list[Any]:
     native, body = primitive_of(eqn), eqn.params["call_jaxpr"]
     live = [i for i, x in enumerate(operands) if is_inexact(x)]
@@ -118,11 +118,44 @@ def _custom_vjp(eqn: Any, operands: list[Any]) -> list[Any]:
         found = plainly(pull, residuals, [ct for ct, live in zip(cts, inexact, strict=True) if live])
         full: list[Any] = [_float0(x) for x in xs]
         for i, ct in zip(live, found, strict=True):
-            full[i] = placed(ct, xs[i].type.cotangent()) if is_typed(xs[i]) else ct
+            full[i] = _as_cotangent(ct, xs[i])
         return tuple(full)
 
     f.defvjp(fwd, bwd)
     return list(f(*operands))
+
+
+@body_row("linear_call")
+def _linear_call(eqn: Any, operands: list[Any]) -> list[Any]:
+    """A linear function whose transpose is another function's; what it is linear beside has no gradient."""
+    p = eqn.params
+    count, first = p["num_callee_consts"] + p["num_res"], p["num_callee_consts"]
+    held, given = operands[:count], operands[count:]
+
+    @jax.custom_vjp
+    def f(held: Any, given: Any) -> list[Any]:
+        return evaluate_closed(p["callee"], [*held, *given])
+
+    def bwd(kept: Any, cts: Any) -> Any:
+        held, given = kept
+        with tracing_plain():
+            transpose, consts = p["transpose_thunk"]()
+        found = evaluate_closed(transpose, [*consts, *held[first:], *cts])
+        return [_no_cotangent(x) for x in held], [_as_cotangent(ct, x) for ct, x in zip(found, given, strict=True)]
+
+    f.defvjp(lambda held, given: (f(held, given), (held, given)), bwd)
+    return list(f(held, given))
+
+
+def _no_cotangent(x: Any) -> Any:
+    if not is_inexact(x):
+        return _float0(x)
+    zeros = jax.numpy.zeros(x.shape, x.dtype)
+    return placed(zeros, x.type.cotangent()) if is_typed(x) else zeros
+
+
+def _as_cotangent(ct: Any, x: Any) -> Any:
+    return placed(ct, x.type.cotangent()) if is_typed(x) else ct
 
 
 @body_row("custom_linear_solve")

@@ -19,7 +19,7 @@ from shtypes.ops.pointwise import apply_nonlinear
 NONLINEAR: Final = """abs acos acosh and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz cos cosh
 digamma eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igamma_grad_a igammac integer_pow is_finite le
 le_to lgamma log log1p log2 logistic lt lt_to max min ne nextafter not one_minus_square or polygamma polynomial
-population_count pow random_gamma_grad reduce_precision regularized_incomplete_beta rem round rsqrt shift_left
+population_count pow reduce_precision regularized_incomplete_beta rem round rsqrt shift_left
 shift_right_arithmetic shift_right_logical sign sin sinh sqrt square tan tanh xor zeta"""
 #: Those that are linear in some operands, and the ops that do them.
 LINEAR: Final = {
@@ -83,14 +83,19 @@ def _mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
     return op("multiply")(x, y)
 
 
-@row("stop_gradient", "stop_gradient_p")
+@row("stop_gradient")
 def _stop_gradient(x: Any) -> Any:
     return op("stop_gradient")(x)
 
 
-@row("copy", "copy_p", "pvary", "pbroadcast", "tie_p")
+@row("copy", "pvary")
 def _same(x: Any, **_: Any) -> Any:
     return x
+
+
+@row("tie")
+def _tie(x: Any, y: Any) -> Any:
+    return y
 
 
 @row("convert_element_type")

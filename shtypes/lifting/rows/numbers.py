@@ -38,6 +38,12 @@ def _random_bits(key: Any, *, bit_width: int, shape: Any) -> Any:
     return op("random.bits")(key, tuple(shape), f"uint{bit_width}")
 
 
+@equation_row("rng_bit_generator")
+def _rng_bit_generator(eqn: Any, operands: list[Any]) -> list[Any]:
+    """Each device makes all bits: they are no function of their place alone."""
+    return list(all_whole_tree("rng_bit_generator", function("rng_bit_generator", Bind(eqn)), operands))
+
+
 # calls to the host
 
 

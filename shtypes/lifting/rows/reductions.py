@@ -212,4 +212,4 @@ def _scattered(eqn: Any, operands: list[Any]) -> list[Any]:
     return sharing(name, eqn, operands, [d for d in range(first.type.ndim) if d not in along])
 
 
-equation_row("select_and_gather_add", "select_and_scatter_add")(_scattered)
+equation_row("select_and_gather_add", "select_and_scatter", "select_and_scatter_add")(_scattered)

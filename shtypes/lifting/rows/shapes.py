@@ -32,11 +32,6 @@ def _squeeze(x: Any, *, dimensions: Any) -> Any:
     return op("squeeze")(x, ints(dimensions)) if dimensions else x
 
 
-@row("expand_dims")
-def _expand_dims(x: Any, *, dimensions: Any) -> Any:
-    return op("expand_dims")(x, ints(dimensions))
-
-
 @row("transpose")
 def _transpose(x: Any, *, permutation: Any) -> Any:
     return op("transpose")(x, ints(permutation))
