@@ -79,6 +79,7 @@ class ShardingTypeError(TypeError):
         placed: Whether ``where`` names the user's line.
         operands: The types of the operands that ``fixes`` speak of, in their order; None where they speak of others.
         inner: Whether it left an op that another op called.
+        subjects: The types of the operands that ``fixes`` name, in their order, once that is known.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class ShardingTypeError(TypeError):
         self.placed = re.match(r"\S+\.py:\d+", where) is not None
         self.operands: tuple[object, ...] | None = None
         self.inner = False
+        self.subjects: tuple[object, ...] | None = None
         super().__init__(self.what)
 
     def __str__(self) -> str:

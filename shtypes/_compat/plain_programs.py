@@ -14,8 +14,6 @@ from jax.interpreters import ad, batching, mlir
 
 from shtypes._compat import private
 from shtypes._compat.jaxprs import bound, jaxpr_of
-from shtypes.context.origin import Origin
-from shtypes.context.whose import Whose, whose
 
 _source_info: Any = private("jax._src", "source_info_util")
 _dce: Any = private("jax._src.interpreters.partial_eval", "dce_jaxpr")
@@ -34,66 +32,21 @@ def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
     return live, tuple(closed.consts)
 
 
-# where an equation comes from
-
-#: What users call the modules that a function of JAX is in.
-_MODULES: Final = (
-    ("/numpy/linalg", "jnp.linalg"),
-    ("/numpy/fft", "jnp.fft"),
-    ("/numpy/", "jnp"),
-    ("/scipy/", "jax.scipy"),
-    ("/nn/", "jax.nn"),
-    ("/random", "jax.random"),
-    ("/lax/", "jax.lax"),
-)
-
-
-def origin_of(eqn: Any) -> Origin:
-    """The user's line that an equation comes from, and the function that was called there."""
-    traceback = eqn.source_info.traceback
-    if traceback is None:
-        return Origin("", "")
-    line = inmost = library = called = ""
-    for code, last in zip(*traceback.raw_frames(), strict=True):  # innermost first
-        kind = whose(code.co_filename)
-        if kind is Whose.USERS:
-            line = _words(code, last)
-            break
-        if kind is Whose.INSTALLED:
-            library, inmost = _called(code), inmost or _words(code, last)
-        called = _called(code) or called
-    if not line:
-        return Origin(inmost, called)
-    return Origin(line + (f" (in {library})" if library else ""), called)
-
-
-def _words(code: Any, last: int) -> str:
-    positions = list(code.co_positions())
-    line = positions[last // 2][0] if 0 <= last // 2 < len(positions) else code.co_firstlineno
-    place = f"{code.co_filename.replace(chr(92), '/').rpartition('/')[2]}:{line}"
-    return place if code.co_name == "<module>" else f"{place} in {code.co_name}"
-
-
-def _called(code: Any) -> str:
-    """A function as users call it: ``jnp.median``, ``optax.apply_updates``; empty for what they do not call by name."""
-    file, function = code.co_filename.replace("\\", "/"), code.co_qualname.partition(".<locals>")[0]
-    if "/jax/" in file:
-        file = file.rpartition("/jax/")[2]
-        module = next((name for part, name in _MODULES if part in f"/{file}"), "")
-        return "" if not module or function.startswith(("_", "<")) else f"{module}.{function}"
-    for site in ("/site-packages/", "/dist-packages/"):
-        if site in file:
-            return f"{file.rpartition(site)[2].partition('/')[0]}.{function}"
-    return ""
-
-
-def as_written(eqn: Any) -> contextlib.AbstractContextManager[Any]:
-    """Around what an equation is evaluated to: its line and its name scopes."""
+def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:
+    """Around what an equation is evaluated to: its name scopes, and the lines of ``lines``, JAX's stack of it."""
     if _source_info is None:
         return contextlib.nullcontext()
     names = _source_info.current_name_stack() + eqn.source_info.name_stack
+    manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(lines, name_stack=names)
+    return manager
+
+
+def _with_own_lines() -> contextlib.AbstractContextManager[Any]:
+    """Equations that are traced in here say where they come from themselves, whatever is being evaluated around."""
+    if _source_info is None:
+        return contextlib.nullcontext()
     manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(
-        eqn.source_info.traceback, name_stack=names
+        None, name_stack=_source_info.current_name_stack()
     )
     return manager
 
@@ -188,7 +141,7 @@ def tracing_plain() -> Iterator[None]:
 
 def trace_plain(f: Callable[..., Any], avals: Sequence[Any]) -> tuple[Any, Any]:
     """The program of a function of plain arrays, and the structure of its results; JAX remembers it by the function."""
-    with tracing_plain():
+    with tracing_plain(), _with_own_lines():
         traced = jax.jit(f).trace(*avals)
     return traced.jaxpr, jax.tree.structure(traced.out_info)
 
@@ -200,7 +153,6 @@ __all__ = [
     "full_like_p",
     "is_tracing_plain",
     "needed",
-    "origin_of",
     "trace_plain",
     "tracing_plain",
     "without_mesh",

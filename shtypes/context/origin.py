@@ -12,11 +12,13 @@ class Origin(NamedTuple):
     """Where an equation comes from.
 
     Attributes:
-        line: The user's line, as messages name it.
-        called: The function that the user called there: ``jnp.median``; empty if the user wrote the primitive itself.
+        line: The user's line, as messages name it; empty where the program has none.
+        library: The function of an installed library that was called there: ``optax.apply_updates``; empty for none.
+        called: The function of JAX that the user or the library called: ``jnp.median``; empty if the primitive itself.
     """
 
     line: str
+    library: str
     called: str
 
 
@@ -30,6 +32,11 @@ _thread: Final = _Thread()
 def origin() -> Origin | None:
     """Where the equation comes from that is being evaluated; None outside of any."""
     return None if _thread.value is None else _thread.value()
+
+
+def around() -> Callable[[], Origin] | None:
+    """What `evaluating` was given last; None outside of any."""
+    return _thread.value
 
 
 @contextlib.contextmanager

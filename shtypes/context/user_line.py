@@ -26,8 +26,13 @@ def user_line() -> str:
     Where an installed library made the call, that says which function of it: ``train.py:9 in step (in optax.update)``.
     """
     found = origin()
-    if found is not None:
-        return found.line
+    if found is None:
+        return _calling_line()
+    line = found.line or _calling_line().partition(" (in ")[0]
+    return f"{line} (in {found.library})" if line and found.library else line
+
+
+def _calling_line() -> str:
     library: FrameType | None = None
     inmost = ""
     for frame in frames(1):

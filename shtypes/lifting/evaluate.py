@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of
-from shtypes._compat.plain_programs import as_written, bind_plain, origin_of
+from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes.context.origin import evaluating
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.absent import reason
 from shtypes.lifting.constants import beside_others, is_constant, note_constant
+from shtypes.lifting.outside import Outside
 from shtypes.lifting.places import carry, follow
 from shtypes.lifting.registry import BODIES, EQUATIONS, ROWS
 from shtypes.lifting.remembered import again
+from shtypes.lifting.retelling import in_the_programs_words
+from shtypes.lifting.steps import Body, Step, current
 from shtypes.ops.dispatch import is_typed
 
 #: What is evaluated by its row whether or not an operand is typed: what it gives may be.
@@ -29,16 +32,38 @@ def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
 
 
 def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    """The results of a program for typed and plain arguments."""
+    """The results of a program, for typed and plain arguments, inside the equation that is being evaluated."""
+    outer = current()
+    return _run(jaxpr, consts, args, Body.inside(outer) if outer is not None else Body.whole(Outside()))
+
+
+def evaluate_whole(
+    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], outside: Outside, arguments: Callable[[], Sequence[str]]
+) -> list[Any]:
+    """The results of a whole program.
+
+    Args:
+        jaxpr: The program.
+        consts: Its constants.
+        args: Typed and plain arguments.
+        outside: What is said of it from outside.
+        arguments: What the arguments are called.
+    """
+    return _run(jaxpr, consts, args, Body.whole(outside, arguments))
+
+
+def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> list[Any]:
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
+    body = body._replace(jaxpr=jaxpr, env=env)
 
     def read(atom: Any) -> Any:
         return atom.val if is_literal(atom) else env[atom]
 
     last = _last_uses(jaxpr)
+    marks = body.outside.marks(jaxpr, body.scope, body.places)
     for i, eqn in enumerate(jaxpr.eqns):
-        outs = _evaluated(eqn, [read(atom) for atom in eqn.invars])
+        outs = _evaluated(Step(eqn, body), [read(atom) for atom in eqn.invars], marks.get(i, ()))
         env.update(zip(eqn.outvars, outs, strict=True))
         for var in last.get(i, ()):
             env.pop(var, None)
@@ -60,13 +85,16 @@ def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
     return uses
 
 
-def _evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
+def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) -> list[Any]:
+    eqn, outside = step.eqn, step.body.outside
     name = eqn.primitive.name
     constant = all(map(is_constant, operands))
     if name not in _ALWAYS and not any(map(is_typed, operands)):
         outs = bind_plain(eqn, operands)
+        for _, place in marks:
+            outside.met.add(place)
     else:
-        found = _typed(eqn, operands)
+        found = _typed(step, operands, marks)
         if isinstance(found, ShardingTypeError):
             raise found
         outs = found
@@ -77,17 +105,21 @@ def _evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     return outs
 
 
-def _typed(eqn: Any, operands: list[Any]) -> list[Any] | ShardingTypeError:
+def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) -> list[Any] | ShardingTypeError:
     """The results of an equation, or its refusal: to one raised in here JAX would add the plain program's trace."""
+    eqn, outside = step.eqn, step.body.outside
     name = eqn.primitive.name
-    with evaluating(functools.cache(lambda: origin_of(eqn))), as_written(eqn):
+    with evaluating(step), as_written(eqn, step.lines()):
         try:
             body = BODIES.get(name)
             if body is not None:
-                return body(eqn, operands)
-            outs = again(eqn, operands, _by_row)
+                outs = body(eqn, operands)
+            else:
+                outs = [outside.finished(x, operands) for x in again(eqn, operands, _by_row)]
+            for j, place in marks:
+                outs[j] = outside.resharded(outs[j], place)
         except ShardingTypeError as error:
-            return placed(error, _shown(name, operands)).with_traceback(None)
+            return in_the_programs_words(placed(error, _shown(name, operands)), step, operands).with_traceback(None)
     return outs
 
 
@@ -148,4 +180,4 @@ def _checked(eqn: Any, outs: list[Any]) -> list[Any]:
     return outs
 
 
-__all__ = ["evaluate", "evaluate_closed", "missing"]
+__all__ = ["evaluate", "evaluate_closed", "evaluate_whole", "missing"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, Final
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import jax
 import numpy as np
@@ -15,8 +16,9 @@ from shtypes.context.calls import check_function
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting import typed_calls
 from shtypes.lifting.constants import noting
-from shtypes.lifting.evaluate import evaluate
+from shtypes.lifting.evaluate import evaluate_whole
 from shtypes.lifting.joins import aval_of
+from shtypes.lifting.outside import Outside
 from shtypes.lifting.rows import annotations as annotations_
 from shtypes.lifting.rows import control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes
 from shtypes.ops.dispatch import is_typed
@@ -58,24 +60,60 @@ class _Program:
             return f(*args, **kwargs)
 
         flat.__name__ = flat.__qualname__ = getattr(f, "__name__", "f")
+        self.f, self.tree, self.static = f, tree, static
         self.flat = flat
         self._live: Bounded[Any] = Bounded(8)
 
-    def __call__(self, arrays: list[Any]) -> Any:
+    def __call__(self, arrays: list[Any], outside: Outside) -> Any:
         closed, tree = trace_plain(self.flat, [aval_of(x) for x in arrays])
         known = self._live.get(id(closed))
         if known is None:
             known = self._live.put(id(closed), (closed, *needed(closed)))  # held, so that its id stays its own
         _, jaxpr, consts = known
-        with noting():
-            return jax.tree.unflatten(tree, evaluate(jaxpr, consts, arrays))
+        outside.check(jaxpr)
+        try:
+            with noting():
+                outs = evaluate_whole(jaxpr, consts, arrays, outside, self._arguments)
+        except ShardingTypeError:
+            outside.check_fit()  # what was said of a place and did not fit is the nearer reason
+            raise
+        outside.check_fit()
+        return jax.tree.unflatten(tree, outs)
+
+    def _arguments(self) -> Sequence[str]:
+        """What the arrays among the arguments are called in the function."""
+        tree = jax.tree.unflatten(self.tree, list(range(self.tree.num_leaves)))
+        names = []
+        for (where, _), static in zip(jax.tree_util.tree_flatten_with_path(tree)[0], self.static, strict=True):
+            if static is None:
+                names.append(_argument(self.f, where))
+        return names
+
+
+def _argument(f: Callable[..., Any], where: Any) -> str:
+    """A leaf of ``(args, kwargs)`` as the function calls it: ``params['w']``; empty if that is not known."""
+    (kind, first), rest = (w.idx if hasattr(w, "idx") else w.key for w in where[:2]), where[2:]
+    if kind == 1:
+        return f"{first}{jax.tree_util.keystr(rest)}"
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        return ""
+    if first >= len(parameters) or parameters[first].kind is inspect.Parameter.VAR_POSITIONAL:
+        return ""
+    return f"{parameters[first].name}{jax.tree_util.keystr(rest)}"
 
 
 def _is_array(x: Any) -> bool:
     return is_typed(x) or isinstance(x, (jax.Array, jax.core.Tracer, np.ndarray, np.generic))
 
 
-def lift(f: Callable[..., Any]) -> Callable[..., Any]:
+def lift(
+    f: Callable[..., Any],
+    *,
+    at: Mapping[str, Any] | None = None,
+    pending: Literal["keep", "finish"] = "keep",
+) -> Callable[..., Any]:
     """A plain JAX function as one of typed values.
 
     The typed leaves of its arguments are traced as plain arrays of their global shape; the program is evaluated with
@@ -84,15 +122,27 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
 
     Args:
         f: A function of trees of arrays. What is no array in its arguments, it gets as it is.
+        at: Reshards from outside, for lines that cannot be edited: for each place of the program, the type of its
+            results, as `reshard` takes it (``"[...]"`` finishes what is pending). A place is a path of name scopes, as
+            Flax linen, Haiku and `jax.named_scope` write them (``"encoder/Dense_0"``, or any part of one; ``*`` stands
+            for any letters), a function (``"MultiHeadAttention.__call__"``), or a line (``"linear.py:422"``). Its
+            results are the values that it makes and the rest of the forward pass uses, each time that the program comes
+            through it; those whose shape the type does not fit stay.
+        pending: ``"keep"`` leaves sums pending until the program says otherwise. ``"finish"`` finishes each where it
+            arises: an all-reduce behind each product or sum over a sharded dim, to the replicated state of the policy.
 
     Returns:
         A function of the same arguments, typed or plain. Results that depend on no typed value are plain.
 
     Raises:
         ShardingTypeError: (when called) an operation does not type, with the line of ``f``, the function of JAX that
-            was called there, and fixes; a primitive has no row.
+            was called there, and fixes; a primitive has no row; a place of ``at`` is not in the program, or its type
+            fits none of its results.
 
-    Communicates: what each operation does: nothing, unless the program says so or `implicit_comm` allows it.
+    Communicates: what each operation does: nothing, unless the program says so, ``at`` or ``pending`` does, or
+    `implicit_comm` allows it.
+
+    Transpose: that of the typed ops, and of the reshards of ``at`` and ``pending``.
 
     Example:
         >>> import jax.numpy as jnp
@@ -104,7 +154,10 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
         f32[4@dp,8]
     """
     check_function("lift", f)
+    places, finish = _checked(at, pending)
     programs: Bounded[_Program] = Bounded(PROGRAMS)
+    name = getattr(f, "__name__", "f")
+    name = name if name.isidentifier() else "f"
 
     @functools.wraps(f)
     def lifted(*args: Any, **kwargs: Any) -> Any:
@@ -114,12 +167,23 @@ def lift(f: Callable[..., Any]) -> Callable[..., Any]:
         program = programs.get(key)
         if program is None:
             program = programs.put(key, _Program(f, tree, static))
+        arrays = [x for x, s in zip(leaves, static, strict=True) if s is None]
         try:
-            return program([x for x, s in zip(leaves, static, strict=True) if s is None])
+            return program(arrays, Outside(name, places, finish=finish))
         except ShardingTypeError as error:
             raise error.with_traceback(None) from None
 
     return lifted
+
+
+def _checked(at: Any, pending: Any) -> tuple[dict[str, Any], bool]:
+    if at is not None and not (isinstance(at, Mapping) and all(isinstance(place, str) and place for place in at)):
+        raise ShardingTypeError(
+            "`at` of `lift` is no mapping from places to types", hints=['at={"MultiHeadAttention.__call__": "[...]"}']
+        )
+    if pending not in ("keep", "finish"):
+        raise ShardingTypeError(f"`pending` of `lift` is {pending!r}", hints=['pending="keep"', 'pending="finish"'])
+    return dict(at or {}), pending == "finish"
 
 
 __all__ = ["lift"]

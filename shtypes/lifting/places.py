@@ -37,7 +37,7 @@ class Never(NamedTuple):
     """A truth value that is false everywhere."""
 
 
-def _place(x: Any) -> Any:
+def place_of(x: Any) -> Any:
     """What is known of a value; of one that is concrete, what can be seen."""
     if isinstance(x, jax.core.Tracer) or is_typed(x):
         return known(x, _KIND)
@@ -58,7 +58,7 @@ def _seen(x: Any) -> Count | None:
 
 def counted(ids: Any) -> dict[int, int]:
     """Of positions (..., k): along which dim each component counts, of those that do."""
-    found = _place(ids)
+    found = place_of(ids)
     last = len(ids.shape) - 1
     if isinstance(found, Counts):
         return dict(found.dims)
@@ -79,7 +79,7 @@ def _iota(eqn: Any, xs: Sequence[Any]) -> Any:
 
 def _lt(eqn: Any, xs: Sequence[Any]) -> Any:
     x, least = xs
-    return Never() if _is_zero(least) and isinstance(_place(x), Count) else None
+    return Never() if _is_zero(least) and isinstance(place_of(x), Count) else None
 
 
 def _is_zero(x: Any) -> bool:
@@ -87,13 +87,13 @@ def _is_zero(x: Any) -> bool:
 
 
 def _select(eqn: Any, xs: Sequence[Any]) -> Any:
-    if isinstance(_place(xs[0]), Never):
-        return _place(xs[1])
+    if isinstance(place_of(xs[0]), Never):
+        return place_of(xs[1])
     return None
 
 
 def _broadcast(eqn: Any, xs: Sequence[Any]) -> Any:
-    found, shape = _place(xs[0]), eqn.params["shape"]
+    found, shape = place_of(xs[0]), eqn.params["shape"]
     if isinstance(found, Never):
         return found
     if isinstance(found, Count):
@@ -104,7 +104,7 @@ def _broadcast(eqn: Any, xs: Sequence[Any]) -> Any:
 
 def _reshape(eqn: Any, xs: Sequence[Any]) -> Any:
     """Where only dims of size 1 come and go."""
-    found, src, dst = _place(xs[0]), xs[0].shape, eqn.outvars[0].aval.shape
+    found, src, dst = place_of(xs[0]), xs[0].shape, eqn.outvars[0].aval.shape
     if isinstance(found, Never):
         return found
     if not isinstance(found, Count) or (eqn.params.get("dimensions") is not None and eqn.primitive.name == "reshape"):
@@ -127,7 +127,7 @@ def _concatenate(eqn: Any, xs: Sequence[Any]) -> Any:
 
 
 def _same(eqn: Any, xs: Sequence[Any]) -> Any:
-    return _place(xs[0]) if np.issubdtype(eqn.outvars[0].aval.dtype, np.integer) else None
+    return place_of(xs[0]) if np.issubdtype(eqn.outvars[0].aval.dtype, np.integer) else None
 
 
 _FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {

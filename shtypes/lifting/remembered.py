@@ -16,6 +16,7 @@ from shtypes.caches import COMPILED, Bounded
 from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound
 from shtypes.lifting.constants import is_constant, number
+from shtypes.lifting.places import place_of
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.primitives.local import Local
 from shtypes.scopes.comm import rules_in_force
@@ -68,7 +69,7 @@ def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
     key = [context, context_mesh(), eqn.primitive, *eqn.params.items()]
     for x in operands:
         if is_typed(x):
-            key.append((x.type.serial, is_constant(x)))
+            key.append((x.type.serial, is_constant(x), place_of(x)))
         elif is_number(value := number(x)):
             key.append((type(value), repr(value), str(getattr(x, "dtype", ""))))
         else:

@@ -53,6 +53,7 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
         with trying():
             found = [*_asking(call, types, asking), *_fixes(call, types)]
         error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[: advice.MOST])
+        error.subjects = types
     except Exception:  # what else it may meet on the way is not what the user asked about: no advice
         error.fixes = ()
 

@@ -188,7 +188,7 @@ def located(
     operands = ", ".join(map(str, types))
     tried = fixes(rule, tuple(types)) if rule is not None and not error.fixes else ()
     if tried:
-        error.operands = tuple(types)
+        error.operands = error.subjects = tuple(types)
     return placed(error, f"{name}({operands})").located("", tried)
 
 

@@ -9,10 +9,12 @@ import jax
 import numpy as np
 
 from shtypes._compat.plain_programs import bind_plain, trace_plain, tracing_plain
+from shtypes.context.origin import evaluating
 from shtypes.lifting.constants import is_inexact
 from shtypes.lifting.evaluate import evaluate_closed
 from shtypes.lifting.joins import aval_of, placed
 from shtypes.lifting.registry import body_row, op
+from shtypes.lifting.steps import current
 from shtypes.ops.dispatch import is_typed
 
 
@@ -42,7 +44,7 @@ def _float0(x: Any) -> Any:
 
 def with_tangents(eqn: Any, primal: Callable[..., list[Any]], operands: list[Any]) -> list[Any]:
     """An equation whose values are those of ``primal``, and whose tangents are those that JAX has for it."""
-    native = primitive_of(eqn)
+    native, here = primitive_of(eqn), current()
 
     @jax.custom_jvp
     def f(*xs: Any) -> list[Any]:
@@ -61,8 +63,9 @@ def with_tangents(eqn: Any, primal: Callable[..., list[Any]], operands: list[Any
 
             return jax.jvp(of_live, [xs[i] for i in live], ts)
 
-        ys = primal(*primals)
-        _, dots = plainly(push, list(primals), [tangents[i] for i in live])
+        with evaluating(here):
+            ys = primal(*primals)
+            _, dots = plainly(push, list(primals), [tangents[i] for i in live])
         return ys, [_as_tangent(t, y) for t, y in zip(dots, ys, strict=True)]
 
     return list(f(*operands))
@@ -81,7 +84,7 @@ def _custom_jvp(eqn: Any, operands: list[Any]) -> list[Any]:
 
 @body_row("custom_vjp_call")
 def _custom_vjp(eqn: Any, operands: list[Any]) -> list[Any]:
-    native, body = primitive_of(eqn), eqn.params["call_jaxpr"]
+    native, body, here = primitive_of(eqn), eqn.params["call_jaxpr"], current()
     live = [i for i, x in enumerate(operands) if is_inexact(x)]
     trees: list[Any] = []
 
@@ -99,10 +102,12 @@ def _custom_vjp(eqn: Any, operands: list[Any]) -> list[Any]:
 
     @jax.custom_vjp
     def f(*xs: Any) -> list[Any]:
-        return evaluate_closed(body, xs)
+        with evaluating(here):
+            return evaluate_closed(body, xs)
 
     def fwd(*xs: Any) -> Any:
-        out, residuals = plainly(forward, list(xs))
+        with evaluating(here):
+            out, residuals = plainly(forward, list(xs))
         return out, (residuals, list(xs))
 
     def bwd(kept: Any, cts: Any) -> Any:
@@ -115,7 +120,8 @@ def _custom_vjp(eqn: Any, operands: list[Any]) -> list[Any]:
             return jax.tree.unflatten(trees[-1], residuals)(full)
 
         shapes = [jax.ShapeDtypeStruct(ct.shape, ct.dtype) for ct in cts]
-        found = plainly(pull, residuals, [ct for ct, live in zip(cts, inexact, strict=True) if live])
+        with evaluating(here):
+            found = plainly(pull, residuals, [ct for ct, live in zip(cts, inexact, strict=True) if live])
         full: list[Any] = [_float0(x) for x in xs]
         for i, ct in zip(live, found, strict=True):
             full[i] = _as_cotangent(ct, xs[i])

@@ -1,0 +1,257 @@
+"""What is said of a plain program from outside: types of the results of its places, and when sums are finished.
+
+A place is a scope (``"Dense_0"``), a function (``"MultiHeadAttention.__call__"``) or a line (``"linear.py:422"``). Its
+results are the values that equations of one run through it make, and that other equations of the forward pass use.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
+from shtypes._compat.stacks import Frame, frames_of
+from shtypes.caches import Bounded
+from shtypes.context.user_line import placed
+from shtypes.context.whose import Whose
+from shtypes.core.operation import direction_of
+from shtypes.errors import ShardingTypeError, short
+from shtypes.ops.dispatch import is_typed
+from shtypes.ops.reshard import reshard
+from shtypes.primitives.placing import type_of
+from shtypes.types import State
+from shtypes.types.policy import replicated
+
+_LINE: Final = re.compile(r"(?P<file>.+\.py):(?P<line>\d+)$")
+#: What transformations of JAX write around the names of scopes.
+_WRAPPED: Final = re.compile(r"[A-Za-z_]+\(([^()]*)\)")
+#: Scopes that JAX writes, and no program.
+_OF_JAX: Final = frozenset({"checkpoint", "rematted_computation", ""})
+
+#: For an equation by its number: its results by their number, and the place that each is a result of.
+Marks = dict[int, list[tuple[int, str]]]
+
+
+class Outside:
+    """What is said of a program from outside.
+
+    Attributes:
+        name: What the program is called.
+        at: The type of the results of each place.
+        finish: Whether each sum is finished where it arises.
+        met: The places whose results were met.
+        unfit: Why the type of a place does not fit a result of it, for those that have results of several shapes.
+    """
+
+    def __init__(self, name: str = "f", at: dict[str, Any] | None = None, *, finish: bool = False) -> None:
+        self.name, self.at, self.finish = name, at or {}, finish
+        self.met: set[str] = set()
+        self.unfit: dict[str, ShardingTypeError] = {}
+        self._known: Bounded[tuple[Any, Marks]] = Bounded(256)
+
+    def marks(self, jaxpr: Any, scope: tuple[str, ...], inside: frozenset[str]) -> Marks:
+        """The results of places in a body.
+
+        Args:
+            jaxpr: The body.
+            scope: The path of scopes around it.
+            inside: The places that it is in, which have their results outside of it.
+        """
+        if not self.at:
+            return {}
+        key = (id(jaxpr), scope, inside)
+        known = self._known.get(key)
+        if known is None:
+            found: Marks = {}
+            for place in self.at.keys() - inside:
+                for i, j in results(jaxpr, place, scope):
+                    found.setdefault(i, []).append((j, place))
+            known = self._known.put(key, (jaxpr, found))  # held, so that its id stays its own
+        return known[1]
+
+    def inside(self, eqn: Any, scope: tuple[str, ...]) -> frozenset[str]:
+        """The places that the bodies of an equation are in; all of them for the bodies of the backward pass."""
+        if not self.at:
+            return frozenset()
+        where = _where(eqn)
+        return frozenset(place for place in self.at if is_backward(eqn) or is_in(place, where, scope))
+
+    def resharded(self, x: Any, place: str) -> Any:
+        """A result of a place in the type that was said for it, if that fits."""
+        if not is_typed(x):
+            self.met.add(place)
+            return x
+        try:
+            target = type_of(self.at[place], x.type.mesh, like=x.type)
+        except ShardingTypeError as error:
+            self.unfit.setdefault(place, placed(error, f'at={{"{place}": ...}} for {x.type}'))
+            return x
+        self.met.add(place)
+        try:
+            return reshard(x, target)
+        except ShardingTypeError as error:
+            error.subjects = None
+            raise
+
+    def finished(self, x: Any, operands: Sequence[Any]) -> Any:
+        """A value without the sums that were not pending in its operands, if each is finished where it arises."""
+        if not self.finish or not is_typed(x):
+            return x
+        known = {axis for y in operands if is_typed(y) for axis in y.type.axes(State.UNREDUCED)}
+        t = x.type
+        for axis in t.axes(State.UNREDUCED):
+            if axis not in known:
+                t = t.with_axis(axis, replicated())
+        return x if t == x.type else reshard(x, t)
+
+    def check(self, jaxpr: Any) -> None:
+        """Whether a program comes through each place.
+
+        Raises:
+            ShardingTypeError: it does not; the message has those of its places that are spelled nearly so.
+        """
+        for place in self.at:
+            if not any(_has(jaxpr, place)):
+                raise _missing(self.name, place, sorted(set(places(jaxpr))))
+
+    def check_fit(self) -> None:
+        """Whether the type of each place fits a result of it.
+
+        Raises:
+            ShardingTypeError: it fits none.
+        """
+        for place, error in self.unfit.items():
+            if place not in self.met:
+                raise error
+
+
+def _missing(name: str, place: str, there: list[str]) -> ShardingTypeError:
+    near = difflib.get_close_matches(place, there, n=3, cutoff=0.5)
+    last = re.split(r"[/.:]", place)[-1] or place
+    near += [p for p in there if last in re.split(r"[/.]", p) and p not in near][:2]
+    return ShardingTypeError(
+        f"`at` of `lift` names the place `{short(place)}`, which `{name}` does not come through",
+        why="a place is a scope, a function or a line of the program, and has results that it uses",
+        hints=[f'at={{"{p}": ...}}' for p in near],
+    )
+
+
+def _has(jaxpr: Any, place: str, around: tuple[str, ...] = ()) -> Iterator[bool]:
+    """Whether a program has results of a place, for each of its bodies."""
+    yield bool(results(jaxpr, place, around))
+    for eqn in jaxpr.eqns:
+        for body, _ in inner_jaxprs(eqn):
+            yield from _has(jaxpr_of(body), place, (*around, *scope_of(str(eqn.source_info.name_stack))))
+
+
+class _Where(NamedTuple):
+    """An equation, as places tell it."""
+
+    scope: tuple[str, ...]
+    frames: list[Frame]
+
+
+def _where(eqn: Any) -> _Where:
+    return _Where(scope_of(str(eqn.source_info.name_stack)), frames_of(eqn))
+
+
+def is_backward(eqn: Any) -> bool:
+    """Whether an equation belongs to a backward pass that the program takes itself."""
+    return direction_of(str(eqn.source_info.name_stack)) == "backward"
+
+
+def scope_of(stack: str) -> tuple[str, ...]:
+    """The scopes of a name stack, without what transformations write around them."""
+    while True:
+        bare = _WRAPPED.sub(r"\1", stack)
+        if bare == stack:
+            return tuple(part for part in stack.split("/") if part not in _OF_JAX)
+        stack = bare
+
+
+def is_in(place: str, where: _Where, around: tuple[str, ...] = ()) -> bool:
+    """Whether an equation comes through a place; ``around`` is the path of scopes around the body that it is in."""
+    line = _LINE.match(place)
+    if line is not None:
+        return any(
+            f.line == int(line["line"]) and f"/{f.file}".endswith("/" + line["file"].lstrip("/")) for f in where.frames
+        )
+    if _in_scope(place, (*around, *where.scope), len(around)):
+        return True
+    return "/" not in place and any(f".{name}".endswith("." + place) for f in where.frames for name in _names(f))
+
+
+def _names(frame: Frame) -> tuple[str, str]:
+    return f"{frame.module()}.{frame.function}", f"{frame.module().partition('.')[0]}.{frame.function}"
+
+
+def _in_scope(place: str, path: tuple[str, ...], known: int) -> bool:
+    wanted = place.strip("/").split("/")
+    n = len(wanted)
+    starts = range(max(0, known - n + 1), len(path) - n + 1)
+    return any(all(map(fnmatch.fnmatchcase, path[i : i + n], wanted)) for i in starts)
+
+
+def results(jaxpr: Any, place: str, around: tuple[str, ...] = ()) -> list[tuple[int, int]]:
+    """The results of a place in a body: numbers of equations, and of their results."""
+    found: list[tuple[int, int]] = []
+    for run in _runs(jaxpr, lambda where: is_in(place, where, around)):
+        found += outputs(jaxpr, run)
+    return found
+
+
+def outputs(jaxpr: Any, run: Sequence[int]) -> list[tuple[int, int]]:
+    """What some equations make and others of the forward pass use, or the body returns."""
+    inside = set(run)
+    made = {v: (i, j) for i in run for j, v in enumerate(jaxpr.eqns[i].outvars)}
+    used = [v for v in jaxpr.outvars if not is_literal(v)]
+    for i, eqn in enumerate(jaxpr.eqns):
+        if i not in inside and not is_backward(eqn):
+            used += [v for v in eqn.invars if not is_literal(v)]
+    return sorted({made[v] for v in used if v in made})
+
+
+def _runs(jaxpr: Any, holds: Any) -> Iterator[list[int]]:
+    """The equations for which something holds, those of each run through the place together.
+
+    A run ends where another equation comes between, and where its first line comes again and takes what the run made.
+    """
+    run: list[int] = []
+    made: set[Any] = set()
+    for i, eqn in enumerate(jaxpr.eqns):
+        where = _where(eqn)
+        if is_backward(eqn) or not holds(where):
+            if run:
+                yield run
+            run, made = [], set()
+            continue
+        again = bool(run) and where.frames == frames_of(jaxpr.eqns[run[0]])
+        if again and any(not is_literal(v) and v in made for v in eqn.invars):
+            yield run
+            run, made = [], set()
+        run.append(i)
+        made.update(eqn.outvars)
+    if run:
+        yield run
+
+
+def places(jaxpr: Any, around: tuple[str, ...] = ()) -> Iterator[str]:
+    """What the places of a program are called: scopes, functions and lines."""
+    for eqn in jaxpr.eqns:
+        where = _where(eqn)
+        path = (*around, *where.scope)
+        yield from ("/".join(path[: i + 1]) for i in range(len(around), len(path)))
+        for frame in where.frames:
+            if frame.kind not in (Whose.USERS, Whose.INSTALLED):
+                continue
+            if not frame.function.startswith("<"):
+                yield frame.function
+            yield frame.place
+        for body, _ in inner_jaxprs(eqn):
+            yield from places(jaxpr_of(body), path)
+
+
+__all__ = ["Marks", "Outside", "is_backward", "is_in", "outputs", "places", "results", "scope_of"]

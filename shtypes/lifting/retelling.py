@@ -1,0 +1,165 @@
+"""The fixes of an error inside a plain program in its own terms: the user's expressions, or places for `at=`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from shtypes._compat.stacks import Frame, frames_of
+from shtypes.context.whose import Whose
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.lifting.outside import is_backward, outputs, results, scope_of
+from shtypes.lifting.steps import Made, Step, made
+from shtypes.ops.dispatch import is_typed
+from shtypes.rules.advice import called_names
+
+_RESHARD: Final = re.compile(r'sh\.reshard\((\w+), "([^"]*)"\)')
+_OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
+
+
+class _Name(NamedTuple):
+    """How a fix says an operand: an expression of the user's, with its line if that is another, or a place."""
+
+    expression: str = ""
+    line: str = ""
+    place: str = ""
+
+
+def in_the_programs_words(error: ShardingTypeError, step: Step, operands: Sequence[Any]) -> ShardingTypeError:
+    """The error with fixes that can be typed; the same object.
+
+    Args:
+        error: What an op said, whose fixes name its operands ``x``, ``lhs``, ``rhs``.
+        step: The equation that was being evaluated.
+        operands: Its operands.
+    """
+    subjects, error.subjects, error.operands = error.subjects, None, None
+    if subjects is None:  # the fixes speak of the program already, or there are none
+        return error
+    typed = [x for x in operands if is_typed(x)]
+    called = called_names([x.type for x in typed])
+    values: dict[str, Any] = {}
+    names: Sequence[str] = called_names(subjects)  # type: ignore[arg-type]  # they are types
+    if len(subjects) == len(typed) and all(x.type == t for x, t in zip(typed, subjects, strict=True)):
+        values = dict(zip(called, typed, strict=True))
+    else:
+        for name, t in zip(names, subjects, strict=True):
+            alike = [x for x in typed if x.type == t]
+            if len(alike) == 1:
+                values[name] = alike[0]
+    known = {name: _named(step, x) for name, x in values.items()}
+    alone = len(names) == 1
+    program = step.body.outside.name
+    fixes = (_told(fix, known, step, program, alone=alone) for fix in error.fixes)
+    error.fixes = tuple(fix for fix in fixes if fix is not None)
+    return error
+
+
+def _told(fix: Fix, known: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
+    asks = _OUT.match(fix.code)
+    if asks is not None:  # the user can ask their own call for a type, if they called the function of that name
+        origin = step()
+        return fix if origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line else None
+    parts, at, lines = [], [], []
+    for name, target in _RESHARD.findall(fix.code):
+        found = known.get(name, _Name())
+        if found.place:
+            at.append(f'"{found.place}": "{target}"')
+            continue
+        spoken = found.expression or ("operand" if alone else name)
+        parts.append(f'sh.reshard({spoken}, "{target}")')
+        if found.line:
+            lines.append(found.line)
+    if not parts and not at:
+        return fix
+    code = "; ".join(parts) + (f"  # {', '.join(dict.fromkeys(lines))}" if lines else "")
+    if at:
+        lifted = f"sh.lift({program}, at={{{', '.join(at)}}})"
+        code = f"{code}; {lifted}" if parts and not lines else f"{lifted}; {code}" if parts else lifted
+    return fix._replace(code=code)
+
+
+def _named(step: Step, x: Any) -> _Name:
+    source = made(step, x)
+    for _ in range(8):
+        if source is None:
+            return _Name()
+        if source.step is None:
+            return _Name(_argument(source))
+        found = _by_frames(step, source.step, source.var)
+        if found is not None:
+            return found
+        same = [y for y in _operands(source.step) if is_typed(y) and y.type == x.type]
+        if len(same) != 1:
+            return _Name()
+        source = made(source.step, same[0])
+    return _Name()
+
+
+def _operands(step: Step) -> list[Any]:
+    env = step.body.env
+    return [env[v] for v in step.eqn.invars if not hasattr(v, "val") and v in env]
+
+
+def _argument(source: Made) -> str:
+    names = source.body.arguments()
+    i = source.body.jaxpr.invars.index(source.var)
+    return names[i] if i < len(names) else ""
+
+
+def _by_frames(step: Step, maker: Step, var: Any) -> _Name | None:
+    """How the result of an equation is said where another uses it; None where both are of one call."""
+    mine, its = step.frames(), maker.frames()
+    used, gave = _users(mine), _users(its)
+    if gave is not None and gave != used:
+        text = gave.expression()
+        if text and _is_value(maker, var, gave):
+            same = used is not None and used.place == gave.place
+            return _Name(text, "" if same else gave.place)
+    return _place(step, maker, var)
+
+
+def _users(frames: Sequence[Frame]) -> Frame | None:
+    return next((f for f in frames if f.kind is Whose.USERS), None)
+
+
+def _is_value(maker: Step, var: Any, frame: Frame) -> bool:
+    """Whether the value of the expression that a frame runs is this variable."""
+    jaxpr = maker.body.jaxpr
+    run = [i for i, eqn in enumerate(jaxpr.eqns) if frame in frames_of(eqn) and not is_backward(eqn)]
+    found = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run)] if run else [var]
+    return found == [var] or (len(run) > 1 and var in found and _repeats(jaxpr, run))
+
+
+def _repeats(jaxpr: Any, run: Sequence[int]) -> bool:
+    """Whether the equations of an expression are those of several times that it ran."""
+    first = frames_of(jaxpr.eqns[run[0]])
+    return any(frames_of(jaxpr.eqns[i]) == first for i in run[1:])
+
+
+def _place(step: Step, maker: Step, var: Any) -> _Name | None:
+    """The place for `at=` that has the variable as a result, and whose result the failing equation is not."""
+    body = maker.body
+    scope = scope_of(str(maker.eqn.source_info.name_stack))
+    mine = scope_of(str(step.eqn.source_info.name_stack)) if step.body is body else None
+    candidates = []
+    if scope and scope != mine:
+        candidates.append("/".join((*body.scope, *scope)))
+    frames = frames_of(maker.eqn)
+    candidates += [f.place for f in frames if f.kind is Whose.INSTALLED]
+    place = next((p for p in candidates if _count(maker, var, p)), None)
+    if place is None:  # a line of JAX's
+        counted = [(_count(maker, var, f.place), f.place) for f in frames if f.kind is Whose.MACHINERY]
+        place = min(((n, p) for n, p in counted if n), default=(0, None), key=lambda pair: pair[0])[1]
+    return None if place is None else _Name(place=place)
+
+
+def _count(maker: Step, var: Any, place: str) -> int:
+    """How many results a place has in the body of an equation; none if the variable is not one of them."""
+    jaxpr = maker.body.jaxpr
+    found = [jaxpr.eqns[i].outvars[j] for i, j in results(jaxpr, place, maker.body.scope)]
+    return len(found) if var in found else 0
+
+
+__all__ = ["in_the_programs_words"]

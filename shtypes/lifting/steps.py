@@ -1,0 +1,110 @@
+"""The equation that is being evaluated and those around its body: its stack, and where its operands came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+from shtypes._compat.jaxprs import is_literal
+from shtypes._compat.stacks import Frame, frames_of, has_users_line, origin_of
+from shtypes.context.origin import Origin, around
+from shtypes.lifting.outside import Outside, scope_of
+
+
+class Body(NamedTuple):
+    """A program that is being evaluated.
+
+    Attributes:
+        jaxpr: The program.
+        env: The values of its variables that are still used.
+        outer: The equation that it is a body of; None for the whole program.
+        outside: What was said of the program from outside.
+        scope: The path of scopes around it.
+        places: Those places of ``outside`` that it is in.
+        arguments: What the arguments of the whole program are called.
+    """
+
+    jaxpr: Any
+    env: dict[Any, Any]
+    outer: Step | None
+    outside: Outside
+    scope: tuple[str, ...] = ()
+    places: frozenset[str] = frozenset()
+    arguments: Callable[[], Sequence[str]] = tuple
+
+    @classmethod
+    def whole(cls, outside: Outside, arguments: Callable[[], Sequence[str]] = tuple) -> Body:
+        """A whole program."""
+        return cls(None, {}, None, outside, arguments=arguments)
+
+    @classmethod
+    def inside(cls, outer: Step) -> Body:
+        """A body of an equation."""
+        around = outer.body
+        if not around.outside.at:
+            return cls(None, {}, outer, around.outside)
+        own = scope_of(str(outer.eqn.source_info.name_stack))
+        places = around.places | around.outside.inside(outer.eqn, around.scope)
+        return cls(None, {}, outer, around.outside, (*around.scope, *own), places)
+
+
+class Step:
+    """One equation, while it is evaluated: what messages ask where it comes from."""
+
+    __slots__ = ("body", "eqn")
+
+    def __init__(self, eqn: Any, body: Body) -> None:
+        self.eqn, self.body = eqn, body
+
+    def __call__(self) -> Origin:
+        """Where it comes from."""
+        return origin_of(self.frames())
+
+    def frames(self) -> list[Frame]:
+        """Its stack, innermost first, with those of the equations whose bodies it is in."""
+        outer = self.body.outer
+        return frames_of(self.eqn) + ([] if outer is None else outer.frames())
+
+    def lines(self) -> Any:
+        """JAX's stack of the innermost of these equations that has a line of the user's; its own where none has."""
+        own = self.eqn.source_info.traceback
+        step: Step | None = self
+        if self.body.outer is None:
+            return own
+        while step is not None:
+            traceback = step.eqn.source_info.traceback
+            if has_users_line(traceback):
+                return traceback
+            step = step.body.outer
+        return own
+
+
+class Made(NamedTuple):
+    """Where a value comes from: an equation of a body, and its variable; no equation for an argument."""
+
+    step: Step | None
+    var: Any
+    body: Body
+
+
+def made(step: Step, x: Any) -> Made | None:
+    """The outermost equation that a value is a result of, or the argument of the program that it is."""
+    body = step.body
+    while True:
+        for var in body.jaxpr.invars:
+            if body.env.get(var) is x:
+                if body.outer is None:
+                    return Made(None, var, body)
+                break
+        else:
+            for eqn in body.jaxpr.eqns:
+                for var in eqn.outvars:
+                    if not is_literal(var) and body.env.get(var) is x:
+                        return Made(Step(eqn, body), var, body)
+            return None
+        body = body.outer.body
+
+
+def current() -> Step | None:
+    """The equation that is being evaluated here; None outside of any."""
+    return cast("Step | None", around())

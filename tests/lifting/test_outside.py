@@ -1,0 +1,148 @@
+"""`sh.lift(f, at=, pending=)`: a plain program changed from outside, against one device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from tests.random_checks import denoted
+from tests.tolerance import assert_close
+
+MESH = {"dp": 2, "tp": 4}
+RNG = np.random.default_rng(0)
+X, W = (RNG.normal(size=shape).astype(np.float32) for shape in ((8, 16), (16, 8)))
+WS = RNG.normal(size=(3, 16, 16)).astype(np.float32)
+
+
+def product(x: Any, w: Any) -> Any:
+    """A pending sum, where the shared dim is sharded."""
+    return x @ w
+
+
+def loss(x: Any, w: Any) -> Any:
+    """Uses the product where it must be finished."""
+    return jnp.mean(jnp.tanh(product(x, w)))
+
+
+def gradients(x: Any, w: Any) -> Any:
+    """A program with a backward pass of its own."""
+    return jax.value_and_grad(loss, argnums=1)(x, w)
+
+
+def layer(x: Any, w: Any) -> Any:
+    """A layer in a scope."""
+    with jax.named_scope("layer"):
+        return x @ w
+
+
+def chain(x: Any, ws: Any) -> Any:
+    """The same line again and again, on what it gave."""
+    for i in range(3):
+        x = jnp.tanh(layer(x, ws[i]))
+    return x
+
+
+def repeated(x: Any, ws: Any) -> Any:
+    """Nothing is between one call of the place and the next."""
+    for i in range(3):
+        x = product(x, ws[i])
+    return x
+
+
+def scanned(x: Any, ws: Any) -> Any:
+    """The place is in a body."""
+    return jax.lax.scan(lambda x, w: (jnp.tanh(layer(x, w)), None), x, ws)[0]
+
+
+def _line_of_product() -> str:
+    return f"test_outside.py:{product.__code__.co_firstlineno + 2}"
+
+
+def _typed() -> tuple[Any, Any]:
+    return sh.array(X, "f32[8@dp, 16@tp]"), sh.array(W, "f32[16@tp, 8]")
+
+
+@pytest.fixture(autouse=True)
+def _on_a_mesh() -> Any:
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        yield
+
+
+@pytest.mark.parametrize("place", ["product", "tests.lifting.test_outside.product", "the line", "loss.product"])
+def test_the_results_of_a_place_are_resharded(place: str) -> None:
+    where = _line_of_product() if place == "the line" else place
+    if place == "loss.product":  # what it is in is no part of a function's name
+        with pytest.raises(sh.ShardingTypeError, match="does not come through"):
+            sh.lift(loss, at={where: "[...]"})(*_typed())
+        return
+    lifted = sh.lift(loss, at={where: "[...]"})
+    assert_close(denoted(lifted(*_typed())), loss(X, W), 100)
+    (entry,) = sh.ledger(lifted, *_typed())
+    assert str(entry) == "all-reduce over tp"
+    assert str(entry.place) == _line_of_product()
+
+
+@pytest.mark.parametrize(
+    ("f", "place", "times"),
+    [(chain, "layer", 3), (chain, "l?y*", 3), (repeated, "product", 3), (repeated, _line_of_product(), 3)],
+)
+def test_a_place_is_resharded_each_time_that_the_program_comes_through(f: Any, place: str, times: int) -> None:
+    x, ws = sh.array(X, "f32[8@dp, 16@tp]"), sh.array(WS, "f32[3, 16@tp, 16]")
+    lifted = sh.lift(f, at={place: "[_@..., _@tp]"})
+    assert_close(denoted(lifted(x, ws)), f(X, WS), 400)
+    assert [str(e) for e in sh.ledger(lifted, x, ws)] == ["reduce-scatter over tp"] * times
+
+
+def test_a_place_in_the_body_of_a_loop_is_resharded() -> None:
+    x, ws = sh.array(X, "f32[8@dp, 16@tp]"), sh.array(WS, "f32[3, 16@tp, 16]")
+    lifted = sh.lift(scanned, at={"layer": "[_@..., _@tp]"})
+    assert_close(denoted(lifted(x, ws)), scanned(X, WS), 400)
+    assert [e.times for e in sh.ledger(lifted, x, ws)] == [3]
+
+
+@pytest.mark.parametrize("options", [{"at": {"product": "[...]"}}, {"pending": "finish"}], ids=["at", "finish"])
+def test_the_gradients_are_those_of_one_device_taken_outside_and_inside(options: Any) -> None:
+    value, gradient = gradients(X, W)
+    found, of_weights = sh.jit(sh.lift(gradients, **options))(*_typed())
+    assert_close(denoted(found), value, 100)
+    assert_close(denoted(of_weights), gradient, 400)
+    total = lambda x, w: sh.reshard(sh.lift(loss, **options)(x, w), "[]")  # noqa: E731
+    assert_close(denoted(sh.jit(sh.grad(total, argnums=1))(*_typed())), gradient, 400)
+
+
+def test_sums_are_finished_where_they_arise_and_not_again() -> None:
+    lifted = sh.lift(loss, pending="finish")
+    assert str(lifted(*_typed()).type) == "f32[]"
+    assert [str(e) for e in sh.ledger(lifted, *_typed())] == ["all-reduce over tp", "all-reduce over dp"]
+    pending = sh.ones("f32[8]{U:tp}")
+    assert sh.lift(lambda x: x + x, pending="finish")(pending).type == pending.type
+
+
+@pytest.mark.parametrize("place", ["produc", "test_outside.py:1", "losses"])
+def test_a_place_that_is_not_in_the_program_is_an_error_with_the_nearest(place: str) -> None:
+    with pytest.raises(sh.ShardingTypeError, match="does not come through") as error:
+        sh.lift(loss, at={place: "[...]"})(*_typed())
+    wanted = {"produc": "product", "losses": "loss"}.get(place, "test_outside.py:")
+    assert any(f'at={{"{wanted}' in hint for hint in error.value.hints)
+
+
+def test_a_type_that_fits_no_result_of_its_place_is_an_error_that_names_the_place() -> None:
+    with pytest.raises(sh.ShardingTypeError) as error:
+        sh.lift(loss, at={"product": "[8]"})(*_typed())
+    assert 'at={"product": ...}' in str(error.value)
+
+
+def test_a_scope_around_a_lifted_program_judges_what_is_said_from_outside() -> None:
+    with sh.no_comm(), pytest.raises(sh.ShardingTypeError, match="no_comm"):
+        sh.lift(loss, at={"product": "[...]"})(*_typed())
+
+
+@pytest.mark.parametrize("options", [{"at": "product"}, {"at": {3: "[...]"}}, {"pending": "finished"}])
+def test_other_ways_to_say_it_are_refused(options: Any) -> None:
+    with pytest.raises(sh.ShardingTypeError, match="of `lift`"):
+        sh.lift(loss, **options)
