@@ -16,7 +16,10 @@ hk: Any = pytest.importorskip("haiku")
 
 def _applied(make: Callable[[], Callable[..., Any]], *inputs: Any) -> Callable[[], Module]:
     def made() -> Module:
-        pure = hk.transform_with_state(make())
+        def run(*xs: Any) -> Any:
+            return make()(*xs)
+
+        pure = hk.transform_with_state(run)
         key = jax.random.key(0)
         params, state = pure.init(key, *inputs)
         return Module(lambda given, *xs: pure.apply(*given, key, *xs), (params, state), inputs)
