@@ -113,6 +113,13 @@ def has_users_line(traceback: Any) -> bool:
     return traceback is not None and any(whose(code.co_filename) is Whose.USERS for code in traceback.raw_frames()[0])
 
 
+def users_frame(eqn: Any) -> tuple[Frame, str] | None:
+    """The user's frame that an equation comes from, and the function of a library that it called; None without one."""
+    frames = frames_of(eqn)
+    found = next((f for f in frames if f.kind is Whose.USERS), None)
+    return None if found is None else (found, origin_of(frames).library)
+
+
 def origin_of(frames: Sequence[Frame]) -> Origin:
     """The user's line of a stack, the library's function that it calls, and the function of JAX that was called.
 
@@ -163,4 +170,4 @@ def _public(path: str, function: str) -> str:
     return f"{module.replace('jax.numpy', 'jnp')}.{function}" if callable(found) else ""
 
 
-__all__ = ["Frame", "frames_of", "has_users_line", "origin_of"]
+__all__ = ["Frame", "frames_of", "has_users_line", "origin_of", "users_frame"]

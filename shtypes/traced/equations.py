@@ -29,6 +29,8 @@ from shtypes._compat.jaxprs import (
     is_literal,
     jaxpr_of,
 )
+from shtypes._compat.stacks import users_frame
+from shtypes.context.whose import Whose, whose
 from shtypes.core.carrier import carrier_spec
 from shtypes.core.hitype import HiShType
 from shtypes.core.operation import Operation, applied_by, direction_of
@@ -47,10 +49,16 @@ class SourceLine(NamedTuple):
     file: str = ""
     line: int = 0
     function: str = ""
+    library: str = ""  # the function of an installed library that the line called, which made the equation
 
     def __str__(self) -> str:
         name = self.file.replace("\\", "/").rsplit("/", 1)[-1]
-        return f"{name}:{self.line}" if self.file else ""
+        return (f"{name}:{self.line}" + (f" (in {self.library})" if self.library else "")) if self.file else ""
+
+    def to_json(self) -> dict[str, str | int]:
+        """Its parts by name; ``library`` where there is one."""
+        parts = self._asdict()
+        return parts if self.library else {name: part for name, part in parts.items() if name != "library"}
 
     @property
     def text(self) -> str:
@@ -96,7 +104,18 @@ def place_of(eqn: Any) -> SourceLine:
     found = _PLACE.match(source_info_util.summarize(eqn.source_info))
     if found is None or found["file"] == "unknown":
         return SourceLine()
-    return SourceLine(found["file"], int(found["line"]), found["function"] or "")
+    return of_user(eqn, SourceLine(found["file"], int(found["line"]), found["function"] or ""))
+
+
+def of_user(eqn: Any, place: SourceLine) -> SourceLine:
+    """The innermost line of an equation, or the user's where that is an installed library's and the user called it."""
+    if whose(place.file) is not Whose.INSTALLED:
+        return place
+    found = users_frame(eqn)
+    if found is None:
+        return place
+    frame, library = found
+    return SourceLine(frame.code.co_filename, frame.line, frame.code.co_qualname, library)
 
 
 def equations(jaxpr: Any, stack: str = "") -> Iterator[Equation]:

@@ -236,7 +236,7 @@ class Ledger(Sequence[Entry]):
             "schema": SCHEMA,
             "entries": [entry_json(entry) for entry in self.entries],
             "not_covered": [
-                {"what": n.what, "why": n.why, "times": n.times, "direction": n.direction, **n.place._asdict()}
+                {"what": n.what, "why": n.why, "times": n.times, "direction": n.direction, **n.place.to_json()}
                 for n in self.not_covered
             ],
             "totals": {
@@ -293,7 +293,7 @@ def entry_json(entry: Entry) -> dict[str, Any]:
     plain = ("kind", "axes", "dtype", "bytes", "launches", "times", "direction")
     return {
         **{name: getattr(entry, name) for name in plain},
-        **entry.place._asdict(),
+        **entry.place.to_json(),
         "before": entry.src.canonical(),
         "after": entry.dst.canonical(),
         "inserted": entry.inserted,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jax
@@ -146,3 +147,18 @@ def test_a_scope_around_a_lifted_program_judges_what_is_said_from_outside() -> N
 def test_other_ways_to_say_it_are_refused(options: Any) -> None:
     with pytest.raises(sh.ShardingTypeError, match="of `lift`"):
         sh.lift(loss, **options)
+
+
+def test_reports_show_the_lines_of_the_plain_program_and_what_it_called_in_a_library() -> None:
+    optax: Any = pytest.importorskip("optax")
+
+    def entropy(x: Any, w: Any) -> Any:
+        return optax.softmax_cross_entropy(product(x, w), jnp.ones((8, 8)) / 8).mean()
+
+    lifted = sh.lift(entropy, at={"log_softmax": "[_, _]", "product": "[...]"})
+    line = f"test_outside.py:{entropy.__code__.co_firstlineno + 1}"
+    ledger = sh.ledger(lifted, *_typed())
+    assert [str(e.place) for e in ledger] == [_line_of_product(), f"{line} (in optax.softmax_cross_entropy)"]
+    assert json.loads(ledger.to_json())["entries"][1]["library"] == "optax.softmax_cross_entropy"
+    assert f"{line} (in optax.softmax_cross_entropy)  return optax.soft" in str(sh.explain(lifted, *_typed()))
+    assert "_classification.py" not in str(sh.explain(lifted, *_typed()))

@@ -142,7 +142,7 @@ class Comparison:
                 }
                 for side, time in zip((self.jax, self.partial), seconds, strict=True)
             },
-            "types": [{**c._asdict(), "place": c.place._asdict()} for c in self.types],
+            "types": [{**c._asdict(), "place": c.place.to_json()} for c in self.types],
             "collectives": [
                 {"what": c.what, "jax": _use_json(c.jax), "partial": _use_json(c.partial)} for c in self.collectives
             ],
@@ -198,4 +198,4 @@ def _total_row(what: str, key: str, totals: Iterable[Total | None]) -> tuple[str
 
 
 def _use_json(use: Use | None) -> dict[str, Any] | None:
-    return None if use is None else {**use._asdict(), "axes": list(use.axes), "place": use.place._asdict()}
+    return None if use is None else {**use._asdict(), "axes": list(use.axes), "place": use.place.to_json()}

@@ -37,7 +37,7 @@ def document(found: Explanation) -> dict[str, Any]:
         "saved": {
             "bytes": found.saved_bytes,
             "values": [
-                {**_typed(v.name, v.type), "bytes": v.bytes, "argument": v.argument, **v.place._asdict()}
+                {**_typed(v.name, v.type), "bytes": v.bytes, "argument": v.argument, **v.place.to_json()}
                 for v in found.saved
             ],
         },
@@ -56,8 +56,8 @@ def _item(item: Item) -> dict[str, Any]:
     cause = item.cause
     common = {
         "direction": item.direction,
-        **item.place._asdict(),
-        "cause": None if cause is None else {"name": cause.name, **cause.place._asdict()},
+        **item.place.to_json(),
+        "cause": None if cause is None else {"name": cause.name, **cause.place.to_json()},
     }
     return _block(item, common) if isinstance(item, Block) else _line(item, common)
 

@@ -19,7 +19,7 @@ from shtypes.analysis.explain.links import Links
 from shtypes.analysis.explain.names import Unique, assigned
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value
 from shtypes.core.operation import applied_by, direction_of
-from shtypes.traced.equations import Around, Body, Equation, Needs, SourceLine, Walk, control_of, outside
+from shtypes.traced.equations import Around, Body, Equation, Needs, SourceLine, Walk, control_of, of_user, outside
 
 #: The longest name that is made from an operation and its operand.
 _LONGEST = 24
@@ -116,7 +116,9 @@ class _Filler:
         final: bool,
         wanted: Sequence[str | None],
     ) -> Occurrence:
-        place = SourceLine(frames[0].file, frames[0].line, frames[0].function) if frames else SourceLine()
+        place = SourceLine()
+        if frames:
+            place = of_user(eqn, SourceLine(frames[0].file, frames[0].line, frames[0].function))
         found = Equation(eqn, place, direction_of(context.stack), context.times, context.branches)
         record = Occurrence(found, frames, operands, len(self.scope.records))
         self.scope.records.append(record)
