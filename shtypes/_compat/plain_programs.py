@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -49,6 +50,24 @@ def _with_own_lines() -> contextlib.AbstractContextManager[Any]:
         None, name_stack=_source_info.current_name_stack()
     )
     return manager
+
+
+def implementation_of(eqn: Any) -> Callable[..., list[Any]] | None:
+    """The function that a primitive of a third party runs, if all of it is in what JAX traces there; else None.
+
+    A primitive with a transpose of its own would lose it.
+    """
+    primitive = eqn.primitive
+    impl: Any = getattr(primitive, "impl", None)
+    module = getattr(inspect.unwrap(impl), "__module__", None) or "" if callable(impl) else ""
+    if not module or module.partition(".")[0] in ("jax", "jaxlib") or primitive in ad.primitive_transposes:
+        return None
+
+    def run(*xs: Any) -> list[Any]:
+        outs = impl(*xs, **eqn.params)
+        return list(outs) if primitive.multiple_results else [outs]
+
+    return run
 
 
 def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
@@ -151,6 +170,7 @@ __all__ = [
     "as_written",
     "bind_plain",
     "full_like_p",
+    "implementation_of",
     "is_tracing_plain",
     "needed",
     "trace_plain",

@@ -12,11 +12,11 @@ from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes.context.origin import evaluating
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.absent import reason
+from shtypes.lifting.absent import REASONS, reason
 from shtypes.lifting.constants import beside_others, is_constant, note_constant
 from shtypes.lifting.outside import Outside
 from shtypes.lifting.places import carry, follow
-from shtypes.lifting.registry import BODIES, EQUATIONS, ROWS
+from shtypes.lifting.registry import BODIES, EQUATIONS, FALLBACK, ROWS
 from shtypes.lifting.remembered import again
 from shtypes.lifting.retelling import in_the_programs_words
 from shtypes.lifting.steps import Body, Step, current
@@ -130,7 +130,10 @@ def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
         return _checked(eqn, of_equation(eqn, beside_others(operands)))
     found = ROWS.get(name)
     if found is None:
-        raise missing(eqn)
+        traced = None if name in REASONS else FALLBACK[0](eqn, operands)
+        if traced is None:
+            raise missing(eqn)
+        return traced
     given = beside_others(operands)
     carry(name, operands, given)
     try:

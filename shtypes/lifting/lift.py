@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 import jax
 import numpy as np
@@ -13,20 +13,84 @@ import numpy as np
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.calls import check_function
+from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting import typed_calls
 from shtypes.lifting.constants import noting
 from shtypes.lifting.evaluate import evaluate_whole
 from shtypes.lifting.joins import aval_of
 from shtypes.lifting.outside import Outside
+from shtypes.lifting.registry import BODIES, EQUATIONS, row
 from shtypes.lifting.rows import annotations as annotations_
 from shtypes.lifting.rows import control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes
 from shtypes.ops.dispatch import is_typed
+
+R = TypeVar("R", bound=Callable[..., Any])
 
 #: The files that fill the table of primitives when they are imported.
 _FILLED: Final = (
     *(annotations_, control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes, typed_calls),
 )
+
+
+class Lift(Protocol):
+    """What `lift` is: a function, with one to register rows."""
+
+    def __call__(
+        self,
+        f: Callable[..., Any],
+        *,
+        at: Mapping[str, Any] | None = None,
+        pending: Literal["keep", "finish"] = "keep",
+    ) -> Callable[..., Any]:
+        """A plain JAX function as one of typed values."""
+        ...
+
+    def register(self, primitive: Any) -> Callable[[R], R]:
+        """Makes a function the row of a primitive."""
+        ...
+
+
+def register(primitive: Any) -> Callable[[R], R]:
+    """Makes a function the row of a primitive: what evaluates it where an operand is typed.
+
+    Args:
+        primitive: JAX's primitive, or its name. One that has a row gets another.
+
+    Returns:
+        A decorator for the row, a function of the operands and, by keyword, of all parameters of the primitive. It is
+        made of ops of typed values, whose rules and derivatives it then has, and gives the result, or a list of them
+        for a primitive of several results. Constants among the operands come typed, known numbers as numbers.
+
+    Raises:
+        ShardingTypeError: what is registered is no primitive.
+
+    Example:
+        >>> import shtypes as sh
+        >>> @sh.lift.register("my_scale")
+        ... def scale(x, *, factor):
+        ...     return x * factor
+    """
+    name = primitive if isinstance(primitive, str) else getattr(primitive, "name", None)
+    if not isinstance(name, str) or not name:
+        raise ShardingTypeError(
+            f"`lift.register` takes a primitive of JAX or its name, and was given `{primitive!r}`",
+            hints=['@sh.lift.register("my_primitive")'],
+        )
+
+    def add(fn: R) -> R:
+        check_function("lift.register", fn)
+        for table in (BODIES, EQUATIONS):
+            table.pop(name, None)
+        row(name)(fn)
+        return fn
+
+    return add
+
+
+def _with_register(fn: Callable[..., Callable[..., Any]]) -> Lift:
+    fn.register = public(register)  # type: ignore[attr-defined]
+    return cast("Lift", fn)
 
 
 class _Static:
@@ -108,6 +172,7 @@ def _is_array(x: Any) -> bool:
     return is_typed(x) or isinstance(x, (jax.Array, jax.core.Tracer, np.ndarray, np.generic))
 
 
+@_with_register
 def lift(
     f: Callable[..., Any],
     *,

@@ -19,6 +19,9 @@ EQUATIONS: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
 #: Of the primitives that have bodies or derivative rules: likewise, with constants among the operands as they are.
 BODIES: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
 
+#: What evaluates a primitive that has no row, if anything does: `rows.derivatives` sets it.
+FALLBACK: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = [lambda eqn, operands: None]
+
 
 def row(*names: str) -> Callable[[Row], Row]:
     """Makes a function the row of primitives: its keywords are the parameters that it knows, and no others."""

@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from shtypes._compat.plain_programs import bind_plain, trace_plain, tracing_plain
+from shtypes._compat.plain_programs import bind_plain, implementation_of, trace_plain, tracing_plain
 from shtypes.context.origin import evaluating
 from shtypes.lifting.constants import is_inexact
 from shtypes.lifting.evaluate import evaluate_closed
 from shtypes.lifting.joins import aval_of, placed
-from shtypes.lifting.registry import body_row, op
+from shtypes.lifting.registry import FALLBACK, body_row, op
 from shtypes.lifting.steps import current
 from shtypes.ops.dispatch import is_typed
 
@@ -197,3 +197,12 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
         return jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, xs)))
 
     return with_tangents(eqn, lambda *xs: plainly(expand, *xs), operands)
+
+
+def _of_third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:
+    """A primitive of a third party through what it runs, with its own derivative."""
+    run = implementation_of(eqn)
+    return None if run is None else with_tangents(eqn, lambda *xs: plainly(run, *xs), operands)
+
+
+FALLBACK[:] = [_of_third_party]

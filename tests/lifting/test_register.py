@@ -1,0 +1,89 @@
+"""Primitives of third parties: registered rows, and what they run where there is none."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import Primitive
+from jax.interpreters import ad
+
+import shtypes as sh
+from shtypes.lifting.registry import ROWS
+from tests.random_checks import denoted
+from tests.tolerance import assert_close
+
+X = np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32)
+
+
+def _cube(name: str) -> Any:
+    """A primitive with a derivative of its own, which is not that of what it computes."""
+    p = Primitive(name)
+    p.def_impl(lambda x: x * x * x)
+    p.def_abstract_eval(lambda x: x)
+    ad.defjvp(p, lambda t, x: 7 * t * jnp.cos(x))
+    return p
+
+
+@pytest.fixture(autouse=True)
+def _on_a_mesh() -> Any:
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
+        known = dict(ROWS)
+        yield
+    ROWS.clear()
+    ROWS.update(known)
+
+
+def test_a_primitive_without_a_row_is_evaluated_through_what_it_runs_and_keeps_its_derivative() -> None:
+    cube = _cube("test_cube_run")
+    x = sh.array(X, "f32[8@dp, 16@tp]")
+    lifted = sh.lift(lambda x: cube.bind(2 * x))
+    assert lifted(x).type == x.type
+    assert_close(denoted(lifted(x)), (2 * X) ** 3, 100)
+    total = lambda x: sh.all_reduce(sh.sum(lifted(x)))  # noqa: E731
+    assert_close(denoted(sh.jit(sh.grad(total))(x)), 14 * np.cos(2 * X), 100)
+
+
+def test_a_primitive_with_a_transpose_of_its_own_needs_a_row() -> None:
+    double = Primitive("test_double")
+    double.def_impl(lambda x: x + x)
+    double.def_abstract_eval(lambda x: x)
+    ad.deflinear2(double, lambda ct, x: [ct])
+    x = sh.array(X, "f32[8@dp, 16@tp]")
+    with pytest.raises(sh.ShardingTypeError, match="no row for the primitive `test_double`") as error:
+        sh.lift(double.bind)(x)
+    assert any("sh.lift.register" in hint for hint in error.value.hints)
+
+    @sh.lift.register(double)
+    def _(x: Any) -> Any:
+        return 2 * x
+
+    assert_close(denoted(sh.lift(double.bind)(x)), 2 * X, 100)
+
+
+def test_a_registered_row_is_used_and_gets_the_parameters() -> None:
+    scale = Primitive("test_scale")
+    scale.def_abstract_eval(lambda x, *, by: x)
+
+    @sh.lift.register("test_scale")
+    def _(x: Any, *, by: float) -> Any:
+        return x * by
+
+    x = sh.array(X, "f32[8@dp, 16@tp]")
+    assert_close(denoted(sh.jit(sh.lift(lambda x: scale.bind(x, by=3.0)))(x)), 3 * X, 100)
+
+
+def test_what_is_no_primitive_is_refused() -> None:
+    with pytest.raises(sh.ShardingTypeError, match=r"`lift\.register` takes a primitive"):
+        sh.lift.register(jax)
+
+
+def test_lift_is_a_function_with_a_signature_and_a_text() -> None:
+    lift: Any = sh.lift
+    assert inspect.isfunction(lift)
+    assert list(inspect.signature(lift).parameters) == ["f", "at", "pending"]
+    assert "name scopes" in (inspect.getdoc(lift) or "")
