@@ -306,9 +306,14 @@ def entry_json(entry: Entry) -> dict[str, Any]:
 
 def ledger_of(jaxpr: Any) -> Ledger:
     """The ledger of a traced program: of what `jax.make_jaxpr` returned, or ``.trace(...).jaxpr``."""
+    return ledger_from(equations(jaxpr))
+
+
+def ledger_from(program: Iterable[Equation]) -> Ledger:
+    """The ledger of a program's equations."""
     entries: list[Entry] = []
     uncovered: list[NotCovered] = []
-    for found in equations(jaxpr):
+    for found in program:
         if isinstance(applied_by(found.eqn), Operation):
             entries += entries_of(found)
         elif why := outside(found.eqn):

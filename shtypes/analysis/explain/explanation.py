@@ -11,7 +11,7 @@ from shtypes.analysis.check import mesh_scope, scopes
 from shtypes.analysis.explain.cotangents import name_cotangents, resolve
 from shtypes.analysis.explain.html import framed, to_html
 from shtypes.analysis.explain.json_ import to_json
-from shtypes.analysis.explain.listing import Item, Line, Lister, communication, lines_of
+from shtypes.analysis.explain.listing import Item, Line, Lister, equations_in, lines_of
 from shtypes.analysis.explain.plot import plot
 from shtypes.analysis.explain.saved import Saved, saved_by
 from shtypes.analysis.explain.text import plain, rich
@@ -20,7 +20,7 @@ from shtypes.analysis.explain.values import BodyRun, Value
 from shtypes.analysis.explain.walk import Walker
 from shtypes.analysis.subject import subject
 from shtypes.core.meshes import AnyMesh
-from shtypes.traced.ledger import Entry, Ledger
+from shtypes.traced.ledger import Ledger, ledger_from
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
@@ -193,8 +193,7 @@ def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True
     walker.backward_bodies(scope)
     name_cotangents(scope)
     gradients = _gradients(scope, traced)
-    found = list(communication(scope))
-    ledger = Ledger([e for e in found if isinstance(e, Entry)], [e for e in found if not isinstance(e, Entry)])
+    ledger = ledger_from(equations_in(scope))
     saved = saved_by(scope)
     started = {id(v.made) for v in seeds if v.made is not None}
     scope.records = [r for r in scope.records if id(r) not in started]

@@ -13,10 +13,9 @@ from shtypes.analysis.explain.values import BodyRun, Occurrence, Value
 from shtypes.context.ambient import DimAxes
 from shtypes.core.operation import applied_by
 from shtypes.errors import how_many
-from shtypes.primitives.collective import Collective
 from shtypes.primitives.reshard import Reshard
-from shtypes.traced.equations import SourceLine, control_of, outside
-from shtypes.traced.ledger import Entry, NotCovered, entries_of
+from shtypes.traced.equations import Equation, SourceLine, control_of, outside
+from shtypes.traced.ledger import Entry, entries_of
 from shtypes.types import ShType
 from shtypes.types.notation.dim_axes import current_dim_axes
 from shtypes.types.policy import current_policy
@@ -218,13 +217,9 @@ def _given(record: Occurrence, body: BodyRun) -> tuple[Line, ...]:
     )
 
 
-def communication(scope: BodyRun) -> Iterator[Entry | NotCovered]:
-    """What the equations of a body communicate, in program order, and what is not covered."""
+def equations_in(scope: BodyRun) -> Iterator[Equation]:
+    """The equations of a body and of the bodies inside it, in program order."""
     for record in scope.records:
-        found = record.found
-        if isinstance(applied_by(found.eqn), (Reshard, Collective)):
-            yield from entries_of(found)
-        elif (not record.bodies or control_of(found.eqn) is None) and (why := outside(found.eqn)):
-            yield NotCovered(str(applied_by(found.eqn)), why, found.times, found.direction, found.place)
+        yield record.found
         for body in record.bodies:
-            yield from communication(body)
+            yield from equations_in(body)

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 from rich.console import Console
 
@@ -51,6 +53,24 @@ def test_the_ledger_is_that_of_the_gradient(name: str, policy: str) -> None:
     assert found.ledger.not_covered == wanted.not_covered
     assert found.ledger.total == wanted.total
     assert sum(len(line.collectives) for line in found.lines) == len(wanted)
+
+
+def _overlapped(x: Any) -> Any:
+    return sh.einsum("bi,bj->ij", x, x, out="[_@x,_]", overlap=True)
+
+
+def _compiled_by_jax(x: Any) -> Any:
+    spread = jax.sharding.NamedSharding(jax.make_mesh((1,), ("d",)), jax.sharding.PartitionSpec())
+    return sh.from_jax(jax.jit(lambda v: v * 2.0, in_shardings=spread)(jnp.ones((8, 8))), "f32[8@x,8]") + x
+
+
+@pytest.mark.parametrize("f", [_overlapped, _compiled_by_jax])
+def test_the_ledger_has_rings_and_what_is_not_covered(f: Any) -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 4})):
+        x = sh.ShType.parse("f32[8@x,8]")
+        found, wanted = sh.explain(f, x).ledger, sh.ledger(f, x)
+    assert found.to_json() == wanted.to_json()
+    assert list(found) or found.not_covered
 
 
 @pytest.mark.parametrize("policy", ["partial", "jax"])
