@@ -14,7 +14,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 SOURCES = $(wildcard shtypes tests examples benchmarks generate)
 EVERY_MARK = -m ""
 
-.PHONY: help demo test test-core test-all check generate format docs bench clean FORCE
+.PHONY: help demo test test-core test-all check generate format docs bench upgrade clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -56,6 +56,9 @@ bench: $(VENV)/.dev-stamp ## Run the benchmarks
 	@set -e; for script in benchmarks/*.py; do \
 	  if [ -e "$$script" ]; then echo "== $$script"; $(BIN)/python "$$script"; else echo "there are no benchmarks yet"; fi; \
 	done
+
+upgrade: $(VENV)/.dev-stamp ## Take the newest JAX that the environment's Python gets
+	$(PIP) --upgrade jax jaxlib
 
 clean: ## Remove environments, caches and builds
 	rm -rf .venv* build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
