@@ -126,7 +126,7 @@ _JIT: Final = {
 _CUSTOM: Final = {"call_jaxpr", "num_consts", "symbolic_zeros"}
 _SCAN: Final = {"reverse", "length", "jaxpr", "unroll"}
 
-#: The parameters that each primitive has, in the releases from 0.10.2 to 0.12.
+#: The parameters that each primitive has, in all releases that are supported.
 _PARAMETERS: Final[dict[str, tuple[set[str], ...]]] = {
     "scan": (_SCAN | {"num_consts", "num_carry"}, _SCAN | {"ft_in", "ft_out"}),
     "while": ({"cond_nconsts", "cond_jaxpr", "body_nconsts", "body_jaxpr"},),
