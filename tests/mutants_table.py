@@ -294,7 +294,7 @@ MUTANTS: Final = (
     Mutant(
         "a loop in a loop counts as one",
         "shtypes/traced/equations.py",
-        "body.trips is None else times * body.trips",
+        "body.trips is None else self.times * body.trips",
         "body.trips is None else body.trips",
         ("tests/traced/test_ledger.py", "tests/traced/test_nested.py"),
     ),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import jax
-from rich.console import Group
 
 from shtypes.context.user_line import public_op
 from shtypes.errors import ShardingTypeError
@@ -17,6 +16,9 @@ from shtypes.traced.tables import Table, page
 from shtypes.types import ShType, dtypes
 
 _BYTES: Final = "B/device"
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 
 class BytesByPrefix(dict[str, int]):
