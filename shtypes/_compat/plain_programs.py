@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from shtypes._compat import private
+from shtypes._compat.annotations import replacements
 from shtypes._compat.jaxprs import bound, jaxpr_of
 
 _source_info: Any = private("jax._src", "source_info_util")
@@ -130,21 +132,28 @@ def _full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sh
     return full_like_p.bind(x, value=fill_value, dtype=wanted)
 
 
+@functools.cache
+def _replaced() -> list[tuple[Any, str, Any, Any]]:
+    """What is another function while a plain program is traced: the module, the name, that function, and JAX's own."""
+    like = [(module, "full_like", _full_like, _own_full_like) for module in _places]
+    return like + replacements(is_tracing_plain)
+
+
 _lock: Final = threading.Lock()
 _users = 0
 
 
 @contextlib.contextmanager
 def tracing_plain() -> Iterator[None]:
-    """Around the trace of a plain program: no mesh, and `zeros_like` keeps what it is like.
+    """Around the trace of a plain program: no mesh; `zeros_like` keeps what it is like, and annotations are equations.
 
-    `jax.lax.full_like` is another function while any thread is in here; other threads find JAX's own behind it.
+    Some functions of JAX are others while any thread is in here; other threads find JAX's own behind them.
     """
     global _users
     with _lock:
         _users += 1
-        for module in _places:
-            module.full_like = _full_like
+        for module, name, ours, _ in _replaced():
+            setattr(module, name, ours)
     _thread.tracing += 1
     try:
         with without_mesh():
@@ -154,8 +163,8 @@ def tracing_plain() -> Iterator[None]:
         with _lock:
             _users -= 1
             if not _users:
-                for module in _places:
-                    module.full_like = _own_full_like
+                for module, name, _, own in _replaced():
+                    setattr(module, name, own)
 
 
 def trace_plain(f: Callable[..., Any], avals: Sequence[Any]) -> tuple[Any, Any]:

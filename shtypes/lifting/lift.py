@@ -185,6 +185,10 @@ def lift(
     the typed ops, one for each primitive. So what is written in `jax.numpy`, Flax, Equinox or optax is typed by the
     rules of this library, and what it communicates is known.
 
+    Annotations in the program are reshards: `jax.lax.with_sharding_constraint`, `jax.reshard`, and ``out_sharding=`` of
+    `jax.numpy` and `jax.lax`, with names of the mesh's axes. The program sees no mesh (`jax.sharding.get_abstract_mesh`
+    is empty), so what it annotates only on a mesh stays as it is.
+
     Args:
         f: A function of trees of arrays. What is no array in its arguments, it gets as it is.
         at: Reshards from outside, for lines that cannot be edited: for each place of the program, the type of its

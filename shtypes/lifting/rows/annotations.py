@@ -45,6 +45,15 @@ def _meant(t: ShType, spec: Any) -> ShType:
     return ShType(t.mesh, t.dtype_name, dims, states)
 
 
+@row("sharding_annotation")
+def _annotation(x: Any, *, spec: Any, mapped: tuple[int, ...]) -> Any:
+    entries = [*spec, *[None] * (x.type.ndim - len(mapped) - len(spec))]
+    for dim in sorted(mapped):
+        entries.insert(dim, x.type.dims[dim].axes)
+    unreduced, reduced = (getattr(spec, name, None) or frozenset() for name in ("unreduced", "reduced"))
+    return annotated(x, jax.P(*entries, unreduced=unreduced, reduced=reduced))
+
+
 @row("sharding_constraint")
 def _sharding_constraint(x: Any, *, sharding: Any, **_: Any) -> Any:
     return annotated(x, sharding)
