@@ -129,3 +129,11 @@ def test_plain_constants_meet_invariant_values_without_a_change_of_type() -> Non
         mask = lambda x: jnp.where(jnp.tril(jnp.ones((8, 8))) > 0, x * jnp.arange(8.0), 0.0)  # noqa: E731
         assert sh.lift(mask)(x).type == x.type
         assert sh.jit(sh.lift(mask))(x).type == x.type
+
+
+def test_a_number_to_the_power_of_a_typed_integer_is_a_float() -> None:
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        count = sh.array(np.int32(3), "i32[]")
+        found = sh.lift(lambda n: 0.9**n)(count)
+        assert found.type.dtype_name == "f32"
+        np.testing.assert_allclose(np.asarray(found), 0.9**3, rtol=1e-6)

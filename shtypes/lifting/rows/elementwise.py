@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.errors import ShardingTypeError
+from shtypes.lifting.constants import is_inexact, typed_constant
 from shtypes.lifting.registry import equation_row, op, row
 from shtypes.ops.dispatch import is_number
 from shtypes.ops.pointwise import apply_nonlinear
@@ -58,6 +59,9 @@ def _nonlinear(eqn: Any, operands: list[Any]) -> list[Any]:
     name = eqn.primitive.name
     if name == "integer_pow" and eqn.params["y"] == 1:
         return operands
+    if name == "pow" and is_number(operands[0]) and not is_inexact(operands[1]):  # a float to the power of integers
+        base = np.asarray(operands[0], eqn.invars[0].aval.dtype)
+        operands = [typed_constant(base, operands[1].type.mesh), operands[1]]
     return [apply_nonlinear(name, native(eqn.primitive), operands, dict(eqn.params))]
 
 
