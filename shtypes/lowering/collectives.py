@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import jax
@@ -38,6 +38,34 @@ def run_steps(steps: tuple[Step, ...], x: Any) -> Any:
         if step.live:
             x = _RUN[step.kind](step, x)
     return x
+
+
+def run_together(steps: Sequence[Step], shards: Sequence[Any]) -> list[Any]:
+    """Runs a step of each of several shards in one collective: all-reduces, reduce-scatters or all-gathers.
+
+    The steps are of one kind, over the same axes in the same order, and the shards of one dtype.
+    """
+    first = steps[0]
+    if not first.live:
+        return list(shards)
+    if first.kind is Kind.REDUCE_SCATTER:
+        cut = [_split(x, _counts(s.src, s.gained)) for s, x in zip(steps, shards, strict=True)]
+        rows = jnp.concatenate([x.reshape(x.shape[0], -1) for x in cut], axis=1)
+        own = lax.psum_scatter(rows, _flat(first.gained), scatter_dimension=0, tiled=False)
+        return _cut(own, [s.dst.local_shape for s in steps])
+    flat = jnp.concatenate([x.reshape(-1) for x in shards])
+    if first.kind is Kind.ALL_REDUCE:
+        return _cut(lax.psum(flat, first.live), [s.dst.local_shape for s in steps])
+    rows = lax.all_gather(flat, _flat(first.lost), axis=0, tiled=False)
+    pieces = _cut(rows, [(rows.shape[0], *s.src.local_shape) for s in steps])
+    return [_join(x, _counts(s.src, s.lost)) for s, x in zip(steps, pieces, strict=True)]
+
+
+def _cut(x: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    """Arrays of some shapes that lie one behind the other along the last dim."""
+    before = math.prod(x.shape[:-1])
+    ends = list(itertools.accumulate(math.prod(shape) // before for shape in shapes))
+    return [part.reshape(shape) for part, shape in zip(jnp.split(x, ends[:-1], axis=-1), shapes, strict=True)]
 
 
 def _mask(step: Step, x: Any) -> Any:

@@ -1,0 +1,191 @@
+"""Reshards of many values at once: what they send of one kind, over the same axes, goes in one collective."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import jax
+
+from shtypes._compat import Zero, instantiate_zeros
+from shtypes.core.hitype import HiShType, hi
+from shtypes.core.operation import Sending
+from shtypes.lowering.collectives import run_together
+from shtypes.plans import Plan, plan
+from shtypes.plans.moves import Kind, ring_bytes
+from shtypes.plans.steps import Step
+from shtypes.primitives.joint import Joint
+from shtypes.primitives.local import check_tangents
+from shtypes.primitives.moving import move
+from shtypes.primitives.reshard import resharded
+from shtypes.types import Dim, ShType, State
+
+#: The kinds of steps that several values can take in one collective.
+JOINED: Final = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER})
+
+
+class Together(NamedTuple):
+    """Steps of several values, of one kind and over the same axes, as one collective."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def kind(self) -> Kind:
+        """What it does."""
+        return self.steps[0].kind
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes that it goes along."""
+        return self.steps[0].axes
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that each device sends."""
+        larger = sum(max(s.src.local_bytes, s.dst.local_bytes) for s in self.steps)
+        return ring_bytes(2 if self.kind is Kind.ALL_REDUCE else 1, self.steps[0].group, larger)
+
+    @property
+    def launches(self) -> int:
+        """One, or none along axes of one device."""
+        return int(self.steps[0].group > 1)
+
+    @property
+    def change(self) -> tuple[ShType, ShType]:
+        """The types before and after of the one array that is sent: the values' shards, one behind the other."""
+        return self._sent([s.src for s in self.steps]), self._sent([s.dst for s in self.steps])
+
+    def _sent(self, types: Sequence[ShType]) -> ShType:
+        mesh = types[0].mesh
+        size = sum(math.prod(t.local_shape) for t in types)
+        own = {a: types[0].state(a) for a in self.axes}
+        rest = {a: {t.state(a) for t in types} for a in mesh.axis_names if a not in own}
+        sharded = [a for a, found in rest.items() if State.SHARDED in found]
+        sharded += [a for a, state in own.items() if state is State.SHARDED]
+        states = {a: next(iter(sorted(found, key=_order))) for a, found in rest.items()} | own
+        states = {a: state for a, state in states.items() if a not in sharded}
+        return ShType(mesh, types[0].dtype_name, [Dim(size * mesh.product(sharded), axes=tuple(sharded))], states)
+
+
+def _order(state: State) -> int:
+    return [State.UNREDUCED, State.VARYING, State.REDUCED, State.INVARIANT, State.SHARDED].index(state)
+
+
+@dataclass(frozen=True, eq=False)
+class Reshards(Joint):
+    """One step of several values at once. Linear in all of them together.
+
+    Attributes:
+        kind: What it does.
+        operands: The types before.
+        results: The types after.
+    """
+
+    called = "reshard_all"
+    kind: str
+    operands: tuple[HiShType, ...]
+    results: tuple[HiShType, ...]
+
+    def __str__(self) -> str:
+        return f"reshard_all[{self.kind} over {','.join(self._sent.axes)}]"
+
+    @functools.cached_property
+    def _sent(self) -> Together:
+        plans = map(plan, self.operands, self.results)
+        return Together(tuple(p.steps[0] for p in plans))
+
+    @property
+    def change(self) -> tuple[ShType, ShType]:  # type: ignore[override]
+        return self._sent.change
+
+    def forth(self) -> Sequence[Sending]:
+        return [Sending(self._sent, *self._sent.change)]
+
+    def back(self) -> Sequence[Sending]:
+        pairs = zip(self.operands, self.results, strict=True)
+        plans = [plan(dst.cotangent(), src.cotangent()) for src, dst in pairs if src.differentiable]
+        return [Sending(s, p.src, p.dst) for p in plans for s in p.steps if s.kind.communicates]
+
+    def on_shards(self, *shards: Any) -> list[Any]:
+        return run_together(self._sent.steps, shards)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        check_tangents(primals, tangents)
+        outs = self.bind(*primals)
+        if all(isinstance(t, Zero) for t in tangents) or not self.results[0].differentiable:
+            return outs, [Zero(t.to_tangent_aval()) for t in self.results]
+        return outs, self.bind(*map(instantiate_zeros, tangents))
+
+    def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
+        back = [t.to_ct_aval() for t in self.operands]
+        return [Zero(t) if isinstance(ct, Zero) else resharded(ct, t) for ct, t in zip(cts, back, strict=True)]
+
+    def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        given = zip(operands, self.results, dims, strict=True)
+        types = [(x, t if d is None else t.inc_rank(axis_data.size, d)) for x, t, d in given]
+        return [resharded(x, t) for x, t in types], list(dims)
+
+
+def plans_of(sources: Sequence[ShType], targets: Sequence[ShType]) -> list[Plan]:
+    """How each value gets from its type to its target."""
+    return [plan(src, dst) for src, dst in zip(sources, targets, strict=True)]
+
+
+def rounds(plans: Sequence[Plan]) -> list[list[tuple[int, ...]]]:
+    """Which values move in one collective, round by round: round k has the k-th step of each plan."""
+    found: list[list[tuple[int, ...]]] = []
+    for k in range(max((len(p.steps) for p in plans), default=0)):
+        groups: dict[Any, list[int]] = {}
+        for i, p in enumerate(plans):
+            if k < len(p.steps):
+                groups.setdefault(_group(i, p.steps[k]), []).append(i)
+        found.append([tuple(g) for g in groups.values()])
+    return found
+
+
+def _group(i: int, step: Step) -> Any:
+    if step.kind not in JOINED:
+        return i
+    gone = step.lost if step.kind is Kind.ALL_GATHER else step.gained
+    order = tuple(a for axes in gone for a in axes)
+    return step.kind, step.axes, order, step.src.dtype_name, step.src.mesh
+
+
+def sent_together(sources: Sequence[ShType], targets: Sequence[ShType]) -> list[Together]:
+    """The collectives by which values get from their types to targets, together."""
+    plans = plans_of(sources, targets)
+    return [
+        Together(tuple(plans[i].steps[k] for i in group))
+        for k, groups in enumerate(rounds(plans))
+        for group in groups
+        if plans[group[0]].steps[k].kind.communicates
+    ]
+
+
+def move_together(values: Sequence[Any], targets: Sequence[ShType]) -> list[Any]:
+    """Typed values in other types: sums, scatters and gathers over the same axes in one collective for each dtype.
+
+    Args:
+        values: The values.
+        targets: For each, the type to bring it to.
+    """
+    found = list(values)
+    plans = plans_of([jax.typeof(x) for x in values], targets)
+    for k, groups in enumerate(rounds(plans)):
+        for group in groups:
+            after = [plans[i].steps[k].dst for i in group]
+            if len(group) == 1:
+                moved = [move(found[group[0]], after[0])]
+            else:
+                before = tuple(hi(jax.typeof(found[i])) for i in group)
+                kind = plans[group[0]].steps[k].kind.value
+                moved = Reshards(kind, before, tuple(map(hi, after))).applied(*(found[i] for i in group))
+            for i, x in zip(group, moved, strict=True):
+                found[i] = x
+    return found
+
+
+__all__ = ["Reshards", "Together", "move_together", "sent_together"]
