@@ -32,7 +32,7 @@ from shtypes.rules import Typing
 from shtypes.rules.advice import Held, called_names, fixes, without_backward
 from shtypes.rules.alternatives import price_of
 from shtypes.rules.implicit import chosen, may_look_ahead
-from shtypes.scopes.comm import allows_implicit, rules_in_force
+from shtypes.scopes.comm import allows_implicit, finishes_scalars, rules_in_force
 from shtypes.scopes.judging import judge, look
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
@@ -175,10 +175,28 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> 
     try:
         return rule(types)
     except ShardingTypeError as error:
-        fixed = chosen(name, rule, types, held) if allows_implicit() else None
+        fixed = chosen(name, rule, types, held) if allows_implicit() else _with_scalars(rule, types)
         if fixed is not None:
             return fixed
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
+
+
+def _with_scalars(rule: Rule, types: tuple[ShType, ...]) -> Typing | None:
+    """The typing of an op with its pending sums of one element finished, where a scope allows that and it is enough."""
+    if not finishes_scalars():
+        return None
+    whole = tuple(finished_type(t) if t.size == 1 else t for t in types)
+    try:
+        return None if whole == types else rule(whole)
+    except ShardingTypeError:
+        return None
+
+
+def finished_type(t: ShType) -> ShType:
+    """A type with its pending sums finished, replicated by policy."""
+    for axis in t.axes(State.UNREDUCED):
+        t = t.with_axis(axis, replicated())
+    return t
 
 
 def located(

@@ -61,6 +61,11 @@ class Implicit:
 
 
 @dataclass(frozen=True)
+class FinishesScalars:
+    """Ops finish pending sums of one element, such as norms, where they would not type with them; nothing else."""
+
+
+@dataclass(frozen=True)
 class Recomputed:
     """What communicates forward does so again in the backward pass: inside `checkpoint`."""
 
@@ -70,7 +75,7 @@ class InBackward:
     """What communicates does so in the backward pass: the backward function of a `custom_vjp`."""
 
 
-ScopeRule = NoComm | Budget | Implicit | Recomputed | InBackward
+ScopeRule = NoComm | Budget | Implicit | FinishesScalars | Recomputed | InBackward
 Rules = tuple[ScopeRule, ...]
 
 
@@ -78,7 +83,7 @@ def rules_in_force() -> Rules:
     """The rules of all scopes around the code, outermost first; of those that refuse none where code is only tried."""
     found: Any = now.value.scopes
     if now.value.tried:
-        return tuple(rule for rule in found if isinstance(rule, Implicit))
+        return tuple(rule for rule in found if isinstance(rule, Implicit | FinishesScalars))
     return found  # type: ignore[no-any-return]
 
 
@@ -330,3 +335,13 @@ def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
 def allows_implicit() -> bool:
     """Whether ops may insert reshards."""
     return any(isinstance(rule, Implicit) for rule in rules_in_force())
+
+
+def finishing_scalars() -> CommScope:
+    """A scope in which ops may finish pending scalars: what a norm of many arrays needs, at a few bytes each."""
+    return CommScope(FinishesScalars())
+
+
+def finishes_scalars() -> bool:
+    """Whether ops may finish pending scalars."""
+    return any(isinstance(rule, FinishesScalars) for rule in rules_in_force())
