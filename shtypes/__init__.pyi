@@ -56,6 +56,7 @@ from shtypes.namespaces import init as init
 from shtypes.namespaces import lax as lax
 from shtypes.namespaces import linalg as linalg
 from shtypes.namespaces import nn as nn
+from shtypes.namespaces import optim as optim
 from shtypes.namespaces import random as random
 from shtypes.namespaces import tree as tree
 from shtypes.ops.arithmetic import add as add

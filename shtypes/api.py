@@ -68,6 +68,7 @@ NAMESPACES: Final[Mapping[str, str]] = {
     "lax": "shtypes.local_mode.lax",
     "linalg": "shtypes.numerics.linalg",
     "nn": "shtypes.numerics.nn",
+    "optim": "shtypes.training.optim",
     "random": "shtypes.numerics.random",
     "tree": "shtypes.numerics.tree",
 }

@@ -42,6 +42,7 @@ ROOMS = (
     "local_mode",
     "numerics",
     "lifting",
+    "training",
     "signatures",
     "analysis",
     "api",

@@ -1,0 +1,234 @@
+"""Optimizers on typed trees: transformations as `optax` has them, with their state typed like the parameters."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeVar, get_args
+
+import jax
+
+from shtypes.context.user_line import placed
+from shtypes.errors import Fix, ShardingTypeError, quoted
+from shtypes.lifting.lift import lift as lifted
+from shtypes.ops.dispatch import finished_type, is_typed
+from shtypes.primitives.together import move_together, sent_together
+from shtypes.scopes.comm import finishing_scalars
+from shtypes.training.layouts import Layout, in_types, layout_of, like_state, like_values, typed_state
+from shtypes.types import ShType, State
+
+Pending = Literal["refuse", "finish"]
+Tree = Any
+
+
+class Transformation(Protocol):
+    """What `optax` calls a gradient transformation: a named tuple of two functions."""
+
+    @property
+    def init(self) -> Callable[..., Any]:
+        """From the parameters to the first state."""
+
+    @property
+    def update(self) -> Callable[..., Any]:
+        """From gradients, state and parameters to updates and the next state."""
+
+    def _replace(self, **changes: Any) -> Any: ...
+
+
+T = TypeVar("T", bound=Transformation)
+
+
+def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
+    """A gradient transformation, such as `optax.adamw(1e-3)`, as one of typed trees.
+
+    What it computes is what it says of whole arrays, on any layout of the parameters: its norms are those of the whole
+    tree, its means those of whole arrays. It is a transformation like the one that was given, of the same class, so
+    `optax.chain`, `optax.MultiSteps` and a `TrainState` take it; on trees without a typed value it is that one.
+
+    ``init(params)`` gives a state in which all is typed. What is kept for each parameter has the parameter's type, in
+    its own dtype; counts and other numbers are replicated over the mesh, as a checkpoint and a compiled step with a
+    donated state want them. An array that says nothing of a parameter has the type of the one whose path its own path
+    ends with, if they have one shape; else it is replicated. ``update(grads, state, params)`` returns updates of the
+    parameters' types, and a state of the types that it was given: a compiled step is traced once.
+
+    Args:
+        tx: A named tuple with ``init`` and ``update``. Of an `optax.MultiSteps`, its `gradient_transformation()`.
+        pending: What ``update`` does with gradients that are pending sums, as those of replicated parameters are after
+            a batch that is sharded: ``"refuse"`` them, or ``"finish"`` them first, all of the tree together: one
+            collective for each set of axes and each dtype, by way of one buffer as large as they are.
+        types: What the transformation works in, and its state lies in, where that is not the parameters' types: a tree
+            of types or texts of the structure of the parameters, or a function from a parameter's type to one. Where it
+            is sharded over an axis over which parameters are replicated, gradients are reduce-scattered, and updates
+            all-gathered: each device keeps and updates its part of the state (ZeRO). Needs ``params`` in ``update``.
+
+    Returns:
+        A transformation of the class of ``tx``.
+
+    Raises:
+        ShardingTypeError: ``tx`` is no transformation; (when called) gradients are pending and to be refused, with the
+            price of finishing them; a step of the transformation does not type, such as a factored moment of a sharded
+            matrix, which `implicit_comm` around the call allows to communicate; types do not fit the parameters.
+
+    Communicates: in ``init`` nothing; in ``update`` an all-reduce of a scalar for each norm of sharded arrays, one for
+    a norm of the whole tree; and what ``pending`` and ``types`` say. Transpose: that of each operation.
+
+    Example:
+        >>> import optax
+        >>> import shtypes as sh
+        >>> optimizer = sh.optim.lift(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-3)))
+        >>> with sh.use_mesh(sh.make_mesh({"dp": 2})):
+        ...     params = {"w": sh.ones("f32[4@dp, 8]")}
+        ...     state = optimizer.init(params)
+        ...     updates, state = optimizer.update(params, state, params)
+        ...     params = sh.optim.apply_updates(params, updates)
+        >>> sh.tree.types(state[1][0].mu)
+        {'w': f32[4@dp,8]}
+    """
+    if pending not in get_args(Pending):
+        raise ShardingTypeError(
+            f"`optim.lift` refuses pending gradients or finishes them, not {pending!r:.60}",
+            hints=['pending="refuse"', 'pending="finish"'],
+        )
+    _check(tx)
+    of_params, of_grads = lifted(tx.init), lifted(tx.update)
+
+    def init(params: Tree) -> Tree:
+        if not _has_types(params):
+            return tx.init(params)
+        held = in_types(params, layout_of(types, params))
+        return typed_state(of_params(held), held)
+
+    def update(updates: Tree, state: Tree, params: Tree = None, **extra: Any) -> tuple[Tree, Tree]:
+        if not _has_types((updates, state, params)):
+            return tx.update(updates, state, params, **extra)  # type: ignore[no-any-return]
+        if types is not None and params is None:
+            raise ShardingTypeError(
+                "`update` needs the parameters, whose types its updates have",
+                why="the transformation works in `types` of its own",
+                hints=["optimizer.update(grads, state, params)"],
+            )
+        layout = None if types is None else layout_of(types, params)
+        held = params if layout is None else in_types(params, layout)
+        grads = _finished(updates, held, pending, everywhere=layout is not None)
+        with finishing_scalars():
+            steps, new = of_grads(grads, state, held, **extra)
+            new = like_state(new, state)
+        if params is not None:
+            steps = in_types(steps, layout_of(None, params)) if layout is not None else like_values(steps, params)
+        return steps, new
+
+    made: T = tx._replace(init=_located(init), update=_located(update))
+    return made
+
+
+def apply_updates(params: Tree, updates: Tree) -> Tree:
+    """The parameters plus their updates, in the parameters' types and dtypes: `optax.apply_updates` of typed trees.
+
+    Args:
+        params: The parameters. A None stays one.
+        updates: What ``update`` returned; a None leaves its parameter as it is.
+
+    Returns:
+        The new parameters.
+
+    Communicates: nothing.
+    """
+
+    def added(p: Any, u: Any) -> Any:
+        return p if p is None or u is None else (p + u).astype(p.dtype)
+
+    found = jax.tree.map(added, params, updates, is_leaf=lambda x: x is None)
+    return like_values(found, params)
+
+
+def _located(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose errors name the user's line; those of the plain program name that line already."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except ShardingTypeError as error:
+            raise placed(error, fn.__name__) from None
+
+    return call
+
+
+def _check(tx: Any) -> None:
+    if all(callable(getattr(tx, part, None)) for part in ("init", "update", "_replace")):
+        return
+    other = callable(getattr(tx, "gradient_transformation", None))
+    raise ShardingTypeError(
+        f"`optim.lift` takes a named tuple of `init` and `update`, not {tx.__class__.__name__}",
+        hints=["tx.gradient_transformation()" if other else "optax.adamw(1e-3)"],
+    )
+
+
+def _has_types(tree: Tree) -> bool:
+    return any(map(is_typed, jax.tree.leaves(tree)))
+
+
+# gradients that are pending sums
+
+
+def _finished(grads: Tree, held: Tree, pending: Pending, *, everywhere: bool) -> Tree:
+    """The gradients in the types that they are wanted in: where they are pending, or all of them."""
+    leaves, structure = jax.tree.flatten_with_path(grads)
+    types = [x.type if is_typed(x) else None for _, x in leaves]
+    wanted = _wanted(types, jax.tree.leaves(held) if held is not None else None)
+    sums = [i for i, t in enumerate(types) if t is not None and t.axes(State.UNREDUCED)]
+    if sums and pending == "refuse":
+        raise _refused([(jax.tree_util.keystr(leaves[i][0]), types[i], wanted[i]) for i in sums], len(leaves))
+    moving = [i for i, t in enumerate(types) if t is not None and (i in sums or everywhere) and t != wanted[i]]
+    values = [x for _, x in leaves]
+    moved = move_together([values[i] for i in moving], [wanted[i] for i in moving])
+    for i, x in zip(moving, moved, strict=True):
+        values[i] = x
+    return jax.tree.unflatten(structure, values)
+
+
+def _wanted(types: Sequence[ShType | None], held: Sequence[Any] | None) -> list[Any]:
+    """For each gradient its parameter's type, in its own dtype; its own without pending sums if that is unknown."""
+    if held is None or len(held) != len(types):
+        held = [None] * len(types)
+    found: list[Any] = []
+    for t, p in zip(types, held, strict=True):
+        if t is None:
+            found.append(None)
+        elif is_typed(p) and p.type.shape == t.shape:
+            found.append(p.type.replace(dtype=t.dtype_name))
+        else:
+            found.append(finished_type(t))
+    return found
+
+
+def _refused(sums: Sequence[tuple[str, Any, Any]], count: int) -> ShardingTypeError:
+    path, first, _ = sums[0]
+    axes = tuple(dict.fromkeys(a for _, t, _ in sums for a in t.axes(State.UNREDUCED)))
+    forth = sent_together([t for _, t, _ in sums], [w for _, _, w in sums])
+    back = sent_together([w.cotangent() for _, _, w in sums], [t.cotangent() for _, t, _ in sums])
+
+    def words(sent: Sequence[Any]) -> str:
+        return " and ".join(dict.fromkeys(f"{s.kind.value} over {quoted(s.axes)}" for s in sent))
+
+    sizes = (sum(s.bytes for s in sent) for sent in (forth, back))
+    which = f"the gradient at {path or 'the root'} is" if len(sums) == 1 else f"{len(sums)} of {count} gradients are"
+    example = "" if len(sums) == 1 else f"; the one at {path} is {first}"
+    return ShardingTypeError(
+        f"`update` takes finished gradients, and {which} pending over mesh axis {quoted(axes)}",
+        where=f"update({first})" if len(sums) == 1 else f"update({', '.join(str(t) for _, t, _ in sums[:3])})",
+        why="each device holds one term of the sum, and an optimizer's step is not linear in it" + example,
+        fixes=[Fix('sh.optim.lift(tx, pending="finish")', words(forth), words(back), *sizes)],
+        hints=[
+            'sh.optim.lift(tx, pending="finish", types=...) with types sharded over '
+            f"{quoted(axes)}: a reduce-scatter, and a state that is sharded too"
+        ],
+        axes=axes,
+    )
+
+
+__all__ = ["apply_updates", "lift"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,276 @@
+"""`sh.optim`: transformations of optax on typed trees, against one device."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import shtypes as sh
+from tests.denotation import denoted
+from tests.tolerance import assert_close
+
+SIZES: Final = {"bias": (16,), "down": (32, 16), "scale": (32,), "up": (16, 32)}
+#: Parameters sharded over one axis and over two, and replicated ones.
+LAYOUTS: Final = {
+    "tensor": {"bias": "f32[16]", "down": "f32[32@tp,16]", "scale": "f32[32@tp]", "up": "f32[16,32@tp]"},
+    "both": {"bias": "f32[16@dp]", "down": "f32[32@tp,16@dp]", "scale": "f32[32@(tp,dp)]", "up": "f32[16@dp,32@tp]"},
+}
+#: Where each device keeps its part of the state, though parameters are replicated over ``dp``.
+ZERO: Final = {"bias": "[_@dp]", "down": "[_@tp,_@dp]", "scale": "[_@(tp,dp)]", "up": "[_@dp,_@tp]"}
+
+
+def _weights(k: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(k)
+    return {name: rng.normal(size=size).astype(np.float32) for name, size in SIZES.items()}
+
+
+def _schedule() -> Any:
+    return optax.warmup_cosine_decay_schedule(0.0, 1e-1, 2, 10)
+
+
+def _masked() -> Any:
+    return optax.masked(optax.add_decayed_weights(1e-1), {name: len(size) > 1 for name, size in SIZES.items()})
+
+
+#: Optimizers that need nothing from other devices but norms.
+OPTIMIZERS: Final[dict[str, Callable[[], Any]]] = {
+    "clipped adamw": lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(_schedule())),
+    "lamb": lambda: optax.lamb(1e-2),
+    "accumulated": lambda: optax.MultiSteps(optax.adam(1e-2), 2).gradient_transformation(),
+    "sgd": lambda: optax.sgd(1e-2),
+    "momentum": lambda: optax.sgd(1e-2, momentum=0.9, nesterov=True),
+    "adam": lambda: optax.adam(1e-2),
+    "narrow": lambda: optax.adam(1e-2, mu_dtype="bfloat16"),
+    "amsgrad": lambda: optax.amsgrad(1e-2),
+    "adabelief": lambda: optax.adabelief(1e-2),
+    "adadelta": lambda: optax.adadelta(1e-2),
+    "adagrad": lambda: optax.adagrad(1e-2),
+    "adamax": lambda: optax.adamax(1e-2),
+    "adan": lambda: optax.adan(1e-2),
+    "lars": lambda: optax.lars(1e-2),
+    "lion": lambda: optax.lion(1e-2),
+    "nadamw": lambda: optax.nadamw(1e-2),
+    "novograd": lambda: optax.novograd(1e-2),
+    "radam": lambda: optax.radam(1e-2),
+    "rmsprop": lambda: optax.rmsprop(1e-2, momentum=0.9),
+    "yogi": lambda: optax.yogi(1e-2),
+    "masked": lambda: optax.chain(_masked(), optax.scale_by_learning_rate(1e-2)),
+    "injected": lambda: optax.inject_hyperparams(optax.adamw)(1e-2),
+}
+#: Those that run by default, under which policy and in which layout; the others where there is time.
+FEW: Final = {
+    ("clipped adamw", "both", "partial"),
+    ("clipped adamw", "tensor", "jax"),
+    ("lamb", "both", "partial"),
+    ("accumulated", "tensor", "jax"),
+}
+
+
+@pytest.fixture(autouse=True)
+def mesh() -> Iterator[Any]:
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})) as found:
+        yield found
+
+
+def _typed(weights: dict[str, Any], layout: dict[str, str]) -> dict[str, Any]:
+    return {name: sh.array(w, layout[name]) for name, w in weights.items()}
+
+
+def _on_one_device(tx: Any, steps: int) -> Any:
+    params = jax.tree.map(jnp.asarray, _weights())
+    state = tx.init(params)
+    for k in range(steps):
+        updates, state = tx.update(jax.tree.map(jnp.asarray, _weights(k + 1)), state, params)
+        params = optax.apply_updates(params, updates)
+    return params
+
+
+def _step(optimizer: Any) -> Any:
+    def step(params: Any, state: Any, grads: Any) -> Any:
+        updates, state = optimizer.update(grads, state, params)
+        return sh.optim.apply_updates(params, updates), state
+
+    return step
+
+
+CASES: Final = [
+    pytest.param(*case, marks=[] if case in FEW else [pytest.mark.nightly])
+    for case in itertools.product(OPTIMIZERS, LAYOUTS, ("partial", "jax"))
+]
+
+
+@pytest.mark.parametrize(("name", "layout", "policy"), CASES)
+def test_three_steps_are_those_of_one_device(name: str, layout: str, policy: str) -> None:
+    tx = OPTIMIZERS[name]()
+    with sh.policy(policy):
+        optimizer = sh.optim.lift(tx)
+        params = _typed(_weights(), LAYOUTS[layout])
+        state = optimizer.init(params)
+        kept = sh.tree.types((params, state))
+        step = sh.jit(_step(optimizer), donate_argnums=(0, 1))
+        for k in range(3):
+            grads = _typed(_weights(k + 1), LAYOUTS[layout])
+            params, state = jax.block_until_ready(step(params, state, grads))
+            assert sh.tree.types((params, state)) == kept
+    # A step divides by roots of moments that may be small, and by powers of 0.999 that are taken from one.
+    for one, other in zip(params.values(), _on_one_device(tx, 3).values(), strict=True):
+        assert_close(np.asarray(one), other, 4096)
+
+
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_a_first_state_is_typed_like_its_parameters(policy: str) -> None:
+    with sh.policy(policy):
+        params = _typed(_weights(), LAYOUTS["both"])
+        state = sh.optim.lift(optax.adam(1e-3, mu_dtype="bfloat16")).init(params)[0]
+        assert sh.tree.types(state.nu) == sh.tree.types(params)
+        assert sh.tree.types(state.mu) == {name: p.type.replace(dtype="bf16") for name, p in params.items()}
+        assert str(state.count.type) == "i32[]"
+        held = sum(s.data.nbytes for x in state.nu.values() for s in x.to_jax().addressable_shards)
+        assert held == 8 * sum(p.type.local_bytes for p in params.values())
+
+
+def test_a_state_that_names_no_parameter_is_typed_by_its_path_and_shape() -> None:
+    def init(params: Any) -> Any:
+        made = {name: jnp.zeros(p.shape) for name, p in params.items()}
+        return {"mean": made, "rows": {"down": jnp.zeros(32)}, "key": jnp.zeros(2, "uint32"), "count": 3}
+
+    tx = optax.GradientTransformation(init, lambda g, s, p=None: (g, s))
+    params = _typed(_weights(), LAYOUTS["both"])
+    state = sh.optim.lift(tx).init(params)
+    assert sh.tree.types(state["mean"]) == sh.tree.types(params)
+    assert str(state["rows"]["down"].type) == "f32[32]"
+    assert str(state["key"].type) == "u32[2]"
+
+
+def test_the_norm_of_a_tree_is_reduced_once_over_all_axes() -> None:
+    layout = {"bias": "f32[16@dp]", "down": "f32[32@tp,16]", "scale": "f32[32]", "up": "f32[16@dp,32@tp]"}
+    params, tx = _typed(_weights(), layout), optax.clip_by_global_norm(0.5)
+    optimizer = sh.optim.lift(tx)
+    with sh.comm_budget(kinds="all-reduce", launches=1, bytes=8):
+        updates, _ = jax.block_until_ready(optimizer.update(params, optimizer.init(params), params))
+    sent = [(e.kind, e.axes, e.bytes, e.times) for e in sh.ledger(optimizer.update, params, optax.EmptyState(), params)]
+    assert sent == [("all-reduce", ("dp", "tp"), 7, 1)]
+    wanted, _ = tx.update(_weights(), tx.init(_weights()))
+    for name, u in updates.items():
+        assert_close(np.asarray(u), wanted[name])
+
+
+def test_a_scope_around_holds_for_the_norm() -> None:
+    optimizer, params = sh.optim.lift(optax.clip_by_global_norm(0.5)), _typed(_weights(), LAYOUTS["both"])
+    with sh.no_comm(), pytest.raises(sh.ShardingTypeError, match="no_comm"):
+        optimizer.update(params, optimizer.init(params), params)
+
+
+def test_more_than_scalars_is_communicated_only_where_that_is_asked_for() -> None:
+    tx, plain = optax.adafactor(1e-2, min_dim_size_to_factor=8), {"up": _weights()["up"]}
+    optimizer, params = sh.optim.lift(tx), _typed(plain, LAYOUTS["both"])
+    state = optimizer.init(params)
+    with pytest.raises(sh.ShardingTypeError, match="unreduced on mesh axis"):
+        optimizer.update(params, state, params)
+    with sh.implicit_comm():
+        updates, after = optimizer.update(params, state, params)
+    assert sh.tree.types(after) == sh.tree.types(state)
+    wanted, _ = tx.update(plain, tx.init(plain), plain)
+    assert_close(np.asarray(updates["up"]), wanted["up"], 1024)
+
+
+# gradients that are pending sums
+
+
+def _pending() -> tuple[Any, Any]:
+    """Parameters replicated over ``dp``, and gradients that are sums over it."""
+    params = _typed(_weights(), LAYOUTS["tensor"])
+    grads = {name: sh.reshard(g, dp="U") for name, g in _typed(_weights(1), LAYOUTS["tensor"]).items()}
+    return params, grads
+
+
+def test_pending_gradients_are_refused_with_the_price_of_finishing_them() -> None:
+    params, grads = _pending()
+    optimizer = sh.optim.lift(optax.adam(1e-2))
+    with pytest.raises(sh.ShardingTypeError) as error:
+        optimizer.update(grads, optimizer.init(params), params)
+    assert error.value.what == "`update` takes finished gradients, and 4 of 4 gradients are pending over mesh axis `dp`"
+    (fix,) = error.value.fixes
+    assert (fix.code, fix.forward) == ('sh.optim.lift(tx, pending="finish")', "all-reduce over `dp`")
+    finishing = sh.optim.lift(optax.adam(1e-2), pending="finish")
+    sent = sh.ledger(finishing.update, grads, finishing.init(params), params)
+    assert fix.bytes_forward == sum(e.bytes for e in sent)
+    assert "test_optim.py" in str(error.value)
+
+
+def test_pending_gradients_are_finished_in_one_collective() -> None:
+    params, grads = _pending()
+    optimizer = sh.optim.lift(optax.adam(1e-2), pending="finish")
+    state = optimizer.init(params)
+    sent = [(e.kind, e.axes, e.times) for e in sh.ledger(_step(optimizer), params, state, grads)]
+    assert sent == [("all-reduce", ("dp",), 1)]
+    step = sh.jit(_step(optimizer))
+    assert step.lower(params, state, grads).compile().as_text().count(" all-reduce(") == 1
+    for found in (step(params, state, grads)[0], _step(optimizer)(params, state, grads)[0]):
+        for one, other in zip(found.values(), _on_one_device(optax.adam(1e-2), 1).values(), strict=True):
+            assert_close(np.asarray(jax.block_until_ready(one)), other, 1024)
+
+
+def test_a_state_sharded_over_data_takes_a_scatter_and_a_gather() -> None:
+    params, grads = _pending()
+    tx = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2))
+    optimizer = sh.optim.lift(tx, pending="finish", types=ZERO)
+    state = optimizer.init(params)
+    assert sh.tree.types(state[1][0].mu) == {n: sh.reshard(p, ZERO[n]).type for n, p in params.items()}
+    sent = [(e.kind, e.axes) for e in sh.ledger(_step(optimizer), params, state, grads)]
+    assert sent == [("reduce-scatter", ("dp",)), ("all-reduce", ("dp", "tp")), ("all-gather", ("dp",))]
+    step = sh.jit(_step(optimizer), donate_argnums=(0, 1))
+    after, _ = jax.block_until_ready(step(params, state, grads))
+    assert {name: str(p.type) for name, p in after.items()} == LAYOUTS["tensor"]
+    for one, other in zip(after.values(), _on_one_device(tx, 1).values(), strict=True):
+        assert_close(np.asarray(one), other, 1024)
+
+
+def test_a_step_can_be_differentiated() -> None:
+    params, grads = _pending()
+    optimizer = sh.optim.lift(optax.sgd(1e-1), pending="finish")
+
+    def loss(grads: Any) -> Any:
+        new, _ = _step(optimizer)(params, optimizer.init(params), grads)
+        return sum(sh.all_reduce(sh.sum(sh.square(p))) for p in new.values())
+
+    found = sh.grad(loss)(grads)
+    for name, g in found.items():
+        assert g.type == grads[name].type.cotangent()
+        after = _weights()[name] - 0.1 * _weights(1)[name]
+        assert_close(denoted(jax.block_until_ready(g)), -0.2 * after)
+
+
+# as a transformation of optax
+
+
+def test_it_is_a_transformation_of_its_own_class_and_plain_on_plain_trees() -> None:
+    tx = optax.adam(1e-2)
+    optimizer = sh.optim.lift(tx)
+    assert type(optimizer) is type(tx)
+    chained = optax.chain(optax.clip(0.5), optimizer)
+    plain = jax.tree.map(jnp.asarray, _weights())
+    updates, _ = chained.update(plain, chained.init(plain), plain)
+    assert all(type(u) is not sh.Array for u in updates.values())
+    inside = optax.MultiSteps(optimizer, 1)
+    assert inside.init(plain).mini_step == 0
+
+
+def test_what_is_no_transformation_is_refused() -> None:
+    with pytest.raises(sh.ShardingTypeError, match="named tuple") as error:
+        sh.optim.lift(optax.MultiSteps(optax.adam(1e-2), 2))
+    assert error.value.hints == ("tx.gradient_transformation()",)
+    with pytest.raises(sh.ShardingTypeError, match="refuses pending gradients or finishes them"):
+        sh.optim.lift(optax.adam(1e-2), pending="drop")  # type: ignore[arg-type]
+    params = _typed(_weights(), LAYOUTS["both"])
+    with pytest.raises(sh.ShardingTypeError, match="another structure"):
+        sh.optim.lift(optax.adam(1e-2), types={"up": "[...]"}).init(params)
+    with pytest.raises(sh.ShardingTypeError, match="needs the parameters"):
+        sh.optim.lift(optax.adam(1e-2), types=lambda t: t).update(params, optax.EmptyState())
