@@ -1,8 +1,8 @@
 """A training step as large models have it: bf16 compute, f32 masters and Adam state sharded over data, clipping.
 
 The masters lie sharded over ``dp`` as well (ZeRO). The loss casts and gathers them, so each gradient comes back by the
-transpose of that gather: a reduce-scatter, to the shard that its owner updates. The optimizer is `optax`, applied to
-shards: an optimizer that works element by element needs nothing from other devices.
+transpose of that gather: a reduce-scatter, to the shard that its owner updates. The optimizer is `optax`, as it is, on
+typed trees: it needs nothing from other devices but the norm of the whole tree, at one all-reduce of a number.
 
     python examples/training.py
 """
@@ -16,7 +16,6 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
-import jax
 import numpy as np
 import optax
 
@@ -54,36 +53,21 @@ def loss(masters: Tree, x: Any, wanted: Any) -> Any:
     return sh.mean(sh.square((y - wanted).astype("f32")))
 
 
-def clipped(grads: Tree, most: float) -> Tree:
-    """The gradients, scaled down to a global norm of at most ``most``; the norm is of the whole arrays."""
-    square = sh.all_reduce(sum(sh.sum(sh.square(g)) for g in grads.values()))  # pending sums add up: one is sent
-    scale = most / sh.maximum(sh.sqrt(square), most)
-    return jax.tree.map(lambda g: g * scale, grads)
+def typed(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """An optimizer of typed trees, after clipping by the norm of the whole tree.
+
+    Weights that are not sharded over tp have a gradient that is a pending sum over it, which is finished first.
+    """
+    return sh.optim.lift(optax.chain(optax.clip_by_global_norm(1.0), optimizer), pending="finish")
 
 
-def state_types(optimizer: optax.GradientTransformation, params: Tree) -> Tree:
-    """The types of an optimizer's state: those of the parameters where it keeps something for each, else replicated."""
-    state = jax.eval_shape(optimizer.init, jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params))
-    types = sh.tree.types(params)
-    return optax.tree_map_params(optimizer, lambda _, t: t, state, types, transform_non_params=lambda _: "[...]")
-
-
-def initial(optimizer: optax.GradientTransformation, params: Tree) -> Tree:
-    """The optimizer's first state."""
-    return sh.local_map(optimizer.init, out=state_types(optimizer, params), differentiable=False)(params)
-
-
-def step(optimizer: optax.GradientTransformation, params: Tree) -> Callable[..., Any]:
+def step(optimizer: optax.GradientTransformation) -> Callable[..., Any]:
     """One training step: ``(params, state, x, wanted) -> (params, state, loss)``."""
-    types = sh.tree.types(params), state_types(optimizer, params)
-    update = sh.local_map(optimizer.update, out=types, differentiable=False)
 
     def run(params: Tree, state: Tree, x: Any, wanted: Any) -> Any:
         value, grads = sh.value_and_grad(loss)(params, x, wanted)
-        # Weights that are not sharded over tp have a gradient that is a pending sum over it.
-        grads = {name: sh.reshard(g, MASTER[name]) for name, g in grads.items()}
-        updates, state = update(clipped(grads, 1.0), state, params)
-        return jax.tree.map(lambda p, u: p + u, params, updates), state, sh.all_reduce(value)
+        updates, state = optimizer.update(grads, state, params)
+        return sh.optim.apply_updates(params, updates), state, sh.all_reduce(value)
 
     return run
 
@@ -103,14 +87,14 @@ def main() -> None:
     with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
         params = {name: sh.array(w, MASTER[name]) for name, w in weights.items()}
         x, wanted = (sh.array(a, BATCH) for a in (inputs, outputs))
-        optimizer = optax.adam(3e-2)
-        state, train = initial(optimizer, params), sh.jit(step(optimizer, params))
-        for name, t in sh.tree.types(state[0].mu).items():
+        optimizer = typed(optax.adam(3e-2))
+        state, train = optimizer.init(params), sh.jit(step(optimizer), donate_argnums=(0, 1))
+        for name, t in sh.tree.types(state[1][0].mu).items():
             print(f"momentum of {name}: {t}")
         for i in range(8):
             params, state, value = train(params, state, x, wanted)
             print(f"step {i}: loss {float(np.asarray(value)):.3f}")
-        print(sh.ledger(step(optimizer, params), params, state, x, wanted))
+        print(sh.ledger(step(optimizer), params, state, x, wanted))
 
 
 if __name__ == "__main__":

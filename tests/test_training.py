@@ -16,7 +16,8 @@ import shtypes as sh
 from examples import training
 from tests.tolerance import assert_close
 
-OPTIMIZER = optax.adamw(3e-2)
+ADAMW = optax.adamw(3e-2)
+OPTIMIZER = training.typed(ADAMW)
 
 
 @pytest.fixture(autouse=True)
@@ -42,12 +43,12 @@ def started() -> tuple[Any, Any, Any, Any]:
     weights, inputs, outputs = training.data()
     params = {name: sh.array(w, training.MASTER[name]) for name, w in weights.items()}
     x, wanted = (sh.array(a, training.BATCH) for a in (inputs, outputs))
-    return params, training.initial(OPTIMIZER, params), x, wanted
+    return params, OPTIMIZER.init(params), x, wanted
 
 
 def on_one_device(steps: int) -> tuple[Any, list[float]]:
     params, x, wanted = jax.tree.map(jnp.asarray, training.data())
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), OPTIMIZER)
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), ADAMW)
 
     def loss(w: Any) -> Any:
         h = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * w["scale"]
@@ -68,7 +69,7 @@ def on_one_device(steps: int) -> tuple[Any, list[float]]:
 def test_training_is_that_of_one_device(policy: str) -> None:
     with sh.policy(policy):
         params, state, x, wanted = started()
-        run, losses = sh.jit(training.step(OPTIMIZER, params)), []
+        run, losses = sh.jit(training.step(OPTIMIZER)), []
         for _ in range(4):
             params, state, value = jax.block_until_ready(run(params, state, x, wanted))
             losses.append(float(np.asarray(value)))
@@ -80,7 +81,7 @@ def test_training_is_that_of_one_device(policy: str) -> None:
 
 def test_the_state_and_the_updates_keep_the_types_of_the_parameters() -> None:
     params, state, x, wanted = started()
-    new, after, _ = sh.jit(training.step(OPTIMIZER, params))(params, state, x, wanted)
+    new, after, _ = sh.jit(training.step(OPTIMIZER))(params, state, x, wanted)
     assert {name: str(p.type) for name, p in new.items()} == training.MASTER
     assert sh.tree.types(after) == sh.tree.types(state)
     assert {str(t) for t in jax.tree.leaves(sh.tree.types(state))} == {"i32[]", *training.MASTER.values()}
@@ -88,7 +89,7 @@ def test_the_state_and_the_updates_keep_the_types_of_the_parameters() -> None:
 
 def test_gradients_are_scattered_in_the_dtype_of_the_layers() -> None:
     params, state, x, wanted = started()
-    found = sh.ledger(training.step(OPTIMIZER, params), params, state, x, wanted).backward()
+    found = sh.ledger(training.step(OPTIMIZER), params, state, x, wanted).backward()
     kinds = [(e.kind, e.axes, e.dtype) for e in found]
     assert kinds.count(("reduce-scatter", ("dp",), "bf16")) == 4
     assert not [kind for kind in kinds if kind[0] == "all-reduce" and "dp" in kind[1]]
