@@ -1,0 +1,170 @@
+"""Transformations around lifted functions and inside them: loops, branches, `vmap`, `grad`, solvers, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from tests.random_checks import denoted
+from tests.tolerance import assert_close
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(4, 8)).astype(np.float32)
+W = RNG.normal(size=(8, 4)).astype(np.float32) / 3
+LAYOUTS = [("f32[4@x, 8]", "f32[8, 4]"), ("f32[4, 8]", "f32[8, 4@x]")]
+
+
+def _fori(x: Any, w: Any) -> Any:
+    return jax.vmap(lambda row: jax.lax.fori_loop(0, 3, lambda _, r: jnp.sin(r) * 1.5, row))(x @ w)
+
+
+def _while_of_a_count(x: Any, w: Any) -> Any:
+    y = x @ w
+    return (
+        y + jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 0.5), (0, jax.lax.stop_gradient(y)))[1]
+    )
+
+
+def _scan(x: Any, w: Any) -> Any:
+    return jax.vmap(lambda row: jax.lax.scan(lambda c, r: (c + r, c * r), 1.0, row)[1], 0, 0)(x) @ w
+
+
+def _cond(x: Any, w: Any) -> Any:
+    return jax.vmap(lambda row, n: jax.lax.cond(n > 1, jnp.sin, lambda r: r * 2, row))(x @ w, jnp.arange(4))
+
+
+def _switch(x: Any, w: Any) -> Any:
+    return jax.vmap(lambda row, n: jax.lax.switch(n, [jnp.sin, jnp.cos, jnp.tanh], row))(x @ w, jnp.arange(4))
+
+
+def _own_gradient(x: Any, w: Any) -> Any:
+    return jax.grad(lambda y: jnp.sum(jnp.sin(y) ** 2))(x @ w)
+
+
+def _hessian_product(x: Any, w: Any) -> Any:
+    f = lambda y: jnp.sum(y**3)  # noqa: E731
+    return jax.jvp(jax.grad(f), (x @ w,), (jnp.ones((4, 4)),))[1]
+
+
+def _associative_scan(x: Any, w: Any) -> Any:
+    return jax.vmap(lambda row: jax.lax.associative_scan(jnp.add, row))(x) @ w
+
+
+def _vectorized(x: Any, w: Any) -> Any:
+    return jnp.vectorize(lambda row, w: jnp.tanh(row @ w), signature="(n),(n,m)->(m)")(x, w)
+
+
+def _mapped(x: Any, w: Any) -> Any:
+    return jax.lax.map(lambda col: jnp.tanh(col) * 2, (x @ w)[None], batch_size=1)[0]
+
+
+def _root(x: Any, w: Any) -> Any:
+    y = x @ w
+
+    def solve(f: Any, guess: Any) -> Any:
+        return jax.lax.fori_loop(0, 30, lambda _, z: z - f(z) / (3 * z**2 + 1), guess)
+
+    def tangent_solve(g: Any, ct: Any) -> Any:
+        return ct / g(jnp.ones_like(ct))
+
+    return jax.lax.custom_root(lambda z: z**3 + z - y, jnp.ones_like(y), solve, tangent_solve)
+
+
+def _linear_solve(x: Any, w: Any) -> Any:
+    each = (x @ w)[:, :, None, None]
+    return jnp.sum(jnp.linalg.solve(9 * jnp.eye(4) + each, jnp.ones((4, 1)) * each), (-2, -1))
+
+
+def _random(x: Any, w: Any) -> Any:
+    key = jax.random.key(3)
+    return (x @ w) * jax.random.normal(jax.random.fold_in(key, 1), (4, 4))
+
+
+def _random_of_a_plain_key(x: Any, w: Any) -> Any:
+    mask = jax.random.bernoulli(jax.random.split(jax.random.PRNGKey(3))[0], 0.5, (4, 4))
+    return jnp.where(mask, x @ w, 0.0)
+
+
+PROGRAMS = [
+    _fori, _while_of_a_count, _scan, _cond, _switch, _own_gradient, _hessian_product, _associative_scan, _vectorized,
+    _mapped, _root, _linear_solve, _random, _random_of_a_plain_key,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("types", LAYOUTS, ids=["rows", "columns"])
+@pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
+def test_values_and_gradients_are_those_of_one_device(f: Callable[..., Any], types: tuple[str, str]) -> None:
+    def loss(x: Any, w: Any) -> Any:
+        return jnp.sum(f(x, w) * jnp.arange(1.0, 5.0))
+
+    wanted = f(X, W), *jax.grad(loss, argnums=(0, 1))(X, W)
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        typed = [sh.array(v, t) for v, t in zip((X, W), types, strict=True)]
+        total = lambda x, w: sh.all_reduce(sh.lift(loss)(x, w))  # noqa: E731
+        run = sh.jit(lambda x, w: (sh.lift(f)(x, w), *sh.grad(total, argnums=(0, 1))(x, w)))
+        for found, right in zip(run(*typed), wanted, strict=True):
+            assert_close(denoted(found), right, 400)
+
+
+@pytest.mark.parametrize("types", LAYOUTS, ids=["rows", "columns"])
+def test_a_lifted_function_under_vmap(types: tuple[str, str]) -> None:
+    f: Any = lambda x, w: jnp.tanh(x @ w)  # noqa: E731
+    many = np.stack([X, 2 * X])
+    wanted = jax.vmap(f, (0, None))(many, W)
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x, w = sh.array(many, types[0].replace("[", "[2, ")), sh.array(W, types[1])
+        assert_close(denoted(sh.jit(sh.vmap(sh.lift(f), (0, None)))(x, w)), wanted, 100)
+
+
+def test_a_gradient_inside_is_the_gradient_outside() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x, w = sh.array(X, "f32[4, 8]"), sh.array(W, "f32[8, 4@x]")
+        inside = sh.jit(sh.lift(jax.grad(loss)))(w, x)
+        outside = sh.jit(sh.grad(lambda w, x: sh.all_reduce(sh.lift(loss)(w, x))))(w, x)
+        assert_close(denoted(inside), jax.grad(loss)(W, X), 400)
+        assert_close(denoted(outside), jax.grad(loss)(W, X), 400)
+
+
+def test_wide_floats() -> None:
+    with jax.enable_x64(True), sh.use_mesh(sh.make_mesh({"x": 2})):
+        f: Any = lambda x: jnp.cumsum(jnp.sin(x), 1) / jnp.arange(1, 9)  # noqa: E731
+        wide = X.astype(np.float64)
+        for t in ("f64[4@x, 8]", "f64[4, 8]"):
+            y = sh.jit(sh.lift(f))(sh.array(wide, t))
+            assert y.type.dtype_name == "f64"
+            np.testing.assert_allclose(denoted(y), f(wide), rtol=1e-14)
+
+
+def test_typed_keys_are_arguments() -> None:
+    f: Any = lambda key, x: x * jax.random.uniform(key, x.shape)  # noqa: E731
+    for key in (jax.random.key(5), jax.random.PRNGKey(5)):
+        wanted = f(key, X)
+        with sh.use_mesh(sh.make_mesh({"x": 2})):
+            y = sh.jit(sh.lift(f))(key, sh.array(X, "f32[4@x, 8]"))
+            assert str(y.type) == "f32[4@x,8]"
+            np.testing.assert_allclose(denoted(y), wanted, rtol=1e-6)
+
+
+def test_a_while_loop_that_each_row_ends_by_itself_needs_all_rows() -> None:
+    """The loop runs while any row does, which no device with some of the rows knows."""
+
+    def halve(x: Any) -> Any:
+        return jax.lax.while_loop(lambda r: jnp.max(jnp.abs(r)) > 0.1, lambda r: r / 2, x)
+
+    f = jax.vmap(halve)
+    scaled = X * np.asarray([1, 10, 100, 0.01], np.float32)[:, None]
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        assert_close(denoted(sh.jit(sh.lift(f))(sh.array(scaled, "f32[4, 8]"))), f(scaled), 10)
+        with pytest.raises(sh.ShardingTypeError, match="`any` reduces dim 0, which is sharded"):
+            sh.lift(f)(sh.array(scaled, "f32[4@x, 8]"))
+        with sh.implicit_comm():
+            assert_close(denoted(sh.lift(f)(sh.array(scaled, "f32[4@x, 8]"))), f(scaled), 10)
