@@ -168,3 +168,16 @@ def test_a_while_loop_that_each_row_ends_by_itself_needs_all_rows() -> None:
             sh.lift(f)(sh.array(scaled, "f32[4@x, 8]"))
         with sh.implicit_comm():
             assert_close(denoted(sh.lift(f)(sh.array(scaled, "f32[4@x, 8]"))), f(scaled), 10)
+
+
+@pytest.mark.parametrize("f", [jnp.sum, jnp.mean, lambda x: jnp.sum(x, 0)])
+def test_sums_of_narrow_floats_are_pending_as_the_typed_ones(f: Any) -> None:
+    """`jax.numpy` widens them to sum, and rounds the sum."""
+    narrow = jnp.asarray(X, jnp.bfloat16)
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x = sh.array(narrow, "bf16[4@x, 8]")
+        y = sh.jit(sh.lift(f))(x)
+        assert y.type.dtype_name == "bf16"
+        assert "U:x" in str(y.type)
+        np.testing.assert_allclose(denoted(y).astype(np.float32), f(narrow).astype(np.float32), rtol=0.02, atol=0.02)
+        assert sh.jit(sh.grad(lambda x: sh.astype(sh.all_reduce(sh.lift(jnp.sum)(x)), "f32")))(x).type == x.type

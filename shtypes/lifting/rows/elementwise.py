@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.constants import is_inexact, typed_constant
+from shtypes.lifting.constants import is_inexact, known, note, typed_constant
 from shtypes.lifting.registry import equation_row, op, row
-from shtypes.ops.dispatch import is_number
+from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.pointwise import apply_nonlinear
+from shtypes.types import State
 
 #: Those that are not linear: each is one local function, with its parameters.
 NONLINEAR: Final = """abs acos acosh and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz cos cosh
@@ -66,15 +67,21 @@ def _nonlinear(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def _linear(name: str) -> Callable[..., Any]:
-    return lambda *xs, **params: op(name)(*xs) if _plainly(name, params) else None
+    def apply(*xs: Any, **params: Any) -> Any:
+        _plainly(name, params)
+        made = op(name)(*xs)
+        if name == "div" and is_number(xs[1]):
+            return narrowly(made, xs[0], lambda x: op(name)(x, xs[1]))
+        return made
+
+    return apply
 
 
-def _plainly(name: str, params: dict[str, Any]) -> bool:
-    """Whether parameters are as `jax.numpy` leaves them."""
+def _plainly(name: str, params: dict[str, Any]) -> None:
+    """Refuses parameters that are not as `jax.numpy` leaves them."""
     for key, value in params.items():
         if value is not None and key != "input_dtype":
             raise ShardingTypeError(f"`lift` does not know `{key}={value!r:.40}` of `{name}`")
-    return True
 
 
 for _primitive, _op in LINEAR.items():
@@ -104,7 +111,28 @@ def _tie(x: Any, y: Any) -> Any:
 
 @row("convert_element_type")
 def _convert_element_type(x: Any, *, new_dtype: Any, weak_type: Any = False, sharding: Any = None) -> Any:
-    return x if x.type.dtype == new_dtype else op("convert_element_type")(x, new_dtype)
+    if x.type.dtype == new_dtype:
+        return x
+    narrow = known(x, _NARROW)
+    if narrow is not None and narrow[0] == new_dtype and x.type.axes(State.UNREDUCED):
+        return narrow[1]()
+    made = op("convert_element_type")(x, new_dtype)
+    if jnp.issubdtype(x.type.dtype, jnp.floating) and x.type.dtype.itemsize < made.type.dtype.itemsize:
+        note(made, _NARROW, (x.type.dtype, lambda: x))
+    return made
+
+
+#: What is noted of a value that JAX has widened to sum it: its dtype before, and what makes it of that dtype. `jnp.sum`
+#: of bf16 gives bf16; so the pending sum is made of bf16 terms, as the typed op makes it, and none is rounded again.
+_NARROW: Final = "narrow"
+
+
+def narrowly(made: Any, x: Any, again: Callable[[Any], Any]) -> Any:
+    """A result of a value that was widened, noted with what makes it of the value as it was."""
+    narrow = known(x, _NARROW) if is_typed(x) else None
+    if narrow is not None:
+        note(made, _NARROW, (narrow[0], lambda: again(narrow[1]())))
+    return made
 
 
 @row("bitcast_convert_type")

@@ -14,6 +14,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lifting.evaluate import missing
 from shtypes.lifting.registry import equation_row, op, row
 from shtypes.lifting.rows.annotations import annotated
+from shtypes.lifting.rows.elementwise import narrowly
 from shtypes.lifting.rows.generic import sharing
 from shtypes.lifting.rows.shapes import ints
 from shtypes.ops.dispatch import is_number, is_typed
@@ -28,7 +29,10 @@ def _reduction(name: str, called: str) -> Callable[..., Any]:
             return x
         if name in ("and", "or") and x.type.dtype_name != "bool":
             return _by_jax(f"reduce_{name}", x, ints(axes))
-        return annotated(_of_dtype(op(called)(x, ints(axes)), x.type.dtype), out_sharding)
+        made = _of_dtype(op(called)(x, ints(axes)), x.type.dtype)
+        if name == "sum":
+            made = narrowly(made, x, lambda x: op("sum")(x, ints(axes)))
+        return annotated(made, out_sharding)
 
     return reduce
 
