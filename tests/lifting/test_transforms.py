@@ -181,3 +181,20 @@ def test_sums_of_narrow_floats_are_pending_as_the_typed_ones(f: Any) -> None:
         assert "U:x" in str(y.type)
         np.testing.assert_allclose(denoted(y).astype(np.float32), f(narrow).astype(np.float32), rtol=0.02, atol=0.02)
         assert sh.jit(sh.grad(lambda x: sh.astype(sh.all_reduce(sh.lift(jnp.sum)(x)), "f32")))(x).type == x.type
+
+
+def test_gcd_and_lcm_are_typed_as_a_whole() -> None:
+    """They loop while any element does; a function of the user's of that name is no such."""
+    n = RNG.integers(1, 50, (4, 8)).astype(np.int32)
+
+    @jax.jit
+    def gcd(x: Any, y: Any) -> Any:
+        return x - y
+
+    every: list[Any] = [jnp.gcd, jnp.lcm, gcd]
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        i = sh.array(n, "i32[4, 8@x]")
+        for f in every:
+            y = sh.jit(sh.lift(f))(i, i + 5)
+            assert y.type == i.type
+            np.testing.assert_array_equal(denoted(y), f(n, n + 5))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, Final
 
 import jax
 import numpy as np
 
 from shtypes._compat.jaxprs import Cond, Scan, While, control, jaxpr_of
+from shtypes._compat.plain_programs import trace_plain
 from shtypes.autodiff.checkpoint import checkpoint, checkpoint_name
 from shtypes.control.branches import switch
 from shtypes.control.loops import scan, while_loop
@@ -18,10 +20,32 @@ from shtypes.lifting.registry import body_row, op
 from shtypes.ops.dispatch import is_typed
 from shtypes.types import ShType
 
+#: Functions of JAX that act on each element, in a loop that runs while any element does: each is typed as a whole.
+_WHOLE: Final[dict[str, Any]] = {"gcd": jax.numpy.gcd, "lcm": jax.numpy.lcm}
+
+
+def _is_own(eqn: Any) -> bool:
+    """Whether a call is of JAX's own function of this name: its program is that function's."""
+    avals = tuple((v.aval.shape, v.aval.dtype, getattr(v.aval, "weak_type", False)) for v in eqn.invars)
+    return str(jaxpr_of(eqn.params["jaxpr"])) == _program(eqn.params["name"], avals)
+
+
+@functools.lru_cache(maxsize=256)
+def _program(name: str, avals: tuple[Any, ...]) -> str:
+    given = [jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for shape, dtype, weak in avals]
+    try:
+        closed, _ = trace_plain(_WHOLE[name], given)
+    except (TypeError, ValueError):
+        return ""
+    calls = [e for e in jaxpr_of(closed).eqns if e.params.get("name") == name]
+    return str(jaxpr_of(calls[0].params["jaxpr"] if calls else closed))
+
 
 @body_row("jit", "closed_call", "composite", "custom_vmap_call")
 def _call(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
+    if params.get("name") in _WHOLE and _is_own(eqn):
+        return [op(params["name"])(*operands)]
     body = params.get("jaxpr", params.get("call_jaxpr", params.get("call")))
     return evaluate_closed(body, operands)
 
