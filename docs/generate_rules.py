@@ -40,7 +40,7 @@ READS: Final[Mapping[str, str]] = {
     "additive": "ADDITIVE TERM",
     "broadcast": "LINEAR_UNARY",
     "categorical": "MULTILINEAR FACTOR",
-    "draw": "",
+    "sample": "",
     "cast": "MULTILINEAR FACTOR LINEAR_UNARY NONLINEAR",
     "concatenate": "ADDITIVE TERM",
     "contraction": "MULTILINEAR FACTOR NONLINEAR SUM",

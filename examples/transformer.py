@@ -46,7 +46,7 @@ TYPES = {
 
 
 def init(key: Any) -> Any:
-    """Weights, drawn alike on every mesh."""
+    """Weights, sampled alike on every mesh."""
     types, tree = jax.tree.flatten(TYPES)
     keys = sh.random.split(key, len(types))
     return jax.tree.unflatten(tree, [sh.random.normal(keys[i], t) / HIDDEN**0.5 for i, t in enumerate(types)])
@@ -96,7 +96,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, VOCAB, (BATCH, SEQ)).astype(np.int32)
     sh.set_mesh(sh.make_mesh({"dp": 1, "tp": 1}))
-    arrays = jax.tree.map(functools.partial(_drawn, rng), TYPES)
+    arrays = jax.tree.map(functools.partial(_sampled, rng), TYPES)
     four = {"dp": 2, "tp": 2}
     for name, mesh, residual in (
         ("one device", {"dp": 1, "tp": 1}, WHOLE),
@@ -116,7 +116,7 @@ def main() -> None:
             print(f"  {direction}: {', '.join(kinds)}")
 
 
-def _drawn(rng: np.random.Generator, text: str) -> np.ndarray[Any, Any]:
+def _sampled(rng: np.random.Generator, text: str) -> np.ndarray[Any, Any]:
     return rng.standard_normal(sh.ShType.parse(text).shape).astype(np.float32) / 4
 
 

@@ -25,12 +25,12 @@ from tests.denotation import denoted
 
 T = TypeVar("T")
 
-#: Whether `make test-all` runs, which draws more of everything.
+#: Whether `make test-all` runs, which generates more of everything.
 WIDE = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 
 def some(few: T, many: T) -> T:
-    """How many to draw, or which: ``few``, and ``many`` in the wide half of the tests."""
+    """How many to generate, or which: ``few``, and ``many`` in the wide half of the tests."""
     return many if WIDE else few
 
 

@@ -117,8 +117,8 @@ def denote(layout: Layout, family: Array) -> Array:
 def some_family(layout: Layout, rng: np.random.Generator) -> Array:
     """A family of this layout: as different as its states allow."""
     sizes = [1 if letter in "RI" else n for n, letter in zip(layout.mesh, layout.letters, strict=True)]
-    drawn = rng.integers(-30, 31, (*sizes, *layout.local_shape))
-    return np.broadcast_to(drawn, (*layout.mesh, *layout.local_shape)).copy()
+    sampled = rng.integers(-30, 31, (*sizes, *layout.local_shape))
+    return np.broadcast_to(sampled, (*layout.mesh, *layout.local_shape)).copy()
 
 
 # ops

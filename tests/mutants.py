@@ -38,8 +38,8 @@ _SURVIVES: Final = "survives"
 _NO_TEST_OF_IT: Final = "no test of it"
 #: Seconds after which the default half of one mutant is given up.
 _LONGEST: Final = 3600
-#: A test file with this in it draws more in the wide half.
-_DRAWS: Final = re.compile(r"\bsome\(|^@given", re.M)
+#: A test file with this in it generates more in the wide half.
+_GENERATES: Final = re.compile(r"\bsome\(|^@given", re.M)
 _NOT_COPIED: Final = shutil.ignore_patterns(".*", "__pycache__", "site", "build", "dist")
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.M)
 
@@ -88,7 +88,7 @@ def run(copy: Path, files: Sequence[str], *, marked: str | None, wide: bool, lim
         copy: The repository.
         files: The test files.
         marked: Which marks to select, as pytest's ``-m``; None for the default half's.
-        wide: Whether tests draw as much as in the wide half.
+        wide: Whether tests generate as much as in the wide half.
         limit: Seconds after which to give up.
     """
     environment = {**os.environ, "PYTHONPATH": str(copy), "HYPOTHESIS_PROFILE": "nightly" if wide else "ci"}
@@ -123,11 +123,11 @@ def by_default(copy: Path, files: Sequence[str], limit: float) -> Outcome:
 
 
 def by_wide(copy: Path, mutant: Mutant, limit: float) -> Outcome:
-    """What the wide half makes of a copy: its own tests and those that draw more in it, of the broken file first."""
+    """What the wide half makes of a copy: its own tests and those that generate more, of the broken file first."""
     last, spent = Outcome(False, _NO_TEST_OF_IT, 0), 0.0
     for files in filter(None, (mutant.tests, mutant.wide)):
-        drawing = [f for f in files if _DRAWS.search((copy / f).read_text())]
-        for chosen, marked in ((files, "slow or nightly"), (drawing, "")):
+        generating = [f for f in files if _GENERATES.search((copy / f).read_text())]
+        for chosen, marked in ((files, "slow or nightly"), (generating, "")):
             if not chosen:
                 continue
             found = run(copy, chosen, marked=marked, wide=True, limit=limit - spent)

@@ -14,7 +14,7 @@ class Mutant(NamedTuple):
         old: The text there, which must be there once.
         new: The wrong text.
         tests: The test files that should see it: those of the broken file, and not all that use it.
-        wide: More of them, whose tests are in the wide half only or draw more in it.
+        wide: More of them, whose tests are in the wide half only or generate more in it.
     """
 
     name: str
@@ -379,10 +379,10 @@ MUTANTS: Final = (
         "{_show_states(t, State.REDUCED)}",
         ("tests/types/test_notation.py",),
     ),
-    # random draws, local mode, transformations
+    # random samples, local mode, transformations
     Mutant(
-        "a draw that varies over two axes varies over one",
-        "shtypes/numerics/bits/draws.py",
+        "a sample that varies over two axes varies over one",
+        "shtypes/numerics/bits/samples.py",
         "for axis in folded:",
         "for axis in folded[:1]:",
         ("tests/numerics/test_random.py",),
@@ -480,7 +480,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "normal weights are too wide in the fourth digit",
-        "shtypes/numerics/bits/draws.py",
+        "shtypes/numerics/bits/samples.py",
         "0.87962566103423978",
         "0.87972566103423978",
         ("tests/numerics/test_random.py", "tests/test_parameters.py"),

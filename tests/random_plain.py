@@ -29,14 +29,14 @@ def _dtype(text: str, given: Any) -> Any:
 
 
 class _Same:
-    """The collectives of local mode, on whole values: in the programs drawn, each gives what the value is already."""
+    """The collectives of local mode, on whole values: in random programs, each gives what the value is already."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda x, *args, **kwargs: x
 
 
-def _drawn(native: Callable[..., Any], default: str) -> Any:
-    """A draw of `jax.random` that a key, a shape and a dtype determine, on a type text."""
+def _sampled(native: Callable[..., Any], default: str) -> Any:
+    """A sample of `jax.random` that a key, a shape and a dtype determine, on a type text."""
     return staticmethod(lambda key, text: native(key, shape_of(text), _dtype(text, default)))
 
 
@@ -59,10 +59,10 @@ class _Random:
     def truncated_normal(key: Any, lower: float, upper: float, text: str) -> Any:
         return jax.random.truncated_normal(key, lower, upper, shape_of(text), _dtype(text, "f32"))
 
-    normal, uniform = _drawn(jax.random.normal, "f32"), _drawn(jax.random.uniform, "f32")
-    exponential, gumbel = _drawn(jax.random.exponential, "f32"), _drawn(jax.random.gumbel, "f32")
-    laplace, logistic = _drawn(jax.random.laplace, "f32"), _drawn(jax.random.logistic, "f32")
-    rademacher = _drawn(jax.random.rademacher, "i32")
+    normal, uniform = _sampled(jax.random.normal, "f32"), _sampled(jax.random.uniform, "f32")
+    exponential, gumbel = _sampled(jax.random.exponential, "f32"), _sampled(jax.random.gumbel, "f32")
+    laplace, logistic = _sampled(jax.random.laplace, "f32"), _sampled(jax.random.logistic, "f32")
+    rademacher = _sampled(jax.random.rademacher, "i32")
     categorical = staticmethod(jax.random.categorical)
     split, fold_in = staticmethod(jax.random.split), staticmethod(jax.random.fold_in)
     permutation = staticmethod(jax.random.permutation)

@@ -1,6 +1,6 @@
 """Random typed programs, and what must hold of each: it means what the same text means in plain JAX on one device.
 
-A program is a list of named expressions in ``m``, which is `shtypes` or plain JAX. Drawing one types every expression
+A program is a list of named expressions in ``m``, which is `shtypes` or plain JAX. Generating one types each expression
 as it goes: what is refused stays in the program as a refusal, which must come again wherever the program runs.
 """
 
@@ -21,8 +21,8 @@ from shtypes.core.carrier import carrier_sharding
 from shtypes.core.hitype import hi
 from shtypes.rules.advice import silence
 from tests import random_ops as random_ops  # registers the ops
-from tests.random_draw import OPS, Draw, NothingFits, Value, chances, evaluated, typed_step
-from tests.random_draw import Step as Step
+from tests.random_choices import OPS, Choices, NothingFits, Value, chances, evaluated, typed_step
+from tests.random_choices import Step as Step
 from tests.random_plain import CONSTANTS
 from tests.random_plain import PLAIN as PLAIN
 
@@ -97,7 +97,7 @@ class Program:
                         evaluated(step, env)
                 except sh.ShardingTypeError:
                     continue
-                raise AssertionError(f"{step.text} was refused when the program was drawn, and is taken here")
+                raise AssertionError(f"{step.text} was refused when the program was generated, and is taken here")
         return found
 
     def __str__(self) -> str:
@@ -136,7 +136,7 @@ def spread(array: Any, text: str) -> Any:
     return wrap(t, jax.device_put(parts.reshape((*array.shape, *sizes)), carrier_sharding(t)))
 
 
-# drawing
+# generating
 
 
 def _eighths(array: Any) -> Any:
@@ -148,7 +148,7 @@ def _fails_in_xla(texts: Sequence[str]) -> bool:
     return all(any(name in text for text in texts) for name in ("fft.", "linalg."))
 
 
-def draw_program(
+def generate_program(
     seed: int,
     *,
     steps: tuple[int, int] = (5, 30),
@@ -160,16 +160,16 @@ def draw_program(
     """The program of a seed, on a given mesh and policy or on any; one in ten computes in bf16, and is short.
 
     ``implicit`` programs are typed inside `implicit_comm`.
-    ``favour`` names families of ops (files of `tests.random_ops`, or functions in them) that most steps are drawn from.
+    ``favour`` names families of ops (files of `tests.random_ops`, or functions in them) that most steps are made from.
     """
     rng = np.random.default_rng(seed)
-    drawn_mesh, drawn_policy = MESHES[int(rng.integers(len(MESHES)))], POLICIES[int(rng.integers(2))]
-    mesh, policy = mesh or drawn_mesh, policy or drawn_policy
+    any_mesh, any_policy = MESHES[int(rng.integers(len(MESHES)))], POLICIES[int(rng.integers(2))]
+    mesh, policy = mesh or any_mesh, policy or any_policy
     typed = sh.make_mesh(mesh)
     inputs: dict[str, tuple[Any, str]] = {}
     pool: list[Value] = []
     with sh.policy(policy), sh.use_mesh(typed):
-        chooser = Draw(rng, typed, [])
+        chooser = Choices(rng, typed, [])
         common = tuple(chooser.one(SIZES) for _ in range(3))
         for i in range(int(rng.integers(2, 5))):
             shape = (
@@ -190,38 +190,38 @@ def draw_program(
             steps = min(steps[0], 3), min(steps[1], 8)
         for name, (array, text) in inputs.items():
             pool.append(Value(name, sh.abstract_array(text, shape=array.shape, dtype=str(array.dtype)).type, 1.0))
-        drawn: list[Step] = []
+        generated: list[Step] = []
         for i, v in enumerate(pool):
             if low and v.kind == "f":
-                drawn.append(Step(f"low_{v.name}", f"m.astype({v.name}, 'bf16')"))
-                pool[i] = Value(drawn[-1].name, v.type.replace(dtype="bf16"), v.bound)
+                generated.append(Step(f"low_{v.name}", f"m.astype({v.name}, 'bf16')"))
+                pool[i] = Value(generated[-1].name, v.type.replace(dtype="bf16"), v.bound)
         wanted = int(rng.integers(steps[0], steps[1] + 1))
         weights = chances(favour)
         tries = 0
         while wanted and tries < 150:
             tries += 1
-            draw = OPS[int(rng.choice(len(OPS), p=weights))][1]
+            generate = OPS[int(rng.choice(len(OPS), p=weights))][1]
             try:
-                text, bound = draw(Draw(rng, typed, pool))
+                text, bound = generate(Choices(rng, typed, pool))
             except NothingFits:
                 continue
             if bound > 4:
                 scale = 2.0 ** -np.ceil(np.log2(bound / 2))
                 text, bound = f"({text}) * {scale}", bound * scale
-            if _fails_in_xla([*(s.text for s in drawn), text]):
+            if _fails_in_xla([*(s.text for s in generated), text]):
                 continue
-            step = Step(f"v{len(drawn)}", text)
+            step = Step(f"v{len(generated)}", text)
             with sh.implicit_comm() if implicit else contextlib.nullcontext():
                 found = typed_step(step, pool, quiet=tries % 8 > 0)
             if found is None:
-                drawn.append(replace(step, refused=True))
+                generated.append(replace(step, refused=True))
                 continue
             if not hasattr(found, "dims") or found.size > 2048:
                 continue
             if low and found.dtype_name == "f32":  # in JAX perhaps a weak one, which typed values never are
                 continue
-            drawn.append(step)
+            generated.append(step)
             pool.append(Value(step.name, found, float(bound)))
             wanted -= 1
     precision = {"nudge": 4e-3} if low else {}
-    return Program(mesh, policy, inputs, tuple(drawn), f"seed {seed}", implicit=implicit, **precision)
+    return Program(mesh, policy, inputs, tuple(generated), f"seed {seed}", implicit=implicit, **precision)

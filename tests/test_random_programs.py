@@ -19,9 +19,9 @@ from tests.end_to_end import some
 from tests.random_attacks import ATTACKS
 from tests.random_attacks.making import FOUR, X, floats
 from tests.random_checks import check, denoted, verify, verify_together
-from tests.random_programs import MESHES, POLICIES, Program, Step, draw_program
+from tests.random_programs import MESHES, POLICIES, Program, Step, generate_program
 
-# drawn
+# generated
 
 MODES = ("region", "region", "region", "region", "per op")
 #: Seeds whose programs run one op at a time as well, which compiles each op by itself.
@@ -32,20 +32,20 @@ PLACES = [(mesh, policy) for mesh in MESHES for policy in POLICIES]
 @pytest.mark.parametrize("place", range(len(PLACES)), ids=lambda i: f"{PLACES[i][0]}-{PLACES[i][1]}")
 def test_short_random_programs_mean_what_one_device_computes(place: int) -> None:
     mesh, policy = PLACES[place]
-    programs = [draw_program(13 * place + i, steps=(5, 8), mesh=mesh, policy=policy) for i in range(some(2, 13))]
+    programs = [generate_program(13 * place + i, steps=(5, 8), mesh=mesh, policy=policy) for i in range(some(2, 13))]
     verify_together(programs, MODES[place % 5])
 
 
 @pytest.mark.parametrize("seed", EAGER)
 def test_random_programs_mean_the_same_one_op_at_a_time(seed: int) -> None:
-    verify(draw_program(seed, steps=(3, 5)), "eager")
+    verify(generate_program(seed, steps=(3, 5)), "eager")
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("start", range(10_000, 12_000, 140))
 def test_long_random_programs_mean_what_one_device_computes(start: int) -> None:
     mesh, policy = PLACES[start // 20 % len(PLACES)]
-    programs = [draw_program(seed, mesh=mesh, policy=policy) for seed in range(start, start + 20)]
+    programs = [generate_program(seed, mesh=mesh, policy=policy) for seed in range(start, start + 20)]
     for i in range(0, 20, 5):
         verify_together(programs[i : i + 5], MODES[start // 20 % 5])
     if start % 100 == 0:
@@ -53,7 +53,7 @@ def test_long_random_programs_mean_what_one_device_computes(start: int) -> None:
 
 
 def test_the_generator_takes_and_refuses_and_uses_every_state() -> None:
-    programs = [draw_program(seed, steps=(3, 8)) for seed in range(40)]
+    programs = [generate_program(seed, steps=(3, 8)) for seed in range(40)]
     steps = [s for p in programs for s in p.steps]
     assert 0.1 < sum(s.refused for s in steps) / len(steps) < 0.6
     assert {p.policy for p in programs} == {"partial", "jax"}

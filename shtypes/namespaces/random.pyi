@@ -6,10 +6,6 @@ from shtypes.core.array import Array as Array
 from shtypes.numerics.random.choices import categorical as categorical
 from shtypes.numerics.random.choices import choice as choice
 from shtypes.numerics.random.choices import permutation as permutation
-from shtypes.numerics.random.draws import bernoulli as bernoulli
-from shtypes.numerics.random.draws import randint as randint
-from shtypes.numerics.random.draws import truncated_normal as truncated_normal
-from shtypes.numerics.random.draws import uniform as uniform
 from shtypes.numerics.random.keys import clone as clone
 from shtypes.numerics.random.keys import fold_in as fold_in
 from shtypes.numerics.random.keys import key as key
@@ -17,6 +13,10 @@ from shtypes.numerics.random.keys import key_data as key_data
 from shtypes.numerics.random.keys import key_impl as key_impl
 from shtypes.numerics.random.keys import split as split
 from shtypes.numerics.random.keys import wrap_key_data as wrap_key_data
+from shtypes.numerics.random.samples import bernoulli as bernoulli
+from shtypes.numerics.random.samples import randint as randint
+from shtypes.numerics.random.samples import truncated_normal as truncated_normal
+from shtypes.numerics.random.samples import uniform as uniform
 from shtypes.numerics.random.whole import ball as ball
 from shtypes.numerics.random.whole import dirichlet as dirichlet
 from shtypes.numerics.random.whole import double_sided_maxwell as double_sided_maxwell

@@ -17,8 +17,8 @@ from shtypes.caches import MOST
 from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.draws import as_key, asked, default_float, draw
-from shtypes.numerics.bits.draws_whole import draw_whole
+from shtypes.numerics.bits.samples import as_key, asked, default_float, sample
+from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.ops import create
 from shtypes.types import ShType
 
@@ -58,7 +58,7 @@ def ones(key: Any, type: Any, dtype: Any = None, *, mesh: Any = None) -> Array:
 
 def _scaled(name: str, scale: float, dtype: Any, **params: Any) -> Initializer:
     def make(key: Any, t: ShType) -> Array:
-        return draw("scaled", key, t, None, None, t.dtype_name, of=name, scale=float(scale), **params)
+        return sample("scaled", key, t, None, None, t.dtype_name, of=name, scale=float(scale), **params)
 
     return _initializer(name, make, dtype)
 
@@ -120,7 +120,7 @@ def variance_scaling(
         if t.dtype_name[0] == "c":
             raise ShardingTypeError(f"`variance_scaling` makes real numbers, not {t}")
         variance = scale / _DENOMINATORS[mode](*_fans(t, in_axis, out_axis, batch_axis))
-        return draw(
+        return sample(
             "variance_scaling", key, t, None, None, t.dtype_name, distribution=distribution, variance=float(variance)
         )
 
@@ -174,17 +174,17 @@ def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = Non
 
 def _decomposed(name: str, dtype: Any, **params: Any) -> Initializer:
     def make(key: Any, t: ShType) -> Array:
-        return draw_whole(name, _native(name), key, [], t, None, None, t.dtype_name, **params)
+        return sample_whole(name, _native(name), key, [], t, None, None, t.dtype_name, **params)
 
     return _initializer(name, make, dtype)
 
 
 @functools.lru_cache(maxsize=MOST)
 def _native(name: str) -> Callable[..., Any]:
-    def draw(key: Any, *, shape: Any, dtype: Any, **params: Any) -> Any:
+    def sample(key: Any, *, shape: Any, dtype: Any, **params: Any) -> Any:
         return getattr(jax.nn.initializers, name)(**params)(key, shape, dtype)
 
-    return draw
+    return sample
 
 
 __all__ = [

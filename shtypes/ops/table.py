@@ -134,12 +134,12 @@ OPS: Final[Mapping[str, Op]] = {
         *written("numerics.random.choices", "choice", jax="jax.random", space="random"),
         *written("numerics.random.choices", "permutation", jax="jax.random", space="random", rule="whole"),
         *written(
-            "numerics.random.draws",
+            "numerics.random.samples",
             "bernoulli bits cauchy exponential geometric gumbel laplace logistic lognormal normal pareto "
             "rademacher randint rayleigh triangular truncated_normal uniform weibull_min",
             jax="jax.random",
             space="random",
-            rule="draw",
+            rule="sample",
         ),
         *written("numerics.random.keys", "clone fold_in key", jax="jax.random", space="random", rule="nonlinear"),
         *written(
@@ -152,7 +152,7 @@ OPS: Final[Mapping[str, Op]] = {
             "maxwell multinomial multivariate_normal orthogonal poisson t wald",
             jax="jax.random",
             space="random",
-            rule="draw",
+            rule="sample",
         ),
         *written("numerics.tree.trees", "from_jax to_jax", jax="", space="tree"),
         *written("numerics.tree.trees", "map", jax="jax.tree", space="tree"),

@@ -1,4 +1,4 @@
-"""Typing of random draws. Pure."""
+"""Typing of random samples. Pure."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def check_key(name: str, key: ShType) -> None:
 
 
 @rule
-def draw(name: str, key: ShType, wanted: ShType) -> Typing:
-    """A draw of a type: the same on every device, each one's own slice of that, on index 0, or of a key of its own.
+def sample(name: str, key: ShType, wanted: ShType) -> Typing:
+    """A sample of a type: the same on every device, each one's own slice of that, on index 0, or of a key of its own.
 
-    Where the type is UNREDUCED the draw is REDUCED, and masked afterwards. A VARYING key makes VARYING draws only; a
-    VARYING draw with a key that is the same everywhere folds in where the device is.
+    Where the type is UNREDUCED the sample is REDUCED, and masked afterwards. A VARYING key makes VARYING samples only;
+    a VARYING sample with a key that is the same everywhere folds in where the device is.
     """
     check_key(name, key)
     if key.mesh is not wanted.mesh:
@@ -53,7 +53,7 @@ def draw(name: str, key: ShType, wanted: ShType) -> Typing:
 
 @rule
 def categorical(name: str, key: ShType, logits: ShType, dim: int, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
-    """Draws along ``dim`` of the logits, which must be whole; nonlinear in them."""
+    """Samples along ``dim`` of the logits, which must be whole; nonlinear in them."""
     check_key(name, key)
     reasons.check_whole(name, logits, (dim,), reduces=True)
     for axis in logits.axes(State.UNREDUCED):

@@ -131,9 +131,9 @@ def test_values_gradients_and_types_are_those_of_one_device(mesh: Any) -> None:
 def test_keys_may_be_sharded(mesh: Any) -> None:
     keys = jax.random.split(jax.random.key(0), 4)
     with sh.use_mesh(mesh):
-        drawn = sh.vmap(lambda key: sh.random.normal(key, (3,)))(sh.reshard(sh.from_jax(keys), "[4@x]"))
-    assert str(drawn.type) == "f32[4@x,3]"
-    np.testing.assert_array_equal(host(drawn), jax.vmap(lambda key: jax.random.normal(key, (3,)))(keys))
+        sampled = sh.vmap(lambda key: sh.random.normal(key, (3,)))(sh.reshard(sh.from_jax(keys), "[4@x]"))
+    assert str(sampled.type) == "f32[4@x,3]"
+    np.testing.assert_array_equal(host(sampled), jax.vmap(lambda key: jax.random.normal(key, (3,)))(keys))
 
 
 def test_a_result_may_stay_unmapped(mesh: Any) -> None:

@@ -23,8 +23,8 @@ _rng = np.random.default_rng(0)
 
 
 def normal(*shape: int) -> np.ndarray[Any, Any]:
-    drawn: np.ndarray[Any, Any] = (_rng.standard_normal(shape) / shape[-1] ** 0.5).astype(np.float32)
-    return drawn
+    sampled: np.ndarray[Any, Any] = (_rng.standard_normal(shape) / shape[-1] ** 0.5).astype(np.float32)
+    return sampled
 
 
 X, W_IN, W_OUT, SQUARE = normal(BATCH, HIDDEN), normal(HIDDEN, INNER), normal(INNER, HIDDEN), normal(HIDDEN, HIDDEN)

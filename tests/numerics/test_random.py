@@ -24,8 +24,8 @@ MESHES = [{"x": 1, "y": 1}, {"x": 2, "y": 1}, {"x": 2, "y": 4}]
 TYPES = ["[8@x,16]", "[8@(x,y),16]", "[8@y,16@x]", "[8,16]", "[8@x,16]{U:y}", "[8,16]{U:x,I:y}"]
 KEY = 7
 
-#: A draw of a type, and of the same numbers by JAX.
-DRAWS: dict[str, tuple[Callable[[Any, str], Any], Callable[[Any], Any]]] = {
+#: A sample of a type, and of the same numbers by JAX.
+SAMPLERS: dict[str, tuple[Callable[[Any, str], Any], Callable[[Any], Any]]] = {
     "normal": (sh.random.normal, lambda k: jax.random.normal(k, (8, 16))),
     "normal of bf16": (
         lambda k, t: sh.random.normal(k, t, "bf16"),
@@ -71,15 +71,15 @@ DRAWS: dict[str, tuple[Callable[[Any, str], Any], Callable[[Any], Any]]] = {
 EXACT = ("uniform of units", "bits", "bits of u8", "randint", "rademacher")
 
 
-def test_a_draw_of_any_type_is_the_same_global_array_on_every_mesh() -> None:
-    wanted = jax.jit(lambda key: {name: f(key) for name, (_, f) in DRAWS.items()})(jax.random.key(KEY))
+def test_a_sample_of_any_type_is_the_same_global_array_on_every_mesh() -> None:
+    wanted = jax.jit(lambda key: {name: f(key) for name, (_, f) in SAMPLERS.items()})(jax.random.key(KEY))
     first: dict[str, Any] = {}
     for turn, axes in enumerate(MESHES):
         sh.set_mesh(sh.make_mesh(axes))
-        types = {name: TYPES[(i + turn) % len(TYPES)] for i, name in enumerate(DRAWS)}
+        types = {name: TYPES[(i + turn) % len(TYPES)] for i, name in enumerate(SAMPLERS)}
 
         def run(key: Any, types: dict[str, str] = types) -> Any:
-            return {name: f(key, types[name]) for name, (f, _) in DRAWS.items()}
+            return {name: f(key, types[name]) for name, (f, _) in SAMPLERS.items()}
 
         for name, value in jax.block_until_ready(jax.jit(run)(sh.random.key(KEY))).items():
             assert value.type == sh.ShType.parse(types[name], value.type.mesh, like=value.type)
@@ -93,7 +93,7 @@ def test_a_draw_of_any_type_is_the_same_global_array_on_every_mesh() -> None:
                     assert_close(found, other, what=what)
 
 
-def test_a_draw_of_bools_is_the_same_global_array() -> None:
+def test_a_sample_of_bools_is_the_same_global_array() -> None:
     wanted = jax.random.bernoulli(jax.random.key(KEY), 0.3, (8, 16))
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     key = sh.random.key(KEY)
@@ -104,16 +104,16 @@ def test_a_draw_of_bools_is_the_same_global_array() -> None:
     )
 
 
-def test_one_key_draws_the_same_eagerly_under_jit_and_in_one_region() -> None:
+def test_one_key_samples_the_same_eagerly_under_jit_and_in_one_region() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     key = sh.random.key(KEY)
-    draw = lambda k: sh.random.uniform(k, "f32[8@x,16@y]")  # noqa: E731
+    sample = lambda k: sh.random.uniform(k, "f32[8@x,16@y]")  # noqa: E731
     wanted = jax.random.uniform(jax.random.key(KEY), (8, 16))
-    runs: list[Any] = [draw, jax.jit(draw), sh.jit(draw)]
+    runs: list[Any] = [sample, jax.jit(sample), sh.jit(sample)]
     for f in runs:
         np.testing.assert_array_equal(host(f(key)), wanted)
-    np.testing.assert_array_equal(host(draw(jax.random.key(KEY))), wanted)  # type: ignore[no-untyped-call]
-    np.testing.assert_array_equal(host(jax.jit(draw)(jax.random.key(KEY))), wanted)
+    np.testing.assert_array_equal(host(sample(jax.random.key(KEY))), wanted)  # type: ignore[no-untyped-call]
+    np.testing.assert_array_equal(host(jax.jit(sample)(jax.random.key(KEY))), wanted)
 
 
 @pytest.mark.parametrize("name", ["normal", "randint", "lecun_normal"])
@@ -150,13 +150,13 @@ def test_keys_map_and_loop() -> None:
     keys = sh.random.split(sh.random.key(KEY), 3)
     plain = jax.random.split(jax.random.key(KEY), 3)
     wanted = jax.vmap(lambda k: jax.random.uniform(k, (8,)))(plain)
-    draw = lambda k: sh.random.uniform(k, "f32[8@y]")  # noqa: E731
-    np.testing.assert_array_equal(host(sh.vmap(draw)(keys)), wanted)
-    _, rows = sh.scan(lambda c, k: (c, draw(k)), sh.array(0.0), keys)  # type: ignore[no-untyped-call]
+    sample = lambda k: sh.random.uniform(k, "f32[8@y]")  # noqa: E731
+    np.testing.assert_array_equal(host(sh.vmap(sample)(keys)), wanted)
+    _, rows = sh.scan(lambda c, k: (c, sample(k)), sh.array(0.0), keys)  # type: ignore[no-untyped-call]
     np.testing.assert_array_equal(host(rows), wanted)
 
 
-def test_a_varying_draw_is_another_one_on_each_device() -> None:
+def test_a_varying_sample_is_another_one_on_each_device() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     x = sh.random.uniform(sh.random.key(KEY), "f32[8@x,3]{V:y}")
     parts = host(sh.reinterpret(x, y=1))
@@ -169,12 +169,12 @@ def test_a_varying_draw_is_another_one_on_each_device() -> None:
         np.testing.assert_array_equal(parts.reshape(2, 4, 3)[i, j], jax.random.uniform(key, (3,)))
 
 
-def test_classes_and_orders_are_drawn_as_in_jax() -> None:
+def test_classes_and_orders_are_sampled_as_in_jax() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     key, plain = sh.random.key(KEY), jax.random.key(KEY)
     logits = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
-    drawn = sh.random.categorical(key, sh.array(logits, "f32[8@y,6]{I:x}"))
-    np.testing.assert_array_equal(host(drawn), jax.random.categorical(plain, logits))
+    sampled = sh.random.categorical(key, sh.array(logits, "f32[8@y,6]{I:x}"))
+    np.testing.assert_array_equal(host(sampled), jax.random.categorical(plain, logits))
     moved = sh.random.categorical(key, sh.array(logits, "f32[8,6@x]"), axis=0)
     np.testing.assert_array_equal(host(moved), jax.random.categorical(plain, logits, axis=0))
     np.testing.assert_array_equal(host(sh.random.permutation(key, 9)), jax.random.permutation(plain, 9))
@@ -183,7 +183,7 @@ def test_classes_and_orders_are_drawn_as_in_jax() -> None:
     assert sh.random.permutation(key, sh.array(logits, "f32[8@x,6]")).type.axes(sh.State.UNREDUCED) == ("x",)
 
 
-def test_a_draw_has_no_gradient_and_scales_what_has() -> None:
+def test_a_sample_has_no_gradient_and_scales_what_has() -> None:
     sh.set_mesh(sh.make_mesh({"x": 4}))
     key = sh.random.key(KEY)
     x = sh.array(np.ones((8, 4), np.float32), "f32[8@x,4]")
@@ -207,20 +207,20 @@ def test_a_draw_has_no_gradient_and_scales_what_has() -> None:
         (lambda k: sh.init.orthogonal()(k, "bf16[8,8@x]"), "`orthogonal` draws no `bf16` values"),
     ],
 )  # fmt: skip
-def test_a_draw_that_does_not_type_says_why(call: Callable[[Any], Any], what: str) -> None:
+def test_a_sample_that_does_not_type_says_why(call: Callable[[Any], Any], what: str) -> None:
     sh.set_mesh(sh.make_mesh({"x": 4}))
     with pytest.raises(sh.ShardingTypeError) as info:
         call(sh.random.key(0))
     assert info.value.what.startswith(what)
 
 
-def test_another_generator_draws_what_is_not_sharded() -> None:
+def test_another_generator_samples_what_is_not_sharded() -> None:
     sh.set_mesh(sh.make_mesh({"x": 4}))
-    drawn = sh.random.uniform(sh.random.key(3, impl="rbg"), (4, 2))
-    np.testing.assert_array_equal(host(drawn), jax.random.uniform(jax.random.key(3, impl="rbg"), (4, 2)))
+    sampled = sh.random.uniform(sh.random.key(3, impl="rbg"), (4, 2))
+    np.testing.assert_array_equal(host(sampled), jax.random.uniform(jax.random.key(3, impl="rbg"), (4, 2)))
 
 
-def test_a_key_that_varies_draws_only_what_varies() -> None:
+def test_a_key_that_varies_samples_only_what_varies() -> None:
     mesh = sh.make_mesh({"x": 4})
     sh.set_mesh(mesh)
     key = sh.reinterpret(sh.random.key(0), x="V")

@@ -1,4 +1,4 @@
-"""Draws and initialisers are the same array to the last bit on 1, 2 and 8 devices, and that of `jax.random`."""
+"""Samples and initialisers are the same array to the last bit on 1, 2 and 8 devices, and that of `jax.random`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import shtypes as sh
 from tests.end_to_end import close, host
-from tests.numerics.test_random import DRAWS as OF_PARTS
+from tests.numerics.test_random import SAMPLERS as OF_PARTS
 from tests.tolerance import assert_close
 
 MESHES = [{"x": 1, "y": 1}, {"x": 2, "y": 1}, {"x": 2, "y": 4}]
@@ -24,8 +24,8 @@ ROWS = np.arange(8 * 5, dtype=np.float32).reshape(8, 5)
 LOGITS = np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32)
 S = (8, 16)
 
-#: A draw of a type, and of the same numbers by JAX.
-DRAWS: dict[str, tuple[Any, Any]] = {
+#: A sample of a type, and of the same numbers by JAX.
+SAMPLERS: dict[str, tuple[Any, Any]] = {
     "lognormal": (lambda k, t: sh.random.lognormal(k, 0.5, t), lambda k: jax.random.lognormal(k, 0.5, S)),
     "rayleigh": (lambda k, t: sh.random.rayleigh(k, 2.0, t), lambda k: jax.random.rayleigh(k, 2.0, S)),
     "pareto": (lambda k, t: sh.random.pareto(k, 2.0, t), lambda k: jax.random.pareto(k, 2.0, S)),
@@ -75,10 +75,10 @@ DRAWS: dict[str, tuple[Any, Any]] = {
 
 
 def wanted_of(name: str, f: Callable[..., Any], key: Any) -> Any:
-    return f(key, S) if name.startswith("init ") and name in DRAWS else f(key)
+    return f(key, S) if name.startswith("init ") and name in SAMPLERS else f(key)
 
 
-ALL = OF_PARTS | DRAWS
+ALL = OF_PARTS | SAMPLERS
 #: What compiles quickly: among them every initialiser.
 QUICK = [n for n in ALL if n.startswith("init") and n != "init by outputs"] + ["geometric", "choice"]
 
@@ -98,12 +98,12 @@ def check_alike(names: list[str]) -> None:
         close(found, wanted[name], name)
 
 
-def test_initialisers_and_draws_are_the_same_on_every_mesh() -> None:
+def test_initialisers_and_samples_are_the_same_on_every_mesh() -> None:
     check_alike(QUICK)
 
 
 @pytest.mark.nightly
-def test_all_draws_are_the_same_on_every_mesh() -> None:
+def test_all_samples_are_the_same_on_every_mesh() -> None:
     check_alike([name for name in ALL if name not in QUICK])
 
 
@@ -130,9 +130,9 @@ def test_rows_and_classes_are_chosen_as_in_jax() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     key, plain = sh.random.key(KEY), jax.random.key(KEY)
     rows = sh.array(ROWS, "[8@x,5]")
-    drawn = sh.random.choice(key, rows, "[4@y]")
-    assert drawn.type == sh.ShType.parse("f32[4@y,5]{U:x}", drawn.type.mesh)
-    np.testing.assert_array_equal(host(drawn), jax.random.choice(plain, ROWS, (4,)))
+    sampled = sh.random.choice(key, rows, "[4@y]")
+    assert sampled.type == sh.ShType.parse("f32[4@y,5]{U:x}", sampled.type.mesh)
+    np.testing.assert_array_equal(host(sampled), jax.random.choice(plain, ROWS, (4,)))
     more = sh.random.categorical(key, sh.array(LOGITS, "[8@x,16]"), shape=(3, 8))
     np.testing.assert_array_equal(host(more), jax.random.categorical(plain, LOGITS, shape=(3, 8)))
 
@@ -147,7 +147,7 @@ def test_orders_and_samples_without_replacement_are_those_of_jax() -> None:
     np.testing.assert_array_equal(host(unlike), jax.random.categorical(plain, LOGITS, shape=(3, 8), replace=False))
 
 
-def test_classes_are_drawn_where_no_device_has_all_of_them() -> None:
+def test_classes_are_sampled_where_no_device_has_all_of_them() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     key, wanted = sh.random.key(KEY), jax.random.categorical(jax.random.key(KEY), LOGITS)
     logits = sh.array(LOGITS, "[8@x,16@y]")
@@ -158,7 +158,7 @@ def test_classes_are_drawn_where_no_device_has_all_of_them() -> None:
 
 
 @pytest.mark.nightly
-def test_a_gamma_draw_has_a_gradient() -> None:
+def test_a_gamma_sample_has_a_gradient() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2}))
     found = sh.grad(lambda a: sh.sum(sh.random.gamma(sh.random.key(KEY), a, "[16@x]")))(sh.array(A, "[16]"))
     assert found.type == sh.ShType.parse("f32[16]{U:x}", found.type.mesh)
@@ -187,14 +187,14 @@ def test_keys_come_from_their_words() -> None:
         (lambda k: sh.random.categorical(k, LOGITS, shape=(3,)), "the shape of `categorical` ends in that of the rows"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_drawn_says_why(call: Callable[[Any], Any], what: str) -> None:
+def test_what_cannot_be_sampled_says_why(call: Callable[[Any], Any], what: str) -> None:
     sh.set_mesh(sh.make_mesh({"x": 2}))
     with pytest.raises(sh.ShardingTypeError) as caught:
         call(sh.random.key(0))
     assert caught.value.what.startswith(what)
 
 
-def test_draws_have_types_where_there_are_no_devices() -> None:
+def test_samples_have_types_where_there_are_no_devices() -> None:
     with sh.use_mesh(sh.abstract_mesh({"x": 64})):
         key = sh.random.key(0)
         assert sh.random.key_impl(key) == "threefry2x32"

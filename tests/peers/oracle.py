@@ -153,13 +153,15 @@ def _point(arrays: Sequence[Any], highs: Sequence[int], seed: int, kind: int) ->
     out: list[Any] = []
     for x, high in zip(arrays, highs, strict=False):
         if jnp.issubdtype(x.dtype, jnp.integer):
-            drawn = rng.integers(0, high or 9, x.shape)
-            out.append(jnp.asarray((drawn + seed) % high if high else drawn - 4, x.dtype))
+            sampled = rng.integers(0, high or 9, x.shape)
+            out.append(jnp.asarray((sampled + seed) % high if high else sampled - 4, x.dtype))
         elif x.dtype == bool:
             out.append(jnp.asarray(rng.random(x.shape) < (0.5, 0.04, 0.96)[kind]))
         else:
-            drawn = rng.integers(-1, 2, x.shape) if kind == 1 else rng.standard_normal(x.shape) - kind
-            out.append(jnp.asarray(drawn + 1j * rng.standard_normal(x.shape) if np.iscomplexobj(x) else drawn, x.dtype))
+            sampled = rng.integers(-1, 2, x.shape) if kind == 1 else rng.standard_normal(x.shape) - kind
+            out.append(
+                jnp.asarray(sampled + 1j * rng.standard_normal(x.shape) if np.iscomplexobj(x) else sampled, x.dtype)
+            )
     return out
 
 

@@ -26,7 +26,7 @@ class Variable(NamedTuple):
     Attributes:
         shape: Its shape.
         dtype: Its dtype's short name.
-        high: Integers are drawn below it.
+        high: Integers are sampled below it.
     """
 
     shape: tuple[int, ...]
@@ -718,8 +718,8 @@ def array(name: str) -> Any:
     if v.dtype == "i32":
         return rng.integers(0, v.high or 8, v.shape).astype(np.int32)
     size = int(np.prod(v.shape, dtype=int))
-    drawn = (rng.permutation(size) + 1) / size * rng.choice([-1, 1], size) * 1.5 + 0.0625 / size
+    sampled = (rng.permutation(size) + 1) / size * rng.choice([-1, 1], size) * 1.5 + 0.0625 / size
     if v.dtype == "c64":
-        return (drawn + 1j * rng.permutation(drawn)).reshape(v.shape).astype(np.complex64)
+        return (sampled + 1j * rng.permutation(sampled)).reshape(v.shape).astype(np.complex64)
     kind = np.float32 if v.dtype == "f32" else jnp.bfloat16
-    return drawn.reshape(v.shape).astype(kind)
+    return sampled.reshape(v.shape).astype(kind)

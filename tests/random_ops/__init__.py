@@ -1,4 +1,4 @@
-"""The ops that random programs draw, by family. Importing a file registers its ops."""
+"""The ops that random programs are made of, by family. Importing a file registers its ops."""
 
 from tests.random_ops import (
     arithmetic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.random_draw import Draw, Drawn, broadcasts, op
+from tests.random_choices import Choices, Expression, broadcasts, op
 
 #: Smooth functions, or kinked at 0 only, of values between -4 and 4.
 UNARY = (
@@ -14,13 +14,13 @@ UNARY = (
 
 
 @op(3)
-def unary(d: Draw) -> Drawn:
+def unary(d: Choices) -> Expression:
     v = d.value()
     return f"m.{d.one(UNARY)}({v.name})", max(v.bound, 1) ** 2
 
 
 @op(1)
-def positive(d: Draw) -> Drawn:
+def positive(d: Choices) -> Expression:
     v = d.value()
     inner = d.one(
         ["m.sqrt(m.abs({}) + 0.5)", "m.log(1.5 + m.square({}))", "1.0 / (1 + m.square({}))", "m.exp(-m.abs({}))"]
@@ -29,7 +29,7 @@ def positive(d: Draw) -> Drawn:
 
 
 @op(2)
-def linear(d: Draw) -> Drawn:
+def linear(d: Choices) -> Expression:
     v = d.value()
     text = d.one(
         ["-{}", "{} * 0.5", "2 * {}", "{} / 4", "m.negative({})", "m.real({})", "m.positive({})", "m.conj({})"]
@@ -38,7 +38,7 @@ def linear(d: Draw) -> Drawn:
 
 
 @op(5)
-def binary(d: Draw) -> Drawn:
+def binary(d: Choices) -> Expression:
     v = d.value()
     w = v if d.flip(0.1) else d.partner(v)
     a, b = (v, w) if d.flip() else (w, v)
@@ -59,7 +59,7 @@ def binary(d: Draw) -> Drawn:
 
 
 @op(3)
-def with_constant(d: Draw) -> Drawn:
+def with_constant(d: Choices) -> Expression:
     v = d.value()
     form = d.one(["{v} + {c}", "{c} + {v}", "{v} - {c}", "m.subtract({c}, {v})", "{v} * {c}", "m.multiply({c}, {v})",
                   "m.maximum({v}, {c})", "m.minimum({c}, {v})", "m.add({c}, {v})"])  # fmt: skip
@@ -67,13 +67,13 @@ def with_constant(d: Draw) -> Drawn:
 
 
 @op(1)
-def power(d: Draw) -> Drawn:
+def power(d: Choices) -> Expression:
     v = d.value()
     return f"{v.name} ** {d.one([2, 3, 1, 0])}", max(v.bound, 1) ** 3
 
 
 @op(1)
-def clip(d: Draw) -> Drawn:
+def clip(d: Choices) -> Expression:
     v = d.value()
     return d.one(["m.clip({v}, -0.5, 0.75)", "m.clip({v}, None, 0.3)", "m.clip({v}, -0.4)"]).format(v=v.name), v.bound
 
@@ -89,7 +89,7 @@ EQUATIONS = {
 
 
 @op(4)
-def einsum(d: Draw) -> Drawn:
+def einsum(d: Choices) -> Expression:
     (n, m), equations = d.one(list(EQUATIONS.items()))
     equation = d.one(equations)
     left, right = equation.split("->")[0].split(",")
@@ -103,7 +103,7 @@ def einsum(d: Draw) -> Drawn:
 
 
 @op(2)
-def matmul(d: Draw) -> Drawn:
+def matmul(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
     w = d.value("f", lambda x: x.ndim in (1, 2) and x.shape[0] == v.shape[-1])
     form = d.one(["{} @ {}", "m.matmul({}, {})", "m.dot({}, {})", "m.tensordot({}, {}, 1)"])
@@ -111,7 +111,7 @@ def matmul(d: Draw) -> Drawn:
 
 
 @op(1)
-def single(d: Draw) -> Drawn:
+def single(d: Choices) -> Expression:
     """Einsums of one operand, diagonals among them."""
     v = d.value("f", lambda x: x.ndim == 2)
     square = v.shape[0] == v.shape[1]
@@ -120,14 +120,14 @@ def single(d: Draw) -> Drawn:
 
 
 @op(4)
-def reduction(d: Draw) -> Drawn:
+def reduction(d: Choices) -> Expression:
     v = d.value()
     name = d.one(["sum", "sum", "mean", "max", "min", "logsumexp", "var", "sum", "mean"])
     return f"m.{name}({v.name}, axis={d.dims(v)!r}, keepdims={d.flip(0.3)})", v.bound * 6 + 4
 
 
 @op(2)
-def where(d: Draw) -> Drawn:
+def where(d: Choices) -> Expression:
     p = d.value("bf", lambda v: v.kind == "b" or v.name.startswith("x"))
     condition = p.name if p.kind == "b" else d.one(["{} > 0.2071", "{} <= -0.1033", "{} > 0.3119"]).format(p.name)
     a = d.partner(p)
@@ -140,7 +140,7 @@ def where(d: Draw) -> Drawn:
 
 
 @op(2)
-def join(d: Draw) -> Drawn:
+def join(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1 and x.ndim <= 2)
     w = d.value("f", lambda x: x.shape == v.shape)
     if d.flip(0.5):
@@ -149,7 +149,7 @@ def join(d: Draw) -> Drawn:
 
 
 @op(1)
-def split(d: Draw) -> Drawn:
+def split(d: Choices) -> Expression:
     v = d.value("f", lambda x: any(n % 4 == 0 for n in x.shape))
     dim = d.one([i for i, n in enumerate(v.shape) if n % 4 == 0])
     form = d.one(
@@ -159,7 +159,7 @@ def split(d: Draw) -> Drawn:
 
 
 @op(3)
-def arrange(d: Draw) -> Drawn:
+def arrange(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
     k = d.dim(v)
     forms = [

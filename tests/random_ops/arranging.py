@@ -6,11 +6,11 @@ import itertools
 
 import numpy as np
 
-from tests.random_draw import Draw, Drawn, broadcasts, op
+from tests.random_choices import Choices, Expression, broadcasts, op
 
 
 @op(4)
-def shape(d: Draw) -> Drawn:
+def shape(d: Choices) -> Expression:
     v = d.value("fi" if d.flip(0.1) else "f")
     size = int(np.prod(v.shape, dtype=int))
     shapes = [
@@ -33,13 +33,13 @@ def shape(d: Draw) -> Drawn:
 
 
 @op(1)
-def softmax(d: Draw) -> Drawn:
+def softmax(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
     return f"m.{d.one(['softmax', 'log_softmax', 'standardize'])}({v.name}, axis={d.dim(v)})", 4.0
 
 
 @op(2)
-def index(d: Draw) -> Drawn:
+def index(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
     ids = d.one([None, *[w for w in d.pool if w.kind == "i" and w.ndim <= 1]])
     dim = d.dim(v)
@@ -51,14 +51,14 @@ def index(d: Draw) -> Drawn:
 
 
 @op(1)
-def scatter(d: Draw) -> Drawn:
+def scatter(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
     where = d.one(["0", "1:3", ":", f"COUNTS % {max(v.shape[0], 1)}"])
     return f"{v.name}.at[{where}].{d.one(['add', 'set'])}({d.one(['1.5', '0', '-0.25'])})", v.bound + 6
 
 
 @op(6)
-def reshard(d: Draw) -> Drawn:
+def reshard(d: Choices) -> Expression:
     v = d.value("fffffi")
     if v.kind == "f" and d.flip(0.2):
         axis = d.one(d.mesh.axis_names)
@@ -70,7 +70,7 @@ def reshard(d: Draw) -> Drawn:
 
 
 @op(1)
-def like(d: Draw) -> Drawn:
+def like(d: Choices) -> Expression:
     v = d.value()
     return d.one(
         ["m.zeros_like({v})", "m.ones_like({v})", "m.full_like({v}, -0.75)", "m.stop_gradient({v})", "m.constant({v})"]
@@ -78,7 +78,7 @@ def like(d: Draw) -> Drawn:
 
 
 @op(2)
-def integers(d: Draw) -> Drawn:
+def integers(d: Choices) -> Expression:
     v = d.value("i")
     w = d.value("i", lambda x: broadcasts(v.shape, x.shape))
     forms = ["{v} + {w}", "{v} * 2", "{v} - {w}", "m.maximum({v}, {w})", "m.sum({v}, axis=0)", "{v} // 3",
@@ -88,7 +88,7 @@ def integers(d: Draw) -> Drawn:
 
 
 @op(2)
-def casts(d: Draw) -> Drawn:
+def casts(d: Choices) -> Expression:
     v = d.value("ib" if d.flip(0.6) else "f")
     if v.kind == "f":
         form = d.one(["m.astype(m.astype({v}, 'bf16'), 'f32')", "m.astype({v} * 3.1, 'i32')", "{v} > 0.1171"])
@@ -99,7 +99,7 @@ def casts(d: Draw) -> Drawn:
 
 
 @op(2)
-def mixed(d: Draw) -> Drawn:
+def mixed(d: Choices) -> Expression:
     v = d.value("ib")
     w = d.partner(v)
     return d.one(["{w} * {v}", "{w} + {v}", "{v} - {w}", "m.where({v} == 1, {w}, 0)"]).format(

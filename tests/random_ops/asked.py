@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 import shtypes as sh
-from tests.random_draw import OPS, Draw, Drawn, NothingFits, Step, Value, chances, op, typed_step
+from tests.random_choices import OPS, Choices, Expression, NothingFits, Step, Value, chances, op, typed_step
 from tests.random_ops.arithmetic import EQUATIONS
 
 
 @op(3)
-def reduced_to(d: Draw) -> Drawn:
+def reduced_to(d: Choices) -> Expression:
     """Reductions along dims that may be sharded, to any type."""
     v = d.summed(d.value(), 0.8)
     axis, keep = d.dims(v), d.flip(0.3)
@@ -59,7 +59,7 @@ def _reduced(v: Value, axis: Any, keep: bool) -> tuple[int, ...]:
 
 
 @op(2)
-def product_to(d: Draw) -> Drawn:
+def product_to(d: Choices) -> Expression:
     (n, m), equations = d.one([e for e in EQUATIONS.items() if e[0] != (1, 1)])
     equation = d.one(equations)
     (left, right), made = equation.split("->")[0].split(","), equation.split("->")[1]
@@ -81,7 +81,7 @@ RINGED = ("ij,jk->ik", "ij,kj->ik", "ij,jk->ki", "abi,ij->abj", "abi,bj->aij", "
 
 
 @op(2)
-def ringed(d: Draw) -> Drawn:
+def ringed(d: Choices) -> Expression:
     """The gather or the scatter that `out` asks for, between the products."""
     equation = d.one(RINGED)
     (left, right), made = equation.split("->")[0].split(","), equation.split("->")[1]
@@ -104,7 +104,7 @@ def ringed(d: Draw) -> Drawn:
 
 
 @op(2)
-def scoped(d: Draw) -> Drawn:
+def scoped(d: Choices) -> Expression:
     """A stretch of two ops, with the cheapest reshards inserted where they are refused."""
     weights = chances()
     with sh.implicit_comm():
@@ -116,17 +116,17 @@ def scoped(d: Draw) -> Drawn:
             text, bound = f"({text}) * {4 / bound:.3g}", 4.0
             first = typed_step(Step("", text), d.pool)
         pool = [*d.pool, Value("first", first, bound)]
-        again, bound = _other(Draw(d.rng, d.mesh, pool), weights)
+        again, bound = _other(Choices(d.rng, d.mesh, pool), weights)
     return f"m.implicit_comm(lambda: (lambda first: {again})({text}))()", bound
 
 
-def _other(d: Draw, weights: Any) -> Drawn:
+def _other(d: Choices, weights: Any) -> Expression:
     for _ in range(20):
-        draw = OPS[int(d.rng.choice(len(OPS), p=weights))][1]
-        if draw.__name__ in ("scoped", "forbidden", "implicit"):
+        generate = OPS[int(d.rng.choice(len(OPS), p=weights))][1]
+        if generate.__name__ in ("scoped", "forbidden", "implicit"):
             continue
         try:
-            text, bound = draw(d)
+            text, bound = generate(d)
         except NothingFits:
             continue
         if "own_backward" not in text:  # backward the scope would leave another type than the argument asks for

@@ -1,13 +1,13 @@
-"""Loops, branches and JAX's transformations, of bodies that are drawn too."""
+"""Loops, branches and JAX's transformations, of bodies that are generated too."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.random_draw import Draw, Drawn, op
+from tests.random_choices import Choices, Expression, op
 
 
-def _body(d: Draw, names: Sequence[str], depth: int = 2) -> str:
+def _body(d: Choices, names: Sequence[str], depth: int = 2) -> str:
     """An elementwise expression of names of one shape."""
     if not depth or d.flip(0.2):
         return str(d.one(names))
@@ -19,7 +19,7 @@ def _body(d: Draw, names: Sequence[str], depth: int = 2) -> str:
 
 
 @op(1.5)
-def checkpointed(d: Draw) -> Drawn:
+def checkpointed(d: Choices) -> Expression:
     v = d.value()
     w = d.value("f", lambda x: x.shape == v.shape)
     inner = _body(d, ["a", "b", w.name], 3)
@@ -29,7 +29,7 @@ def checkpointed(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def scanned(d: Draw) -> Drawn:
+def scanned(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
     w = d.value("f", lambda x: x.shape == v.shape[1:])
     outer = [w.name]
@@ -46,7 +46,7 @@ def scanned(d: Draw) -> Drawn:
 
 
 @op(1)
-def nested(d: Draw) -> Drawn:
+def nested(d: Choices) -> Expression:
     """A loop in a loop, with a carry that the body makes."""
     v = d.value("f", lambda x: x.ndim >= 2)
     w = d.value("f", lambda x: x.shape == v.shape[2:])
@@ -56,7 +56,7 @@ def nested(d: Draw) -> Drawn:
 
 
 @op(1)
-def branched(d: Draw) -> Drawn:
+def branched(d: Choices) -> Expression:
     v = d.value()
     w = d.value("f", lambda x: x.shape == v.shape)
     a, b = _body(d, ["a", "b", w.name], 1), _body(d, ["a", "b", v.name], 1)
@@ -66,7 +66,7 @@ def branched(d: Draw) -> Drawn:
 
 
 @op(1)
-def mapped(d: Draw) -> Drawn:
+def mapped(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
     w = d.value("f", lambda x: x.shape == v.shape[1:])
     u = d.value("f", lambda x: x.shape == v.shape)
@@ -81,13 +81,13 @@ def mapped(d: Draw) -> Drawn:
 
 
 @op(1)
-def looped(d: Draw) -> Drawn:
+def looped(d: Choices) -> Expression:
     v = d.value()
     return f"m.fori_loop(0, 3, lambda i, c: ({_body(d, ['c', v.name], 1)}) * 0.5, {v.name})", v.bound * 2
 
 
 @op(1.5)
-def chosen(d: Draw) -> Drawn:
+def chosen(d: Choices) -> Expression:
     v = d.value()
     w = d.value("f", lambda x: x.shape == v.shape)
     branches = ", ".join(f"lambda a, b: {_body(d, ['a', 'b', w.name], 1)}" for _ in range(3))
@@ -95,7 +95,7 @@ def chosen(d: Draw) -> Drawn:
 
 
 @op(1)
-def repeated(d: Draw) -> Drawn:
+def repeated(d: Choices) -> Expression:
     """A loop with a predicate, which has no reverse mode: of a constant."""
     v = d.value()
     inner = f"({_body(d, ['c', 'c'], 1)}) * 0.5"
@@ -104,7 +104,7 @@ def repeated(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def wrapped(d: Draw) -> Drawn:
+def wrapped(d: Choices) -> Expression:
     """Functions inside: jitted, checkpointed with a policy, with a backward pass of their own."""
     v = d.value()
     w = d.value("f", lambda x: x.shape == v.shape)
@@ -120,7 +120,7 @@ def wrapped(d: Draw) -> Drawn:
 
 
 @op(2)
-def derived(d: Draw) -> Drawn:
+def derived(d: Choices) -> Expression:
     """A derivative as a value, whose own derivative is then of the second order."""
     v = d.value()
     w = d.value("f", lambda x: x.shape == v.shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.random_draw import Draw, Drawn, broadcasts, op
+from tests.random_choices import Choices, Expression, broadcasts, op
 
 #: By the domain that they need: how an operand is brought there.
 BY_DOMAIN = {
@@ -16,14 +16,14 @@ BY_DOMAIN = {
 
 
 @op(3)
-def function(d: Draw) -> Drawn:
+def function(d: Choices) -> Expression:
     v = d.value()
     domain, names = d.one(list(BY_DOMAIN.items()))
     return f"m.{d.one(names.split())}({domain.format(v=v.name)})", max(v.bound, 4.0) * 2
 
 
 @op(1)
-def steps(d: Draw) -> Drawn:
+def steps(d: Choices) -> Expression:
     """Piecewise constant functions, of inputs alone: what was computed may be rounded to the other side."""
     v = d.value("f", lambda v: v.name.startswith("x"))
     name = d.one(["floor", "ceil", "trunc", "rint", "round", "sign", "around"])
@@ -31,7 +31,7 @@ def steps(d: Draw) -> Drawn:
 
 
 @op(2)
-def pairs(d: Draw) -> Drawn:
+def pairs(d: Choices) -> Expression:
     v = d.value()
     w = d.partner(v)
     form = d.one(
@@ -57,7 +57,7 @@ def pairs(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def predicates(d: Draw) -> Drawn:
+def predicates(d: Choices) -> Expression:
     v = d.value("f", lambda v: v.name.startswith("x"))
     w = d.value("f", lambda w: w.name.startswith("x") and broadcasts(v.shape, w.shape))
     name = d.one(["less", "less_equal", "greater", "greater_equal", "equal", "not_equal"])
@@ -76,7 +76,7 @@ def predicates(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def logic(d: Draw) -> Drawn:
+def logic(d: Choices) -> Expression:
     v = d.value("b")
     w = d.partner(v, "b")
     form = d.one(
@@ -87,7 +87,7 @@ def logic(d: Draw) -> Drawn:
 
 
 @op(2)
-def bits(d: Draw) -> Drawn:
+def bits(d: Choices) -> Expression:
     v = d.value("i")
     w = d.partner(v, "i")
     form = d.one(
@@ -124,7 +124,7 @@ def bits(d: Draw) -> Drawn:
 
 
 @op(2)
-def reductions(d: Draw) -> Drawn:
+def reductions(d: Choices) -> Expression:
     """The reductions that the plainer family leaves out."""
     v = d.value()
     axis = d.dims(v)

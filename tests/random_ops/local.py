@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shtypes as sh
-from tests.random_draw import Draw, Drawn, Value, op
+from tests.random_choices import Choices, Expression, Value, op
 
 
 def _target(t: sh.ShType) -> str:
@@ -11,7 +11,7 @@ def _target(t: sh.ShType) -> str:
 
 
 @op(2)
-def kernels(d: Draw) -> Drawn:
+def kernels(d: Choices) -> Expression:
     v = d.value()
     same = d.value("f", lambda w: w.type == v.type)
     forms = [
@@ -31,7 +31,7 @@ def _braces(states: list[str]) -> str:
 
 
 @op(3)
-def shards(d: Draw) -> Drawn:
+def shards(d: Choices) -> Expression:
     v = d.value()
     t, sharded = v.type, v.type.axes(sh.State.SHARDED)
     states = zip(t.mesh.axis_names, t.states, strict=True)
@@ -54,7 +54,7 @@ def shards(d: Draw) -> Drawn:
     return f"m.shard_map(lambda a: {body}, out_specs={out!r})({v.name})", (v.bound + 1) ** 2 * 4
 
 
-def _along(d: Draw, v: Value, k: int, inner: str, states: str) -> list[tuple[str, str]]:
+def _along(d: Choices, v: Value, k: int, inner: str, states: str) -> list[tuple[str, str]]:
     """Bodies that communicate along the only sharded dim, and the specs of their results."""
     axes = v.type.dims[k].axes
     names = axes[0] if len(axes) == 1 else axes
@@ -73,7 +73,7 @@ def _along(d: Draw, v: Value, k: int, inner: str, states: str) -> list[tuple[str
 
 
 @op(1)
-def implicit(d: Draw) -> Drawn:
+def implicit(d: Choices) -> Expression:
     """What an op refuses, with the cheapest reshards inserted."""
     v = d.value()
     w = d.value("f", lambda x: x.shape == v.shape)
@@ -84,7 +84,7 @@ def implicit(d: Draw) -> Drawn:
 
 
 @op(0.7)
-def forbidden(d: Draw) -> Drawn:
+def forbidden(d: Choices) -> Expression:
     """What communicates is refused."""
     v = d.value()
     w = d.value("f", lambda x: x.shape == v.shape)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import shtypes as sh
-from tests.random_draw import Draw, Drawn, Value, op
+from tests.random_choices import Choices, Expression, Value, op
 
 MODES = ("clip", "fill", "drop", "promise_in_bounds")
 
 
-def _ids(d: Draw, size: int, ndim: tuple[int, ...] = (0, 1, 2), safe: bool = False) -> tuple[Value, str]:
+def _ids(d: Choices, size: int, ndim: tuple[int, ...] = (0, 1, 2), safe: bool = False) -> tuple[Value, str]:
     """Integers and how positions are made of them: some out of range, unless ``safe``."""
     v = d.value("i", lambda w: w.ndim in ndim and not w.type.axes(sh.State.UNREDUCED))
     n = max(size, 1)
@@ -18,7 +18,7 @@ def _ids(d: Draw, size: int, ndim: tuple[int, ...] = (0, 1, 2), safe: bool = Fal
     return v, f"{v.name} % {n}" if safe else d.one([f"{v.name} % {n}", *wild])
 
 
-def _finite(d: Draw, text: str, mode: Any) -> str:
+def _finite(d: Choices, text: str, mode: Any) -> str:
     """A read with a number in place of what is missing, which would be NaN."""
     if mode not in ("fill", "drop"):
         return text.format("")
@@ -26,7 +26,7 @@ def _finite(d: Draw, text: str, mode: Any) -> str:
 
 
 @op(2)
-def taken(d: Draw) -> Drawn:
+def taken(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: x.ndim >= 1), 0.4)
     k = d.one([None, *range(v.ndim)])
     size = v.type.size if k is None else v.shape[k]
@@ -36,13 +36,13 @@ def taken(d: Draw) -> Drawn:
 
 
 @op(2)
-def read(d: Draw) -> Drawn:
+def read(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: 1 <= x.ndim <= 3), 0.4)
     mode = d.one(MODES)
     return _finite(d, f"{v.name}.at[{_key(d, v, mode)[0]}].get(mode={mode!r}{{}})", mode), v.bound + 2
 
 
-def _key(d: Draw, v: Value, mode: Any) -> tuple[str, bool]:
+def _key(d: Choices, v: Value, mode: Any) -> tuple[str, bool]:
     """An index with positions in one dim or two; and whether it names all rows of these alone, in their order."""
     safe, k = mode == "promise_in_bounds", d.dim(v)
     _, at = _ids(d, v.shape[k], safe=safe)
@@ -57,7 +57,7 @@ def _key(d: Draw, v: Value, mode: Any) -> tuple[str, bool]:
 
 
 @op(3)
-def changed(d: Draw) -> Drawn:
+def changed(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: 1 <= x.ndim <= 3), 0.4)
     w = d.summed(d.value("f", lambda x: x.shape == v.shape), 0.4)
     mode = d.one([None, "clip", "drop", "fill", "promise_in_bounds"])
@@ -75,7 +75,7 @@ def changed(d: Draw) -> Drawn:
 
 
 @op(1)
-def applied(d: Draw) -> Drawn:
+def applied(d: Choices) -> Expression:
     """JAX has no derivative of it."""
     v = d.summed(d.value("f", lambda x: 1 <= x.ndim <= 3), 0.6)
     k = d.dim(v)
@@ -87,7 +87,7 @@ def applied(d: Draw) -> Drawn:
 
 
 @op(2)
-def along_axis(d: Draw) -> Drawn:
+def along_axis(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: 1 <= x.ndim <= 2), 0.4)
     k = d.one([None, *range(v.ndim)])
     size = v.type.size if k is None else v.shape[k]
@@ -112,7 +112,7 @@ def along_axis(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def segments(d: Draw) -> Drawn:
+def segments(d: Choices) -> Expression:
     ids = d.value("i", lambda w: w.ndim == 1 and not w.type.axes(sh.State.UNREDUCED))
     v = d.summed(d.value("f", lambda x: x.ndim >= 1 and x.shape[0] == ids.shape[0]), 0.4)
     name = d.one(["segment_sum", "segment_sum", "segment_sum", "segment_max", "segment_min", "segment_prod"])
@@ -124,7 +124,7 @@ def segments(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def classes(d: Draw) -> Drawn:
+def classes(d: Choices) -> Expression:
     v, at = _ids(d, 4)
     n = d.one([4, 8])
     options = f"axis={d.one(range(-v.ndim - 1, v.ndim + 1))}"
@@ -134,7 +134,7 @@ def classes(d: Draw) -> Drawn:
 
 
 @op(2)
-def found(d: Draw) -> Drawn:
+def found(d: Choices) -> Expression:
     """Places and counts in vectors that are whole."""
     v = d.value("f", lambda x: x.ndim == 1 and x.name[0] == "x")
     w = d.value("f", lambda x: x.name[0] == "x")
@@ -162,7 +162,7 @@ def found(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def edited(d: Draw) -> Drawn:
+def edited(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1 and all(n >= 4 for n in x.shape))
     w = d.value("f", lambda x: x.shape == v.shape)
     k = d.dim(v)
@@ -189,7 +189,7 @@ def edited(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def ordered(d: Draw) -> Drawn:
+def ordered(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: x.ndim >= 1 and x.name[0] == "x"))
     k = d.dim(v)
     n = v.shape[k]

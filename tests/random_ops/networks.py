@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shtypes as sh
-from tests.random_draw import Draw, Drawn, Value, op
+from tests.random_choices import Choices, Expression, Value, op
 
 
-def _asked(d: Draw, shape: tuple[int, ...], chance: float = 0.5) -> str:
+def _asked(d: Choices, shape: tuple[int, ...], chance: float = 0.5) -> str:
     return f", out={d.type(shape)!r}" if d.flip(chance) else ""
 
 
 @op(2)
-def normed(d: Draw) -> Drawn:
+def normed(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: x.ndim >= 1))
     axis = d.one([-1, -1, d.dim(v), tuple(range(v.ndim))])
     name = d.one(["layer_norm", "rms_norm"])
@@ -23,7 +23,7 @@ def normed(d: Draw) -> Drawn:
 
 
 @op(2)
-def weighed(d: Draw) -> Drawn:
+def weighed(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: x.ndim >= 1))
     k = d.one([-1, d.dim(v)])
     name = d.one(["softmax", "log_softmax", "standardize"])
@@ -33,13 +33,13 @@ def weighed(d: Draw) -> Drawn:
     return text + ")", 4.0
 
 
-def _seen(d: Draw, v: Value) -> str:
+def _seen(d: Choices, v: Value) -> str:
     p = d.value("bf", lambda w: w.shape == v.shape and (w.kind == "b" or w.name[0] == "x"))
     return p.name if p.kind == "b" else f"({p.name} > -0.4103)"
 
 
 @op(2)
-def losses(d: Draw) -> Drawn:
+def losses(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: x.ndim >= 1))
     k = d.one([v.ndim - 1, d.dim(v)])
     rows = tuple(n for i, n in enumerate(v.shape) if i != k)
@@ -51,7 +51,7 @@ def losses(d: Draw) -> Drawn:
     return f"m.nn.cross_entropy({v.name}, {labels}, axis={k}{_asked(d, rows, 0.7)})", v.bound * 4
 
 
-def _heads(d: Draw, v: Value) -> tuple[str, tuple[int, ...]]:
+def _heads(d: Choices, v: Value) -> tuple[str, tuple[int, ...]]:
     """A value as (..., positions, heads, size)."""
     if v.ndim == 3:
         if d.flip():
@@ -62,7 +62,7 @@ def _heads(d: Draw, v: Value) -> tuple[str, tuple[int, ...]]:
 
 
 @op(3)
-def attention(d: Draw) -> Drawn:
+def attention(d: Choices) -> Expression:
     fits = lambda x: 2 <= x.ndim <= 3 and x.type.size and x.type.dtype_name == "f32"  # noqa: E731  # used three times
     q, k, v = (d.summed(d.value("f", fits), 0.9) for _ in range(3))
     for _ in range(30):
@@ -90,7 +90,7 @@ def attention(d: Draw) -> Drawn:
 
 
 @op(1)
-def turned_by_position(d: Draw) -> Drawn:
+def turned_by_position(d: Choices) -> Expression:
     text, shape = _heads(d, d.value("f", lambda x: 2 <= x.ndim <= 3))
     at = ""
     if d.flip():
@@ -100,7 +100,7 @@ def turned_by_position(d: Draw) -> Drawn:
 
 
 @op(2)
-def layers(d: Draw) -> Drawn:
+def layers(d: Choices) -> Expression:
     v = d.value()
     w = d.value("f", lambda x: x.shape == v.shape)
     forms = [

@@ -1,12 +1,12 @@
-"""What the other families leave out: statistics, special functions, `jax.lax` names, draws, products, factorings."""
+"""What the other families leave out: statistics, special functions, `jax.lax` names, samples, products, factorings."""
 
 from __future__ import annotations
 
-from tests.random_draw import Draw, Drawn, op
+from tests.random_choices import Choices, Expression, op
 
 
 @op(2)
-def statistics(d: Draw) -> Drawn:
+def statistics(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: x.ndim >= 1), 0.6)
     k = d.dim(v)
     one = d.one([None, k])
@@ -31,7 +31,7 @@ def statistics(d: Draw) -> Drawn:
 
 
 @op(2)
-def special(d: Draw) -> Drawn:
+def special(d: Choices) -> Expression:
     v = d.summed(d.value(), 0.6)
     w = d.summed(d.partner(v), 0.6)
     a, b = f"(1.5 + m.abs({v.name}))", f"(1.5 + m.abs({w.name}))"
@@ -51,7 +51,7 @@ def special(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def whole_numbers(d: Draw) -> Drawn:
+def whole_numbers(d: Choices) -> Expression:
     v = d.value("i")
     w = d.partner(v, "i")
     forms = ["m.bitwise_and({a}, {b})", "m.bitwise_or({a}, {b})", "m.bitwise_xor({a}, {b})", "m.bitwise_not({a})",
@@ -67,7 +67,7 @@ def whole_numbers(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def by_position(d: Draw) -> Drawn:
+def by_position(d: Choices) -> Expression:
     """Arrays that are known by the positions of their elements."""
     n, k = d.one([4, 8]), d.one([-1, 0, 1])
     pair, row = "f32" + d.type((n, 4)), "f32" + d.type((n,))
@@ -83,16 +83,16 @@ def by_position(d: Draw) -> Drawn:
     return d.one(forms), 8.0
 
 
-DRAWS = (
+SAMPLES = (
     "exponential", "gumbel", "laplace", "logistic", "rademacher", "truncated_normal",
 )  # fmt: skip
 
 
 @op(1)
-def drawn(d: Draw) -> Drawn:
+def generated(d: Choices) -> Expression:
     shape = d.one([v.shape for v in d.pool if v.kind == "f"])
     text = "f32" + d.type(shape)
-    name = d.one(DRAWS)
+    name = d.one(SAMPLES)
     given = {"rademacher": f"{'i32' + d.type(shape)!r}", "truncated_normal": f"-1.0, 1.5, {text!r}"}
     if d.flip(0.3):
         v = d.summed(d.value("f", lambda x: x.ndim >= 1 and x.name[0] == "x"))
@@ -101,7 +101,7 @@ def drawn(d: Draw) -> Drawn:
 
 
 @op(2)
-def products_of_dims(d: Draw) -> Drawn:
+def products_of_dims(d: Choices) -> Expression:
     """Products that say by numbers which dims meet."""
     v = d.value("f", lambda x: 1 <= x.ndim <= 3)
     w = d.summed(d.value("f", lambda x: 1 <= x.ndim <= 3), 0.7)
@@ -121,7 +121,7 @@ def products_of_dims(d: Draw) -> Drawn:
 
 
 @op(1)
-def factored(d: Draw) -> Drawn:
+def factored(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: x.ndim >= 2 and x.shape[-1] == x.shape[-2] <= 8))
     n = v.shape[-1]
     safe = f"(0.2 * {v.name} + {n + 1.5} * jnp.eye({n}) + jnp.diag(jnp.arange({n}, dtype=np.float32)))"
@@ -144,7 +144,7 @@ def factored(d: Draw) -> Drawn:
 
 
 @op(1)
-def more_spectra(d: Draw) -> Drawn:
+def more_spectra(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 2 and all(n > 1 for n in x.shape))
     forms = [
         f"m.real(m.fft.ifft2({v.name}))",

@@ -1,12 +1,12 @@
-"""Looking up, slicing and updating at positions; joins by their other names; what creates and draws values."""
+"""Looking up, slicing and updating at positions; joins by their other names; what creates and samples values."""
 
 from __future__ import annotations
 
-from tests.random_draw import Draw, Drawn, op
+from tests.random_choices import Choices, Expression, op
 
 
 @op(3)
-def sliced(d: Draw) -> Drawn:
+def sliced(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1 and all(n >= 4 for n in x.shape))
     k = d.dim(v)
     start = d.one(["1", "2", "jnp.asarray(1)", "COUNTS[3]"])
@@ -26,7 +26,7 @@ def sliced(d: Draw) -> Drawn:
 
 
 @op(3)
-def looked_up(d: Draw) -> Drawn:
+def looked_up(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
     ids = d.value("i", lambda w: w.ndim <= 2)
     n = max(v.shape[0], 1)
@@ -46,7 +46,7 @@ def looked_up(d: Draw) -> Drawn:
 
 
 @op(2.5)
-def updated(d: Draw) -> Drawn:
+def updated(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1 and x.shape[0] >= 4)
     w = d.value("f", lambda x: x.shape == v.shape[1:])
     ids = d.one([None, *[x for x in d.pool if x.kind == "i" and x.ndim == 1]])
@@ -59,7 +59,7 @@ def updated(d: Draw) -> Drawn:
 
 
 @op(2)
-def joined(d: Draw) -> Drawn:
+def joined(d: Choices) -> Expression:
     v = d.value("f", lambda x: 1 <= x.ndim <= 2)
     w = d.value("f", lambda x: x.shape == v.shape)
     name = d.one(["hstack", "vstack", "dstack", "column_stack", "concat"])
@@ -72,7 +72,7 @@ def joined(d: Draw) -> Drawn:
 
 
 @op(2)
-def turned(d: Draw) -> Drawn:
+def turned(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 2)
     forms = [
         f"m.moveaxis({v.name}, 0, -1)",
@@ -89,7 +89,7 @@ def turned(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def along(d: Draw) -> Drawn:
+def along(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1)
     k = d.dim(v)
     forms = [
@@ -107,7 +107,7 @@ def along(d: Draw) -> Drawn:
 
 
 @op(2)
-def created(d: Draw) -> Drawn:
+def created(d: Choices) -> Expression:
     shape = d.one([v.shape for v in d.pool if v.kind == "f"])
     text = "f32" + d.type(shape)
     key = d.one(["m.random.key(7)", "m.random.fold_in(m.random.key(1), 5)", "m.random.split(m.random.key(2))[1]"])
@@ -126,12 +126,12 @@ def created(d: Draw) -> Drawn:
 
 
 @op(0.7)
-def shuffled(d: Draw) -> Drawn:
+def shuffled(d: Choices) -> Expression:
     v = d.value("fi", lambda x: x.ndim >= 1)
     return f"m.random.permutation(m.random.key(3), {v.name}, {d.dim(v)})", v.bound
 
 
 @op(1)
-def there_and_back(d: Draw) -> Drawn:
+def there_and_back(d: Choices) -> Expression:
     v = d.value()
     return f"m.from_jax(m.to_jax({v.name}))", v.bound

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.random_draw import Draw, Drawn, op
+from tests.random_choices import Choices, Expression, op
 
 
 @op(2)
-def spectra(d: Draw) -> Drawn:
+def spectra(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 1 and all(n > 1 for n in x.shape))
     k = d.dim(v)
     forms = [
@@ -28,7 +28,7 @@ def spectra(d: Draw) -> Drawn:
 
 
 @op(2)
-def matrices(d: Draw) -> Drawn:
+def matrices(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim >= 2 and x.shape[-1] == x.shape[-2] <= 8)
     w = d.value("f", lambda x: x.shape == v.shape)
     n = v.shape[-1]
@@ -49,7 +49,7 @@ def matrices(d: Draw) -> Drawn:
 
 
 @op(2)
-def products(d: Draw) -> Drawn:
+def products(d: Choices) -> Expression:
     v = d.value("f", lambda x: x.ndim == 1)
     w = d.value("f", lambda x: 1 <= x.ndim <= 2 and x.shape[-1] == v.shape[0])
     forms = [f"m.outer({v.name}, {v.name})", f"m.inner({w.name}, {v.name})", f"m.vdot({v.name}, {v.name})"]

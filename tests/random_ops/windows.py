@@ -6,14 +6,14 @@ import math
 from typing import Any
 
 from shtypes import State
-from tests.random_draw import Draw, Drawn, Value, op
+from tests.random_choices import Choices, Expression, Value, op
 
 
 def _sharded(v: Value) -> set[int]:
     return {k for k, dim in enumerate(v.type.dims) if dim.axes}
 
 
-def _lifted(d: Draw, v: Value, rank: int) -> tuple[str, list[int], list[bool]]:
+def _lifted(d: Choices, v: Value, rank: int) -> tuple[str, list[int], list[bool]]:
     """A value with dims of size 1 put in, anywhere; its sizes, and which dims are sharded."""
     text, shape, split = v.name, list(v.shape), [k in _sharded(v) for k in range(v.ndim)]
     while len(shape) < rank:
@@ -24,7 +24,7 @@ def _lifted(d: Draw, v: Value, rank: int) -> tuple[str, list[int], list[bool]]:
     return text, shape, split
 
 
-def _order(d: Draw, split: list[bool]) -> list[int]:
+def _order(d: Choices, split: list[bool]) -> list[int]:
     """The dims in some order; those that are sharded mostly first, where no window moves."""
     order = [int(i) for i in d.rng.permutation(len(split))]
     if d.flip(0.1):
@@ -39,7 +39,7 @@ def _spec(order: list[int], letters: str) -> str:
 
 
 @op(3)
-def convolution(d: Draw) -> Drawn:
+def convolution(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: 2 <= x.ndim <= 4 and x.type.size), 0.7)
     w = d.summed(d.value("f", lambda x: 1 <= x.ndim <= 3 and x.type.size))
     rank = max(3, v.ndim, w.ndim)
@@ -70,7 +70,7 @@ def convolution(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def named_convolution(d: Draw) -> Drawn:
+def named_convolution(d: Choices) -> Expression:
     """By the other names, whose dims come in a fixed order."""
     v = d.summed(d.value("f", lambda x: 2 <= x.ndim <= 3 and x.type.size), 0.7)
     w = d.summed(d.value("f", lambda x: 2 <= x.ndim <= 3 and x.type.size))
@@ -96,7 +96,7 @@ def named_convolution(d: Draw) -> Drawn:
 
 
 @op(1.5)
-def pooled(d: Draw) -> Drawn:
+def pooled(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: 1 <= x.ndim <= 3), 0.5)
     still = [k in _sharded(v) and d.flip(0.9) for k in range(v.ndim)]
     window, steps = (tuple(1 if s else d.one(sizes) for s in still) for sizes in ([1, 2, 3], [1, 1, 2]))
@@ -109,7 +109,7 @@ def pooled(d: Draw) -> Drawn:
     return (y if how == "add" else f"m.clip({y}, -9, 9)"), v.bound * math.prod(window)
 
 
-def _places(d: Draw, v: Value, mode: Any) -> tuple[Any, str, list[int], tuple[int, ...]]:
+def _places(d: Choices, v: Value, mode: Any) -> tuple[Any, str, list[int], tuple[int, ...]]:
     """Dimension numbers for windows of a value: those for reading, positions, and the shapes of both."""
     ids = d.value("i", lambda w: 1 <= w.ndim <= 2 and not w.type.axes(State.UNREDUCED))
     batch = [k for k, n in enumerate(v.shape) if n == ids.shape[0]]
@@ -138,7 +138,7 @@ def _places(d: Draw, v: Value, mode: Any) -> tuple[Any, str, list[int], tuple[in
 
 
 @op(2)
-def gathered(d: Draw) -> Drawn:
+def gathered(d: Choices) -> Expression:
     v = d.summed(d.value("f", lambda x: 1 <= x.ndim <= 3), 0.5)
     mode = d.one([None, "clip", "fill", "fill", "promise_in_bounds"])
     numbers, positions, sizes, _ = _places(d, v, mode or "promise_in_bounds")
@@ -150,7 +150,7 @@ def gathered(d: Draw) -> Drawn:
 
 
 @op(2)
-def scattered(d: Draw) -> Drawn:
+def scattered(d: Choices) -> Expression:
     """What is written are windows of another value, or made for it."""
     v = d.summed(d.value("f", lambda x: 1 <= x.ndim <= 3), 0.5)
     w = d.summed(d.value("f", lambda x: x.shape == v.shape), 0.5)

@@ -28,8 +28,8 @@ from tests.meaning import Array, Op, Site, sound_results
 from tests.rules.cases import Case, combinations, right_answers, typed
 
 ROWS = 4
-#: Positions are drawn by a table from the oracle's numbers; by several, since some positions lie well by chance.
-DRAWN = np.random.default_rng(0).integers(0, ROWS, (5, 1024))
+#: Positions are sampled by a table from the oracle's numbers; by several, since some positions lie well by chance.
+SAMPLED = np.random.default_rng(0).integers(0, ROWS, (5, 1024))
 
 Cases = tuple[Case, ...]
 
@@ -43,13 +43,13 @@ def positions_case(
         return apply([table[x % 1024] if d == "i" else x for x, d in zip(operands, dtypes, strict=True)], site)
 
     site = Site((), tuple((0,) * len(s) for s in shapes))
-    out = with_positions([np.zeros(s, np.int64) for s in shapes], site, DRAWN[0]).shape
+    out = with_positions([np.zeros(s, np.int64) for s in shapes], site, SAMPLED[0]).shape
     fixed = frozenset(i for i, d in enumerate(dtypes) if d == "i")
     words = tuple("f32" if d == "f" else "i32" for d in dtypes)
     letters = tuple("SRIUV" if d == "f" else "SRUV" for d in dtypes)
     ops = [
         Op(f"{name} {i}", tuple(shapes), out, functools.partial(with_positions, table=table), fixed)
-        for i, table in enumerate(DRAWN if fixed else DRAWN[:1])
+        for i, table in enumerate(SAMPLED if fixed else SAMPLED[:1])
     ]
     return tuple(Case(op, rule, words, letters) for op in ops)
 

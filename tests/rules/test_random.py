@@ -1,4 +1,4 @@
-"""The rules of draws."""
+"""The rules of samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import Typing
-from shtypes.rules.random import categorical, draw
+from shtypes.rules.random import categorical, sample
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 
@@ -20,7 +20,7 @@ def t(text: str) -> ShType:
 
 
 @pytest.mark.parametrize(
-    ("key", "wanted", "drawn"),
+    ("key", "wanted", "sampled"),
     [
         ("key<fry>[]", "f32[batch=8@x,4]", "f32[batch=8@x,4]"),
         ("key<fry>[]", "f32[8]{I:x,R:y}", "f32[8]{I:x,R:y}"),
@@ -29,9 +29,9 @@ def t(text: str) -> ShType:
         ("key<fry>[]{V:y}", "f32[8@x]{V:y}", "f32[8@x]{V:y}"),
     ],
 )
-def test_a_draw_has_the_type_that_it_is_asked_for(key: str, wanted: str, drawn: str) -> None:
-    (result,) = draw("normal", t(key), t(wanted)).results
-    assert (result, result.names) == (t(drawn), t(drawn).names)
+def test_a_sample_has_the_type_that_it_is_asked_for(key: str, wanted: str, sampled: str) -> None:
+    (result,) = sample("normal", t(key), t(wanted)).results
+    assert (result, result.names) == (t(sampled), t(sampled).names)
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_classes_lie_as_the_rows_of_their_logits(key: str, logits: str, classes:
 @pytest.mark.parametrize(
     ("typing", "what"),
     [
-        (lambda: draw("normal", t("u32[2]"), t("f32[8]")), "`normal` needs a key"),
-        (lambda: draw("normal", t("key<fry>[3]"), t("f32[8]")), "`normal` needs one key"),
-        (lambda: draw("normal", t("key<fry>[]{V:x}"), t("f32[8@x]")), "`normal` with a key that varies on"),
+        (lambda: sample("normal", t("u32[2]"), t("f32[8]")), "`normal` needs a key"),
+        (lambda: sample("normal", t("key<fry>[3]"), t("f32[8]")), "`normal` needs one key"),
+        (lambda: sample("normal", t("key<fry>[]{V:x}"), t("f32[8@x]")), "`normal` with a key that varies on"),
         (
-            lambda: draw("normal", t("key<fry>[]"), ShType.parse("f32[8]", Mesh({"x": 2}))),
+            lambda: sample("normal", t("key<fry>[]"), ShType.parse("f32[8]", Mesh({"x": 2}))),
             "`normal` cannot combine different meshes",
         ),
         (lambda: categorical("c", t("key<fry>[]"), t("f32[8@x]"), 0), "`c` reduces dim 0"),
@@ -62,7 +62,7 @@ def test_classes_lie_as_the_rows_of_their_logits(key: str, logits: str, classes:
         (lambda: categorical("c", t("key<fry>[]{V:x}"), t("f32[4@x,8]"), 1), "`c` cannot combine varying with sharded"),
     ],
 )
-def test_draws_that_no_device_can_make_are_refused(typing: Callable[[], Typing], what: str) -> None:
+def test_samples_that_no_device_can_make_are_refused(typing: Callable[[], Typing], what: str) -> None:
     with pytest.raises(ShardingTypeError) as info:
         typing()
     assert info.value.what.startswith(what)

@@ -19,9 +19,9 @@ from shtypes.types import ShType, State
 from tests.compiling import compiled
 from tests.end_to_end import assignments, some
 from tests.random_checks import denoted, verify_together
-from tests.random_draw import evaluated
+from tests.random_choices import evaluated
 from tests.random_plain import CONSTANTS, PLAIN
-from tests.random_programs import POLICIES, Program, Step, draw_program, spread
+from tests.random_programs import POLICIES, Program, Step, generate_program, spread
 from tests.scopes.implicit_programs import BOTH, CASES, block, loss_of
 from tests.tolerance import assert_close, assert_within, computed
 
@@ -296,27 +296,27 @@ def unexplained(program: Program) -> list[str]:
     return found
 
 
-def drawn(seed: int, steps: tuple[int, int]) -> Program:
-    return draw_program(
+def generated(seed: int, steps: tuple[int, int]) -> Program:
+    return generate_program(
         seed, steps=steps, mesh=(*SPACES, {"x": 2, "y": 4})[seed % 3], policy=POLICIES[seed // 3 % 2], implicit=True
     )
 
 
 @pytest.mark.parametrize("start", range(0, some(6, 24), 6))
 def test_random_programs_are_taken_in_the_scope(start: int) -> None:
-    programs = [drawn(seed, (4, 8)) for seed in range(start, start + 6)]
+    programs = [generated(seed, (4, 8)) for seed in range(start, start + 6)]
     assert [text for program in programs for text in unexplained(program)] == []
 
 
 @pytest.mark.parametrize("place", range(some(1, 3)))
 def test_random_programs_mean_in_the_scope_what_one_device_computes(place: int) -> None:
-    verify_together([drawn(place + 6 * i, (4, 7)) for i in range(4)])
+    verify_together([generated(place + 6 * i, (4, 7)) for i in range(4)])
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("start", range(100, 2100, 20))
 def test_many_random_programs_are_taken_in_the_scope(start: int) -> None:
-    programs = [drawn(seed, (4, 12)) for seed in range(start, start + 20)]
+    programs = [generated(seed, (4, 12)) for seed in range(start, start + 20)]
     assert [text for program in programs for text in unexplained(program)] == []
     verify_together([program for program in programs[::6] if not overflows(program)])
 

@@ -2,7 +2,7 @@
 
 JAX's threefry generator hashes, for each element, the key and the element's flat index, so that a device can make the
 bits of its own elements alone. Here that is another generator for JAX: its keys hold the words of a threefry key and
-where the device's part begins. Each of JAX's distributions then draws a part of the global array.
+where the device's part begins. Each of JAX's distributions then samples a part of the global array.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HALF: Final = 0xFFFF
 
 
 def part_key(key: Any, shape: tuple[int, ...], starts: Sequence[Any]) -> Any:
-    """A key whose draws are parts of draws of a global shape.
+    """A key whose samples are parts of samples of a global shape.
 
     Args:
         key: A threefry key.
@@ -33,8 +33,8 @@ def part_key(key: Any, shape: tuple[int, ...], starts: Sequence[Any]) -> Any:
         starts: Where the part begins in each dim.
 
     Returns:
-        A key for `jax.random`: a draw of shape ``(*more, *local)`` is the part of a draw of ``(*more, *shape)`` that
-        begins there, and its splits are those of ``key``.
+        A key for `jax.random`: a sample of shape ``(*more, *local)`` is the part of a sample of ``(*more, *shape)``
+        that begins there, and its splits are those of ``key``.
     """
     words = [jax.random.key_data(key), jnp.stack([jnp.asarray(s, jnp.uint32) for s in starts])]
     return jax.random.wrap_key_data(jnp.concatenate(words), impl=_generator(shape))

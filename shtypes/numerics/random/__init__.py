@@ -11,13 +11,13 @@ Some distributions are sampled by rejection, or all at once (`gamma`, `poisson`,
 not depend on the mesh either, but each device makes all of them and keeps its own part; their docstrings say so.
 """
 
-from shtypes.numerics.random import choices, draws, keys, whole
+from shtypes.numerics.random import choices, keys, samples, whole
 from shtypes.numerics.random.choices import *  # noqa: F403  # classes, orders and samples
-from shtypes.numerics.random.draws import *  # noqa: F403  # each device makes its own part
 from shtypes.numerics.random.keys import *  # noqa: F403  # keys
+from shtypes.numerics.random.samples import *  # noqa: F403  # each device makes its own part
 from shtypes.numerics.random.whole import *  # noqa: F403  # each device makes all and keeps its own part
 
-__all__ = choices.__all__ + draws.__all__ + keys.__all__ + whole.__all__
+__all__ = choices.__all__ + samples.__all__ + keys.__all__ + whole.__all__
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ import jax
 from shtypes import rules
 from shtypes.context.user_line import public_op
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.draws import (
+from shtypes.numerics.bits.samples import (
     Categorical,
     OnKeys,
     as_key,
@@ -20,8 +20,8 @@ from shtypes.numerics.bits.draws import (
     folded_axes,
     layout_of,
 )
-from shtypes.numerics.bits.draws_whole import draw_whole
-from shtypes.numerics.random.draws import gumbel, randint
+from shtypes.numerics.bits.samples_whole import sample_whole
+from shtypes.numerics.random.samples import gumbel, randint
 from shtypes.ops.across import position
 from shtypes.ops.arithmetic import add, astype
 from shtypes.ops.asking import along
@@ -72,9 +72,9 @@ def categorical(
     more = more[: len(more) - len(rows)] if shape is not None else ()
     if not replace:
         options = {"batch": rows, "axis": dim, "replace": False}
-        drawn = draw_whole("categorical", _unlike, key, [logits], (*more, *rows), "i32", None, "i32", **options)
-        return finished(drawn, out)
-    drawn_type = t.replace(dims=[*more, *t.dims])
+        sampled = sample_whole("categorical", _unlike, key, [logits], (*more, *rows), "i32", None, "i32", **options)
+        return finished(sampled, out)
+    sampled_type = t.replace(dims=[*more, *t.dims])
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         typing = _categorical_rule("categorical", types[0], types[1], dim, constants)
@@ -82,11 +82,11 @@ def categorical(
         return rules.Typing(typing.operands, (result.replace(dims=[*more, *result.dims]),))
 
     def whole(logits: Any) -> Any:
-        check_parts("categorical", k, drawn_type)
+        check_parts("categorical", k, sampled_type)
         return apply("categorical", Categorical(dim, layout_of(t), folded_axes(k, t), more), rule, key, logits)
 
     def across(logits: Any) -> Any:
-        noise = drawn_type.replace(states=[State.REDUCED if s is State.INVARIANT else s for s in drawn_type.states])
+        noise = sampled_type.replace(states=[State.REDUCED if s is State.INVARIANT else s for s in sampled_type.states])
         noisy = add(logits, gumbel(key, noise))
         best = position("argmax", noisy, (dim + len(more),))
         return squeeze(astype(best, "i32"), dim + len(more))
@@ -106,7 +106,7 @@ def choice(
 
     Args:
         key (): A key.
-        a (..., n, ...): A number of positions, or a value whose rows are drawn.
+        a (..., n, ...): A number of positions, or a value whose rows are sampled.
         type: The type of the sampled positions, or their shape.
         replace: Whether one may be sampled twice.
         p (n): Probabilities, whole on each device; alike by default.
@@ -127,7 +127,7 @@ def choice(
     else:
         given = [] if p is None else [p]
         options: dict[str, Any] = {"a": count, "replace": bool(replace), "batch": ()}
-        at = draw_whole("choice", _choice, key, given, type, None, mesh, default_int(), **options)
+        at = sample_whole("choice", _choice, key, given, type, None, mesh, default_int(), **options)
     return at if value is None else take(value, at, dim, mode="clip")
 
 
@@ -153,7 +153,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     if independent and value is not None:
         t = jax.typeof(value)
         options: dict[str, Any] = {"batch": t.shape, "axis": dim}
-        return draw_whole("permutation", _orders, key, [value], t, None, None, t.dtype_name, **options)
+        return sample_whole("permutation", _orders, key, [value], t, None, None, t.dtype_name, **options)
     count = operator.index(x) if value is None else jax.typeof(value).shape[dim]
     made = (WholeResult(default_int(), ((count, None),)),)
     fn = OnKeys("permutation", jax.random.permutation, (("x", count),))

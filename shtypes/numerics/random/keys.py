@@ -13,7 +13,7 @@ from shtypes.context.user_line import public_op
 from shtypes.core.hitype import HiShType
 from shtypes.core.meshes import to_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.draws import OnKeys, as_key, key_of_seed
+from shtypes.numerics.bits.samples import OnKeys, as_key, key_of_seed
 from shtypes.ops.dispatch import all_replicated, apply, is_number, is_typed, lift
 from shtypes.rules.whole import WholeResult
 from shtypes.types import ShType, dtypes

@@ -1,4 +1,4 @@
-"""Draws that no device can make a part of, by rejection or of matrices: each makes all and keeps its own part."""
+"""Samples that no device can make a part of, by rejection or of matrices: each makes all and keeps its own part."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import jax
 from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.draws import default_float, default_int
-from shtypes.numerics.bits.draws_whole import draw_whole
-from shtypes.numerics.random.draws import distribution
+from shtypes.numerics.bits.samples import default_float, default_int
+from shtypes.numerics.bits.samples_whole import sample_whole
+from shtypes.numerics.random.samples import distribution
 from shtypes.ops.dispatch import lift
 
 
@@ -39,12 +39,12 @@ def gamma(key: Any, a: Any, type: Any = None, dtype: Any = None, *, mesh: Any = 
 
     Communicates: nothing; the cast of an invariant parameter communicates backward. Transpose: by JAX.
     """
-    return draw_whole("gamma", jax.random.gamma, key, [a], type, dtype, mesh, default_float())
+    return sample_whole("gamma", jax.random.gamma, key, [a], type, dtype, mesh, default_float())
 
 
 def _whole(name: str, what: str, *params: str, default: Callable[[], str] = default_float) -> Callable[..., Array]:
     def make(key: Any, values: list[Any], type: Any, dtype: Any, mesh: Any) -> Any:
-        return draw_whole(name, getattr(jax.random, name), key, values, type, dtype, mesh, default())
+        return sample_whole(name, getattr(jax.random, name), key, values, type, dtype, mesh, default())
 
     return distribution(name, f"{what}, as `jax.random.{name}`; see `gamma`.", params, make)
 
@@ -63,13 +63,13 @@ wald = _whole("wald", "Wald numbers (inverse Gaussian)", "mean")
 def generalized_normal(key: Any, p: float, type: Any = (), dtype: Any = None, *, mesh: Any = None) -> Array:
     """Generalised normal numbers of power ``p``, as `jax.random.generalized_normal`; see `gamma`."""
     native = jax.random.generalized_normal
-    return draw_whole("generalized_normal", native, key, [], type, dtype, mesh, default_float(), p=float(p))
+    return sample_whole("generalized_normal", native, key, [], type, dtype, mesh, default_float(), p=float(p))
 
 
 @public_op
 def maxwell(key: Any, type: Any = (), dtype: Any = None, *, mesh: Any = None) -> Array:
     """Maxwell numbers, as `jax.random.maxwell`; see `gamma`."""
-    return draw_whole("maxwell", jax.random.maxwell, key, [], type, dtype, mesh, default_float())
+    return sample_whole("maxwell", jax.random.maxwell, key, [], type, dtype, mesh, default_float())
 
 
 @public_op
@@ -79,7 +79,7 @@ def double_sided_maxwell(
     """Maxwell numbers with a random sign, as `jax.random.double_sided_maxwell`; see `gamma`."""
     params: dict[str, Any] = {"loc": float(loc), "scale": float(scale)}
     native = jax.random.double_sided_maxwell
-    return draw_whole("double_sided_maxwell", native, key, [], type, dtype, mesh, default_float(), **params)
+    return sample_whole("double_sided_maxwell", native, key, [], type, dtype, mesh, default_float(), **params)
 
 
 # of vectors and matrices: the type is that of all of it; a shape is that of the batch, as in JAX
@@ -99,7 +99,7 @@ def dirichlet(key: Any, alpha: Any, type: Any = None, dtype: Any = None, *, mesh
     ((alpha,), _) = lift([alpha])
     *batch, n = jax.typeof(alpha).shape or _vector("dirichlet", alpha)
     native = jax.random.dirichlet
-    return draw_whole("dirichlet", native, key, [alpha], type, dtype, mesh, default_float(), event=(n,), batch=batch)
+    return sample_whole("dirichlet", native, key, [alpha], type, dtype, mesh, default_float(), event=(n,), batch=batch)
 
 
 @public_op
@@ -129,7 +129,7 @@ def multivariate_normal(
     batch = jax.numpy.broadcast_shapes(shape[:-1], jax.typeof(cov).shape[:-2])
     native = jax.random.multivariate_normal
     options = {"event": shape[-1:], "batch": batch, "method": method}
-    return draw_whole("multivariate_normal", native, key, [mean, cov], type, dtype, mesh, default_float(), **options)
+    return sample_whole("multivariate_normal", native, key, [mean, cov], type, dtype, mesh, default_float(), **options)
 
 
 @public_op
@@ -147,7 +147,7 @@ def multinomial(key: Any, n: Any, p: Any, type: Any = None, dtype: Any = None, *
     (n, p), _ = lift([n, p])
     shape = jax.typeof(p).shape or _vector("multinomial", p)
     options = {"event": shape[-1:], "batch": jax.numpy.broadcast_shapes(jax.typeof(n).shape, shape[:-1])}
-    return draw_whole("multinomial", _multinomial, key, [n, p], type, dtype, mesh, default_float(), **options)
+    return sample_whole("multinomial", _multinomial, key, [n, p], type, dtype, mesh, default_float(), **options)
 
 
 def _multinomial(key: Any, n: Any, p: Any, *, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -169,7 +169,7 @@ def orthogonal(key: Any, n: int, type: Any = (), dtype: Any = None, m: int | Non
     rows = operator.index(n)
     event = rows, rows if m is None else operator.index(m)
     options: dict[str, Any] = {"event": event, "n": rows, "m": m}
-    return draw_whole("orthogonal", jax.random.orthogonal, key, [], type, dtype, mesh, default_float(), **options)
+    return sample_whole("orthogonal", jax.random.orthogonal, key, [], type, dtype, mesh, default_float(), **options)
 
 
 @public_op
@@ -186,7 +186,7 @@ def ball(key: Any, d: int, p: float = 2, type: Any = (), dtype: Any = None, *, m
     """
     size = operator.index(d)
     options: dict[str, Any] = {"event": (size,), "d": size, "p": p}
-    return draw_whole("ball", jax.random.ball, key, [], type, dtype, mesh, default_float(), **options)
+    return sample_whole("ball", jax.random.ball, key, [], type, dtype, mesh, default_float(), **options)
 
 
 def _vector(name: str, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Choices that random programs make: values of a pool, dims, types, constants; and the list of ops that draw."""
+"""Choices that random programs make: values of a pool, dims, types, constants; and the list of ops."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Value:
         return "b" if self.type.dtype_name == "bool" else "f" if self.type.differentiable else "i"
 
 
-class Draw:
+class Choices:
     """Choices from what a program has so far."""
 
     def __init__(self, rng: np.random.Generator, mesh: Any, pool: Sequence[Value]) -> None:
@@ -104,30 +104,30 @@ class Draw:
 
 
 class NothingFits(Exception):  # noqa: N818  # a signal, not an error
-    """The pool has no operand for the op that was drawn."""
+    """The pool has no operand for the op that was chosen."""
 
 
 def broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
     return all(n == m or 1 in (n, m) for n, m in zip(reversed(a), reversed(b), strict=False))
 
 
-#: What an op draws: an expression and a bound of its elements.
-Drawn = tuple[str, float]
-OPS: list[tuple[float, Callable[[Draw], Drawn]]] = []
+#: What an op generates: an expression and a bound of its elements.
+Expression = tuple[str, float]
+OPS: list[tuple[float, Callable[[Choices], Expression]]] = []
 
 
-def op(weight: float = 1.0) -> Callable[[Callable[[Draw], Drawn]], Callable[[Draw], Drawn]]:
+def op(weight: float = 1.0) -> Callable[[Callable[[Choices], Expression]], Callable[[Choices], Expression]]:
     """Registers an op of the generator."""
 
-    def register(draw: Callable[[Draw], Drawn]) -> Callable[[Draw], Drawn]:
-        OPS.append((weight, draw))
-        return draw
+    def register(generate: Callable[[Choices], Expression]) -> Callable[[Choices], Expression]:
+        OPS.append((weight, generate))
+        return generate
 
     return register
 
 
 def chances(favour: Sequence[str] = ()) -> Any:
-    """How often each op is drawn; those that ``favour`` names, or whose file it names, together nine times of ten."""
+    """How often each op is chosen; those that ``favour`` names, or whose file it names, together nine times of ten."""
     weights = np.asarray([w for w, _ in OPS])
     if favour:
         named = [{d.__name__, d.__module__.split(".")[-1]} & set(favour) for _, d in OPS]

@@ -1,4 +1,4 @@
-"""Random draws: each device makes its own part of the one global array that the key and the type stand for."""
+"""Random samples: each device makes its own part of the one global array that the key and the type stand for."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from shtypes.primitives.local import local
 from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax
 from shtypes.rules.random import check_key
-from shtypes.rules.random import draw as _draw_rule
+from shtypes.rules.random import sample as _sample_rule
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
 #: A global size and the mesh axes that shard it, for each dim.
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
-Drawn = Callable[..., Any]
+Sampler = Callable[..., Any]
 
 
 def _variance_scaling(key: Any, shape: Any, dtype: Any, distribution: str, variance: float) -> Any:
@@ -44,15 +44,15 @@ def _variance_scaling(key: Any, shape: Any, dtype: Any, distribution: str, varia
 
 
 def _scaled(key: Any, shape: Any, dtype: Any, of: str, scale: float, **params: Any) -> Any:
-    return DRAWS[of](key, shape, dtype, **params) * jnp.array(scale, dtype)
+    return SAMPLERS[of](key, shape, dtype, **params) * jnp.array(scale, dtype)
 
 
-def _with_parameters(native: Drawn) -> Drawn:
+def _with_parameters(native: Sampler) -> Sampler:
     return lambda key, shape, dtype, **params: native(key, **params, shape=shape, dtype=dtype)
 
 
-#: What draws with a key, a shape and a dtype; element by element, so that a part is drawn as the whole is.
-DRAWS: Final[dict[str, Drawn]] = {
+#: What samples with a key, a shape and a dtype; element by element, so that a part is sampled as the whole is.
+SAMPLERS: Final[dict[str, Sampler]] = {
     "uniform": jax.random.uniform,
     "normal": jax.random.normal,
     "truncated_normal": _with_parameters(jax.random.truncated_normal),
@@ -77,7 +77,7 @@ DRAWS: Final[dict[str, Drawn]] = {
 
 
 def own_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequence[str]) -> Any:
-    """The key that draws a device's own part: of a global array, and by itself on ``folded`` axes."""
+    """The key that samples a device's own part: of a global array, and by itself on ``folded`` axes."""
     for axis in folded:
         key = jax.random.fold_in(key, lax.axis_index(axis))
     if not any(axes for _, axes in layout):
@@ -87,8 +87,8 @@ def own_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequen
 
 
 @dataclass(frozen=True)
-class Draw(LocalFn):
-    """A device's own part of a draw.
+class Sample(LocalFn):
+    """A device's own part of a sample.
 
     ``same`` tells parameters apart that are equal and of different kinds.
     """
@@ -106,7 +106,7 @@ class Draw(LocalFn):
 
     def __call__(self, key: Any) -> Any:
         key = own_key(key, self.layout, self.shape, self.folded)
-        return DRAWS[self.name](key, self.shape, dtypes.to_numpy(self.dtype), **dict(self.params))
+        return SAMPLERS[self.name](key, self.shape, dtypes.to_numpy(self.dtype), **dict(self.params))
 
 
 def as_key(name: str, key: Any) -> Array:
@@ -125,18 +125,18 @@ def layout_of(t: ShType) -> Layout:
     return tuple((d.size, d.axes) for d in t.dims)
 
 
-def folded_axes(key: ShType, drawn: ShType) -> tuple[str, ...]:
-    """The axes along which devices draw different numbers with one key."""
-    return tuple(a for a in drawn.axes(State.VARYING) if key.state(a) is not State.VARYING)
+def folded_axes(key: ShType, sampled: ShType) -> tuple[str, ...]:
+    """The axes along which devices sample different numbers with one key."""
+    return tuple(a for a in sampled.axes(State.VARYING) if key.state(a) is not State.VARYING)
 
 
-def check_parts(name: str, key: ShType, drawn: ShType) -> None:
+def check_parts(name: str, key: ShType, sampled: ShType) -> None:
     """Checks that the key's generator can make a part alone.
 
     Raises:
         ShardingTypeError: a dim is sharded, and the generator is not threefry, or JAX's original form of it.
     """
-    if not any(d.axes for d in drawn.dims):
+    if not any(d.axes for d in sampled.dims):
         return
     if key.dtype_name != "key<fry>":
         why = f"the generator of {key.dtype_name} makes all numbers at once: no device can make its own ones alone"
@@ -145,38 +145,38 @@ def check_parts(name: str, key: ShType, drawn: ShType) -> None:
     else:
         return
     hints = ["draw it replicated and reshard it: each device makes all of it and keeps its slice"]
-    raise ShardingTypeError(f"`{name}` cannot make a part of {drawn}", why=why, hints=hints)
+    raise ShardingTypeError(f"`{name}` cannot make a part of {sampled}", why=why, hints=hints)
 
 
 @functools.lru_cache(maxsize=MOST)
 def _check_dtype(name: str, dtype: str, params: tuple[tuple[str, Any], ...]) -> None:
-    """Asks JAX whether it makes such draws."""
+    """Asks JAX whether it makes such samples."""
     try:
-        jax.eval_shape(lambda: DRAWS[name](jax.random.key(0), (), dtypes.to_numpy(dtype), **dict(params)))
+        jax.eval_shape(lambda: SAMPLERS[name](jax.random.key(0), (), dtypes.to_numpy(dtype), **dict(params)))
     except (TypeError, ValueError) as error:
         why = str(error).strip().split("\n")[0]
         raise ShardingTypeError(f"`{name}` draws no `{dtype}` values", why=why) from None
 
 
-def draw(name: str, key: Any, type: Any, dtype: Any, mesh: Any, default: str, **params: Any) -> Array:
-    """A draw of the type that the user asked for, named as in `DRAWS`."""
+def sample(name: str, key: Any, type: Any, dtype: Any, mesh: Any, default: str, **params: Any) -> Array:
+    """A sample of the type that the user asked for, named as in `SAMPLERS`."""
     key = as_key(name, key)
     k = jax.typeof(key)
     wanted = asked(k, type, dtype, mesh, default)
     items = tuple(sorted(params.items()))
     _check_dtype(name, wanted.dtype_name, items)
 
-    def fn(types: tuple[ShType, ...]) -> Draw:
-        drawn = _draw_rule(name, types[0], wanted).results[0]
-        check_parts(name, types[0], drawn)
-        places = layout_of(drawn), folded_axes(types[0], drawn)
-        return Draw(name, items, drawn.dtype_name, drawn.local_shape, *places, repr(items))
+    def fn(types: tuple[ShType, ...]) -> Sample:
+        sampled = _sample_rule(name, types[0], wanted).results[0]
+        check_parts(name, types[0], sampled)
+        places = layout_of(sampled), folded_axes(types[0], sampled)
+        return Sample(name, items, sampled.dtype_name, sampled.local_shape, *places, repr(items))
 
-    return move(apply(name, fn, lambda types: _draw_rule(name, types[0], wanted), key), wanted)
+    return move(apply(name, fn, lambda types: _sample_rule(name, types[0], wanted), key), wanted)
 
 
 def asked(key: ShType, type: Any, dtype: Any, mesh: Any, default: str) -> ShType:
-    """The type of a draw; where a shape is given it varies where the key does."""
+    """The type of a sample; where a shape is given it varies where the key does."""
     wanted = create._wanted(type, dtype, key.mesh if mesh is None else mesh, default)
     text = isinstance(type, (str, ShType)) or type is None
     varying = [] if text else key.axes(State.VARYING)

@@ -1,4 +1,4 @@
-"""Draws that each device makes whole: the same numbers everywhere, of which it keeps its own part."""
+"""Samples that each device makes whole: the same numbers everywhere, of which it keeps its own part."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shtypes import rules
 from shtypes.core.array import Array
 from shtypes.core.localfn import LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.draws import as_key, asked, folded_axes
+from shtypes.numerics.bits.samples import as_key, asked, folded_axes
 from shtypes.ops.dispatch import apply, is_number, lift
 from shtypes.ops.reshard import reshard
 from shtypes.rules import reasons
-from shtypes.rules.random import draw as _draw_rule
+from shtypes.rules.random import sample as _sample_rule
 from shtypes.types import Dim, ShType, State, dtypes
 
 
@@ -47,11 +47,11 @@ class AtOnce(LocalFn):
         return self.fn(key, *merged, **shape, dtype=dtypes.to_numpy(self.dtype), **dict(self.params))
 
 
-#: Draws by a decomposition.
+#: Samples by a decomposition.
 _DECOMPOSED = frozenset({"orthogonal", "delta_orthogonal", "multivariate_normal"})
 
 
-def draw_whole(
+def sample_whole(
     name: str,
     native: Callable[..., Any],
     key: Any,
@@ -119,7 +119,7 @@ def whole_rule(name: str, types: Sequence[ShType], wanted: ShType) -> rules.Typi
     Raises:
         ShardingTypeError: a parameter is sharded or unreduced, or the key is none.
     """
-    _draw_rule(name, types[0], wanted)
+    _sample_rule(name, types[0], wanted)
     for i, t in enumerate(types):
         for axis in t.axes(State.SHARDED):
             raise reasons.along(name, t, axis)

@@ -1,4 +1,4 @@
-"""Draws of which each device makes its own part: every element is made of its own bits."""
+"""Samples of which each device makes its own part: every element is made of its own bits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import jax
 from shtypes.context.calls import bound, signature_of
 from shtypes.context.user_line import named, public_op
 from shtypes.core.array import Array
-from shtypes.numerics.bits.draws import default_float, default_int, draw
-from shtypes.numerics.bits.draws_whole import draw_whole
+from shtypes.numerics.bits.samples import default_float, default_int, sample
+from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.ops.dispatch import is_number, lift
 from shtypes.ops.elementwise import less
 
@@ -44,7 +44,7 @@ def _plain(name: str, what: str, default: Callable[[], str] = default_float) -> 
     """A distribution without parameters."""
 
     def op(key: Any, type: Any = (), dtype: Any = None, *, mesh: Any = None) -> Array:
-        return draw(name, key, type, dtype, mesh, default())
+        return sample(name, key, type, dtype, mesh, default())
 
     return public_op(named(op, name, f"{what}, as `jax.random.{name}`; see `uniform`.", "shtypes.numerics.random"))
 
@@ -57,8 +57,8 @@ def _of_numbers(
     def make(key: Any, values: list[Any], type: Any, dtype: Any, mesh: Any) -> Any:
         if all(map(is_number, values)):
             numbers = {n: float(v) for n, v in zip(params, values, strict=True)}
-            return draw(name, key, () if type is None else type, dtype, mesh, default(), **numbers)
-        return draw_whole(name, getattr(jax.random, name), key, values, type, dtype, mesh, default())
+            return sample(name, key, () if type is None else type, dtype, mesh, default(), **numbers)
+        return sample_whole(name, getattr(jax.random, name), key, values, type, dtype, mesh, default())
 
     doc = f"{what}, as `jax.random.{name}`; see `uniform`. Of arrays: as `gamma`."
     return distribution(name, doc, params, make, optional)
@@ -87,7 +87,7 @@ def uniform(
 
     Communicates: nothing.
     """
-    return draw("uniform", key, type, dtype, mesh, default_float(), minval=float(minval), maxval=float(maxval))
+    return sample("uniform", key, type, dtype, mesh, default_float(), minval=float(minval), maxval=float(maxval))
 
 
 @public_op
@@ -96,7 +96,7 @@ def truncated_normal(
 ) -> Array:
     """Standard normal numbers between bounds, as `jax.random.truncated_normal`; see `uniform`."""
     bounds = {"lower": float(lower), "upper": float(upper)}
-    return draw("truncated_normal", key, type, dtype, mesh, default_float(), **bounds)
+    return sample("truncated_normal", key, type, dtype, mesh, default_float(), **bounds)
 
 
 @public_op
@@ -110,10 +110,10 @@ def bernoulli(key: Any, p: Any = 0.5, type: Any = None, *, mesh: Any = None) -> 
         mesh: The mesh of a text or shape.
     """
     if is_number(p):
-        return draw("bernoulli", key, () if type is None else type, "bool", mesh, "bool", p=float(p), mode="low")
+        return sample("bernoulli", key, () if type is None else type, "bool", mesh, "bool", p=float(p), mode="low")
     ((p,), _) = lift([p])
     t = jax.typeof(p)
-    return less(draw("uniform", key, t if type is None else type, t.dtype_name, mesh, "f32"), p)
+    return less(sample("uniform", key, t if type is None else type, t.dtype_name, mesh, "f32"), p)
 
 
 @public_op
@@ -122,7 +122,7 @@ def randint(
 ) -> Array:
     """Integers in ``[minval, maxval)``, as `jax.random.randint`; see `uniform`."""
     bounds = {"minval": operator.index(minval), "maxval": operator.index(maxval)}
-    return draw("randint", key, type, dtype, mesh, default_int(), **bounds)
+    return sample("randint", key, type, dtype, mesh, default_int(), **bounds)
 
 
 normal = _plain("normal", "Standard normal numbers")
