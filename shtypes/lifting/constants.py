@@ -16,6 +16,10 @@ from shtypes.primitives.moving import move
 from shtypes.types import State
 from shtypes.types.mesh import Mesh
 
+#: What is noted of a value that JAX has widened to sum it: its dtype before, and what makes it of that dtype. `jnp.sum`
+#: of bf16 gives bf16; so the pending sum is made of bf16 terms, as the typed op makes it, and none is rounded again.
+NARROW: Final = "narrow"
+
 
 class _Thread(threading.local):
     """What is known of values without a trace while an evaluation runs: by kind, then by id, with the value."""

@@ -15,7 +15,7 @@ from shtypes._compat import trace_context
 from shtypes.caches import COMPILED, Bounded
 from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound
-from shtypes.lifting.constants import is_constant, number
+from shtypes.lifting.constants import NARROW, is_constant, known, number
 from shtypes.lifting.places import place_of
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.primitives.local import Local
@@ -50,14 +50,15 @@ def again(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[An
     key = _key(eqn, operands)
     if key is None:
         return row(eqn, operands)
-    known = _written.get(key)
-    if known is _NEVER:
+    before = _written.get(key)
+    if before is _NEVER:
         return row(eqn, operands)
-    if known is not None:
-        return known.bound(operands)
+    if before is not None:
+        return before.bound(operands)
     with noting_bound() as bound:
         outs = row(eqn, operands)
-    _written.put(key, _recipe(operands, bound, outs) or _NEVER)
+    noted = any(known(out, NARROW) is not None for out in outs)
+    _written.put(key, _NEVER if noted else _recipe(operands, bound, outs) or _NEVER)
     return outs
 
 
@@ -68,7 +69,7 @@ def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
     context = trace_context()
     key = [context, context_mesh(), eqn.primitive, *eqn.params.items()]
     for x in operands:
-        if is_typed(x):
+        if is_typed(x) and known(x, NARROW) is None:
             key.append((x.type.serial, is_constant(x), place_of(x)))
         elif is_number(value := number(x)):
             key.append((type(value), repr(value), str(getattr(x, "dtype", ""))))

@@ -12,7 +12,7 @@ import jax
 
 from shtypes._compat import Zero, instantiate_zeros
 from shtypes.core.hitype import HiShType, hi
-from shtypes.core.operation import Sending
+from shtypes.core.operation import Sending, Sends
 from shtypes.lowering.collectives import run_together
 from shtypes.plans import Plan, plan
 from shtypes.plans.moves import Kind, ring_bytes
@@ -102,7 +102,8 @@ class Reshards(Joint):
         return self._sent.change
 
     def forth(self) -> Sequence[Sending]:
-        return [Sending(self._sent, *self._sent.change)]
+        sent = self._sent
+        return [Sending(Sends(sent.kind, sent.axes, sent.bytes, sent.launches), *sent.change)]
 
     def back(self) -> Sequence[Sending]:
         pairs = zip(self.operands, self.results, strict=True)

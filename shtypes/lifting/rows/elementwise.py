@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.constants import is_inexact, known, note, typed_constant
+from shtypes.lifting.constants import NARROW, is_inexact, known, note, typed_constant
 from shtypes.lifting.registry import equation_row, op, row
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.pointwise import apply_nonlinear
@@ -113,25 +113,20 @@ def _tie(x: Any, y: Any) -> Any:
 def _convert_element_type(x: Any, *, new_dtype: Any, weak_type: Any = False, sharding: Any = None) -> Any:
     if x.type.dtype == new_dtype:
         return x
-    narrow = known(x, _NARROW)
+    narrow = known(x, NARROW)
     if narrow is not None and narrow[0] == new_dtype and x.type.axes(State.UNREDUCED):
         return narrow[1]()
     made = op("convert_element_type")(x, new_dtype)
     if jnp.issubdtype(x.type.dtype, jnp.floating) and x.type.dtype.itemsize < made.type.dtype.itemsize:
-        note(made, _NARROW, (x.type.dtype, lambda: x))
+        note(made, NARROW, (x.type.dtype, lambda: x))
     return made
-
-
-#: What is noted of a value that JAX has widened to sum it: its dtype before, and what makes it of that dtype. `jnp.sum`
-#: of bf16 gives bf16; so the pending sum is made of bf16 terms, as the typed op makes it, and none is rounded again.
-_NARROW: Final = "narrow"
 
 
 def narrowly(made: Any, x: Any, again: Callable[[Any], Any]) -> Any:
     """A result of a value that was widened, noted with what makes it of the value as it was."""
-    narrow = known(x, _NARROW) if is_typed(x) else None
+    narrow = known(x, NARROW) if is_typed(x) else None
     if narrow is not None:
-        note(made, _NARROW, (narrow[0], lambda: again(narrow[1]())))
+        note(made, NARROW, (narrow[0], lambda: again(narrow[1]())))
     return made
 
 
