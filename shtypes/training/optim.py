@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import jax
 
-from shtypes.context.user_line import placed
+from shtypes.context.user_line import placed, public, public_op
 from shtypes.errors import Fix, ShardingTypeError, quoted
 from shtypes.lifting.lift import lift as lifted
 from shtypes.ops.dispatch import finished_type, is_typed
@@ -38,12 +38,14 @@ class Transformation(Protocol):
 T = TypeVar("T", bound=Transformation)
 
 
+@public
 def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
     """A gradient transformation, such as `optax.adamw(1e-3)`, as one of typed trees.
 
     What it computes is what it says of whole arrays, on any layout of the parameters: its norms are those of the whole
-    tree, its means those of whole arrays. It is a transformation like the one that was given, of the same class, so
-    `optax.chain`, `optax.MultiSteps` and a `TrainState` take it; on trees without a typed value it is that one.
+    tree, its means those of whole arrays. It is a transformation of the class of the one that was given, for whatever
+    takes one, `optax.chain` with others of typed trees too. Code of optax around it is plain: lift what
+    `optax.MultiSteps` or `optax.masked` make of a transformation. On trees without a typed value it is the one given.
 
     ``init(params)`` gives a state in which all is typed. What is kept for each parameter has the parameter's type, in
     its own dtype; counts and other numbers are replicated over the mesh, as a checkpoint and a compiled step with a
@@ -121,6 +123,7 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
     return made
 
 
+@public_op
 def apply_updates(params: Tree, updates: Tree) -> Tree:
     """The parameters plus their updates, in the parameters' types and dtypes: `optax.apply_updates` of typed trees.
 

@@ -263,6 +263,18 @@ def test_it_is_a_transformation_of_its_own_class_and_plain_on_plain_trees() -> N
     assert inside.init(plain).mini_step == 0
 
 
+def test_transformations_of_typed_trees_make_a_chain_and_can_be_lifted_again() -> None:
+    params = {"up": sh.array(_weights()["up"], LAYOUTS["both"]["up"])}
+    parts = optax.clip_by_global_norm(0.5), optax.scale_by_adam()
+    chained = optax.chain(*map(sh.optim.lift, parts))
+    updates, state = chained.update(params, chained.init(params), params)
+    plain = {"up": _weights()["up"]}
+    wanted, _ = optax.chain(*parts).update(plain, optax.chain(*parts).init(plain), plain)
+    assert_close(np.asarray(updates["up"]), wanted["up"])
+    again = sh.optim.lift(optax.MultiSteps(chained, 2).gradient_transformation())
+    assert sh.tree.types(again.init(params).inner_opt_state) == sh.tree.types(state)
+
+
 def test_what_is_no_transformation_is_refused() -> None:
     with pytest.raises(sh.ShardingTypeError, match="named tuple") as error:
         sh.optim.lift(optax.MultiSteps(optax.adam(1e-2), 2))
