@@ -23,6 +23,7 @@ _REASONS: Final = {
     "it belongs to a Pallas kernel, a function of one device's shards: `sh.local_map`": (
         "pallas_call core_map mpmd_map dma_start dma_wait semaphore_read semaphore_signal semaphore_wait delay "
         "get_barrier_semaphore multiple_of num_programs program_id program_order tpu_custom_call jaxpr_call mulhi "
+        "conv has_memory_space matmul_lhs_fifo matmul_pop_fifo "
         "matmul_acc_lhs matmul_pop matmul_push_rhs pack_elementwise unpack_elementwise roll stochastic_round bitcast "
         "trace_value pack_dtype unpack_dtype broadcast_to einshape_lo fusible custom_fusion philox2x32 philox4x32 "
         "threefry4x32 thunky.all_gather thunky.all_reduce thunky.all_to_all thunky.async_done thunky.async_start "

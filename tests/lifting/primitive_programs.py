@@ -85,6 +85,9 @@ lgamma: jax.lax.lgamma(a + 3)
 linear_call: jax.custom_derivatives.linear_call(lambda r, x: x * r, lambda r, ct: ct * r, jnp.ones((4, 8)), a)
 log: jnp.log(a + 3)
 log1p: jnp.log1p(a * a)
+log2: jax.lax.log2(a * a + 1)
+one_minus_square: jax.lax.one_minus_square_p.bind(a)
+polynomial: jax.lax.polynomial_p.bind(a, 1.0, 2.0, 3.0)
 logistic: jax.nn.sigmoid(a)
 lt: a < b
 lu: jax.scipy.linalg.lu_factor(t)[0]

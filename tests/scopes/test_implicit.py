@@ -261,7 +261,7 @@ def taken_by_jax(program: Program) -> tuple[list[Step], bool]:
     0.10.2 does where a size does not fit into them; what follows lacks the value.
     """
     plain: dict[str, Any] = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, (a, _) in program.inputs.items()}
-    taken = []
+    taken: list[Step] = []
     for step in program.steps:
         try:
             made = shapes(PLAIN, step, plain)
