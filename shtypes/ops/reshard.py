@@ -118,7 +118,8 @@ def normalize_dim(dim: int, t: ShType) -> int:
     return dim % t.ndim
 
 
-def _named(name: str, x: Any, axes: tuple[str, ...], needs: State, change: Any) -> Array:
+def _named(name: str, x: Any, axes: tuple[str, ...], needs: State, change: Any, written: str = "") -> Array:
+    """A reshard of some axes; ``written`` are the arguments after ``x``, as the user gave them."""
     ((x,), _) = lift([x])
     t = dst = jax.typeof(x)
     try:
@@ -130,10 +131,24 @@ def _named(name: str, x: Any, axes: tuple[str, ...], needs: State, change: Any) 
                     hints=[_from(name, t.state(axis), axis)],
                 )
             dst = change(dst, axis)
-        judge(name, t, dst)
+        judge(name, t, dst, call=f"sh.{name}(x{written})")
         return move(x, dst)
     except ShardingTypeError as error:
         raise located(error, name, [t]).with_traceback(None) from None
+
+
+def _sharded(t: ShType, axis: str, dim: int) -> ShType:
+    return t.with_axis(axis, State.SHARDED, normalize_dim(dim, t))
+
+
+def _written(axes: tuple[str, ...], *, dim: Any = None, to: Any = None) -> str:
+    """The arguments of a named form after the first, as in a call."""
+    given = [f'"{axis}"' for axis in axes]
+    if dim is not None:
+        given.append(f"{dim}")
+    if to is not None:
+        given.append(f'to="{to.value if isinstance(to, State) else to}"')
+    return "".join(f", {argument}" for argument in given)
 
 
 #: What the named forms are called in local mode, for a value that varies.
@@ -177,7 +192,8 @@ def all_reduce(x: ArrayLike, *axes: str, to: Any = None) -> Array:
     ((x,), _) = lift([x])
     chosen = axes or jax.typeof(x).axes(State.UNREDUCED)
     state = _replicated(to)
-    return _named("all_reduce", x, chosen, State.UNREDUCED, lambda t, a: t.with_axis(a, state))
+    written = _written(axes, to=to)
+    return _named("all_reduce", x, chosen, State.UNREDUCED, lambda t, a: t.with_axis(a, state), written)
 
 
 @public
@@ -198,7 +214,7 @@ def reduce_scatter(x: ArrayLike, axis: str, dim: int) -> Array:
     Communicates: a reduce-scatter; backward, an all-gather. Transpose: S to R.
     """
     return _named(
-        "reduce_scatter", x, (axis,), State.UNREDUCED, lambda t, a: t.with_axis(a, State.SHARDED, normalize_dim(dim, t))
+        "reduce_scatter", x, (axis,), State.UNREDUCED, lambda t, a: _sharded(t, a, dim), _written((axis,), dim=dim)
     )
 
 
@@ -222,7 +238,7 @@ def all_gather(x: ArrayLike, *axes: str, to: Any = None) -> Array:
     state = _replicated(to)
     if not axes:
         raise ShardingTypeError("`all_gather` needs the mesh axes to gather", hints=['sh.all_gather(x, "tp")'])
-    return _named("all_gather", x, axes, State.SHARDED, lambda t, a: t.with_axis(a, state))
+    return _named("all_gather", x, axes, State.SHARDED, lambda t, a: t.with_axis(a, state), _written(axes, to=to))
 
 
 @public
@@ -242,9 +258,7 @@ def all_to_all(x: ArrayLike, axis: str, dim: int) -> Array:
 
     Communicates: an all-to-all, forward and backward. Transpose: the all-to-all back.
     """
-    return _named(
-        "all_to_all", x, (axis,), State.SHARDED, lambda t, a: t.with_axis(a, State.SHARDED, normalize_dim(dim, t))
-    )
+    return _named("all_to_all", x, (axis,), State.SHARDED, lambda t, a: _sharded(t, a, dim), _written((axis,), dim=dim))
 
 
 @public
@@ -267,4 +281,4 @@ def shard(x: ArrayLike, axis: str, dim: int) -> Array:
     ((x,), _) = lift([x])
     t = jax.typeof(x)
     needs = t.state(axis) if t.state(axis) in (State.REDUCED, State.INVARIANT) else State.REDUCED
-    return _named("shard", x, (axis,), needs, lambda t, a: t.with_axis(a, State.SHARDED, normalize_dim(dim, t)))
+    return _named("shard", x, (axis,), needs, lambda t, a: _sharded(t, a, dim), _written((axis,), dim=dim))

@@ -64,7 +64,14 @@ class _Event(NamedTuple):
 
 
 def judge(
-    op: str, src: ShType, dst: ShType, *, name: str = "x", inserted: bool = False, has_gradient: bool = True
+    op: str,
+    src: ShType,
+    dst: ShType,
+    *,
+    name: str = "x",
+    call: str = "",
+    inserted: bool = False,
+    has_gradient: bool = True,
 ) -> None:
     """Checks a reshard or a cast that the user called as ``op`` against the scopes around it.
 
@@ -73,6 +80,7 @@ def judge(
         src: The type before.
         dst: The type after.
         name: What the value is called in advice.
+        call: What the user wrote, if it was a named form: ``sh.all_gather(x, "tp")``.
         inserted: Whether a typing rule asks for it.
         has_gradient: Whether the value may be differentiated.
 
@@ -86,7 +94,7 @@ def judge(
     try:
         judge_sent(op, src, dst, sent_by(forth), Sent() if back is None else sent_by(back), inserted=inserted)
     except ShardingTypeError as error:
-        error.hints = _hints(src, dst, error.axes, name)
+        error.hints = _hints(src, dst, error.axes, name, call)
         raise
 
 
@@ -221,10 +229,11 @@ def _listed(items: Sequence[str]) -> str:
     return ", ".join(items) or "nothing"
 
 
-def _hints(src: ShType, dst: ShType, changed: Sequence[str], name: str) -> tuple[str, ...]:
+def _hints(src: ShType, dst: ShType, changed: Sequence[str], name: str, call: str = "") -> tuple[str, ...]:
     """What else to do. It cannot be typed again here, because it is outside the scope."""
     if any(src.state(a) not in (State.INVARIANT, State.REDUCED) for a in changed) or not changed:
-        return (f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}") before the scope',)
+        call = call or f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}")'
+        return (f"{call} before the scope",)
     reduced = ", ".join(f'{a}="R"' for a in changed if src.state(a) is State.INVARIANT)
     to = "" if current_policy() == "partial" else ', to="R"'
     return (

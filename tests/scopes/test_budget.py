@@ -167,5 +167,5 @@ def test_the_message_says_what_makes_it_too_much_and_how_often_that_runs() -> No
         "`all_reduce` takes f32[8]{U:tp} to f32[8]{I:tp}\n"
         "  where: HERE in reduced: all_reduce(f32[8]{U:tp})\n"
         "  why:   each device would send 48 B, 5 times\n"
-        '  try:   sh.reshard(x, "[8]{I:tp}") before the scope'
+        '  try:   sh.all_reduce(x, to="I") before the scope'
     )

@@ -62,3 +62,19 @@ def test_a_free_fix_stays() -> None:
 def test_a_scope_that_allows_some_keeps_those(scope: Any, codes: list[str]) -> None:
     error = refused(scope, sh.exp, "f32[8]{U:x}")
     assert [fix.code for fix in error.fixes] == [f'sh.reshard(x, "{code}")' for code in codes]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ('sh.all_reduce(x, "y")', "f32[8,8]{U:y}"),
+        ('sh.all_reduce(x, "x", "y", to="I")', "f32[8,8]{U:(x,y)}"),
+        ('sh.reduce_scatter(x, "y", -1)', "f32[8,8]{U:y}"),
+        ('sh.all_gather(x, "x", to="R")', "f32[8@x,8]"),
+        ('sh.all_to_all(x, "x", 1)', "f32[8@x,8]"),
+        ('sh.reshard(x, "[8,8]")', "f32[8@x,8]"),
+    ],
+)
+def test_the_advice_names_the_form_that_the_user_wrote(call: str, text: str) -> None:
+    error = refused(sh.no_comm(), lambda x: eval(call, {"sh": sh, "x": x}), text)
+    assert error.hints == (f"{call} before the scope",)

@@ -361,7 +361,7 @@ GOLDEN: dict[str, tuple[Callable[[], Any], str]] = {
         """`no_comm` forbids all-reduce over `tp` in the forward pass: `all_reduce` takes f32[8,8]{U:tp} to f32[8,8]
   where: HERE: all_reduce(f32[8,8]{U:tp})
   why:   each device would send 384 B
-  try:   sh.reshard(x, "[8,8]") before the scope""",
+  try:   sh.all_reduce(x) before the scope""",
     ),
     "a cast that another operand can spare": (
         lambda: typed(INVARIANT) * typed(X),
