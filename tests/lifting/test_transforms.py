@@ -97,7 +97,9 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("types", LAYOUTS, ids=["rows", "columns"])
+@pytest.mark.parametrize(
+    "types", [pytest.param(LAYOUTS[0], id="rows", marks=pytest.mark.nightly), pytest.param(LAYOUTS[1], id="columns")]
+)
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_values_and_gradients_are_those_of_one_device(f: Callable[..., Any], types: tuple[str, str]) -> None:
     def loss(x: Any, w: Any) -> Any:
