@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -29,6 +30,18 @@ def aval_of(x: Any) -> Any:
         return jax.ShapeDtypeStruct(x.type.shape, x.type.dtype)
     aval = jax.typeof(x)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+
+
+def of_some(f: Callable[[list[Any]], Any], xs: Sequence[Any], chosen: Sequence[int]) -> Callable[..., Any]:
+    """A function of all of ``xs`` as one of those that are chosen, by their places; the others are held."""
+
+    def of_chosen(*some: Any) -> Any:
+        full = list(xs)
+        for i, x in zip(chosen, some, strict=True):
+            full[i] = x
+        return f(full)
+
+    return of_chosen
 
 
 def placed(x: Any, t: ShType, name: str = "placed") -> Any:

@@ -22,7 +22,7 @@ from shtypes.caches import COMPILED
 from shtypes.context.user_line import connect_one_device
 from shtypes.core.meshes import abstract_mesh, use_mesh
 from shtypes.lifting.constants import is_constant, is_inexact, typed_constant
-from shtypes.lifting.joins import aval_of, placed
+from shtypes.lifting.joins import aval_of, of_some, placed
 from shtypes.lifting.registry import body_row, op
 from shtypes.ops.dispatch import is_typed
 from shtypes.ops.table import OPS
@@ -125,12 +125,7 @@ def results(call: Any, xs: Sequence[Any], *, typed: bool) -> list[Any]:
     primals, rest = list(xs[:n]), list(xs[n:])
     chosen = [i for i, live in enumerate(call.live) if live]
 
-    def of_live(*some: Any) -> list[Any]:
-        full = list(primals)
-        for i, x in zip(chosen, some, strict=True):
-            full[i] = x
-        return [y for y in inner(full) if is_inexact(y)]
-
+    of_live = of_some(lambda full: [y for y in inner(full) if is_inexact(y)], primals, chosen)
     at = [primals[i] for i in chosen]
     if call.how == "tangents":
         given = [placed(t, x.type) if is_typed(x) else t for t, x in zip(rest, at, strict=True)]

@@ -12,7 +12,7 @@ from shtypes._compat.plain_programs import bind_plain, implementation_of, trace_
 from shtypes.context.origin import evaluating
 from shtypes.lifting.constants import is_inexact
 from shtypes.lifting.evaluate import evaluate_closed
-from shtypes.lifting.joins import aval_of, placed
+from shtypes.lifting.joins import aval_of, of_some, placed
 from shtypes.lifting.registry import FALLBACK, body_row, op
 from shtypes.lifting.steps import current
 from shtypes.ops.dispatch import is_typed
@@ -55,13 +55,7 @@ def with_tangents(eqn: Any, primal: Callable[..., list[Any]], operands: list[Any
         live = [i for i, x in enumerate(primals) if is_inexact(x)]
 
         def push(xs: Any, ts: Any) -> Any:
-            def of_live(*some: Any) -> list[Any]:
-                full = list(xs)
-                for i, x in zip(live, some, strict=True):
-                    full[i] = x
-                return native(*full)
-
-            return jax.jvp(of_live, [xs[i] for i in live], ts)
+            return jax.jvp(of_some(lambda full: native(*full), xs, live), [xs[i] for i in live], ts)
 
         with evaluating(here):
             ys = primal(*primals)
@@ -89,13 +83,7 @@ def _custom_vjp(eqn: Any, operands: list[Any]) -> list[Any]:
     trees: list[Any] = []
 
     def forward(xs: Any) -> Any:
-        def of_live(*some: Any) -> list[Any]:
-            full = list(xs)
-            for i, x in zip(live, some, strict=True):
-                full[i] = x
-            return native(*full)
-
-        out, pull = jax.vjp(of_live, *[xs[i] for i in live])
+        out, pull = jax.vjp(of_some(lambda full: native(*full), xs, live), *[xs[i] for i in live])
         residuals, tree = jax.tree.flatten(pull)
         trees.append(tree)
         return out, residuals

@@ -41,10 +41,10 @@ def _of_dtype(x: Any, dtype: Any) -> Any:
     return x if x.type.dtype == dtype else op("astype")(x, dtype)
 
 
-def _by_jax(name: str, x: Any, axes: tuple[int, ...], **params: Any) -> Any:
+def _by_jax(name: str, x: Any, axes: tuple[int, ...]) -> Any:
     """A reduction over whole dims, as JAX has it."""
     kept = [d for d in range(x.type.ndim) if d not in axes]
-    fn = function(name, functools.partial(getattr(jax.lax, name), axes=axes), **params)
+    fn = function(name, functools.partial(getattr(jax.lax, name), axes=axes))
     return apply_whole_tree(name, fn, x, axes, [kept])
 
 
@@ -141,8 +141,6 @@ def _approx_top_k(
 
 # windows
 
-_WINDOWS: Final = {"sum": (0, "add"), "max": (None, "max"), "min": (None, "min")}
-
 
 def _window(name: str) -> Callable[..., Any]:
     def reduce(x: Any, *, window_dimensions: Any, window_strides: Any, padding: Any, **dilations: Any) -> Any:
@@ -167,7 +165,7 @@ def _bound(dtype: Any, *, lowest: bool) -> Any:
     return int(info.min if lowest else info.max)
 
 
-for _name in _WINDOWS:
+for _name in ("sum", "max", "min"):
     row(f"reduce_window_{_name}")(_window(_name))
 
 
