@@ -23,6 +23,7 @@ from shtypes.lifting.outside import Outside
 from shtypes.lifting.registry import BODIES, EQUATIONS, row
 from shtypes.lifting.rows import annotations as annotations_
 from shtypes.lifting.rows import control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes
+from shtypes.lifting.static import Static
 from shtypes.ops.dispatch import is_typed
 
 R = TypeVar("R", bound=Callable[..., Any])
@@ -93,30 +94,10 @@ def _with_register(fn: Callable[..., Callable[..., Any]]) -> Lift:
     return cast("Lift", fn)
 
 
-class _Static:
-    """A leaf of the arguments that is no array: the function gets it as it is."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Static) or type(self.value) is not type(other.value):
-            return False
-        return self.value is other.value or bool(self.value == other.value)
-
-    def __hash__(self) -> int:
-        try:
-            return hash((type(self.value), self.value))
-        except TypeError:
-            return id(self.value)
-
-
 class _Program:
     """A plain function for arguments of one structure, and with these static leaves."""
 
-    def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[_Static | None, ...]) -> None:
+    def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...]) -> None:
         def flat(*arrays: Any) -> Any:
             given = iter(arrays)
             leaves = [next(given) if s is None else s.value for s in static]
@@ -231,7 +212,7 @@ def lift(
     @functools.wraps(f)
     def lifted(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))
-        static = tuple(None if _is_array(x) else _Static(x) for x in leaves)
+        static = tuple(None if _is_array(x) else Static(x) for x in leaves)
         key = (tree, static)
         program = programs.get(key)
         if program is None:

@@ -17,6 +17,7 @@ from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound
 from shtypes.lifting.constants import NARROW, is_constant, known, number
 from shtypes.lifting.places import place_of
+from shtypes.lifting.static import Static
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.primitives.local import Local
 from shtypes.scopes.comm import rules_in_force
@@ -67,7 +68,8 @@ def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
     if rules_in_force() or not any(isinstance(x, jax.core.Tracer) for x in operands):
         return None
     context = trace_context()
-    key = [context, context_mesh(), eqn.primitive, *eqn.params.items()]
+    params = [(k, Static(v) if isinstance(v, (int, float, complex)) else v) for k, v in eqn.params.items()]
+    key = [context, context_mesh(), eqn.primitive, *params]
     for x in operands:
         if is_typed(x) and known(x, NARROW) is None:
             key.append((x.type.serial, is_constant(x), place_of(x)))

@@ -24,6 +24,7 @@ from shtypes.core.meshes import abstract_mesh, use_mesh
 from shtypes.lifting.constants import is_constant, is_inexact, typed_constant
 from shtypes.lifting.joins import aval_of, of_some, placed
 from shtypes.lifting.registry import body_row, op
+from shtypes.lifting.static import Static
 from shtypes.ops.dispatch import is_typed
 from shtypes.ops.table import OPS
 from shtypes.primitives.conversions import to_jax
@@ -51,7 +52,7 @@ class TypedCall:
 
     name: str
     tree: Any
-    static: tuple[Any, ...]
+    static: tuple[Static | None, ...]
 
     def __str__(self) -> str:
         return self.name
@@ -64,7 +65,7 @@ class TypedCall:
     def on_values(self, *xs: Any) -> Any:
         """The op on these arrays."""
         given = iter(xs)
-        args, kwargs = jax.tree.unflatten(self.tree, [next(given) if s is None else s[0] for s in self.static])
+        args, kwargs = jax.tree.unflatten(self.tree, [next(given) if s is None else s.value for s in self.static])
         return op(self.name)(*args, **kwargs)
 
     def on_one_device(self, *xs: Any) -> Any:
@@ -78,7 +79,7 @@ class TypedCall:
 @functools.lru_cache(maxsize=COMPILED)
 def _on_one_device(call: TypedCall, avals: tuple[Any, ...]) -> tuple[Any, tuple[str, ...], Any]:
     """The typed program of a call on one device, its axes, and the structure of its results."""
-    texts = " ".join(s[0] for s in call.static if s is not None and isinstance(s[0], str))
+    texts = " ".join(s.value for s in call.static if s is not None and isinstance(s.value, str))
     axes = dict.fromkeys((n for part in _AXES.findall(texts) for n in re.findall(r"\w+", part)), 1) or {"one": 1}
     form: list[Any] = []
 
@@ -207,7 +208,7 @@ def without_mesh(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     traced = is_tracing_plain()
     if name is None or any(map(is_typed, leaves)) or not (traced or any(isinstance(x, jax.Array) for x in leaves)):
         return None
-    static = tuple(None if a else (x,) for x, a in zip(leaves, arrays, strict=True))
+    static = tuple(None if a else Static(x) for x, a in zip(leaves, arrays, strict=True))
     call = TypedCall(name, tree, static)
     xs = [x for x, a in zip(leaves, arrays, strict=True) if a]
     if not traced:

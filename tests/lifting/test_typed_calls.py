@@ -86,3 +86,18 @@ def test_a_call_in_a_plain_program_that_makes_a_value_is_typed_there() -> None:
 def test_without_a_mesh_values_that_only_a_mesh_gives_are_still_refused() -> None:
     with pytest.raises(sh.ShardingTypeError, match="no mesh is set"):
         sh.zeros("f32[8@dp]")
+
+
+def test_numbers_that_are_equal_and_not_the_same_are_told_apart() -> None:
+    counts, ones = jnp.arange(3), jnp.ones(2)
+    assert [_dtype(sh.multiply(counts, n)) for n in (2, 2.0)] == ["int32", "float32"]
+    assert [float(np.asarray(sh.divide(ones, n))[0]) for n in (0.0, -0.0)] == [np.inf, -np.inf]
+    with sh.use_mesh(sh.make_mesh({"dp": 2})):
+        divided, x = sh.lift(lambda x, n: x / n), sh.ones("f32[2@dp]")
+        assert [float(np.asarray(divided(x, n))[0]) for n in (0.0, -0.0)] == [np.inf, -np.inf]
+        both = sh.jit(sh.lift(lambda x: (1 / jnp.full_like(x, 0.0), 1 / jnp.full_like(x, -0.0))))(x)
+        assert [float(np.asarray(y)[0]) for y in both] == [np.inf, -np.inf]
+
+
+def _dtype(x: Any) -> str:
+    return str(x.dtype)
