@@ -86,13 +86,16 @@ def _weighted(y: Any) -> Any:
     return jnp.sum(y * np.cos(np.arange(y.size, dtype=np.float32)).reshape(y.shape))
 
 
-def judged(module: Module, layout: str, *, allowing: bool = True) -> None:
+def judged(module: Module, layout: str, *, allowing: bool = True) -> int:
     """Compares a module, lifted, with itself on one device: its results, and the gradients of a weighted sum of them.
 
     Args:
         module: The module.
         layout: How its arrays lie.
         allowing: Whether what it communicates is inserted.
+
+    Returns:
+        The bytes that each device sends, forward and backward.
     """
     leaves, tree = jax.tree.flatten((module.state, module.inputs))
     floats = [i for i, x in enumerate(leaves) if is_float(x)]
@@ -119,11 +122,14 @@ def judged(module: Module, layout: str, *, allowing: bool = True) -> None:
             return (sh.all_reduce(value) if value.type.axes(sh.State.UNREDUCED) else value), outs
 
         step = sh.grad(total, has_aux=True)
-        found = jax.block_until_ready(sh.jit(sh.implicit_comm(step) if allowing else step)(*parted(typed)))
+        step = sh.implicit_comm(step) if allowing else step
+        found = jax.block_until_ready(sh.jit(step)(*parted(typed)))
+        sent = sh.ledger(step, *parted(typed)).bytes
         for grad, x in zip(found[0], parted(typed)[0], strict=True):
             assert grad.type == x.type.cotangent(), f"{grad.type} of {x.type}"
         for part, right, most in zip(found, wanted, errors, strict=True):
             _compare(*map(jax.tree.leaves, (part, right, most)))
+    return sent
 
 
 def _compare(found: list[Any], wanted: list[Any], errors: list[Any]) -> None:
