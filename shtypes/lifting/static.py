@@ -7,22 +7,27 @@ from typing import Any
 
 
 class Static:
-    """A value that is no array. Numbers are equal only if they are the same: 1 is not 1.0, and 0.0 is not -0.0."""
+    """A value that is no array. Numbers are equal only if they are the same: 1 is not 1.0, and 0.0 is not -0.0.
 
-    __slots__ = ("value",)
+    What has no hash, an array for example, is equal to itself only.
+    """
+
+    __slots__ = ("_hash", "_known", "value")
 
     def __init__(self, value: Any) -> None:
         self.value = value
+        self._known = tuple(map(Static, value)) if type(value) is tuple else value
+        try:
+            self._hash: int | None = hash((type(value), self._known))
+        except TypeError:
+            self._hash = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Static) or type(self.value) is not type(other.value):
             return False
         if isinstance(self.value, numbers.Number):
             return repr(self.value) == repr(other.value)
-        return self.value is other.value or bool(self.value == other.value)
+        return self.value is other.value or (self._hash is not None and bool(self._known == other._known))
 
     def __hash__(self) -> int:
-        try:
-            return hash((type(self.value), self.value))
-        except TypeError:
-            return id(self.value)
+        return id(self.value) if self._hash is None else self._hash

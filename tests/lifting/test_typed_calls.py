@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.lifting.static import Static
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
 
@@ -97,6 +98,9 @@ def test_numbers_that_are_equal_and_not_the_same_are_told_apart() -> None:
         assert [float(np.asarray(divided(x, n))[0]) for n in (0.0, -0.0)] == [np.inf, -np.inf]
         both = sh.jit(sh.lift(lambda x: (1 / jnp.full_like(x, 0.0), 1 / jnp.full_like(x, -0.0))))(x)
         assert [float(np.asarray(y)[0]) for y in both] == [np.inf, -np.inf]
+    assert Static((2, (0.0,))) == Static((2, (0.0,))) != Static((2, (-0.0,)))
+    table = np.zeros(2)
+    assert Static(("table", table)) == Static(("table", table)) != Static(("table", table.copy()))
 
 
 def _dtype(x: Any) -> str:

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
+import jax.numpy as jnp
+
 from shtypes.core.functions.basics import NamedFn
+from shtypes.lifting.static import Static
 from shtypes.ops.dispatch import lift
 from shtypes.ops.labelled import labelled
 from shtypes.rules.labelled import ProductDims
 
 
 class Bind:
-    """An equation's primitive with its parameters, as a function of arrays."""
+    """An equation's primitive with its parameters, as a function of arrays.
+
+    Two are equal if the primitive and the parameters are: a jaxpr, or an array, is equal to itself only.
+    """
 
     __name__: str
 
-    def __init__(self, eqn: Any) -> None:
-        self.primitive, self.params = eqn.primitive, eqn.params
+    def __init__(self, eqn: Any, *last: float) -> None:
+        """The function of an equation; ``last`` are numbers, its operands after those of the calls."""
+        self.primitive, self.params, self._last = eqn.primitive, eqn.params, last
         self.__name__ = eqn.primitive.name
-        self._key = (self.primitive.name, *sorted((k, repr(v)) for k, v in eqn.params.items()))
+        self._key = Static((self.primitive, *sorted(eqn.params.items(), key=itemgetter(0)), *last))
 
     def __call__(self, *xs: Any) -> Any:
         """The results of the primitive; a tuple where it has several."""
-        outs = self.primitive.bind(*xs, **self.primitive.get_bind_params(self.params))
+        last = [jnp.asarray(n, xs[0].dtype) for n in self._last]
+        outs = self.primitive.bind(*xs, *last, **self.primitive.get_bind_params(self.params))
         return tuple(outs) if self.primitive.multiple_results else outs
 
     def __eq__(self, other: object) -> bool:

@@ -15,7 +15,7 @@ from shtypes.lifting.evaluate import missing
 from shtypes.lifting.registry import equation_row, op, row
 from shtypes.lifting.rows.annotations import annotated
 from shtypes.lifting.rows.elementwise import narrowly
-from shtypes.lifting.rows.generic import sharing
+from shtypes.lifting.rows.generic import Bind, sharing
 from shtypes.lifting.rows.shapes import ints
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.whole import apply_whole_tree, function
@@ -200,26 +200,8 @@ def _by_function(eqn: Any, operands: list[Any]) -> list[Any]:
         along, sources = _moving(eqn, ndim), [range(ndim)]
     if not is_number(start):
         start = jax.numpy.asarray(start).item()
-    fn = function(eqn.primitive.name, _Bound(eqn, start))
+    fn = function(eqn.primitive.name, Bind(eqn, start))
     return list(apply_whole_tree(eqn.primitive.name, fn, x, along, sources))
-
-
-class _Bound:
-    """An equation that reduces one operand from a number, as a function of it."""
-
-    def __init__(self, eqn: Any, start: Any) -> None:
-        self._eqn, self._start = eqn, start
-
-    def __call__(self, x: Any) -> Any:
-        eqn = self._eqn
-        bind = eqn.primitive.get_bind_params(eqn.params)
-        return eqn.primitive.bind(x, jnp.asarray(self._start, x.dtype), **bind)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Bound) and self._eqn is other._eqn and repr(self._start) == repr(other._start)
-
-    def __hash__(self) -> int:
-        return hash((id(self._eqn), repr(self._start)))
 
 
 def _scattered(eqn: Any, operands: list[Any]) -> list[Any]:
