@@ -21,6 +21,8 @@ MESH = (2, 2)
 NIGHTS = 40
 #: What the typed ops accept and the lifted program does not, at most.
 LOST = 0.01
+#: Of a fortieth of all calls one function may be among the lost ones, with all of its cases.
+A_FUNCTION = 6
 #: Programs that are not among these, and why.
 LEFT_OUT = {
     "m.vdot(a, b)": "its program merges the dims first, and what is sharded behind another does not merge",
@@ -65,9 +67,10 @@ def _compared(chosen: Iterable[Program], count: int, seed: int) -> tuple[Counter
             if answer(call, given).result is None:
                 continue
             got = answer(lifted(call), given)
+            accepted = got.result is not None or got.plain  # a constant, of a program that uses no value
             tally["typed"] += 1
-            tally["lifted"] += got.result is not None
-            if got.result is None:
+            tally["lifted"] += accepted
+            if not accepted:
                 lost.append(f"{call} of {' '.join(map(str, given))}")
     return tally, lost
 
@@ -96,5 +99,5 @@ def test_every_function_lifted(night: int) -> None:
     assert _faults(few, 60, night) == []
     assert _wrong(few, 4, night) == []
     tally, lost = _compared(every, 8, night)
-    assert len(lost) <= 2 * LOST * tally["typed"] + 2, lost
+    assert len(lost) <= LOST * tally["typed"] + A_FUNCTION, lost
     assert not [call for call in every for g in combinations(call, MESH, 8, night + 1) if answer(lifted(call), g).crash]

@@ -131,6 +131,18 @@ def test_plain_constants_meet_invariant_values_without_a_change_of_type() -> Non
         assert sh.jit(sh.lift(mask))(x).type == x.type
 
 
+def test_nothing_of_a_sharded_dim_is_free() -> None:
+    """As `jnp.roll` by a whole turn takes it: a part without elements, and all the others."""
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        x = sh.array(np.arange(64.0, dtype=np.float32).reshape(8, 8), "[_@dp, _@tp]")
+        rolled, grad = sh.value_and_grad(
+            lambda x: sh.all_reduce(sh.lift(lambda x: jnp.sum(jnp.roll(x, 8, 0) ** 2))(x))
+        )(x)
+        assert sh.lift(lambda x: jnp.roll(x, (0, 8), (0, 1)))(x).type == x.type
+        assert denoted(rolled) == np.sum(np.arange(64.0) ** 2)
+        np.testing.assert_array_equal(denoted(grad), 2 * np.arange(64.0).reshape(8, 8))
+
+
 def test_a_number_to_the_power_of_a_typed_integer_is_a_float() -> None:
     with sh.use_mesh(sh.make_mesh(MESH)):
         count = sh.array(np.int32(3), "i32[]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from shtypes.lifting.registry import op, row
@@ -44,7 +45,8 @@ def _rev(x: Any, *, dimensions: Any) -> Any:
 
 @row("concatenate")
 def _concatenate(*xs: Any, dimension: int) -> Any:
-    return op("concatenate")(list(xs), dimension)
+    some = [x for x in xs if np.shape(x)[dimension]] or xs
+    return op("concatenate")(list(some), dimension) if len(some) > 1 else some[0]
 
 
 @row("stack")
@@ -76,6 +78,8 @@ def _pad(x: Any, value: Any, *, padding_config: Any) -> Any:
 def _slice(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
     start, stop = list(ints(start_indices)), list(ints(limit_indices))
     step = list(ints(strides)) if strides is not None else [1] * len(start)
+    if any(a == b and dim.axes for a, b, dim in zip(start, stop, x.type.dims, strict=True)):
+        return jnp.zeros(np.subtract(stop, start), x.dtype)  # nothing of a sharded dim, as where it rolls by zero
     for d, n in enumerate(x.type.shape):
         if stop[d] - start[d] == 1 and n > 1:  # an index, which a sharded dim takes too
             x = op("index_in_dim")(x, start[d], d, keepdims=True)
