@@ -37,7 +37,8 @@ batching.primitive_batchers[annotation_p] = _batched
 
 
 def _is_annotation(s: Any) -> bool:
-    return isinstance(s, (jax.P, jax.sharding.NamedSharding))
+    """Whether a program says it; JAX hands on the shardings of its own values, which without a mesh say nothing."""
+    return isinstance(s, jax.P) or (isinstance(s, jax.sharding.NamedSharding) and not s.mesh.empty)
 
 
 def _annotated(x: Any, shardings: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from shtypes._compat import private
 from shtypes.caches import Bounded
+from shtypes.context.whose import Whose, whose
 
 
 def jaxpr_of(jaxpr: Any) -> Any:
@@ -50,6 +51,8 @@ def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
 
 def _user_frame(code: Any, last: int) -> UserFrame | None:
     if _raw_frame_to_frame is None or _is_user_filename is None or not _is_user_filename(code.co_filename):
+        return None
+    if whose(code.co_filename) is Whose.MACHINERY:  # numpy calls the method of an array that it is given
         return None
     frame = _raw_frame_to_frame(code, last)
     place = (frame.start_line, frame.start_column, frame.end_line, frame.end_column)

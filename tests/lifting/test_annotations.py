@@ -73,6 +73,18 @@ def test_jax_adds_no_reshard_where_nobody_wrote_one() -> None:
     assert not sh.ledger(lifted, x)
 
 
+def test_jax_adds_no_reshard_of_what_vmap_broadcasts() -> None:
+    x, v = sh.array(X, "f32[8, 16@tp]"), sh.array(X[0], "f32[16@tp]")
+    scaled = sh.lift(jax.vmap(lambda row, v: row * v, in_axes=(0, None)))
+    assert scaled(x, v).type == x.type
+    assert not sh.ledger(scaled, x, v)
+    hessian = sh.lift(jax.hessian(lambda v: jnp.sum(v**3)))
+    assert not sh.ledger(hessian, v)
+    found = hessian(v)
+    assert found.type.axes(sh.State.SHARDED) == ("tp",)
+    assert_close(denoted(found), np.diag(6 * X[0]), 10)
+
+
 def test_an_axis_that_the_mesh_lacks_is_an_error() -> None:
     with pytest.raises(sh.ShardingTypeError, match="`data`, which is no axis of the mesh"):
         sh.lift(lambda x: jax.lax.with_sharding_constraint(x, P("data")))(sh.array(X, "f32[8@dp, 16@tp]"))
