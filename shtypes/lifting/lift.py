@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, cast
 import jax
 import numpy as np
 
+from shtypes._compat import no_trace_is_running
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.calls import check_function
@@ -25,6 +26,7 @@ from shtypes.lifting.rows import annotations as annotations_
 from shtypes.lifting.rows import control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes
 from shtypes.lifting.static import Static
 from shtypes.ops.dispatch import is_typed
+from shtypes.programs.jit import JitFunction
 
 R = TypeVar("R", bound=Callable[..., Any])
 
@@ -97,7 +99,9 @@ def _with_register(fn: Callable[..., Callable[..., Any]]) -> Lift:
 class _Program:
     """A plain function for arguments of one structure, and with these static leaves."""
 
-    def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...]) -> None:
+    def __init__(
+        self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], outside: Callable[[], Outside]
+    ) -> None:
         def flat(*arrays: Any) -> Any:
             given = iter(arrays)
             leaves = [next(given) if s is None else s.value for s in static]
@@ -106,10 +110,21 @@ class _Program:
 
         flat.__name__ = flat.__qualname__ = getattr(f, "__name__", "f")
         self.f, self.tree, self.static = f, tree, static
-        self.flat = flat
+        self.flat, self._outside = flat, outside
         self._live: Bounded[Any] = Bounded(8)
+        self._compiled: JitFunction[..., Any] = JitFunction(self._evaluated, None, {}, {})
 
-    def __call__(self, arrays: list[Any], outside: Outside) -> Any:
+    def __call__(self, *arrays: Any) -> Any:
+        """The results; of typed values that no transformation looks at, by one compiled program."""
+        if not arrays or not no_trace_is_running() or not all(map(is_typed, arrays)):
+            return self._evaluated(*arrays)
+        try:
+            return self._compiled(*arrays)
+        except ShardingTypeError:
+            return self._evaluated(*arrays)  # which says it without the frames of a trace
+
+    def _evaluated(self, *arrays: Any) -> Any:
+        outside = self._outside()
         closed, tree = trace_plain(self.flat, [aval_of(x) for x in arrays])
         known = self._live.get(id(closed))
         if known is None:
@@ -118,7 +133,7 @@ class _Program:
         outside.check(jaxpr)
         try:
             with noting():
-                outs = evaluate_whole(jaxpr, consts, arrays, outside, self._arguments)
+                outs = evaluate_whole(jaxpr, consts, list(arrays), outside, self._arguments)
         except ShardingTypeError:
             outside.check_fit()  # what was said of a place and did not fit is the nearer reason
             raise
@@ -170,6 +185,9 @@ def lift(
     `jax.numpy` and `jax.lax`, with names of the mesh's axes. The program sees no mesh (`jax.sharding.get_abstract_mesh`
     is empty), so what it annotates only on a mesh stays as it is.
 
+    A call with typed arrays alone runs as one compiled program, as under `jit`: keep the lifted function and call it
+    again. With plain arrays among them the operations run one by one, and see their values.
+
     Args:
         f: A function of trees of arrays. What is no array in its arguments, it gets as it is.
         at: Reshards from outside, for lines that cannot be edited: for each place of the program, the type of its
@@ -216,10 +234,9 @@ def lift(
         key = (tree, static)
         program = programs.get(key)
         if program is None:
-            program = programs.put(key, _Program(f, tree, static))
-        arrays = [x for x, s in zip(leaves, static, strict=True) if s is None]
+            program = programs.put(key, _Program(f, tree, static, lambda: Outside(name, places, finish=finish)))
         try:
-            return program(arrays, Outside(name, places, finish=finish))
+            return program(*[x for x, s in zip(leaves, static, strict=True) if s is None])
         except ShardingTypeError as error:
             raise error.with_traceback(None) from None
 

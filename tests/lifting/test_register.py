@@ -48,6 +48,25 @@ def test_a_primitive_without_a_row_is_evaluated_through_what_it_runs_and_keeps_i
     assert_close(denoted(sh.jit(sh.grad(total))(x)), 14 * np.cos(2 * X), 100)
 
 
+def test_calls_with_typed_arrays_alone_are_one_program_that_is_typed_once() -> None:
+    seen = []
+    cube = _cube("test_cube_seen")
+
+    @sh.lift.register(cube)
+    def _row(x: Any) -> Any:
+        seen.append(x)
+        return x**3
+
+    lifted, x = sh.lift(lambda x: cube.bind(2 * x)), sh.array(X, "f32[8@dp, 16@tp]")
+    for _ in range(3):
+        assert_close(denoted(jax.block_until_ready(lifted(x))), (2 * X) ** 3, 100)
+    assert len(seen) == 1
+    lifted(sh.array(X, "f32[8@dp, 16]"))
+    assert len(seen) == 2
+    with sh.policy("jax"):
+        assert lifted(sh.array(X, "f32[8@dp, 16]")).type == sh.array(X, "f32[8@dp, 16]").type
+
+
 def test_a_primitive_with_a_transpose_of_its_own_needs_a_row() -> None:
     double = Primitive("test_double")
     double.def_impl(lambda x: x + x)
