@@ -202,7 +202,7 @@ class Array(_Base, metaclass=_ArrayMeta):
 
     def __repr__(self) -> str:
         hidden = hidden_axes(self.type) or dtypes.is_key(self.type.dtype_name)
-        if self.data is None or self.data.is_deleted() or not self.data.is_fully_addressable:
+        if not isinstance(self.data, jax.Array) or self.data.is_deleted() or not self.data.is_fully_addressable:
             return f"Array({self.type})"
         if hidden:
             return _per_device(self) or f"Array({self.type})"

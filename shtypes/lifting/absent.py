@@ -49,7 +49,7 @@ _REASONS: Final = {
     "it has shapes that are known at run time only": ("dim_as_value dimension_size shape_assertion"),
     "it orders effects by tokens, which no typed value carries": "after_all create_token add_dependency call",
     "JAX's own transformations leave it, and no program is traced to it": (
-        "call_hi_primitive_linearized check create_linear custom_jvp_call_jaxpr custom_lin dce_sink eval_jaxpr "
+        "call_hi_primitive_linearized check create_linear custom_jvp_call_jaxpr custom_lin dce_sink "
         "remat_opt stage unreachable zeros_like jaxpr_call reciprocal"
     ),
     "it says where bytes lie on one device, which a type does not": (

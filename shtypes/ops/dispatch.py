@@ -153,16 +153,22 @@ def constant(x: Any, mesh: Mesh) -> Array:
 
 
 def constant_of(x: Any, mesh: Mesh) -> Array:
-    """A traced plain array that depends on nothing given, as a typed value without gradient: reduced."""
-    notes = trace_notes(trace_of(x))
+    """A traced plain array that depends on nothing given, as a typed value without gradient: reduced.
+
+    It is made typed where it was made, and once: a value of the body of a loop ends with the body.
+    """
+    trace = trace_of(x)
+    notes = trace_notes(trace)
     key = ("typed constant", id(x), mesh)
     known = None if notes is None else notes.get(key)
     if known is None:
         states = dict.fromkeys(mesh.axis_names, State.REDUCED)
         t = hi(ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), states))
-        known = x, from_concrete_p.bind(x, ty=t)  # x is kept, so that its id is not another's
-        if notes is not None:
-            notes[key] = known
+        if notes is None:
+            alone: Array = from_concrete_p.bind(x, ty=t)
+            return alone
+        with set_current_trace(trace):
+            known = notes[key] = x, from_concrete_p.bind(x, ty=t)  # x is kept, so that its id is not another's
     value: Array = known[1]
     return value
 

@@ -47,6 +47,7 @@ ELSEWHERE = {
     "debug_print": "as above",
     "io_callback": "refused",
     "call_hi_primitive": "a typed call in a plain program",
+    "eval_jaxpr": "`jax.lax.custom_root` on the newest JAX",
     "pvary": "bodies of `jax.shard_map`",
     "reshard": "programs with an explicit mesh",
     "tie": "JAX's own collectives that run beside others",

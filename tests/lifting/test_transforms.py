@@ -200,3 +200,39 @@ def test_gcd_and_lcm_are_typed_as_a_whole() -> None:
             y = sh.jit(sh.lift(f))(i, i + 5)
             assert y.type == i.type
             np.testing.assert_array_equal(denoted(y), f(n, n + 5))
+
+
+def test_a_constant_is_typed_where_it_is_made_and_not_in_the_loop_that_uses_it_first() -> None:
+    """As in `jnp.interp`: a binary search in the points, and then a lookup among them."""
+    x, points = np.linspace(0.1, 2.9, 8, dtype=np.float32), np.arange(4.0, dtype=np.float32)
+
+    def f(x: Any) -> Any:
+        points = jnp.arange(4.0) * 1.0
+        return jnp.sum(jnp.interp(x, points, points**2) ** 2)
+
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
+        typed = sh.array(x, "f32[8@dp]")
+        total = lambda x: sh.all_reduce(sh.lift(f)(x))  # noqa: E731
+        value, grad = sh.jit(sh.value_and_grad(total))(typed)
+        assert_close(denoted(value), np.sum(np.interp(x, points, points**2) ** 2), 100)
+        assert_close(denoted(grad), jax.grad(f)(x), 100)
+
+
+def test_an_integer_result_of_a_rule_of_its_own_has_no_tangent() -> None:
+    @jax.custom_jvp
+    def both(x: Any) -> Any:
+        return 2 * x, jnp.floor(x).astype(jnp.int32)
+
+    @both.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return both(*primals), (7 * tangents[0], np.zeros(primals[0].shape, jax.dtypes.float0))
+
+    with sh.use_mesh(sh.make_mesh({"dp": 2})):
+        x = sh.array(np.arange(8, dtype=np.float32) + 0.5, "[_@dp]")
+        total = lambda x: sh.all_reduce(sh.lift(lambda x: jnp.sum(both(x)[0] * both(x)[1]))(x))  # noqa: E731
+        np.testing.assert_array_equal(denoted(sh.grad(total)(x)), 7 * np.arange(8))
+        np.testing.assert_array_equal(denoted(sh.jit(sh.grad(total))(x)), 7 * np.arange(8))
+        nothing = sh.grad(lambda n: sh.all_reduce(sh.sum(sh.astype(n, "float32"))), allow_int=True)(
+            sh.ones("i32[8@dp]")
+        )
+        assert repr(nothing) == "Array(float0[8@dp])"

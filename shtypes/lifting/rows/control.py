@@ -41,7 +41,7 @@ def _program(name: str, avals: tuple[Any, ...]) -> str:
     return str(jaxpr_of(calls[0].params["jaxpr"] if calls else closed))
 
 
-@body_row("jit", "closed_call", "composite", "custom_vmap_call")
+@body_row("jit", "closed_call", "composite", "custom_vmap_call", "eval_jaxpr")
 def _call(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
     if params.get("name") in _WHOLE and _is_own(eqn):

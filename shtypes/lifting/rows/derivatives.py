@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.custom_derivatives import zero_from_primal
 
 from shtypes._compat.plain_programs import bind_plain, implementation_of, trace_plain, tracing_plain
 from shtypes.context.origin import evaluating
@@ -39,7 +40,8 @@ def primitive_of(eqn: Any) -> Callable[..., list[Any]]:
 
 
 def _float0(x: Any) -> Any:
-    return np.zeros(x.shape, jax.dtypes.float0)
+    """The tangent, or the cotangent, of what has none."""
+    return zero_from_primal(x) if is_typed(x) else np.zeros(x.shape, jax.dtypes.float0)
 
 
 def with_tangents(eqn: Any, primal: Callable[..., list[Any]], operands: list[Any]) -> list[Any]:
