@@ -16,6 +16,11 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from shtypes._compat import private
+
+#: The class of ``x.at[index]``, whose methods take annotations.
+_indexed: Any = private("jax._src.numpy.array_methods", "_IndexUpdateRef")
+
 
 class Annotation(Primitive):
     """The primitive of ours that an annotation is. Its ``spec`` says nothing of the dims ``mapped``, of `jax.vmap`."""
@@ -79,8 +84,8 @@ def replacements(holds: Callable[[], bool]) -> list[tuple[Any, str, Any, Any]]:
         own = getattr(module, name, None)
         if own is not None:
             found.append((module, name, _of_constraint(own, holds), own))
-    for module in (jax.numpy, jax.lax):
-        for name, own in list(vars(module).items()):
+    for module in (jax.numpy, jax.lax, jax.random, _indexed):
+        for name, own in list(getattr(module, "__dict__", {}).items()):
             if not name.startswith("_") and callable(own) and not isinstance(own, type) and _takes_out_sharding(own):
                 found.append((module, name, _of_result(own, holds), own))
     return found

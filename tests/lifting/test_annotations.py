@@ -27,6 +27,8 @@ FORMS: dict[str, Callable[[Any, Any], Any]] = {
     "einsum": lambda x, w: jnp.einsum("ab,bc->ac", x, w, out_sharding=P("dp", None)),
     "matmul": lambda x, w: jnp.matmul(x, w, out_sharding=P("dp", None)),
     "dot_general": lambda x, w: jax.lax.dot_general(x, w, CONTRACT, out_sharding=P("dp")),
+    "device_put": lambda x, w: jax.device_put(x @ w, P("dp")),
+    "of an index": lambda x, w: (x @ w).at[:, jnp.arange(8)].get(out_sharding=P("dp")),
     "under vmap": lambda x, w: jax.vmap(lambda row: jax.lax.with_sharding_constraint(row @ w, P(None)))(x),
     "in a scan": lambda x, w: jax.lax.scan(lambda c, _: (jax.reshard(x @ w, P("dp")), None), x @ w, None, length=2)[0],
 }
