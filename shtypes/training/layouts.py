@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -84,7 +85,11 @@ def in_types(tree: Tree, layout: Tree) -> Tree:
 
 
 def typed_state(state: Tree, params: Tree) -> Tree:
-    """A first state in which each array is typed: plain ones like the parameter whose path and shape they have."""
+    """A first state in which each array is typed.
+
+    A plain one lies like the parameter whose path its own path contains: in the dims that it has of it. So a history of
+    a parameter, with one dim before the parameter's, is sharded as that is, and a factored moment, which lacks one.
+    """
     known = [(tuple(map(str, path)), x.type) for path, x in jax.tree.leaves_with_path(params) if is_typed(x)]
     mesh = known[0][1].mesh
     leaves, structure = jax.tree.flatten_with_path(state)
@@ -99,11 +104,30 @@ def _typed(x: Any, path: Sequence[str], known: Sequence[tuple[tuple[str, ...], S
         return x
     t = ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), dict.fromkeys(mesh.axis_names, replicated()))
     if jnp.issubdtype(x.dtype, jnp.inexact):
-        like = [p for at, p in known if tuple(path[len(path) - len(at) :]) == at and p.shape == x.shape]
-        t = like[0].replace(dtype=t.dtype_name) if like else t
+        ways = [_with_dims_of(p, t) for at, p in known if _contains(path, at)]
+        found = list(dict.fromkeys(way for way in ways if way is not None))
+        t = found[0] if len(found) == 1 else t
     if isinstance(x, jax.core.Tracer) or not no_trace_is_running():
         return placed(x, t)
     return place(x, hi(t))
+
+
+def _contains(path: Sequence[str], part: Sequence[str]) -> bool:
+    return any(tuple(path[i : i + len(part)]) == part for i in range(len(path) - len(part), -1, -1))
+
+
+def _with_dims_of(p: ShType, t: ShType) -> ShType | None:
+    """A replicated type with the dims of a parameter's, if it has more before them, or some of them; else None."""
+    more = t.ndim - p.ndim
+    if more >= 0:
+        ways = [(*t.dims[:more], *p.dims)] if t.shape[more:] == p.shape and p.ndim else []
+    else:
+        ways = [dims for dims in itertools.combinations(p.dims, t.ndim) if tuple(d.size for d in dims) == t.shape]
+    if len({tuple(d.axes for d in dims) for dims in ways}) != 1:
+        return t if p.shape == t.shape else None  # two dims of one size: either may be meant
+    taken = {a for d in ways[0] for a in d.axes}
+    states = {a: p.state(a) if more == 0 else replicated() for a in p.mesh.axis_names if a not in taken}
+    return ShType(p.mesh, t.dtype_name, ways[0], states)
 
 
 def like_state(new: Tree, state: Tree) -> Tree:

@@ -49,9 +49,10 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
 
     ``init(params)`` gives a state in which all is typed. What is kept for each parameter has the parameter's type, in
     its own dtype; counts and other numbers are replicated over the mesh, as a checkpoint and a compiled step with a
-    donated state want them. An array that says nothing of a parameter has the type of the one whose path its own path
-    ends with, if they have one shape; else it is replicated. ``update(grads, state, params)`` returns updates of the
-    parameters' types, and a state of the types that it was given: a compiled step is traced once.
+    donated state want them. An array that says nothing of a parameter is sharded like the one whose path its own path
+    contains, in the dims that it has of it: a history of it, or a factored moment; else it is replicated.
+    ``update(grads, state, params)`` returns updates of the parameters' types, and a state of the types that it was
+    given: a compiled step is traced once.
 
     Args:
         tx: A named tuple with ``init`` and ``update``. Of an `optax.MultiSteps`, its `gradient_transformation()`.

@@ -139,13 +139,22 @@ def test_a_first_state_is_typed_like_its_parameters(policy: str) -> None:
 def test_a_state_that_names_no_parameter_is_typed_by_its_path_and_shape() -> None:
     def init(params: Any) -> Any:
         made = {name: jnp.zeros(p.shape) for name, p in params.items()}
-        return {"mean": made, "rows": {"down": jnp.zeros(32)}, "key": jnp.zeros(2, "uint32"), "count": 3}
+        history = {name: jnp.zeros((5, *p.shape)) for name, p in params.items()}
+        rows = {"down": jnp.zeros(32), "up": jnp.zeros(16), "other": jnp.zeros(7)}
+        return {"mean": made, "history": history, "rows": rows, "key": jnp.zeros(2, "uint32"), "count": 3}
 
     tx = optax.GradientTransformation(init, lambda g, s, p=None: (g, s))
     params = _typed(_weights(), LAYOUTS["both"])
     state = sh.optim.lift(tx).init(params)
     assert sh.tree.types(state["mean"]) == sh.tree.types(params)
-    assert str(state["rows"]["down"].type) == "f32[32]"
+    assert {str(x.type) for x in state["history"].values()} == {
+        str(p.type).replace("f32[", "f32[5,").replace(",]", "]") for p in params.values()
+    }
+    assert {k: str(x.type) for k, x in state["rows"].items()} == {
+        "down": "f32[32@tp]",
+        "up": "f32[16@dp]",
+        "other": "f32[7]",
+    }
     assert str(state["key"].type) == "u32[2]"
 
 
@@ -179,6 +188,12 @@ def test_more_than_scalars_is_communicated_only_where_that_is_asked_for() -> Non
     assert sh.tree.types(after) == sh.tree.types(state)
     wanted, _ = tx.update(plain, tx.init(plain), plain)
     assert_close(np.asarray(updates["up"]), wanted["up"], 1024)
+
+
+def test_an_array_of_which_two_dims_of_a_parameter_may_be_meant_is_replicated() -> None:
+    tx = optax.GradientTransformation(lambda p: {"w": jnp.zeros(8)}, lambda g, s, p=None: (g, s))
+    for text, of_a_dim in (("f32[8@dp,8@tp]", "f32[8]"), ("f32[8@dp,4]", "f32[8@dp]"), ("f32[8,8]", "f32[8]")):
+        assert str(sh.optim.lift(tx).init({"w": sh.ones(text)})["w"].type) == of_a_dim
 
 
 # gradients that are pending sums
