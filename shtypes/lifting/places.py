@@ -83,7 +83,8 @@ def _lt(eqn: Any, xs: Sequence[Any]) -> Any:
 
 
 def _is_zero(x: Any) -> bool:
-    return not isinstance(x, jax.core.Tracer) and not is_typed(x) and np.ndim(x) == 0 and bool(x == 0)
+    """Whether a value is known to be zero; not asked with JAX's `==`, which gives a tracer inside a trace."""
+    return not isinstance(x, jax.core.Tracer) and not is_typed(x) and np.ndim(x) == 0 and bool(np.asarray(x) == 0)
 
 
 def _select(eqn: Any, xs: Sequence[Any]) -> Any:

@@ -136,6 +136,26 @@ def test_a_gradient_inside_is_the_gradient_outside() -> None:
         assert_close(denoted(outside), jax.grad(loss)(W, X), 400)
 
 
+def test_a_constant_of_a_body_that_is_tried_again_is_not_that_of_the_first_try() -> None:
+    """A carry that changes its type ends the trace of the body; what was made in it is not there in the next one."""
+
+    def f(x: Any) -> Any:
+        ones = jnp.ones(8)
+        return jax.lax.fori_loop(0, 3, lambda _, s: (s[0] * ones, s[1] + x.sum(0)), (x[0], x[0]))[1]
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})), sh.implicit_comm():
+        total = lambda x: sh.sum(sh.lift(f)(x))  # noqa: E731
+        found = sh.jit(sh.grad(total))(sh.array(X, "f32[4@x, 8]"))
+        assert_close(denoted(found), jax.grad(lambda x: f(x).sum())(X), 100)
+
+
+def test_a_comparison_with_a_captured_zero() -> None:
+    zero = jnp.asarray(0.0)
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        y = sh.jit(sh.lift(lambda x: jnp.where(jnp.asarray(4.0) < zero, x, 2 * x)))(sh.array(X, "f32[4@x, 8]"))
+        assert_close(denoted(y), 2 * X, 1)
+
+
 def test_wide_floats() -> None:
     with jax.enable_x64(True), sh.use_mesh(sh.make_mesh({"x": 2})):
         f: Any = lambda x: jnp.cumsum(jnp.sin(x), 1) / jnp.arange(1, 9)  # noqa: E731
