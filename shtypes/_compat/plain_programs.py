@@ -21,11 +21,20 @@ from shtypes._compat.jaxprs import bound, jaxpr_of
 _source_info: Any = private("jax._src", "source_info_util")
 _dce: Any = private("jax._src.interpreters.partial_eval", "dce_jaxpr")
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
+_use_concrete_mesh: Any = private("jax._src.sharding_impls", "_internal_use_concrete_mesh")
 
 
 def without_mesh() -> Any:
     """A scope in which JAX sees no mesh: plain programs keep their own meaning, whatever mesh is set."""
     return jax.sharding.use_abstract_mesh(_NO_MESH)
+
+
+def _without_devices() -> contextlib.AbstractContextManager[Any]:
+    """A scope in which arrays that JAX makes at once are on no mesh: constants of a program that has none."""
+    if _use_concrete_mesh is None:
+        return contextlib.nullcontext()
+    manager: contextlib.AbstractContextManager[Any] = _use_concrete_mesh(jax.sharding.Mesh(np.empty((), object), ()))
+    return manager
 
 
 def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -156,7 +165,7 @@ def tracing_plain() -> Iterator[None]:
             setattr(module, name, ours)
     _thread.tracing += 1
     try:
-        with without_mesh():
+        with without_mesh(), _without_devices():
             yield
     finally:
         _thread.tracing -= 1

@@ -156,6 +156,18 @@ def test_a_comparison_with_a_captured_zero() -> None:
         assert_close(denoted(y), 2 * X, 1)
 
 
+def test_arrays_that_a_plain_program_makes_at_once_are_on_no_mesh() -> None:
+    """JAX would refuse them beside those that are traced, by explicit sharding's own rules."""
+
+    def f(x: Any) -> Any:
+        with jax.ensure_compile_time_eval():
+            two = jnp.asarray([2.0])
+        return x * jax.lax.dynamic_update_slice(jnp.ones(8), two, (3,))
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        assert_close(denoted(sh.jit(sh.lift(f))(sh.array(X, "f32[4@x, 8]"))), f(X), 1)
+
+
 def test_wide_floats() -> None:
     with jax.enable_x64(True), sh.use_mesh(sh.make_mesh({"x": 2})):
         f: Any = lambda x: jnp.cumsum(jnp.sin(x), 1) / jnp.arange(1, 9)  # noqa: E731
