@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
@@ -77,6 +77,24 @@ def inner_jaxprs(eqn: Any) -> list[tuple[Any, int | None]]:
             if hasattr(jaxpr_of(item), "eqns"):
                 found.append((item, trips))
     return found
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """The equations of a program, and of all programs in them."""
+    for eqn in jaxpr_of(jaxpr).eqns:
+        yield eqn
+        for body, _ in inner_jaxprs(eqn):
+            yield from equations(body)
+
+
+def reached(closed: Any, operands: Sequence[int]) -> list[bool]:
+    """Which results of a program depend on some of its operands; an equation's results on all that it takes."""
+    jaxpr = jaxpr_of(closed)
+    found = {jaxpr.invars[i] for i in operands}
+    for eqn in jaxpr.eqns:
+        if any(not is_literal(x) and x in found for x in eqn.invars):
+            found.update(eqn.outvars)
+    return [not is_literal(x) and x in found for x in jaxpr.outvars]
 
 
 # what control flow does with its bodies

@@ -64,14 +64,14 @@ def _with_own_lines() -> contextlib.AbstractContextManager[Any]:
 
 
 def implementation_of(eqn: Any) -> Callable[..., list[Any]] | None:
-    """The function that a primitive of a third party runs, if all of it is in what JAX traces there; else None.
-
-    A primitive with a transpose of its own would lose it.
-    """
+    """The function that a primitive of a third party runs, if all of it is in what JAX traces there; else None."""
     primitive = eqn.primitive
     impl: Any = getattr(primitive, "impl", None)
-    module = getattr(inspect.unwrap(impl), "__module__", None) or "" if callable(impl) else ""
-    if not module or module.partition(".")[0] in ("jax", "jaxlib") or primitive in ad.primitive_transposes:
+    own = impl
+    while isinstance(own, functools.partial):  # as those of JAX's own are
+        own = own.func
+    module = getattr(inspect.unwrap(own), "__module__", None) or "" if callable(own) else ""
+    if not module or module.partition(".")[0] in ("jax", "jaxlib"):
         return None
 
     def run(*xs: Any) -> list[Any]:
@@ -79,6 +79,11 @@ def implementation_of(eqn: Any) -> Callable[..., list[Any]] | None:
         return list(outs) if primitive.multiple_results else [outs]
 
     return run
+
+
+def has_transpose(eqn: Any) -> bool:
+    """Whether the primitive of an equation says itself how it is transposed."""
+    return eqn.primitive in ad.primitive_transposes
 
 
 def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
@@ -188,6 +193,7 @@ __all__ = [
     "as_written",
     "bind_plain",
     "full_like_p",
+    "has_transpose",
     "implementation_of",
     "is_tracing_plain",
     "needed",

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
+from jax.custom_derivatives import CustomVJPPrimal
 
+from shtypes._compat.plain_programs import is_tracing_plain
 from shtypes._compat.transformations import run_custom_derivatives
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.calls import check_function
@@ -105,13 +107,18 @@ class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
         return result
 
 
+def _value(x: Any) -> Any:
+    """An argument of a forward function, without what one with `symbolic_zeros` is told of it."""
+    return x.value if isinstance(x, CustomVJPPrimal) else x
+
+
 def _held(name: str, fwd: Callable[..., Any], bwd: Callable[..., Any], nondiff: Sequence[int]) -> Any:
     """The two functions of a `custom_vjp`, whose cotangents are held to the types of the arguments."""
 
     def with_types(*args: Any) -> tuple[Any, Any]:
         result, residuals = fwd(*args)
         leaves, structure = jax.tree.flatten([a for i, a in enumerate(args) if i not in nondiff])
-        types = tuple(jax.typeof(x) if is_typed(x) else None for x in leaves)
+        types = tuple(jax.typeof(x) if is_typed(x) else None for x in map(_value, leaves))
         return result, (residuals, _Types(structure, types))
 
     def checked(*args: Any) -> Any:
@@ -162,13 +169,20 @@ def _leaf(ct: Any, primal: ShType | None, what: str) -> Any:
 def _in_scopes(f: Callable[..., Any], part: str, native: Any) -> Callable[..., Any]:
     """A function of JAX's own `custom_vjp` or `custom_jvp`, which with typed values runs under the scopes of the call.
 
+    In a plain program that is being traced it stays itself: it sees no typed value, and no mesh.
+
     Args:
         f: The function.
         part: Which one it is: ``"fun"``, ``"fwd"``, ``"bwd"`` or ``"jvp"``.
         native: The object that is called.
     """
     rules = rules_in_force()
-    if not rules or getattr(native, "runs_in_scopes", False) or (part == "bwd" and f is not native.bwd):
+    if (
+        not rules
+        or is_tracing_plain()
+        or getattr(native, "runs_in_scopes", False)
+        or (part == "bwd" and f is not native.bwd)
+    ):
         return f
     own = f
     if part in ("fwd", "bwd") and allows_implicit():
@@ -177,7 +191,7 @@ def _in_scopes(f: Callable[..., Any], part: str, native: Any) -> Callable[..., A
     run = under(rules, own, *[InBackward()] if part == "bwd" else [])
 
     def scoped(*args: Any, **kwargs: Any) -> Any:
-        typed = own is not f or any(map(is_typed, jax.tree.leaves((args, kwargs))))
+        typed = own is not f or any(is_typed(_value(x)) for x in jax.tree.leaves((args, kwargs)))
         return (run if typed else f)(*args, **kwargs)
 
     return functools.wraps(f)(scoped)

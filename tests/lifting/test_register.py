@@ -67,13 +67,45 @@ def test_calls_with_typed_arrays_alone_are_one_program_that_is_typed_once() -> N
         assert lifted(sh.array(X, "f32[8@dp, 16]")).type == sh.array(X, "f32[8@dp, 16]").type
 
 
-def test_a_primitive_with_a_transpose_of_its_own_needs_a_row() -> None:
+def test_a_primitive_keeps_the_transpose_that_it_has() -> None:
+    """It is another one than that of what it runs, which no other way of deriving it would find."""
     double = Primitive("test_double")
-    double.def_impl(lambda x: x + x)
+    double.def_impl(lambda x: jnp.where(x > 100, 0, x + x))
     double.def_abstract_eval(lambda x: x)
-    ad.deflinear2(double, lambda ct, x: [ct])
+    ad.deflinear2(double, lambda ct, x: [5 * ct])
     x = sh.array(X, "f32[8@dp, 16@tp]")
-    with pytest.raises(sh.ShardingTypeError, match="no row for the primitive `test_double`") as error:
+    lifted = sh.lift(lambda x: double.bind(jnp.sin(x)))
+    assert_close(denoted(lifted(x)), 2 * np.sin(X), 100)
+    total = lambda x: sh.all_reduce(sh.sum(lifted(x)))  # noqa: E731
+    assert_close(denoted(sh.jit(sh.grad(total))(x)), 5 * np.cos(X), 100)
+
+
+def test_a_primitive_is_differentiated_by_the_operands_that_have_gradients() -> None:
+    """Some refuse to be differentiated by the others, as solvers do by what they have factored."""
+
+    def jvp(primals: Any, tangents: Any) -> Any:
+        (a, x), (da, dx) = primals, tangents
+        assert isinstance(da, ad.Zero)
+        return solve.bind(a, x), solve.bind(a, dx)
+
+    solve = Primitive("test_solve")
+    solve.def_impl(lambda a, x: x / a)
+    solve.def_abstract_eval(lambda a, x: x)
+    ad.primitive_jvps[solve] = jvp
+    ad.primitive_transposes[solve] = lambda ct, a, x: [None, solve.bind(a, ct)]
+    a, x = sh.array(abs(X) + 1, "f32[8@dp, 16@tp]"), sh.array(X, "f32[8@dp, 16@tp]")
+    lifted = sh.lift(lambda a, x: solve.bind(jax.lax.stop_gradient(a), x))
+    total = lambda a, x: sh.all_reduce(sh.sum(lifted(a, x)))  # noqa: E731
+    found = sh.jit(sh.grad(total, argnums=(0, 1)))(a, x)
+    assert_close(denoted(found[0]), np.zeros_like(X), 1)
+    assert_close(denoted(found[1]), 1 / (abs(X) + 1), 100)
+
+
+def test_a_primitive_that_does_not_say_what_it_runs_needs_a_row() -> None:
+    double = Primitive("test_double_unsaid")
+    double.def_abstract_eval(lambda x: x)
+    x = sh.array(X, "f32[8@dp, 16@tp]")
+    with pytest.raises(sh.ShardingTypeError, match="no row for the primitive `test_double_unsaid`") as error:
         sh.lift(double.bind)(x)
     assert any("sh.lift.register" in hint for hint in error.value.hints)
 

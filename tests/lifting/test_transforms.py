@@ -168,6 +168,43 @@ def test_arrays_that_a_plain_program_makes_at_once_are_on_no_mesh() -> None:
         assert_close(denoted(sh.jit(sh.lift(f))(sh.array(X, "f32[4@x, 8]"))), f(X), 1)
 
 
+@pytest.mark.parametrize("implicit", [False, True], ids=["strict", "implicit"])
+def test_derivative_rules_of_a_program_see_neither_types_nor_a_mesh(implicit: bool) -> None:
+    """Its own rules are told which operands are not differentiated, and may refuse to be by them."""
+
+    @jax.custom_vjp
+    def f(x: Any, w: Any) -> Any:
+        return x @ w
+
+    def fwd(x: Any, w: Any) -> Any:
+        assert jax.sharding.get_abstract_mesh().empty
+        assert not w.perturbed
+        return x.value @ w.value, w.value
+
+    f.defvjp(fwd, lambda w, ct: (3 * ct @ w.T, None), symbolic_zeros=True)
+
+    @jax.custom_jvp
+    def g(x: Any, w: Any) -> Any:
+        return x * w
+
+    def push(primals: Any, tangents: Any) -> Any:
+        assert isinstance(tangents[1], jax.custom_derivatives.SymbolicZero)
+        return g(*primals), tangents[0] * primals[1]
+
+    g.defjvp(push, symbolic_zeros=True)
+
+    def loss(x: Any, w: Any) -> Any:
+        still = jax.lax.stop_gradient(w)
+        return jnp.sum(jnp.sin(f(x, still))) + jnp.sum(g(x, still[:, 0]))
+
+    wanted = jax.grad(loss)(X, W)
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x, w = sh.array(X, "f32[4@x, 8]"), sh.array(W, "f32[8, 4]")
+        step = sh.grad(lambda x: sh.all_reduce(sh.lift(loss)(x, w)))
+        found = sh.jit(sh.implicit_comm(step) if implicit else step)(x)
+        assert_close(denoted(found), wanted, 100)
+
+
 def test_wide_floats() -> None:
     with jax.enable_x64(True), sh.use_mesh(sh.make_mesh({"x": 2})):
         f: Any = lambda x: jnp.cumsum(jnp.sin(x), 1) / jnp.arange(1, 9)  # noqa: E731

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from jax.custom_derivatives import zero_from_primal
+from jax.custom_derivatives import SymbolicZero
+from jax.interpreters import ad
 
-from shtypes._compat.plain_programs import bind_plain, implementation_of, trace_plain, tracing_plain
+from shtypes._compat.jaxprs import equations, reached
+from shtypes._compat.plain_programs import bind_plain, has_transpose, implementation_of, trace_plain, tracing_plain
 from shtypes.context.origin import evaluating
 from shtypes.lifting.constants import is_inexact
 from shtypes.lifting.evaluate import evaluate_closed
@@ -39,11 +42,6 @@ def primitive_of(eqn: Any) -> Callable[..., list[Any]]:
     return lambda *xs: bind_plain(eqn, xs)
 
 
-def _float0(x: Any) -> Any:
-    """The tangent, or the cotangent, of what has none."""
-    return zero_from_primal(x) if is_typed(x) else np.zeros(x.shape, jax.dtypes.float0)
-
-
 def with_tangents(eqn: Any, primal: Callable[..., list[Any]], operands: list[Any]) -> list[Any]:
     """An equation whose values are those of ``primal``, and whose tangents are those that JAX has for it."""
     native, here = primitive_of(eqn), current()
@@ -52,73 +50,118 @@ def with_tangents(eqn: Any, primal: Callable[..., list[Any]], operands: list[Any
     def f(*xs: Any) -> list[Any]:
         return primal(*xs)
 
-    @f.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
-        live = [i for i, x in enumerate(primals) if is_inexact(x)]
+    def rule(primals: Any, tangents: Any) -> Any:
+        live = [i for i, t in enumerate(tangents) if is_inexact(primals[i]) and not isinstance(t, SymbolicZero)]
 
-        def push(xs: Any, ts: Any) -> Any:
-            return jax.jvp(of_some(lambda full: native(*full), xs, live), [xs[i] for i in live], ts)
+        def push(*given: Any) -> Any:
+            xs, ts = given[: len(primals)], given[len(primals) :]
+            return jax.jvp(of_some(lambda full: native(*full), xs, live), [xs[i] for i in live], list(ts))[1]
 
         with evaluating(here):
             ys = primal(*primals)
-            _, dots = plainly(push, list(primals), [tangents[i] for i in live])
-        return ys, [_as_tangent(t, y) for t, y in zip(dots, ys, strict=True)]
+            given = [*primals, *(tangents[i] for i in live)]
+            closed, _ = trace_plain(push, [aval_of(x) for x in given])
+            dots = evaluate_closed(closed, given)
+        moved = reached(closed, range(len(primals), len(given)))
+        return ys, [_as_tangent(t, y, there) for t, y, there in zip(dots, ys, moved, strict=True)]
 
+    f.defjvp(rule, symbolic_zeros=True)
     return list(f(*operands))
 
 
-def _as_tangent(t: Any, y: Any) -> Any:
-    if not is_inexact(y):
-        return _float0(y)
+def _as_tangent(t: Any, y: Any, there: bool) -> Any:
+    if not there or not is_inexact(y):
+        return SymbolicZero.from_primal_value(y)
     return placed(t, y.type) if is_typed(y) else t
 
 
 @body_row("custom_jvp_call")
 def _custom_jvp(eqn: Any, operands: list[Any]) -> list[Any]:
-    return with_tangents(eqn, lambda *xs: evaluate_closed(eqn.params["call_jaxpr"], xs), operands)
+    keeping = with_cotangents if _solves(eqn, operands) else with_tangents
+    return keeping(eqn, lambda *xs: evaluate_closed(eqn.params["call_jaxpr"], xs), operands)
 
 
-@body_row("custom_vjp_call")
-def _custom_vjp(eqn: Any, operands: list[Any]) -> list[Any]:
-    native, body, here = primitive_of(eqn), eqn.params["call_jaxpr"], current()
-    live = [i for i, x in enumerate(operands) if is_inexact(x)]
+def _solves(eqn: Any, operands: list[Any]) -> bool:
+    """Whether tangents go through a primitive of a third party that says itself how it is transposed.
+
+    That is what an implicit derivative does. JAX transposes the plain program, in which the primitive is still there.
+    """
+    if not any(e.primitive.name == "while" or _is_linear(e) for e in equations(eqn.params["call_jaxpr"])):
+        return False
+    avals, native = [aval_of(x) for x in operands], primitive_of(eqn)
+    live = [i for i, x in enumerate(avals) if jax.numpy.issubdtype(x.dtype, jax.numpy.inexact)]
+
+    def push(*xs: Any) -> Any:
+        return jax.jvp(of_some(lambda full: native(*full), xs, live), [xs[i] for i in live], [xs[i] for i in live])
+
+    return any(map(_is_linear, equations(trace_plain(push, avals)[0])))
+
+
+def _is_linear(eqn: Any) -> bool:
+    return has_transpose(eqn) and implementation_of(eqn) is not None
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class _Pulled:
+    """What is known of a pullback beside its residuals: how they make it up, and which operands it is of."""
+
+    tree: Any
+    live: tuple[int, ...]
+
+
+def with_cotangents(eqn: Any, primal: Callable[..., list[Any]], operands: list[Any]) -> list[Any]:
+    """An equation whose values are those of ``primal``, and whose cotangents are those that JAX has for it."""
+    native, here = primitive_of(eqn), current()
     trees: list[Any] = []
-
-    def forward(xs: Any) -> Any:
-        out, pull = jax.vjp(of_some(lambda full: native(*full), xs, live), *[xs[i] for i in live])
-        residuals, tree = jax.tree.flatten(pull)
-        trees.append(tree)
-        return out, residuals
 
     @jax.custom_vjp
     def f(*xs: Any) -> list[Any]:
         with evaluating(here):
-            return evaluate_closed(body, xs)
+            return primal(*xs)
 
-    def fwd(*xs: Any) -> Any:
+    def fwd(*given: Any) -> Any:
+        xs = [x.value for x in given]
+        live = [i for i, x in enumerate(given) if x.perturbed and is_inexact(x.value)]
+
+        def forward(xs: Any) -> Any:
+            out, pull = jax.vjp(of_some(lambda full: native(*full), xs, live), *[xs[i] for i in live])
+            residuals, tree = jax.tree.flatten(pull)
+            trees.append(tree)
+            return out, residuals
+
         with evaluating(here):
-            out, residuals = plainly(forward, list(xs))
-        return out, (residuals, list(xs))
+            out, residuals = plainly(forward, xs)
+        return out, (residuals, xs, _Pulled(trees[-1], tuple(live)))
 
     def bwd(kept: Any, cts: Any) -> Any:
-        residuals, xs = kept
-        inexact = [is_inexact(ct) for ct in cts]
+        residuals, xs, pulled = kept
+        known = [is_inexact(ct) and not isinstance(ct, SymbolicZero) for ct in cts]
 
-        def pull(residuals: Any, cts: Any) -> Any:
-            given = iter(cts)
-            full = [next(given) if live else _float0(ct) for ct, live in zip(shapes, inexact, strict=True)]
-            return jax.tree.unflatten(trees[-1], residuals)(full)
+        def pull(residuals: Any, given: Any) -> Any:
+            rest = iter(given)
+            full = [next(rest) if there else _zero(ct) for ct, there in zip(shapes, known, strict=True)]
+            return jax.tree.unflatten(pulled.tree, residuals)(full)
 
         shapes = [jax.ShapeDtypeStruct(ct.shape, ct.dtype) for ct in cts]
         with evaluating(here):
-            found = plainly(pull, residuals, [ct for ct, live in zip(cts, inexact, strict=True) if live])
-        full: list[Any] = [_float0(x) for x in xs]
-        for i, ct in zip(live, found, strict=True):
+            found = plainly(pull, residuals, [ct for ct, there in zip(cts, known, strict=True) if there])
+        full: list[Any] = [None] * len(xs)
+        for i, ct in zip(pulled.live, found, strict=True):
             full[i] = _as_cotangent(ct, xs[i])
         return tuple(full)
 
-    f.defvjp(fwd, bwd)
+    f.defvjp(fwd, bwd, symbolic_zeros=True)
     return list(f(*operands))
+
+
+def _zero(x: Any) -> Any:
+    return ad.Zero(jax.core.ShapedArray(x.shape, x.dtype)) if is_inexact(x) else np.zeros(x.shape, jax.dtypes.float0)
+
+
+@body_row("custom_vjp_call")
+def _custom_vjp(eqn: Any, operands: list[Any]) -> list[Any]:
+    return with_cotangents(eqn, lambda *xs: evaluate_closed(eqn.params["call_jaxpr"], xs), operands)
 
 
 @body_row("linear_call")
@@ -137,17 +180,10 @@ def _linear_call(eqn: Any, operands: list[Any]) -> list[Any]:
         with tracing_plain():
             transpose, consts = p["transpose_thunk"]()
         found = evaluate_closed(transpose, [*consts, *held[first:], *cts])
-        return [_no_cotangent(x) for x in held], [_as_cotangent(ct, x) for ct, x in zip(found, given, strict=True)]
+        return [None] * len(held), [_as_cotangent(ct, x) for ct, x in zip(found, given, strict=True)]
 
     f.defvjp(lambda held, given: (f(held, given), (held, given)), bwd)
     return list(f(held, given))
-
-
-def _no_cotangent(x: Any) -> Any:
-    if not is_inexact(x):
-        return _float0(x)
-    zeros = jax.numpy.zeros(x.shape, x.dtype)
-    return placed(zeros, x.type.cotangent()) if is_typed(x) else zeros
 
 
 def _as_cotangent(ct: Any, x: Any) -> Any:
@@ -190,9 +226,12 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def _of_third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:
-    """A primitive of a third party through what it runs, with its own derivative."""
+    """A primitive of a third party through what it runs, with its own derivative, and transpose if it has one."""
     run = implementation_of(eqn)
-    return None if run is None else with_tangents(eqn, lambda *xs: plainly(run, *xs), operands)
+    if run is None:
+        return None
+    keeping = with_cotangents if has_transpose(eqn) else with_tangents
+    return keeping(eqn, lambda *xs: plainly(run, *xs), operands)
 
 
 FALLBACK[:] = [_of_third_party]
