@@ -66,6 +66,14 @@ def _of_constraint(own: Callable[..., Any], holds: Callable[[], bool]) -> Callab
     return call
 
 
+def _of_put(own: Callable[..., Any], holds: Callable[[], bool]) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def call(x: Any, device: Any = None, **kwargs: Any) -> Any:
+        return _annotated(x, device) if holds() and _is_annotation(device) else own(x, device, **kwargs)
+
+    return call
+
+
 def _of_result(own: Callable[..., Any], holds: Callable[[], bool]) -> Callable[..., Any]:
     @functools.wraps(own)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -84,6 +92,7 @@ def replacements(holds: Callable[[], bool]) -> list[tuple[Any, str, Any, Any]]:
         own = getattr(module, name, None)
         if own is not None:
             found.append((module, name, _of_constraint(own, holds), own))
+    found.append((jax, "device_put", _of_put(jax.device_put, holds), jax.device_put))
     for module in (jax.numpy, jax.lax, jax.random, _indexed):
         for name, own in list(getattr(module, "__dict__", {}).items()):
             if not name.startswith("_") and callable(own) and not isinstance(own, type) and _takes_out_sharding(own):

@@ -305,3 +305,15 @@ def test_an_integer_result_of_a_rule_of_its_own_has_no_tangent() -> None:
             sh.ones("i32[8@dp]")
         )
         assert repr(nothing) == "Array(float0[8@dp])"
+
+
+def test_floats_that_are_taken_apart_have_the_gradient_of_their_mantissa() -> None:
+    def f(x: Any) -> Any:
+        return jnp.sum(jnp.frexp(x)[0] * jnp.ldexp(jnp.sin(x), jnp.arange(8)) + jnp.ldexp(x, 3))
+
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2})):
+        typed = sh.array(X, "f32[4, 8@dp]")
+        total = lambda x: sh.all_reduce(sh.lift(f)(x))  # noqa: E731
+        value, grad = sh.jit(sh.value_and_grad(total))(typed)
+        assert_close(denoted(value), f(X), 100)
+        assert_close(denoted(grad), jax.grad(f)(X), 100)

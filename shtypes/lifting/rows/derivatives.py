@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from jax.interpreters import ad
 from shtypes._compat.jaxprs import equations, reached
 from shtypes._compat.plain_programs import bind_plain, has_transpose, implementation_of, trace_plain, tracing_plain
 from shtypes.context.origin import evaluating
-from shtypes.lifting.constants import is_inexact
+from shtypes.lifting.constants import beside_others, is_inexact
 from shtypes.lifting.evaluate import evaluate_closed
 from shtypes.lifting.joins import aval_of, of_some, placed
 from shtypes.lifting.registry import FALLBACK, body_row, op
@@ -88,13 +88,18 @@ def _solves(eqn: Any, operands: list[Any]) -> bool:
     """
     if not any(e.primitive.name == "while" or _is_linear(e) for e in equations(eqn.params["call_jaxpr"])):
         return False
+    return any(map(_is_linear, equations(_derived(eqn, operands))))
+
+
+def _derived(eqn: Any, operands: list[Any]) -> Any:
+    """The plain program of an equation with its tangents."""
     avals, native = [aval_of(x) for x in operands], primitive_of(eqn)
     live = [i for i, x in enumerate(avals) if jax.numpy.issubdtype(x.dtype, jax.numpy.inexact)]
 
     def push(*xs: Any) -> Any:
         return jax.jvp(of_some(lambda full: native(*full), xs, live), [xs[i] for i in live], [xs[i] for i in live])
 
-    return any(map(_is_linear, equations(trace_plain(push, avals)[0])))
+    return trace_plain(push, avals)[0]
 
 
 def _is_linear(eqn: Any) -> bool:
@@ -214,15 +219,28 @@ def _binary(name: str, x: Any, y: Any) -> Any:
     return op(name)(x, y) if is_typed(x) or is_typed(y) else getattr(jax.numpy, name)(x, y)
 
 
+#: Those of JAX that take floats apart into bits, of which no pending sum has any, and the ops that they are.
+_WHOLE: Final = {"Frexp": "frexp", "Ldexp": "ldexp"}
+
+
 @body_row("call_hi_primitive")
 def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
     """A primitive of JAX's that is made of others; its derivative is its own."""
     prim = eqn.params["_prim"]
+    if type(prim).__module__.startswith("jax.") and type(prim).__name__ in _WHOLE:
+        return jax.tree.leaves(op(_WHOLE[type(prim).__name__])(*beside_others(operands)))
 
     def expand(*xs: Any) -> list[Any]:
         return jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, xs)))
 
-    return with_tangents(eqn, lambda *xs: plainly(expand, *xs), operands)
+    # Tangents may go through another, which JAX transposes by a rule of its own.
+    twice = any(map(is_inexact, operands)) and _calls(_derived(eqn, operands)) > 1
+    keeping = with_cotangents if twice else with_tangents
+    return keeping(eqn, lambda *xs: plainly(expand, *xs), operands)
+
+
+def _calls(program: Any) -> int:
+    return sum(e.primitive.name == "call_hi_primitive" for e in equations(program))
 
 
 def _of_third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:
