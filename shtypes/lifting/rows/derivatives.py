@@ -17,7 +17,7 @@ from shtypes.context.origin import evaluating
 from shtypes.lifting.constants import beside_others, is_inexact
 from shtypes.lifting.evaluate import evaluate_closed
 from shtypes.lifting.joins import aval_of, of_some, placed
-from shtypes.lifting.registry import FALLBACK, body_row, op
+from shtypes.lifting.registry import FALLBACK, ROWS, body_row, op
 from shtypes.lifting.steps import current
 from shtypes.ops.dispatch import is_typed
 
@@ -103,7 +103,7 @@ def _derived(eqn: Any, operands: list[Any]) -> Any:
 
 
 def _is_linear(eqn: Any) -> bool:
-    return has_transpose(eqn) and implementation_of(eqn) is not None
+    return eqn.primitive.name not in ROWS and has_transpose(eqn) and implementation_of(eqn) is not None
 
 
 @jax.tree_util.register_static
