@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -29,6 +30,8 @@ class Module(NamedTuple):
     inputs: tuple[Any, ...]
     batch: tuple[int | None, ...] = ()
     """Which dim of each input is the batch; of those not said, the first."""
+    types: Mapping[str, Sequence[str | None]] = MappingProxyType({})
+    """By layout, the type of each array of the state and of the inputs, where `LAYOUTS` do not fit."""
 
 
 def cases(modules: Iterable[str], daily: Iterable[str]) -> list[Any]:
@@ -67,6 +70,8 @@ def _text(shape: tuple[int, ...], dim: int | None, axis: str) -> str:
 
 def _types(module: Module, layout: str) -> list[str | None]:
     """The type of each array of a module and of its inputs; None of those that stay plain: keys and counts."""
+    if layout in module.types:
+        return list(module.types[layout])
     over_batch, in_rows = LAYOUTS[layout]
     found: list[str | None] = []
     matrices = 0
