@@ -88,18 +88,13 @@ def _solves(eqn: Any, operands: list[Any]) -> bool:
     """
     if not any(e.primitive.name == "while" or _is_linear(e) for e in equations(eqn.params["call_jaxpr"])):
         return False
-    return any(map(_is_linear, equations(_derived(eqn, operands))))
-
-
-def _derived(eqn: Any, operands: list[Any]) -> Any:
-    """The plain program of an equation with its tangents."""
     avals, native = [aval_of(x) for x in operands], primitive_of(eqn)
     live = [i for i, x in enumerate(avals) if jax.numpy.issubdtype(x.dtype, jax.numpy.inexact)]
 
     def push(*xs: Any) -> Any:
         return jax.jvp(of_some(lambda full: native(*full), xs, live), [xs[i] for i in live], [xs[i] for i in live])
 
-    return trace_plain(push, avals)[0]
+    return any(map(_is_linear, equations(trace_plain(push, avals)[0])))
 
 
 def _is_linear(eqn: Any) -> bool:
@@ -233,14 +228,7 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
     def expand(*xs: Any) -> list[Any]:
         return jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, xs)))
 
-    # Tangents may go through another, which JAX transposes by a rule of its own.
-    twice = any(map(is_inexact, operands)) and _calls(_derived(eqn, operands)) > 1
-    keeping = with_cotangents if twice else with_tangents
-    return keeping(eqn, lambda *xs: plainly(expand, *xs), operands)
-
-
-def _calls(program: Any) -> int:
-    return sum(e.primitive.name == "call_hi_primitive" for e in equations(program))
+    return with_tangents(eqn, lambda *xs: plainly(expand, *xs), operands)
 
 
 def _of_third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:
