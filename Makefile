@@ -32,7 +32,7 @@ test: $(VENV)/.dev-stamp ## Run the tests
 test-core: $(VENV)/.dev-stamp ## Run the core tests only
 	$(PYTEST) -m core
 
-test-all: $(VENV)/.dev-stamp ## Run every test, the slow and the nightly ones too
+test-all: $(VENV)/.all-stamp ## Run every test, the slow and the nightly ones too
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) --dist worksteal $(EVERY_MARK)
 
 check: $(VENV)/.dev-stamp ## Check format, lint and types
@@ -73,6 +73,10 @@ $(VENV)/.demo-stamp: $(VENV)/.identity pyproject.toml constraints.txt
 $(VENV)/.dev-stamp: $(VENV)/.identity pyproject.toml constraints.txt
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo-stamp
+
+$(VENV)/.all-stamp: $(VENV)/.dev-stamp
+	$(PIP) --editable '.[dev,programs]'
+	@touch $@
 
 $(VENV)/.docs-stamp: $(VENV)/.identity pyproject.toml constraints.txt
 	$(PIP) --editable '.[docs]'
