@@ -20,6 +20,7 @@ from shtypes.lifting.registry import BODIES, EQUATIONS, FALLBACK, ROWS
 from shtypes.lifting.remembered import again
 from shtypes.lifting.retelling import in_the_programs_words
 from shtypes.lifting.steps import Body, Step, current
+from shtypes.lifting.unraveled import unraveled
 from shtypes.ops.dispatch import is_typed
 
 #: What is evaluated by its row whether or not an operand is typed: what it gives may be.
@@ -53,6 +54,7 @@ def evaluate_whole(
 
 
 def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> list[Any]:
+    jaxpr = unraveled(jaxpr)
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
     body = body._replace(jaxpr=jaxpr, env=env)

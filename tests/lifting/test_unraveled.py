@@ -1,0 +1,82 @@
+"""Products of raveled arrays contract the dims that these had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import shtypes as sh
+from tests.denotation import denoted
+from tests.tolerance import assert_close
+
+RNG = np.random.default_rng(0)
+A, B = (RNG.normal(size=(8, 16)).astype(np.float32) for _ in range(2))
+MESH = {"dp": 2, "tp": 4}
+
+FORMS: dict[str, Callable[[Any, Any], Any]] = {
+    "vdot": jnp.vdot,
+    "of one array": lambda a, _: jnp.vdot(a, a),
+    "in a loop": lambda a, b: jax.lax.fori_loop(0, 2, lambda _, s: s + jnp.vdot(a, b), 0.0),
+    "under vmap": lambda a, b: jnp.sum(jax.vmap(jnp.vdot)(a[:, None], b[:, None])),
+    "in jit": jax.jit(lambda a, b: jnp.vdot(a, b) + jnp.vdot(b, a)),
+    "of complex numbers": lambda a, b: jnp.vdot(a + 2j * b, b + 1j * a).real,
+    "of a tree": lambda a, b: optax.tree.vdot({"a": a, "b": b}, {"a": b, "b": a}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_dims_that_do_not_merge_are_contracted_without_communication(form: str) -> None:
+    f = FORMS[form]
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        a, b = (sh.array(x, "[_@dp, _@tp]") for x in (A, B))
+        assert not sh.ledger(sh.lift(f), a, b)
+        total = lambda *args: sh.all_reduce(sh.lift(f)(*args))  # noqa: E731
+        value, grads = sh.jit(sh.value_and_grad(total, argnums=(0, 1)))(a, b)
+        assert_close(denoted(value), f(A, B), 400)
+        for found, wanted in zip(grads, jax.grad(f, argnums=(0, 1))(A, B), strict=True):
+            assert_close(denoted(found), wanted, 400)
+
+
+def test_a_ravel_that_is_used_otherwise_too_stays() -> None:
+    def f(a: Any, b: Any) -> Any:
+        return jnp.vdot(a, b) * jnp.ravel(a)
+
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        a, b = sh.array(A, "[_@dp, _]"), sh.array(B, "[_@dp, _]")
+        assert_close(denoted(sh.implicit_comm(sh.lift(f))(a, b)), f(A, B), 400)
+        with pytest.raises(sh.ShardingTypeError, match="merges dim 1"):
+            sh.lift(f)(sh.array(A, "[_@dp, _@tp]"), sh.array(B, "[_@dp, _@tp]"))
+
+
+def test_ravels_of_two_shapes_are_not_taken_for_one() -> None:
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        a, b = sh.array(A, "[_@dp, _]"), sh.array(B.reshape(16, 8), "[_@dp, _]")
+        assert_close(denoted(sh.all_reduce(sh.lift(jnp.vdot)(a, b))), np.vdot(A, B), 400)
+
+
+def test_l_bfgs_keeps_histories_sharded_like_the_parameters() -> None:
+    params, grads = {"w": A, "b": B[0]}, [{"w": B * n, "b": A[0] / n} for n in (1, 2, 3)]
+    types = {"w": "[_@dp, _@tp]", "b": "[_@tp]"}
+    tx = optax.scale_by_lbfgs(memory_size=2)
+
+    def typed(tree: Any) -> Any:
+        return {name: sh.array(x, types[name]) for name, x in tree.items()}
+
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        optimizer = sh.optim.lift(tx)
+        state, plain = optimizer.init(typed(params)), tx.init(params)
+        update = sh.jit(optimizer.update)
+        for g in grads:
+            found, after = jax.block_until_ready(update(typed(g), state, typed(params)))
+            wanted, plain = tx.update(g, plain, params)
+            assert sh.tree.types(after) == sh.tree.types(state)
+            state = after
+            for name, u in found.items():
+                assert_close(denoted(u), wanted[name], 10_000)
+        assert str(state.diff_params_memory["w"].type) == "f32[2,8@dp,16@tp]"
