@@ -317,3 +317,21 @@ def test_floats_that_are_taken_apart_have_the_gradient_of_their_mantissa() -> No
         value, grad = sh.jit(sh.value_and_grad(total))(typed)
         assert_close(denoted(value), f(X), 100)
         assert_close(denoted(grad), jax.grad(f)(X), 100)
+
+
+@pytest.mark.parametrize("keys", ["[_]", "[_@dp]", None])
+def test_keys_of_several_examples_give_the_numbers_that_they_give_on_one_device(keys: str | None) -> None:
+    """Keys that are typed, sharded or not, and one key that the program splits."""
+
+    def f(x: Any, keys: Any) -> Any:
+        keys = keys if keys.ndim else jax.random.split(keys, 4)
+        return x + jax.vmap(lambda k: jax.random.normal(jax.random.fold_in(k, 1), (8,)))(keys)
+
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2})):
+        one = sh.random.key(0)
+        given = one if keys is None else sh.reshard(sh.random.split(one, 4), keys)
+        x = sh.array(X, "[_@dp, _@tp]")
+        found = sh.jit(sh.lift(f))(x, given)
+        assert found.type == x.type
+        assert not sh.ledger(sh.lift(f), x, given)
+        assert_close(denoted(found), f(X, jax.random.split(jax.random.key(0), 4)), 100)

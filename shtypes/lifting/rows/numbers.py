@@ -8,7 +8,7 @@ import jax
 
 from shtypes.control import debug
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.registry import equation_row, op, row
+from shtypes.lifting.registry import equation_row, op
 from shtypes.lifting.rows.generic import Bind, batched
 from shtypes.ops.labelled import all_whole_tree
 from shtypes.ops.whole import function
@@ -31,11 +31,13 @@ def _of_keys(eqn: Any, operands: list[Any]) -> list[Any]:
     return batched(eqn.primitive.name, eqn, operands, _KEYS[eqn.primitive.name])
 
 
-@row("random_bits")
-def _random_bits(key: Any, *, bit_width: int, shape: Any) -> Any:
+@equation_row("random_bits")
+def _random_bits(eqn: Any, operands: list[Any]) -> list[Any]:
+    """Of one key each device makes its own part; of several, all bits of its own keys."""
+    (key,) = operands
     if key.type.ndim:
-        raise ShardingTypeError("`lift` makes random bits from one key", hints=["jax.vmap over the keys"])
-    return op("random.bits")(key, tuple(shape), f"uint{bit_width}")
+        return batched("random_bits", eqn, operands, 0)
+    return [op("random.bits")(key, tuple(eqn.params["shape"]), f"uint{eqn.params['bit_width']}")]
 
 
 @equation_row("rng_bit_generator")
