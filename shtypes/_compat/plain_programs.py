@@ -17,6 +17,7 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import private
 from shtypes._compat.annotations import replacements
 from shtypes._compat.jaxprs import bound, jaxpr_of
+from shtypes.context.ambient import current_ambient, scope
 
 _source_info: Any = private("jax._src", "source_info_util")
 _dce: Any = private("jax._src.interpreters.partial_eval", "dce_jaxpr")
@@ -35,6 +36,12 @@ def _without_devices() -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
     manager: contextlib.AbstractContextManager[Any] = _use_concrete_mesh(jax.sharding.Mesh(np.empty((), object), ()))
     return manager
+
+
+def _under_one_plan() -> contextlib.AbstractContextManager[None]:
+    """A scope that is the same for all that `implicit_comm` tries: what sends nothing is traced once."""
+    now = current_ambient()
+    return scope(now._replace(plan=(), shared=False, tried=False)) if now.scopes else contextlib.nullcontext()
 
 
 def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -170,7 +177,7 @@ def tracing_plain() -> Iterator[None]:
             setattr(module, name, ours)
     _thread.tracing += 1
     try:
-        with without_mesh(), _without_devices():
+        with without_mesh(), _without_devices(), _under_one_plan():
             yield
     finally:
         _thread.tracing -= 1

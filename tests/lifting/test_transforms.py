@@ -335,3 +335,16 @@ def test_keys_of_several_examples_give_the_numbers_that_they_give_on_one_device(
         assert found.type == x.type
         assert not sh.ledger(sh.lift(f), x, given)
         assert_close(denoted(found), f(X, jax.random.split(jax.random.key(0), 4)), 100)
+
+
+def test_a_plain_program_is_traced_once_for_all_that_a_scope_tries() -> None:
+    traces = []
+
+    def f(x: Any, w: Any) -> Any:
+        traces.append(x.shape)
+        return jnp.sum(jax.nn.softmax(x @ w) @ w.T)
+
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2})):
+        x, w = sh.array(X, "[_, _@tp]"), sh.array(W, "[_@tp, _]")
+        jax.block_until_ready(sh.jit(sh.implicit_comm(sh.lift(f)))(x, w))
+    assert len(traces) == 1
