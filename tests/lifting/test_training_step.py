@@ -56,8 +56,7 @@ def test_it_compiles_to_the_same_collectives_and_products_and_computes_the_same(
         written = transformer.typed(CONFIG, mesh)
         lifted = transformer.lifted_step(CONFIG)
         one, other = (counts(step, written.args) for step in (written.step, lifted))
-        assert other["fusion"] <= one["fusion"]
-        assert {**one, "fusion": 0} == {**other, "fusion": 0}
+        assert one == other
         right = jax.block_until_ready(sh.jit(written.step)(*written.args))
         found = jax.block_until_ready(sh.jit(with_its_own_gradient(CONFIG))(*written.args))
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(right), strict=True):

@@ -32,6 +32,8 @@ class Einsum(LocalFn):
     dtype: str
     precision: Any = None
     own: tuple[Own, ...] = ()
+    #: The operand that is a cotangent, and the order that its dims get first, so that its products share the copy.
+    laid_out: tuple[int, str] | None = None
     linear = Linear.EACH
 
     def __str__(self) -> str:
@@ -42,11 +44,21 @@ class Einsum(LocalFn):
         for own in self.own:
             start = lax.axis_index(own.axes) * own.size
             parts[own.operand] = lax.dynamic_slice_in_dim(parts[own.operand], start, own.size, own.dim)
+        equation = self.equation
+        if self.laid_out is not None:
+            index, order = self.laid_out
+            inputs, output = equation.split("->")
+            given = inputs.split(",")
+            parts[index] = lax.transpose(parts[index], [given[index].index(label) for label in order])
+            given[index] = order
+            if len(given) == 2 and _of_dot(given, output)[-1:] != output[-1:]:  # the minor dim stays minor
+                given, parts = given[::-1], parts[::-1]
+            equation = ",".join(given) + "->" + output
         dtype = dtypes.to_numpy(self.dtype)
         if any(map(jnp.iscomplexobj, parts)) and not jnp.issubdtype(dtype, jnp.complexfloating):
             # The gradient of a real operand beside complex ones: not all of XLA's paths take the real part.
-            return jnp.einsum(self.equation, *parts, precision=self.precision).real.astype(dtype)
-        return jnp.einsum(self.equation, *parts, precision=self.precision, preferred_element_type=dtype).astype(dtype)
+            return jnp.einsum(equation, *parts, precision=self.precision).real.astype(dtype)
+        return jnp.einsum(equation, *parts, precision=self.precision, preferred_element_type=dtype).astype(dtype)
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         given, output = self.equation.split("->")
@@ -62,7 +74,8 @@ class Einsum(LocalFn):
         if lost or repeated or stretched or self.own:
             return None  # JAX transposes: labels to broadcast along, diagonals, dims of size 1
         inputs = ",".join([*parts[:index], output, *parts[index + 1 :]])
-        return Einsum(f"{inputs}->{parts[index]}", operands[index].dtype_name, self.precision)
+        laid_out = (index, _of_dot(parts, output))
+        return Einsum(f"{inputs}->{parts[index]}", operands[index].dtype_name, self.precision, laid_out=laid_out)
 
     def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
         inputs, output = self.equation.split("->")
@@ -71,3 +84,13 @@ class Einsum(LocalFn):
             return None
         parts = [p if d is None else p[:d] + letter + p[d:] for p, d in zip(inputs.split(","), dims, strict=True)]
         return Einsum(",".join(parts) + "->" + letter + output, self.dtype, self.precision)
+
+
+def _of_dot(inputs: list[str], output: str) -> str:
+    """The order of the dims that XLA's dot gives, which `jnp.einsum` transposes to the output's."""
+    if len(inputs) < 2:
+        return output
+    left, right = inputs
+    both = "".join(c for c in output if c in left and c in right)
+    left, right = ("".join(c for c in part if c in output and c not in both) for part in (left, right))
+    return output if both + left + right == output else both + right + left
