@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import importlib.metadata
 import os
@@ -29,13 +30,26 @@ import pytest
 from shtypes.context.ambient import ENVIRONMENT
 from shtypes.types.policy import set_policy
 
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 # Traced programs are many small objects that live on: looked through at JAX's pace, they cost a fifth of the time.
 gc.set_threshold(100_000, 20, 20)
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks are selected by
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves one in ``n`` of the cases of a test that says so; the others are nightly."""
+    seen: collections.Counter[str] = collections.Counter()
+    for item in items:
+        mark = item.get_closest_marker("one_in")
+        if mark is not None:
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % mark.args[0]:
+                item.add_marker(pytest.mark.nightly)
+            seen[test] += 1
 
 
 def pytest_collection_finish() -> None:

@@ -30,6 +30,7 @@ def measured(part: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("variant", ["shtypes", "shard_map", "explicit", "per op"])
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("model", MODELS)

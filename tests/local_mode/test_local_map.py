@@ -88,6 +88,7 @@ def check_layout(op: Any, layout: tuple[str, str, str], run: Callable[..., Any])
         close(mine, theirs, "gradient")
 
 
+@pytest.mark.one_in(3)
 @each_kernel
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_values_and_gradients_are_those_of_one_device(kernel_of: Any, layout: tuple[str, str, str]) -> None:
@@ -119,6 +120,7 @@ TRIPLED: dict[tuple[str, str], Callable[[Any], Any]] = {
 REFUSED = {("[4]{R:x}", "[4]{I:x}")}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("residuals", ["save", "recompute"])
 @pytest.mark.parametrize(("operand", "result"), TRIPLED, ids=[f"{a} to {b}" for a, b in TRIPLED])
 def test_a_claim_that_types_has_the_gradient_of_what_it_denotes(operand: str, result: str, residuals: Any) -> None:
@@ -137,6 +139,7 @@ def test_a_claim_that_types_has_the_gradient_of_what_it_denotes(operand: str, re
     close(found, jax.grad(lambda x: (denoted(x) * weights).sum())(value), "gradient")
 
 
+@pytest.mark.one_in(3)
 @run_as
 @each_kernel
 def test_it_works_in_a_scan_of_checkpoints(kernel_of: Any, run: Callable[..., Any]) -> None:

@@ -59,6 +59,7 @@ def sampled(mesh: Mesh, shape: tuple[int, ...], count: int, seed: int = 0) -> li
 BATCHES = [(M222, (8, 8), 60), (M222, (8,), 30), (M24, (8, 16), 40), (Mesh({"x": 2, "y": 2, "z": 1}), (4, 4, 2), 25)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("mesh", "shape", "count"), BATCHES, ids=str)
 def test_sampled_plans_keep_the_value_on_real_devices(mesh: Mesh, shape: tuple[int, ...], count: int) -> None:
     rng = np.random.default_rng(0)

@@ -106,6 +106,7 @@ CONDITION = max(
 )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("expressions", "growth"),
     [(REDUCTIONS, 1), (RUNNING, 1), (FOURIER, 1), (MATRICES, CONDITION)],

@@ -261,6 +261,7 @@ NUMPY_DTYPES = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["add", "multiply", "divide", "maximum", "power", "less"])
 def test_dtypes_promote_as_in_jax(name: str) -> None:
     fn = getattr(sh, name)
@@ -291,6 +292,7 @@ def test_a_traced_weak_number_promotes_as_in_jax(dtype: str, number: Any) -> Non
     close(host(found), wanted, dtype)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("src", NUMPY_DTYPES)
 def test_casts_are_jax_s(src: str) -> None:
     needs(src)

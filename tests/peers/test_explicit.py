@@ -102,6 +102,7 @@ def _layout(text: str) -> Layout:
     )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("text", "given", "theirs", "ours", "why"),
     [

@@ -55,6 +55,7 @@ def _faults(program: Program, mesh: tuple[int, ...], count: int) -> list[str]:
     return found
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("program", _sample(20), ids=str)
 def test_programs_type_where_it_is_free_and_only_where_it_is_right(program: Program) -> None:
     assert _faults(program, (2,), 125) == []

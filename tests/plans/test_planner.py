@@ -86,6 +86,7 @@ SAMPLED = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("mesh", "shape"), EXHAUSTIVE, ids=str)
 def test_every_plan_keeps_the_value_and_sends_what_it_says(mesh: Mesh, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
@@ -93,6 +94,7 @@ def test_every_plan_keeps_the_value_and_sends_what_it_says(mesh: Mesh, shape: tu
         check(src, dst, rng)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("mesh", "shape", "count"), SAMPLED, ids=str)
 def test_sampled_plans_keep_the_value_and_send_what_they_say(mesh: Mesh, shape: tuple[int, ...], count: int) -> None:
     rng = np.random.default_rng(0)

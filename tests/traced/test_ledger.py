@@ -116,6 +116,7 @@ def assert_compiled_as_said(f: Callable[..., Any], *args: Any) -> Ledger:
     return said
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_a_program_compiles_to_what_its_ledger_says_forward_and_backward(name: str, policy: str) -> None:
@@ -135,6 +136,7 @@ def test_the_demo_compiles_to_what_its_ledger_says(policy: str) -> None:
         assert bool(said) == (policy == "jax")
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("seed", range(some(12, 80)))
 def test_a_random_program_compiles_to_what_its_ledger_says_forward_and_backward(seed: int) -> None:
     with sh.policy("jax" if seed % 2 else "partial"):

@@ -106,6 +106,7 @@ CASES: Final = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "layout", "policy"), CASES)
 def test_three_steps_are_those_of_one_device(name: str, layout: str, policy: str) -> None:
     tx = OPTIMIZERS[name]()

@@ -39,6 +39,7 @@ def test_a_recomputed_function_has_the_same_gradients(checkpoint: Any, compile_:
     p.assert_gradients(grads, args, p.expected()[1])
 
 
+@pytest.mark.one_in(2)
 @EITHER
 @COMPILED
 def test_a_recomputed_part_has_the_same_gradients(checkpoint: Any, compile_: Callable[..., Any]) -> None:
