@@ -9,11 +9,13 @@ from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from shtypes.plans.moves import Kind
 from shtypes.plans.steps import Plan, Step
 from shtypes.types import ShType, dtypes
+from shtypes.types.mesh import Mesh, part_of
 
 
 def run_plan(plan: Plan, x: Any) -> Any:
@@ -25,19 +27,25 @@ def run_plan(plan: Plan, x: Any) -> Any:
         plan: What to do.
         x: The local shard, of shape ``plan.src.local_shape``.
     """
-    if dtypes.is_key(plan.src.dtype_name) and any(s.live for s in plan.steps):
+    if not any(s.live for s in plan.steps):
+        return x
+    if dtypes.is_key(plan.src.dtype_name):
         # Collectives do not know extended dtypes. The trailing dim of the key's words is one that no step touches.
-        words = run_steps(plan.steps, jax.random.key_data(x))
+        words = _run_steps(plan, jax.random.key_data(x))
         return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))
-    return run_steps(plan.steps, x)
+    return _run_steps(plan, x)
 
 
-def run_steps(steps: tuple[Step, ...], x: Any) -> Any:
-    """Runs steps on a local shard, which may have more dims at its end."""
-    for step in steps:
+def _run_steps(plan: Plan, x: Any) -> Any:
+    """The steps on a local shard, which may have more dims at its end.
+
+    A step may be one of a finer view of the array: what a device holds is the same, in the same order.
+    """
+    rest = x.shape[plan.src.ndim :]
+    for step in plan.steps:
         if step.live:
-            x = _RUN[step.kind](step, x)
-    return x
+            x = _RUN[step.kind](step, x.reshape(*step.src.local_shape, *rest))
+    return x.reshape(*plan.dst.local_shape, *rest)
 
 
 def run_together(steps: Sequence[Step], shards: Sequence[Any]) -> list[Any]:
@@ -68,22 +76,64 @@ def _cut(x: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
     return [part.reshape(shape) for part, shape in zip(jnp.split(x, ends[:-1], axis=-1), shapes, strict=True)]
 
 
+def _over(mesh: Mesh, axes: tuple[str, ...]) -> tuple[tuple[str, ...], list[list[int]] | None]:
+    """What JAX's collectives ask for: axes, and where only parts of them take part, the groups of indices."""
+    names = tuple(dict.fromkeys(part_of(axis)[0] for axis in axes))
+    if names == axes:
+        return axes, None
+    parts = [axis for axis in mesh.axis_names if part_of(axis)[0] in names]
+    names = tuple(dict.fromkeys(part_of(axis)[0] for axis in parts))
+    sizes = [mesh.shape[axis] for axis in parts]
+    order = [parts.index(axis) for axis in parts if axis not in axes] + [parts.index(axis) for axis in axes]
+    indices = np.arange(math.prod(sizes)).reshape(sizes).transpose(order)
+    groups: list[list[int]] = indices.reshape(-1, mesh.product(axes)).tolist()
+    return names, groups
+
+
+def _index(mesh: Mesh, axes: tuple[str, ...]) -> Any:
+    """The index of a device along axes or parts of axes."""
+    names, groups = _over(mesh, axes)
+    if groups is None:
+        return lax.axis_index(names)
+    found = 0
+    for axis in axes:
+        name, before = part_of(axis)
+        n = mesh.shape[axis]
+        whole = math.prod(size for part, size in mesh.shape.items() if part_of(part)[0] == name)
+        found = found * n + lax.axis_index(name) // (whole // (before * n)) % n
+    return found
+
+
+def _permute(step: Step, x: Any) -> Any:
+    if not step.exchange:
+        return x
+    names, groups = _over(step.src.mesh, step.live)
+    if groups is None:
+        return lax.ppermute(x, names, step.exchange)
+    return lax.ppermute(x, names, [(group[a], group[b]) for group in groups for a, b in step.exchange])
+
+
+def _all_reduce(step: Step, x: Any) -> Any:
+    names, groups = _over(step.src.mesh, step.live)
+    return lax.psum(x, names, axis_index_groups=groups)
+
+
 def _mask(step: Step, x: Any) -> Any:
     # A select and not a product: 0 * inf is not 0.
-    return jnp.where(lax.axis_index(step.live) == 0, x, jnp.zeros_like(x))
+    return jnp.where(_index(step.src.mesh, step.live) == 0, x, jnp.zeros_like(x))
 
 
 def _slice(step: Step, x: Any) -> Any:
     sizes = step.dst.local_shape
     for d, axes in enumerate(step.gained):
         if axes:
-            x = lax.dynamic_slice_in_dim(x, lax.axis_index(axes) * sizes[d], sizes[d], axis=d)
+            x = lax.dynamic_slice_in_dim(x, _index(step.src.mesh, axes) * sizes[d], sizes[d], axis=d)
     return x
 
 
 def _place(step: Step, x: Any) -> Any:
     sizes, wide = step.src.local_shape, step.dst.local_shape
-    starts = [lax.axis_index(axes) * sizes[d] if axes else 0 for d, axes in enumerate(step.lost)]
+    starts = [_index(step.src.mesh, axes) * sizes[d] if axes else 0 for d, axes in enumerate(step.lost)]
     rest = x.shape[len(sizes) :]
     return lax.dynamic_update_slice(jnp.zeros((*wide, *rest), x.dtype), x, (*starts, *(0 for _ in rest)))
 
@@ -94,19 +144,22 @@ def _place(step: Step, x: Any) -> Any:
 
 
 def _all_gather(step: Step, x: Any) -> Any:
-    pieces = lax.all_gather(x, _flat(step.lost), axis=0, tiled=False)
+    names, groups = _over(step.src.mesh, _flat(step.lost))
+    pieces = lax.all_gather(x, names, axis_index_groups=groups, axis=0, tiled=False)
     return _join(pieces, _counts(step.src, step.lost))
 
 
 def _reduce_scatter(step: Step, x: Any) -> Any:
     pieces = _split(x, _counts(step.src, step.gained))
-    return lax.psum_scatter(pieces, _flat(step.gained), scatter_dimension=0, tiled=False)
+    names, groups = _over(step.src.mesh, _flat(step.gained))
+    return lax.psum_scatter(pieces, names, scatter_dimension=0, axis_index_groups=groups, tiled=False)
 
 
 def _all_to_all(step: Step, x: Any) -> Any:
     group, origin = _flat(step.gained), _flat(step.lost)
     pieces = _split(x, _counts(step.src, step.gained))
-    pieces = lax.all_to_all(pieces, group, split_axis=0, concat_axis=0, tiled=False)
+    names, groups = _over(step.src.mesh, group)
+    pieces = lax.all_to_all(pieces, names, split_axis=0, concat_axis=0, axis_index_groups=groups, tiled=False)
     if group != origin:  # devices are numbered in the order of the gained axes, pieces in that of the lost ones
         shape = step.src.mesh.shape
         apart = pieces.reshape(*(shape[a] for a in group), *pieces.shape[1:])
@@ -122,9 +175,9 @@ _RUN: Final[dict[Kind, Callable[[Step, Any], Any]]] = {
     Kind.PLACE: _place,
     Kind.ALL_GATHER: _all_gather,
     Kind.ALL_TO_ALL: _all_to_all,
-    Kind.PERMUTE: lambda step, x: lax.ppermute(x, step.live, step.exchange) if step.exchange else x,
+    Kind.PERMUTE: _permute,
     Kind.REDUCE_SCATTER: _reduce_scatter,
-    Kind.ALL_REDUCE: lambda step, x: lax.psum(x, step.live),
+    Kind.ALL_REDUCE: _all_reduce,
 }
 
 

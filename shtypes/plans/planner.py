@@ -7,16 +7,21 @@ and never denotes another value on the way.
 from __future__ import annotations
 
 import functools
-import math
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
 
 from shtypes.errors import Fix, ShardingTypeError
+from shtypes.plans.digits import Digits, digits_of
 from shtypes.plans.moves import MOVES, Grade, Kind
-from shtypes.plans.search import Layout, least_sent, search
-from shtypes.plans.steps import Plan, Step, after_common, common_prefix, live
-from shtypes.types import REPLICATED, ShType, State
+from shtypes.plans.search import Places, least_sent, search
+from shtypes.plans.steps import Plan, Step, after_common, common_prefix
+from shtypes.types import REPLICATED, ShType, State, dtypes
 
+#: Axes on which a value stays replicated share the work of a reduction where that sends at most so much of the bytes.
+_SAVES: Final = Fraction(4, 5)
 _SILENT_MERGED = frozenset({Kind.SLICE, Kind.MASK, Kind.PLACE})
 
 
@@ -84,8 +89,10 @@ def least_bytes(src: ShType, dst: ShType) -> int:
     """Bytes that any plan sends at least, found without a search for one."""
     if is_local(src, dst):
         return 0
-    _, _, (shape, sizes, start, end) = _problem(src, dst)
-    return math.floor(src.local_bytes * least_sent(shape, sizes, start, end))
+    at = digits_of(src, dst, copies=True)
+    least, whole = least_sent(at.problem)
+    gathered = src.size * dtypes.itemsize(src.dtype_name) // src.mesh.product(itertools.chain(*at.fixed))
+    return gathered * least // whole
 
 
 @functools.lru_cache(maxsize=16384)
@@ -156,56 +163,46 @@ def _local_steps(src: ShType, dst: ShType) -> list[Step]:
 
 def _searched_steps(src: ShType, dst: ShType) -> list[Step]:
     """Searches over what changes on axes of more than one device; the other axes follow along, and move last."""
-    fixed, moving, problem = _problem(src, dst)
-    single = frozenset(a for a, n in src.mesh.shape.items() if n == 1)
-    still = [a for a in src.axes(State.UNREDUCED) if a not in moving]
-    path: list[tuple[Kind, _Arrangement]] = []
-    for kind, at in search(*problem):
-        dims = [
-            (*(a for a in d.axes if a in single), *f, *(moving[i] for i in axes))
-            for d, f, axes in zip(src.dims, fixed, at.dims, strict=True)
-        ]
-        path.append((kind, _arrangement(dims, [*still, *(moving[i] for i in at.pending)])))
-    path += _single_moves(src, dst, path[-1][1] if path else _arrangement_of(src))
+    path, at = _cheapest(src, dst)
+    places = [at.problem.src, *(there for _, there in path)]
+    pairs = at.types(places)
+    steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), (a, b) in zip(path, pairs, strict=True)]
+    here = at.plain(places)
+    single = list(_single_moves(src, dst, _arrangement_of(here)))
     # Only the order of axes of one device among the others can differ now, and takes no step of its own.
-    steps = _steps(src, dst, [*path[:-1], (path[-1][0] if path else Kind.PERMUTE, _arrangement_of(dst))])
+    if single or not steps:
+        kind = single[-1][0] if single else Kind.PERMUTE
+        steps += _steps(here, dst, [*single[:-1], (kind, _arrangement_of(dst))])
+    else:
+        end = _types(here, dst, [_arrangement_of(here), _arrangement_of(dst)])[-1]
+        if steps[-1].dst.mesh is end.mesh and steps[-1].dst.shape == end.shape:
+            steps[-1] = Step(steps[-1].kind, steps[-1].axes, steps[-1].src, end)
+        steps = _relabelled(steps, end, dst)
     if not any(s.kind.communicates for s in steps):
         # Silent only because an axis has one device. With more, axes would have to change places first.
         steps.insert(0, Step(Kind.PERMUTE, _permuted(src, dst), src, src))
     return steps
 
 
-def _problem(
-    src: ShType, dst: ShType
-) -> tuple[list[tuple[str, ...]], tuple[str, ...], tuple[tuple[int, ...], tuple[int, ...], Layout, Layout]]:
-    """The axes of each dim that stay, those that move, and what is left to search for: shape, sizes, both layouts."""
-    mesh = src.mesh
-    before = [live(mesh, d.axes) for d in src.dims]
-    after = [live(mesh, d.axes) for d in dst.dims]
-    fixed = [b[: common_prefix(b, a)] for b, a in zip(before, after, strict=True)]
-    moving = live(mesh, _moving(src, dst, fixed))
-    number = {axis: i for i, axis in enumerate(moving)}
-    sizes = tuple(mesh.shape[a] for a in moving)
-    devices = math.prod(sizes)
-    # What is left of a dim after the axes that stay; only its common factors with the moving axes can matter.
-    room = tuple(math.gcd(d.size // mesh.product(f), devices) for d, f in zip(src.dims, fixed, strict=True))
-
-    def layout(t: ShType, dims: list[tuple[str, ...]]) -> Layout:
-        numbers = tuple(tuple(number[a] for a in axes[len(f) :]) for axes, f in zip(dims, fixed, strict=True))
-        return Layout(numbers, tuple(number[a] for a in moving if t.state(a) is State.UNREDUCED))
-
-    return fixed, moving, (room, sizes, layout(src, before), layout(dst, after))
-
-
-def _moving(src: ShType, dst: ShType, fixed: list[tuple[str, ...]]) -> list[str]:
-    """The axes that change, in mesh order: not those that stay replicated, pending, varying, or where they shard."""
-    stays = {a for axes in fixed for a in axes}
-    out = []
-    for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
-        same = (a is b and a is not State.SHARDED) or (a in REPLICATED and b in REPLICATED)
-        if not same and axis not in stays:
-            out.append(axis)
-    return out
+def _cheapest(src: ShType, dst: ShType) -> tuple[list[tuple[Kind, Places]], Digits]:
+    """The cheaper of the plans with whole axes and with axes in parts; silent neighbours of one kind are one step."""
+    at = digits_of(src, dst)
+    found = search(at.problem)
+    for cut, copies, share in ((True, False, 1), (False, True, _SAVES), (True, True, _SAVES)):
+        other = digits_of(src, dst, cut=cut, copies=copies)
+        if other.problem == at.problem:
+            continue
+        better = search(other.problem, None if found is None else int(found.cost * share))
+        if better is not None:
+            found, at = better, other
+    if found is None:
+        raise AssertionError("no plan was found; please report this")
+    merged: list[tuple[Kind, Places]] = []
+    for kind, there in found.steps:
+        if merged and merged[-1][0] is kind and kind in _SILENT_MERGED:
+            merged.pop()
+        merged.append((kind, there))
+    return merged, at
 
 
 def _single_moves(src: ShType, dst: ShType, at: _Arrangement) -> Iterable[tuple[Kind, _Arrangement]]:
@@ -251,12 +248,16 @@ def _steps(src: ShType, dst: ShType, path: list[tuple[Kind, _Arrangement]]) -> l
         merged.append((kind, at))
     types = _types(src, dst, [here, *(at for _, at in merged)])
     steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), a, b in zip(merged, types, types[1:], strict=False)]
-    last = types[-1]
+    return _relabelled(steps, types[-1], dst)
+
+
+def _relabelled(steps: list[Step], last: ShType, dst: ShType) -> list[Step]:
+    """With the last relabelling, if the type is not yet the destination."""
     if last == dst:
-        if steps:  # the same type, with the destination's dim names
+        if steps and steps[-1].dst == dst:  # the same type, with the destination's dim names
             steps[-1] = Step(steps[-1].kind, steps[-1].axes, steps[-1].src, dst)
         return steps
-    changed = tuple(a for a, s, t in zip(src.mesh.axis_names, last.states, dst.states, strict=True) if s is not t)
+    changed = tuple(a for a, s, t in zip(dst.mesh.axis_names, last.states, dst.states, strict=True) if s is not t)
     return [*steps, Step(Kind.RELABEL, changed, last, dst)]
 
 

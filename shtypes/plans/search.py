@@ -1,7 +1,9 @@
-"""The cheapest sequence of collectives between two layouts: a best-first search over the layouts between them.
+"""The cheapest sequence of collectives between two states of the digits of an array: an A* search.
 
-A *layout* says only which axes shard which dim (major to minor) and which are pending sums; the others are replicated.
-Axes are small numbers here, and what does not change between source and destination has been taken out.
+Each dim is looked at as *digits*, major first, one for each mesh axis (or prime part of one) that can lie there, and a
+rest. An *axis* here is such a part, by number. A state says of each axis where it is: on a digit, which may be any (an
+ordinary type has no holes between the digits of a dim that axes are on; what a collective makes before or after a local
+transpose has), replicated, parked on a digit that neither end uses, or a pending sum.
 """
 
 from __future__ import annotations
@@ -10,289 +12,381 @@ import functools
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
-from fractions import Fraction
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from shtypes.plans.moves import Kind
-from shtypes.plans.steps import common_prefix
 
-Axes: TypeAlias = tuple[int, ...]
+#: The place of an axis that is on no digit in use.
+REPLICATED, PARKED, PENDING = -1, -2, -3
+_NOWHERE: Final = (REPLICATED, PENDING)
 
-
-class Layout(NamedTuple):
-    """The axes on each dim, and the axes that are pending sums (sorted)."""
-
-    dims: tuple[Axes, ...]
-    pending: Axes
+#: The place of each axis: the number of a digit, or one of the above.
+Places: TypeAlias = tuple[int, ...]
 
 
-class Edge(NamedTuple):
-    """One move out of a layout; the cost is in local elements, times the number of devices so that it is whole."""
+class Problem(NamedTuple):
+    """What is searched, without names and sizes that do not matter."""
 
-    kind: Kind
-    dst: Layout
+    sizes: tuple[int, ...]  # of each axis, at least 2
+    digits: tuple[int, ...]  # the size of each digit that an end uses
+    #: Where the two ends cut a dim differently: the digits of the one and those of the other, which exclude each other.
+    either: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    spare: tuple[tuple[int, int], ...]  # for each size, how many more digits there are
+    src: Places
+    dst: Places
+
+
+class Path(NamedTuple):
+    """The kind and the places after each step."""
+
+    steps: tuple[tuple[Kind, Places], ...]
     cost: int
 
 
-#: Moves that one search may look at before it settles for a good plan instead of the best one. No search on three axes
-#: gets there; with five axes there are tens of thousands of layouts, with hundreds of moves each.
-LIMIT: Final = 12_000
-#: Of more axes than this, only the direct placement is tried: there are too many others.
-MANY: Final = 4
+#: Moves that are looked at before a search settles for what a greedier one found.
+LIMIT: Final = 8_000
+#: Of more axes than this that could move together, all do or one does.
+MANY: Final = 5
+#: Bytes, collectives and steps in one number, in this order.
+_BYTES, _LAUNCH, _STEP = 1 << 24, 1 << 12, 1
 
 
-@functools.lru_cache(maxsize=65536)
-def search(shape: tuple[int, ...], sizes: tuple[int, ...], src: Layout, dst: Layout) -> tuple[tuple[Kind, Layout], ...]:
-    """The cheapest plan: fewest bytes, then launches, then memory, then steps.
+@functools.lru_cache(maxsize=16384)
+def search(problem: Problem, below: int | None = None) -> Path | None:
+    """The cheapest path: fewest bytes, then collectives, then steps.
 
-    No layout on the way is larger than the larger of ``src`` and ``dst``, unless nothing else exists (or, of five axes
-    and more, nothing else is found within the limit).
+    No state on the way takes more of a device than the larger end, unless nothing else exists.
 
     Args:
-        shape: The size of each dim; only what the axes have in common with it matters.
-        sizes: The size of each axis, at least 2.
-        src: Where it starts.
-        dst: Where it ends.
+        problem: What to search.
+        below: The cost of a path that is known; only cheaper ones are looked for.
 
     Returns:
-        The kind and the layout after each step.
+        The path; None if there is none below.
     """
-    space, direct = _Space(shape, sizes, dst), _Space(shape, sizes, dst, direct=True)
-    cap = max(space.local(src), space.local(dst))
-    found = (
-        _best_first(space, src, cap)
-        or _best_first(space, src, cap, greedy=3, limit=5 * LIMIT)
-        or _best_first(direct, src, cap, greedy=3)
-        or _best_first(direct, src, None, greedy=3, limit=None)  # all can be gathered, and sliced again
-    )
-    if found is None:
-        raise AssertionError("no plan was found; please report this")
-    return found
+    space = _Space(problem)
+    cap: int | None = max(space.local(problem.src), space.local(problem.dst))
+    found, exact = _best_first(space, cap, below, 1, LIMIT)
+    if exact:
+        return found or (None if below is not None else _best_first(space, None, None, 4, None)[0])
+    known = below
+    for greedy in (4, 2):
+        better, _ = _best_first(space, cap, below, greedy, LIMIT)
+        if better is not None:
+            found, below = better, better.cost
+    return found or (None if known is not None else _best_first(space, None, None, 4, None)[0])
 
 
-def least_sent(shape: tuple[int, ...], sizes: tuple[int, ...], src: Layout, dst: Layout) -> Fraction:
-    """What a device sends at least in any plan, as a part of what it holds at the start; arguments as of `search`."""
-    space = _Space(shape, sizes, dst)
-    return Fraction(space.bound(src), space.devices * space.local(src))
+def least_sent(problem: Problem) -> tuple[int, int]:
+    """What a device sends at least in any plan, as a fraction of the whole array."""
+    space = _Space(problem)
+    return space.bound(problem.src), space.total
+
+
+def sent(path: Path, problem: Problem) -> tuple[int, int]:
+    """What a device sends on a path, as a fraction of the whole array."""
+    return path.cost // _BYTES, _Space(problem).total
 
 
 def _best_first(
-    space: _Space, src: Layout, cap: int | None, greedy: int = 1, limit: int | None = LIMIT
-) -> tuple[tuple[Kind, Layout], ...] | None:
-    """A*, with an admissible bound or with an inflated one that ends sooner; None if it finds nothing."""
-    dst, ticket = space.dst, itertools.count()
-    bound = space.bound(src)
-    start = (0, 0, space.local(src), 0)
-    best: dict[Layout, tuple[int, int, int, int]] = {src: start}
-    came: dict[Layout, tuple[Kind, Layout]] = {}
-    heap = [((greedy * bound, int(bound > 0), start[2], 0), next(ticket), start, src)]
+    space: _Space, cap: int | None, below: int | None, greedy: int, limit: int | None
+) -> tuple[Path | None, bool]:
+    """A*, with an admissible bound or an inflated one that ends sooner; and whether it looked at all there is."""
+    src, dst = space.problem.src, space.problem.dst
+    tickets = itertools.count()
+    cost: dict[Places, int] = {src: 0}
+    came: dict[Places, tuple[Kind, Places]] = {}
+    bounds: dict[Places, int] = {src: space.bound(src) * _BYTES}
+    heap = [(greedy * bounds[src], next(tickets), src)]
+    done: set[Places] = set()
     looked = 0
     while heap:
-        _, _, cost, here = heapq.heappop(heap)
-        if here == dst:
-            return _path(came, src, dst)
-        if best[here] != cost:
+        _, _, here = heapq.heappop(heap)
+        if here in done:
             continue
+        if here == dst:
+            return Path(_walked(came, src, dst), cost[dst]), True
+        done.add(here)
         if limit is not None and looked > limit:
-            return None
-        for edge in space.edges(here):
+            return None, False
+        spent = cost[here]
+        for kind, there, price in space.moves(here):
             looked += 1
-            there = edge.dst
-            local = space.local(there)
-            if cap is not None and local > cap:
+            if there in done or (cap is not None and space.local(there) > cap):
                 continue
-            new = (cost[0] + edge.cost, cost[1] + (edge.cost > 0), max(cost[2], local), cost[3] + 1)
-            old = best.get(there)
-            if old is None or new < old:
-                best[there] = new
-                came[there] = edge.kind, here
-                bound = space.bound(there)
-                rank = (new[0] + greedy * bound, new[1] + (bound > 0), new[2], new[3])
-                heapq.heappush(heap, (rank, next(ticket), new, there))
-    return None
+            new = spent + price
+            old = cost.get(there)
+            if old is not None and new >= old:
+                continue
+            bound = bounds.get(there)
+            if bound is None:
+                bound = bounds[there] = space.bound(there) * _BYTES
+            if below is not None and new + bound >= below:
+                continue
+            cost[there] = new
+            came[there] = kind, here
+            heapq.heappush(heap, (new + greedy * bound, next(tickets), there))
+    return None, True
 
 
-def _path(came: dict[Layout, tuple[Kind, Layout]], src: Layout, dst: Layout) -> tuple[tuple[Kind, Layout], ...]:
-    steps: list[tuple[Kind, Layout]] = []
-    here = dst
-    while here != src:
-        kind, before = came[here]
-        steps.append((kind, here))
-        here = before
-    return tuple(reversed(steps))
+def _walked(came: dict[Places, tuple[Kind, Places]], src: Places, dst: Places) -> tuple[tuple[Kind, Places], ...]:
+    out: list[tuple[Kind, Places]] = []
+    while dst != src:
+        kind, before = came[dst]
+        out.append((kind, dst))
+        dst = before
+    return tuple(reversed(out))
 
 
 class _Space:
-    """The layouts, the moves between them and what they cost, for one destination.
+    """States and moves. Costs are in units of which the whole array has `total`, so that all are whole numbers."""
 
-    In a ``direct`` space, an axis moves to a dim only for the place that it has at the end.
-    """
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.sizes, self.dst = problem.sizes, problem.dst
+        self.axes = range(len(problem.sizes))
+        self.spare = dict(problem.spare)
+        self.devices = math.prod(problem.sizes)
+        self.total = self.devices**2
+        self.owner = {place: a for a, place in enumerate(problem.dst) if place >= 0}
+        self.kept = frozenset(a for a in self.axes if problem.dst[a] == PENDING)  # sums that stay pending
+        self.group = math.prod(problem.sizes[a] for a in self.kept)
+        self.local_dst = self.local(problem.dst)
+        self.excluded: dict[int, tuple[int, ...]] = {}
+        for one, other in problem.either:
+            self.excluded |= dict.fromkeys(one, other) | dict.fromkeys(other, one)
 
-    def __init__(self, shape: tuple[int, ...], sizes: tuple[int, ...], dst: Layout, direct: bool = False) -> None:
-        self.shape, self.sizes, self.dst, self.direct = shape, sizes, dst, direct
-        self.rank = range(len(shape))
-        self.devices = math.prod(sizes)
-        self.total = math.prod(shape)
-        self._products: dict[Axes, int] = {}
-        self._locals: dict[tuple[Axes, ...], int] = {}
+    def local(self, at: Places) -> int:
+        """What a device holds."""
+        n = self.total
+        for size, place in zip(self.sizes, at, strict=True):
+            if place not in _NOWHERE:
+                n //= size
+        return n
 
-    def product(self, axes: Axes) -> int:
-        found = self._products.get(axes)
-        if found is None:
-            found = self._products[axes] = math.prod([self.sizes[a] for a in axes])
-        return found
-
-    def local(self, at: Layout) -> int:
-        """Elements per device."""
-        found = self._locals.get(at.dims)
-        if found is None:
-            found = self._locals[at.dims] = self.total // math.prod([self.product(axes) for axes in at.dims])
-        return found
-
-    def replicated(self, at: Layout) -> Axes:
-        used = {a for axes in at.dims for a in axes}.union(at.pending)
-        return tuple(a for a in range(len(self.sizes)) if a not in used)
-
-    def fits(self, dims: tuple[Axes, ...]) -> bool:
-        return all(size % self.product(axes) == 0 for size, axes in zip(self.shape, dims, strict=True))
-
-    def bound(self, at: Layout) -> int:
-        """No plan from ``at`` costs less (in the units of `Edge`).
+    def bound(self, at: Places) -> int:
+        """No path from here sends less.
 
         Devices that differ only in the axes pending at the end are a group: one of them must hold each element.
         """
-        dst = self.dst
-        group = self.product(dst.pending)
-        pending = [a for a in at.pending if a not in dst.pending]
-        if pending:  # k terms of each element are joined by k - 1 messages, and each further group gets one
-            groups = self.devices // group // math.prod([self.product(axes) for axes in dst.dims])
-            return self.total * (self.product(tuple(pending)) + groups - 2)
-        # What a group must hold at the end and does not hold yet, in the group that has least of it.
-        common = 1
-        for size, axes, there in zip(self.shape, at.dims, dst.dims, strict=True):
-            here = axes
-            if group > 1:  # what the group has together is no more than it would have without its first own axis
-                here = axes[: next((i for i, a in enumerate(axes) if a in dst.pending), len(axes))]
-            k = common_prefix(here, there)
-            if k < len(here) and k < len(there):
-                common = 0  # some group holds nothing of its part: its slices differ in the first place
-                break
-            common *= size // self.product(max(here, there, key=len))
-        return (self.local(dst) - common) * self.devices // group
-
-    def edges(self, at: Layout) -> Iterator[Edge]:
-        """Every move out of a layout."""
-        replicated = self.replicated(at)
-        yield from self._local_moves(at, replicated)
-        yield from self._losing(at)
-        yield from self._reducing(at)
-        yield from self._permuting(at, replicated)
-
-    def _local_moves(self, at: Layout, replicated: Axes) -> Iterator[Edge]:
-        # A mask can always come last: a replicated axis can do all that a pending one can.
-        if at.dims == self.dst.dims and set(at.pending) < set(self.dst.pending):
-            yield Edge(Kind.MASK, self.dst, 0)
-        for axis in replicated:
-            for dims in self._placed(at.dims, (axis,), tuple(self.rank)):
-                yield Edge(Kind.SLICE, Layout(dims, at.pending), 0)
-        for d in self.rank:
-            if at.dims[d] and at.dims[d][-1] in self.dst.pending:
-                *kept, last = at.dims[d]
-                dims = (*at.dims[:d], tuple(kept), *at.dims[d + 1 :])
-                yield Edge(Kind.PLACE, Layout(dims, tuple(sorted((*at.pending, last)))), 0)
-
-    def _losing(self, at: Layout) -> Iterator[Edge]:
-        """All-gathers and all-to-alls: minor axes leave their dims, for nowhere or for other dims."""
-        local = self.local(at)
-        for kept in itertools.product(*(range(len(axes), -1, -1) for axes in at.dims)):
-            lost = tuple(a for axes, k in zip(at.dims, kept, strict=True) for a in axes[k:])
-            if not lost:
+        terms = math.prod([self.sizes[a] for a in self.axes if at[a] == PENDING and a not in self.kept])
+        if terms > 1:
+            return self._bound_of_sums(at, terms)
+        both = self.local_dst  # of its end, what the device that has least of it holds already
+        for axis, place in enumerate(at):
+            if place in _NOWHERE or axis in self.kept or place in self.excluded:
                 continue
-            n = self.product(lost)
-            dims = tuple(axes[:k] for axes, k in zip(at.dims, kept, strict=True))
-            yield Edge(Kind.ALL_GATHER, Layout(dims, at.pending), (n - 1) * local * self.devices)
-            # A dim that both lost and gained axes would send pieces of different sizes.
-            open_dims = tuple(d for d in self.rank if kept[d] == len(at.dims[d]))
-            for there in self._placed(dims, lost, open_dims):
-                yield Edge(Kind.ALL_TO_ALL, Layout(there, at.pending), (n - 1) * local * self.devices // n)
-
-    def _reducing(self, at: Layout) -> Iterator[Edge]:
-        local = self.local(at)
-        pending = [a for a in at.pending if a not in self.dst.pending]
-        for count in range(1, len(pending) + 1):
-            for axes in itertools.combinations(pending, count):
-                n = self.product(axes)
-                rest = tuple(a for a in at.pending if a not in axes)
-                cost = (n - 1) * local * self.devices // n
-                yield Edge(Kind.ALL_REDUCE, Layout(at.dims, rest), 2 * cost)
-                for dims in self._placed(at.dims, axes, tuple(self.rank)):
-                    yield Edge(Kind.REDUCE_SCATTER, Layout(dims, rest), cost)
-
-    def _permuting(self, at: Layout, replicated: Axes) -> Iterator[Edge]:
-        """Shards change places: each dim, the pending sums and the copies keep their numbers of devices."""
-        slots = (*at.dims, at.pending, replicated)
-        cost = self.local(at) * self.devices
-        for new in _dealt(tuple(sorted(a for s in slots for a in s)), tuple(map(self.product, slots)), self.sizes):
-            there = Layout(new[:-2], tuple(sorted(new[-2])))
-            if there != at and (not self.direct or all(map(self._leads, self.rank, there.dims))):
-                yield Edge(Kind.PERMUTE, there, cost)
-
-    def _placed(self, dims: tuple[Axes, ...], axes: Axes, onto: Axes) -> Iterator[tuple[Axes, ...]]:
-        """Every way to add ``axes`` to the dims ``onto``, as minor ones."""
-        ways = (
-            self._directly(dims, axes, onto) if self.direct or len(axes) > MANY else _placements(axes, onto, len(dims))
-        )
-        for added in ways:
-            new = tuple(map(tuple.__add__, dims, added))
-            if self.fits(new):
-                yield new
-
-    def _directly(self, dims: tuple[Axes, ...], axes: Axes, onto: Axes) -> Iterator[tuple[Axes, ...]]:
-        """The one way in which each axis gets the place that it has in the end, if there is one."""
-        added: list[Axes] = [()] * len(dims)
-        for d in onto:
-            if self._leads(d, dims[d]):
-                rest = self.dst.dims[d][len(dims[d]) :]
-                added[d] = tuple(itertools.takewhile(axes.__contains__, rest))
-        if sum(map(len, added)) == len(axes):
-            yield tuple(added)
-
-    def _leads(self, d: int, axes: Axes) -> bool:
-        """Whether axes are the major ones that a dim has in the end."""
-        return self.dst.dims[d][: len(axes)] == axes
-
-
-@functools.lru_cache(maxsize=4096)
-def _placements(axes: Axes, onto: Axes, rank: int) -> tuple[tuple[Axes, ...], ...]:
-    """Every way to give each dim an ordered tuple of ``axes``, none of them left over."""
-    out: list[tuple[Axes, ...]] = []
-    for order in itertools.permutations(sorted(axes)):
-        for cuts in itertools.combinations_with_replacement(range(len(order) + 1), len(onto) - 1) if onto else ():
-            ends = (0, *cuts, len(order))
-            added: list[Axes] = [()] * rank
-            for d, i, j in zip(onto, ends, ends[1:], strict=False):
-                added[d] = order[i:j]
-            out.append(tuple(added))
-    return tuple(out)
-
-
-@functools.lru_cache(maxsize=4096)
-def _dealt(axes: Axes, products: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[Axes, ...], ...]:
-    """Every way to deal ``axes`` to slots so that each slot's sizes multiply to its product; the last two are sets."""
-    out: dict[tuple[Axes, ...], None] = {}
-    for order in itertools.permutations(axes) if len(axes) <= MANY + 2 else ():
-        slots: list[Axes] = []
-        i = 0
-        for product in products:
-            j, n = i, 1
-            while n < product and j < len(order):
-                n *= sizes[order[j]]
-                j += 1
-            if n != product:
+            owner = self.owner.get(place)
+            if owner is None:
+                both //= self.sizes[axis]
+            elif owner != axis:
+                both = 0
                 break
-            slots.append(order[i:j])
-            i = j
-        else:
-            out[(*slots[:-2], tuple(sorted(slots[-2])), tuple(sorted(slots[-1])))] = None
-    return tuple(out)
+        return (self.local_dst - both) // self.group
+
+    def _bound_of_sums(self, at: Places, terms: int) -> int:
+        """Of each element, ``terms`` devices hold one, and all holders at the end need the sum.
+
+        A message for each holder and each term that no holder has, but for one, joins them; as an average over devices.
+        Where an axis is on one digit now and on another at the end, the elements of which these digits agree have
+        terms where they are wanted.
+        """
+        holders = self.devices // self.group * self.local_dst // self.total
+        held, parts, joined = 1, 1, dict[int, int]()
+
+        def root(digit: int) -> int:
+            while digit in joined:
+                digit = joined[digit]
+            return digit
+
+        for axis, place in enumerate(at):
+            end = self.dst[axis]
+            if axis in self.kept or place == REPLICATED:
+                continue
+            if place == PENDING:
+                if end == REPLICATED:
+                    held *= self.sizes[axis]
+                continue
+            if end == REPLICATED or place in self.excluded or end in self.excluded:
+                continue
+            here, there = root(place if place >= 0 else PENDING - 1 - axis), root(end)
+            if here != there:
+                joined[here] = there
+                parts *= self.sizes[axis]
+        messages = (holders - 1 + terms) * parts - min(terms - 1, held)
+        return max(self.total * messages // (self.devices * parts), self.local_dst // self.group)
+
+    def moves(self, at: Places) -> Iterator[tuple[Kind, Places, int]]:
+        """The moves out of a state, with their costs: each axis goes to its own place, or out of the way."""
+        occupied = {place for place in at if place >= 0}
+        closed = {x for place in occupied for x in self.excluded.get(place, ())}
+        free = [d for d in range(len(self.problem.digits)) if d not in occupied and d not in closed]
+        parked: dict[int, int] = {}
+        for axis, place in enumerate(at):
+            if place == PARKED:
+                parked[self.sizes[axis]] = parked.get(self.sizes[axis], 0) + 1
+        room = {size: count - parked.get(size, 0) for size, count in self.spare.items()}
+        yield from self._slices(at, free, room)
+        yield from self._silent(at)
+        yield from self._losses(at, free, room)
+        yield from self._reductions(at, free, room)
+        for there in dict.fromkeys(self._permuted(at)):
+            if there != at:
+                yield Kind.PERMUTE, there, self.local(at) * _BYTES + _LAUNCH + _STEP
+
+    def _slices(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
+        open_ = [a for a in self.axes if at[a] == REPLICATED and self.dst[a] in free]
+        together = _put(at, zip(open_, [self.dst[a] for a in open_], strict=True))
+        if len(open_) > 1 and not any(x in together for d in open_ for x in self.excluded.get(self.dst[d], ())):
+            yield Kind.SLICE, together, _STEP
+        for axis in open_:
+            yield Kind.SLICE, _put(at, [(axis, self.dst[axis])]), _STEP
+        summing = any(at[a] == PENDING and a not in self.kept for a in self.axes)
+        idle: set[int] = set()  # those that stay replicated are alike
+        for axis in self.axes:
+            size, end = self.sizes[axis], self.dst[axis]
+            if at[axis] != REPLICATED or end in free:
+                continue
+            if end == REPLICATED:
+                if summing and room.get(size, 0) > 0 and size not in idle:
+                    idle.add(size)
+                    yield Kind.SLICE, _put(at, [(axis, PARKED)]), _STEP + 1
+                continue
+            for place in self._elsewhere(axis, free, room):
+                yield Kind.SLICE, _put(at, [(axis, place)]), _STEP + 1
+
+    def _silent(self, at: Places) -> Iterator[tuple[Kind, Places, int]]:
+        masked = [a for a in self.kept if at[a] == REPLICATED]
+        if masked:
+            yield Kind.MASK, _put(at, [(a, PENDING) for a in masked]), _STEP
+        for axis in self.kept:
+            if at[axis] >= 0 or at[axis] == PARKED:
+                yield Kind.PLACE, _put(at, [(axis, PENDING)]), _STEP
+
+    def _losses(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
+        """All-gathers and all-to-alls: axes leave their digits, for nowhere or for other digits."""
+        local = self.local(at)
+        wrong = [a for a in self.axes if at[a] != self.dst[a] and (at[a] >= 0 or at[a] == PARKED)]
+        for axes in _subsets([a for a in wrong if a not in self.kept]):
+            n = math.prod([self.sizes[a] for a in axes])
+            yield Kind.ALL_GATHER, _put(at, [(a, REPLICATED) for a in axes]), (n - 1) * local * _BYTES + _LAUNCH + _STEP
+        ready = [a for a in wrong if self.dst[a] in free]
+        for axes in _subsets(ready):
+            n = math.prod([self.sizes[a] for a in axes])
+            there = _put(at, [(a, self.dst[a]) for a in axes])
+            if len(axes) == 1 or not any(x in there for a in axes for x in self.excluded.get(self.dst[a], ())):
+                yield Kind.ALL_TO_ALL, there, (n - 1) * local // n * _BYTES + _LAUNCH + _STEP
+        blocked = [a for a in wrong if self.dst[a] not in free]
+        away: list[tuple[tuple[int, ...], list[int]]]
+        away = [((axis,), [place]) for axis in blocked for place in self._elsewhere(axis, free, room)]
+        for axes in itertools.combinations(blocked, 2):
+            away += [(axes, places) for park in (True, False) if (places := self._apart(axes, free, room, park))]
+        for axes, places in away:
+            if any(at[a] == place for a, place in zip(axes, places, strict=True)):
+                continue
+            for others in ([], [a for a in ready if self.dst[a] not in places]):
+                n = math.prod([self.sizes[a] for a in (*axes, *others)])
+                there = _put(at, [*zip(axes, places, strict=True), *[(a, self.dst[a]) for a in others]])
+                if not any(x in there for a in (*axes, *others) for x in self.excluded.get(there[a], ())):
+                    yield Kind.ALL_TO_ALL, there, (n - 1) * local // n * _BYTES + _LAUNCH + _STEP + 1
+
+    def _reductions(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
+        local = self.local(at)
+        pending = [a for a in self.axes if at[a] == PENDING and a not in self.kept]
+        for axes in _subsets(pending):
+            n = math.prod([self.sizes[a] for a in axes])
+            price = (n - 1) * local // n * _BYTES
+            yield Kind.ALL_REDUCE, _put(at, [(a, REPLICATED) for a in axes]), 2 * price + _LAUNCH + _STEP
+            for park in (True, False):
+                places = self._apart(axes, free, room, park)
+                if places is not None:
+                    yield Kind.REDUCE_SCATTER, _put(at, zip(axes, places, strict=True)), price + _LAUNCH + _STEP
+        for axis in pending:
+            n = self.sizes[axis]
+            for place in self._elsewhere(axis, free, room):
+                there = _put(at, [(axis, place)])
+                yield Kind.REDUCE_SCATTER, there, (n - 1) * local // n * _BYTES + _LAUNCH + _STEP + 1
+
+    def _elsewhere(self, axis: int, free: list[int], room: dict[int, int]) -> Iterator[int]:
+        """Where an axis can go that is not its own place."""
+        size = self.sizes[axis]
+        for place in free:
+            if self.problem.digits[place] == size and place != self.dst[axis]:
+                yield place
+        if room.get(size, 0) > 0:
+            yield PARKED
+
+    def _apart(self, axes: tuple[int, ...], free: list[int], room: dict[int, int], park: bool) -> list[int] | None:
+        """A digit for each of some axes, their own if they are free; None if there are not enough."""
+        own = [self.dst[a] if self.dst[a] in free else None for a in axes]
+        left = [d for d in free if d not in own]
+        room = dict(room)
+        places: list[int] = []
+        for axis, place in zip(axes, own, strict=True):
+            size = self.sizes[axis]
+            if place is None:
+                place = next((d for d in left if self.problem.digits[d] == size), None)
+                if room.get(size, 0) > 0 and (park or place is None):
+                    room[size] -= 1
+                    place = PARKED
+                elif place is not None:
+                    left.remove(place)
+                else:
+                    return None
+            places.append(place)
+        return None if any(x in places for d in places for x in self.excluded.get(d, ())) else places
+
+    def _permuted(self, at: Places) -> Iterator[Places]:
+        """Shards change places, as many axes as can going to their own; copies and terms may be drawn in."""
+        for drawn in ((REPLICATED, PENDING), (REPLICATED,), (PENDING,), ()):
+            if all(place in at for place in drawn):
+                pool = [a for a in self.axes if at[a] >= 0 or at[a] == PARKED or at[a] in drawn]
+                for slots in self._slots([(self.sizes[a], at[a]) for a in pool]):
+                    for rather_stay in (True, False):
+                        new = self._dealt(at, pool, slots, rather_stay)
+                        if new is not None:
+                            yield new
+
+    def _slots(self, slots: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+        """The slots that axes are dealt to; those of the other cut of a dim too, where all of the one are taken."""
+        yield slots
+        for one, other in self.problem.either:
+            taken = {place for _, place in slots}
+            if taken.issuperset(one):
+                digits = self.problem.digits
+                yield [s for s in slots if s[1] not in one] + [(digits[d], d) for d in other]
+
+    def _dealt(self, at: Places, pool: list[int], slots: list[tuple[int, int]], rather_stay: bool) -> Places | None:
+        """Each axis in a slot of its size: on its own digit, where it is or where it ends, or in any."""
+        slots, new = list(slots), dict[int, int]()
+        stay_or_end = (at, self.dst) if rather_stay else (self.dst, at)
+        own = tuple(x if x >= 0 else None for x in self.dst)
+        wanted: list[tuple[int | None, ...] | None] = [own, *stay_or_end, None]
+        for wants in wanted:
+            for axis in pool:
+                if axis not in new:
+                    slot = next(
+                        (s for s in slots if s[0] == self.sizes[axis] and (wants is None or wants[axis] == s[1])), None
+                    )
+                    if slot is not None:
+                        slots.remove(slot)
+                        new[axis] = slot[1]
+        return _put(at, new.items()) if len(new) == len(pool) and not slots else None
+
+
+def _put(at: Places, changes: Iterable[tuple[int, int]]) -> Places:
+    new = list(at)
+    for axis, place in changes:
+        new[axis] = place
+    return tuple(new)
+
+
+def _subsets(axes: list[int]) -> Iterator[tuple[int, ...]]:
+    """Every choice of some axes; of many, all or one."""
+    if len(axes) > MANY:
+        yield tuple(axes)
+        yield from ((a,) for a in axes)
+        return
+    for k in range(1, len(axes) + 1):
+        yield from itertools.combinations(axes, k)

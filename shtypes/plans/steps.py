@@ -95,6 +95,11 @@ class Plan:
         """The bytes per device of the largest type on the way, ends included."""
         return max(t.local_bytes for t in (self.src, *(s.dst for s in self.steps)))
 
+    @functools.cached_property
+    def plain(self) -> bool:
+        """Whether each type on the way is one of the array as it is: no dim in digits, no axis in parts."""
+        return all(t.mesh is self.src.mesh and t.shape == self.src.shape for s in self.steps for t in (s.src, s.dst))
+
     @property
     def communicates(self) -> bool:
         """Whether any step is a communicating one; by states, so that the size of an axis does not matter."""

@@ -136,13 +136,16 @@ def plans_of(sources: Sequence[ShType], targets: Sequence[ShType]) -> list[Plan]
 
 
 def rounds(plans: Sequence[Plan]) -> list[list[tuple[int, ...]]]:
-    """Which values move in one collective, round by round: round k has the k-th step of each plan."""
+    """Which values move in one collective, round by round: round k has the k-th step of each plan.
+
+    A plan through types of another view of the array runs by itself, whole, in the first round.
+    """
     found: list[list[tuple[int, ...]]] = []
-    for k in range(max((len(p.steps) for p in plans), default=0)):
+    for k in range(max((len(p.steps) if p.plain else 1 for p in plans), default=0)):
         groups: dict[Any, list[int]] = {}
         for i, p in enumerate(plans):
-            if k < len(p.steps):
-                groups.setdefault(_group(i, p.steps[k]), []).append(i)
+            if k < len(p.steps) and (p.plain or k == 0):
+                groups.setdefault(_group(i, p.steps[k]) if p.plain else i, []).append(i)
         found.append([tuple(g) for g in groups.values()])
     return found
 
@@ -158,12 +161,13 @@ def _group(i: int, step: Step) -> Any:
 def sent_together(sources: Sequence[ShType], targets: Sequence[ShType]) -> list[Together]:
     """The collectives by which values get from their types to targets, together."""
     plans = plans_of(sources, targets)
-    return [
+    joined = [
         Together(tuple(plans[i].steps[k] for i in group))
         for k, groups in enumerate(rounds(plans))
         for group in groups
-        if plans[group[0]].steps[k].kind.communicates
+        if plans[group[0]].plain and plans[group[0]].steps[k].kind.communicates
     ]
+    return joined + [Together((s,)) for p in plans if not p.plain for s in p.steps if s.kind.communicates]
 
 
 def move_together(values: Sequence[Any], targets: Sequence[ShType]) -> list[Any]:
@@ -177,7 +181,7 @@ def move_together(values: Sequence[Any], targets: Sequence[ShType]) -> list[Any]
     plans = plans_of([jax.typeof(x) for x in values], targets)
     for k, groups in enumerate(rounds(plans)):
         for group in groups:
-            after = [plans[i].steps[k].dst for i in group]
+            after = [plans[i].steps[k].dst if plans[i].plain else plans[i].dst for i in group]
             if len(group) == 1:
                 moved = [move(found[group[0]], after[0])]
             else:

@@ -59,6 +59,14 @@ class Mesh:
         items = tuple(_axis(name, size) for name, size in items)
         if len({name for name, _ in items}) != len(items):
             raise ShardingTypeError(f"mesh axis names must differ: {', '.join(n for n, _ in items)}")
+        return cls._made(items)
+
+    @classmethod
+    def _made(cls, items: tuple[tuple[str, int], ...]) -> Mesh:
+        """The mesh of axes that were checked."""
+        found = cls._interned.get(items)
+        if found is not None:
+            return found
         self = super().__new__(cls)
         self.axis_names = tuple(name for name, _ in items)
         self.axis_sizes = tuple(size for _, size in items)
@@ -86,6 +94,14 @@ class Mesh:
         """The number of devices along ``axes`` together."""
         return math.prod(self.axis_sizes[self.index(axis)] for axis in axes)
 
+    def cut(self, parts: Mapping[str, tuple[int, ...]]) -> Mesh:
+        """The same devices with some axes cut into parts of the given sizes, major to minor; see `part_names`."""
+        items: list[tuple[str, int]] = []
+        for name, size in self.shape.items():
+            sizes = parts.get(name, (size,))
+            items += zip(part_names(name, sizes), sizes, strict=True)
+        return Mesh._made(tuple(items))
+
     def __str__(self) -> str:
         return ", ".join(f"{name}={size}" for name, size in self.shape.items())
 
@@ -101,6 +117,19 @@ def _axis(name: object, size: Any) -> tuple[str, int]:
     if not isinstance(name, str) or not _NAME.match(name):
         raise ShardingTypeError(f"a mesh axis needs a name like `dp`, not `{name!r}`")
     return name, whole(size, 1, f"mesh axis `{name}`")
+
+
+def part_names(axis: str, sizes: tuple[int, ...]) -> tuple[str, ...]:
+    """The names of the parts of an axis, as Shardy writes them: ``x:(2)4`` is of size 4, minor to parts of size 2."""
+    if len(sizes) == 1:
+        return (axis,)
+    return tuple(f"{axis}:({math.prod(sizes[:i])}){n}" for i, n in enumerate(sizes))
+
+
+def part_of(name: str) -> tuple[str, int]:
+    """The axis that a name is a part of, and the product of the sizes of the parts before it (1 for a whole axis)."""
+    axis, _, part = name.partition(":(")
+    return axis, int(part.partition(")")[0] or 1)
 
 
 def whole(size: Any, least: int, what: str) -> int:

@@ -75,7 +75,8 @@ def test_the_devices_hold_what_the_specification_says_after_each_kind_of_step() 
     steps = {s.kind: s for p in sampled(M222, (8, 8), 300, seed=1) for s in p.steps}
     assert set(steps) == set(Kind)
     plans = [Plan(s.src, s.dst, (s,)) for s in steps.values()]
-    families = [simulate.split(s.src, rng.integers(-9, 9, (8, 8)).astype(np.float32), rng) for s in steps.values()]
+    values = [rng.integers(-9, 9, s.src.shape).astype(np.float32) for s in steps.values()]
+    families = [simulate.split(s.src, x, rng) for s, x in zip(steps.values(), values, strict=True)]
     for step, family, out in zip(steps.values(), families, execute(plans, families), strict=True):
         np.testing.assert_array_equal(np.asarray(out), simulate.run(step, family), err_msg=str(step))
 

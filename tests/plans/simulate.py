@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,18 @@ def split(t: ShType, value: np.ndarray[Any, Any], rng: np.random.Generator) -> n
     family = np.zeros((*t.mesh.axis_sizes, *t.local_shape), value.dtype)
     for device in devices(t.mesh):
         family[device] = terms[tuple(device[i] for i in pending)][own_slice(t, device)]
+    return family
+
+
+def seen_as(t: ShType, family: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same devices, with the same shards, on the mesh and in the shape of another view of the array."""
+    return family.reshape(*t.mesh.axis_sizes, *t.local_shape)
+
+
+def follow(steps: Iterable[Step], family: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What each device holds after some steps."""
+    for step in steps:
+        family = run(step, seen_as(step.src, family))
     return family
 
 

@@ -8,7 +8,6 @@ import os
 import random
 import subprocess
 import sys
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,7 @@ from shtypes.plans.planner import is_local
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy
-from tests.plans import simulate
-
-searching = import_module("shtypes.plans.search")
+from tests.plans import exhaustive, simulate
 
 Pair = tuple[ShType, ShType]
 
@@ -42,9 +39,7 @@ def some_pairs(mesh: Mesh, shape: tuple[int, ...], count: int | None = None, sta
 
 
 def follow(p: Plan, family: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    for step in p.steps:
-        family = simulate.run(step, family)
-    return family
+    return simulate.seen_as(p.dst, simulate.follow(p.steps, family))
 
 
 def check(src: ShType, dst: ShType, rng: np.random.Generator) -> None:
@@ -53,13 +48,16 @@ def check(src: ShType, dst: ShType, rng: np.random.Generator) -> None:
     value = rng.integers(-9, 9, src.shape)
     family, at = simulate.split(src, value, rng), src
     for step in p.steps:
-        assert step.src == at
-        family, at = simulate.run(step, family), step.dst
+        assert step.src == at or step.src.local_bytes == at.local_bytes
+        family, at = simulate.run(step, simulate.seen_as(step.src, family)), step.dst
         assert family.shape == (*at.mesh.axis_sizes, *at.local_shape)
-        np.testing.assert_array_equal(simulate.meaning(at, family), value, err_msg=f"{src} to {dst}: {p}")
+        found = simulate.meaning(at, family).reshape(src.shape)
+        np.testing.assert_array_equal(found, value, err_msg=f"{src} to {dst}: {p}")
         assert 0 <= step.bytes - simulate.received(step) < 1  # whole bytes, rounded up
         assert step.launches == (step.bytes > 0)
-    assert at == dst
+    if p.plain:
+        assert at == dst
+    np.testing.assert_array_equal(simulate.meaning(dst, simulate.seen_as(dst, family)), value)
     if p.communicates:
         assert p.peak_bytes <= max(src.local_bytes, dst.local_bytes)
 
@@ -156,7 +154,7 @@ def test_the_value_does_not_depend_on_the_path(ends: Pair, random: random.Random
 @given(pair())
 def test_the_rest_of_a_plan_is_no_cheaper_when_planned_anew(ends: Pair) -> None:
     p = plan(*ends)
-    for i, step in enumerate(p.steps):
+    for i, step in enumerate(p.steps if p.plain else ()):
         rest = sum(s.bytes for s in p.steps[i + 1 :])
         assert plan(p.src, step.dst).bytes + rest >= p.bytes
 
@@ -308,7 +306,7 @@ HARD = [
     ("x,y,z", "xzy,-,-", 1536, 1),
     ("xyz,-,-", "-,xz,y", 1792, 1),
     ("xyz,-", "x,z", 3072, 2),
-    ("x,y", "yxz,-", 2816, 2),
+    ("x,y", "yxz,-", 2048, 2),  # through a type with a hole between the axes of a dim
     ("-,x", "yx,-", 2048, 1),
     ("-,x", "yz,-", 2048, 1),
     ("-,x", "y,-", 4096, 1),
@@ -352,38 +350,23 @@ def test_all_plans_together_never_send_more_than_they_did(mesh: Mesh, shape: tup
 
 def test_several_axes_move_in_one_collective() -> None:
     assert str(plan(spec("x,y"), spec("-,-"))) == "all-gather over `x`, `y`"
-    assert str(plan(spec("-,-|xy"), spec("-,-"))) == "all-reduce over `x`, `y`"
+    assert str(plan(spec("-,-|xyz"), spec("-,-"))) == "all-reduce over `x`, `y`, `z`"
     assert str(plan(spec("-,-|xy"), spec("y,x"))) == "reduce-scatter over `y`, `x`"
     assert str(plan(spec("xy,-"), spec("yx,-"))) == "permute over `x`, `y`"
 
 
-def test_three_axes_are_planned_exactly() -> None:
-    """The search ends within its limit, so that what it finds is the best."""
-
-    def layout(t: ShType) -> Any:
-        number = t.mesh.axis_names.index
-        return searching.Layout(
-            tuple(tuple(map(number, d.axes)) for d in t.dims), tuple(map(number, t.axes(State.UNREDUCED)))
-        )
-
-    for src, dst in some_pairs(M222, (8, 8, 8), 150, "RU"):
-        space = searching._Space((8, 8, 8), (2, 2, 2), layout(dst))
-        cap = max(space.local(layout(src)), space.local(layout(dst)))
-        found = searching._best_first(space, layout(src), cap)
-        assert found is not None or is_local(src, dst)
-        space.bound = lambda _: 0  # plain Dijkstra
-        plain = searching._best_first(space, layout(src), cap, limit=None)
-        assert (found is None) == (plain is None)
-        if found is not None:
-            assert spent(space, layout(src), found) == spent(space, layout(src), plain)
-
-
-def spent(space: Any, at: Any, path: Any) -> int:
-    total = 0
-    for kind, there in path:
-        total += min(e.cost for e in space.edges(at) if (e.kind, e.dst) == (kind, there))
-        at = there
-    return total
+@pytest.mark.parametrize(
+    ("mesh", "shape", "count"), [(M22, (8, 8), 60), (M24, (8, 16), 25), (M222, (8, 8), 25), (M222, (16,), 25)], ids=str
+)
+def test_on_eight_devices_nothing_is_cheaper(mesh: Mesh, shape: tuple[int, ...], count: int) -> None:
+    for src, dst in some_pairs(mesh, shape, count, "RU"):
+        if is_local(src, dst):
+            continue
+        least, sent = exhaustive.least(src, dst), plan(src, dst).bytes
+        pending, whole = src.axes(State.UNREDUCED), (State.REDUCED, State.REDUCED)
+        shared = pending and any(pair == whole for pair in zip(src.states, dst.states, strict=True))
+        # Copies share the work of a reduction only where that saves a fifth.
+        assert least <= sent <= (5 * least // 4 if shared else least), (src, dst)
 
 
 def test_many_axes_settle_for_a_good_plan_that_is_right() -> None:

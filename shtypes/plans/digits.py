@@ -1,0 +1,304 @@
+"""From types to a search over digits, and from the states that it finds back to types.
+
+Where the axes of two types do not cut a dim alike, or a part of an axis can go its own way, axes are cut into their
+prime factors. A type between two steps may then be one of a finer view of the same array: on a mesh of parts of axes,
+named as Shardy does, and with a dim cut into its digits. What a device holds is the same, in the same order.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from shtypes.plans.search import PARKED, PENDING, REPLICATED, Places, Problem
+from shtypes.plans.steps import common_prefix, live
+from shtypes.types import REPLICATED as REPLICATED_STATES
+from shtypes.types import Dim, ShType, State
+from shtypes.types.mesh import part_names
+
+#: A mesh axis and the number of one of its parts, major to minor.
+Part: TypeAlias = tuple[str, int]
+
+
+class Digit(NamedTuple):
+    """A digit of a dim; ``turn`` tells the two cuts of a dim apart that its ends do not cut alike."""
+
+    dim: int
+    turn: int  # 0: of both ends, or of the source; 1: of the destination, which cuts the dim another way
+    at: int  # its position, major to minor
+    size: int
+
+
+@dataclass(frozen=True)
+class Digits:
+    """The digits of the dims of two types, and the places of what moves."""
+
+    src: ShType
+    dst: ShType
+    fixed: tuple[tuple[str, ...], ...]  # for each dim, the axes that stay
+    parts: tuple[Part, ...]  # what moves: axes, whole or in parts
+    factors: Mapping[str, tuple[int, ...]]  # the sizes of the parts of each axis
+    digits: tuple[Digit, ...]
+    spare: tuple[Digit, ...]  # digits that neither end uses
+    problem: Problem
+
+    def types(self, path: Sequence[Places]) -> list[tuple[ShType, ShType]]:
+        """The types before and after each step of a path of places, the first of which are the source's."""
+        return [self._pair(a, b) for a, b in itertools.pairwise(self._states(path))]
+
+    def plain(self, path: Sequence[Places]) -> ShType:
+        """The type of the last state of a path as one of the array as it is."""
+        return _View(self, {}, ()).type(self._states(path)[-1])
+
+    def _states(self, path: Sequence[Places]) -> list[_State]:
+        """Layouts, and the states of the parts that are on no dim.
+
+        A replicated part keeps the state that its axis has in the source. One that becomes replicated gets the
+        destination's, or is reduced (all moves of which are free) if it does not stay so.
+        """
+        layouts = self._layouts(path)
+        replicated = [frozenset(p for p, x in zip(self.parts, at, strict=True) if x == REPLICATED) for at in path]
+        labels: dict[Part, State] = {p: self.src.state(p[0]) for p in replicated[0]}
+        found: list[_State] = []
+        for i, (at, layout) in enumerate(zip(path, layouts, strict=True)):
+            for part in replicated[i] - replicated[i - 1] if i else ():
+                stays = all(part in later for later in replicated[i:])
+                labels[part] = self.dst.state(part[0]) if stays else State.REDUCED
+            states = {p: State.UNREDUCED for p, x in zip(self.parts, at, strict=True) if x == PENDING}
+            found.append(_State(layout, states | {p: labels[p] for p in replicated[i]}))
+        return found
+
+    def _layouts(self, path: Sequence[Places]) -> list[dict[Digit, Part]]:
+        """Which part is on which digit in each state; parked ones get a digit that makes no hole, if there is one."""
+        out: list[dict[Digit, Part]] = []
+        parked: dict[int, Digit] = {}
+        for i, at in enumerate(path):
+            left = [digit for axis, digit in parked.items() if at[axis] != PARKED]
+            parked = {axis: digit for axis, digit in parked.items() if at[axis] == PARKED}
+            for axis, place in enumerate(at):
+                if place == PARKED and axis not in parked:
+                    # Where shards change places, the one that comes is on the digit of the one that goes.
+                    digit = next((d for d in left if d.size == self.problem.sizes[axis]), None)
+                    if digit is None:
+                        digit = self._parking(axis, path[i:], list(parked.values()))
+                    else:
+                        left.remove(digit)
+                    parked[axis] = digit
+            layout = {self.digits[x]: p for p, x in zip(self.parts, at, strict=True) if x >= 0}
+            out.append(layout | {digit: self.parts[axis] for axis, digit in parked.items()})
+        return out
+
+    def _parking(self, axis: int, path: Sequence[Places], taken: Sequence[Digit]) -> Digit:
+        size = self.problem.sizes[axis]
+        free = [d for d in self.spare if d.size == size and d not in taken]
+        during = list(itertools.takewhile(lambda at: PARKED in at, path))
+
+        def holes(digit: Digit) -> int:
+            before = [k for k, d in enumerate(self.digits) if d.dim == digit.dim]
+            mine = sum(d.dim == digit.dim and d.at < digit.at and d not in taken for d in self.spare)
+            return mine + sum(k not in at for at in during for k in before)
+
+        return min(free, key=holes)
+
+    def _pair(self, a: _State, b: _State) -> tuple[ShType, ShType]:
+        """Two states as types of one view: of the array as it is, if they have no holes and leave axes whole."""
+        strided = {d for s in (a, b) for d in range(self.src.ndim) if self._has_holes(s, d)}
+        apart = {axis for s in (a, b) for axis in self._apart(s, strided)}
+        # A dim that is cut into digits is cut alike in both.
+        turns = {d: max(self._turn(d, a), self._turn(d, b)) for d in strided}
+        view = _View(self, turns, tuple(axis for axis in self.factors if axis in apart))
+        return view.type(a), view.type(b)
+
+    def _has_holes(self, s: _State, dim: int) -> bool:
+        on = [d in s.layout for d in self._of(dim, self._turn(dim, s))]
+        return on != sorted(on, reverse=True)
+
+    def _turn(self, dim: int, s: _State) -> int:
+        return max((d.turn for d in s.layout if d.dim == dim), default=0)
+
+    def _of(self, dim: int, turn: int) -> list[Digit]:
+        """The digits of a dim, major to minor, in one of its cuts; spare ones last."""
+        mine = [d for d in (*self.digits, *self.spare) if d.dim == dim]
+        first = min((d.at for d in mine if d.turn == 1), default=len(mine))
+        return [d for d in mine if d.at < first or d.turn == turn]
+
+    def _apart(self, s: _State, strided: Iterable[int]) -> set[str]:
+        """The axes of which the parts are not together in a state."""
+        out: set[str] = set()
+        together: set[str] = set()
+        for dim in range(self.src.ndim):
+            on = self._on(s, dim)
+            k = 0
+            while k < len(on):
+                axis = on[k][0]
+                whole = [(axis, i) for i in range(len(self.factors[axis]))]
+                if on[k : k + len(whole)] == whole and (dim not in strided or len(whole) == 1):
+                    together.add(axis)
+                    k += len(whole)
+                else:
+                    out.add(axis)
+                    k += 1
+        for axis, sizes in self.factors.items():
+            if axis not in together and axis not in out:
+                states = {s.states.get((axis, i)) for i in range(len(sizes))}
+                if len(states) > 1:
+                    out.add(axis)
+        return out
+
+    def _on(self, s: _State, dim: int) -> list[Part]:
+        """The parts on a dim, major to minor."""
+        return [s.layout[d] for d in self._of(dim, self._turn(dim, s)) if d in s.layout]
+
+
+class _State(NamedTuple):
+    layout: dict[Digit, Part]
+    states: dict[Part, State]
+
+
+@dataclass(frozen=True)
+class _View:
+    """A way to look at the array: some dims cut into digits, some axes into parts."""
+
+    digits: Digits
+    turns: Mapping[int, int]  # the dims that are cut into digits, and which cut it is
+    apart: tuple[str, ...]
+
+    def type(self, s: _State) -> ShType:
+        known, src = self.digits, self.digits.src
+        mesh = src.mesh.cut({axis: known.factors[axis] for axis in self.apart})
+        single = frozenset(a for a, n in src.mesh.shape.items() if n == 1)
+        dims: list[Dim] = []
+        for d, dim in enumerate(src.dims):
+            still = (*(a for a in dim.axes if a in single), *known.fixed[d])
+            if d not in self.turns:
+                dims.append(dim._replace(axes=(*still, *self._names(known._on(s, d)))))
+                continue
+            first = src.mesh.product(still)
+            rest = dim.size // first
+            if still:
+                dims.append(Dim(first, still))
+            for digit in known._of(d, self.turns[d]):
+                dims.append(Dim(digit.size, self._names([s.layout[digit]]) if digit in s.layout else ()))
+                rest //= digit.size
+            dims.append(Dim(rest))
+        states = src.beside_dims
+        for part, state in s.states.items():
+            states[self._name(part)] = state
+        gone = {a for dim in dims for a in dim.axes} | set(self.apart)
+        for axis in gone:
+            states.pop(axis, None)
+        return ShType(mesh, src.dtype_name, dims, states)
+
+    def _name(self, part: Part) -> str:
+        axis, i = part
+        return part_names(axis, self.digits.factors[axis])[i] if axis in self.apart else axis
+
+    def _names(self, parts: Sequence[Part]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._name(p) for p in parts))
+
+
+def digits_of(src: ShType, dst: ShType, *, cut: bool = False, copies: bool = False) -> Digits:
+    """What is to be searched between two types.
+
+    Args:
+        src: The type at the start.
+        dst: The type at the end.
+        cut: Whether axes are in their prime factors.
+        copies: Whether axes on which the value stays replicated take part where sums are reduced.
+    """
+    mesh = src.mesh
+    before = [live(mesh, d.axes) for d in src.dims]
+    after = [live(mesh, d.axes) for d in dst.dims]
+    fixed = tuple(b[: common_prefix(b, a)] for b, a in zip(before, after, strict=True))
+    moving = _moving(src, dst, {a for axes in fixed for a in axes}, copies)
+    factors = {a: _primes(mesh.shape[a]) if cut else (mesh.shape[a],) for a in moving}
+    parts = tuple((a, i) for a in moving for i in range(len(factors[a])))
+    number = {p: i for i, p in enumerate(parts)}
+    sizes = tuple(factors[a][i] for a, i in parts)
+
+    found: list[Digit] = []
+    either: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    spare: list[Digit] = []
+    ends = [[_outside(t.state(a)) for a, _ in parts] for t in (src, dst)]
+    for d, (axes, goal) in enumerate(zip(before, after, strict=True)):
+        lists = [[number[a, i] for a in x[len(fixed[d]) :] for i in range(len(factors[a]))] for x in (axes, goal)]
+        one, other = ([sizes[p] for p in x] for x in lists)
+        same = common_prefix(one, other)
+        alike = same == min(len(one), len(other))
+        if not alike:  # each cut gets what only the other has, so that shards can change places between them
+            one, other = (
+                _completed(one, other, rest := src.shape[d] // mesh.product(fixed[d])),
+                _completed(other, one, rest),
+            )
+        first = len(found)
+        longer = one if not alike else max(one, other, key=len)
+        found += [Digit(d, 0, k, n) for k, n in enumerate(longer)]
+        turned = range(len(found), len(found) + (0 if alike else len(other) - same))
+        found += [Digit(d, 1, same + k, other[same + k]) for k in range(len(turned))]
+        for k, p in enumerate(lists[0]):
+            ends[0][p] = first + k
+        for k, p in enumerate(lists[1]):
+            ends[1][p] = first + k if alike or k < same else turned[k - same]
+        if not alike:
+            either.append((tuple(range(first + same, first + len(one))), tuple(turned)))
+        elif src.size:
+            rest = src.shape[d] // mesh.product(fixed[d]) // math.prod(longer)
+            spare += _spare(d, len(longer), rest, Counter(sizes))
+    counts = Counter(digit.size for digit in spare)
+    problem = Problem(
+        sizes,
+        tuple(digit.size for digit in found),
+        tuple(either),
+        tuple(sorted((n, min(count, sizes.count(n))) for n, count in counts.items())),
+        tuple(ends[0]),
+        tuple(ends[1]),
+    )
+    return Digits(src, dst, fixed, parts, factors, tuple(found), tuple(spare), problem)
+
+
+def _moving(src: ShType, dst: ShType, stays: set[str], copies: bool) -> tuple[str, ...]:
+    """The axes that change, in mesh order: not those that stay pending, varying, or where they shard."""
+    found = {a: (src.state(a), dst.state(a)) for a in live(src.mesh, src.mesh.axis_names) if a not in stays}
+    reduces = copies and any(a is State.UNREDUCED and b is not a for a, b in found.values())
+
+    def moves(a: State, b: State) -> bool:
+        return reduces if a in REPLICATED_STATES and b in REPLICATED_STATES else a is not b or a is State.SHARDED
+
+    return tuple(axis for axis, (a, b) in found.items() if moves(a, b))
+
+
+def _completed(sizes: list[int], other: list[int], room: int) -> list[int]:
+    """Digits and those that only the other cut has, as far as the dim divides."""
+    found = list(sizes)
+    for size in (Counter(other) - Counter(sizes)).elements():
+        if room % (math.prod(found) * size) == 0:
+            found.append(size)
+    return found
+
+
+def _outside(state: State) -> int:
+    return PENDING if state is State.UNREDUCED else REPLICATED
+
+
+def _spare(dim: int, at: int, rest: int, sizes: Counter[int]) -> list[Digit]:
+    """Digits that are left of a dim, at most as many of a size as there are axes of it."""
+    out: list[Digit] = []
+    for size, most in sorted(sizes.items(), reverse=True):
+        count = 0
+        while count < most and rest % size == 0:
+            out.append(Digit(dim, 0, at + len(out), size))
+            rest //= size
+            count += 1
+    return out
+
+
+@functools.cache
+def _primes(n: int) -> tuple[int, ...]:
+    """The prime factors of a size, each as often as it divides it."""
+    factor = next((k for k in range(2, math.isqrt(n) + 1) if n % k == 0), n)
+    return (factor, *_primes(n // factor)) if n > factor else (n,)
