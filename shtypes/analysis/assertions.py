@@ -9,6 +9,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.scopes.comm import KINDS
 from shtypes.traced.gradient import with_gradient
 from shtypes.traced.ledger import Entry, Ledger, ledger
+from shtypes.types.mesh import whole_axes
 
 #: Collectives by kind, or by kind and mesh axes: how many run.
 Expected = Mapping[Any, int]
@@ -78,7 +79,7 @@ def _differences(direction: str, expected: Expected, found: Ledger) -> list[str]
     for entry in found:
         if not entry.launches:
             continue
-        exact: tuple[str, tuple[str, ...] | None] = (entry.kind, tuple(sorted(entry.axes)))
+        exact: tuple[str, tuple[str, ...] | None] = (entry.kind, tuple(sorted(whole_axes(entry.axes))))
         key = exact if exact in wanted or (entry.kind, None) not in wanted else (entry.kind, None)
         seen.setdefault(key, []).append(entry)
     lines = []

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from shtypes.errors import ShardingTypeError
+from shtypes.types.mesh import part_of
 
 if TYPE_CHECKING:
     from shtypes.plans import Step
@@ -54,7 +55,8 @@ class CostModel:
         """What one run of a collective takes; over several axes, with the slowest of their links."""
         if not entry.launches:
             return 0.0
-        links = [self.axes.get(axis, self.default) for axis in entry.axes if entry.src.mesh.shape[axis] > 1]
+        mesh = entry.src.mesh
+        links = [self.axes.get(part_of(axis)[0], self.default) for axis in entry.axes if mesh.size_of(axis) > 1]
         latency, bandwidth = max(link.latency for link in links), min(link.bandwidth for link in links)
         kind = entry.kind if isinstance(entry.kind, str) else entry.kind.value
         steps = {"all-reduce": 2 * (entry.group - 1), "permute": entry.launches}.get(kind, entry.group - 1)

@@ -15,7 +15,7 @@ from jax import lax
 from shtypes.plans.moves import Kind
 from shtypes.plans.steps import Plan, Step
 from shtypes.types import ShType, dtypes
-from shtypes.types.mesh import Mesh, part_of
+from shtypes.types.mesh import Mesh, part_of, whole_axes
 
 
 def run_plan(plan: Plan, x: Any) -> Any:
@@ -78,11 +78,11 @@ def _cut(x: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
 
 def _over(mesh: Mesh, axes: tuple[str, ...]) -> tuple[tuple[str, ...], list[list[int]] | None]:
     """What JAX's collectives ask for: axes, and where only parts of them take part, the groups of indices."""
-    names = tuple(dict.fromkeys(part_of(axis)[0] for axis in axes))
+    names = whole_axes(axes)
     if names == axes:
         return axes, None
     parts = [axis for axis in mesh.axis_names if part_of(axis)[0] in names]
-    names = tuple(dict.fromkeys(part_of(axis)[0] for axis in parts))
+    names = whole_axes(parts)
     sizes = [mesh.shape[axis] for axis in parts]
     order = [parts.index(axis) for axis in parts if axis not in axes] + [parts.index(axis) for axis in axes]
     indices = np.arange(math.prod(sizes)).reshape(sizes).transpose(order)
@@ -95,7 +95,7 @@ def _index(mesh: Mesh, axes: tuple[str, ...]) -> Any:
     names, groups = _over(mesh, axes)
     if groups is None:
         return lax.axis_index(names)
-    found = 0
+    found: Any = 0
     for axis in axes:
         name, before = part_of(axis)
         n = mesh.shape[axis]
@@ -192,18 +192,27 @@ def _counts(t: ShType, axes: tuple[tuple[str, ...], ...]) -> list[int]:
 
 def _split(x: Any, counts: list[int]) -> Any:
     """Cuts each dim in so many pieces, and puts all pieces along a new first dim."""
-    rank = len(counts)
-    rest = x.shape[rank:]
-    cut = x.reshape(*itertools.chain(*((n, size // n) for n, size in zip(counts, x.shape, strict=False))), *rest)
-    order = (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2), *range(2 * rank, cut.ndim))
-    moved = cut.transpose(order)
-    return moved.reshape(math.prod(counts), *moved.shape[rank:])
+    cut: list[int] = []
+    pieces: list[int] = []  # the dims that count pieces, once the others are cut
+    for n, size in zip(counts, x.shape, strict=False):
+        if n > 1:
+            pieces.append(len(cut))
+            cut.append(n)
+        cut.append(size // n)
+    cut += x.shape[len(counts) :]
+    moved = x.reshape(cut).transpose(*pieces, *(d for d in range(len(cut)) if d not in pieces))
+    return moved.reshape(math.prod(counts), *moved.shape[len(pieces) :])
 
 
 def _join(pieces: Any, counts: list[int]) -> Any:
     """Joins the pieces along the first dim again: the inverse of `_split`."""
-    rank = len(counts)
-    sizes, rest = pieces.shape[1 : rank + 1], pieces.shape[rank + 1 :]
-    cut = pieces.reshape(*counts, *sizes, *rest)
-    order = (*itertools.chain(*((d, rank + d) for d in range(rank))), *range(2 * rank, cut.ndim))
-    return cut.transpose(order).reshape(*(n * size for n, size in zip(counts, sizes, strict=True)), *rest)
+    several = [n for n in counts if n > 1]
+    apart = pieces.reshape(*several, *pieces.shape[1:])
+    order: list[int] = []
+    for n in counts:
+        if n > 1:
+            order.append(sum(d < len(several) for d in order))
+        order.append(len(several) + sum(d >= len(several) for d in order))
+    order += range(len(order), apart.ndim)
+    shape = (n * size for n, size in zip(counts, pieces.shape[1:], strict=False))
+    return apart.transpose(order).reshape(*shape, *pieces.shape[1 + len(counts) :])

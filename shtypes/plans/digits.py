@@ -111,8 +111,21 @@ class Digits:
         apart = {axis for s in (a, b) for axis in self._apart(s, strided)}
         # A dim that is cut into digits is cut alike in both.
         turns = {d: max(self._turn(d, a), self._turn(d, b)) for d in strided}
-        view = _View(self, turns, tuple(axis for axis in self.factors if axis in apart))
+        cuts = {d: self._grouped(d, turn, a, b) for d, turn in turns.items()}
+        view = _View(self, cuts, tuple(axis for axis in self.factors if axis in apart))
         return view.type(a), view.type(b)
+
+    def _grouped(self, dim: int, turn: int, a: _State, b: _State) -> list[list[Digit]]:
+        """The digits of a dim for two states: each by itself, but neighbours that are on no axis in both together."""
+        groups: list[list[Digit]] = []
+        empty = False
+        for digit in self._of(dim, turn):
+            was_empty, empty = empty, digit not in a.layout and digit not in b.layout
+            if empty and was_empty:
+                groups[-1].append(digit)
+            else:
+                groups.append([digit])
+        return groups[:-1] if empty else groups
 
     def _has_holes(self, s: _State, dim: int) -> bool:
         on = [d in s.layout for d in self._of(dim, self._turn(dim, s))]
@@ -165,7 +178,7 @@ class _View:
     """A way to look at the array: some dims cut into digits, some axes into parts."""
 
     digits: Digits
-    turns: Mapping[int, int]  # the dims that are cut into digits, and which cut it is
+    cuts: Mapping[int, list[list[Digit]]]  # the dims that are cut, and into which digits
     apart: tuple[str, ...]
 
     def type(self, s: _State) -> ShType:
@@ -175,16 +188,17 @@ class _View:
         dims: list[Dim] = []
         for d, dim in enumerate(src.dims):
             still = (*(a for a in dim.axes if a in single), *known.fixed[d])
-            if d not in self.turns:
+            if d not in self.cuts:
                 dims.append(dim._replace(axes=(*still, *self._names(known._on(s, d)))))
                 continue
             first = src.mesh.product(still)
             rest = dim.size // first
             if still:
                 dims.append(Dim(first, still))
-            for digit in known._of(d, self.turns[d]):
-                dims.append(Dim(digit.size, self._names([s.layout[digit]]) if digit in s.layout else ()))
-                rest //= digit.size
+            for group in self.cuts[d]:
+                size = math.prod(digit.size for digit in group)
+                dims.append(Dim(size, self._names([s.layout[digit] for digit in group if digit in s.layout])))
+                rest //= size
             dims.append(Dim(rest))
         states = src.beside_dims
         for part, state in s.states.items():

@@ -273,10 +273,9 @@ class _Space:
             yield Kind.ALL_GATHER, _put(at, [(a, REPLICATED) for a in axes]), (n - 1) * local * _BYTES + _LAUNCH + _STEP
         ready = [a for a in wrong if self.dst[a] in free]
         for axes in _subsets(ready):
-            n = math.prod([self.sizes[a] for a in axes])
             there = _put(at, [(a, self.dst[a]) for a in axes])
             if len(axes) == 1 or not any(x in there for a in axes for x in self.excluded.get(self.dst[a], ())):
-                yield Kind.ALL_TO_ALL, there, (n - 1) * local // n * _BYTES + _LAUNCH + _STEP
+                yield Kind.ALL_TO_ALL, there, self._exchange(axes, local)
         blocked = [a for a in wrong if self.dst[a] not in free]
         away: list[tuple[tuple[int, ...], list[int]]]
         away = [((axis,), [place]) for axis in blocked for place in self._elsewhere(axis, free, room)]
@@ -286,10 +285,14 @@ class _Space:
             if any(at[a] == place for a, place in zip(axes, places, strict=True)):
                 continue
             for others in ([], [a for a in ready if self.dst[a] not in places]):
-                n = math.prod([self.sizes[a] for a in (*axes, *others)])
                 there = _put(at, [*zip(axes, places, strict=True), *[(a, self.dst[a]) for a in others]])
                 if not any(x in there for a in (*axes, *others) for x in self.excluded.get(there[a], ())):
-                    yield Kind.ALL_TO_ALL, there, (n - 1) * local // n * _BYTES + _LAUNCH + _STEP + 1
+                    yield Kind.ALL_TO_ALL, there, self._exchange((*axes, *others), local) + 1
+
+    def _exchange(self, axes: Iterable[int], local: int) -> int:
+        """The cost of an all-to-all."""
+        n = math.prod([self.sizes[a] for a in axes])
+        return (n - 1) * local // n * _BYTES + _LAUNCH + _STEP
 
     def _reductions(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
         local = self.local(at)

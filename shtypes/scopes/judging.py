@@ -27,6 +27,7 @@ from shtypes.scopes.comm import (
     runs_again,
 )
 from shtypes.types import ShType, State
+from shtypes.types.mesh import whole_axes
 from shtypes.types.policy import current_policy
 
 
@@ -51,8 +52,8 @@ class Sent(NamedTuple):
 def sent_by(plan: Plan) -> Sent:
     """What a plan communicates; by states, so that the size of an axis does not matter."""
     steps = [s for s in plan.steps if s.kind.communicates]
-    axes = dict.fromkeys(a for s in steps for a in s.axes)
-    return Sent(tuple(s.kind.value for s in steps), tuple(axes), plan.bytes, plan.launches, plan.words)
+    axes = whole_axes(a for s in steps for a in s.axes)
+    return Sent(tuple(s.kind.value for s in steps), axes, plan.bytes, plan.launches, plan.words)
 
 
 class _Event(NamedTuple):

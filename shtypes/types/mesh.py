@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from shtypes.errors import NoMeshError, ShardingTypeError, quoted
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_PART = re.compile(r"(\w+):\(\d+\)(\d+)")
 
 
 @runtime_checkable
@@ -91,8 +92,16 @@ class Mesh:
             raise ShardingTypeError(f"the mesh has no axis `{axis}`; it has {known}", hints=hints) from None
 
     def product(self, axes: Iterable[str]) -> int:
-        """The number of devices along ``axes`` together."""
-        return math.prod(self.axis_sizes[self.index(axis)] for axis in axes)
+        """The number of devices along ``axes``, or parts of axes, together."""
+        return math.prod(self.size_of(axis) for axis in axes)
+
+    def size_of(self, axis: str) -> int:
+        """The number of devices along an axis, or a part of one."""
+        size = self.shape.get(axis)
+        if size is not None:
+            return size
+        found = _PART.fullmatch(str(axis))
+        return int(found[2]) if found and found[1] in self.shape else self.axis_sizes[self.index(axis)]
 
     def cut(self, parts: Mapping[str, tuple[int, ...]]) -> Mesh:
         """The same devices with some axes cut into parts of the given sizes, major to minor; see `part_names`."""
@@ -130,6 +139,11 @@ def part_of(name: str) -> tuple[str, int]:
     """The axis that a name is a part of, and the product of the sizes of the parts before it (1 for a whole axis)."""
     axis, _, part = name.partition(":(")
     return axis, int(part.partition(")")[0] or 1)
+
+
+def whole_axes(names: Iterable[str]) -> tuple[str, ...]:
+    """The axes of which some names are, or are parts of."""
+    return tuple(dict.fromkeys(part_of(name)[0] for name in names))
 
 
 def whole(size: Any, least: int, what: str) -> int:
