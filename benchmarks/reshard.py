@@ -2,14 +2,16 @@
 
 Bytes are per device, in the ring model, of the busiest device. The bound is what must be sent whatever is done: without
 pending sums, what the device that lacks most must receive; with them, the messages that join the terms of each element
-and tell its holders, and one word for each element that a device wants, axes that stay pending taken one index at a
-time. XLA's side is ``jit(lambda x: jax.reshard(x, sharding))`` on an explicit mesh, its collectives read from the
-optimized HLO.
+and tell its holders (the first device that has all ``k`` terms took a message from each other term, and each further
+holder takes one), and one word for each element that a device wants, axes that stay pending taken one index at a time.
+XLA's side is ``jit(lambda x: jax.reshard(x, sharding))`` on an explicit mesh, its collectives read from the optimized
+HLO.
 
     python benchmarks/reshard.py                       # plans and bounds; needs no devices
     python benchmarks/reshard.py --xla 100             # compile so many sampled pairs of each set; 0 for all
     python benchmarks/reshard.py --clock 80            # run so many pairs of 16 MiB on eight CPU devices, alternated
     python benchmarks/reshard.py --large 200           # plan so many pairs on each larger mesh
+    python benchmarks/reshard.py --large 20 --xla 1    # compile these with XLA, too, for devices that are not there
 """
 
 from __future__ import annotations
@@ -17,18 +19,22 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import multiprocessing
 import os
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+# As many devices as the largest mesh has, where programs are compiled and not run.
+os.environ.setdefault("XLA_FLAGS", f"--xla_force_host_platform_device_count={256 if '--large' in sys.argv else 8}")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of each array that it replicates on the way
 
 from shtypes.plans import plan
@@ -87,8 +93,8 @@ def _words(src: ShType, dst: ShType) -> float:
         for at in itertools.product(*(range(mesh.axis_sizes[i]) for i in kept)):
             here = {d for d in h if all(d[i] == k for i, k in zip(kept, at, strict=True))}
             there = {d for d in w if all(d[i] == k for i, k in zip(kept, at, strict=True))}
-            groups = {tuple(d[i] for i in terms) for d in here} - {tuple(d[i] for i in terms) for d in here & there}
-            messages += len(there) - 1 + max(1, len(groups))
+            groups = {tuple(d[i] for i in terms) for d in here}
+            messages += len(there) - 1 + len(groups) - bool(here & there)
             wanted += len(there)
     return max(messages, wanted) / mesh.size
 
@@ -123,7 +129,8 @@ def explicit_mesh(mesh: Mesh) -> Any:
     import jax
     from jax.sharding import AxisType
 
-    return jax.make_mesh(mesh.axis_sizes, mesh.axis_names, axis_types=(AxisType.Explicit,) * len(mesh.axis_names))
+    kinds = (AxisType.Explicit,) * len(mesh.axis_names)
+    return jax.make_mesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds, devices=jax.devices()[: mesh.size])
 
 
 def native(src: ShType, dst: ShType) -> Callable[[Any], Any]:
@@ -169,14 +176,12 @@ def sets(xla: int | None) -> None:
         line += f"{geomean(ratios):.3f} ({max(ratios):.2f})    "
         if xla is not None:
             versus = [(xla_bytes(a, b), plan(a, b).bytes) for a, b in sampled(pairs, xla)]
-            found = [theirs / ours for theirs, ours in versus if ours and theirs]
-            total[sums] += found if rank < 3 else []
-            line += f"   {geomean(found):.3f} ({min(found):.2f}, {max(found):.2f})   "
-            line += f"{sum(ours > theirs for theirs, ours in versus)} of {len(versus)}"
+            total[sums] += [theirs / ours for theirs, ours in versus if ours and theirs]
+            line += f"   {_against(versus)}"
         print(line, flush=True)
     for sums, found in total.items():
         if found:
-            print(f"XLA/ours, ranks 1 and 2, {'with' if sums else 'without'} pending sums: {geomean(found):.4f}")
+            print(f"XLA/ours, {'with' if sums else 'without'} pending sums, of those that send: {geomean(found):.4f}")
 
 
 def clock(count: int) -> None:
@@ -230,15 +235,16 @@ def timed(src: ShType, dst: ShType, rounds: int = 11) -> tuple[float, float, flo
     return statistics.median(found["ours"][2:]), statistics.median(found["theirs"][2:]), memory / largest
 
 
-def large(count: int) -> None:
-    """Planning on larger meshes: the time, and bytes against the bound that the planner knows."""
+def large(count: int, xla: bool) -> None:
+    """Planning on larger meshes: the time, and bytes against the bound that the planner knows, and against XLA's."""
     from shtypes.plans import least_bytes
 
-    print("mesh        rank sums   bytes/bound   ms median (p99)")
-    for sizes, rank, sums in itertools.product(LARGE, (2, 4), (False, True)):
+    compiler = Compiler()
+    print("mesh        rank sums   bytes/bound   ms median (p99)" + "   XLA/ours (least, most)  above XLA" * xla)
+    for sizes, rank, sums in itertools.product(LARGE, (1, 2, 3, 4), (False, True)):
         dice = random.Random(0)
         mesh = Mesh({f"a{i}": n for i, n in enumerate(sizes)})
-        ratios, spent = [], []
+        ratios, spent, versus, crashed = [], [], [], 0
         for _ in range(count):
             src, dst = (any_type(mesh, rank, dice, sums and k == 0) for k in range(2))
             start = time.perf_counter()
@@ -247,9 +253,38 @@ def large(count: int) -> None:
             low = least_bytes(src, dst)
             if low and found.bytes:
                 ratios.append(found.bytes / low)
+            if xla and src != dst:
+                theirs = compiler.bytes(src, dst)
+                crashed += theirs is None
+                versus += [] if theirs is None else [(theirs, found.bytes)]
         spent.sort()
         line = f"{'x'.join(map(str, sizes)):12} {rank:3} {'U' if sums else '-':>4} {geomean(ratios):10.3f}"
-        print(f"{line}     {statistics.median(spent):.2f} ({spent[int(len(spent) * 0.99)]:.0f})", flush=True)
+        line += f"     {statistics.median(spent):6.2f} ({spent[int(len(spent) * 0.99)]:.0f})"
+        line += f"   {_against(versus)}" if xla else ""
+        print(line + (f"; XLA crashed on {crashed}" if crashed else ""), flush=True)
+
+
+class Compiler:
+    """XLA in a process of its own: on some pairs it ends the process."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    def bytes(self, src: ShType, dst: ShType) -> int | None:
+        """What XLA sends; None where it crashes."""
+        self._pool = self._pool or ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        try:
+            return self._pool.submit(xla_bytes, src, dst).result()
+        except BrokenProcessPool:
+            self._pool = None
+            return None
+
+
+def _against(versus: list[tuple[int, int]]) -> str:
+    """XLA's bytes as a multiple of ours, and how often ours are more."""
+    found = [theirs / ours for theirs, ours in versus if ours and theirs] or [1.0]
+    above = sum(ours > theirs for theirs, ours in versus)
+    return f"{geomean(found):.3f} ({min(found):.2f}, {max(found):.2f})   {above} of {len(versus)}"
 
 
 def any_type(mesh: Mesh, rank: int, dice: random.Random, sums: bool) -> ShType:
@@ -274,7 +309,7 @@ def main() -> None:
     if given.clock:
         clock(given.clock)
     elif given.large:
-        large(given.large)
+        large(given.large, given.xla is not None)
     else:
         sets(given.xla)
 

@@ -191,14 +191,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an all-to-all is planned at the price of a gather",
-        "shtypes/plans/search.py",
-        "return (n - 1) * local // n * _BYTES + _LAUNCH + _STEP",
-        "return (n - 1) * local * _BYTES + _LAUNCH + _STEP",
+        "shtypes/plans/space.py",
+        "return (n - 1) * local // n * BYTES + LAUNCH + STEP",
+        "return (n - 1) * local * BYTES + LAUNCH + STEP",
         ("tests/plans/test_planner.py",),
     ),
     Mutant(
         "the planner's bound is one message too high",
-        "shtypes/plans/search.py",
+        "shtypes/plans/space.py",
         "(holders - 1 + terms)",
         "(holders + terms)",
         ("tests/plans/test_planner.py",),

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from shtypes.plans.search import PARKED, PENDING, REPLICATED, Places, Problem
+from shtypes.plans.space import PARKED, PENDING, REPLICATED, Places, Problem
 from shtypes.plans.steps import common_prefix, live
 from shtypes.types import REPLICATED as REPLICATED_STATES
 from shtypes.types import Dim, ShType, State
-from shtypes.types.mesh import part_names
+from shtypes.types.mesh import Mesh, part_names
 
 #: A mesh axis and the number of one of its parts, major to minor.
 Part: TypeAlias = tuple[str, int]
@@ -216,13 +216,31 @@ class _View:
         return tuple(dict.fromkeys(self._name(p) for p in parts))
 
 
-def digits_of(src: ShType, dst: ShType, *, cut: bool = False, copies: bool = False) -> Digits:
+def cuts_of(mesh: Mesh) -> list[Mapping[str, tuple[int, ...]]]:
+    """Ways to cut the axes of a mesh into parts, the coarsest first: not at all, as other axes are large, into primes.
+
+    Shards can change places where the digits of two axes are alike; all primes at once make a space that is too large
+    to be searched through on a large mesh, so the largest axes alone are cut into the size of a smaller one and a rest.
+    """
+    sizes = sorted({n for n in mesh.axis_sizes if n > 1}, reverse=True)
+    largest, inner = sizes[0] if sizes else 1, next((n for n in sizes[1:] if sizes[0] % n == 0), 1)
+    found: list[Mapping[str, tuple[int, ...]]] = [{}]
+    if inner > 1:
+        for cut in dict.fromkeys([(inner, largest // inner), (largest // inner, inner)]):
+            found.append({a: cut for a, n in mesh.shape.items() if n == largest})
+    primes = {a: _primes(n) for a, n in mesh.shape.items() if n > 1 and len(_primes(n)) > 1}
+    return found if primes in found else [*found, primes]
+
+
+def digits_of(
+    src: ShType, dst: ShType, cut: Mapping[str, tuple[int, ...]] | None = None, *, copies: bool = False
+) -> Digits:
     """What is to be searched between two types.
 
     Args:
         src: The type at the start.
         dst: The type at the end.
-        cut: Whether axes are in their prime factors.
+        cut: The sizes of the parts of the axes that are cut.
         copies: Whether axes on which the value stays replicated take part where sums are reduced.
     """
     mesh = src.mesh
@@ -230,7 +248,7 @@ def digits_of(src: ShType, dst: ShType, *, cut: bool = False, copies: bool = Fal
     after = [live(mesh, d.axes) for d in dst.dims]
     fixed = tuple(b[: common_prefix(b, a)] for b, a in zip(before, after, strict=True))
     moving = _moving(src, dst, {a for axes in fixed for a in axes}, copies)
-    factors = {a: _primes(mesh.shape[a]) if cut else (mesh.shape[a],) for a in moving}
+    factors = {a: (cut or {}).get(a, (mesh.shape[a],)) for a in moving}
     parts = tuple((a, i) for a in moving for i in range(len(factors[a])))
     number = {p: i for i, p in enumerate(parts)}
     sizes = tuple(factors[a][i] for a, i in parts)

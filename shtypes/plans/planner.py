@@ -14,13 +14,15 @@ from fractions import Fraction
 from typing import Final
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.plans.digits import Digits, digits_of
+from shtypes.plans.digits import Digits, cuts_of, digits_of
 from shtypes.plans.moves import MOVES, Grade, Kind
-from shtypes.plans.search import Places, least_sent, search
+from shtypes.plans.search import least_sent, search, sent
+from shtypes.plans.space import Places
 from shtypes.plans.steps import Plan, Step, after_common, common_prefix
 from shtypes.types import REPLICATED, ShType, State, dtypes
 
-#: Axes on which a value stays replicated share the work of a reduction where that sends at most so much of the bytes.
+#: Axes on which a value stays replicated share the work of a reduction where that sends at most so much of the bytes:
+#: they take a launch more, and links that the user did not name.
 _SAVES: Final = Fraction(4, 5)
 _SILENT_MERGED = frozenset({Kind.SLICE, Kind.MASK, Kind.PLACE})
 
@@ -90,9 +92,8 @@ def least_bytes(src: ShType, dst: ShType) -> int:
     if is_local(src, dst):
         return 0
     at = digits_of(src, dst, copies=True)
-    least, whole = least_sent(at.problem)
     gathered = src.size * dtypes.itemsize(src.dtype_name) // src.mesh.product(itertools.chain(*at.fixed))
-    return gathered * least // whole
+    return int(gathered * least_sent(at.problem))
 
 
 @functools.lru_cache(maxsize=16384)
@@ -188,15 +189,15 @@ def _cheapest(src: ShType, dst: ShType) -> tuple[list[tuple[Kind, Places]], Digi
     """The cheaper of the plans with whole axes and with axes in parts; silent neighbours of one kind are one step."""
     at = digits_of(src, dst)
     found = search(at.problem)
-    for cut, copies, share in ((True, False, 1), (False, True, _SAVES), (True, True, _SAVES)):
-        other = digits_of(src, dst, cut=cut, copies=copies)
-        if other.problem == at.problem:
-            continue
-        better = search(other.problem, None if found is None else int(found.cost * share))
-        if better is not None:
-            found, at = better, other
     if found is None:
         raise AssertionError("no plan was found; please report this")
+    tried = {at.problem}
+    for copies, cut in itertools.product((False, True), cuts_of(src.mesh)):
+        other = digits_of(src, dst, cut, copies=copies)
+        if other.problem not in tried:
+            tried.add(other.problem)
+            better = search(other.problem, sent(found, at.problem) * (_SAVES if copies else 1))
+            found, at = (found, at) if better is None else (better, other)
     merged: list[tuple[Kind, Places]] = []
     for kind, there in found.steps:
         if merged and merged[-1][0] is kind and kind in _SILENT_MERGED:

@@ -171,7 +171,7 @@ def test_the_fix_fits() -> None:
 def test_every_value_that_does_not_fit_is_listed_with_its_fix() -> None:
     error = refusal(lambda: mlp(sh.ones("f32[8@dp,16]"), Layer(sh.ones("f32[16,32]"), sh.ones("f32[32,16]{U:tp}"))))
     assert error.what == "2 values that `mlp` takes do not fit its signature"
-    assert [fix.bytes_forward for fix in error.fixes] == [0, 1536]
+    assert [fix.bytes_forward for fix in error.fixes] == [0, 1024]  # the copies over dp share the work
     assert error.why.count("\n") == 2
 
 
