@@ -19,6 +19,8 @@ from shtypes.analysis.explain.explanation import Explanation as Explanation
 from shtypes.analysis.explain.explanation import explain as explain
 from shtypes.analysis.picture.visualize import Picture as Picture
 from shtypes.analysis.picture.visualize import visualize as visualize
+from shtypes.analysis.resharding.explain_reshard import explain_reshard as explain_reshard
+from shtypes.analysis.resharding.report import Resharding as Resharding
 from shtypes.autodiff.checkpoint import checkpoint as checkpoint
 from shtypes.autodiff.checkpoint import checkpoint_name as checkpoint_name
 from shtypes.autodiff.checkpoint import checkpoint_policies as checkpoint_policies

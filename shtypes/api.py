@@ -54,6 +54,8 @@ OTHERS: Final[Mapping[str, str]] = {
 }
 #: The public names that need no JAX.
 PURE: Final[Mapping[str, str]] = {
+    "shtypes.analysis.resharding.explain_reshard": "explain_reshard",
+    "shtypes.analysis.resharding.report": "Resharding",
     "shtypes.errors": "Fix ShardingTypeError",
     "shtypes.types": "Dim ShType State",
     "shtypes.types.notation.dim_axes": "dim_axes",

@@ -61,11 +61,19 @@ PURE_PARTS = (
     "shtypes.signatures",
     "shtypes.signatures.pattern",
     "shtypes.signatures.matching",
+    "shtypes.traced",
+    "shtypes.traced.columns",
+    "shtypes.traced.tables",
     "shtypes.analysis",
     "shtypes.analysis.costs",
     "shtypes.analysis.picture",
     "shtypes.analysis.picture.holdings",
     "shtypes.analysis.picture.svg",
+    "shtypes.analysis.resharding",
+    "shtypes.analysis.resharding.drawing",
+    "shtypes.analysis.resharding.explain_reshard",
+    "shtypes.analysis.resharding.report",
+    "shtypes.analysis.resharding.words",
 )
 
 
@@ -165,8 +173,8 @@ def test_only_one_file_knows_the_private_parts_and_the_versions_of_jax(module: s
     assert not {a for a in attributes if a.startswith(("jax._src", "jax.__version", "jax.version"))}
 
 
-#: Where the pure half loads numpy or JAX on demand, and for what.
-ON_DEMAND = {"shtypes.types.dtypes": {"jax", "numpy", "ml_dtypes"}}
+#: Where the pure half loads numpy, JAX or `rich` on demand, and for what.
+ON_DEMAND = {"shtypes.types.dtypes": {"jax", "numpy", "ml_dtypes"}, "shtypes.traced.columns": {"rich"}}
 
 
 @pytest.mark.parametrize("module", PURE)

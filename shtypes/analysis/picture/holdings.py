@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from shtypes.types import ShType, State
+from shtypes.types.mesh import Mesh
+
+#: The start and the stop of a run of indices.
+Span: TypeAlias = tuple[int, int]
 
 
 class Holding(NamedTuple):
     """What one device holds."""
 
     place: tuple[tuple[str, int], ...]  # the device's index along each mesh axis
-    slices: tuple[tuple[int, int], ...]  # start and stop in each dim
+    spans: tuple[tuple[Span, ...], ...]  # what it has of each dim: one run of indices, or several with gaps between
     term: int | None  # which term of the pending sum it is; None where none is pending
     own: int | None  # which of the varying values it is; None where none vary
 
     @property
     def part(self) -> tuple[object, ...]:
         """What tells apart what devices hold; copies are equal."""
-        return self.slices, self.term, self.own
+        return self.spans, self.term, self.own
+
+    def boxes(self) -> Iterator[tuple[Span, ...]]:
+        """The boxes that the part consists of; one, but of a part with gaps."""
+        return itertools.product(*self.spans)
 
     def text(self, t: ShType) -> str:
         """The part in brackets, such as ``[0:4, :]``, and which term it is."""
-        dims = (":" if (a, b) == (0, n) else f"{a}:{b}" for (a, b), n in zip(self.slices, t.shape, strict=True))
+        dims = (_spans_text(spans, n) for spans, n in zip(self.spans, t.shape, strict=True))
         words = [f"[{', '.join(dims)}]" if t.dims else "value"]
         words += [] if self.term is None else [f"term {self.term}"]
         words += [] if self.own is None else [f"own {self.own}"]
@@ -36,20 +45,75 @@ class Holding(NamedTuple):
         return f"{at}: {self.text(t)}"
 
 
-def holding(t: ShType, place: Mapping[str, int]) -> Holding:
-    """What the device at a place, its index along each mesh axis, holds."""
+def _spans_text(spans: tuple[Span, ...], size: int) -> str:
+    """``:``, ``0:4``, ``0:7:2`` for every other index, ``0:2+4:6`` for others with gaps; of many, the ends."""
+    if spans == ((0, size),):
+        return ":"
+    steps = {b[0] - a[0] for a, b in itertools.pairwise(spans)}
+    if len(steps) == 1 and all(b - a == 1 for a, b in spans):
+        return f"{spans[0][0]}:{spans[-1][1]}:{steps.pop()}"
+    shown = [f"{a}:{b}" for a, b in spans]
+    return "+".join(shown if len(shown) <= 4 else [*shown[:2], "…", shown[-1]])
+
+
+def holding(t: ShType, place: Mapping[str, int], whole: ShType | None = None) -> Holding:
+    """What the device at a place, its index along each mesh axis, holds.
+
+    Args:
+        t: The type.
+        place: The device.
+        whole: A type of the array as it is, where ``t`` is one of a finer view of it: with axes in parts, and dims cut
+            into digits. The place and the result are in its terms.
+    """
+    whole = whole or t
+    at = place if t.mesh is whole.mesh else _in_parts(place, whole.mesh, t.mesh)
     slices = []
     for d in t.dims:
         size = d.size // t.mesh.product(d.axes)
-        start = _index(t, d.axes, place) * size
+        start = _index(t, d.axes, at) * size
         slices.append((start, start + size))
     terms, own = t.axes(State.UNREDUCED), t.axes(State.VARYING)
     return Holding(
         tuple(place.items()),
-        tuple(slices),
-        _index(t, terms, place) if terms else None,
-        _index(t, own, place) if own else None,
+        tuple(_spans([(t.shape[i], slices[i]) for i in digits]) for digits in digits_of_dims(t, whole)),
+        _index(t, terms, at) if terms else None,
+        _index(t, own, at) if own else None,
     )
+
+
+def digits_of_dims(t: ShType, whole: ShType) -> list[range]:
+    """For each dim of the array, the dims of a finer view that are its digits, major to minor; of size 1, any."""
+    found, first = [], 0
+    for left, n in zip(range(whole.ndim)[::-1], whole.shape, strict=True):
+        stop = first + 1
+        while stop < t.ndim and math.prod(t.shape[first:stop]) != n:
+            stop += 1
+        found.append(range(first, stop if left else t.ndim))
+        first = stop
+    return found
+
+
+def _spans(digits: Sequence[tuple[int, Span]]) -> tuple[Span, ...]:
+    """The runs of indices of a dim with some slices of its digits, each with the digit's size, major to minor."""
+    found, inner = [(0, 1)], 1
+    for size, (start, stop) in reversed(digits):
+        if found == [(0, inner)]:
+            found = [(start * inner, stop * inner)]
+        else:
+            found = [(i * inner + a, i * inner + b) for i in range(start, stop) for a, b in found]
+        inner *= size
+    return tuple(found)
+
+
+def _in_parts(place: Mapping[str, int], mesh: Mesh, parts: Mesh) -> dict[str, int]:
+    """The place of a device on the mesh of the same devices with axes in parts."""
+    index = 0
+    for axis, size in mesh.shape.items():
+        index = index * size + place[axis]
+    found = {}
+    for axis, size in reversed([*parts.shape.items()]):
+        index, found[axis] = divmod(index, size)
+    return found
 
 
 def _index(t: ShType, axes: tuple[str, ...], place: Mapping[str, int]) -> int:
@@ -70,24 +134,25 @@ def visible(count: int, most: int) -> list[int | None]:
 Row = tuple[dict[str, int] | None, list[Holding | None]]
 
 
-def grid(t: ShType, rows: int, columns: int) -> Iterator[Row]:
+def grid(t: ShType, rows: int, columns: int, whole: ShType | None = None) -> Iterator[Row]:
     """What the devices hold, in rows along the last mesh axis: the place of each row, and what its devices hold.
 
-    Of more rows or columns than are asked for, some are left out; None stands for them.
+    Of more rows or columns than are asked for, some are left out; None stands for them. ``whole`` is as for `holding`.
     """
-    *outer, last = t.mesh.axis_names or ("",)
-    sizes = [t.mesh.shape[axis] for axis in outer]
-    across = visible(t.mesh.shape.get(last, 1), columns)
+    mesh = (whole or t).mesh
+    *outer, last = mesh.axis_names or ("",)
+    sizes = [mesh.shape[axis] for axis in outer]
+    across = visible(mesh.shape.get(last, 1), columns)
     every = itertools.product(*map(range, sizes))
     hidden = False
-    for wanted in visible(t.mesh.product(outer), rows):
+    for wanted in visible(mesh.product(outer), rows):
         if wanted is None:
             hidden = True
             yield None, [None for _ in across]
             continue
         indices = (n - 1 for n in sizes) if hidden else next(every)  # what is hidden comes before the last row
         place = dict(zip(outer, indices, strict=True))
-        yield place, [None if j is None else holding(t, place | ({last: j} if last else {})) for j in across]
+        yield place, [None if j is None else holding(t, place | ({last: j} if last else {}), whole) for j in across]
 
 
 def distinct(t: ShType) -> int:

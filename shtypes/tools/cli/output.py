@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -22,55 +22,68 @@ FAILED: Final = 1
 #: The format of a file, by the end of its name.
 SUFFIXES: Final = {".txt": "text", ".json": "json", ".html": "html", ".htm": "html"}
 
-_format_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "html"]),
-    default=None,
-    help="How to print; by default as the name of the --output says, else text.",
-)
-_output_option = click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, writable=True),
-    default=None,
-    help=f"A file to write to: {', '.join(SUFFIXES)}.",
-)
+#: The same of what can be drawn.
+DRAWN: Final = {**SUFFIXES, ".svg": "svg"}
 
 
 def output_options(f: F) -> F:
     """The options ``--format`` and ``--output``; the command gets a format that fits the name of the file."""
+    return _options(f, SUFFIXES)
 
+
+def drawn_output_options(f: F) -> F:
+    """The same for a report that has ``to_svg`` too."""
+    return _options(f, DRAWN)
+
+
+def _options(f: F, suffixes: Mapping[str, str]) -> F:
     @functools.wraps(f)
     def command(*args: Any, form: str | None, output: str | None, **kwargs: Any) -> Any:
-        return f(*args, form=_fitting(form, output), output=output, **kwargs)
+        return f(*args, form=_fitting(form, output, suffixes), output=output, **kwargs)
 
-    return cast(F, _format_option(_output_option(command)))
+    form = click.option(
+        "--format",
+        "form",
+        type=click.Choice([*dict.fromkeys(suffixes.values())]),
+        default=None,
+        help="How to print; by default as the name of the --output says, else text.",
+    )
+    output = click.option(
+        "--output",
+        "-o",
+        type=click.Path(dir_okay=False, writable=True),
+        default=None,
+        help=f"A file to write to: {', '.join(suffixes)}.",
+    )
+    return cast(F, form(output(command)))
 
 
-def _fitting(form: str | None, output: str | None) -> str:
+def _fitting(form: str | None, output: str | None, suffixes: Mapping[str, str]) -> str:
     """The format that is asked for, by its name or by that of the file."""
     name = Path(output or "").name
     suffix = (Path(name).suffix or (name if name.startswith(".") else "")).lower()
     if not suffix:
         return form or "text"
-    if suffix not in SUFFIXES:
-        raise click.UsageError(f"`{output}` is of no known kind: its name may end in {', '.join(SUFFIXES)}, or in none")
-    if form not in (None, SUFFIXES[suffix]):
-        raise click.UsageError(f"`{output}` is for {SUFFIXES[suffix]}, and --format says {form}")
-    return SUFFIXES[suffix]
+    if suffix not in suffixes:
+        raise click.UsageError(f"`{output}` is of no known kind: its name may end in {', '.join(suffixes)}, or in none")
+    if form not in (None, suffixes[suffix]):
+        raise click.UsageError(f"`{output}` is for {suffixes[suffix]}, and --format says {form}")
+    return suffixes[suffix]
 
 
 def emit(report: Any, form: str, output: str | None = None) -> None:
     """Writes a report to a file or to the standard output: on a terminal with `rich`, where the report knows how.
 
-    A report prints, and has ``to_json`` and ``to_html``; ``form`` is ``"text"``, ``"json"`` or ``"html"``.
+    A report prints, and has ``to_json`` and ``to_html``; ``form`` is ``"text"``, ``"json"`` or ``"html"``, and
+    ``"svg"`` where it has ``to_svg``.
     """
     if form == "text" and output is None and sys.stdout.isatty() and hasattr(report, "__rich__"):
         terminal(highlight=False).print(report)
         return
-    text = str(report) if form == "text" else report.to_html() if form == "html" else report.to_json(indent=2)
-    write(text, output)
+    if form == "json":
+        write(report.to_json(indent=2), output)
+    else:
+        write(str(report) if form == "text" else getattr(report, f"to_{form}")(), output)
 
 
 def terminal(**options: Any) -> Console:

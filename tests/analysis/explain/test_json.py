@@ -17,19 +17,20 @@ KINDS: dict[str, Any] = {
     "array": list,
     "string": str,
     "integer": int,
+    "number": float,
     "boolean": bool,
     "null": type(None),
 }
 
 
-def faults(value: Any, schema: dict[str, Any], at: str = "$") -> Iterator[str]:
+def faults(value: Any, schema: dict[str, Any], at: str = "$", *, root: dict[str, Any] = SCHEMA) -> Iterator[str]:
     """What is wrong with a document, by the words of JSON Schema that ours uses; unknown words are an error."""
     known = {"$schema", "$defs", "title", "type", "required", "additionalProperties", "properties", "items"}
     assert set(schema) <= known | {"$ref", "const", "enum", "oneOf"}, schema
     if "$ref" in schema:
-        yield from faults(value, SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], at)
+        yield from faults(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], at, root=root)
     if "oneOf" in schema:
-        tried = [list(faults(value, option, at)) for option in schema["oneOf"]]
+        tried = [list(faults(value, option, at, root=root)) for option in schema["oneOf"]]
         if sum(not found for found in tried) != 1:
             yield min(tried, key=len)[0]
     if "const" in schema and value != schema["const"]:
@@ -47,10 +48,10 @@ def faults(value: Any, schema: dict[str, Any], at: str = "$") -> Iterator[str]:
             yield from (f"{at} has {key}" for key in value if key not in properties)
         for key, inner in properties.items():
             if key in value:
-                yield from faults(value[key], inner, f"{at}.{key}")
+                yield from faults(value[key], inner, f"{at}.{key}", root=root)
     if isinstance(value, list) and "items" in schema:
         for i, item in enumerate(value):
-            yield from faults(item, schema["items"], f"{at}[{i}]")
+            yield from faults(item, schema["items"], f"{at}[{i}]", root=root)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -85,16 +85,30 @@ def test_the_name_of_a_file_says_its_format(args: tuple[str, ...], run: Run) -> 
 
 @pytest.mark.parametrize("args", REPORTS.values(), ids=REPORTS)
 def test_another_name_is_refused_before_anything_is_done(args: tuple[str, ...], run: Run) -> None:
-    for name in ("x.pdf", "x.svg", "x.html.gz", "x.md"):
+    more = ", .svg" if args[0] == "reshard" else ""
+    for name in ("x.pdf", "x.html.gz", "x.md", *(() if more else ("x.svg",))):
         ran = run(*args, "-o", name)
         assert (ran.code, ran.out) == (2, "")
-        assert f"`{name}` is of no known kind: its name may end in .txt, .json, .html, .htm, or in none" in ran.err
+        assert (
+            f"`{name}` is of no known kind: its name may end in .txt, .json, .html, .htm{more}, or in none" in ran.err
+        )
         assert not Path(name).exists()
     for form, name in (("text", "x.html"), ("json", "x.html"), ("html", "x.txt")):
         ran = run(*args, "-o", name, "--format", form)
         assert ran.code == 2
         assert re.search(rf"`{name}` is for \w+, and --format says {form}", ran.err)
         assert not Path(name).exists()
+
+
+def test_what_can_be_drawn_is_written_as_a_picture(run: Run) -> None:
+    assert run(*REPORTS["reshard"], "-o", "x.svg") == (0, "", "wrote x.svg\n")
+    written = Path("x.svg").read_text(encoding="utf-8")
+    assert written == run(*REPORTS["reshard"], "--format", "svg").out
+    assert written.startswith("<svg ")
+    assert (
+        "`x.svg` is for svg, and --format says json" in run(*REPORTS["reshard"], "-o", "x.svg", "--format", "json").err
+    )
+    assert "'svg' is not one of 'text', 'json', 'html'" in run(*REPORTS["compare"], "--format", "svg").err
 
 
 def test_what_a_repository_pins_is_reported_to_a_file_too(repository: Path, run: Run) -> None:
