@@ -26,6 +26,7 @@ class Mutant(NamedTuple):
 
 
 _PROGRAMS: Final = ("tests/test_random_programs.py",)
+_TOLD: Final = ("tests/analysis/resharding/test_truth.py",)
 _RULES: Final = "shtypes/rules/"
 
 MUTANTS: Final = (
@@ -339,6 +340,28 @@ MUTANTS: Final = (
         "times *= next(lengths, 1)",
         "next(lengths, 1)",
         ("tests/scopes/test_budget.py",),
+    ),
+    # pictures and words
+    Mutant(
+        "a part with gaps has its first piece only",
+        "shtypes/analysis/picture/holdings.py",
+        "for i in range(start, stop) for a, b in found]",
+        "for i in range(start, start + 1) for a, b in found]",
+        _TOLD,
+    ),
+    Mutant(
+        "the parts of an axis are read minor to major",
+        "shtypes/analysis/picture/holdings.py",
+        "in reversed([*parts.shape.items()]):",
+        "in parts.shape.items():",
+        _TOLD,
+    ),
+    Mutant(
+        "an all-to-all is said to cut the dim that it joins",
+        "shtypes/analysis/resharding/words.py",
+        "in {step.group} along {_dims(step.gained, step, whole)}",
+        "in {step.group} along {_dims(step.lost, step, whole)}",
+        _TOLD,
     ),
     # implicit_comm
     Mutant(

@@ -10,7 +10,7 @@ from typing import Final
 from shtypes.analysis.costs import CostModel
 from shtypes.analysis.picture.holdings import Holding, Span, holding, visible
 from shtypes.analysis.picture.svg import CELL, COLUMNS, Paint, devices, drawn_dims, element, words
-from shtypes.analysis.resharding.words import sentence
+from shtypes.analysis.resharding.words import sentences, views
 from shtypes.errors import quoted
 from shtypes.plans import Plan, Step
 from shtypes.traced.tables import Table
@@ -21,7 +21,7 @@ ROWS: Final = 16
 #: The most rows of devices in a picture.
 DEVICES: Final = 8
 #: Where the next picture would end further right, it starts a new row.
-WIDTH: Final = 1720
+WIDTH: Final = 1800
 #: How wide a letter is, and how high a line.
 LETTER: Final = 6.7
 LINE: Final = 16
@@ -70,7 +70,7 @@ def _place(sizes: Sequence[int], index: int) -> list[int]:
 
 
 def draw(title: str, plans: Sequence[tuple[str, Plan]], model: CostModel | None) -> str:
-    """One SVG element: for each plan a row of pictures with arrows between, and the steps in words below."""
+    """One SVG element: for each plan its name, a row of pictures with arrows between, and the steps in words below."""
     dims = _drawn(plans[0][1])
     left_out = f"; of {plans[0][1].src.ndim} dims {', '.join(map(str, dims))} are drawn"
     legend = _LEGEND + (left_out if len(dims) < plans[0][1].src.ndim else "")
@@ -84,7 +84,7 @@ def draw(title: str, plans: Sequence[tuple[str, Plan]], model: CostModel | None)
 
 
 _LEGEND: Final = (
-    "a colour is a part of the array as it is cut before; hatched: a term of a sum; dotted: a value of its own"
+    "colours: the slices that the devices hold before; hatched: a term of a sum; dotted: a value of its own"
 )
 
 
@@ -126,11 +126,11 @@ def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Shown:
         shown.body += cells.body
         x += width + 8
         shown.right, shown.bottom = max(shown.right, x), max(shown.bottom, cells.bottom)
-    width = max(int(shown.right / LETTER) - 2, 80)
-    for i, step in enumerate(plan.steps, start=1):
-        lines = textwrap.wrap(f"{i}. {step}: {sentence(step, plan.src)}", width, break_on_hyphens=False)
-        for line in lines:
-            shown.line(8, shown.bottom + LINE, line if line == lines[0] else f"   {line}")
+    width = max(int(shown.right / LETTER) - 2, 110)
+    said = [f"{i}. {text}" for i, text in enumerate(sentences(plan), start=1)]
+    for text in [*said, *views(plan)]:
+        for line in textwrap.wrap(text, width, subsequent_indent="   ", break_on_hyphens=False):
+            shown.line(8, shown.bottom + LINE, line)
     shown.bottom += LINE
     return shown
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shtypes.analysis.costs import CostModel
 from shtypes.analysis.resharding import drawing
-from shtypes.analysis.resharding.words import action, bound, held, sentence, views
+from shtypes.analysis.resharding.words import action, bound, held, sentences, views
 from shtypes.errors import how_many
 from shtypes.plans import Plan, Step, backward, least_bytes, plan
 from shtypes.plans.steps import common_prefix
@@ -49,7 +49,7 @@ class Resharding:
 
     def sentences(self, found: Plan) -> list[str]:
         """The steps of a plan in words: who sends what to whom, and what each device holds then."""
-        return [f"{step}: {sentence(step, found.src)}" for step in found.steps]
+        return sentences(found)
 
     def notes(self, found: Plan) -> list[str]:
         """What else is to be said of a plan: the finer views of the array in it, and how it compares with others."""
@@ -90,7 +90,8 @@ class Resharding:
     def __rich__(self) -> Group:
         parts: list[Any] = []
         for name, found in self.plans:
-            parts += [self._table(name, found), *map(rich_text, self._said(found)), rich_text()]
+            said = [f"{i}. {text}" for i, text in enumerate(self.sentences(found), start=1)]
+            parts += [self._table(name, found), *map(rich_text, [*said, *self.notes(found), ""])]
         return rich_group(*parts, self._holders())
 
     def to_svg(self) -> str:

@@ -12,6 +12,11 @@ from shtypes.types import ShType, State
 from shtypes.types.mesh import part_of
 
 
+def sentences(plan: Plan) -> list[str]:
+    """The steps of a plan: who sends what to whom, and what each device holds then."""
+    return [f"{step}: {sentence(step, plan.src)}" for step in plan.steps]
+
+
 def sentence(step: Step, whole: ShType) -> str:
     """What a step does, and what each device holds after it; ``whole`` is a type of the array as it is."""
     return f"{action(step, whole)}; each device then holds {held(step.dst, whole, _changed(step, whole))}"

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from shtypes.analysis.resharding.explain_reshard import explain_reshard
+from shtypes.analysis.resharding.report import Resharding
 from shtypes.errors import ShardingTypeError
+from shtypes.plans import plan
 from shtypes.tools.cli.config import config
 from shtypes.tools.cli.costs import link_option, read_links
 from shtypes.tools.cli.guard import for_the_shell
@@ -51,7 +52,7 @@ def command(
     with policy(chosen) if chosen else contextlib.nullcontext():
         src = _type("FROM", source, mesh=mesh, dims={**settings.dims, **dims})
         dst = _type("TO", goal, like=src, dims={**settings.dims, **dims})
-        emit(explain_reshard(src, dst, model=read_links(links)), form, output)
+        emit(Resharding(plan(src, dst), read_links(links)), form, output)
 
 
 def _type(name: str, text: str, **options: Any) -> ShType:

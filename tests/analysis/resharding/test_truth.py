@@ -30,6 +30,9 @@ CASES = [
     (Mesh({"x": 2, "y": 1, "z": 2}), (4, 6), 60),
     (Mesh({"x": 2, "y": 2}), (4, 4, 2), 60),
     (Mesh({"x": 8, "y": 2}), (16, 8), 60),
+    pytest.param(Mesh({"x": 2, "y": 4}), (8, 8), 1500, marks=pytest.mark.nightly),
+    pytest.param(Mesh({"x": 4, "y": 2, "z": 2}), (16, 16), 800, marks=pytest.mark.nightly),
+    pytest.param(Mesh({"x": 6, "y": 2, "z": 2}), (24, 12), 300, marks=pytest.mark.nightly),
 ]
 LOCAL = (Kind.RELABEL, Kind.MASK, Kind.SLICE, Kind.PLACE)
 Family = np.ndarray[Any, Any]

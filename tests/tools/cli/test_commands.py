@@ -49,6 +49,13 @@ def test_reshard_prints_the_plans(run: Run) -> None:
     golden("cli/reshard.txt", "\n".join([out, free.out, ints.out]))
 
 
+def test_what_cannot_be_resharded_is_exit_code_1_and_one_message(run: Run) -> None:
+    code, out, err = run("reshard", "f32[8]{V:dp}", "[8]", "--mesh", "dp=2")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: cannot reshard f32[8]{V:dp} to f32[8]: only one of them varies over mesh axis `dp`\n")
+    assert "where:" not in err  # the line would be one of click
+
+
 def test_reshard_needs_no_jax() -> None:
     code = (
         "import sys\nfrom shtypes.tools.cli import main\ntry:\n    main()\n"
