@@ -16,7 +16,7 @@ from typing import Final
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.plans.digits import Digits, cuts_of, digits_of
 from shtypes.plans.moves import MOVES, Grade, Kind
-from shtypes.plans.search import least_sent, search, sent
+from shtypes.plans.search import launches, least_sent, search, sent
 from shtypes.plans.space import Places
 from shtypes.plans.steps import Plan, Step, after_common, common_prefix
 from shtypes.types import REPLICATED, ShType, State, dtypes
@@ -196,7 +196,8 @@ def _cheapest(src: ShType, dst: ShType) -> tuple[list[tuple[Kind, Places]], Digi
         other = digits_of(src, dst, cut, copies=copies)
         if other.problem not in tried:
             tried.add(other.problem)
-            better = search(other.problem, sent(found, at.problem) * (_SAVES if copies else 1))
+            less = sent(found, at.problem)
+            better = search(other.problem, less * _SAVES) if copies else search(other.problem, less, launches(found))
             found, at = (found, at) if better is None else (better, other)
     merged: list[tuple[Kind, Places]] = []
     for kind, there in found.steps:

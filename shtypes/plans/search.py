@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from shtypes.plans.moves import Kind
-from shtypes.plans.space import BYTES, Places, Problem, Space
+from shtypes.plans.space import BYTES, LAUNCH, Places, Problem, Space
 
 
 class Path(NamedTuple):
@@ -25,7 +25,7 @@ LIMIT: Final = 8_000
 
 
 @functools.lru_cache(maxsize=16384)
-def search(problem: Problem, known: Fraction | None = None) -> Path | None:
+def search(problem: Problem, known: Fraction | None = None, launches: int = 0) -> Path | None:
     """The cheapest path: fewest bytes, then collectives, then steps.
 
     No state on the way takes more of a device than the larger end, unless nothing else exists.
@@ -33,12 +33,16 @@ def search(problem: Problem, known: Fraction | None = None) -> Path | None:
     Args:
         problem: What to search.
         known: What a path that is known sends, as a part of the whole array; only paths that send less are looked for.
+        launches: Its collectives; paths that send as much in fewer are looked for, too.
 
     Returns:
         The path; None if there is none below.
     """
     space = Space(problem)
-    below = None if known is None else math.ceil(known * space.total) * BYTES
+    below = None
+    if known is not None:
+        least = known * space.total
+        below = math.ceil(least) * BYTES + (launches * LAUNCH if least.denominator == 1 else 0)
     cap: int | None = max(space.local(problem.src), space.local(problem.dst))
     found, exact = _best_first(space, cap, below, 1, LIMIT)
     if exact:
@@ -59,6 +63,11 @@ def least_sent(problem: Problem) -> Fraction:
 def sent(path: Path, problem: Problem) -> Fraction:
     """What a device sends on a path, as a part of the whole array."""
     return Fraction(path.cost // BYTES, Space(problem).total)
+
+
+def launches(path: Path) -> int:
+    """How many collectives a path has."""
+    return path.cost % BYTES // LAUNCH
 
 
 def _best_first(
