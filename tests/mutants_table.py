@@ -157,9 +157,30 @@ MUTANTS: Final = (
     Mutant(
         "the transpose of a cast counts as written",
         "shtypes/primitives/reshard.py",
-        "else resharded(ct, dst, inserted=self.inserted)]",
-        "else resharded(ct, dst)]",
+        "else resharded(ct, dst, inserted=self.inserted, transport=back)]",
+        "else resharded(ct, dst, transport=back)]",
         ("tests/ops/test_reshard.py", "tests/autodiff/test_grad.py", "tests/traced/test_ledger.py"),
+    ),
+    Mutant(
+        "a cotangent is sent as the value is",
+        "shtypes/primitives/reshard.py",
+        "dst, back = self.src.to_ct_aval(), self.transport.transposed()",
+        "dst, back = self.src.to_ct_aval(), self.transport",
+        ("tests/ops/test_comm_dtype.py",),
+    ),
+    Mutant(
+        "what is sent narrow stays so until the last step, whatever that sends",
+        "shtypes/lowering/collectives.py",
+        "narrow = range(sends[0], sends[-1] + 1) if sends else range(0)",
+        "narrow = range(len(plan.steps))",
+        ("tests/ops/test_comm_dtype.py",),
+    ),
+    Mutant(
+        "sums in the backward pass are narrow unasked",
+        "shtypes/plans/transport.py",
+        "    if src.differentiable:\n        ways.append",
+        "    if not src.differentiable:\n        ways.append",
+        ("tests/ops/test_comm_dtype.py",),
     ),
     Mutant(
         "the gradient of ppermute is sent on, not back",

@@ -124,7 +124,16 @@ class Methods:
     def reshape(
         self, *sizes: Any, shape: Any = None, order: str = "C", copy: bool | None = None, out: Any = None
     ) -> Array: ...
-    def reshard(self, target: Any = None, /, **states: Any) -> Array: ...
+    def reshard(
+        self,
+        target: Any = None,
+        /,
+        *,
+        comm_dtype: Any = None,
+        ct_comm_dtype: Any = None,
+        narrow_sums: Any = False,
+        **states: Any,
+    ) -> Array: ...
     def round(self, decimals: int = 0) -> Array: ...
     def searchsorted(self, v: ArrayLike, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array: ...
     def sort(

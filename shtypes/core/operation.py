@@ -43,6 +43,17 @@ class Sending(NamedTuple):
     src: ShType
     dst: ShType
 
+    @property
+    def dtype(self) -> str:
+        """What is sent: the step of a plan may be one of a narrower dtype than the value's."""
+        return self.step.src.dtype_name if isinstance(self.step, Step) else self.src.dtype_name
+
+    @property
+    def words(self) -> str:
+        """It in words."""
+        narrow = f" in {self.dtype}" if self.dtype != self.src.dtype_name else ""
+        return in_words(self.step.kind.value, self.step.axes) + narrow
+
 
 class Operation:
     """A primitive operation on typed values, with everything that it depends on; subclasses are frozen dataclasses."""
@@ -280,8 +291,7 @@ def sent_by(sendings: Sequence[Sending], noun: str = "") -> Sent:
     steps = [s.step for s in sendings]
     axes = tuple(dict.fromkeys(a for s in steps for a in s.axes))
     kinds = tuple(s.kind.value for s in steps)
-    each = (in_words(kind, s.axes) for kind, s in zip(kinds, steps, strict=True))
-    words = in_words(noun, axes) if noun else " and ".join(dict.fromkeys(each))
+    words = in_words(noun, axes) if noun else " and ".join(dict.fromkeys(s.words for s in sendings))
     return Sent(kinds, axes, sum(s.bytes for s in steps), sum(s.launches for s in steps), words)
 
 

@@ -25,15 +25,27 @@ def run_plan(plan: Plan, x: Any) -> Any:
 
     Args:
         plan: What to do.
-        x: The local shard, of shape ``plan.src.local_shape``.
+        x: The local shard, of shape ``plan.src.local_shape``; of another dtype where the plan is one of what is sent.
     """
     if not any(s.live for s in plan.steps):
         return x
+    if x.dtype != plan.src.dtype:
+        return _run_narrow(plan, x)
     if dtypes.is_key(plan.src.dtype_name):
         # Collectives do not know extended dtypes. The trailing dim of the key's words is one that no step touches.
         words = _run_steps(plan, jax.random.key_data(x))
         return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))
     return _run_steps(plan, x)
+
+
+def _run_narrow(plan: Plan, x: Any) -> Any:
+    """The plan of a narrower dtype: the shard is in that from the first step that sends something to the last."""
+    own, sends = x.dtype, [k for k, step in enumerate(plan.steps) if step.launches]
+    narrow = range(sends[0], sends[-1] + 1) if sends else range(0)
+    for k, step in enumerate(plan.steps):
+        x = x.reshape(step.src.local_shape).astype(plan.src.dtype if k in narrow else own)
+        x = _run_steps(Plan(step.src, step.dst, (step,)), x)
+    return x.astype(own).reshape(plan.dst.local_shape)
 
 
 def _run_steps(plan: Plan, x: Any) -> Any:

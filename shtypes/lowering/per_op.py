@@ -24,6 +24,7 @@ from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.replay import recording
 from shtypes.plans import plan
 from shtypes.plans.moves import Kind
+from shtypes.plans.transport import AS_IT_IS, Transport
 from shtypes.types import ShType
 
 
@@ -139,12 +140,12 @@ def _noted(
 
 
 @functools.lru_cache(maxsize=COMPILED)
-def _reshard_body(src: ShType, dst: ShType) -> Callable[..., Any]:
-    steps = plan(src, dst)
+def _reshard_body(src: ShType, dst: ShType, transport: Transport) -> Callable[..., Any]:
+    steps = transport.plan(src, dst)
     return lambda shard: [run_plan(steps, shard)]
 
 
-def run_reshard(x: Array, dst: HiShType) -> Array:
+def run_reshard(x: Array, dst: HiShType, transport: Transport = AS_IT_IS) -> Array:
     """A reshard of a typed value."""
     if x.data is None:
         plan(x.type, dst)
@@ -155,7 +156,7 @@ def run_reshard(x: Array, dst: HiShType) -> Array:
         if noted is not None:
             noted.relabelled(x, y)
         return y
-    compiled = _compiled(_reshard_body(x.type, dst), "reshard", (x.type,), (dst,), context_mesh())
+    compiled = _compiled(_reshard_body(x.type, dst, transport), "reshard", (x.type,), (dst,), context_mesh())
     return _noted("reshard", compiled, [x], [dst])[0]
 
 

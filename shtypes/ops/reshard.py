@@ -10,15 +10,37 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import as_ints, lift, located
-from shtypes.primitives.moving import move
+from shtypes.plans.transport import Asked
 from shtypes.primitives.placing import type_of
+from shtypes.primitives.reshard import resharded
 from shtypes.scopes.judging import judge
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 
 
+def _sent(name: str, x: Any, dst: ShType, asked: Asked, written: str = "") -> Array:
+    """A value in another type, once the scopes around have judged that; ``written`` as of `_named`."""
+    t, call = jax.typeof(x), ""
+    transport = asked.transport(name, t, dst)
+    if name != "reshard":
+        call = f"sh.{name}(x{written}{asked.written})"
+    elif asked.written:
+        call = f'sh.reshard(x, "{str(dst).removeprefix(dst.dtype_name)}"{asked.written})'
+    judge(name, t, dst, call=call, transport=transport)
+    return resharded(x, dst, transport=transport)
+
+
 @public
-def reshard(x: ArrayLike, target: Any = None, /, **states: Any) -> Array:
+def reshard(
+    x: ArrayLike,
+    target: Any = None,
+    /,
+    *,
+    comm_dtype: Any = None,
+    ct_comm_dtype: Any = None,
+    narrow_sums: Any = False,  # a bool; types leave `**{axis: dim}` to the states
+    **states: Any,
+) -> Array:
     """The same value in another type.
 
     Args:
@@ -28,25 +50,30 @@ def reshard(x: ArrayLike, target: Any = None, /, **states: Any) -> Array:
             each as it is and ``_...`` makes each whole. An axis that is not written, and that no dim keeps, is
             replicated by policy: ``"[...]"`` finishes what is pending and moves no dim, ``"[_...]"`` makes everything
             whole.
+        comm_dtype: A narrower float to send the value in: it is cast before the first collective and back after the
+            last. By default the value's own dtype.
+        ct_comm_dtype: The same of its cotangent, in the backward pass; by default the cotangent's own dtype.
+        narrow_sums: Whether sums over devices may be added in the narrower dtype, too.
         **states: Instead of ``target``, the new place of some axes by name: a dim (int), or ``"R"``, ``"I"``, ``"U"``;
             the others stay.
 
     Returns:
-        (...): The value with that type.
+        (...): The value with that type, in its own dtype.
 
     Raises:
-        ShardingTypeError: the target has another shape or dtype, or goes to or from a varying axis.
+        ShardingTypeError: the target has another shape or dtype, or goes to or from a varying axis; a dtype to send in
+            is no narrower float, or terms would be added in one without ``narrow_sums``.
 
     Communicates: what the cheapest plan from one type to the other needs (docs: resharding), and backward what the plan
-    between the cotangent types needs. Transpose: the reshard between the cotangent types.
+    between the cotangent types needs. Transpose: the reshard between the cotangent types, with the two dtypes to send
+    in exchanged.
     """
     ((x,), _) = lift([x])
     t = jax.typeof(x)
     try:
         dst = _target(t, target, states)
         _check_varying(t, dst)
-        judge("reshard", t, dst)
-        return move(x, dst)
+        return _sent("reshard", x, dst, Asked(comm_dtype, ct_comm_dtype, narrow_sums))
     except ShardingTypeError as error:
         raise located(error, "reshard", [t]).with_traceback(None) from None
 
@@ -118,7 +145,15 @@ def normalize_dim(dim: int, t: ShType) -> int:
     return dim % t.ndim
 
 
-def _named(name: str, x: Any, axes: tuple[str, ...], needs: State, change: Any, written: str = "") -> Array:
+def _named(
+    name: str,
+    x: Any,
+    axes: tuple[str, ...],
+    needs: State,
+    change: Any,
+    written: str = "",
+    asked: Asked = Asked(),  # noqa: B008  # immutable
+) -> Array:
     """A reshard of some axes; ``written`` are the arguments after ``x``, as the user gave them."""
     ((x,), _) = lift([x])
     t = dst = jax.typeof(x)
@@ -131,8 +166,7 @@ def _named(name: str, x: Any, axes: tuple[str, ...], needs: State, change: Any, 
                     hints=[_from(name, t.state(axis), axis)],
                 )
             dst = change(dst, axis)
-        judge(name, t, dst, call=f"sh.{name}(x{written})")
-        return move(x, dst)
+        return _sent(name, x, dst, asked, written)
     except ShardingTypeError as error:
         raise located(error, name, [t]).with_traceback(None) from None
 
@@ -173,19 +207,29 @@ def _replicated(to: Any) -> State:
 
 
 @public
-def all_reduce(x: ArrayLike, *axes: str, to: Any = None) -> Array:
+def all_reduce(
+    x: ArrayLike,
+    *axes: str,
+    to: Any = None,
+    comm_dtype: Any = None,
+    ct_comm_dtype: Any = None,
+    narrow_sums: bool = False,
+) -> Array:
     """Sums the partial values of unreduced axes, everywhere.
 
     Args:
         x (...): Unreduced on each of ``axes``.
         *axes: Mesh axes; all unreduced ones by default.
         to: ``"R"`` or ``"I"``; the policy's replicated state by default.
+        comm_dtype: The dtype to send, as of `reshard`.
+        ct_comm_dtype: That of the cotangent.
+        narrow_sums: Whether sums may be narrow, too.
 
     Returns:
         (...): Replicated on ``axes``.
 
     Raises:
-        ShardingTypeError: an axis is not unreduced.
+        ShardingTypeError: an axis is not unreduced, or terms would be added in a narrower dtype unasked.
 
     Communicates: an all-reduce; backward, an all-reduce (to R) or nothing (to I). Transpose: U to R, or I to R.
     """
@@ -193,17 +237,30 @@ def all_reduce(x: ArrayLike, *axes: str, to: Any = None) -> Array:
     chosen = axes or jax.typeof(x).axes(State.UNREDUCED)
     state = _replicated(to)
     written = _written(axes, to=to)
-    return _named("all_reduce", x, chosen, State.UNREDUCED, lambda t, a: t.with_axis(a, state), written)
+    return _named(
+        "all_reduce",
+        x,
+        chosen,
+        State.UNREDUCED,
+        lambda t, a: t.with_axis(a, state),
+        written,
+        Asked(comm_dtype, ct_comm_dtype, narrow_sums),
+    )
 
 
 @public
-def reduce_scatter(x: ArrayLike, axis: str, dim: int) -> Array:
+def reduce_scatter(
+    x: ArrayLike, axis: str, dim: int, *, comm_dtype: Any = None, ct_comm_dtype: Any = None, narrow_sums: bool = False
+) -> Array:
     """Sums the partial values of an unreduced axis and keeps, on each device, its own slice of ``dim``.
 
     Args:
         x (..., n, ...): Unreduced on ``axis``; ``n`` is dim ``dim``.
         axis: A mesh axis.
         dim: The dim to shard, minor to the axes that shard it already.
+        comm_dtype: The dtype to send, as of `reshard`.
+        ct_comm_dtype: That of the cotangent.
+        narrow_sums: Whether sums may be narrow, too.
 
     Returns:
         (..., n, ...): Sharded on ``dim``.
@@ -214,18 +271,34 @@ def reduce_scatter(x: ArrayLike, axis: str, dim: int) -> Array:
     Communicates: a reduce-scatter; backward, an all-gather. Transpose: S to R.
     """
     return _named(
-        "reduce_scatter", x, (axis,), State.UNREDUCED, lambda t, a: _sharded(t, a, dim), _written((axis,), dim=dim)
+        "reduce_scatter",
+        x,
+        (axis,),
+        State.UNREDUCED,
+        lambda t, a: _sharded(t, a, dim),
+        _written((axis,), dim=dim),
+        Asked(comm_dtype, ct_comm_dtype, narrow_sums),
     )
 
 
 @public
-def all_gather(x: ArrayLike, *axes: str, to: Any = None) -> Array:
+def all_gather(
+    x: ArrayLike,
+    *axes: str,
+    to: Any = None,
+    comm_dtype: Any = None,
+    ct_comm_dtype: Any = None,
+    narrow_sums: bool = False,
+) -> Array:
     """Gathers sharded dims, everywhere.
 
     Args:
         x (...): Sharded on each of ``axes``.
         *axes: Mesh axes.
         to: ``"R"`` or ``"I"``; the policy's replicated state by default.
+        comm_dtype: The dtype to send, as of `reshard`.
+        ct_comm_dtype: That of the cotangent.
+        narrow_sums: Whether sums may be narrow, too.
 
     Returns:
         (...): Replicated on ``axes``.
@@ -238,17 +311,30 @@ def all_gather(x: ArrayLike, *axes: str, to: Any = None) -> Array:
     state = _replicated(to)
     if not axes:
         raise ShardingTypeError("`all_gather` needs the mesh axes to gather", hints=['sh.all_gather(x, "tp")'])
-    return _named("all_gather", x, axes, State.SHARDED, lambda t, a: t.with_axis(a, state), _written(axes, to=to))
+    return _named(
+        "all_gather",
+        x,
+        axes,
+        State.SHARDED,
+        lambda t, a: t.with_axis(a, state),
+        _written(axes, to=to),
+        Asked(comm_dtype, ct_comm_dtype, narrow_sums),
+    )
 
 
 @public
-def all_to_all(x: ArrayLike, axis: str, dim: int) -> Array:
+def all_to_all(
+    x: ArrayLike, axis: str, dim: int, *, comm_dtype: Any = None, ct_comm_dtype: Any = None, narrow_sums: bool = False
+) -> Array:
     """Moves a mesh axis from the dim it shards to another.
 
     Args:
         x (..., n, ...): Sharded on ``axis``; ``n`` is dim ``dim``.
         axis: A mesh axis.
         dim: The dim to shard instead.
+        comm_dtype: The dtype to send, as of `reshard`.
+        ct_comm_dtype: That of the cotangent.
+        narrow_sums: Whether sums may be narrow, too.
 
     Returns:
         (..., n, ...): Sharded on ``dim``.
@@ -258,7 +344,15 @@ def all_to_all(x: ArrayLike, axis: str, dim: int) -> Array:
 
     Communicates: an all-to-all, forward and backward. Transpose: the all-to-all back.
     """
-    return _named("all_to_all", x, (axis,), State.SHARDED, lambda t, a: _sharded(t, a, dim), _written((axis,), dim=dim))
+    return _named(
+        "all_to_all",
+        x,
+        (axis,),
+        State.SHARDED,
+        lambda t, a: _sharded(t, a, dim),
+        _written((axis,), dim=dim),
+        Asked(comm_dtype, ct_comm_dtype, narrow_sums),
+    )
 
 
 @public

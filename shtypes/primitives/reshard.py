@@ -14,6 +14,7 @@ from shtypes.core.hitype import HiShType, hi
 from shtypes.core.operation import LinearizedPrimitive, Sending, UnaryOperation
 from shtypes.lowering.per_op import run_reshard
 from shtypes.plans import plan
+from shtypes.plans.transport import AS_IT_IS, Transport
 from shtypes.primitives.local import check_tangents
 from shtypes.types import ShType, State
 
@@ -32,22 +33,26 @@ class Reshard(UnaryOperation):
     dst: HiShType
     inserted: bool
     constant: bool = False  # whether its operand has no gradient, whatever its type says
+    transport: Transport = AS_IT_IS  # how it communicates
 
     def forth(self) -> list[Sending]:
-        return [Sending(s, self.src, self.dst) for s in plan(self.src, self.dst).steps if s.kind.communicates]
+        forth = self.transport.plan(self.src, self.dst)
+        return [Sending(s, self.src, self.dst) for s in forth.steps if s.kind.communicates]
 
     def back(self) -> list[Sending]:
         if self.constant or not self.src.differentiable:
             return []
         src, dst = self.dst.cotangent(), self.src.cotangent()
-        return [Sending(s, src, dst) for s in plan(src, dst).steps if s.kind.communicates]
+        back = self.transport.backward(self.src, self.dst)
+        return [Sending(s, src, dst) for s in back.steps if s.kind.communicates]
 
     def __str__(self) -> str:
-        return f"{'cast' if self.inserted else 'reshard'}[{changes(self.src, self.dst)}]"
+        how = ", ".join(filter(None, (changes(self.src, self.dst), str(self.transport))))
+        return f"{'cast' if self.inserted else 'reshard'}[{how}]"
 
     def to_lojax(self, *operands: Any) -> list[Array]:
         (x,) = operands
-        return [run_reshard(x, self.dst)]
+        return [run_reshard(x, self.dst, self.transport)]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         check_tangents(primals, tangents)
@@ -61,12 +66,13 @@ class Reshard(UnaryOperation):
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
         (ct,) = cts
-        dst = self.src.to_ct_aval()
-        return [Zero(dst) if isinstance(ct, Zero) else resharded(ct, dst, inserted=self.inserted)]
+        dst, back = self.src.to_ct_aval(), self.transport.transposed()
+        return [Zero(dst) if isinstance(ct, Zero) else resharded(ct, dst, inserted=self.inserted, transport=back)]
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         (x,), (d,) = operands, dims
-        return [resharded(x, self.dst.inc_rank(axis_data.size, d), inserted=self.inserted)], [d]
+        dst = self.dst.inc_rank(axis_data.size, d)
+        return [resharded(x, dst, inserted=self.inserted, transport=self.transport)], [d]
 
 
 def changes(src: ShType, dst: ShType) -> str:
@@ -85,11 +91,13 @@ def changes(src: ShType, dst: ShType) -> str:
     return ", ".join(moved + order)
 
 
-def resharded(x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False) -> Array:
+def resharded(
+    x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False, transport: Transport = AS_IT_IS
+) -> Array:
     """A typed value in another type of the same mesh, dtype, shape and varying axes; itself if it has it."""
     src = jax.typeof(x)
     if src == dst:
         return x
     plan(src, dst)  # raises if there is no way
-    moved: Array = Reshard(src, hi(dst), inserted, constant).applied(x)[0]
+    moved: Array = Reshard(src, hi(dst), inserted, constant, transport).applied(x)[0]
     return moved

@@ -18,7 +18,7 @@ from shtypes.core.hitype import hi
 from shtypes.core.operation import Operation, applied_by
 from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.per_op import apply_local
-from shtypes.plans import plan
+from shtypes.plans.transport import AS_IT_IS, Transport
 from shtypes.primitives.callbacks import Callback, call_on_shards
 from shtypes.primitives.collective import Collective
 from shtypes.primitives.collective import on_shards as collective_on_shards
@@ -45,8 +45,8 @@ def _traced_once(applied: Local) -> Callable[..., Any]:
 
 
 @functools.lru_cache(maxsize=COMPILED)
-def _moved_once(src: ShType, dst: ShType) -> Callable[[Any], Any]:
-    steps = plan(src, dst)
+def _moved_once(src: ShType, dst: ShType, transport: Transport = AS_IT_IS) -> Callable[[Any], Any]:
+    steps = transport.plan(src, dst)
 
     def reshard(shard: Any) -> Any:
         return run_plan(steps, shard)
@@ -65,6 +65,10 @@ def _local(eqn: Any, shards: Sequence[Any]) -> list[Any]:
 @functools.lru_cache(maxsize=COMPILED)
 def _joint_once(applied: Joint) -> Callable[..., Any]:
     return jax.jit(applied.on_shards, inline=True)
+
+
+def _reshard(applied: Reshard, shards: Sequence[Any]) -> list[Any]:
+    return [_moved_once(applied.src, applied.dst, applied.transport)(*shards)]
 
 
 def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
@@ -86,7 +90,7 @@ def _callback(eqn: Any, shards: Sequence[Any]) -> list[Any]:
 #: What each of our operations and primitives does to shards.
 ON_SHARDS: Final[dict[type[Operation | HiPrimitive], Callable[[Any, Sequence[Any]], list[Any]]]] = {
     Local: _local,
-    Reshard: lambda eqn, xs: [_moved_once(applied_by(eqn).src, applied_by(eqn).dst)(*xs)],
+    Reshard: lambda eqn, xs: _reshard(applied_by(eqn), xs),
     Collective: lambda eqn, xs: [collective_on_shards(applied_by(eqn).op, applied_by(eqn).src)(*xs)],
     Joint: lambda eqn, xs: list(_joint_once(applied_by(eqn))(*xs)),
     FromJax: _from_jax,

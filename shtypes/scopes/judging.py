@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError, how_many
-from shtypes.plans import Plan, backward, plan
+from shtypes.plans import Plan
+from shtypes.plans.transport import AS_IT_IS, Transport
 from shtypes.rules.alternatives import not_yet_varying
 from shtypes.scopes.comm import (
     KINDS,
@@ -49,11 +50,11 @@ class Sent(NamedTuple):
         return Sums(self.bytes, self.launches)
 
 
-def sent_by(plan: Plan) -> Sent:
+def sent_by(plan: Plan, transport: Transport = AS_IT_IS) -> Sent:
     """What a plan communicates; by states, so that the size of an axis does not matter."""
     steps = [s for s in plan.steps if s.kind.communicates]
     axes = whole_axes(a for s in steps for a in s.axes)
-    return Sent(tuple(s.kind.value for s in steps), axes, plan.bytes, plan.launches, plan.words)
+    return Sent(tuple(s.kind.value for s in steps), axes, plan.bytes, plan.launches, transport.words(plan))
 
 
 class _Event(NamedTuple):
@@ -73,6 +74,7 @@ def judge(
     call: str = "",
     inserted: bool = False,
     has_gradient: bool = True,
+    transport: Transport = AS_IT_IS,
 ) -> None:
     """Checks a reshard or a cast that the user called as ``op`` against the scopes around it.
 
@@ -84,16 +86,19 @@ def judge(
         call: What the user wrote, if it was a named form: ``sh.all_gather(x, "tp")``.
         inserted: Whether a typing rule asks for it.
         has_gradient: Whether the value may be differentiated.
+        transport: How it communicates.
 
     Raises:
         ShardingTypeError: a scope forbids it.
     """
     if src == dst or not _is_bounded():
         return
-    forth = plan(src, not_yet_varying(src, dst))
-    back = backward(forth) if src.differentiable and has_gradient else None
+    end, returned = not_yet_varying(src, dst), transport.transposed()
+    forth, back = sent_by(transport.plan(src, end), transport), Sent()
+    if src.differentiable and has_gradient:
+        back = sent_by(transport.backward(src, end), returned)
     try:
-        judge_sent(op, src, dst, sent_by(forth), Sent() if back is None else sent_by(back), inserted=inserted)
+        judge_sent(op, src, dst, forth, back, inserted=inserted)
     except ShardingTypeError as error:
         error.hints = _hints(src, dst, error.axes, name, call)
         raise

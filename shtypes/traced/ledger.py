@@ -72,8 +72,18 @@ class Entry(NamedTuple):
         """How often it runs; once where a while loop decides."""
         return 1 if self.times is None else self.times
 
-    def __str__(self) -> str:
+    @property
+    def collective(self) -> str:
+        """The kind and the axes."""
         return f"{self.kind} over {', '.join(self.axes)}"
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it sends another dtype than the value's."""
+        return self.dtype != self.src.dtype_name
+
+    def __str__(self) -> str:
+        return f"{self.collective} in {self.dtype}" if self.narrow else self.collective
 
 
 class NotCovered(NamedTuple):
@@ -275,7 +285,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
     return (
         str(entry.place),
         entry.direction + branches,
-        str(entry) if entry.launches else f"{entry} (one device)",
+        entry.collective if entry.launches else f"{entry.collective} (one device)",
         entry.dtype,
         str(entry.bytes),
         times,
@@ -366,7 +376,7 @@ def _entry(found: Equation, sending: Sending, inserted: bool) -> Entry:
     return Entry(
         kind=step.kind.value,
         axes=step.axes,
-        dtype=src.dtype_name,
+        dtype=sending.dtype,
         bytes=step.bytes,
         launches=step.launches,
         times=found.times,

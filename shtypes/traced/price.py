@@ -19,6 +19,6 @@ def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, in
 
 
 def _words(entries: Sequence[Entry]) -> str:
-    found = [in_words(e.kind, e.axes) for e in entries]
+    found = [in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "") for e in entries]
     counted = dict.fromkeys(sorted(found))
     return " and ".join(w if found.count(w) == 1 else f"{found.count(w)} times {w}" for w in counted)

@@ -16,7 +16,7 @@ OPS = {
     "all-reduce": Kind.ALL_REDUCE,
 }
 CALL = re.compile(r"= (.*?) (" + "|".join(OPS) + r")(?:-start)?\((.*)")
-SIZES = {"f32": 4, "s32": 4, "pred": 1, "bf16": 2, "u32": 4, "f8e4m3fn": 1}
+SIZES = {"f32": 4, "s32": 4, "pred": 1, "bf16": 2, "f16": 2, "u32": 4, "f8e4m3fn": 1}
 
 
 def array_bytes(text: str) -> int:

@@ -36,6 +36,13 @@ def sequence_parallel(x: Any, w_in: Any, w_out: Any) -> Any:
     return sh.all_gather(sh.sin(sh.reduce_scatter(sh.silu(x @ w_in) @ w_out, "tp", 1)), "tp")
 
 
+def narrow(x: Any, w_in: Any, w_out: Any) -> Any:
+    """Sends in a narrower dtype: forward, backward, or both ways. CPU devices have f16, and no bf16."""
+    x = sh.all_gather(sh.tanh(sh.reshard(x, tp=1)), "tp", comm_dtype="f16")
+    h = sh.reduce_scatter(sh.silu(x @ w_in) @ w_out, "tp", 1, ct_comm_dtype="f16")
+    return sh.all_gather(sh.sin(h), "tp", comm_dtype="f16", ct_comm_dtype="f16", narrow_sums=True)
+
+
 def permuted(x: Any, w_in: Any, w_out: Any) -> Any:
     x = sh.sin(sh.all_to_all(sh.sin(x * sh.sum(w_in, 1, out="[8]")), "dp", 1))
     return sh.reshard(sh.cos(sh.reshard(x, "[8@(tp,dp),8]")), X) + sh.sum(w_out, 0, out="[8]")
@@ -77,6 +84,7 @@ def of_shards(x: Any, w_in: Any, w_out: Any) -> Any:
 BODIES: dict[str, Layer] = {
     "mlp": mlp,
     "sequence": sequence_parallel,
+    "narrow": narrow,
     "permuted": permuted,
     "mapped": mapped,
     "custom": custom,

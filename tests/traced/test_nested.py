@@ -50,6 +50,8 @@ QUICK = [
     ("cond", "checkpoint nothing", "custom", "partial"),
     ("step", "scan", "mlp", "partial"),
     ("scan", "checkpoint in a loop", "sequence", "jax"),
+    ("checkpoint", "vmap", "narrow", "partial"),
+    ("cond", "scan", "narrow", "jax"),
 ]
 
 #: All pairs, in an order of chance.

@@ -31,6 +31,7 @@ class Use(NamedTuple):
         bytes: Bytes that each device sends in all.
         launches: How many collectives run.
         known: Whether these are certain: no while loop of unknown length is around them.
+        dtype: What is sent, where that is another dtype than the value's.
     """
 
     place: SourceLine
@@ -40,11 +41,12 @@ class Use(NamedTuple):
     bytes: int
     launches: int
     known: bool
+    dtype: str = ""
 
     @property
-    def key(self) -> tuple[SourceLine, str, str, tuple[str, ...]]:
+    def key(self) -> tuple[SourceLine, str, str, tuple[str, ...], str]:
         """What tells it from others of one program."""
-        return self.place, self.direction, self.kind, self.axes
+        return self.place, self.direction, self.kind, self.axes, self.dtype
 
 
 class Change(NamedTuple):
@@ -137,14 +139,15 @@ def uses_of(ledger: Ledger) -> dict[Any, Use]:
     parts: dict[Any, list[Entry]] = {}
     for entry in ledger:
         if entry.launches:
-            parts.setdefault((entry.place, entry.direction, entry.kind, entry.axes), []).append(entry)
-    return {key: _use(part) for key, part in parts.items()}
+            dtype = entry.dtype if entry.narrow else ""
+            parts.setdefault((entry.place, entry.direction, entry.kind, entry.axes, dtype), []).append(entry)
+    return {key: _use(part, key[-1]) for key, part in parts.items()}
 
 
-def _use(entries: list[Entry]) -> Use:
+def _use(entries: list[Entry], dtype: str) -> Use:
     first, total = entries[0], Ledger(entries).total
     known = all(e.times is not None for e in entries)
-    return Use(first.place, first.direction, first.kind, first.axes, total.bytes, total.launches, known)
+    return Use(first.place, first.direction, first.kind, first.axes, total.bytes, total.launches, known, dtype)
 
 
 def changes_of(one: Mapping[Any, Use], other: Mapping[Any, Use]) -> Iterator[Change]:

@@ -182,7 +182,8 @@ def _collective_table(changes: Iterable[Change]) -> Table:
 def _change_row(change: Change) -> tuple[str, ...]:
     (use, *_) = (use for use in (change.partial, change.jax) if use is not None)
     texts = (_sent(change.jax), _sent(change.partial))
-    return change.what, f"{use.kind} over {', '.join(use.axes)}", *texts, use.place.text
+    narrow = f" in {use.dtype}" if use.dtype else ""
+    return change.what, f"{use.kind} over {', '.join(use.axes)}{narrow}", *texts, use.place.text
 
 
 def _sent(use: Use | None) -> str:

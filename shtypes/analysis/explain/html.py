@@ -165,7 +165,7 @@ def _row(entry: Entry, files: Sequence[str]) -> str:
     cells = (
         ("mono", f'<a href="#{to}">{place}</a>' if to else place),
         (entry.direction, entry.direction + branches),
-        ("", escape(str(entry))),
+        ("", escape(entry.collective)),
         ("mono", entry.dtype),
         ("n", f"{entry.bytes:,}"),
         ("n", "?" if entry.times is None else f"{entry.times:,}"),

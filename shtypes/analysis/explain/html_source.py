@@ -94,7 +94,7 @@ def _comm(entries: Sequence[Entry], tips: Iterator[int]) -> str:
     if not entries:
         return ""
     first = entries[0]
-    text = f"{first.kind} over {', '.join(first.axes)}" + (f" ×{len(entries)}" if len(entries) > 1 else "")
+    text = str(first) + (f" ×{len(entries)}" if len(entries) > 1 else "")
     more = f"<p>and {len(entries) - _NAMES} more like these</p>" if len(entries) > _NAMES else ""
     return _tip(text, "".join(map(_entry, entries[:_NAMES])) + more, tips)
 
@@ -110,7 +110,7 @@ def _entry(entry: Entry) -> str:
     times = "as often as the loop runs" if entry.times is None else str(entry.times)
     branches = ", ".join(f"branch {b.index} of {b.count}" for b in entry.branches)
     rows = {
-        "collective": str(entry),
+        "collective": entry.collective,
         "direction": entry.direction + (f", {branches}" if branches else ""),
         "sends": f"{entry.bytes:,} B/device, {entry.dtype}",
         "times": times,

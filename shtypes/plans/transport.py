@@ -1,0 +1,139 @@
+"""How a reshard communicates, besides its two types: in which dtype, in each direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from shtypes.errors import ShardingTypeError, how_many
+from shtypes.plans.moves import Kind
+from shtypes.plans.planner import Price, plan
+from shtypes.plans.steps import Plan
+from shtypes.types import ShType, dtypes
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How a reshard communicates; each dtype None for that of the value."""
+
+    dtype: str | None = None  # what it sends
+    ct_dtype: str | None = None  # what the reshard of the cotangent sends
+
+    def transposed(self) -> Transport:
+        """How the transpose communicates."""
+        return Transport(self.ct_dtype, self.dtype)
+
+    def plan(self, src: ShType, dst: ShType) -> Plan:
+        """The cheapest way from one type to another, between the types of what is sent.
+
+        Raises:
+            ShardingTypeError: the types do not hold the same value.
+        """
+        wide = plan(src, dst)
+        return wide if self.dtype is None else plan(src.replace(dtype=self.dtype), dst.replace(dtype=self.dtype))
+
+    def backward(self, src: ShType, dst: ShType) -> Plan:
+        """The plan of the transpose: from the cotangent type of its destination to that of its source."""
+        return self.transposed().plan(dst.cotangent(), src.cotangent())
+
+    def price(self, src: ShType, dst: ShType) -> Price:
+        """What a reshard costs, forward and backward; a value without a gradient costs nothing backward."""
+        forth, words = self.plan(src, dst), self.words
+        if not src.differentiable:
+            return Price(forth.bytes, 0, words(forth), "")
+        back = self.backward(src, dst)
+        return Price(forth.bytes, back.bytes, words(forth), self.transposed().words(back))
+
+    def words(self, of: Plan) -> str:
+        """What a plan of it communicates in words; empty if nothing."""
+        return f"{of.words} in {self.dtype}" if of.words and self.dtype is not None else of.words
+
+    def __str__(self) -> str:
+        parts = (("comm", self.dtype), ("ct comm", self.ct_dtype))
+        return ", ".join(f"{word} {dtype}" for word, dtype in parts if dtype is not None)
+
+
+#: In the dtype of the value, both ways.
+AS_IT_IS: Final = Transport()
+
+#: Floats that values can be sent as. ``f8_e8m0fnu`` has neither sign nor zero, and of ``f4_e2m1fn`` two share a byte.
+_SENT: Final = frozenset(
+    ("f32", "bf16", "f16", "f8_e4m3fn", "f8_e4m3", "f8_e5m2", "f8_e4m3b11fnuz", "f8_e4m3fnuz", "f8_e5m2fnuz", "f8_e3m4")
+)
+_ADDING: Final = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER})
+
+
+class Asked(NamedTuple):
+    """What a call says about how it communicates, as the user gave it."""
+
+    comm_dtype: Any = None
+    ct_comm_dtype: Any = None
+    narrow_sums: bool = False  # whether terms may be added in a narrower dtype
+
+    def transport(self, op: str, src: ShType, dst: ShType) -> Transport:
+        """It for a reshard that the user called as ``op``.
+
+        Raises:
+            ShardingTypeError: a dtype is no narrower float, or terms would be added in one and nobody says so.
+        """
+        found = Transport(*(_narrowed(given, src, name) for name, given in self._dtypes()))
+        if not self.narrow_sums:
+            _check_sums(op, found, src, dst)
+        return found
+
+    @property
+    def written(self) -> str:
+        """The arguments that say it, as they follow others in a call."""
+        said = [f', {name}="{dtypes.from_any(given)}"' for name, given in self._dtypes() if given is not None]
+        return "".join(said) + (", narrow_sums=True" if self.narrow_sums else "")
+
+    def _dtypes(self) -> tuple[tuple[str, Any], ...]:
+        return ("comm_dtype", self.comm_dtype), ("ct_comm_dtype", self.ct_comm_dtype)
+
+
+def _narrowed(given: Any, t: ShType, name: str) -> str | None:
+    """The dtype that an argument asks to send values of a type in; None for their own."""
+    if given is None:
+        return None
+    own, dtype = t.dtype_name, dtypes.from_any(given)
+    if dtype == own:
+        return None
+    if not dtypes.differentiable(own) or own[0] == "c":
+        raise ShardingTypeError(
+            f"`{name}` cannot send {own} as {dtype}",
+            why="a narrower float stands for a float within its rounding; other values are sent as they are",
+        )
+    if dtype not in _SENT or dtypes.itemsize(dtype) >= dtypes.itemsize(own):
+        narrower = sorted((d for d in _SENT if dtypes.itemsize(d) < dtypes.itemsize(own)), key=dtypes.itemsize)
+        raise ShardingTypeError(
+            f"`{name}` cannot send {own} as {dtype}, which is no narrower float",
+            why="the value is cast to it before it is sent and back after that, to send less",
+            hints=[
+                *(f'{name}="{d}"' for d in ("bf16", "f8_e4m3fn") if d in narrower),
+                f'x.astype("{dtype}") before it is sent, where the value itself may be of {dtype}',
+            ],
+        )
+    return dtype
+
+
+def _check_sums(op: str, transport: Transport, src: ShType, dst: ShType) -> None:
+    """Refuses to add across devices in a narrower dtype: what is lost there is more than one rounding."""
+    ways = [("comm_dtype", "forward", transport, src, dst)]
+    if src.differentiable:
+        ways.append(("ct_comm_dtype", "backward", transport.transposed(), dst.cotangent(), src.cotangent()))
+    for name, direction, way, before, after in ways:
+        if way.dtype is None:
+            continue
+        sums = [s for s in way.plan(before, after).steps if s.kind in _ADDING]
+        if sums:
+            terms = sums[0].src.mesh.product({a: None for s in sums for a in s.axes})
+            raise ShardingTypeError(
+                f"`{op}` would add {how_many(terms, 'term')} in {way.dtype} {direction}: {', '.join(map(str, sums))}, "
+                f"from {before} to {after}",
+                why="a value that is moved is rounded once; of a sum each term is, and each partial sum again",
+                hints=[
+                    f'narrow_sums=True with {name}="{way.dtype}", where the sum may lose that',
+                    f"no {name}, to add in {before.dtype_name}",
+                ],
+                axes=dict.fromkeys(a for s in sums for a in s.axes),
+            )
