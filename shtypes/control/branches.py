@@ -22,11 +22,11 @@ from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.select import where
 from shtypes.ops.shape import reshape
-from shtypes.plans import backward, plan
+from shtypes.plans import Cost, backward, cost, plan
 from shtypes.plans.join import join
 from shtypes.rules import Typing
 from shtypes.rules.advice import fixes
-from shtypes.scopes.comm import allows_implicit
+from shtypes.scopes.comm import allows_implicit, minimizing
 from shtypes.scopes.judging import judge
 from shtypes.traced.leaves import leaf_paths
 from shtypes.types import ShType, State
@@ -219,10 +219,12 @@ def _join_results(
     return joined
 
 
-def _price(types: Sequence[ShType], goal: ShType) -> tuple[int, int]:
-    """What it sends, forward and backward, to take values of all types to one; and in how many collectives."""
-    plans = [p for t in types for p in (plan(t, goal), backward(plan(t, goal)))]
-    return sum(p.bytes for p in plans), sum(p.launches for p in plans)
+def _price(types: Sequence[ShType], goal: ShType) -> tuple[Cost, int]:
+    """What it costs to take values of all types to one; and in how many collectives."""
+    forth = [plan(t, goal) for t in types]
+    back = [backward(p) for p in forth]
+    sent = cost(sum(p.bytes for p in forth), sum(p.bytes for p in back), minimizing())
+    return sent, sum(p.launches for p in (*forth, *back))
 
 
 def _check_alike(name: str, trees: Sequence[Any]) -> None:

@@ -24,6 +24,7 @@ from shtypes.core.hitype import hi
 from shtypes.core.localfn import LocalFn, local_dtype
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.per_op import only_types
+from shtypes.plans import Cost
 from shtypes.primitives.doors import from_concrete_p
 from shtypes.primitives.local import local_all
 from shtypes.primitives.moving import move
@@ -32,7 +33,7 @@ from shtypes.rules import Typing
 from shtypes.rules.advice import Held, called_names, fixes, without_backward
 from shtypes.rules.alternatives import price_of
 from shtypes.rules.implicit import chosen, may_look_ahead
-from shtypes.scopes.comm import allows_implicit, finishes_scalars, rules_in_force
+from shtypes.scopes.comm import allows_implicit, finishes_scalars, minimizing, rules_in_force
 from shtypes.scopes.judging import judge, look
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
@@ -181,7 +182,8 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> 
     try:
         return rule(types)
     except ShardingTypeError as error:
-        fixed = chosen(name, rule, types, held) if allows_implicit() else _with_scalars(rule, types)
+        implicit = allows_implicit()
+        fixed = chosen(name, rule, types, held, minimizing()) if implicit else _with_scalars(rule, types)
         if fixed is not None:
             return fixed
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
@@ -293,9 +295,13 @@ def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
         return move(x, t, inserted=True, constant=constant)
     key = (id(x), t.exact, constant)
     known = notes.get(key)
+
+    def cost(y: Array) -> Cost:
+        return price_of(y.type, t).cost(minimizing())
+
     if known is None:
         with set_current_trace(trace):
-            src = x if not allows_implicit() else min((x, *versions(x)), key=lambda y: price_of(y.type, t).bytes)
+            src = x if not allows_implicit() else min((x, *versions(x)), key=cost)
             moved = move(src, t, inserted=True, constant=constant)
             known = notes[key] = x, moved  # x is kept, so that its id is not another's
             notes.setdefault(("versions", id(x)), []).append(moved)

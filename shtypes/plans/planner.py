@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, Literal
 
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.plans.digits import Digits, cuts_of, digits_of
@@ -27,6 +27,18 @@ _SAVES: Final = Fraction(4, 5)
 _SILENT_MERGED = frozenset({Kind.SLICE, Kind.MASK, Kind.PLACE})
 
 
+#: Which passes are meant.
+Direction = Literal["both", "forward", "backward"]
+#: What is to be least: the bytes of the direction that matters, and among equals those of both.
+Cost = tuple[int, int]
+
+
+def cost(forward: int, backward: int, minimize: Direction) -> Cost:
+    """The cost of bytes that are sent forward and backward."""
+    total = forward + backward
+    return {"both": total, "forward": forward, "backward": backward}[minimize], total
+
+
 @dataclass(frozen=True)
 class Price:
     """What a reshard costs in both directions."""
@@ -40,6 +52,10 @@ class Price:
     def bytes(self) -> int:
         """Bytes that each device sends in both directions."""
         return self.forward_bytes + self.backward_bytes
+
+    def cost(self, minimize: Direction) -> Cost:
+        """What of it is to be least."""
+        return cost(self.forward_bytes, self.backward_bytes, minimize)
 
     def of(self, code: str) -> Fix:
         """It as the price of a fix."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.plans import Price
-from shtypes.rules.alternatives import least_both, least_of, others, places_of, price_of, with_places
+from shtypes.plans import Cost, Direction, Price, cost
+from shtypes.rules.alternatives import least_cost, others, places_of, price_of, with_places
 from shtypes.rules.typing import Typing
 from shtypes.types import REPLICATED, ShType, State, dtypes
 
@@ -34,10 +34,17 @@ Rule = Callable[[tuple[ShType, ...]], Typing]
 Held = Sequence[frozenset[ShType]]
 
 
+def added(costs: Iterable[Cost]) -> Cost:
+    """What some costs come to."""
+    firsts, totals = zip((0, 0), *costs, strict=True)
+    return sum(firsts), sum(totals)
+
+
 class Tried(NamedTuple):
     """A set of changes that types."""
 
-    rank: tuple[int, ...]  # what it costs: bytes, then memory, then bytes forward, then casts
+    cost: Cost  # what it sends
+    rank: tuple[int, ...]  # what decides: bytes, then memory, then bytes forward, then casts
     fix: Fix  # it as a fix
     result: tuple[ShType, ...]  # the types of the results
     operands: tuple[ShType, ...]  # the operands' types, changed
@@ -110,12 +117,22 @@ def silence() -> Iterator[None]:
 
 
 class Search:
-    """The search for other types of the operands that make an op type; arguments as of `fixes`."""
+    """The search for other types of the operands that make an op type; arguments as of `fixes`.
+
+    Args:
+        held: For each operand, types that the value was given already.
+        minimize: What is to be least.
+    """
 
     def __init__(
-        self, rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None, held: Held = ()
+        self,
+        rule: Rule,
+        operands: tuple[ShType, ...],
+        names: Sequence[str] | None = None,
+        held: Held = (),
+        minimize: Direction = "both",
     ) -> None:
-        self.rule, self.operands = rule, operands
+        self.rule, self.operands, self.minimize = rule, operands, minimize
         self.called = names or called_names(operands)
         self._held = held or [frozenset()] * len(operands)
         self._blamed: set[str] = set()
@@ -142,10 +159,10 @@ class Search:
         while not found and not self._blamed <= set(axes):  # one axis after another is at fault: all at once, then
             axes = self._in_order({*axes, *self._blamed})
             found = self._cheapest(self._of_one(axes), most, apart)
-        if found and found[0].rank[0]:  # two that move may send less than the one that would be enough
-            cheapest = found[0].rank[0]
-            pairs = self._cheapest(self._of_two(axes), most, apart, cheapest - 1)
-            found = [*(t for t in pairs if t.rank[0] < cheapest), *found][: None if apart else most]
+        if found and any(found[0].cost):  # two that move may send less than the one that would be enough
+            first, total = cheapest = found[0].cost
+            pairs = self._cheapest(self._of_two(axes), most, apart, (first, total - 1))
+            found = [*(t for t in pairs if t.cost < cheapest), *found][: None if apart else most]
         for stage in (self._of_two, self._of_all):
             found = found or self._cheapest(stage(axes), most, apart)
         return found or self._cheapest(self._gathered(), most, apart)
@@ -154,11 +171,15 @@ class Search:
         return tuple(a for a in self.operands[0].mesh.axis_names if a in axes)
 
     def _cheapest(
-        self, candidates: Iterable[dict[int, ShType]], most: int, apart: bool, bound: float = math.inf
+        self,
+        candidates: Iterable[dict[int, ShType]],
+        most: int,
+        apart: bool,
+        bound: tuple[float, float] = (math.inf, math.inf),
     ) -> list[Tried]:
         """The cheapest of some changes that type; what they send at least bounds what they cost with casts."""
         found: list[Tried] = []
-        costs: dict[Any, int] = {}
+        costs: dict[Any, Cost] = {}
         heap = [(self._least(changes), i, changes) for i, changes in enumerate(candidates)]
         heapq.heapify(heap)
         while heap and heap[0][0] <= bound:
@@ -168,15 +189,15 @@ class Search:
                 continue
             found.append(tried)
             key = tried.result if apart else i
-            costs[key] = min(tried.rank[0], costs.get(key, tried.rank[0]))
+            costs[key] = min(tried.cost, costs.get(key, tried.cost))
             if len(costs) >= most:
                 bound = min(bound, heapq.nsmallest(most, costs.values())[-1])
         return sorted(found, key=lambda t: (t.rank, t.fix.code))[: None if apart else most]
 
-    def _least(self, changes: dict[int, ShType]) -> int:
-        """Bytes that changes send at least, found without planning them."""
-        least = least_both if self._returns else least_of
-        return sum(min(least(src, t) for src in self._sources(i, t)) for i, t in changes.items())
+    def _least(self, changes: dict[int, ShType]) -> Cost:
+        """What changes cost at least, found without planning them."""
+        least = functools.partial(least_cost, minimize=self.minimize, returns=self._returns)
+        return added(min(least(src, t) for src in self._sources(i, t)) for i, t in changes.items())
 
     @functools.cached_property
     def _returns(self) -> bool:
@@ -201,7 +222,7 @@ class Search:
     def _price(self, index: int, t: ShType) -> Price:
         """What it costs to have an operand in a type."""
         prices = (price_of(src, t) for src in self._sources(index, t))
-        return min(prices, key=lambda p: p.bytes)
+        return min(prices, key=lambda p: p.cost(self.minimize))
 
     # what is tried
 
@@ -277,7 +298,8 @@ class Search:
             bytes_backward=backward,
         )
         memory = sum(t.local_bytes for t in typing.results)
-        return Tried((forward + backward, memory, forward, len(casts)), fix, typing.results, changed)
+        costs = cost(forward, backward, self.minimize)
+        return Tried(costs, (*costs, memory, forward, len(casts)), fix, typing.results, changed)
 
     def try_all(self, goal: tuple[ShType, ...]) -> Tried | None:
         """Operands of other types as a fix; None where nothing changes or the op does not type."""

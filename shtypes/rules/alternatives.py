@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 
-from shtypes.plans import Price, least_bytes, price
+from shtypes.plans import Cost, Direction, Price, cost, least_bytes, price
 from shtypes.types import ShType, State, dtypes
 
 
@@ -51,20 +50,21 @@ def with_places(bare: ShType, axes: Sequence[str], places: Sequence[State | int]
     return bare
 
 
-def finishing(t: ShType) -> int:
-    """Bytes to reduce the pending sums of a value, forward and backward, in the cheapest way."""
+def finishing(t: ShType, minimize: Direction = "both") -> Cost:
+    """What it costs to reduce the pending sums of a value in the cheapest way."""
     axes = t.axes(State.UNREDUCED)
     ends = [p for p in places_of(t) if p is not State.UNREDUCED]
     bare = t.with_axes(axes, State.REDUCED)
     goals = (with_places(bare, axes, chosen) for chosen in itertools.product(ends, repeat=len(axes)))
-    found = math.inf
-    for least_sent, goal in sorted(
-        ((least_both(t, g), g) for g in goals if g is not None and axes), key=lambda pair: pair[0]
+    found: Cost | None = None
+    for least, goal in sorted(
+        ((least_cost(t, g, minimize), g) for g in goals if g is not None and axes), key=lambda pair: pair[0]
     ):
-        if least_sent >= found:
+        if found is not None and least >= found:
             break
-        found = min(found, price_of(t, goal).bytes)
-    return 0 if found is math.inf else int(found)
+        price = price_of(t, goal).cost(minimize)
+        found = price if found is None else min(found, price)
+    return found or (0, 0)
 
 
 def price_of(src: ShType, dst: ShType) -> Price:
@@ -77,9 +77,10 @@ def least_of(src: ShType, dst: ShType) -> int:
     return least_bytes(src, not_yet_varying(src, dst))
 
 
-def least_both(src: ShType, dst: ShType) -> int:
-    """As `least_of`, with what the gradient sends at least."""
-    return least_of(src, dst) + (least_of(dst.cotangent(), src.cotangent()) if src.differentiable else 0)
+def least_cost(src: ShType, dst: ShType, minimize: Direction, *, returns: bool = True) -> Cost:
+    """What a reshard or cast costs at least; of a value without a gradient, or where none ``returns``, forward only."""
+    back = least_of(dst.cotangent(), src.cotangent()) if returns and src.differentiable else 0
+    return cost(least_of(src, dst), back, minimize)
 
 
 def not_yet_varying(src: ShType, dst: ShType) -> ShType:

@@ -11,11 +11,12 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from shtypes.caches import Bounded
 from shtypes.context.ambient import current_ambient
-from shtypes.rules.advice import Held, Rule, Search, Tried
+from shtypes.plans import Cost, Direction
+from shtypes.rules.advice import Held, Rule, Search, Tried, added
 from shtypes.rules.alternatives import finishing
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType
@@ -39,11 +40,18 @@ class Seen:
     Attributes:
         places: The ops that do not type, in order, with the ways at each.
         shards: The functions of shards and the types that they are given: what they compute depends on these.
+        directions: What the scopes around the choices want to be least.
     """
 
     def __init__(self) -> None:
         self.places: dict[ChoicePoint, list[tuple[ShType, ...]]] = {}
         self.shards: list[tuple[str, tuple[ShType, ...]]] = []
+        self.directions: set[Direction] = set()
+
+    @property
+    def direction(self) -> Direction:
+        """What the choices are to make least; both directions where scopes of several are in it."""
+        return next(iter(self.directions)) if len(self.directions) == 1 else "both"
 
 
 class LookAheadSignal(BaseException):
@@ -60,7 +68,9 @@ class _Thread(threading.local):
 _thread: Final = _Thread()
 
 
-def chosen(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> Typing | None:
+def chosen(
+    name: str, rule: Rule, types: tuple[ShType, ...], held: Held = (), minimize: Direction = "both"
+) -> Typing | None:
     """The typing of an op with some operands resharded; None if no reshard makes it type.
 
     Args:
@@ -68,11 +78,12 @@ def chosen(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) ->
         rule: Types it from its operands' types.
         types: The types that the rule refuses.
         held: For each operand, types that the value was given already.
+        minimize: What is to be least.
 
     Raises:
         LookAheadSignal: the function around can be traced again.
     """
-    ways = _ways(rule, types, held)
+    ways = _ways(rule, types, held, minimize)
     if not ways:
         return None
     plan: Any = current_ambient().plan
@@ -81,18 +92,23 @@ def chosen(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) ->
     place = (name, types)
     if _thread.seen is not None:
         _thread.seen.places.setdefault(place, [way.operands for way in ways])
-    wanted = next((goal for at, goal in plan or () if at == place), None)
-    for way in ways:
-        if way.operands == wanted:
-            return rule(way.operands)
-    return rule(ways[0].operands)
+        _thread.seen.directions.add(minimize)
+    wanted = next((goal for at, goal in plan or () if at == place), ways[0].operands)
+    directions = (minimize,) if minimize == "both" else (minimize, *get_args(Direction))
+    known = (way.operands for direction in directions for way in _ways(rule, types, held, direction))
+    return rule(wanted if wanted in known else ways[0].operands)
 
 
-def _ways(rule: Rule, types: tuple[ShType, ...], held: Held) -> list[Tried]:
+def _ways(rule: Rule, types: tuple[ShType, ...], held: Held, minimize: Direction) -> list[Tried]:
     """The ways to make an op type, the cheapest first; the same op asks for them in each layer and each trace."""
-    now = current_ambient()._replace(plan=None, shared=False, tried=False)
-    key = (now, _parts(rule), tuple(t.serial for t in types), tuple(held))
-    return _known.made(key, lambda: sorted(Search(rule, types, held=held).best(_WAYS), key=_cost))
+    now = current_ambient()._replace(plan=None, shared=False, tried=False, aim="")
+    key = (now, minimize, _parts(rule), tuple(t.serial for t in types), tuple(held))
+
+    def found() -> list[Tried]:
+        ways = Search(rule, types, held=held, minimize=minimize).best(_WAYS)
+        return sorted(ways, key=lambda way: _in_order(way, minimize))
+
+    return _known.made(key, found)
 
 
 def _parts(x: Any) -> Any:
@@ -103,8 +119,8 @@ def _parts(x: Any) -> Any:
     return x.__code__, cells, x.__defaults__, tuple((x.__kwdefaults__ or {}).items())
 
 
-def _cost(way: Tried) -> tuple[int, tuple[int, ...], str]:
-    return way.rank[0] + sum(map(finishing, way.result)), way.rank, way.fix.code
+def _in_order(way: Tried, minimize: Direction) -> tuple[Cost, tuple[int, ...], str]:
+    return added((way.cost, *(finishing(t, minimize) for t in way.result))), way.rank, way.fix.code
 
 
 @contextlib.contextmanager

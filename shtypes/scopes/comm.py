@@ -9,16 +9,15 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, get_args, overload
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args, overload
 
 from shtypes.context import ambient
 from shtypes.context.ambient import current_ambient, now
 from shtypes.context.scope import Open, Scope
 from shtypes.errors import ShardingTypeError
-from shtypes.plans import Kind
+from shtypes.plans import Direction, Kind
 
 F = TypeVar("F", bound=Callable[..., Any])
-Direction = Literal["both", "forward", "backward"]
 
 #: What reports call the kinds that communicate.
 KINDS: Final = tuple(kind.value for kind in Kind if kind.communicates)
@@ -57,7 +56,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class Implicit:
-    """Ops insert the cheapest reshards that make them type."""
+    """Ops insert the cheapest reshards that make them type: those that send least in the direction that matters."""
+
+    minimize: Direction = "both"
 
 
 @dataclass(frozen=True)
@@ -306,16 +307,30 @@ def comm_budget(
 
 
 @overload
-def implicit_comm(f: None = None) -> CommScope: ...
+def implicit_comm(f: None = None, *, minimize: Direction = "both") -> CommScope: ...
 @overload
-def implicit_comm(f: F) -> F: ...
-def implicit_comm(f: Any = None) -> Any:
+def implicit_comm(f: F, *, minimize: Direction = "both") -> F: ...
+def implicit_comm(f: Any = None, *, minimize: Any = "both") -> Any:
     """A scope in which an op that does not type inserts the cheapest reshards of its operands that make it type.
 
     So may the joins of loops and branches. They print as ``cast``, and the ledger lists them as inserted. A context
     manager or a decorator (with or without parentheses); `no_comm` and `comm_budget` around or inside it still hold.
+
+    Args:
+        f: A function to decorate.
+        minimize: What is to be least where there is a choice: the bytes sent ``"forward"``, ``"backward"``, or in
+            ``"both"`` passes; of choices that are equal there, what both send. Of scopes inside one another the
+            innermost says.
+
+    Raises:
+        ShardingTypeError: there is no such direction.
     """
-    scope = _ImplicitScope(Implicit())
+    if minimize not in get_args(Direction):
+        raise ShardingTypeError(
+            f"`implicit_comm` minimizes what is sent forward, backward or both, not {minimize!r:.60}",
+            hints=[f'sh.implicit_comm(minimize="{direction}")' for direction in get_args(Direction)],
+        )
+    scope = _ImplicitScope(Implicit(minimize))
     return scope if f is None else scope(f)
 
 
@@ -335,6 +350,14 @@ def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
 def allows_implicit() -> bool:
     """Whether ops may insert reshards."""
     return any(isinstance(rule, Implicit) for rule in rules_in_force())
+
+
+def minimizing() -> Direction:
+    """What the innermost scope in which ops may insert reshards wants to be least."""
+    if now.value.aim:
+        return now.value.aim  # type: ignore[return-value]
+    found = [rule.minimize for rule in rules_in_force() if isinstance(rule, Implicit)]
+    return found[-1] if found else "both"
 
 
 def finishing_scalars() -> CommScope:

@@ -6,8 +6,8 @@ import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
 
 import jax
 
@@ -18,7 +18,8 @@ from shtypes.context.ambient import current_ambient
 from shtypes.core.array import wrap
 from shtypes.core.hitype import HiShType
 from shtypes.core.meshes import context_mesh
-from shtypes.core.operation import Operation, applied_by
+from shtypes.core.operation import Operation, Sending, applied_by
+from shtypes.plans import Direction, cost
 from shtypes.rules.implicit import ChoicePoint, Choices, LookAheadSignal, Seen, is_waiting, noting, waiting
 from shtypes.scopes.comm import allows_implicit, connect_look_ahead, open_watches
 from shtypes.traced.equations import equations
@@ -27,13 +28,19 @@ from shtypes.types import ShType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: How often a function is traced to find its choices.
+#: How often a function is traced to find its choices, for one direction.
 MOST_TRACES: Final = 64
 #: How many calls a function remembers the choices of.
 _KNOWN: Final = 64
 #: Where a function keeps the one that looks ahead through it.
 _NAME: Final = "_shtypes_look_ahead"
 _attempts: Final = itertools.count()
+
+
+#: At places, the types of the operands that are taken.
+Choice = dict[ChoicePoint, tuple[ShType, ...]]
+#: Bytes that a program sends forward and backward.
+Sent = tuple[int, int]
 
 
 class Found(NamedTuple):
@@ -91,11 +98,73 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, jax.Array)
 
 
+class _State(NamedTuple):
+    """How far a search is."""
+
+    choices: Choice
+    sent: Sent | None  # what the function then sends; None where it cannot be traced
+    seen: Seen
+
+    def cost(self, direction: Direction) -> tuple[float, float]:
+        return (math.inf, math.inf) if self.sent is None else cost(*self.sent, direction)
+
+    @property
+    def complete(self) -> Choice:
+        """The choices, with what ops choose for themselves."""
+        return {place: self.choices.get(place, ways[0]) for place, ways in self.seen.places.items()}
+
+
 def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, shared: bool) -> Found:
     """The choices by which a function sends least, as far as they are found; none if it cannot be traced.
 
     Functions of shards are given what they are given where each op chooses for itself, as in a call that runs at once.
+    Where one direction alone is to be least, what is best for the others is tried too: steps that change nothing in one
+    direction lead to where it does.
     """
+    attempt = _attempting(f, args, kwargs)
+    start = attempt({}, shared, "")
+    if start.seen.shards and shared:
+        alone = attempt({}, False, "")
+        if alone.seen.shards != start.seen.shards:
+            start, shared = alone, False
+
+    def towards(aim: str) -> Callable[[Choice], _State]:
+        return lambda choices: attempt(choices, shared, aim)
+
+    direction = start.seen.direction
+    best = _climbed(start, direction, towards(""))
+    for other in get_args(Direction) if direction != "both" else ():
+        if other != direction:
+            there = _climbed(towards(other)({}), other, towards(other))
+            here = towards("")(there.complete)
+            if here.cost(direction) < best.cost(direction) and here.seen.shards == best.seen.shards:
+                best = _climbed(here, direction, towards(""))
+    return Found(tuple(best.choices.items()), shared and best.sent is not None)
+
+
+def _climbed(start: _State, direction: Direction, attempt: Callable[[Choice], _State]) -> _State:
+    """The best that is found from a start, one choice after another."""
+    best, left, improved = start, MOST_TRACES, True
+    places = start.seen.places
+    while improved:
+        improved = False
+        for place in list(places):
+            taken = best.choices.get(place, places[place][0])
+            for way in [w for w in places[place] if w != taken]:
+                if not left:
+                    break
+                left -= 1
+                found = attempt({**best.choices, place: way})
+                alike = best.sent is None or found.seen.shards == best.seen.shards
+                if found.cost(direction) < best.cost(direction) and alike:
+                    best, places, improved = found, {**places, **found.seen.places}, True
+    return best
+
+
+def _attempting(
+    f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[Choice, bool, str], _State]:
+    """What traces a function with other choices, shared or not, that aim at sending least in a direction."""
     arrays, again = split((args, kwargs), _is_array)
     specimens = list(map(_specimen, arrays))
 
@@ -103,36 +172,17 @@ def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], 
         args, kwargs = again(values)
         return [x for x in jax.tree.leaves(f(*args, **kwargs)) if _is_array(x)]
 
-    def attempt(choices: dict[ChoicePoint, tuple[ShType, ...]], shared: bool) -> tuple[float, Seen]:
+    def attempt(choices: Choice, shared: bool, aim: str) -> _State:
         # The number makes each attempt a trace of its own: what is cached notes no places.
         plan = (*choices.items(), ((f"attempt {next(_attempts)}", ()), ()))
-        with ambient.scope(current_ambient()._replace(plan=plan, shared=shared, tried=True)), noting() as seen:
+        around = current_ambient()._replace(plan=plan, shared=shared, tried=True, aim=aim)
+        with ambient.scope(around), noting() as seen:
             try:
-                return sum(_sent(jax.make_jaxpr(of_arrays)(*specimens))), seen
+                return _State(choices, _sent(jax.make_jaxpr(of_arrays)(*specimens)), seen)
             except Exception:  # it wants values, or what it asks for by name later on does not fit these choices
-                return math.inf, seen
+                return _State(choices, None, seen)
 
-    best: dict[ChoicePoint, tuple[ShType, ...]] = {}
-    least, seen = attempt(best, shared)
-    if seen.shards and shared:
-        alone, by_itself = attempt(best, False)
-        if by_itself.shards != seen.shards:
-            least, seen, shared = alone, by_itself, False
-    places, shards = seen.places, seen.shards
-    left, improved = MOST_TRACES, True
-    while improved:
-        improved = False
-        for place in list(places):
-            taken = best.get(place, places[place][0])
-            for way in [w for w in places[place] if w != taken]:
-                if not left:
-                    break
-                left -= 1
-                sent, seen = attempt({**best, place: way}, shared)
-                if sent < least and (math.isinf(least) or seen.shards == shards):
-                    best, least, places, improved = {**best, place: way}, sent, {**places, **seen.places}, True
-                    shards = seen.shards
-    return Found(tuple(best.items()), shared and not math.isinf(least))
+    return attempt
 
 
 def _specimen(x: Any) -> Any:
@@ -140,13 +190,23 @@ def _specimen(x: Any) -> Any:
     return wrap(t, None) if type(t) is HiShType else jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=t.sharding)
 
 
-def _sent(jaxpr: Any) -> Iterator[int]:
-    """Bytes that a traced program sends, and will send when it is differentiated."""
+def _sent(jaxpr: Any) -> Sent:
+    """What a traced program sends, and will send when it is differentiated."""
+    forward = backward = 0
     for found in equations(jaxpr):
         operation = applied_by(found.eqn)
         if isinstance(operation, Operation):
-            back = operation.back() if found.direction == "forward" and not found.depth else ()
-            yield sum(s.step.bytes for s in (*operation.forth(), *back)) * (found.times or 1)
+            times = found.times or 1
+            if found.direction != "forward":
+                backward += times * _bytes(operation.forth())
+                continue
+            forward += times * _bytes(operation.forth())
+            backward += 0 if found.depth else times * _bytes(operation.back())
+    return forward, backward
+
+
+def _bytes(sendings: Iterable[Sending]) -> int:
+    return sum(s.step.bytes for s in sendings)
 
 
 connect_look_ahead(look_ahead)
