@@ -9,7 +9,7 @@ from shtypes.analysis.costs import CostModel, Link, cost_model
 from shtypes.analysis.resharding.report import Resharding
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
-from shtypes.plans import plan
+from shtypes.plans.transport import Asked
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, NamedAxes
 from shtypes.types.target import Target, as_type
@@ -24,6 +24,9 @@ def explain_reshard(
     policy: str | None = None,
     dims: Mapping[str, int] | None = None,
     model: CostModel | Link | str | None = None,
+    comm_dtype: Any = None,
+    ct_comm_dtype: Any = None,
+    narrow_sums: bool = False,
 ) -> Resharding:
     """How a value gets from one type to another: the steps in words, what they send and take, and who holds what.
 
@@ -34,6 +37,9 @@ def explain_reshard(
         policy: What the texts mean by an axis that they do not mention; by default the policy in force.
         dims: Sizes of dim names.
         model: A cost model, a link or the name of one: predicts times.
+        comm_dtype: As for `reshard`, a narrower float in which the value is sent.
+        ct_comm_dtype: The same of its cotangent.
+        narrow_sums: Whether sums may be added in the narrower dtype.
 
     Returns:
         The plan that `reshard` runs, and that of the backward pass. It prints, shows in a notebook, and has
@@ -65,7 +71,8 @@ def explain_reshard(
         )
     before = _source(src, mesh, policy, dims)
     after = as_type(dst, mesh, like=before, dims=dims, policy=policy)
-    return Resharding(plan(before, after), cost)
+    transport = Asked(comm_dtype, ct_comm_dtype, narrow_sums).transport("reshard", before, after)
+    return Resharding(before, after, cost, transport)
 
 
 def _source(src: Any, mesh: Mesh | NamedAxes | None, policy: str | None, dims: Mapping[str, int] | None) -> ShType:

@@ -11,8 +11,9 @@ from shtypes.analysis.costs import CostModel
 from shtypes.analysis.resharding import drawing
 from shtypes.analysis.resharding.words import action, bound, held, sentences, views
 from shtypes.errors import how_many
-from shtypes.plans import Plan, Step, backward, least_bytes, plan
+from shtypes.plans import Plan, Step, least_bytes, plan
 from shtypes.plans.steps import common_prefix
+from shtypes.plans.transport import AS_IT_IS, Transport
 from shtypes.traced.columns import rich_group, rich_text
 from shtypes.traced.tables import Table, page
 from shtypes.types import REPLICATED, ShType, State
@@ -28,14 +29,18 @@ class Resharding:
     """How a value gets from one type to another; prints, and shows in a notebook as pictures, tables and sentences.
 
     Attributes:
-        forward: The plan: ``steps``, ``bytes`` that each device sends, ``launches``, ``peak_bytes``.
+        forward: The plan, of a narrower dtype where one is sent: ``steps``, ``bytes`` that each device sends,
+            ``launches``, ``peak_bytes``.
         backward: The plan of its gradient, between the cotangent types; None where the values have no gradients.
         model: The cost model of the predicted times, if one was given.
     """
 
-    def __init__(self, forward: Plan, model: CostModel | None = None) -> None:
-        self.forward, self.model = forward, model
-        self.backward = backward(forward) if forward.src.differentiable else None
+    def __init__(
+        self, src: ShType, dst: ShType, model: CostModel | None = None, transport: Transport = AS_IT_IS
+    ) -> None:
+        self.forward, self.model = transport.plan(src, dst), model
+        self.backward = transport.backward(src, dst) if src.differentiable else None
+        self._ends = max(src.local_bytes, dst.local_bytes)  # in the dtype of the value
 
     @property
     def plans(self) -> list[tuple[str, Plan]]:
@@ -46,6 +51,9 @@ class Resharding:
     def seconds(self, found: Plan) -> float | None:
         """What a plan takes by the cost model; None without one."""
         return sum((self.model.seconds(step) for step in found.steps), 0.0) if self.model else None
+
+    def _peak(self, found: Plan) -> int:
+        return max(found.peak_bytes, self._ends)
 
     def sentences(self, found: Plan) -> list[str]:
         """The steps of a plan in words: who sends what to whom, and what each device holds then."""
@@ -63,7 +71,7 @@ class Resharding:
             time = (f"{self.model.seconds(step):.2e} s",) if self.model else ()
             rows.append((str(step), str(step.bytes), *time, str(step.dst)))
         note = f"{found.bytes} B/device in {how_many(found.launches, 'collective')}"
-        note += f"; at most {found.peak_bytes} B/device in memory"
+        note += f"; at most {self._peak(found)} B/device in memory"
         if self.model:
             note += f"; {self.seconds(found):.2e} s"
         title = f"{name}: {found.src} -> {found.dst}"
@@ -136,7 +144,7 @@ class Resharding:
             "least_bytes": least_bytes(found.src, found.dst),
             "gathered_bytes": gathered_bytes(found),
             "launches": found.launches,
-            "peak_bytes": found.peak_bytes,
+            "peak_bytes": self._peak(found),
             "seconds": self.seconds(found),
             "notes": self.notes(found),
             "steps": [self._step_json(step, found.src) for step in found.steps],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from shtypes.analysis.resharding.report import Resharding
 from shtypes.errors import ShardingTypeError
-from shtypes.plans import plan
+from shtypes.plans.transport import Asked
 from shtypes.tools.cli.config import config
 from shtypes.tools.cli.costs import link_option, read_links
 from shtypes.tools.cli.guard import for_the_shell
@@ -20,6 +21,8 @@ from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy
 from shtypes.types.target import parse
 
+T = TypeVar("T")
+
 
 @click.command("reshard")
 @click.argument("source", metavar="FROM")
@@ -28,6 +31,9 @@ from shtypes.types.target import parse
 @policy_option
 @dims_option
 @link_option
+@click.option("--comm-dtype", metavar="DTYPE", help="A narrower float to send the value in: bf16.")
+@click.option("--ct-comm-dtype", metavar="DTYPE", help="The same of its cotangent.")
+@click.option("--narrow-sums", is_flag=True, help="Sums may be added in the narrower dtype, too.")
 @drawn_output_options
 def command(
     source: str,
@@ -36,6 +42,9 @@ def command(
     policy_name: str | None,
     dims: dict[str, int],
     links: tuple[str, ...],
+    comm_dtype: str | None,
+    ct_comm_dtype: str | None,
+    narrow_sums: bool,
     form: str,
     output: str | None,
 ) -> None:
@@ -52,11 +61,16 @@ def command(
     with policy(chosen) if chosen else contextlib.nullcontext():
         src = _type("FROM", source, mesh=mesh, dims={**settings.dims, **dims})
         dst = _type("TO", goal, like=src, dims={**settings.dims, **dims})
-        emit(Resharding(plan(src, dst), read_links(links)), form, output)
+        transport = _read("--comm-dtype", Asked(comm_dtype, ct_comm_dtype, narrow_sums).transport, "reshard", src, dst)
+        emit(Resharding(src, dst, read_links(links), transport), form, output)
 
 
 def _type(name: str, text: str, **options: Any) -> ShType:
+    return _read(name, parse, text, **options)
+
+
+def _read(name: str, read: Callable[..., T], *args: Any, **options: Any) -> T:
     try:
-        return parse(text, **options)
+        return read(*args, **options)
     except ShardingTypeError as error:
         raise click.BadParameter(str(for_the_shell(error)), param_hint=name) from None

@@ -46,7 +46,8 @@ def test_reshard_prints_the_plans(run: Run) -> None:
     assert (code, err) == (0, "")
     free = run("reshard", "f32[8, 16]{I:dp}", "[_, _]{R:dp}", "--mesh", "dp=4")
     ints = run("reshard", "i32[8, 16]", "[_, _@dp]", "--mesh", "dp=4")
-    golden("cli/reshard.txt", "\n".join([out, free.out, ints.out]))
+    narrow = ("reshard", "f32[8@dp, 16@tp]", "[_@dp, _]", "--mesh", "dp=2,tp=4", "--comm-dtype", "bf16")
+    golden("cli/reshard.txt", "\n".join([out, free.out, ints.out, run(*narrow).out]))
 
 
 def test_what_cannot_be_resharded_is_exit_code_1_and_one_message(run: Run) -> None:
@@ -149,6 +150,11 @@ WRONG = [
     (("reshard", "f32[8@dp]", "[9]", "--mesh", "dp=2"), "Invalid value for TO: dim 0 has size 9 in the type and 8 in"),
     (("reshard", "f32[8@dp", "[8]", "--mesh", "dp=2"), "Invalid value for FROM: cannot read the type"),
     (("reshard", "f32[8@dp]", "[8]"), "no mesh is given"),
+    (("reshard", "f32[8@dp]", "[8]", "--mesh", "dp=2", "--comm-dtype", "i8"), "cannot send f32 as i8"),
+    (
+        ("reshard", "f32[8@dp]", "[8]", "--mesh", "dp=2", "--ct-comm-dtype", "bf16"),
+        "would add 2 terms in bf16 backward",
+    ),
     (("chek",), "No such command 'chek'"),
     (("check", EXAMPLE, *MESH, "-o", "no/such/folder/x"), "cannot be written: No such file or directory"),
 ]
