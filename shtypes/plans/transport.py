@@ -9,7 +9,7 @@ from shtypes.errors import ShardingTypeError, how_many
 from shtypes.plans.moves import Kind
 from shtypes.plans.planner import Price, plan
 from shtypes.plans.steps import Plan
-from shtypes.types import ShType, dtypes
+from shtypes.types import ShType, State, dtypes
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,13 @@ def _narrowed(given: Any, t: ShType, name: str) -> str | None:
             why="a narrower float stands for a float within its rounding; other values are sent as they are",
         )
     if dtype not in _SENT or dtypes.itemsize(dtype) >= dtypes.itemsize(own):
-        narrower = sorted((d for d in _SENT if dtypes.itemsize(d) < dtypes.itemsize(own)), key=dtypes.itemsize)
+        hints = [f'{name}="{d}"' for d in ("bf16", "f8_e4m3fn") if dtypes.itemsize(d) < dtypes.itemsize(own)]
+        if dtypes.differentiable(dtype):
+            hints.append(f'x.astype("{dtype}") before it is sent, where the value itself may be of {dtype}')
         raise ShardingTypeError(
             f"`{name}` cannot send {own} as {dtype}, which is no narrower float",
             why="the value is cast to it before it is sent and back after that, to send less",
-            hints=[
-                *(f'{name}="{d}"' for d in ("bf16", "f8_e4m3fn") if d in narrower),
-                f'x.astype("{dtype}") before it is sent, where the value itself may be of {dtype}',
-            ],
+            hints=hints,
         )
     return dtype
 
@@ -126,7 +125,8 @@ def _check_sums(op: str, transport: Transport, src: ShType, dst: ShType) -> None
             continue
         sums = [s for s in way.plan(before, after).steps if s.kind in _ADDING]
         if sums:
-            terms = sums[0].src.mesh.product({a: None for s in sums for a in s.axes})
+            lost = [a for a in before.axes(State.UNREDUCED) if after.state(a) is not State.UNREDUCED]
+            terms = before.mesh.product(lost)
             raise ShardingTypeError(
                 f"`{op}` would add {how_many(terms, 'term')} in {way.dtype} {direction}: {', '.join(map(str, sums))}, "
                 f"from {before} to {after}",
@@ -135,5 +135,5 @@ def _check_sums(op: str, transport: Transport, src: ShType, dst: ShType) -> None
                     f'narrow_sums=True with {name}="{way.dtype}", where the sum may lose that',
                     f"no {name}, to add in {before.dtype_name}",
                 ],
-                axes=dict.fromkeys(a for s in sums for a in s.axes),
+                axes=lost,
             )
