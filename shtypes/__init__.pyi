@@ -12,9 +12,6 @@ from shtypes.analysis.check import Signature as Signature
 from shtypes.analysis.check import check as check
 from shtypes.analysis.compare.compare import compare as compare
 from shtypes.analysis.compare.report import Comparison as Comparison
-from shtypes.analysis.costs import CostModel as CostModel
-from shtypes.analysis.costs import Link as Link
-from shtypes.analysis.costs import cost_model as cost_model
 from shtypes.analysis.explain.explanation import Explanation as Explanation
 from shtypes.analysis.explain.explanation import explain as explain
 from shtypes.analysis.picture.visualize import Picture as Picture
@@ -488,6 +485,10 @@ from shtypes.ops.statistics import nanmedian as nanmedian
 from shtypes.ops.statistics import unwrap as unwrap
 from shtypes.ops.statistics import vander as vander
 from shtypes.ops.windows import reduce_window as reduce_window
+from shtypes.plans.costs import CostModel as CostModel
+from shtypes.plans.costs import Link as Link
+from shtypes.plans.costs import cost_model as cost_model
+from shtypes.plans.costs import use_cost_model as use_cost_model
 from shtypes.primitives.conversions import abstract_array as abstract_array
 from shtypes.primitives.conversions import array as array
 from shtypes.primitives.conversions import from_jax as from_jax

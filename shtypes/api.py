@@ -24,7 +24,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "shtypes.analysis.check": "Signature check",
     "shtypes.analysis.compare.compare": "compare",
     "shtypes.analysis.compare.report": "Comparison",
-    "shtypes.analysis.costs": "CostModel Link cost_model",
+    "shtypes.plans.costs": "CostModel Link cost_model use_cost_model",
     "shtypes.analysis.explain.explanation": "Explanation explain",
     "shtypes.analysis.picture.visualize": "Picture visualize",
     "shtypes.autodiff.checkpoint": "checkpoint checkpoint_name checkpoint_policies",

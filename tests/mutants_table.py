@@ -214,9 +214,23 @@ MUTANTS: Final = (
     Mutant(
         "an all-to-all is planned at the price of a gather",
         "shtypes/plans/space.py",
-        "return (n - 1) * local // n * BYTES + LAUNCH + STEP",
-        "return (n - 1) * local * BYTES + LAUNCH + STEP",
+        "return self._cost(axes, (n - 1) * local // n, n - 1)",
+        "return self._cost(axes, (n - 1) * local, n - 1)",
         ("tests/plans/test_planner.py",),
+    ),
+    Mutant(
+        "a collective goes at the pace of its quickest link",
+        "shtypes/plans/space.py",
+        "amount * max(n for n, _ in links)",
+        "amount * min(n for n, _ in links)",
+        ("tests/plans/test_quickest.py",),
+    ),
+    Mutant(
+        "named forms draw other axes in",
+        "shtypes/ops/reshard.py",
+        'shared=name == "reshard"',
+        "shared=True",
+        ("tests/plans/test_quickest.py",),
     ),
     Mutant(
         "the planner's bound is one message too high",

@@ -65,7 +65,7 @@ PURE_PARTS = (
     "shtypes.traced.columns",
     "shtypes.traced.tables",
     "shtypes.analysis",
-    "shtypes.analysis.costs",
+    "shtypes.plans.costs",
     "shtypes.analysis.picture",
     "shtypes.analysis.picture.holdings",
     "shtypes.analysis.picture.svg",

@@ -44,6 +44,7 @@ class Ambient(NamedTuple):
     shared: bool = False  # whether ops take a value in the form that another op had it brought into
     #: Whether a function is only tried: no scope refuses anything, so that none decides what is chosen.
     tried: bool = False
+    model: object = None  # the cost model by which reshards are planned; None for what sends least. Hashable
     aim: str = ""  # the direction that what is tried sends least in, whatever scopes say; empty for what they say
 
 

@@ -21,7 +21,7 @@ from shtypes.types.policy import replicated
 def _sent(name: str, x: Any, dst: ShType, asked: Asked, written: str = "") -> Array:
     """A value in another type, once the scopes around have judged that; ``written`` as of `_named`."""
     t, call = jax.typeof(x), ""
-    transport = asked.transport(name, t, dst)
+    transport = asked._replace(shared=name == "reshard").transport(name, t, dst)
     if name != "reshard":
         call = f"sh.{name}(x{written}{asked.written})"
     elif asked.written:

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from shtypes.plans.space import PARKED, PENDING, REPLICATED, Places, Problem
+from shtypes.plans.costs import CostModel
+from shtypes.plans.space import PACE, PARKED, PENDING, REPLICATED, Places, Problem
 from shtypes.plans.steps import common_prefix, live
 from shtypes.types import REPLICATED as REPLICATED_STATES
-from shtypes.types import Dim, ShType, State
+from shtypes.types import Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh, part_names
 
 #: A mesh axis and the number of one of its parts, major to minor.
@@ -233,7 +234,12 @@ def cuts_of(mesh: Mesh) -> list[Mapping[str, tuple[int, ...]]]:
 
 
 def digits_of(
-    src: ShType, dst: ShType, cut: Mapping[str, tuple[int, ...]] | None = None, *, copies: bool = False
+    src: ShType,
+    dst: ShType,
+    cut: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    copies: bool = False,
+    model: CostModel | None = None,
 ) -> Digits:
     """What is to be searched between two types.
 
@@ -242,6 +248,7 @@ def digits_of(
         dst: The type at the end.
         cut: The sizes of the parts of the axes that are cut.
         copies: Whether axes on which the value stays replicated take part where sums are reduced.
+        model: The links of the axes, if the quickest path is looked for and not the one that sends least.
     """
     mesh = src.mesh
     before = [live(mesh, d.axes) for d in src.dims]
@@ -289,8 +296,20 @@ def digits_of(
         tuple(sorted((n, min(count, sizes.count(n))) for n, count in counts.items())),
         tuple(ends[0]),
         tuple(ends[1]),
+        () if model is None else _pace(model, src, sizes, [a for a, _ in parts], fixed),
     )
     return Digits(src, dst, fixed, parts, factors, tuple(found), tuple(spare), problem)
+
+
+def _pace(
+    model: CostModel, t: ShType, sizes: tuple[int, ...], axes: Sequence[str], fixed: tuple[tuple[str, ...], ...]
+) -> tuple[tuple[int, int], ...]:
+    """What the links of some axes take, in the units of a search for them."""
+    fastest = max(model.link(a).bandwidth for a in t.mesh.axis_names)
+    sent = t.size * dtypes.itemsize(t.dtype_name) / t.mesh.product(itertools.chain(*fixed))
+    unit = max(sent, 1) / math.prod(sizes) ** 2 / (PACE * fastest)  # in seconds
+    links = [model.link(a) for a in axes]
+    return tuple((round(PACE * fastest / link.bandwidth), round(link.latency / unit)) for link in links)
 
 
 def _moving(src: ShType, dst: ShType, stays: set[str], copies: bool) -> tuple[str, ...]:

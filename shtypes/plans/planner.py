@@ -11,9 +11,10 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
+from shtypes.plans.costs import CostModel, model_in_force
 from shtypes.plans.digits import Digits, cuts_of, digits_of
 from shtypes.plans.moves import MOVES, Grade, Kind
 from shtypes.plans.search import launches, least_sent, search, sent
@@ -62,24 +63,26 @@ class Price:
         return Fix(code, self.forward, self.backward, self.forward_bytes, self.backward_bytes)
 
 
-def plan(src: ShType, dst: ShType) -> Plan:
-    """The cheapest way from one type to another: fewest bytes, then launches, then memory.
+def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bool = True) -> Plan:
+    """The cheapest way from one type to another: fewest bytes, then launches, then memory; or least time.
 
     It never holds more per device than the larger of the two types, unless nothing else exists. The result is cached.
 
     Args:
         src: The type of the value.
         dst: The type wanted; of the same mesh, dtype and shape, and varying over the same axes.
+        model: The links of the mesh axes; then the plan is the one that takes least time by them.
+        shared: Whether axes on which the value stays replicated may share the work of a reduction.
 
     Raises:
         ShardingTypeError: the types do not hold the same value.
     """
-    return _plan(src, dst, src.names, dst.names)
+    return _plan(src, dst, src.names, dst.names, _By(model, shared))
 
 
-def backward(forward: Plan) -> Plan:
+def backward(forward: Plan, model: CostModel | None = None) -> Plan:
     """The plan of the transpose: from the cotangent type of its destination to that of its source."""
-    return plan(forward.dst.cotangent(), forward.src.cotangent())
+    return plan(forward.dst.cotangent(), forward.src.cotangent(), model)
 
 
 def grade_of(forward: Plan) -> Grade:
@@ -91,10 +94,11 @@ def grade_of(forward: Plan) -> Grade:
 
 def price(src: ShType, dst: ShType) -> Price:
     """What a reshard costs, forward and backward; a value without a gradient costs nothing backward."""
-    forth = plan(src, dst)
+    model = model_in_force()
+    forth = plan(src, dst, model)
     if not src.differentiable:
         return Price(forth.bytes, 0, forth.words, "")
-    back = backward(forth)
+    back = backward(forth, model)
     return Price(forth.bytes, back.bytes, forth.words, back.words)
 
 
@@ -112,11 +116,18 @@ def least_bytes(src: ShType, dst: ShType) -> int:
     return int(gathered * least_sent(at.problem))
 
 
+class _By(NamedTuple):
+    """What a plan is the best by."""
+
+    model: CostModel | None
+    shared: bool
+
+
 @functools.lru_cache(maxsize=16384)
-def _plan(src: ShType, dst: ShType, src_names: object, dst_names: object) -> Plan:
+def _plan(src: ShType, dst: ShType, src_names: object, dst_names: object, by: _By) -> Plan:
     # The names are in the key because types that differ in them are equal, and steps print their types.
     _check(src, dst)
-    steps = _local_steps(src, dst) if is_local(src, dst) else _searched_steps(src, dst)
+    steps = _local_steps(src, dst) if is_local(src, dst) else _searched_steps(src, dst, by)
     return Plan(src, dst, tuple(steps))
 
 
@@ -178,9 +189,9 @@ def _local_steps(src: ShType, dst: ShType) -> list[Step]:
 # moves with communication
 
 
-def _searched_steps(src: ShType, dst: ShType) -> list[Step]:
+def _searched_steps(src: ShType, dst: ShType, by: _By) -> list[Step]:
     """Searches over what changes on axes of more than one device; the other axes follow along, and move last."""
-    path, at = _cheapest(src, dst)
+    path, at = _cheapest(src, dst, by)
     places = [at.problem.src, *(there for _, there in path)]
     pairs = at.types(places)
     steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), (a, b) in zip(path, pairs, strict=True)]
@@ -201,19 +212,20 @@ def _searched_steps(src: ShType, dst: ShType) -> list[Step]:
     return steps
 
 
-def _cheapest(src: ShType, dst: ShType) -> tuple[list[tuple[Kind, Places]], Digits]:
+def _cheapest(src: ShType, dst: ShType, by: _By) -> tuple[list[tuple[Kind, Places]], Digits]:
     """The cheaper of the plans with whole axes and with axes in parts; silent neighbours of one kind are one step."""
-    at = digits_of(src, dst)
+    at = digits_of(src, dst, model=by.model)
+    saves = _SAVES if by.model is None else Fraction(1)
     found = search(at.problem)
     if found is None:
         raise AssertionError("no plan was found; please report this")
     tried = {at.problem}
-    for copies, cut in itertools.product((False, True), cuts_of(src.mesh)):
-        other = digits_of(src, dst, cut, copies=copies)
+    for copies, cut in itertools.product((False, True) if by.shared else (False,), cuts_of(src.mesh)):
+        other = digits_of(src, dst, cut, copies=copies, model=by.model)
         if other.problem not in tried:
             tried.add(other.problem)
             less = sent(found, at.problem)
-            better = search(other.problem, less * _SAVES) if copies else search(other.problem, less, launches(found))
+            better = search(other.problem, less * saves) if copies else search(other.problem, less, launches(found))
             found, at = (found, at) if better is None else (better, other)
     merged: list[tuple[Kind, Places]] = []
     for kind, there in found.steps:

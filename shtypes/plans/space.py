@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from shtypes.plans.moves import Kind
@@ -33,7 +33,13 @@ class Problem(NamedTuple):
     spare: tuple[tuple[int, int], ...]  # for each size, how many more digits there are
     src: Places
     dst: Places
+    #: The links of each axis, if the cheapest path is the quickest: what an amount takes that the fastest link sends in
+    #: `PACE`, and the latency of a message in these units, of which the whole array takes the amount `Space.total`.
+    pace: tuple[tuple[int, int], ...] = ()
 
+
+#: What one unit takes on the fastest link.
+PACE: Final = 64
 
 #: Of more axes than this that could move together, all do or one does.
 MANY: Final = 5
@@ -52,6 +58,8 @@ class Space:
         self.devices = math.prod(problem.sizes)
         self.total = self.devices**2
         self.owner = {place: a for a, place in enumerate(problem.dst) if place >= 0}
+        self.pace = problem.pace
+        self.fastest = min((n for n, _ in problem.pace), default=1)
         self.kept = frozenset(a for a in self.axes if problem.dst[a] == PENDING)  # sums that stay pending
         self.group = math.prod(problem.sizes[a] for a in self.kept)
         self.local_dst = self.local(problem.dst)
@@ -70,7 +78,7 @@ class Space:
     def least(self, at: Places) -> int:
         """No path from here costs less."""
         wrong = (a for a in self.axes if at[a] != self.dst[a] and at[a] != REPLICATED and a not in self.kept)
-        return self.bound(at) * BYTES + (LAUNCH if any(True for _ in wrong) else 0)
+        return self.bound(at) * self.fastest * BYTES + (LAUNCH if any(True for _ in wrong) else 0)
 
     def bound(self, at: Places) -> int:
         """No path from here sends less.
@@ -138,7 +146,14 @@ class Space:
         yield from self._reductions(at, free, room)
         for there in dict.fromkeys(self._permuted(at)):
             if there != at:
-                yield Kind.PERMUTE, there, self.local(at) * BYTES + LAUNCH + STEP
+                yield Kind.PERMUTE, there, self._cost([a for a in self.axes if at[a] != there[a]], self.local(at), 1)
+
+    def _cost(self, axes: Sequence[int], amount: int, rounds: int) -> int:
+        """What a collective over some axes costs by which each device sends so much, in so many rounds."""
+        if self.pace:
+            links = [self.pace[a] for a in axes]
+            amount = amount * max(n for n, _ in links) + rounds * max(n for _, n in links)
+        return amount * BYTES + LAUNCH + STEP
 
     def _slices(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
         open_ = [a for a in self.axes if at[a] == REPLICATED and self.dst[a] in free]
@@ -151,14 +166,15 @@ class Space:
         if filled not in (at, together):
             yield Kind.SLICE, filled, STEP + 1
         summing = any(at[a] == PENDING and a not in self.kept for a in self.axes)
-        idle: set[int] = set()  # those that stay replicated are alike
+        idle: set[object] = set()  # those that stay replicated are alike
         for axis in self.axes:
             size, end = self.sizes[axis], self.dst[axis]
             if at[axis] != REPLICATED or end in free:
                 continue
             if end == REPLICATED:
-                if summing and room.get(size, 0) > 0 and size not in idle:
-                    idle.add(size)
+                alike = (size, self.pace[axis] if self.pace else 0)
+                if summing and room.get(size, 0) > 0 and alike not in idle:
+                    idle.add(alike)
                     yield Kind.SLICE, _put(at, [(axis, PARKED)]), STEP + 1
                 continue
             for place in self._elsewhere(axis, free, room):
@@ -193,7 +209,7 @@ class Space:
         wrong = [a for a in self.axes if at[a] != self.dst[a] and (at[a] >= 0 or at[a] == PARKED)]
         for axes in _subsets([a for a in wrong if a not in self.kept]):
             n = math.prod([self.sizes[a] for a in axes])
-            yield Kind.ALL_GATHER, _put(at, [(a, REPLICATED) for a in axes]), (n - 1) * local * BYTES + LAUNCH + STEP
+            yield Kind.ALL_GATHER, _put(at, [(a, REPLICATED) for a in axes]), self._cost(axes, (n - 1) * local, n - 1)
         ready = [a for a in wrong if self.dst[a] in free]
         for axes in _subsets(ready):
             there = _put(at, [(a, self.dst[a]) for a in axes])
@@ -212,27 +228,25 @@ class Space:
                 if not any(x in there for a in (*axes, *others) for x in self.excluded.get(there[a], ())):
                     yield Kind.ALL_TO_ALL, there, self._exchange((*axes, *others), local) + 1
 
-    def _exchange(self, axes: Iterable[int], local: int) -> int:
-        """The cost of an all-to-all."""
+    def _exchange(self, axes: Sequence[int], local: int) -> int:
+        """The cost of an all-to-all, or a reduce-scatter."""
         n = math.prod([self.sizes[a] for a in axes])
-        return (n - 1) * local // n * BYTES + LAUNCH + STEP
+        return self._cost(axes, (n - 1) * local // n, n - 1)
 
     def _reductions(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
         local = self.local(at)
         pending = [a for a in self.axes if at[a] == PENDING and a not in self.kept]
         for axes in _subsets(pending):
             n = math.prod([self.sizes[a] for a in axes])
-            price = (n - 1) * local // n * BYTES
-            yield Kind.ALL_REDUCE, _put(at, [(a, REPLICATED) for a in axes]), 2 * price + LAUNCH + STEP
+            twice = self._cost(axes, 2 * ((n - 1) * local // n), 2 * (n - 1))
+            yield Kind.ALL_REDUCE, _put(at, [(a, REPLICATED) for a in axes]), twice
             for park in (True, False):
                 places = self._apart(axes, free, room, park)
                 if places is not None:
-                    yield Kind.REDUCE_SCATTER, _put(at, zip(axes, places, strict=True)), price + LAUNCH + STEP
+                    yield Kind.REDUCE_SCATTER, _put(at, zip(axes, places, strict=True)), self._exchange(axes, local)
         for axis in pending:
-            n = self.sizes[axis]
             for place in self._elsewhere(axis, free, room):
-                there = _put(at, [(axis, place)])
-                yield Kind.REDUCE_SCATTER, there, (n - 1) * local // n * BYTES + LAUNCH + STEP + 1
+                yield Kind.REDUCE_SCATTER, _put(at, [(axis, place)]), self._exchange((axis,), local) + 1
 
     def _elsewhere(self, axis: int, free: list[int], room: dict[int, int]) -> Iterator[int]:
         """Where an axis can go that is not its own place."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from shtypes.errors import ShardingTypeError, how_many
+from shtypes.plans.costs import CostModel, model_in_force
 from shtypes.plans.moves import Kind
 from shtypes.plans.planner import Price, plan
 from shtypes.plans.steps import Plan
@@ -18,10 +19,13 @@ class Transport:
 
     dtype: str | None = None  # what it sends
     ct_dtype: str | None = None  # what the reshard of the cotangent sends
+    model: CostModel | None = None  # the links by which the quickest plan is taken; None for the one that sends least
+    #: Whether axes on which the value stays replicated may share the work. A named form goes along the axes it names.
+    shared: bool = True
 
     def transposed(self) -> Transport:
         """How the transpose communicates."""
-        return Transport(self.ct_dtype, self.dtype)
+        return replace(self, dtype=self.ct_dtype, ct_dtype=self.dtype)
 
     def plan(self, src: ShType, dst: ShType) -> Plan:
         """The cheapest way from one type to another, between the types of what is sent.
@@ -29,8 +33,11 @@ class Transport:
         Raises:
             ShardingTypeError: the types do not hold the same value.
         """
-        wide = plan(src, dst)
-        return wide if self.dtype is None else plan(src.replace(dtype=self.dtype), dst.replace(dtype=self.dtype))
+        wide = plan(src, dst, self.model, shared=self.shared)
+        if self.dtype is None:
+            return wide
+        src, dst = (t.replace(dtype=self.dtype) for t in (src, dst))
+        return plan(src, dst, self.model, shared=self.shared)
 
     def backward(self, src: ShType, dst: ShType) -> Plan:
         """The plan of the transpose: from the cotangent type of its destination to that of its source."""
@@ -50,11 +57,19 @@ class Transport:
 
     def __str__(self) -> str:
         parts = (("comm", self.dtype), ("ct comm", self.ct_dtype))
-        return ", ".join(f"{word} {dtype}" for word, dtype in parts if dtype is not None)
+        said = [f"{word} {dtype}" for word, dtype in parts if dtype is not None]
+        return ", ".join(said if self.model is None else [*said, "least time"])
 
 
-#: In the dtype of the value, both ways.
+#: In the dtype of the value, both ways, by the plan that sends least.
 AS_IT_IS: Final = Transport()
+
+
+def transport_in_force() -> Transport:
+    """How reshards communicate that do not say: by the cost model in force, if there is one."""
+    model = model_in_force()
+    return AS_IT_IS if model is None else Transport(model=model)
+
 
 #: Floats that values can be sent as. ``f8_e8m0fnu`` has neither sign nor zero, and of ``f4_e2m1fn`` two share a byte.
 _SENT: Final = frozenset(
@@ -69,6 +84,7 @@ class Asked(NamedTuple):
     comm_dtype: Any = None
     ct_comm_dtype: Any = None
     narrow_sums: bool = False  # whether terms may be added in a narrower dtype
+    shared: bool = True  # whether axes on which the value stays replicated may share the work
 
     def transport(self, op: str, src: ShType, dst: ShType) -> Transport:
         """It for a reshard that the user called as ``op``.
@@ -76,7 +92,8 @@ class Asked(NamedTuple):
         Raises:
             ShardingTypeError: a dtype is no narrower float, or terms would be added in one and nobody says so.
         """
-        found = Transport(*(_narrowed(given, src, name) for name, given in self._dtypes()))
+        dtype, ct_dtype = (_narrowed(given, src, name) for name, given in self._dtypes())
+        found = Transport(dtype, ct_dtype, model_in_force(), self.shared)
         if not self.narrow_sums:
             _check_sums(op, found, src, dst)
         return found

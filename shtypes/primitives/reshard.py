@@ -14,7 +14,7 @@ from shtypes.core.hitype import HiShType, hi
 from shtypes.core.operation import LinearizedPrimitive, Sending, UnaryOperation
 from shtypes.lowering.per_op import run_reshard
 from shtypes.plans import plan
-from shtypes.plans.transport import AS_IT_IS, Transport
+from shtypes.plans.transport import AS_IT_IS, Transport, transport_in_force
 from shtypes.primitives.local import check_tangents
 from shtypes.types import ShType, State
 
@@ -92,9 +92,10 @@ def changes(src: ShType, dst: ShType) -> str:
 
 
 def resharded(
-    x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False, transport: Transport = AS_IT_IS
+    x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False, transport: Transport | None = None
 ) -> Array:
     """A typed value in another type of the same mesh, dtype, shape and varying axes; itself if it has it."""
+    transport = transport_in_force() if transport is None else transport
     src = jax.typeof(x)
     if src == dst:
         return x

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError, how_many
 from shtypes.plans import Plan
-from shtypes.plans.transport import AS_IT_IS, Transport
+from shtypes.plans.transport import AS_IT_IS, Transport, transport_in_force
 from shtypes.rules.alternatives import not_yet_varying
 from shtypes.scopes.comm import (
     KINDS,
@@ -74,7 +74,7 @@ def judge(
     call: str = "",
     inserted: bool = False,
     has_gradient: bool = True,
-    transport: Transport = AS_IT_IS,
+    transport: Transport | None = None,
 ) -> None:
     """Checks a reshard or a cast that the user called as ``op`` against the scopes around it.
 
@@ -86,13 +86,14 @@ def judge(
         call: What the user wrote, if it was a named form: ``sh.all_gather(x, "tp")``.
         inserted: Whether a typing rule asks for it.
         has_gradient: Whether the value may be differentiated.
-        transport: How it communicates.
+        transport: How it communicates; as is in force, if it is not said.
 
     Raises:
         ShardingTypeError: a scope forbids it.
     """
     if src == dst or not _is_bounded():
         return
+    transport = transport_in_force() if transport is None else transport
     end, returned = not_yet_varying(src, dst), transport.transposed()
     forth, back = sent_by(transport.plan(src, end), transport), Sent()
     if src.differentiable and has_gradient:

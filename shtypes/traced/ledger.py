@@ -24,7 +24,7 @@ from shtypes.types import ShType
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from shtypes.analysis.costs import CostModel
+    from shtypes.plans.costs import CostModel
 
 #: The version of what `Ledger.to_json` writes.
 SCHEMA = 1

@@ -13,8 +13,8 @@ import pytest
 from jax import lax
 
 import shtypes as sh
-from shtypes.analysis.costs import LINKS, Link, cost_model
 from shtypes.core.operation import direction_of
+from shtypes.plans.costs import LINKS, Link, cost_model
 from shtypes.tools.demo import gated_mlp
 from shtypes.traced.ledger import Ledger, ledger
 from tests.end_to_end import some

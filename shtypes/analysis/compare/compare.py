@@ -10,12 +10,12 @@ import jax
 from shtypes.analysis.check import scopes, signature_of
 from shtypes.analysis.compare.changes import POLICIES
 from shtypes.analysis.compare.report import Comparison, Side
-from shtypes.analysis.costs import CostModel, cost_model
 from shtypes.analysis.subject import mesh_of, subject
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError
+from shtypes.plans.costs import CostModel, cost_model
 from shtypes.primitives.conversions import abstract_array
 from shtypes.traced.equations import equations
 from shtypes.types import ShType

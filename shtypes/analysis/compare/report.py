@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shtypes.analysis.check import Signature
 from shtypes.analysis.compare.changes import Change, TypeChange, Use, changes_of, type_changes, uses_of
-from shtypes.analysis.costs import CostModel
 from shtypes.errors import ShardingTypeError
+from shtypes.plans.costs import CostModel
 from shtypes.traced.columns import rich_group, rich_text
 from shtypes.traced.ledger import Ledger, Total
 from shtypes.traced.tables import Table, page

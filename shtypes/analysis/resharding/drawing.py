@@ -7,12 +7,12 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from shtypes.analysis.costs import CostModel
 from shtypes.analysis.picture.holdings import Holding, Span, holding, visible
 from shtypes.analysis.picture.svg import CELL, COLUMNS, Paint, devices, drawn_dims, element, words
 from shtypes.analysis.resharding.words import sentences, views
 from shtypes.errors import quoted
 from shtypes.plans import Plan, Step
+from shtypes.plans.costs import CostModel
 from shtypes.traced.tables import Table
 from shtypes.types import ShType
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shtypes.analysis.costs import CostModel, Link, cost_model
 from shtypes.analysis.resharding.report import Resharding
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
+from shtypes.plans.costs import CostModel, Link, as_cost_model
 from shtypes.plans.transport import Asked
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, NamedAxes
@@ -63,12 +63,7 @@ def explain_reshard(
     """
     if mesh is not None and not isinstance(mesh, NamedAxes):
         raise ShardingTypeError(f"`{mesh!r:.60}` is no mesh", hints=["sh.make_mesh({...})", "sh.abstract_mesh({...})"])
-    cost = cost_model(model) if isinstance(model, str | Link) else model
-    if not isinstance(cost, CostModel | None):
-        raise ShardingTypeError(
-            f"`model` is a cost model, a link or the name of one, not {model!r:.60}",
-            hints=['model="h100-nvlink"', 'model=sh.cost_model("h100-nvlink", dp="infiniband-ndr")'],
-        )
+    cost = None if model is None else as_cost_model(model, "`model` is")
     before = _source(src, mesh, policy, dims)
     after = as_type(dst, mesh, like=before, dims=dims, policy=policy)
     transport = Asked(comm_dtype, ct_comm_dtype, narrow_sums).transport("reshard", before, after)

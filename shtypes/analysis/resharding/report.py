@@ -7,11 +7,11 @@ import json
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from shtypes.analysis.costs import CostModel
 from shtypes.analysis.resharding import drawing
 from shtypes.analysis.resharding.words import action, bound, held, sentences, views
 from shtypes.errors import how_many
 from shtypes.plans import Plan, Step, least_bytes, plan
+from shtypes.plans.costs import CostModel
 from shtypes.plans.steps import common_prefix
 from shtypes.plans.transport import AS_IT_IS, Transport
 from shtypes.traced.columns import rich_group, rich_text

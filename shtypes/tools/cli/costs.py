@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from shtypes.analysis.costs import LINKS, CostModel, cost_model
 from shtypes.errors import ShardingTypeError
+from shtypes.plans.costs import LINKS, CostModel, cost_model
 
 link_option = click.option(
     "--link",

@@ -6,16 +6,44 @@ scatter and twice as many to reduce everywhere, and direct sends go to n-1 devic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
+from shtypes.context.ambient import current_ambient
+from shtypes.context.scope import Scope, changed
+from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
+from shtypes.types import ShType
 from shtypes.types.mesh import part_of
 
-if TYPE_CHECKING:
-    from shtypes.plans import Step
-    from shtypes.traced.ledger import Entry
+
+class Collective(Protocol):
+    """What a cost model asks of a step of a plan, or of an entry of a ledger."""
+
+    @property
+    def kind(self) -> Any:
+        """What it does."""
+
+    @property
+    def axes(self) -> Sequence[str]:
+        """The mesh axes that it goes along."""
+
+    @property
+    def src(self) -> ShType:
+        """The type before."""
+
+    @property
+    def group(self) -> int:
+        """The number of devices that exchange data."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that each device sends."""
+
+    @property
+    def launches(self) -> int:
+        """How often it is launched."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +79,19 @@ class CostModel:
     default: Link
     axes: Mapping[str, Link] = field(default_factory=dict)
 
-    def seconds(self, entry: Entry | Step) -> float:
+    def __hash__(self) -> int:
+        return hash((self.default, tuple(sorted(self.axes.items(), key=lambda item: item[0]))))
+
+    def link(self, axis: str) -> Link:
+        """What connects the devices along an axis, or a part of one."""
+        return self.axes.get(part_of(axis)[0], self.default)
+
+    def seconds(self, entry: Collective) -> float:
         """What one run of a collective takes; over several axes, with the slowest of their links."""
         if not entry.launches:
             return 0.0
         mesh = entry.src.mesh
-        links = [self.axes.get(part_of(axis)[0], self.default) for axis in entry.axes if mesh.size_of(axis) > 1]
+        links = [self.link(axis) for axis in entry.axes if mesh.size_of(axis) > 1]
         latency, bandwidth = max(link.latency for link in links), min(link.bandwidth for link in links)
         kind = entry.kind if isinstance(entry.kind, str) else entry.kind.value
         steps = {"all-reduce": 2 * (entry.group - 1), "permute": entry.launches}.get(kind, entry.group - 1)
@@ -111,6 +146,45 @@ def cost_model(default: str | Link, **axes: str | Link) -> CostModel:
         50000000000.0
     """
     return CostModel(_link(default), {axis: _link(given) for axis, given in axes.items()})
+
+
+@public
+def use_cost_model(model: CostModel | Link | str) -> Scope:
+    """A scope in which reshards take the plan that takes least time by a model, and not the one that sends least.
+
+    A collective over several axes goes at the pace of its slowest link, and each message has a latency. So slow axes
+    carry what is cut over the quick ones already, and small values take fewer rounds of messages. A context manager or
+    a decorator; nests, holds for this thread, and for the gradients of what is called in it.
+
+    Args:
+        model: A cost model, or a link or the name of one for all axes.
+
+    Raises:
+        ShardingTypeError: it is none.
+
+    Example:
+        >>> with use_cost_model(cost_model("h100-nvlink", dp="infiniband-ndr")):
+        ...     pass
+    """
+    found = as_cost_model(model, "`use_cost_model` takes")
+    return changed(lambda now: now._replace(model=found))
+
+
+def model_in_force() -> CostModel | None:
+    """The model of the innermost `use_cost_model`; None outside."""
+    found = current_ambient().model
+    return found if isinstance(found, CostModel) else None
+
+
+def as_cost_model(given: Any, what: str) -> CostModel:
+    """A cost model, or one of a link or the name of one; ``what`` begins the message of anything else."""
+    found = cost_model(given) if isinstance(given, str | Link) else given
+    if not isinstance(found, CostModel):
+        raise ShardingTypeError(
+            f"{what} a cost model, a link or the name of one, not {given!r:.60}",
+            hints=['"h100-nvlink"', 'sh.cost_model("h100-nvlink", dp="infiniband-ndr")'],
+        )
+    return found
 
 
 def _link(given: str | Link) -> Link:
