@@ -502,6 +502,7 @@ from shtypes.scopes.comm import no_comm as no_comm
 from shtypes.signatures.typed import typed as typed
 from shtypes.traced.ledger import Ledger as Ledger
 from shtypes.traced.ledger import ledger as ledger
+from shtypes.traced.merging import merge_reshards as merge_reshards
 from shtypes.types import Dim as Dim
 from shtypes.types import ShType as ShType
 from shtypes.types import State as State

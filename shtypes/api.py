@@ -36,6 +36,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "shtypes.control.vmap": "vmap",
     "shtypes.core.array": "Array",
     "shtypes.core.checks": "debug_checks set_debug_checks",
+    "shtypes.traced.merging": "merge_reshards",
     "shtypes.core.meshes": "abstract_mesh make_mesh set_mesh use_mesh",
     "shtypes.lifting.lift": "lift",
     "shtypes.local_mode.local_map": "local_map",

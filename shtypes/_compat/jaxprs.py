@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
+from jax.extend.core import Var
+
 from shtypes._compat import private
 from shtypes.caches import Bounded
 from shtypes.context.whose import Whose, whose
@@ -77,6 +79,34 @@ def inner_jaxprs(eqn: Any) -> list[tuple[Any, int | None]]:
             if hasattr(jaxpr_of(item), "eqns"):
                 found.append((item, trips))
     return found
+
+
+def variable(aval: Any) -> Any:
+    """A new variable of a type."""
+    return Var(aval)
+
+
+def with_equations(jaxpr: Any, eqns: Sequence[Any], outvars: Sequence[Any]) -> Any:
+    """The jaxpr, open or closed as it is, with other equations and results."""
+    opened = jaxpr_of(jaxpr)
+    changed = opened.replace(eqns=list(eqns), outvars=list(outvars))
+    return changed if opened is jaxpr else jaxpr.replace(jaxpr=changed)
+
+
+def with_bodies(eqn: Any, change: Callable[[Any], Any]) -> Any:
+    """The equation with each jaxpr in it changed; itself where none is."""
+    params = {name: _changed(value, change) for name, value in eqn.params.items()}
+    same = all(params[name] is value for name, value in eqn.params.items())
+    return eqn if same else eqn.replace(params=params)
+
+
+def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    if hasattr(jaxpr_of(value), "eqns"):
+        return change(value)
+    if type(value) not in (tuple, list) or not any(hasattr(jaxpr_of(item), "eqns") for item in value):
+        return value
+    items = [_changed(item, change) for item in value]
+    return value if all(a is b for a, b in zip(items, value, strict=True)) else type(value)(items)
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
 from shtypes.traced.gradient import is_array, is_differentiated, with_gradient
 from shtypes.traced.ledger import Ledger, ledger_of
+from shtypes.traced.merging import merged
 from shtypes.types import ShType
 from shtypes.types.mesh import context
 from shtypes.types.notation import dim_sizes
@@ -47,7 +48,7 @@ class Signature:
     @functools.cached_property
     def ledger(self) -> Ledger:
         """What the program communicates."""
-        return ledger_of(self.program)
+        return ledger_of(merged(self.program))
 
     @property
     def rows(self) -> list[tuple[str, str]]:

@@ -62,6 +62,7 @@ class Operation:
     operands: tuple[Any, ...]  # the types of its operands
     results: tuple[Any, ...]  # the types of its results
     inserted: bool = False  # whether a typing rule inserted it; else the user wrote it
+    merged: tuple[Any, ...] = ()  # of one that does what several did: the lines of these
 
     def forth(self) -> Sequence[Sending]:
         """What it communicates."""

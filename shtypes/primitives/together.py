@@ -82,12 +82,16 @@ class Reshards(Joint):
         kind: What it does.
         operands: The types before.
         results: The types after.
+        inserted: Whether typing rules inserted all of them.
+        merged: Where they were apart in the program, their lines.
     """
 
     called = "reshard_all"
     kind: str
     operands: tuple[HiShType, ...]
     results: tuple[HiShType, ...]
+    inserted: bool = False
+    merged: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         return f"reshard_all[{self.kind} over {','.join(self._sent.axes)}]"
@@ -151,8 +155,13 @@ def rounds(plans: Sequence[Plan]) -> list[list[tuple[int, ...]]]:
 
 
 def _group(i: int, step: Step) -> Any:
+    return group_of(step) or i
+
+
+def group_of(step: Step) -> tuple[Any, ...]:
+    """What steps have in common that go in one collective; empty for one that goes alone."""
     if step.kind not in JOINED:
-        return i
+        return ()
     gone = step.lost if step.kind is Kind.ALL_GATHER else step.gained
     order = tuple(a for axes in gone for a in axes)
     return step.kind, step.axes, order, step.src.dtype_name, step.src.mesh
@@ -193,4 +202,4 @@ def move_together(values: Sequence[Any], targets: Sequence[ShType]) -> list[Any]
     return found
 
 
-__all__ = ["Reshards", "Together", "move_together", "sent_together"]
+__all__ = ["Reshards", "Together", "group_of", "move_together", "sent_together"]

@@ -20,6 +20,7 @@ from shtypes.core.meshes import concrete_mesh, jax_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Arguments, Roles
 from shtypes.region import Lowering, UnknownReleaseError, UnsupportedError
+from shtypes.traced.merging import merged
 
 
 class Form(NamedTuple):
@@ -196,7 +197,7 @@ class Program:
             raise _RecaptureError(_Constants(_Captured(arrays), data) if arrays else None)
         given = iter(() if constants is None else constants.data)
         values = [next(given) if isinstance(x, (Array, jax.Array)) else x for x in found]
-        outs = Lowering(one_region=self.mode == "require").lower(program.jaxpr, values, data)
+        outs = Lowering(one_region=self.mode == "require").lower(merged(program.jaxpr), values, data)
         avals = [v.aval for v in jaxpr_of(program.jaxpr).outvars]
         types = tuple(t if type(t) is HiShType else None for t in avals)
         return _Results(Form(jax.tree.structure(program.out_info), types), outs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from shtypes.core.hitype import HiShType
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.program import Program, typed
 from shtypes.region import UnsupportedError
+from shtypes.traced.merging import merged
 from shtypes.traced.watching import counted
 
 
@@ -22,10 +24,10 @@ class _Stage:
     def __init__(self, inner: Any, typed: Any, program: Program, arguments: Any) -> None:
         self._inner, self._typed, self._program, self._arguments = inner, typed, program, arguments
 
-    @property
+    @functools.cached_property
     def jaxpr(self) -> Any:
-        """The typed program."""
-        return self._typed.jaxpr
+        """The typed program as it is compiled."""
+        return self._typed.jaxpr if self._program.left_to_jax else merged(self._typed.jaxpr)
 
     @property
     def out_info(self) -> Any:

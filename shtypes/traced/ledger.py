@@ -19,6 +19,7 @@ from shtypes.primitives.conversions import abstract_array
 from shtypes.traced.columns import aligned, rich_group, rich_table, rich_text
 from shtypes.traced.equations import Branch, Equation, SourceLine, equations, outside
 from shtypes.traced.look_ahead import look_ahead
+from shtypes.traced.merging import merged
 from shtypes.types import ShType
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Entry(NamedTuple):
         dst: The type after it.
         inserted: Whether a typing rule inserted the reshard; else the user wrote it.
         branches: The branches of conditionals that it is in, outermost first.
+        merged: Of one that does what several of the program do, the lines of these.
     """
 
     kind: str
@@ -61,6 +63,7 @@ class Entry(NamedTuple):
     dst: ShType
     inserted: bool
     branches: tuple[Branch, ...] = ()
+    merged: tuple[SourceLine, ...] = ()
 
     @property
     def group(self) -> int:
@@ -277,6 +280,8 @@ def _worst(entries: Iterable[Entry], of: Callable[[Entry], float], depth: int = 
 
 _HEADINGS = ("line", "direction", "collective", "dtype", "B/device", "times", "types", "by")
 _NUMBERS = ("B/device", "times")
+#: So many lines of a merged collective are shown.
+_MOST_LINES = 3
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
@@ -290,8 +295,15 @@ def _row(entry: Entry) -> tuple[str, ...]:
         str(entry.bytes),
         times,
         f"{entry.src} -> {entry.dst}",
-        "inserted" if entry.inserted else "written",
+        ("inserted" if entry.inserted else "written") + (f", {said}" if (said := merged_words(entry)) else ""),
     )
+
+
+def merged_words(entry: Entry) -> str:
+    """What an entry does for several: ``merged from 2: model.py:12, model.py:18``; empty for one that is alone."""
+    lines = list(dict.fromkeys(str(place) for place in entry.merged if place.file))
+    shown = ", ".join([*lines[:_MOST_LINES], *(["…"] * (len(lines) > _MOST_LINES))])
+    return f"merged from {len(entry.merged)}{': ' * bool(shown)}{shown}" if entry.merged else ""
 
 
 def _words(total: Total) -> str:
@@ -308,6 +320,7 @@ def entry_json(entry: Entry) -> dict[str, Any]:
         "after": entry.dst.canonical(),
         "inserted": entry.inserted,
         "branches": [{"choice": b.choice, "index": b.index, "count": b.count} for b in entry.branches],
+        **({"merged": [place.to_json() for place in entry.merged]} if entry.merged else {}),
     }
 
 
@@ -341,7 +354,8 @@ def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
         **kwargs: More of them.
 
     Returns:
-        The entries, in program order. Unused collectives are left out, as the compiler leaves them out.
+        The entries, in program order, as `jit` compiles the program: unused collectives are left out, and
+        neighbours are merged (docs: resharding, merged reshards). What runs op by op runs as it is written.
     """
     return ledger_of(traced(f, *args, **kwargs))
 
@@ -352,7 +366,7 @@ def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
     if hasattr(f, "trace"):
         return f.trace(*args, **kwargs).jaxpr
-    return jax.make_jaxpr(look_ahead(f))(*args, **kwargs)
+    return merged(jax.make_jaxpr(look_ahead(f))(*args, **kwargs))
 
 
 def entries_of(found: Equation) -> Iterator[Entry]:
@@ -360,7 +374,7 @@ def entries_of(found: Equation) -> Iterator[Entry]:
     p = applied_by(found.eqn)
     if isinstance(p, Operation):
         for sending in p.forth():
-            yield _entry(found, sending, p.inserted)
+            yield _entry(found, sending, p)
 
 
 def entries_of_transpose(found: Equation) -> Iterator[Entry]:
@@ -368,10 +382,10 @@ def entries_of_transpose(found: Equation) -> Iterator[Entry]:
     p = applied_by(found.eqn)
     if isinstance(p, Operation):
         for sending in p.back():
-            yield _entry(found._replace(direction="backward"), sending, p.inserted)
+            yield _entry(found._replace(direction="backward"), sending, p)
 
 
-def _entry(found: Equation, sending: Sending, inserted: bool) -> Entry:
+def _entry(found: Equation, sending: Sending, operation: Operation) -> Entry:
     step, src, dst = sending
     return Entry(
         kind=step.kind.value,
@@ -384,6 +398,7 @@ def _entry(found: Equation, sending: Sending, inserted: bool) -> Entry:
         place=found.place,
         src=src,
         dst=dst,
-        inserted=inserted,
+        inserted=operation.inserted,
         branches=found.branches,
+        merged=operation.merged,
     )

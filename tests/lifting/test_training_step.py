@@ -36,7 +36,7 @@ def _finished(y: Any) -> Any:
 
 @pytest.mark.parametrize("scan", [False, True])
 def test_it_sends_what_the_typed_step_sends(scan: bool) -> None:
-    with sh.use_mesh(sh.abstract_mesh(MESH)), sh.policy("partial"):
+    with sh.use_mesh(sh.abstract_mesh(MESH)), sh.policy("partial"), sh.merge_reshards(False):
         written = transformer.only_types(CONFIG, sh.abstract_mesh(MESH), scan=scan)
         steps = [transformer.lifted_step(CONFIG, scan=scan)] + [with_its_own_gradient(CONFIG)] * (not scan)
         wanted = sh.ledger(written.step, *written.args).total

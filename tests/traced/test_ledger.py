@@ -229,7 +229,7 @@ def test_a_conditional_counts_its_dearest_branch_and_lists_each() -> None:
             2,
             [
                 sh.sum,
-                lambda x: sh.reshard(sh.all_reduce(sh.sum(x), to="R"), dp="U"),
+                lambda x: sh.reshard(sh.sin(sh.all_reduce(sh.sum(x), to="R")), dp="U"),
                 lambda x: sh.reshard(sh.sum(sh.all_gather(sh.sin(x), "dp", to="R")), dp="U"),
             ],
             x,

@@ -11,7 +11,7 @@ from shtypes.analysis.check import mesh_scope, scopes
 from shtypes.analysis.explain.cotangents import name_cotangents, resolve
 from shtypes.analysis.explain.html import framed, to_html
 from shtypes.analysis.explain.json_ import to_json
-from shtypes.analysis.explain.listing import Item, Line, Lister, equations_in, lines_of
+from shtypes.analysis.explain.listing import Item, Line, Lister, equations_in, lines_of, say_what_runs
 from shtypes.analysis.explain.plot import plot
 from shtypes.analysis.explain.saved import Saved, saved_by
 from shtypes.analysis.explain.text import plain, rich
@@ -193,6 +193,7 @@ def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True
     walker.backward_bodies(scope)
     name_cotangents(scope)
     gradients = _gradients(scope, traced)
+    say_what_runs(scope, traced.jaxpr)
     ledger = ledger_from(equations_in(scope))
     saved = saved_by(scope)
     started = {id(v.made) for v in seeds if v.made is not None}

@@ -13,9 +13,11 @@ from shtypes.analysis.explain.values import BodyRun, Occurrence, Value
 from shtypes.context.ambient import DimAxes
 from shtypes.core.operation import applied_by
 from shtypes.errors import how_many
+from shtypes.primitives.merged import AbsorbedReshard
 from shtypes.primitives.reshard import Reshard
 from shtypes.traced.equations import Equation, SourceLine, control_of, outside
 from shtypes.traced.ledger import Entry, entries_of
+from shtypes.traced.merging import merge
 from shtypes.types import ShType
 from shtypes.types.notation.dim_axes import current_dim_axes
 from shtypes.types.policy import current_policy
@@ -40,6 +42,7 @@ class Line:
         collectives: What it communicates.
         not_covered: Why its communication is not known; empty where it is.
         span: The last line of the user's expression.
+        merged: Whether it does nothing by itself: it is a reshard that was merged with others, which say so.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Line:
     collectives: tuple[Entry, ...] = ()
     not_covered: str = ""
     span: int = 0
+    merged: bool = False
 
     def __str__(self) -> str:
         made = f" = {' '.join((self.op, *self.operands))}" if self.op else ""
@@ -139,7 +143,7 @@ class Lister:
         if self._fills(record) and not entries:
             return []
         applied = applied_by(record.found.eqn)
-        cast = isinstance(applied, Reshard) and applied.inserted
+        cast = isinstance(applied, Reshard) and record.op.startswith("cast[")
         first = self._line(record, record.outs[0], entries, why, cast=cast) if record.outs else None
         if first is None:
             return []
@@ -171,6 +175,7 @@ class Lister:
             collectives=entries,
             not_covered=why,
             span=record.frames[0].end_line if record.frames else 0,
+            merged=isinstance(applied_by(found.eqn), AbsorbedReshard),
         )
 
     def _cause(self, record: Occurrence) -> Line | None:
@@ -215,6 +220,21 @@ def _given(record: Occurrence, body: BodyRun) -> tuple[Line, ...]:
         for v in body.given
         if id(v) not in outer and v.uses and not (found.direction != "forward" and not v.gradient)
     )
+
+
+def say_what_runs(scope: BodyRun, program: Any) -> None:
+    """Has equations whose reshards `jit` merges say what runs in their place."""
+    found = merge(program)
+    if found is not None and found.runs:
+        _replace_eqns(scope, found.runs)
+
+
+def _replace_eqns(scope: BodyRun, runs: dict[int, Any]) -> None:
+    for record in scope.records:
+        eqn = record.found.eqn
+        record.found = record.found._replace(eqn=runs.get(id(eqn), eqn))
+        for body in record.bodies:
+            _replace_eqns(body, runs)
 
 
 def equations_in(scope: BodyRun) -> Iterator[Equation]:

@@ -9,7 +9,7 @@ from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.errors import how_many
 from shtypes.traced.columns import rich_group, rich_text
-from shtypes.traced.ledger import Entry, Ledger
+from shtypes.traced.ledger import Entry, Ledger, merged_words
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -180,7 +180,7 @@ def _repeat(found: Repeat, indent: str, rows: Iterator[TextRow]) -> Iterator[Tex
 
 def _line(line: Line, indent: str, beside: str = "") -> Iterator[TextRow]:
     kind = "collective" if line.collectives else "cast" if line.cast else "line"
-    sent = "".join(f"  <- {collective_text(e)}" for e in line.collectives)
+    sent = "".join(f"  <- {collective_text(e)}" for e in line.collectives) + "  (merged)" * line.merged
     unknown = f"  <- not covered: {line.not_covered}" if line.not_covered else ""
     yield TextRow(kind, f"{indent}{line}{sent}{unknown}", beside)
 
@@ -188,7 +188,8 @@ def _line(line: Line, indent: str, beside: str = "") -> Iterator[TextRow]:
 def collective_text(entry: Entry) -> str:
     """One collective in a few words."""
     times = "an unknown number of times" if entry.times is None else f"{entry.times} times"
-    return f"{entry}, {entry.bytes} B/device" + ("" if entry.times == 1 else f", {times}")
+    said = [f"{entry}, {entry.bytes} B/device", "" if entry.times == 1 else times, merged_words(entry)]
+    return ", ".join(filter(None, said))
 
 
 def _beside(item: Item) -> str:

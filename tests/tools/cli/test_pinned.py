@@ -110,7 +110,7 @@ def test_loops_branches_and_what_is_not_covered_are_pinned(repository: Path, run
 def looped(x: A[sh.Array, 'f32[batch@dp, hidden]{U:tp}']):
     import jax.numpy as jnp
 
-    x = sh.fori_loop(0, 3, lambda i, x: sh.reshard(sh.all_reduce(x, 'tp'), tp='U'), x)
+    x = sh.fori_loop(0, 3, lambda i, x: sh.reshard(sh.sin(sh.all_reduce(x, 'tp')), tp='U'), x)
     return x, jnp.sin(sh.all_reduce(x, 'tp').to_jax())
 """
     (repository / "model.py").write_text(MODEL + looped)

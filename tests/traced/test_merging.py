@@ -1,0 +1,351 @@
+"""Reshards that are merged: what is sent, that values and gradients stay, and what is left alone."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shtypes as sh
+from shtypes.core.operation import applied_by
+from shtypes.primitives.reshard import Reshard
+from shtypes.traced.equations import equations
+from shtypes.traced.merging import merge
+from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
+from tests.traced.random_programs import AXES, random_program
+
+X, W, PENDING = "f32[8@dp, 16]", "f32[16, 16@tp]", "f32[16@tp, 16]"
+
+
+@pytest.fixture(autouse=True)
+def on_a_mesh() -> Iterator[None]:
+    with sh.use_mesh(sh.make_mesh(AXES)):
+        yield
+
+
+@pytest.fixture(params=["partial", "jax"])
+def policy(request: pytest.FixtureRequest) -> Iterator[str]:
+    with sh.policy(request.param):
+        yield request.param
+
+
+def product(x: Any, w: Any, v: Any) -> Any:
+    """A sum that is pending over ``tp``."""
+    return sh.tanh(x @ w) @ v
+
+
+def there_and_on(x: Any, w: Any, v: Any) -> Any:
+    return sh.shard(sh.all_reduce(product(x, w, v), "tp", to="I"), "tp", 1)
+
+
+def layer_after_layer(x: Any, w: Any, v: Any) -> Any:
+    """One function ends with a reshard, the next begins with one."""
+
+    def layer(x: Any) -> Any:
+        return sh.all_reduce(product(sh.reshard(x, "[_@dp, _]"), w, v), "tp")
+
+    def split(x: Any) -> Any:
+        return sh.sin(sh.reshard(x, "[_@dp, _@tp]"))
+
+    return split(layer(split(layer(x))))
+
+
+def scattered_and_gathered(x: Any, w: Any, v: Any) -> Any:
+    return sh.all_gather(sh.reduce_scatter(product(x, w, v), "tp", 1), "tp")
+
+
+def added(x: Any, w: Any, v: Any) -> Any:
+    return sh.all_reduce(product(x, w, v), "tp") + sh.all_reduce(product(sh.sin(x), w, v), "tp")
+
+
+def combined(x: Any, w: Any, v: Any) -> Any:
+    a, b, c = (sh.all_reduce(product(y, w, v), "tp") for y in (x, sh.sin(x), sh.cos(x)))
+    return 0.5 * a - b / 3 + -c
+
+
+def gathered_and_added(x: Any, w: Any, v: Any) -> Any:
+    h = sh.tanh(x @ w)
+    return sh.all_gather(h, "tp") + sh.all_gather(sh.sin(h), "tp")
+
+
+def back_to_pending(x: Any, w: Any, v: Any) -> Any:
+    return sh.reshard(sh.all_reduce(product(x, w, v), "tp"), tp="U")
+
+
+def in_a_loop(x: Any, w: Any, v: Any) -> Any:
+    def body(c: Any, _: Any) -> tuple[Any, None]:
+        return sh.sin(added(c, w, v)), None
+
+    return sh.scan(body, x, None, 3)[0]
+
+
+def in_a_while(x: Any, w: Any, v: Any) -> Any:
+    return sh.fori_loop(0, 2, lambda _, c: sh.sin(added(c, w, v)), x)
+
+
+def in_a_branch(x: Any, w: Any, v: Any) -> Any:
+    return sh.cond(sh.all_reduce(sh.sum(x)) > 0, lambda x: there_and_on(x, w, v), lambda x: sh.shard(x, "tp", 1), x)
+
+
+def in_a_checkpoint(x: Any, w: Any, v: Any) -> Any:
+    return sh.checkpoint(added)(x, w, v)
+
+
+def in_a_jit(x: Any, w: Any, v: Any) -> Any:
+    return jax.jit(added)(x, w, v) + jax.jit(added)(sh.sin(x), w, v)
+
+
+@sh.custom_vjp
+def _tripled(x: Any) -> Any:
+    return 3.0 * sh.shard(sh.all_reduce(x, "tp"), "tp", 1)
+
+
+_tripled.defvjp(
+    lambda x: (_tripled(x), None), lambda _, ct: (sh.reshard(sh.all_gather(3.0 * ct, "tp"), tp=sh.State.REDUCED),)
+)
+
+
+def with_a_custom_derivative(x: Any, w: Any, v: Any) -> Any:
+    return _tripled(product(x, w, v))
+
+
+def mapped(x: Any, w: Any, v: Any) -> Any:
+    return jax.vmap(added, in_axes=(None, None, 0))(x, w, sh.stack([v, sh.sin(v)]))
+
+
+def lifted(x: Any, w: Any, v: Any) -> Any:
+    return sh.lift(lambda x, w, v: sh.all_reduce(x @ w @ v, "tp") + sh.all_reduce(jax.numpy.sin(x) @ w @ v, "tp"))(
+        x, w, v
+    )
+
+
+#: Programs, and how many launches fewer the forward pass has.
+PROGRAMS: dict[str, tuple[Callable[..., Any], int]] = {
+    "in a row": (there_and_on, 0),
+    "across functions": (layer_after_layer, 0),
+    "back to the start": (scattered_and_gathered, 1),
+    "a sum": (added, 1),
+    "a combination": (combined, 2),
+    "a sum of gathers": (gathered_and_added, 1),
+    "to pending again": (back_to_pending, 1),
+    "scan": (in_a_loop, 3),
+    "while": (in_a_while, 2),
+    "cond": (in_a_branch, 0),
+    "checkpoint": (in_a_checkpoint, 1),
+    "jit": (in_a_jit, 2),
+    "custom_vjp": (with_a_custom_derivative, 0),
+    "vmap": (mapped, 1),
+    "lift": (lifted, 1),
+}
+
+
+def arguments() -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [sh.array(rng.standard_normal(sh.ShType.parse(t).shape).astype(np.float32) / 4, t) for t in (X, W, PENDING)]
+
+
+def loss(f: Callable[..., Any], *args: Any) -> Any:
+    return sh.sum(sh.sin(sh.reshard(f(*args), "[...]")) ** 2)
+
+
+def gradients(f: Callable[..., Any]) -> Callable[..., Any]:
+    return sh.value_and_grad(functools.partial(loss, f), argnums=(0, 1, 2))
+
+
+def on_one_device(f: Callable[..., Any], run: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Any:
+    """The results as one device has them."""
+    values = [np.asarray(x) for x in arguments()]
+    with sh.use_mesh(sh.make_mesh(dict.fromkeys(AXES, 1))):
+        args = [sh.array(x, t) for x, t in zip(values, (X, W, PENDING), strict=True)]
+        return jax.tree.map(finished, run(f)(*args))
+
+
+def finished(x: Any) -> Any:
+    return np.asarray(sh.reshard(x, "[_...]"))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_less_is_sent_and_values_are_those_of_one_device(name: str, policy: str) -> None:
+    f, fewer = PROGRAMS[name]
+    args = arguments()
+    with sh.merge_reshards(False):
+        written = sh.ledger(f, *args)
+        backward = sh.ledger(gradients(f), *args)
+    merged = sh.ledger(f, *args)
+    assert written.launches - merged.launches == fewer
+    assert merged.bytes < written.bytes or name == "back to the start"
+    assert sh.ledger(gradients(f), *args).bytes <= backward.bytes
+    for run in (lambda f: f, gradients):
+        found = jax.block_until_ready(sh.jit(run(f))(*args))
+        with sh.merge_reshards(False):
+            plain = jax.block_until_ready(sh.jit(run(f))(*args))
+        assert [sh.typeof(x) for x in jax.tree.leaves(found)] == [sh.typeof(x) for x in jax.tree.leaves(plain)]
+        for one, other in zip(*(jax.tree.leaves(r) for r in (found, on_one_device(f, run))), strict=True):
+            np.testing.assert_allclose(finished(one), other, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n not in ("while",)])
+@pytest.mark.parametrize("merges", [True, False], ids=["merged", "as written"])
+def test_the_ledger_is_what_the_compiled_program_sends(name: str, merges: bool, policy: str) -> None:
+    f, _ = PROGRAMS[name]
+    args = arguments()
+    with sh.merge_reshards(merges):
+        for program in (f, gradients(f)):
+            text = compiled_text(sh.jit(program), *args)
+            assert sent_by_compiled(text) == sent_by_ledger(sh.ledger(program, *args))
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["neighbours", "together"])
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s < 4 else pytest.mark.nightly) for s in range(60)])
+def test_random_programs_never_send_more(seed: int, together: bool, policy: str) -> None:
+    program = random_program(seed)
+    args, cts = program.values(), program.cotangents()
+    step = functools.partial(program.gradients)
+    with sh.merge_reshards(False):
+        written = sh.ledger(step, args, cts)
+        expected = jax.block_until_ready(sh.jit(step)(args, cts))
+    with sh.merge_reshards(together=together):
+        merged = sh.ledger(step, args, cts)
+        found = jax.block_until_ready(sh.jit(step)(args, cts))
+        assert sent_by_compiled(compiled_text(sh.jit(step), args, cts)) == sent_by_ledger(merged)
+    assert merged.bytes <= written.bytes
+    assert merged.launches <= written.launches
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert one.type == other.type
+        largest = float(np.max(np.abs(finished(other)), initial=1.0))
+        np.testing.assert_allclose(finished(one), finished(other), rtol=1e-3, atol=1e-4 * largest)
+
+
+# what is left alone
+
+
+def reshards(f: Callable[..., Any], *args: Any) -> Counter[str]:
+    return Counter(e.kind for e in sh.ledger(f, *args) if e.launches)
+
+
+def test_a_value_with_another_use_stays() -> None:
+    def f(x: Any, w: Any, v: Any) -> Any:
+        y = sh.all_reduce(product(x, w, v), "tp")
+        return sh.shard(y, "tp", 1), y
+
+    assert reshards(f, *arguments()) == {"all-reduce": 1}
+
+
+def test_what_is_sharded_to_save_memory_stays_sharded() -> None:
+    def f(x: Any, w: Any, v: Any) -> Any:
+        kept = sh.reshard(x, "[_@(dp,tp), _]")
+        y = product(x, w, v)
+        return sh.all_gather(kept, "tp") * sh.all_reduce(y, "tp")
+
+    assert reshards(f, *arguments()) == {"all-gather": 1, "all-reduce": 1}
+
+
+def test_gradients_that_are_scattered_one_by_one_are_not_kept_whole() -> None:
+    def f(x: Any, w: Any, v: Any) -> Any:
+        first = sh.reduce_scatter(product(x, w, v), "tp", 1)
+        return first + sh.reduce_scatter(product(sh.sin(x), w, v), "tp", 1)
+
+    assert reshards(f, *arguments()) == {"reduce-scatter": 2}
+
+
+def test_a_multiple_that_could_overflow_stays_behind_its_sum() -> None:
+    def f(x: Any, w: Any, v: Any) -> Any:
+        return 1e30 * sh.all_reduce(product(x, w, v), "tp") + sh.all_reduce(product(sh.sin(x), w, v), "tp")
+
+    assert reshards(f, *arguments()) == {"all-reduce": 2}
+
+
+def test_sums_over_other_axes_stay_apart() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return sh.all_reduce(x, "tp") + sh.all_reduce(y, "dp")
+
+    assert reshards(f, *map(sh.abstract_array, ("f32[8]{U:tp}", "f32[8]{U:dp}"))) == {"all-reduce": 2}
+
+
+def test_a_program_with_nothing_to_merge_is_itself() -> None:
+    program = jax.make_jaxpr(product)(*arguments())
+    found = merge(program)
+    assert found is not None
+    assert found.jaxpr is program
+
+
+def test_eager_calls_and_jax_jit_run_what_is_written() -> None:
+    args = arguments()
+    written = sh.ledger(jax.jit(there_and_on), *args)
+    assert [e.kind for e in written] == ["all-reduce"]
+    assert [e.kind for e in sh.ledger(sh.jit(there_and_on), *args)] == ["reduce-scatter"]
+    assert [e.kind for e in sh.ledger(sh.jit(there_and_on, region="off"), *args)] == ["all-reduce"]
+
+
+def test_a_scope_judges_what_is_written() -> None:
+    args = arguments()
+    with pytest.raises(sh.ShardingTypeError, match=r"no_comm.*forbids all-reduce"), sh.no_comm():
+        sh.jit(back_to_pending).trace(*args)
+
+
+# what is said of it
+
+
+def test_the_ledger_says_what_was_merged() -> None:
+    first = combined.__code__.co_firstlineno
+    (entry,) = sh.ledger(combined, *arguments())
+    assert {place.line for place in entry.merged} == {first + 1}
+    assert len(entry.merged) == 3
+    assert "written, merged from 3: test_merging.py:" in str(sh.ledger(combined, *arguments()))
+    assert '"merged": [{"file"' in sh.ledger(combined, *arguments()).to_json()
+
+
+def test_explain_shows_the_lines_as_written_and_what_runs() -> None:
+    found = sh.explain(there_and_on, *arguments())
+    text = found.text(source=False)
+    assert "(merged)" in text.split("<- ")[0]
+    assert "<- reduce-scatter over tp, 192 B/device, merged from 2: test_merging.py:" in text
+    assert found.ledger == sh.ledger(there_and_on, *arguments())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_explain_and_the_ledger_agree(name: str, policy: str) -> None:
+    f, _ = PROGRAMS[name]
+    args = arguments()
+    assert sh.explain(f, *args).ledger.total == sh.ledger(f, *args).total
+
+
+# small all-reduces together
+
+
+def test_small_all_reduces_wait_for_one_another() -> None:
+    def apart(x: Any, y: Any) -> Any:
+        first = sh.all_reduce(x, "tp")
+        between = sh.sin(sh.ones("f32[8]"))
+        return first, sh.all_reduce(y, "tp"), between
+
+    def one_needs_the_other(x: Any, y: Any) -> Any:
+        return sh.all_reduce(x * sh.sum(sh.sin(sh.all_reduce(y, "tp"))), "tp")
+
+    args = [sh.abstract_array(t) for t in ("f32[8]{U:tp}", "f32[4]{U:tp}")]
+    with sh.merge_reshards(together=True):
+        (entry,) = sh.ledger(apart, *args)
+        assert (entry.launches, entry.bytes, len(entry.merged)) == (1, 72, 2)
+        assert [e.launches for e in sh.ledger(one_needs_the_other, *args)] == [1, 1]
+
+
+def test_large_ones_and_those_over_other_axes_go_alone() -> None:
+    large = [sh.abstract_array("f32[1024, 128]{U:tp}") for _ in range(2)]
+    other = [sh.abstract_array(t) for t in ("f32[8]{U:tp}", "f32[8]{U:dp}", "i32[8]{U:tp}")]
+    with sh.merge_reshards(together=True):
+        for args in (large, other):
+            assert sh.ledger(lambda *xs: [sh.all_reduce(x) for x in xs], *args).launches == len(args)
+
+
+def test_every_reshard_of_the_program_is_accounted_for() -> None:
+    program = jax.make_jaxpr(gradients(combined))(*arguments())
+    found = merge(program)
+    assert found is not None
+    written = [e.eqn for e in equations(program) if isinstance(applied_by(e.eqn), Reshard)]
+    kept = {id(e.eqn) for e in equations(found.jaxpr)}
+    assert all(id(eqn) in kept or id(eqn) in found.runs for eqn in written if applied_by(eqn).forth())
