@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar, overload
 
 import jax
 
@@ -10,12 +10,15 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import as_ints, lift, located
+from shtypes.ops.trees import all_reduce_tree, is_tree
 from shtypes.plans.transport import Asked
 from shtypes.primitives.placing import type_of
 from shtypes.primitives.reshard import resharded
 from shtypes.scopes.judging import judge
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
+
+Tree = TypeVar("Tree")
 
 
 def _sent(name: str, x: Any, dst: ShType, asked: Asked, written: str = "") -> Array:
@@ -206,7 +209,7 @@ def _replicated(to: Any) -> State:
     return state
 
 
-@public
+@overload
 def all_reduce(
     x: ArrayLike,
     *axes: str,
@@ -214,11 +217,23 @@ def all_reduce(
     comm_dtype: Any = None,
     ct_comm_dtype: Any = None,
     narrow_sums: bool = False,
-) -> Array:
+) -> Array: ...
+@overload
+def all_reduce(x: Tree, *axes: str, to: Any = None) -> Tree: ...
+@public
+def all_reduce(
+    x: Any,
+    *axes: str,
+    to: Any = None,
+    comm_dtype: Any = None,
+    ct_comm_dtype: Any = None,
+    narrow_sums: bool = False,
+) -> Any:
     """Sums the partial values of unreduced axes, everywhere.
 
     Args:
-        x (...): Unreduced on each of ``axes``.
+        x (...): Unreduced on each of ``axes``. Or a tree, such as the gradients of a step: what is pending in it is
+            finished, and other leaves stay; its values are put one behind the other for the collective.
         *axes: Mesh axes; all unreduced ones by default.
         to: ``"R"`` or ``"I"``; the policy's replicated state by default.
         comm_dtype: The dtype to send, as of `reshard`.
@@ -226,26 +241,30 @@ def all_reduce(
         narrow_sums: Whether sums may be narrow, too.
 
     Returns:
-        (...): Replicated on ``axes``.
+        (...): Replicated on ``axes``; of a tree, the tree.
 
     Raises:
-        ShardingTypeError: an axis is not unreduced, or terms would be added in a narrower dtype unasked.
+        ShardingTypeError: an axis is not unreduced (of a tree, in none of its values), or terms would be added in a
+            narrower dtype unasked; a narrower dtype for a tree.
 
-    Communicates: an all-reduce; backward, an all-reduce (to R) or nothing (to I). Transpose: U to R, or I to R.
+    Communicates: an all-reduce, of a tree one for each group of axes and each dtype; backward, an all-reduce for each
+    value (to R) or nothing (to I). Transpose: U to R, or I to R.
     """
+    asked = Asked(comm_dtype, ct_comm_dtype, narrow_sums)
+    if is_tree(x):
+        if asked != Asked():
+            error = ShardingTypeError(
+                "`all_reduce` sends the values of a tree in their own dtypes",
+                why="they go in one collective for each dtype",
+                hints=[f"jax.tree.map(lambda x: sh.all_reduce(x{asked.written}), tree)"],
+            )
+            raise located(error, "all_reduce", [])
+        return all_reduce_tree(x, axes, _replicated(to))
     ((x,), _) = lift([x])
     chosen = axes or jax.typeof(x).axes(State.UNREDUCED)
     state = _replicated(to)
     written = _written(axes, to=to)
-    return _named(
-        "all_reduce",
-        x,
-        chosen,
-        State.UNREDUCED,
-        lambda t, a: t.with_axis(a, state),
-        written,
-        Asked(comm_dtype, ct_comm_dtype, narrow_sums),
-    )
+    return _named("all_reduce", x, chosen, State.UNREDUCED, lambda t, a: t.with_axis(a, state), written, asked)
 
 
 @public
