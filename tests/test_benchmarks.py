@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import shtypes as sh
-from benchmarks import overhead
+from benchmarks import merging, overhead
 from benchmarks.measure import hlo, timing
 from benchmarks.models import transformer
 
@@ -110,6 +110,28 @@ ENTRY %main {
   ROOT %f = f32[8]{0} fusion(%copy.3), kind=kLoop, calls=%fused
 }
 """
+
+
+@pytest.mark.parametrize(("policy", "fewer"), [("partial", 0), ("jax", 7)])
+def test_merging_halves_the_sums_that_the_jax_policy_throws_away(policy: str, fewer: int) -> None:
+    """A step of the sequence parallel transformer: seven all-reduces that are sliced become reduce-scatters."""
+    with sh.policy(policy):
+        args = merging.arguments(merging.MESH)
+        step = merging.step("sequence", one_tree=False)
+        with sh.merge_reshards(False):
+            written = sh.ledger(step, *args)
+        merged = sh.ledger(step, *args)
+        saved = sh.ShType.parse("f32[4@dp, 8, 16]").local_bytes // 2  # of each sum over two devices
+        assert written.bytes - merged.bytes == fewer * saved
+        assert written.launches == merged.launches
+
+
+@pytest.mark.nightly
+def test_every_variant_of_merging_computes_what_one_device_computes() -> None:
+    found = list(merging.rows(rounds=0))
+    assert max(row.error for row in found) < 1e-5
+    for row in found:
+        assert row.launches <= row.uncombined == row.collectives
 
 
 def test_collectives_and_work_are_counted_in_the_text_of_a_program() -> None:

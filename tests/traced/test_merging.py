@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from shtypes.core.operation import applied_by
 from shtypes.primitives.reshard import Reshard
 from shtypes.traced.equations import equations
 from shtypes.traced.merging import merge
+from tests.analysis.explain.test_json import SCHEMA, faults
 from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
 from tests.traced.random_programs import AXES, random_program
 
@@ -306,6 +308,14 @@ def test_explain_shows_the_lines_as_written_and_what_runs() -> None:
     assert "(merged)" in text.split("<- ")[0]
     assert "<- reduce-scatter over tp, 192 B/device, merged from 2: test_merging.py:" in text
     assert found.ledger == sh.ledger(there_and_on, *arguments())
+
+
+def test_the_json_of_merged_reshards_is_as_documented() -> None:
+    document = json.loads(sh.explain(combined, *arguments()).to_json())
+    assert list(faults(document, SCHEMA)) == []
+    items = document["items"]
+    assert sum(item.get("merged", False) for item in items) == 3
+    assert [len(e["merged"]) for item in items for e in item["collectives"]] == [3]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

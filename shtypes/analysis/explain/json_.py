@@ -72,6 +72,7 @@ def _line(line: Line, common: dict[str, Any]) -> dict[str, Any]:
         "end_line": line.span,
         "times": line.times,
         "cast": line.cast,
+        **({"merged": True} if line.merged else {}),
         "collectives": [entry_json(entry) for entry in line.collectives],
         "not_covered": line.not_covered or None,
     }
