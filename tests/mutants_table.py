@@ -370,10 +370,10 @@ MUTANTS: Final = (
         ("tests/traced/test_merging.py",),
     ),
     Mutant(
-        "an all-reduce waits although its result is taken",
+        "large all-reduces wait for one another",
         "shtypes/traced/merging/groups.py",
-        "taken = {keys[v] for",
-        "taken = {keys[v] for _ in () for",
+        "or op.src.local_bytes > SMALL",
+        "or op.src.local_bytes < 0",
         ("tests/traced/test_merging.py",),
     ),
     Mutant(
