@@ -101,3 +101,9 @@ def test_mapped_over_a_dim_each_is_reduced() -> None:
     for one, other in zip(found, one_by_one(tree), strict=True):
         assert one.type == other.type
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_a_tree_is_sent_in_its_own_dtypes() -> None:
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        sh.all_reduce(values(), comm_dtype="bf16", narrow_sums=True)
+    assert 'sh.all_reduce(x, comm_dtype="bf16", narrow_sums=True)' in caught.value.hints[0]
