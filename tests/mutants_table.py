@@ -291,8 +291,8 @@ MUTANTS: Final = (
     Mutant(
         "shards change places the other way round",
         "shtypes/lowering/collectives.py",
-        "lax.ppermute(x, names, step.exchange)",
-        "lax.ppermute(x, names, [pair[::-1] for pair in step.exchange])",
+        "lax.ppermute(x, names, pairs)",
+        "lax.ppermute(x, names, [pair[::-1] for pair in pairs])",
         ("tests/lowering/test_collectives.py",),
         _PROGRAMS,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from shtypes.plans.moves import Kind
+from shtypes.plans.pieces import Offset, Pieces
 from shtypes.plans.steps import Plan, Step
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh, part_of, whole_axes
@@ -117,12 +119,70 @@ def _index(mesh: Mesh, axes: tuple[str, ...]) -> Any:
 
 
 def _permute(step: Step, x: Any) -> Any:
-    if not step.exchange:
-        return x
-    names, groups = _over(step.src.mesh, step.live)
+    if step.pieces is not None:
+        return _pieces(step, step.pieces, x)
+    return _sent(step.src.mesh, step.live, step.exchange, x) if step.exchange else x
+
+
+def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
+    """Shards out of pieces of shards: each device joins in its own order what stays and what comes."""
+    rest = x.shape[step.src.ndim :]
+    me = _index(step.src.mesh, step.live)
+    serial = jax.default_backend() in _SERIAL
+
+    def at(offsets: tuple[Offset, ...]) -> list[Any]:
+        starts = [d[0] if len(set(d)) == 1 else jnp.asarray(d, jnp.int32)[me] for d in zip(*offsets, strict=True)]
+        return [*starts, *(0 for _ in rest)]
+
+    found: list[Any] = []
+    for pairs, cut, _ in pieces.rounds:
+        starts = at(cut)
+        if serial and len(found) > 1:
+            starts = [start if isinstance(start, int) else start + _zero_after(found[-1]) for start in starts]
+        piece = lax.dynamic_slice(x, starts, (*pieces.shape, *rest))
+        found.append(_sent(step.src.mesh, step.live, pairs, piece) if pairs else piece)
+    if serial:
+        return _joined(step, pieces, me, found)
+    out = jnp.zeros((*step.dst.local_shape, *rest), x.dtype)
+    for piece, r in zip(found, pieces.rounds, strict=True):
+        out = lax.dynamic_update_slice(out, piece, at(r.put))
+    return out
+
+
+#: Where XLA cuts all pieces before it sends the first, and so needs room for two more shards, and where a branch is as
+#: quick as what is in it.
+_SERIAL: Final = frozenset({"cpu"})
+
+
+def _zero_after(x: Any) -> Any:
+    """A zero that is known only when an array is there: what XLA is to do afterwards takes it."""
+    first = lax.squeeze(lax.slice(x, (0,) * x.ndim, (1,) * x.ndim), range(x.ndim))
+    return lax.shift_right_logical((first == 0).astype(jnp.int32), 1)
+
+
+def _joined(step: Step, pieces: Pieces, me: Any, found: list[Any]) -> Any:
+    """The pieces in the order of this device, by a branch that writes each of them once and where it belongs."""
+    puts = zip(*(r.put for r in pieces.rounds), strict=True)
+    orders = [tuple(sorted(range(len(put)), key=put.__getitem__)) for put in puts]
+    distinct = list(dict.fromkeys(orders))
+    counts = [n // size for n, size in zip(step.dst.local_shape, pieces.shape, strict=True)]
+
+    def join(order: tuple[int, ...], given: list[Any]) -> Any:
+        parts = [given[k] for k in order]
+        for d in reversed(range(len(counts))):
+            parts = [lax.concatenate(row, d) for row in zip(*[iter(parts)] * counts[d], strict=True)]
+        return parts[0]
+
+    which = jnp.asarray([distinct.index(order) for order in orders], jnp.int32)[me]
+    return lax.switch(which, [functools.partial(join, order) for order in distinct], found)
+
+
+def _sent(mesh: Mesh, axes: tuple[str, ...], pairs: Sequence[tuple[int, int]], x: Any) -> Any:
+    """What comes from the device of a group that sends here; the pairs are of indices along the axes."""
+    names, groups = _over(mesh, axes)
     if groups is None:
-        return lax.ppermute(x, names, step.exchange)
-    return lax.ppermute(x, names, [(group[a], group[b]) for group in groups for a, b in step.exchange])
+        return lax.ppermute(x, names, pairs)
+    return lax.ppermute(x, names, [(group[a], group[b]) for group in groups for a, b in pairs])
 
 
 def _all_reduce(step: Step, x: Any) -> Any:

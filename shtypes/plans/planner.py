@@ -18,6 +18,7 @@ from shtypes.plans.costs import CostModel, model_in_force
 from shtypes.plans.digits import Digits, cuts_of, digits_of
 from shtypes.plans.moves import MOVES, Grade, Kind
 from shtypes.plans.search import launches, least_sent, search, sent
+from shtypes.plans.shaping import shaped
 from shtypes.plans.space import Places
 from shtypes.plans.steps import Plan, Step, after_common, common_prefix
 from shtypes.types import REPLICATED, ShType, State, dtypes
@@ -128,6 +129,8 @@ def _plan(src: ShType, dst: ShType, src_names: object, dst_names: object, by: _B
     # The names are in the key because types that differ in them are equal, and steps print their types.
     _check(src, dst)
     steps = _local_steps(src, dst) if is_local(src, dst) else _searched_steps(src, dst, by)
+    if by.model is None:
+        steps = shaped(src, dst, steps)
     return Plan(src, dst, tuple(steps))
 
 

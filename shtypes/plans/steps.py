@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shtypes.plans.moves import Kind, in_words, ring_bytes
+from shtypes.plans.pieces import Pieces, pieces_of
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 
@@ -52,14 +53,14 @@ class Step:
             case Kind.ALL_REDUCE:
                 return ring_bytes(2, self.group, larger)
             case Kind.PERMUTE:
-                return larger if self.launches else 0
+                return self.dst.local_bytes * self.launches // self._parts
         return 0
 
     @property
     def launches(self) -> int:
         """How many collectives the compiled program has for it; none over axes of one device."""
         if self.kind is Kind.PERMUTE:
-            return int(bool(self.exchange))
+            return sum(bool(r.pairs) for r in self.pieces.rounds) if self.pieces else int(bool(self.exchange))
         return int(self.kind.communicates and self.group > 1)
 
     @functools.cached_property
@@ -67,6 +68,18 @@ class Step:
         """For a permute, (source, destination) pairs of indices over `live`; empty if each device keeps its shard."""
         pairs = _permutation(self.src, self.dst, self.live)
         return pairs if any(a != b for a, b in pairs) else ()
+
+    @functools.cached_property
+    def pieces(self) -> Pieces | None:
+        """For a permute that makes shards out of pieces of others: its rounds. None where whole shards move."""
+        if self.kind is not Kind.PERMUTE or self.src.local_shape == self.dst.local_shape:
+            return None
+        return pieces_of(self.src, self.dst, self.live)
+
+    @property
+    def _parts(self) -> int:
+        """How many pieces a shard has after a permute."""
+        return 1 if self.pieces is None else len(self.pieces.rounds)
 
     def __str__(self) -> str:
         return in_words(self.kind.value, self.axes)

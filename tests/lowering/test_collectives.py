@@ -21,6 +21,7 @@ from shtypes.types.mesh import Mesh
 from tests.compiling import needs
 from tests.lowering.hlo import collectives
 from tests.plans import simulate
+from tests.plans.large import large_shards
 
 M222, M24 = Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 2, "y": 4})
 Family = np.ndarray[Any, Any]
@@ -85,7 +86,10 @@ def test_the_devices_hold_what_the_specification_says_after_each_kind_of_step() 
 
 
 def said(plans: Iterable[Plan]) -> Counter[tuple[Kind, int]]:
-    return Counter((s.kind, s.bytes) for p in plans for s in p.steps if s.launches)
+    out: Counter[tuple[Kind, int]] = Counter()
+    for s in (s for p in plans for s in p.steps if s.launches):
+        out[s.kind, s.bytes // s.launches] += s.launches
+    return out
 
 
 @pytest.mark.parametrize("mesh", [M222, M24], ids=str)
@@ -94,6 +98,28 @@ def test_the_compiled_program_has_the_collectives_and_bytes_of_the_plan(mesh: Me
         family = np.zeros((*mesh.axis_sizes, *p.src.local_shape), np.float32)
         program, _ = compiled([p], [family])
         assert collectives(program.as_text()) == said([p]), str(p)
+
+
+LARGE = [(M222, (8, 16), "R"), (M222, (8, 8, 8), "R"), (M222, (8, 8), "RU"), (M24, (16, 8), "RU")]
+
+
+@pytest.mark.parametrize(("mesh", "shape", "states"), LARGE, ids=str)
+def test_pieces_of_large_shards_keep_the_value_and_send_what_the_plan_says(
+    mesh: Mesh, shape: tuple[int, ...], states: str
+) -> None:
+    rng, types = np.random.default_rng(0), simulate.all_types(mesh, shape, states)
+    dice = random.Random(0)
+    with large_shards():
+        plans = [plan(dice.choice(types), dice.choice(types)) for _ in range(300)]
+    plans = [p for p in plans if any(s.pieces for s in p.steps)][:12]
+    assert len(plans) > 5
+    values = [rng.integers(-9, 9, shape).astype(np.float32) for _ in plans]
+    families = [simulate.split(p.src, v, rng) for p, v in zip(plans, values, strict=True)]
+    for p, value, family in zip(plans, values, families, strict=True):
+        program, placed = compiled([p], [family])
+        assert collectives(program.as_text()) == said([p]), str(p)
+        (out,) = jax.block_until_ready(program(*placed))
+        np.testing.assert_array_equal(simulate.meaning(p.dst, np.asarray(out)), value, err_msg=f"{p.src} {p.dst} {p}")
 
 
 def test_axes_of_one_device_leave_no_collective_in_the_program() -> None:
@@ -126,11 +152,18 @@ MOVED = [
 ]
 
 
+def moved(dtype: str) -> list[Plan]:
+    """Plans between the types above, in whole shards and in pieces."""
+    plans = [plan(type_of(dtype, a), type_of(dtype, b)) for a, b in MOVED]
+    with large_shards():
+        return [*plans, *(plan(p.src, p.dst) for p in plans)]
+
+
 @pytest.mark.parametrize("dtype", ["bool", "i32", "u8", "bf16", "f16", "f8_e4m3fn", "c64"])
 def test_any_dtype_moves(dtype: str) -> None:
     needs(dtype)
     rng = np.random.default_rng(0)
-    plans = [plan(type_of(dtype, a), type_of(dtype, b)) for a, b in MOVED]
+    plans = moved(dtype)
     values = [rng.integers(0, 2 if dtype == "bool" else 8, (8, 8)) for _ in plans]
     families = [simulate.split(p.src, v, rng).astype(p.src.dtype) for p, v in zip(plans, values, strict=True)]
     for p, value, out in zip(plans, values, execute(plans, families), strict=True):
@@ -155,7 +188,7 @@ def test_any_dtype_that_adds_is_reduced(dtype: str) -> None:
 
 def test_keys_move_as_keys() -> None:
     keys = jax.random.split(jax.random.key(0), 64).reshape(8, 8)
-    plans = [plan(type_of("key<fry>", a), type_of("key<fry>", b)) for a, b in MOVED]
+    plans = moved("key<fry>")
     places = np.arange(64).reshape(8, 8)
     rng = np.random.default_rng(0)
     families = [keys.reshape(-1)[jnp.asarray(simulate.split(p.src, places, rng))] for p in plans]

@@ -124,19 +124,38 @@ def run(step: Step, family: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def exchange(step: Step, family: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Sends whole shards along the pairs of a permute; each device must send once and receive once."""
-    if not step.exchange:
+    """Sends whole shards, or pieces of them, along the pairs of a permute; each device must get all of its shard once.
+
+    Of whole shards each device sends one. Of pieces it sends at most one in a round.
+    """
+    if step.pieces is None and not step.exchange:
         return family
     mesh, axes = step.src.mesh, step.live
     sizes = [mesh.shape[a] for a in axes]
-    assert sorted(a for a, _ in step.exchange) == sorted(b for _, b in step.exchange) == list(range(math.prod(sizes)))
+    everyone = range(math.prod(sizes))
     places = [mesh.index(a) for a in axes]
     moved = np.moveaxis(family, places, range(len(places)))
     flat = moved.reshape(math.prod(sizes), *moved.shape[len(places) :])
-    out = np.empty_like(flat)
-    for source, target in step.exchange:
-        out[target] = flat[source]
-    return np.moveaxis(out.reshape(moved.shape), range(len(places)), places)
+    others = moved.shape[len(places) : len(mesh.axis_names)]
+    out = np.zeros((len(everyone), *others, *step.dst.local_shape), family.dtype)
+    written = np.zeros((len(everyone), *step.dst.local_shape), int)
+    nowhere = ((0,) * step.src.ndim,) * len(everyone)
+    rounds = [(step.exchange, nowhere, nowhere)] if step.pieces is None else list(step.pieces.rounds)
+    shape = step.src.local_shape if step.pieces is None else step.pieces.shape
+    for pairs, cut, put in rounds:
+        chosen = pairs or [(i, i) for i in everyone]
+        assert sorted(b for _, b in chosen) == list(everyone)
+        assert len({a for a, _ in chosen}) == len(chosen)
+        for source, target in chosen:
+            piece = flat[source][..., *_box(cut[source], shape)]
+            out[target][..., *_box(put[target], shape)] = piece
+            written[target][_box(put[target], shape)] += 1
+    assert (written == 1).all()
+    return np.moveaxis(out.reshape(*sizes, *out.shape[1:]), range(len(places)), places)
+
+
+def _box(start: tuple[int, ...], shape: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(a, a + n) for a, n in zip(start, shape, strict=True))
 
 
 def received(step: Step) -> float:

@@ -1,0 +1,122 @@
+"""Which pieces of shards go where, so that each device gets what it lacks and nothing else: rounds of permutes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+
+#: Where something begins, along each dim.
+Offset: TypeAlias = tuple[int, ...]
+
+
+class Round(NamedTuple):
+    """One piece from each device, or one that stays."""
+
+    pairs: tuple[tuple[int, int], ...]  # (source, destination), by index along the axes; none if each keeps its piece
+    cut: tuple[Offset, ...]  # for each device, where the piece begins in the shard that it has
+    put: tuple[Offset, ...]  # and where the piece that it gets begins in its new shard
+
+
+class Pieces(NamedTuple):
+    """Rounds that make new shards out of pieces of the old ones."""
+
+    shape: Offset  # of a piece
+    rounds: tuple[Round, ...]
+
+
+class _Message(NamedTuple):
+    source: int
+    target: int
+    cut: Offset
+    put: Offset
+
+
+def pieces_of(src: ShType, dst: ShType, axes: tuple[str, ...]) -> Pieces | None:
+    """The rounds between two types in which the same sums are pending; None if some device would send too much.
+
+    Args:
+        src: The type before.
+        dst: The type after.
+        axes: All axes that shard either beyond those that begin a dim in both; devices are numbered along them.
+    """
+    sizes = [src.mesh.shape[a] for a in axes]
+    places = [dict(zip(axes, at, strict=True)) for at in itertools.product(*map(range, sizes))]
+    shape = tuple(map(math.gcd, src.local_shape, dst.local_shape))
+    had = [dict(_grid(src, at, shape)) for at in places]
+    holders: dict[Offset, list[int]] = {}
+    for device, grid in enumerate(had):
+        for piece in grid:
+            holders.setdefault(piece, []).append(device)
+    wanted = [dict(_grid(dst, at, shape)) for at in places]
+    rounds = max(sum(piece not in had[device] for piece in grid) for device, grid in enumerate(wanted))
+    kept = math.prod(dst.local_shape) // math.prod(shape) - rounds
+    stay: list[list[_Message]] = []
+    messages: list[_Message] = []
+    for device, grid in enumerate(wanted):
+        own = [_Message(device, device, had[device][p], put) for p, put in grid.items() if p in had[device]]
+        stay.append(own[:kept])
+        messages += own[kept:]
+    load = [sum(m.source == device for m in messages) for device in range(len(places))]
+    lacking = [[(p, put) for p, put in grid.items() if p not in had[i]] for i, grid in enumerate(wanted)]
+    for row in itertools.zip_longest(*lacking):
+        for target, want in enumerate(row):
+            if want is not None:
+                piece, put = want
+                source = min(holders[piece], key=lambda d: load[d])
+                load[source] += 1
+                messages.append(_Message(source, target, had[source][piece], put))
+    if max(load) > rounds:
+        return None
+    local = [_round([own[k] for own in stay], len(places)) for k in range(kept)]
+    return Pieces(shape, (*local, *(_round(found, len(places)) for found in _rounds(messages, rounds))))
+
+
+def _grid(t: ShType, at: Mapping[str, int], shape: Offset) -> Iterator[tuple[Offset, Offset]]:
+    """The pieces of a device: where each begins in the array, and in the shard."""
+    first = [_index(t.mesh, d.axes, at) * n for d, n in zip(t.dims, t.local_shape, strict=True)]
+    for own in itertools.product(*(range(0, n, step) for n, step in zip(t.local_shape, shape, strict=True))):
+        yield tuple(a + b for a, b in zip(first, own, strict=True)), own
+
+
+def _index(mesh: Mesh, axes: tuple[str, ...], at: Mapping[str, int]) -> int:
+    n = 0
+    for axis in axes:
+        if axis in at:
+            n = n * mesh.shape[axis] + at[axis]
+    return n
+
+
+def _round(messages: list[_Message], devices: int) -> Round:
+    rank = len(messages[0].cut)
+    cut, put = [(0,) * rank] * devices, [(0,) * rank] * devices
+    for m in messages:
+        cut[m.source], put[m.target] = m.cut, m.put
+    pairs = tuple(sorted((m.source, m.target) for m in messages))
+    return Round(pairs if any(a != b for a, b in pairs) else (), tuple(cut), tuple(put))
+
+
+def _rounds(messages: list[_Message], count: int) -> list[list[_Message]]:
+    """Puts messages in rounds in which each device sends one and gets one: a colouring of the edges (Kőnig)."""
+    sent: dict[tuple[int, int], _Message] = {}  # by device and round
+    got: dict[tuple[int, int], _Message] = {}
+    for message in messages:
+        a = next(k for k in range(count) if (message.source, k) not in sent)
+        b = next(k for k in range(count) if (message.target, k) not in got)
+        path = []  # of the messages that are in the rounds a and b in turns, from the target on
+        at = got.get((message.target, a))
+        while at is not None:
+            path.append((at, a))
+            at = sent.get((at.source, b))
+            if at is not None:
+                path.append((at, b))
+                at = got.get((at.target, a))
+        for m, k in path:
+            del sent[m.source, k], got[m.target, k]
+        for m, k in [*((m, a + b - k) for m, k in path), (message, a)]:
+            sent[m.source, k] = got[m.target, k] = m
+    return [[m for (_, k), m in sent.items() if k == number] for number in range(count)]
