@@ -21,7 +21,7 @@ class Kind(enum.Enum):
     PLACE = "place"  # put the own slice in zeros
     ALL_GATHER = "all-gather"
     ALL_TO_ALL = "all-to-all"
-    PERMUTE = "permute"  # whole shards change places
+    PERMUTE = "permute"  # shards, or pieces of them, change places
     REDUCE_SCATTER = "reduce-scatter"
     ALL_REDUCE = "all-reduce"
 

@@ -32,8 +32,8 @@ def jax_mesh(mesh: Mesh) -> jax.sharding.Mesh:
     return jax.make_mesh(mesh.axis_sizes, mesh.axis_names)
 
 
-def compiled(plans: list[Plan], families: list[Any]) -> tuple[Any, list[Any]]:
-    """One program that runs every plan on families whose first dims are the mesh."""
+def program_of(plans: list[Plan]) -> Any:
+    """Every plan on families whose first dims are the mesh."""
     mesh = plans[0].src.mesh
     spec = PartitionSpec(*mesh.axis_names)
     rank = len(mesh.axis_names)
@@ -42,9 +42,15 @@ def compiled(plans: list[Plan], families: list[Any]) -> tuple[Any, list[Any]]:
         outs = [run_plan(p, x.reshape(x.shape[rank:])) for p, x in zip(plans, locals_, strict=True)]
         return tuple(out.reshape(*(1,) * rank, *out.shape) for out in outs)
 
+    return jax.shard_map(body, mesh=jax_mesh(mesh), in_specs=spec, out_specs=spec, check_vma=False)
+
+
+def compiled(plans: list[Plan], families: list[Any]) -> tuple[Any, list[Any]]:
+    """One program that runs every plan, and the families on the devices."""
+    mesh = plans[0].src.mesh
+    spec = PartitionSpec(*mesh.axis_names)
     placed = [jax.device_put(f, NamedSharding(jax_mesh(mesh), spec)) for f in families]
-    mapped = jax.shard_map(body, mesh=jax_mesh(mesh), in_specs=spec, out_specs=spec, check_vma=False)
-    return jax.jit(mapped).lower(*placed).compile(), placed
+    return jax.jit(program_of(plans)).lower(*placed).compile(), placed
 
 
 def execute(plans: list[Plan], families: list[Any]) -> list[Any]:
