@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
+from shtypes.lowering import collectives as lowering
 from shtypes.lowering.collectives import run_plan
 from shtypes.plans import Kind, Plan, plan
 from shtypes.types import Dim, ShType, State
@@ -126,6 +127,19 @@ def test_pieces_of_large_shards_keep_the_value_and_send_what_the_plan_says(
         assert collectives(program.as_text()) == said([p]), str(p)
         (out,) = jax.block_until_ready(program(*placed))
         np.testing.assert_array_equal(simulate.meaning(p.dst, np.asarray(out)), value, err_msg=f"{p.src} {p.dst} {p}")
+
+
+def test_pieces_are_also_written_into_zeros_where_a_branch_is_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowering, "_SERIAL", frozenset())
+    pairs = [("yxz,-", "zx,y"), ("z,yx", "xyz,-"), ("y,-", "-,y"), ("xy,-", "y,xz")]
+    with large_shards():
+        plans = [plan(type_of("f32", a), type_of("f32", b)) for a, b in pairs]
+    assert all(any(s.pieces for s in p.steps) for p in plans)
+    rng = np.random.default_rng(0)
+    values = [rng.integers(-9, 9, (8, 8)).astype(np.float32) for _ in plans]
+    families = [simulate.split(p.src, v, rng) for p, v in zip(plans, values, strict=True)]
+    for p, value, out in zip(plans, values, execute(plans, families), strict=True):
+        np.testing.assert_array_equal(simulate.meaning(p.dst, np.asarray(out)), value, err_msg=str(p))
 
 
 def test_axes_of_one_device_leave_no_collective_in_the_program() -> None:
