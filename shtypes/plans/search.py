@@ -96,7 +96,7 @@ def _best_first(
             looked += 1
             if there in done or (cap is not None and space.local(there) > cap):
                 continue
-            new = spent + price
+            new = spent + price + space.touched(kind, here, there)
             old = cost.get(there)
             if old is not None and new >= old:
                 continue

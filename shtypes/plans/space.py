@@ -43,8 +43,10 @@ PACE: Final = 64
 
 #: Of more axes than this that could move together, all do or one does.
 MANY: Final = 5
-#: Bytes, collectives and steps in one number, in this order.
-BYTES, LAUNCH, STEP = 1 << 24, 1 << 12, 1
+#: Bytes, collectives, what is read and written for them, and steps in one number, in this order.
+BYTES, LAUNCH, TOUCH, STEP = 1 << 36, 1 << 28, 1 << 8, 1
+#: How often a step goes over the larger of its two shards: an all-to-all cuts it, sends the pieces and joins them.
+_PASSES: Final = {Kind.ALL_TO_ALL: 3, Kind.REDUCE_SCATTER: 2, Kind.ALL_REDUCE: 2}
 
 
 class Space:
@@ -63,6 +65,7 @@ class Space:
         self.kept = frozenset(a for a in self.axes if problem.dst[a] == PENDING)  # sums that stay pending
         self.group = math.prod(problem.sizes[a] for a in self.kept)
         self.local_dst = self.local(problem.dst)
+        self.largest = max(self.local(problem.src), self.local_dst)
         self.excluded: dict[int, tuple[int, ...]] = {}
         for one, other in problem.either:
             self.excluded |= dict.fromkeys(one, other) | dict.fromkeys(other, one)
@@ -74,6 +77,11 @@ class Space:
             if place not in _NOWHERE:
                 n //= size
         return n
+
+    def touched(self, kind: Kind, at: Places, there: Places) -> int:
+        """The cost of reading and writing shards; a slice reads what it keeps."""
+        larger = self.local(there) if kind is Kind.SLICE else max(self.local(at), self.local(there))
+        return _PASSES.get(kind, 1) * 1024 * larger // self.largest * TOUCH
 
     def least(self, at: Places) -> int:
         """No path from here costs less."""

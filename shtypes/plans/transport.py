@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -63,6 +64,16 @@ class Transport:
 
 #: In the dtype of the value, both ways, by the plan that sends least.
 AS_IT_IS: Final = Transport()
+
+
+def one_transport(several: Sequence[Transport]) -> Transport | None:
+    """How one reshard communicates in the place of several; None where they do not communicate alike.
+
+    It goes along the axes that change alone where one of them does.
+    """
+    shared = all(each.shared for each in several)
+    found = {replace(each, shared=shared) for each in several}
+    return found.pop() if len(found) == 1 else None
 
 
 def transport_in_force() -> Transport:

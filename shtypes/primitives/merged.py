@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from shtypes.core.hitype import HiShType
 from shtypes.core.operation import Sending
+from shtypes.plans.transport import AS_IT_IS, one_transport
 from shtypes.primitives.reshard import Reshard
 
 #: What each reshard has of its own; the others of its fields are options, which only alike ones share.
-_OWN: Final = {"src", "dst", "inserted", "constant", "merged"}
+_OWN: Final = {"src", "dst", "inserted", "constant", "transport", "merged"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,22 +37,24 @@ class AbsorbedReshard(Reshard):
 def direct(moves: Sequence[Reshard], src: HiShType, dst: HiShType, lines: tuple[Any, ...] = ()) -> MergedReshard | None:
     """One reshard for several that are alike but for their types; None where their options differ."""
     options = {tuple(sorted(_options(move).items())) for move in moves}
-    if len(options) != 1:
+    transport = one_transport([move.transport for move in moves])
+    if len(options) != 1 or transport is None:
         return None
     inserted = all(move.inserted for move in moves)
     constant = any(move.constant for move in moves)
-    return MergedReshard(src, dst, inserted, constant, merged=lines, **dict(options.pop()))
+    return MergedReshard(src, dst, inserted, constant, transport, merged=lines, **dict(options.pop()))
 
 
 def absorbed(move: Reshard) -> AbsorbedReshard:
     """The reshard, when another one does it too."""
-    return AbsorbedReshard(move.src, move.dst, move.inserted, move.constant, **_options(move))
+    return AbsorbedReshard(move.src, move.dst, move.inserted, move.constant, move.transport, **_options(move))
 
 
 def plain_reshard(move: Reshard) -> bool:
     """Whether a reshard has no options but the usual ones."""
     defaults = {f.name: f.default for f in dataclasses.fields(move)}
-    return all(value == defaults[name] for name, value in _options(move).items())
+    plain = one_transport([move.transport, AS_IT_IS]) is not None
+    return plain and all(value == defaults[name] for name, value in _options(move).items())
 
 
 def _options(move: Reshard) -> dict[str, Any]:

@@ -156,7 +156,8 @@ def test_the_rest_of_a_plan_is_no_cheaper_when_planned_anew(ends: Pair) -> None:
     p = plan(*ends)
     for i, step in enumerate(p.steps if p.plain else ()):
         rest = sum(s.bytes for s in p.steps[i + 1 :])
-        assert plan(p.src, step.dst).bytes + rest >= p.bytes
+        # Copies share the work of a reduction only where that saves a fifth, of a part of a plan more often than of it.
+        assert plan(p.src, step.dst).bytes + rest >= (4 * p.bytes // 5 if p.src.axes(State.UNREDUCED) else p.bytes)
 
 
 @given(pair())
