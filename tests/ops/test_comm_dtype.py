@@ -152,10 +152,12 @@ def test_the_compiled_program_sends_what_the_ledger_says(name: str, ct: str | No
     with sh.policy(policy):
         step = sh.value_and_grad(lambda x: f(x, "f16", ct))
         x = sh.array(X / 8, text)
-        said, wide = sh.ledger(step, x), sh.ledger(sh.value_and_grad(lambda x: f(x, None)), x)
+        said = sh.ledger(step, x)
         assert sent_by_compiled(compiled_text(sh.jit(step), x)) == sent_by_ledger(said)
         assert {e.dtype for e in said.forward()} == {"f16"}
         assert all(e.src.dtype_name == e.dst.dtype_name == "f32" for e in said)
+        with sh.merge_reshards(False):  # which a narrower dtype one way may keep apart
+            said, wide = sh.ledger(step, x), sh.ledger(sh.value_and_grad(lambda x: f(x, None)), x)
         assert 2 * said.forward().bytes == wide.forward().bytes
         assert said.backward().bytes * (1 if ct is None else 2) == wide.backward().bytes
         loss, grad = jax.block_until_ready(sh.jit(step)(x))

@@ -171,6 +171,7 @@ def finished(x: Any) -> Any:
     return np.asarray(sh.reshard(x, "[_...]"))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_less_is_sent_and_values_are_those_of_one_device(name: str, policy: str) -> None:
     f, fewer = PROGRAMS[name]
@@ -191,6 +192,7 @@ def test_less_is_sent_and_values_are_those_of_one_device(name: str, policy: str)
             np.testing.assert_allclose(finished(one), other, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if n not in ("while",)])
 @pytest.mark.parametrize("merges", [True, False], ids=["merged", "as written"])
 def test_the_ledger_is_what_the_compiled_program_sends(name: str, merges: bool, policy: str) -> None:
@@ -202,6 +204,7 @@ def test_the_ledger_is_what_the_compiled_program_sends(name: str, merges: bool, 
             assert sent_by_compiled(text) == sent_by_ledger(sh.ledger(program, *args))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("together", [False, True], ids=["neighbours", "together"])
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s < 4 else pytest.mark.nightly) for s in range(60)])
 def test_random_programs_never_send_more(seed: int, together: bool, policy: str) -> None:
@@ -318,6 +321,7 @@ def test_the_json_of_merged_reshards_is_as_documented() -> None:
     assert [len(e["merged"]) for item in items for e in item["collectives"]] == [3]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_explain_and_the_ledger_agree(name: str, policy: str) -> None:
     f, _ = PROGRAMS[name]
