@@ -65,7 +65,12 @@ class Step:
 
     @functools.cached_property
     def exchange(self) -> tuple[tuple[int, int], ...]:
-        """For a permute, (source, destination) pairs of indices over `live`; empty if each device keeps its shard."""
+        """For a permute, (source, destination) pairs of indices over `live`; empty if each device keeps its shard.
+
+        Empty, too, where pieces of shards move, which `pieces` tells.
+        """
+        if self.pieces is not None:
+            return ()
         pairs = _permutation(self.src, self.dst, self.live)
         return pairs if any(a != b for a, b in pairs) else ()
 

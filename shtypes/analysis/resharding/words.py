@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from shtypes.analysis.picture.holdings import digits_of_dims, holding
-from shtypes.errors import quoted
+from shtypes.errors import how_many, quoted
 from shtypes.plans import Kind, Plan, Step
 from shtypes.types import ShType, State
 from shtypes.types.mesh import part_of
@@ -108,6 +108,9 @@ def _all_to_all(step: Step, whole: ShType) -> str:
 
 def _permute(step: Step, whole: ShType) -> str:
     every = step.src.mesh.size
+    if step.pieces is not None:
+        rounds = how_many(step.launches, "round")
+        return f"each device gets what it lacks of the {len(step.pieces.rounds)} pieces of its new shard, in {rounds}"
     moved = sum(a != b for a, b in step.exchange) * (every // step.src.mesh.product(step.live))
     if not moved:
         return "each device holds what it needs already, so nothing is sent"

@@ -19,6 +19,7 @@ from shtypes.plans import Kind, Plan, Step
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 from tests.plans import simulate
+from tests.plans.large import large_shards
 
 #: Meshes and shapes; how many pairs of types.
 CASES = [
@@ -117,7 +118,11 @@ def check_action(step: Step, whole: ShType, before: Sequence[Holding], after: Se
         assert said.startswith(f"{grouped(len(senders[0]), every)}, ")
         assert all(len(s) == len(senders[0]) for s in senders)
         assert all(s == senders[i] for s in senders for i in s), "groups do not overlap"
-    if step.kind is Kind.PERMUTE and sent:
+    if step.kind is Kind.PERMUTE and step.pieces is not None:
+        parts, rounds = map(int, re.findall(r"the (\d+) pieces of its new shard, in (\d+) round", said)[0])
+        lacks = [sum(i not in {int(x).bit_length() - 1} for x in data.tolist()) for i, data in enumerate(got)]
+        assert max(lacks) == rounds * (got[0].size // parts)
+    elif step.kind is Kind.PERMUTE and sent:
         moved = sum(s != {i} for i, s in enumerate(senders))
         assert said.startswith(f"all {every} devices change" if moved == every else f"{moved} of the {every} devices c")
         assert all(len(s) == 1 for s in senders)
@@ -149,6 +154,21 @@ def check_dims(step: Step, said: str, before: Holding, after: Holding) -> None:
     found = re.search(r"dims? (\d+(?:, \d+)*(?: and \d+)?)", said)
     named = {int(n) for n in re.findall(r"\d+", found[1])} if found else set()
     assert named == (wanted if step.kind not in (Kind.PERMUTE, Kind.RELABEL, Kind.MASK, Kind.ALL_REDUCE) else set())
+
+
+def test_what_is_said_of_large_shards_is_done_too() -> None:
+    with large_shards():
+        pieces = 0
+        for found in plans(Mesh({"x": 2, "y": 2, "z": 2}), (8, 8), 120):
+            value = np.arange(1, 65).reshape(8, 8)
+            family = simulate.split(found.src, value, np.random.default_rng(0))
+            cells = check_held(found.src, found.src, value, family)
+            for step in found.steps:
+                family = simulate.run(step, simulate.seen_as(step.src, family))
+                before, cells = cells, check_held(step.dst, found.src, value, family)
+                check_action(step, found.src, before, cells)
+                pieces += step.pieces is not None
+        assert pieces > 5
 
 
 @pytest.mark.parametrize(("mesh", "shape", "count"), CASES, ids=str)
