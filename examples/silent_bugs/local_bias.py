@@ -1,0 +1,55 @@
+"""The bias of a row-parallel layer once more, in local mode: not caught, unless casts must be written.
+
+In local mode the sum over ``tp`` is written by hand, and the bias, one value on all devices, is cast to varying
+where it meets the terms. That is what the program says, and it counts the bias once for each device. With
+``explicit=True`` every such cast must be written: then this one is an error, which shows the line. In global ops
+`row_bias` is right as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import shtypes as sh
+from examples.silent_bugs.bug import Bug, Results
+from examples.silent_bugs.row_bias import one_device, plain
+
+
+def layer(bias: Any, w: Any, x: Any) -> Any:
+    return sh.lax.psum(x @ w + bias, "tp")
+
+
+def results(layer: Any, bias: Any, w: Any, x: Any) -> Results:
+    value, grad = sh.value_and_grad(lambda bias: sh.mean(sh.sin(layer(bias, w, x))))(bias)
+    return {"loss": value, "gradient of the bias": grad}
+
+
+def naive(bias: Any, w: Any, x: Any) -> Results:
+    return results(sh.shard_map(layer, axes=("tp",), out_specs="[_@..., _]"), bias, w, x)
+
+
+def explicit(bias: Any, w: Any, x: Any) -> Results:
+    """The same, where every cast to varying must be written."""
+    return results(sh.shard_map(layer, axes=("tp",), out_specs="[_@..., _]", explicit=True), bias, w, x)
+
+
+def fixed(bias: Any, w: Any, x: Any) -> Results:
+    def after(bias: Any, w: Any, x: Any) -> Any:
+        return sh.lax.psum(x @ w, "tp") + bias
+
+    return results(sh.shard_map(after, axes=("tp",), out_specs="[_@..., _]", explicit=True), bias, w, x)
+
+
+BUG = Bug(
+    name="local_bias",
+    wrong="in local mode, the bias of a row-parallel layer is added before the sum",
+    source="awslabs/slapo#10, [Bug] Multiple reductions of linear bias after row sharding the weight",
+    url="https://github.com/awslabs/slapo/issues/10",
+    types=("f32[16]", "f32[inter=32@tp, 16]", "f32[batch=8@dp, inter=32@tp]"),
+    shown="loss",
+    fix="add it after the sum; `explicit=True` refuses it before",
+    one_device=one_device,
+    plain=plain,
+    naive=naive,
+    fixed=fixed,
+)
