@@ -233,7 +233,7 @@ def _wrong_state(op: Op, operand: ShType, axis: str) -> ShardingTypeError:
         why = f"every device has the same value: their sum is {n} times the value" if summing else (
             "every device has the same value"
         )  # fmt: skip
-        return ShardingTypeError(what, why=why, fixes=_replicated_fixes(op, operand, axis), axes=[axis])
+        return ShardingTypeError(what, why=why, fixes=_replicated_fixes(op, operand), axes=[axis])
     hints = {
         State.UNREDUCED: [f"sh.all_reduce(x, {quoted}) adds the partial values", f"sh.reduce_scatter(x, {quoted}, 0)"],
         State.SHARDED: ["sh.shard_map makes it varying", f'sh.reinterpret(x, {axis}="V") takes the slices as values'],
@@ -242,35 +242,56 @@ def _wrong_state(op: Op, operand: ShType, axis: str) -> ShardingTypeError:
     return ShardingTypeError(what, hints=hints.get(state, []), axes=[axis])
 
 
-def _replicated_fixes(op: Op, operand: ShType, axis: str) -> list[Fix]:
-    """What a collective of a replicated value may have meant; the second is typed again."""
-    fixes = []
-    if op.name == "psum":
-        fixes.append(Fix(f'x * sh.lax.axis_size("{axis}")'))
+def _replicated_fixes(op: Op, operand: ShType) -> list[Fix]:
+    """What a collective of a replicated value may have meant; those that send are typed again."""
+    whole = tuple(a for a in op.axes if operand.state(a) in REPLICATED)
+    live = tuple(a for a in op.axes if a not in whole)
+    fixes: list[Fix] = []
+    tried: list[tuple[Op, ShType, str, tuple[str, ...]]] = []  # with the axes over which its cast sums backward
+    if live and op.name in ("psum", "pmax", "pmin"):  # each value once
+        tried.append((replace(op, axes=live), operand, "x", ()))
+    elif op.name == "psum":
+        fixes.append(Fix(f"x * sh.lax.axis_size({_written(whole)})"))
     elif op.name in ("pmax", "pmin", "ppermute"):
         fixes.append(Fix("x"))
-    cast = operand.with_axis(axis, VARYING)
-    try:
-        out = result(replace(op, axes=(axis,)), cast)
-    except ShardingTypeError:
-        return fixes
-    summed = operand.state(axis) is INVARIANT and operand.differentiable  # what the cast does backward
-    extra = ring_bytes(2, operand.mesh.shape[axis], operand.local_bytes) if summed else 0
-    fixes.append(priced(replace(op, axes=(axis,)), cast, out, f'sh.lax.pvary(x, "{axis}")', extra))
+    cast = operand
+    for axis in whole:
+        cast = cast.with_axis(axis, VARYING)
+    invariant = tuple(a for a in whole if operand.state(a) is INVARIANT and operand.differentiable)
+    tried.append((op, cast, f"sh.lax.pvary(x, {_written(whole)})", invariant))
+    for collective, src, code, summed in tried:
+        try:
+            fixes.append(priced(collective, src, result(collective, src), code, summed))
+        except ShardingTypeError:
+            continue
     return fixes
 
 
-def priced(op: Op, src: ShType, dst: ShType, operand: str = "x", extra_backward: int = 0) -> Fix:
-    """A collective as a fix: its code and what it communicates in both directions."""
-    axes = f'"{op.axes[0]}"' if len(op.axes) == 1 else "(" + ", ".join(f'"{a}"' for a in op.axes) + ")"
+def _written(axes: tuple[str, ...]) -> str:
+    """Axes as they are written in a call."""
+    return f'"{axes[0]}"' if len(axes) == 1 else "(" + ", ".join(f'"{a}"' for a in axes) + ")"
+
+
+def priced(op: Op, src: ShType, dst: ShType, operand: str = "x", summed: tuple[str, ...] = ()) -> Fix:
+    """A collective as a fix: its code and what it communicates in both directions.
+
+    Args:
+        op: The collective.
+        src: The type of its operand.
+        dst: The type of its result.
+        operand: The operand's code.
+        summed: Axes over which that code sums the cotangent.
+    """
     back = op.transposed() if src.differentiable else None
     backward = [back.words()] if back is not None and back.words() else []
-    if extra_backward:
-        backward.append(in_words(Kind.ALL_REDUCE.value, op.axes))
+    extra = 0
+    if summed:
+        backward.append(in_words(Kind.ALL_REDUCE.value, summed))
+        extra = ring_bytes(2, src.mesh.product(summed), src.local_bytes)
     return Fix(
-        code=f"sh.lax.{op.name}({operand}, {axes})",
+        code=f"sh.lax.{op.name}({operand}, {_written(op.axes)})",
         forward=op.words(),
         backward=" and ".join(backward),
         bytes_forward=op.bytes(src, dst),
-        bytes_backward=(back.bytes(dst.cotangent(), src.cotangent()) if back is not None else 0) + extra_backward,
+        bytes_backward=(back.bytes(dst.cotangent(), src.cotangent()) if back is not None else 0) + extra,
     )

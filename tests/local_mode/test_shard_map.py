@@ -233,6 +233,15 @@ def test_a_sum_of_one_value_is_refused_with_its_fixes() -> None:
     assert 'fix:   x * sh.lax.axis_size("x")   [forward: none; backward: none]' in found
     assert 'sh.lax.psum(sh.lax.pvary(x, "x"), "x")   [forward: all-reduce over `x`, 16 B/device' in found
     assert "all-reduce over `x` and all-reduce over `x`, 32 B/device" in refused(lambda: lax.psum(i, "x"))
+    part = sh.abstract_array("f32[4]{V:x, I:y}")
+    assert refused(lambda: lax.psum(part, ("x", "y"))).split("\n")[-2:] == [
+        '  fix:   sh.lax.psum(x, "x")   [forward: all-reduce over `x`, 16 B/device; backward: all-reduce over `x`, '
+        "16 B/device]",
+        '  fix:   sh.lax.psum(sh.lax.pvary(x, "y"), ("x", "y"))   [forward: all-reduce over `x`, `y`, 24 B/device; '
+        "backward: all-reduce over `x`, `y` and all-reduce over `y`, 40 B/device]",
+    ]
+    assert lax.psum(part, "x").type == "f32[4]{I:y}"
+    assert lax.psum(lax.pvary(part, "y"), ("x", "y")).type == "f32[4]"
     for f in (lax.pmax, lax.all_gather, lax.psum_scatter, lambda x, a: lax.ppermute(x, a, [(0, 1)])):
         assert "needs a value that varies" in refused(lambda f=f: f(r, "x"))
     u, s = sh.abstract_array("f32[4]{U:x}"), sh.abstract_array("f32[4@x]")
