@@ -139,14 +139,19 @@ def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
         starts = at(cut)
         if serial and len(found) > 1:
             starts = [start if isinstance(start, int) else start + _zero_after(found[-1]) for start in starts]
-        piece = lax.dynamic_slice(x, starts, (*pieces.shape, *rest))
+        piece = lax.dynamic_slice(x, _indices(starts), (*pieces.shape, *rest))
         found.append(_sent(step.src.mesh, step.live, pairs, piece) if pairs else piece)
     if serial:
         return _joined(step, pieces, me, found)
     out = jnp.zeros((*step.dst.local_shape, *rest), x.dtype)
     for piece, r in zip(found, pieces.rounds, strict=True):
-        out = lax.dynamic_update_slice(out, piece, at(r.put))
+        out = lax.dynamic_update_slice(out, piece, _indices(at(r.put)))
     return out
+
+
+def _indices(starts: Sequence[Any]) -> list[Any]:
+    """Starts of a slice in one dtype: with 64-bit numbers enabled, Python's integers are of another than devices'."""
+    return [jnp.asarray(start, jnp.int32) for start in starts]
 
 
 #: Where XLA cuts all pieces before it sends the first, and so needs room for two more shards, and where a branch is as
@@ -207,7 +212,7 @@ def _place(step: Step, x: Any) -> Any:
     sizes, wide = step.src.local_shape, step.dst.local_shape
     starts = [_index(step.src.mesh, axes) * sizes[d] if axes else 0 for d, axes in enumerate(step.lost)]
     rest = x.shape[len(sizes) :]
-    return lax.dynamic_update_slice(jnp.zeros((*wide, *rest), x.dtype), x, (*starts, *(0 for _ in rest)))
+    return lax.dynamic_update_slice(jnp.zeros((*wide, *rest), x.dtype), x, _indices([*starts, *(0 for _ in rest)]))
 
 
 # The next three put the pieces of a shard, one per device of the group, along a new major dim for the collective. An

@@ -6,6 +6,7 @@ scatter and twice as many to reduce everywhere, and direct sends go to n-1 devic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -61,7 +62,9 @@ class Link:
     source: str = ""
 
     def __post_init__(self) -> None:
-        if not self.bandwidth > 0 or not self.latency >= 0:
+        given: tuple[Any, ...] = (self.bandwidth, self.latency)
+        finite = all(isinstance(n, int | float) and math.isfinite(n) for n in given)
+        if not finite or not self.bandwidth > 0 or not self.latency >= 0:
             raise ShardingTypeError(
                 f"a link has a positive bandwidth and a latency, not {self.bandwidth} B/s and {self.latency} s"
             )
@@ -78,6 +81,18 @@ class CostModel:
 
     default: Link
     axes: Mapping[str, Link] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        links: tuple[Any, ...] = (self.default, *self.axes.values())
+        for given in links:
+            if not isinstance(given, Link):
+                raise ShardingTypeError(
+                    f"a cost model has a link for each mesh axis, not {given!r:.60}",
+                    hints=[
+                        'sh.cost_model("h100-nvlink", dp="infiniband-ndr")',
+                        "sh.Link(bandwidth=50e9, latency=5e-6)",
+                    ],
+                )
 
     def __hash__(self) -> int:
         return hash((self.default, tuple(sorted(self.axes.items(), key=lambda item: item[0]))))

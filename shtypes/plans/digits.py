@@ -309,7 +309,10 @@ def _pace(
     sent = t.size * dtypes.itemsize(t.dtype_name) / t.mesh.product(itertools.chain(*fixed))
     unit = max(sent, 1) / math.prod(sizes) ** 2 / (PACE * fastest)  # in seconds
     links = [model.link(a) for a in axes]
-    return tuple((round(PACE * fastest / link.bandwidth), round(link.latency / unit)) for link in links)
+    # No link is so slow that whole numbers of it end.
+    return tuple(
+        (round(min(PACE * fastest / link.bandwidth, 1e12)), round(min(link.latency / unit, 1e18))) for link in links
+    )
 
 
 def _moving(src: ShType, dst: ShType, stays: set[str], copies: bool) -> tuple[str, ...]:

@@ -69,8 +69,11 @@ AS_IT_IS: Final = Transport()
 def one_transport(several: Sequence[Transport]) -> Transport | None:
     """How one reshard communicates in the place of several; None where they do not communicate alike.
 
-    It goes along the axes that change alone where one of them does.
+    It goes along the axes that change alone where one of them does. What is sent in a narrower dtype is rounded once
+    for each, so that these stay apart.
     """
+    if any(each.dtype is not None or each.ct_dtype is not None for each in several):
+        return None
     shared = all(each.shared for each in several)
     found = {replace(each, shared=shared) for each in several}
     return found.pop() if len(found) == 1 else None

@@ -17,6 +17,7 @@ from shtypes.lowering.collectives import run_together
 from shtypes.plans import Plan, plan
 from shtypes.plans.moves import Kind, ring_bytes
 from shtypes.plans.steps import Step
+from shtypes.plans.transport import AS_IT_IS
 from shtypes.primitives.joint import Joint
 from shtypes.primitives.local import check_tangents
 from shtypes.primitives.moving import move
@@ -126,7 +127,8 @@ class Reshards(Joint):
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
         back = [t.to_ct_aval() for t in self.operands]
-        return [Zero(t) if isinstance(ct, Zero) else resharded(ct, t) for ct, t in zip(cts, back, strict=True)]
+        pairs = zip(cts, back, strict=True)
+        return [Zero(t) if isinstance(ct, Zero) else resharded(ct, t, transport=AS_IT_IS) for ct, t in pairs]
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         given = zip(operands, self.results, dims, strict=True)

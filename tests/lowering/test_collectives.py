@@ -224,3 +224,20 @@ def test_a_masked_infinity_leaves_zeros_and_not_nans() -> None:
     (out,) = execute([p], [np.full((2, 2, 2, 8, 8), np.inf, np.float32)])
     assert np.isinf(np.asarray(out)[0]).all()
     assert (np.asarray(out)[1] == 0).all()
+
+
+def test_shards_move_with_64_bit_numbers_enabled() -> None:
+    with jax.experimental.enable_x64() if hasattr(jax.experimental, "enable_x64") else jax.enable_x64(True):
+        steps: dict[tuple[Kind, bool], Plan] = {}
+        with large_shards():
+            every = simulate.all_types(M222, (8, 8), "RU")
+            dice = random.Random(0)
+            for _ in range(300):
+                for step in plan(dice.choice(every), dice.choice(every)).steps:
+                    steps.setdefault((step.kind, step.pieces is not None), Plan(step.src, step.dst, (step,)))
+        assert {(Kind.PLACE, False), (Kind.PERMUTE, True), (Kind.SLICE, False)} <= set(steps)
+        rng = np.random.default_rng(0)
+        for p in steps.values():
+            family = simulate.split(p.src, rng.integers(-9, 9, p.src.shape).astype(np.float32), rng)
+            (out,) = execute([p], [family])
+            np.testing.assert_array_equal(np.asarray(out), simulate.run(p.steps[0], family))

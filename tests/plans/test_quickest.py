@@ -147,3 +147,24 @@ def test_named_forms_go_along_the_axes_that_they_name() -> None:
         assert free.total.bytes == 128
         back = sh.ledger(sh.grad(lambda x: sh.sum(sh.all_gather(x, "x"))), sh.abstract_array("f32[64@x]"))
         assert [e.axes for e in back if e.direction == "backward"] == [("x",)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: sh.Link(float("inf")),
+        lambda: sh.Link(1e9, float("nan")),
+        lambda: sh.Link("a"),  # type: ignore[arg-type]
+        lambda: sh.Link(0.0),
+        lambda: sh.CostModel(sh.Link(1e9), {"x": "fast"}),  # type: ignore[dict-item]
+    ],
+)
+def test_a_link_has_finite_numbers(make: Any) -> None:
+    with pytest.raises(sh.ShardingTypeError):
+        make()
+
+
+def test_links_that_are_far_apart_are_planned_with() -> None:
+    src, dst = pending(64)
+    for model in (CostModel(Link(1e300), {"x": Link(1e-300)}), CostModel(Link(1e9, 1e300))):
+        assert plan(src, dst, model).communicates

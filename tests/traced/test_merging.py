@@ -265,6 +265,44 @@ def test_a_multiple_that_could_overflow_stays_behind_its_sum() -> None:
     assert reshards(f, *arguments()) == {"all-reduce": 2}
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda g, x: g(4e4 * x) + g(4e4 * x),
+        lambda g, x: 1e-9 * g(x) + 1e-9 * g(2 * x),
+        lambda g, x: sh.reshard(g(x), "[_@tp, _]"),
+    ],
+    ids=["overflow", "underflow", "a row"],
+)
+def test_what_is_sent_in_a_narrower_dtype_is_rounded_as_it_is_written(f: Any) -> None:
+    x = sh.array(np.full((8, 16), 1.0009765625, np.float32), "[_, _@tp]")
+    for dtype in ("f16", "bf16"):
+        program = functools.partial(f, lambda x, d=dtype: sh.all_gather(x, "tp", comm_dtype=d))
+        np.testing.assert_array_equal(np.asarray(sh.jit(program)(x)), np.asarray(program(x)))
+
+
+def test_cotangents_in_a_narrower_dtype_are_added_after_they_are_sent() -> None:
+    x = sh.array(np.ones((8, 16), np.float32), "[_, _@tp]")
+
+    def twice(x: Any) -> Any:
+        a = 4e4 * sh.all_to_all(x, "tp", 0, ct_comm_dtype="f16")
+        return sh.reshard(sh.sum(a) + sh.sum(a), "[]")
+
+    def gradient(x: Any) -> Any:
+        return sh.reshard(sh.grad(twice)(x), "[...]")
+
+    np.testing.assert_array_equal(np.asarray(sh.jit(gradient)(x)), np.asarray(gradient(x)))
+
+
+def test_pending_sums_of_a_small_range_stay_apart() -> None:
+    k = sh.array(np.array([4e4, -4e4, 10, 0], np.float16), "[_@tp]")
+
+    def f(k: Any) -> Any:
+        return sh.all_reduce(sh.sum(k, 0)) + sh.all_reduce(sh.sum(1 * k, 0))
+
+    assert float(sh.jit(f)(k)) == 20.0
+
+
 def test_sums_over_other_axes_stay_apart() -> None:
     def f(x: Any, y: Any) -> Any:
         return sh.all_reduce(x, "tp") + sh.all_reduce(y, "dp")

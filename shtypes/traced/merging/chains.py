@@ -14,7 +14,10 @@ from shtypes.primitives.local import Local
 from shtypes.primitives.merged import MergedReshard, direct
 from shtypes.primitives.reshard import Reshard, reshard_p
 from shtypes.traced.merging.body import Made, Price, Sweep, reshard_of
+from shtypes.types import State
 
+#: Floats in which the terms of two sums may overflow on a device although both sums are small.
+_SMALL_RANGE: Final = ("f16", "f8", "f4")
 #: So many reshards in a row are looked at.
 _LONGEST: Final = 6
 
@@ -90,6 +93,8 @@ def merge_sum(sweep: Sweep, last: Made) -> bool:
     a, b = terms
     if a is None or b is None or a.made is b.made or a.move.src != b.move.src or a.move.dst != b.move.dst:
         return False
+    if a.move.src.axes(State.UNREDUCED) and a.move.src.dtype_name.startswith(_SMALL_RANGE):
+        return False
     move = direct([a.move, b.move], a.move.src, op.results[0])
     if move is None or op.results[0] != a.move.dst or not Price.of([move]).saves(Price.of([a.move, b.move])):
         return False
@@ -130,7 +135,8 @@ def _is_multiple(eqn: Any, t: Any) -> bool:
         return False
     if not isinstance(op.fn, Scale | DivideBy):
         return False
-    size = abs(op.fn.number)
+    number = op.fn.number
+    size = abs(number.real) + abs(number.imag)
     shrinks = size <= 1 if isinstance(op.fn, Scale) else size >= 1
     return (shrinks and math.isfinite(size)) or (isinstance(op.fn, Scale) and t.dtype_name[0] in "iu")
 
