@@ -15,6 +15,7 @@ import jax
 from shtypes.context.calls import check_function
 from shtypes.core.operation import Operation, Sending, applied_by
 from shtypes.errors import how_many
+from shtypes.plans.costs import CostModel
 from shtypes.primitives.conversions import abstract_array
 from shtypes.traced.columns import aligned, rich_group, rich_table, rich_text
 from shtypes.traced.equations import Branch, Equation, SourceLine, equations, outside
@@ -24,8 +25,6 @@ from shtypes.types import ShType
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-    from shtypes.plans.costs import CostModel
 
 #: The version of what `Ledger.to_json` writes.
 SCHEMA = 1
@@ -334,14 +333,12 @@ def ledger_of(jaxpr: Any) -> Ledger:
 
 def ledger_from(program: Iterable[Equation]) -> Ledger:
     """The ledger of a program's equations."""
-    entries: list[Entry] = []
-    uncovered: list[NotCovered] = []
+    entries, uncovered = list[Entry](), list[NotCovered]()
     for found in program:
         if isinstance(applied_by(found.eqn), Operation):
             entries += entries_of(found)
         elif why := outside(found.eqn):
-            name = str(applied_by(found.eqn))
-            uncovered.append(NotCovered(name, why, found.times, found.direction, found.place))
+            uncovered.append(NotCovered(str(applied_by(found.eqn)), why, found.times, found.direction, found.place))
     return Ledger(entries, uncovered)
 
 
