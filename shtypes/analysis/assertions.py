@@ -44,7 +44,7 @@ def assert_comm(
         AssertionError: the program communicates otherwise; it lists what was expected, and what was found where.
         ShardingTypeError: an expected kind does not exist.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.abstract_mesh({"tp": 4})):
         ...     t = sh.ShType.parse("f32[8]{U:tp}")

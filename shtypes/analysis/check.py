@@ -116,7 +116,7 @@ def check(
 
     Communicates: nothing.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> def layer(x, w):
         ...     return sh.silu(x @ w)

@@ -46,7 +46,7 @@ class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
         fun: The function.
         nondiff_argnums: Arguments that are not differentiated, and are passed to both functions first.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> @sh.custom_vjp
         ... def double(x):

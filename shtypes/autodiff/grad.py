@@ -59,7 +59,7 @@ def grad(
     Inside `shtypes.vmap` over a sharded dim each device differentiates at steps of its own: the loss may vary over the
     axes that shard it, and so do the gradients, also of values that are replicated along them.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
         ...     w = sh.array([1.0, 2.0], "f32[2@x]")

@@ -52,7 +52,7 @@ def jacfwd(
     Communicates: what the forward derivative of ``fun`` does, once for all columns: as many times the bytes as the
     argument has elements.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
         ...     w = sh.array([1.0, 2.0], "f32[2@x]")
@@ -75,7 +75,7 @@ def jacrev(
     Communicates: what the backward pass of ``fun`` does, once for all rows: as many times the bytes as the result has
     elements.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
         ...     w = sh.array([1.0, 2.0], "f32[2@x]")
@@ -97,7 +97,7 @@ def hessian(
 
     Communicates: what both derivatives of ``fun`` do; see `jacfwd` and `jacrev`.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
         ...     w = sh.array([1.0, 2.0], "f32[2@x]")

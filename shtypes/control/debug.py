@@ -45,7 +45,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
 
     Communicates: nothing; each device sends its part to its host. Under `vmap` there is one line for each step.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
         ...     x = sh.array([1.0, 2.0], "f32[2@x]")
@@ -88,7 +88,7 @@ def callback(f: Callable[..., Any], *args: Any, ordered: bool = False, places: b
 
     Communicates: nothing; each device sends its part to its host.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.make_mesh({"x": 2})):
         ...     x = sh.array([1.0, 2.0], "f32[2@x]")

@@ -56,7 +56,7 @@ def debug_checks(on: bool = True) -> Scope:
 
     Communicates: two all-reduces for each such value of a compiled program; eager values are compared on the host.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> first = sh.local_map(lambda x: x[:1], out="[_]", name="first")
         >>> with sh.use_mesh(sh.make_mesh({"x": 2})), sh.debug_checks():

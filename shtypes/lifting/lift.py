@@ -68,7 +68,7 @@ def register(primitive: Any) -> Callable[[R], R]:
     Raises:
         ShardingTypeError: what is registered is no primitive.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> @sh.lift.register("my_scale")
         ... def scale(x, *, factor):
@@ -212,7 +212,7 @@ def lift(
 
     Transpose: that of the typed ops, and of the reshards of ``at`` and ``pending``.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> import shtypes as sh
         >>> def layer(x, w):

@@ -70,7 +70,7 @@ def local_map(
     Communicates: nothing; an invariant operand that is cast communicates backward. Transpose: that of ``f``, on shards;
     by the cotangent map, from the claimed types to those of the operands.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> import shtypes as sh
         >>> top = sh.local_map(lambda x: jnp.sort(x, axis=1)[:, -2:], out="[_@x, _]", name="top2")

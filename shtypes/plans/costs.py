@@ -155,7 +155,7 @@ def cost_model(default: str | Link, **axes: str | Link) -> CostModel:
         default: The link of mesh axes that are not named.
         **axes: The link of each other axis: the name of one of `LINKS`, or your own measurements.
 
-    Example:
+    Examples:
         >>> model = cost_model("h100-nvlink", dp="infiniband-ndr")
         >>> model.axes["dp"].bandwidth
         50000000000.0
@@ -177,7 +177,7 @@ def use_cost_model(model: CostModel | Link | str) -> Scope:
     Raises:
         ShardingTypeError: it is none.
 
-    Example:
+    Examples:
         >>> with use_cost_model(cost_model("h100-nvlink", dp="infiniband-ndr")):
         ...     pass
     """

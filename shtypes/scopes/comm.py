@@ -249,7 +249,7 @@ def no_comm(direction: Any = "both") -> Any:
     Raises:
         ShardingTypeError: (inside) an op or a reshard would communicate. It names the collective, its bytes and fixes.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> @sh.no_comm
         ... def block(x, w):
@@ -290,7 +290,7 @@ def comm_budget(
     Raises:
         ShardingTypeError: there is no such kind; (inside) a move, or the sum of all, exceeds the budget.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.abstract_mesh({"tp": 4})), sh.comm_budget(bytes=1000, launches=2):
         ...     pending = sh.abstract_array("f32[64]{U:tp}")

@@ -57,7 +57,7 @@ def typed(f: F) -> F:
 
     Communicates: nothing.
 
-    Example:
+    Examples:
         >>> from typing import Annotated as A
         >>> import shtypes as sh
         >>> @sh.typed

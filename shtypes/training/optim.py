@@ -75,7 +75,7 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
     Communicates: in ``init`` nothing; in ``update`` an all-reduce of a scalar for each norm of sharded arrays, one for
     a norm of the whole tree; and what ``pending`` and ``types`` say. Transpose: that of each operation.
 
-    Example:
+    Examples:
         >>> import optax
         >>> import shtypes as sh
         >>> optimizer = sh.optim.lift(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-3)))

@@ -57,7 +57,7 @@ def compare(
 
     Communicates: nothing, and runs nothing.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> def layer(x, w):
         ...     return sh.silu(x @ w)

@@ -166,7 +166,7 @@ def explain(
     Raises:
         ShardingTypeError: the function does not type.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> def square(x):
         ...     return sh.sum(x * x)

@@ -83,7 +83,7 @@ def visualize(type: Any, *, mesh: AnyMesh | None = None) -> Picture:
 
     Communicates: nothing, and needs no devices.
 
-    Example:
+    Examples:
         >>> from shtypes.types.mesh import Mesh
         >>> visualize("f32[8@dp, 4]{U:tp}", mesh=Mesh({"dp": 2, "tp": 2}))
         f32[8@dp,4]{U:tp} on dp=2, tp=2: 4 devices, 64 B each; no two hold the same

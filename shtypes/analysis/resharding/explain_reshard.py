@@ -51,7 +51,7 @@ def explain_reshard(
 
     Communicates: nothing, and needs no devices and no JAX.
 
-    Example:
+    Examples:
         >>> from shtypes.types.mesh import Mesh
         >>> found = explain_reshard("f32[8@dp, 16]", "[_, _@dp]", mesh=Mesh({"dp": 2}))
         >>> found.forward.bytes, found.forward.launches

@@ -43,7 +43,7 @@ def linear(
 
     Communicates: nothing but what ``out`` asks for. Transpose: einsums.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.make_mesh({"tp": 2})):

@@ -52,7 +52,7 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
     for each row (the sum of exponentials, the label's score), and backward nothing. To a reduced result, backward an
     all-reduce of one number for each row more.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.make_mesh({"tp": 2})):
         ...     logits, labels = sh.zeros("f32[3, 8@tp]"), sh.zeros("i32[3]")

@@ -67,7 +67,7 @@ def rms_norm(x: ArrayLike, scale: Any = None, *, axis: Axis = -1, epsilon: float
     Communicates: nothing; with sharded rows, an all-reduce of one number for each row, forward and backward. Transpose:
     by JAX.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.make_mesh({"tp": 2})):
         ...     x = sh.ones("f32[3, 4@tp]")

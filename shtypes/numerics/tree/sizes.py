@@ -101,7 +101,7 @@ def bytes(tree: Any, depth: int | None = 1) -> BytesByPrefix:
 
     Communicates: nothing.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> mesh = sh.abstract_mesh({"dp": 2, "tp": 4})
         >>> up, down = (sh.ShType.parse(t, mesh) for t in ("f32[16, 32@tp]", "f32[32@tp, 16]"))

@@ -53,7 +53,7 @@ def array(tree: Any, rules: Rules = (), *, mesh: Any = None) -> Any:
 
     Communicates: nothing (each device is sent its own part).
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> import shtypes as sh
         >>> sh.set_mesh(sh.make_mesh({"dp": 2, "tp": 4}))

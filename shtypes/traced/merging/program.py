@@ -31,7 +31,7 @@ def merge_reshards(on: bool = True, *, together: bool = False) -> Scope:
 
     Communicates: never more than the program as it is written.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> def twice(x):
         ...     return sh.shard(sh.all_reduce(x), "tp", 0)

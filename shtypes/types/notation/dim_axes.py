@@ -41,7 +41,7 @@ def dim_axes(axes: Mapping[str, AxesOfName] | Iterable[tuple[str, AxesOfName]]) 
 
     Communicates: nothing.
 
-    Example:
+    Examples:
         >>> from shtypes.types.mesh import Mesh
         >>> from shtypes.types.target import parse
         >>> with dim_axes({"batch": "dp", "mlp": "tp", "embed": None}):

@@ -15,7 +15,7 @@ def dims(**sizes: int) -> Scope:
 
     A context manager or a decorator.
 
-    Example:
+    Examples:
         >>> from shtypes.types.mesh import Mesh
         >>> from shtypes.types.target import parse
         >>> with dims(seq=4, batch=8):
