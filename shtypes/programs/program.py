@@ -142,6 +142,16 @@ class Program:
         """Whether a call is one for this program."""
         return mode == self.mode and leaf_types == self.leaf_types and tree == self.tree and static == self.static
 
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The leaves of a call in the order of the operands: donated ones come first."""
+        return (*self._donated, *self._kept)
+
+    @property
+    def donated(self) -> frozenset[int]:
+        """The leaves whose memory the results may take."""
+        return frozenset(self._donated)
+
     def __call__(self, data: list[Any]) -> Any:
         """The results for the carriers and plain arrays of a call."""
         donated, kept = self._parts(data)
@@ -184,11 +194,9 @@ class Program:
         """The program on plain arrays; runs while JAX traces it."""
         data = self._whole(donated, kept)
         if no_trace_is_running():  # under jax.disable_jit
-            args, kwargs = self._call(
-                x if t is None else wrap(t, x) for t, x in zip(self.leaf_types, data, strict=True)
-            )
+            args, kwargs = self.call(x if t is None else wrap(t, x) for t, x in zip(self.leaf_types, data, strict=True))
             return self._f(*args, **kwargs)
-        args, kwargs = self._call(x if t is None else wrap(t, None) for t, x in zip(self.leaf_types, data, strict=True))
+        args, kwargs = self.call(x if t is None else wrap(t, None) for t, x in zip(self.leaf_types, data, strict=True))
         program = self._plain.trace(*args, **kwargs)
         found = captured(program.jaxpr)
         arrays = [x for x in found if isinstance(x, (Array, jax.Array))]
@@ -204,14 +212,14 @@ class Program:
 
     def _whole(self, donated: list[Any], kept: list[Any]) -> list[Any]:
         """The data of a call in the order of its leaves."""
-        places = dict(zip((*self._donated, *self._kept), (*donated, *kept), strict=True))
+        places = dict(zip(self.order, (*donated, *kept), strict=True))
         data = [places[i] for i in range(len(places))]
         for x, t in zip(data, self.leaf_types, strict=True):
             if x is None and t is not None:
                 raise placed(without_data_error(t), f"data of {t}")
         return data
 
-    def _call(self, leaves: Iterable[Any]) -> Arguments:
+    def call(self, leaves: Iterable[Any]) -> Arguments:
         """The arguments of the user's function."""
         return self._roles.join(tree_unflatten(self.tree, list(leaves)), self.static)
 

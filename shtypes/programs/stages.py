@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 from jax.tree_util import tree_flatten, tree_map, tree_unflatten
@@ -12,6 +13,7 @@ from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.core.array import Array, wrap
 from shtypes.core.hitype import HiShType
 from shtypes.errors import ShardingTypeError
+from shtypes.programs.arguments import Arguments
 from shtypes.programs.program import Program, typed
 from shtypes.region import UnsupportedError
 from shtypes.traced.merging import merged
@@ -47,12 +49,38 @@ class _Stage:
         return f"<sh.jit {type(self).__name__.lower()} {self._typed.fun_name}>"
 
 
+class OnDevices(NamedTuple):
+    """A program as devices run it, and where its operands come from."""
+
+    program: Any  # a closed jaxpr: of plain arrays on shards, or typed where no region holds it
+    leaves: tuple[int | None, ...]  # which leaf of the call each operand is; None for what the function captures
+    donated: frozenset[int]  # the leaves whose memory the results may take
+
+
 class Traced(_Stage):
     """A traced program, before lowering."""
 
     def __init__(self, program: Program, typed: Any, data: list[Any]) -> None:
         super().__init__(typed, typed, program, None)
         self._data = data
+
+    def on_devices(self) -> OnDevices:
+        """The program that is lowered, traced; needs no devices."""
+        program, count = self._program, len(self._data)
+        if not program.left_to_jax:
+            try:
+                traced, _ = program.trace(self._data)
+            except UnsupportedError as why:
+                program.leave_to_jax(why)
+            else:
+                order = program.order
+                captured = len(jaxpr_of(traced.jaxpr).invars) - count
+                return OnDevices(traced.jaxpr, (*(None,) * captured, *order), program.donated)
+        return OnDevices(self._typed.jaxpr, tuple(range(count)), program.donated)
+
+    def arguments(self, leaves: Sequence[Any]) -> Arguments:
+        """The arguments of the function, with these leaves in the place of the traced ones."""
+        return self._program.call(leaves)
 
     def lower(self, **options: Any) -> Lowered:
         """Lowers the program; the options are those of JAX's method."""
