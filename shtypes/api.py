@@ -24,6 +24,8 @@ OTHERS: Final[Mapping[str, str]] = {
     "shtypes.analysis.check": "Signature check",
     "shtypes.analysis.compare.compare": "compare",
     "shtypes.analysis.compare.report": "Comparison",
+    "shtypes.analysis.memory.memory": "memory",
+    "shtypes.analysis.memory.report": "Memory",
     "shtypes.plans.costs": "CostModel Link cost_model use_cost_model",
     "shtypes.analysis.explain.explanation": "Explanation explain",
     "shtypes.analysis.picture.visualize": "Picture visualize",

@@ -16,6 +16,7 @@ from shtypes.tools.cli.output import FAILED
 COMMANDS: Final = {
     "explain": "shtypes.tools.cli.explain",
     "check": "shtypes.tools.cli.check",
+    "memory": "shtypes.tools.cli.memory",
     "compare": "shtypes.tools.cli.compare",
     "reshard": "shtypes.tools.cli.reshard",
     "demo": "shtypes.tools.cli.demo",

@@ -26,6 +26,7 @@ REPORTS = {
     "check": ("check", "<b>&.py:loss", *TARGET),
     "check that fails": ("check", "<b>&.py:loss", *TARGET, "--no-comm", "both"),
     "explain": ("explain", "<b>&.py:loss", *TARGET, "--grad"),
+    "memory": ("memory", "<b>&.py:loss", *TARGET, "--grad"),
     "compare": ("compare", "<b>&.py:loss", *TARGET),
     "reshard": ("reshard", "f32[8@dp]", "[8]", "--mesh", "dp=2"),
 }

@@ -1,0 +1,1 @@
+"""What a program needs on each device: its steps on shards, what of them is in memory, and when."""

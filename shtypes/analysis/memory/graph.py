@@ -1,0 +1,236 @@
+"""A lowered program as what a device computes: flat steps with the bytes of their results, loops and branches inside.
+
+It is the program that `jit` compiles, with the shapes of shards. Calls are opened, what nothing uses is left out, and
+what is computed twice from the same operands is one step, as in the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While, is_literal, jaxpr_of
+from shtypes.analysis.memory.kinds import Kind, bytes_of, kind_of, needs_copy
+from shtypes.core.operation import direction_of
+from shtypes.traced.equations import Needs, SourceLine, Walk, control_of, place_of
+
+
+@dataclass(eq=False)
+class Value:
+    """A value on one device."""
+
+    bytes: int
+    aval: Any = None
+    step: Step | None = None  # what makes it; None where it is given
+    name: str = ""  # of an argument
+    mutable: bool = False  # whether a step may write its result over it, though it is given
+    slices: Step | None = None  # of what a loop stacks: what makes a slice of it
+
+    @property
+    def maker(self) -> Step | None:
+        """The step whose line made it."""
+        return self.slices or self.step
+
+
+@dataclass(eq=False)
+class Step:
+    """What one device does at once, if nothing is fused."""
+
+    name: str
+    kind: Kind
+    operands: list[Value]
+    order: float = 0  # its place in the program
+    results: list[Value] = field(default_factory=list)
+    eqn: Any = None
+    stack: str = ""  # the name stack around it
+    bodies: tuple[Graph, ...] = ()
+    carried: tuple[tuple[int, int], ...] = ()  # of a loop: which operand each result starts from
+
+    @property
+    def direction(self) -> str:
+        """``"forward"``, ``"backward"`` or ``"recomputed"``."""
+        return direction_of(self.stack)
+
+    @property
+    def place(self) -> SourceLine:
+        """The user's line."""
+        return SourceLine() if self.eqn is None else place_of(self.eqn)
+
+
+@dataclass(eq=False)
+class Graph:
+    """The steps of a body, in program order."""
+
+    given: list[Value]
+    steps: list[Step] = field(default_factory=list)
+    results: list[Value] = field(default_factory=list)
+
+
+def graph_of(program: Any, arguments: Sequence[Value]) -> Graph:
+    """The steps of a closed jaxpr of plain arrays for these arguments."""
+    jaxpr = jaxpr_of(program)
+    graph = Graph(list(arguments))
+    constants = [Value(bytes_of(v.aval), v.aval, name="captured") for v in jaxpr.constvars]
+    used = (True,) * len(jaxpr.outvars)
+    graph.results = _Build(Walk(), graph).opened(jaxpr, used, [*constants, *arguments], "")
+    return graph
+
+
+class _Build:
+    """Writes the equations of one body, and of the calls in it, into one graph."""
+
+    def __init__(self, walk: Walk, graph: Graph) -> None:
+        self._walk, self._graph = walk, graph
+        self._seen: dict[Any, list[Value]] = {}
+        self._literals: dict[Any, Value] = {}
+
+    def opened(self, jaxpr: Any, used: tuple[bool, ...], values: Sequence[Value], stack: str) -> list[Value]:
+        """The results of a body for the values of its constants and operands."""
+        env: dict[Any, Value] = dict(zip((*jaxpr.constvars, *jaxpr.invars), values, strict=True))
+        live = self._walk.live(jaxpr, used)[0]
+        wanted = {v for v, u in zip(jaxpr.outvars, used, strict=True) if u and not is_literal(v)}
+        reads = [v for eqn, use in live for v, u in zip(eqn.invars, use.operands, strict=True) if u]
+        wanted |= {v for v in reads if not is_literal(v)}
+        for eqn, use in live:
+            inner = f"{stack}/{eqn.source_info.name_stack}"
+            operands = [self._read(env, v) for v in eqn.invars]
+            outs = tuple(v in wanted for v in eqn.outvars)
+            env.update(zip(eqn.outvars, self._equation(eqn, use, outs, operands, inner), strict=True))
+        return [self._read(env, v) for v in jaxpr.outvars]
+
+    def _read(self, env: dict[Any, Value], atom: Any) -> Value:
+        if not is_literal(atom):
+            return env.get(atom) or Value(0, atom.aval)
+        key = (str(atom.aval), str(atom.val))
+        return self._literals.setdefault(key, Value(0, atom.aval))
+
+    def _equation(self, eqn: Any, use: Needs, outs: tuple[bool, ...], operands: list[Value], stack: str) -> list[Value]:
+        match what := control_of(eqn):
+            case ClosedCall():
+                behind = [v for v, b in zip(operands, what.barrier, strict=False) if b]
+                if behind:
+                    fresh = iter(
+                        self._step(Step("optimization_barrier", Kind.BARRIER, behind, stack=stack), eqn, behind)
+                    )
+                    operands = [next(fresh) if b else v for v, b in zip(operands, what.barrier, strict=True)]
+                return self._body(what.body, use.bodies[0].used, operands, f"{stack}/{what.scope}")
+            case Scan():
+                return self._scan(eqn, what, use, outs, operands, stack)
+            case While():
+                return self._while(eqn, what, use, operands, stack)
+            case Cond():
+                bodies = [self._inner(b.jaxpr, b.used, operands[1:], stack) for b in use.bodies]
+                step = Step("cond", Kind.BRANCH, operands, stack=stack, bodies=tuple(bodies))
+                return self._step(
+                    step, eqn, [Value(bytes_of(v.aval) * o) for v, o in zip(eqn.outvars, outs, strict=True)]
+                )
+        if eqn.primitive.name == "shard_map":
+            return self._body(eqn.params["jaxpr"], outs, operands, stack)
+        if len(use.bodies) == 1 and len(use.bodies[0].jaxpr.invars) == len(operands):
+            return self._body(use.bodies[0].jaxpr, use.bodies[0].used, operands, stack)
+        return self._plain(eqn, operands, stack)
+
+    def _plain(self, eqn: Any, operands: list[Value], stack: str) -> list[Value]:
+        """An equation without bodies; the same again is what it was."""
+        if eqn.primitive.name == "dot_general":
+            operands = [self._arranged(eqn, v, i, stack) for i, v in enumerate(operands)]
+        key = (eqn.primitive, tuple(map(id, operands)), tuple(map(str, eqn.params.items())))
+        if key in self._seen and not _acts(eqn):
+            return self._seen[key]
+        kind = kind_of(eqn)
+        step = Step(eqn.primitive.name, kind, operands, stack=stack)
+        self._seen[key] = self._step(step, eqn, [Value(bytes_of(v.aval)) for v in eqn.outvars])
+        return self._seen[key]
+
+    def _arranged(self, eqn: Any, value: Value, side: int, stack: str) -> Value:
+        """An operand of a product as the compiler wants it; another order of its dims is a copy."""
+        contracting, batch = (dims[side] for dims in eqn.params["dimension_numbers"])
+        if not needs_copy(eqn.invars[side].aval.shape, tuple(contracting), tuple(batch), side):
+            return value
+        key = ("arranged", id(value), tuple(contracting), tuple(batch), side)
+        if key not in self._seen:
+            step = Step("transpose", Kind.MAP, [value], len(self._graph.steps), eqn=eqn, stack=stack)
+            step.results = [Value(value.bytes, value.aval, step)]
+            self._graph.steps.append(step)
+            self._seen[key] = step.results
+        return self._seen[key][0]
+
+    def _step(self, step: Step, eqn: Any, like: Sequence[Value]) -> list[Value]:
+        """Adds a step, with results as large as some values."""
+        step.eqn, step.order = eqn, len(self._graph.steps)
+        avals = [v.aval for v in eqn.outvars] if len(eqn.outvars) == len(like) else [v.aval for v in like]
+        step.results = [Value(v.bytes, aval, step) for v, aval in zip(like, avals, strict=True)]
+        self._graph.steps.append(step)
+        return step.results
+
+    def _body(self, body: Any, used: tuple[bool, ...], operands: Sequence[Value], stack: str) -> list[Value]:
+        """The results of a body that runs once, where it is called."""
+        jaxpr = jaxpr_of(body)
+        constants = [Value(bytes_of(v.aval), v.aval, name="captured") for v in jaxpr.constvars]
+        return self.opened(jaxpr, used, [*constants, *operands], stack)
+
+    def _inner(self, jaxpr: Any, used: tuple[bool, ...], operands: Sequence[Value], stack: str) -> Graph:
+        """A body that is a graph of its own."""
+        jaxpr = jaxpr_of(jaxpr)
+        graph = Graph([Value(v.bytes, v.aval, name=v.name) for v in operands])
+        graph.results = _Build(self._walk, graph).opened(jaxpr, used, graph.given, stack)
+        return graph
+
+    def _scan(
+        self, eqn: Any, scan: Scan, use: Needs, outs: tuple[bool, ...], operands: list[Value], stack: str
+    ) -> list[Value]:
+        body, n, m = jaxpr_of(scan.body), scan.consts, scan.consts + scan.carry
+        used = use.bodies[0].used
+        stacks = [
+            Value(bytes_of(v.aval) * u, v.aval)
+            for v, u in zip(eqn.outvars[scan.carry :], used[scan.carry :], strict=True)
+        ]
+        graph = Graph([Value(v.bytes * u, v.aval) for v, u in zip(operands, use.operands, strict=True)] + stacks)
+        for v in (*graph.given[n:m], *stacks):
+            v.mutable = True
+        build = _Build(self._walk, graph)
+        slices = []
+        for given, v in zip(graph.given[m : len(operands)], body.invars[m:], strict=True):
+            step = Step("slice", Kind.MAP, [given], order=-1, eqn=eqn, stack=stack)
+            step.results = [Value(bytes_of(v.aval), v.aval, step)]
+            graph.steps.append(step)
+            slices += step.results
+        constants = [Value(bytes_of(v.aval), v.aval, name="captured") for v in body.constvars]
+        made = build.opened(body, used, [*constants, *graph.given[:m], *slices], stack)
+        for i, (stacked, y) in enumerate(zip(stacks, made[scan.carry :], strict=True)):
+            if not used[scan.carry + i]:
+                continue
+            order = y.step.order + 0.5 if y.step is not None else -1
+            store = Step("store", Kind.STORE, [stacked, y], order=order)
+            store.results = [Value(stacked.bytes, stacked.aval, store)]
+            graph.steps.append(store)
+        graph.results = [v for v, u in zip(made[: scan.carry], used, strict=False) if u]
+        step = Step("scan", Kind.LOOP, [v for v, u in zip(operands, use.operands, strict=True) if u], stack=stack)
+        step.bodies = (graph,)
+        place = {id(v): i for i, v in enumerate(step.operands)}
+        step.carried = tuple((place[id(operands[n + i])], i) for i in range(scan.carry) if used[i])
+        found = self._step(step, eqn, [Value(bytes_of(v.aval) * u) for v, u in zip(eqn.outvars, used, strict=True)])
+        for v, y in zip(found[scan.carry :], made[scan.carry :], strict=True):
+            v.slices = y.step
+        return found
+
+    def _while(self, eqn: Any, loop: While, use: Needs, operands: list[Value], stack: str) -> list[Value]:
+        n, m = loop.cond_consts, loop.cond_consts + loop.body_consts
+        used = use.bodies[1].used
+        state = operands[m:]
+        bodies = (
+            self._inner(loop.cond, (True,), [*operands[:n], *state], stack),
+            self._inner(loop.body, used, [*operands[n:m], *state], stack),
+        )
+        for v in bodies[1].given[loop.body_consts :]:
+            v.mutable = True
+        bodies[1].results = [v for v, u in zip(bodies[1].results, used, strict=True) if u]
+        step = Step("while", Kind.LOOP, operands, stack=stack, bodies=bodies)
+        step.carried = tuple((m + i, i) for i in range(len(state)) if used[i])
+        return self._step(step, eqn, [Value(bytes_of(v.aval) * u) for v, u in zip(eqn.outvars, used, strict=True)])
+
+
+def _acts(eqn: Any) -> bool:
+    """Whether an equation does something each time, and not only communicate."""
+    return any(type(effect).__name__ != "NamedAxisEffect" for effect in eqn.effects)

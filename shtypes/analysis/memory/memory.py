@@ -1,0 +1,199 @@
+"""`memory`: what a program needs on each device, from types alone; nothing runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from shtypes._compat.jaxprs import jaxpr_of
+from shtypes.analysis.check import mesh_scope, scopes
+from shtypes.analysis.memory.graph import Value, graph_of
+from shtypes.analysis.memory.kinds import bytes_of
+from shtypes.analysis.memory.liveness import buffers_of, kept_by
+from shtypes.analysis.memory.packing import live, packed
+from shtypes.analysis.memory.report import Held, Memory
+from shtypes.analysis.subject import Subject, mesh_of, subject
+from shtypes.context.user_line import public
+from shtypes.core.meshes import AnyMesh
+from shtypes.programs.jit import JitFunction, jit
+from shtypes.programs.stages import Traced
+from shtypes.traced.equations import SourceLine
+from shtypes.traced.gradient import is_array, with_gradient
+from shtypes.traced.leaves import split
+from shtypes.types import dtypes
+from shtypes.types.mesh import context
+
+
+@public
+def memory(
+    f: Callable[..., Any],
+    *types: Any,
+    grad: bool = False,
+    mesh: AnyMesh | None = None,
+    policy: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    **named: Any,
+) -> Memory:
+    """What a function needs on each device, as `jit` compiles it, from types alone: no device, and no data.
+
+    The program that would be compiled is walked on shards: what is fused is never in memory, a value lives until it is
+    read for the last time, and what is done in place takes no more. The figures are an estimate of what the compiler
+    does (docs: memory).
+
+    Args:
+        f: A function of trees of typed values, such as a training step. One that `jit` made may donate arguments.
+        *types: Its arguments: texts of types such as ``"f32[8@dp, 16]"``, types, values, or trees of these; numbers are
+            as they are. Without any, those that the annotations of ``f`` say.
+        grad: Whether its backward pass, to all arguments with gradients, is counted too.
+        mesh: The mesh of the texts; by default the one in context.
+        policy: The policy; by default the one in force.
+        dims: Sizes of dim names.
+        **named: More arguments of ``f``.
+
+    Returns:
+        The report: it prints, and has the parts as attributes.
+
+    Raises:
+        ShardingTypeError: the program does not type, a text cannot be read, or the annotations leave a type open.
+
+    Communicates: nothing.
+
+    Example:
+        >>> import shtypes as sh
+        >>> def layer(x, w):
+        ...     return sh.silu(x @ w)
+        >>> mesh = sh.abstract_mesh({"dp": 64, "tp": 64})
+        >>> found = memory(layer, "f32[8192@dp, 1024]", "f32[1024, 4096@tp]", mesh=mesh)
+        >>> dict(found.arguments), found.results, found.temporaries
+        ({'x': 524288, 'w': 262144}, 32768, 0)
+    """
+    with scopes(mesh, policy, dims):
+        asked = subject(f, types, named)
+        if isinstance(f, JitFunction):
+            asked = asked._replace(function=f)
+        with contextlib.nullcontext() if mesh is not None else mesh_scope(asked):
+            return _memory_of(asked, grad=grad)
+
+
+class _Traced(NamedTuple):
+    """A traced call, and how its leaves make up the arguments."""
+
+    traced: Traced
+    again: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def _memory_of(asked: Subject, *, grad: bool) -> Memory:
+    call = _traced(asked, grad=grad)
+    program, leaves, donated = call.traced.on_devices()
+    jaxpr = jaxpr_of(program)
+    given = [
+        Value(n, v.aval, name="captured" if i is None else "argument", mutable=i in donated)
+        for v, n, i in zip(jaxpr.invars, _sizes(jaxpr), leaves, strict=True)
+    ]
+    graph = graph_of(program, given)
+    buffers = buffers_of(graph)
+    results = [bytes_of(v.aval) for v in jaxpr.outvars]
+    aliased = _aliased([v for v in given if v.mutable], [v.aval for v in jaxpr.outvars])
+    others = packed(buffers) - sum(results) + aliased
+    sizes: dict[int | None, int] = {}
+    for i, v in zip(leaves, given, strict=True):
+        sizes[i] = sizes.get(i, 0) + v.bytes
+    used = mesh_of((asked.args, asked.kwargs)) or context()
+    return Memory(
+        asked.name,
+        "no mesh" if used is None else str(used),
+        _by_argument(asked, call, sizes),
+        sum(results),
+        _gradient_bytes(call.traced) if grad else 0,
+        aliased,
+        max(others, 0),
+        _held(kept_by(graph)),
+        _held(live(buffers)),
+    )
+
+
+def _traced(asked: Subject, *, grad: bool) -> _Traced:
+    """The call, traced as it would be compiled."""
+    f = asked.function
+    if isinstance(f, JitFunction) and not grad:
+        traced = f.trace(*asked.args, **asked.kwargs)
+        return _Traced(traced, traced.arguments)
+    arrays, again = split((asked.args, asked.kwargs), is_array)
+
+    def run(*values: Any) -> Any:
+        args, kwargs = again(values)
+        return (with_gradient(f) if grad else f)(*args, **kwargs)
+
+    run.__name__ = run.__qualname__ = asked.name
+    return _Traced(jit(run).trace(*arrays), again)
+
+
+class _Leaf:
+    """Stands for a traced leaf of the arguments."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+
+def _by_argument(asked: Subject, call: _Traced, sizes: Mapping[int | None, int]) -> dict[str, int]:
+    """The bytes of each argument, by name, and of what the function captures."""
+    count = sum(i is not None for i in sizes)
+    args, kwargs = call.again([_Leaf(i) for i in range(count)])
+    named = Subject(asked.function, args, kwargs).arguments
+    found = {
+        name: sum(sizes[leaf.place] for leaf in jax.tree.leaves(tree) if isinstance(leaf, _Leaf))
+        for name, tree in named.items()
+    }
+    found = {name: n for name, n in found.items() if n}
+    return {**found, "(captured)": sizes[None]} if sizes.get(None) else found
+
+
+def _sizes(jaxpr: Any) -> list[int]:
+    """The bytes of each operand; of one that goes into a region, of its shard."""
+    local: dict[Any, int] = {}
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "shard_map":
+            inner = jaxpr_of(eqn.params["jaxpr"]).invars
+            local |= {v: bytes_of(w.aval) for v, w in zip(eqn.invars, inner, strict=True) if not hasattr(v, "val")}
+    return [local.get(v, bytes_of(v.aval)) for v in jaxpr.invars]
+
+
+def _aliased(donated: Iterable[Value], results: Iterable[Any]) -> int:
+    """The bytes of the results that take the memory of donated arguments: each of one like it."""
+    free = Counter((bytes_of(v.aval), v.aval.shape, str(v.aval.dtype)) for v in donated)
+    wanted = Counter((bytes_of(t), t.shape, str(t.dtype)) for t in results)
+    return sum(n * key[0] for key, n in (free & wanted).items())
+
+
+def _gradient_bytes(traced: Traced) -> int:
+    """The bytes of the gradients: the last of what `with_gradient` returns."""
+    _, _, cotangents = traced.out_info
+    return sum(bytes_of(x.type if hasattr(x, "type") else x) for x in jax.tree.leaves(cotangents))
+
+
+def _held(values: Iterable[Value]) -> tuple[Held, ...]:
+    """Values as the report has them: those that are alike together, the largest first."""
+    found: dict[tuple[str, str, str, SourceLine], list[int]] = {}
+    for v in values:
+        maker = v.maker
+        what, direction, place = (
+            ("copy", "forward", SourceLine())
+            if maker is None
+            else (
+                maker.name,
+                maker.direction,
+                maker.place,
+            )
+        )
+        found.setdefault((what, _text(v.aval), direction, place), []).append(v.bytes)
+    held = (Held(what, t, len(n), sum(n), direction, place) for (what, t, direction, place), n in found.items())
+    return tuple(sorted(held, key=lambda h: -h.bytes))
+
+
+def _text(t: Any) -> str:
+    """The type of one device's part of a value, without a mesh."""
+    return f"{dtypes.short_name(str(t.dtype))}[{','.join(map(str, t.shape))}]"
