@@ -23,6 +23,7 @@ class Case(NamedTuple):
     types: tuple[Any, ...]
     mesh: dict[str, int]
     policy: str = "partial"
+    barriers: bool = True  # whether the compiler keeps those of checkpoints
 
 
 def block(x: Any, w: Any) -> Any:
@@ -36,14 +37,25 @@ def gathered(x: Any, w: Any) -> Any:
     return block(x, {name: sh.all_gather(v, "dp", to="R") for name, v in w.items()})
 
 
-def in_turn(x: Any, weights: Any) -> Any:
-    """Two blocks, one after the other."""
-    return block(block(x, weights[0]), weights[1])
-
-
 def scanned(layer: Callable[..., Any], x: Any, weights: Any) -> Any:
     """All blocks, in a scan."""
     return sh.scan(lambda h, w: (layer(h, w), None), x, weights)[0]
+
+
+def unrolled(layer: Callable[..., Any], x: Any, weights: Any) -> Any:
+    """Blocks one after the other."""
+    for w in weights:
+        x = layer(x, w)
+    return x
+
+
+def embedded(table: Any, tokens: Any) -> Any:
+    """A step for the rows of a table that tokens choose."""
+    gradient = sh.grad(lambda table: sh.sum(sh.square(sh.nn.embedding(table, tokens))))(table)
+    return table - 1e-3 * gradient
+
+
+in_turn = functools.partial(unrolled, block)
 
 
 def sgd(model: Callable[..., Any], weights: Any, x: Any) -> Any:
@@ -142,6 +154,14 @@ def cases(rows: int = 1024, seq: int = 128) -> list[Case]:
             (stacked, stacked, stacked, x),
             {"dp": 8},
         ),
+        Case(
+            "mlp, unrolled, remat",
+            sh.jit(partial(sgd, partial(unrolled, sh.checkpoint(block)))),
+            ((weights_of(columns="@tp"),) * 6, x),
+            two,
+            barriers=False,
+        ),
+        Case("embedding", sh.jit(embedded), ("f32[4096, 256]", f"i32[{rows // 16}, 128]"), {"dp": 8}),
         Case("mlp, inference", sh.jit(lambda w, x: in_turn(x, w)), (split, x), two),
         Case("transformer, tensor parallel", sh.jit(partial(descend, transformer.loss)), of_transformer(seq), four),
         Case("transformer, sequence parallel", sh.jit(partial(descend, sequence)), of_transformer(seq), four),

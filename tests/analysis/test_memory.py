@@ -99,6 +99,19 @@ def test_a_loop_keeps_its_residuals_for_each_step() -> None:
         assert stacked == [depth * WHOLE, 2 * depth * WHOLE]
 
 
+def test_a_checkpoint_waits_for_the_backward_pass() -> None:
+    def loss(x: Any, *weights: Any) -> Any:
+        for w in weights:
+            x = sh.checkpoint(lambda x, w: sh.tanh(sh.tanh(x @ w) @ w))(x, w)
+        return sh.sum(x)
+
+    weights = [SQUARE] * 5
+    kept, early = (needs(loss, f"f32[{64 * N}@dp, {N}]", *weights, grad=True, barriers=b) for b in (True, False))
+    assert kept.saved == early.saved
+    rows = 16 * WHOLE  # one device's activations
+    assert early.peak - kept.peak >= 4 * rows
+
+
 def test_gradients_are_results() -> None:
     found = needs(lambda w, x: sh.sum(sh.square(x @ w)), SQUARE, f"f32[{N}@dp, {N}]", grad=True)
     assert (found.gradients, found.results) == (WHOLE + WHOLE // 4, WHOLE + WHOLE // 4 + 4)
@@ -177,7 +190,7 @@ def test_a_mistake_is_said_as_everywhere() -> None:
 def test_the_estimate_is_near_what_the_compiler_says(name: str, rows: int, seq: int) -> None:
     case = next(c for c in cases(rows, seq) if c.name == name)
     with sh.use_mesh(sh.make_mesh(case.mesh)), sh.policy(case.policy):
-        found = sh.memory(case.function, *case.types)
+        found = sh.memory(case.function, *case.types, barriers=case.barriers)
         args = jax.tree.map(sh.abstract_array, case.types)
         said = compiled(case.function.lower(*args)).memory_analysis()
     assert sum(found.arguments.values()) == said.argument_size_in_bytes

@@ -67,21 +67,21 @@ class Graph:
     results: list[Value] = field(default_factory=list)
 
 
-def graph_of(program: Any, arguments: Sequence[Value]) -> Graph:
-    """The steps of a closed jaxpr of plain arrays for these arguments."""
+def graph_of(program: Any, arguments: Sequence[Value], *, barriers: bool = True) -> Graph:
+    """The steps of a closed jaxpr of plain arrays for these arguments; ``barriers`` as in `memory`."""
     jaxpr = jaxpr_of(program)
     graph = Graph(list(arguments))
     constants = [Value(bytes_of(v.aval), v.aval, name="captured") for v in jaxpr.constvars]
     used = (True,) * len(jaxpr.outvars)
-    graph.results = _Build(Walk(), graph).opened(jaxpr, used, [*constants, *arguments], "")
+    graph.results = _Build(Walk(), graph, barriers).opened(jaxpr, used, [*constants, *arguments], "")
     return graph
 
 
 class _Build:
     """Writes the equations of one body, and of the calls in it, into one graph."""
 
-    def __init__(self, walk: Walk, graph: Graph) -> None:
-        self._walk, self._graph = walk, graph
+    def __init__(self, walk: Walk, graph: Graph, barriers: bool) -> None:
+        self._walk, self._graph, self._barriers = walk, graph, barriers
         self._seen: dict[Any, list[Value]] = {}
         self._literals: dict[Any, Value] = {}
 
@@ -110,9 +110,7 @@ class _Build:
             case ClosedCall():
                 behind = [v for v, b in zip(operands, what.barrier, strict=False) if b]
                 if behind:
-                    fresh = iter(
-                        self._step(Step("optimization_barrier", Kind.BARRIER, behind, stack=stack), eqn, behind)
-                    )
+                    fresh = iter(self._barrier(eqn, behind, stack))
                     operands = [next(fresh) if b else v for v, b in zip(operands, what.barrier, strict=True)]
                 return self._body(what.body, use.bodies[0].used, operands, f"{stack}/{what.scope}")
             case Scan():
@@ -125,11 +123,19 @@ class _Build:
                 return self._step(
                     step, eqn, [Value(bytes_of(v.aval) * o) for v, o in zip(eqn.outvars, outs, strict=True)]
                 )
+        if kind_of(eqn) is Kind.BARRIER:
+            return self._barrier(eqn, operands, stack)
         if eqn.primitive.name == "shard_map":
             return self._body(eqn.params["jaxpr"], outs, operands, stack)
         if len(use.bodies) == 1 and len(use.bodies[0].jaxpr.invars) == len(operands):
             return self._body(use.bodies[0].jaxpr, use.bodies[0].used, operands, stack)
         return self._plain(eqn, operands, stack)
+
+    def _barrier(self, eqn: Any, values: list[Value], stack: str) -> list[Value]:
+        """The values, where nothing is merged with what is before them: once all are there, or each once it is."""
+        groups = [values] if self._barriers else [[v] for v in values]
+        steps = [Step("optimization_barrier", Kind.BARRIER, group, stack=stack) for group in groups]
+        return [v for step in steps for v in self._step(step, eqn, step.operands)]
 
     def _plain(self, eqn: Any, operands: list[Value], stack: str) -> list[Value]:
         """An equation without bodies; the same again is what it was."""
@@ -174,7 +180,7 @@ class _Build:
         """A body that is a graph of its own."""
         jaxpr = jaxpr_of(jaxpr)
         graph = Graph([Value(v.bytes, v.aval, name=v.name) for v in operands])
-        graph.results = _Build(self._walk, graph).opened(jaxpr, used, graph.given, stack)
+        graph.results = _Build(self._walk, graph, self._barriers).opened(jaxpr, used, graph.given, stack)
         return graph
 
     def _scan(
@@ -189,7 +195,7 @@ class _Build:
         graph = Graph([Value(v.bytes * u, v.aval) for v, u in zip(operands, use.operands, strict=True)] + stacks)
         for v in (*graph.given[n:m], *stacks):
             v.mutable = True
-        build = _Build(self._walk, graph)
+        build = _Build(self._walk, graph, self._barriers)
         slices = []
         for given, v in zip(graph.given[m : len(operands)], body.invars[m:], strict=True):
             step = Step("slice", Kind.MAP, [given], order=-1, eqn=eqn, stack=stack)

@@ -21,7 +21,6 @@ class Kind(enum.Enum):
     COSTLY = "the same, but too dear to be done twice"
     FOLD = "it computes its operand as it reads it, and writes its result"
     STORE = "it computes its second operand as it reads it, and writes that into the first"
-    UPDATE = "it writes into its first operand"
     SEND = "it adds up over devices; neighbours are done at once"
     KERNEL = "it reads and writes memory"
     LOOP = "it repeats a body"
@@ -63,8 +62,6 @@ def kind_of(eqn: Any) -> Kind:
         return Kind.FOLD
     if name == "dynamic_update_slice":
         return Kind.STORE
-    if name.startswith("scatter"):
-        return Kind.UPDATE
     return Kind.SEND if name in ("psum", "psum_invariant", "pmax", "pmin") else Kind.KERNEL
 
 

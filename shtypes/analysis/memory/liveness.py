@@ -115,7 +115,7 @@ class _Run:
         pairs: Iterable[tuple[Value, Value]] = ()  # operands with the results that may be written over them
         if step.kind is Kind.LOOP:
             pairs = ((self._root(step.operands[i]), step.results[j]) for i, j in step.carried)
-        elif step.kind in (Kind.STORE, Kind.UPDATE):
+        elif step.kind is Kind.STORE:
             pairs = [(self._root(step.operands[0]), step.results[0])]
         elif step.kind in (Kind.MAP, Kind.COSTLY):
             pairs = [(v, step.results[0]) for v in free if v.bytes == step.results[0].bytes][:1]

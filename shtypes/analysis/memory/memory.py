@@ -36,6 +36,7 @@ def memory(
     mesh: AnyMesh | None = None,
     policy: str | None = None,
     dims: Mapping[str, int] | None = None,
+    barriers: bool = True,
     **named: Any,
 ) -> Memory:
     """What a function needs on each device, as `jit` compiles it, from types alone: no device, and no data.
@@ -52,6 +53,8 @@ def memory(
         mesh: The mesh of the texts; by default the one in context.
         policy: The policy; by default the one in force.
         dims: Sizes of dim names.
+        barriers: Whether what a checkpoint recomputes waits for the backward pass that needs it. XLA on CPUs does not
+            let it wait, so that unrolled layers are recomputed early, and kept.
         **named: More arguments of ``f``.
 
     Returns:
@@ -76,7 +79,7 @@ def memory(
         if isinstance(f, JitFunction):
             asked = asked._replace(function=f)
         with contextlib.nullcontext() if mesh is not None else mesh_scope(asked):
-            return _memory_of(asked, grad=grad)
+            return _memory_of(asked, grad=grad, barriers=barriers)
 
 
 class _Traced(NamedTuple):
@@ -86,7 +89,7 @@ class _Traced(NamedTuple):
     again: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def _memory_of(asked: Subject, *, grad: bool) -> Memory:
+def _memory_of(asked: Subject, *, grad: bool, barriers: bool) -> Memory:
     call = _traced(asked, grad=grad)
     program, leaves, donated = call.traced.on_devices()
     jaxpr = jaxpr_of(program)
@@ -94,7 +97,7 @@ def _memory_of(asked: Subject, *, grad: bool) -> Memory:
         Value(n, v.aval, name="captured" if i is None else "argument", mutable=i in donated)
         for v, n, i in zip(jaxpr.invars, _sizes(jaxpr), leaves, strict=True)
     ]
-    graph = graph_of(program, given)
+    graph = graph_of(program, given, barriers=barriers)
     buffers = buffers_of(graph)
     results = [bytes_of(v.aval) for v in jaxpr.outvars]
     aliased = _aliased([v for v in given if v.mutable], [v.aval for v in jaxpr.outvars])
