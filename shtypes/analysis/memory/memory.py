@@ -53,8 +53,8 @@ def memory(
         mesh: The mesh of the texts; by default the one in context.
         policy: The policy; by default the one in force.
         dims: Sizes of dim names.
-        barriers: Whether what a checkpoint recomputes waits for the backward pass that needs it. XLA on CPUs does not
-            let it wait, so that unrolled layers are recomputed early, and kept.
+        barriers: Whether what a checkpoint recomputes waits for the backward pass that needs it. XLA of JAX 0.10
+            does not let it wait on CPUs, so that unrolled layers are recomputed early, and kept.
         **named: More arguments of ``f``.
 
     Returns:
