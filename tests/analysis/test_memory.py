@@ -47,6 +47,11 @@ def test_arguments_are_trees_and_named_as_in_the_signature() -> None:
     assert found.arguments == {"weights": WHOLE + 4 * N, "rest[0]": WHOLE}
 
 
+def test_keys_are_counted() -> None:
+    found = needs(lambda key, x: sh.random.normal(key, f"f32[{N}@dp]") + x, "key<fry>[]", f"f32[{N}@dp]")
+    assert found.arguments == {"key": 8, "x": N}
+
+
 def test_what_is_fused_takes_no_memory() -> None:
     assert needs(lambda x: sh.sum(sh.exp(x * 2 + 1)), SQUARE).temporaries == 0
     assert needs(lambda x: sh.cos(x) + sh.sin(x) * x, SQUARE).temporaries == 0

@@ -6,9 +6,6 @@ import enum
 import math
 from typing import Any, Final
 
-import jax
-import jax.numpy as jnp
-
 from shtypes.types import ShType
 
 
@@ -75,8 +72,6 @@ def bytes_of(t: Any) -> int:
     """Bytes of each device's part of a value, typed or plain."""
     if isinstance(t, ShType):
         return int(t.local_bytes)
-    if jnp.issubdtype(t.dtype, jax.dtypes.extended):
-        return 0
     sharding = getattr(t, "sharding", None)
     sizes = getattr(getattr(sharding, "mesh", None), "shape", {})
     entries = (*getattr(sharding, "spec", ()), *(None,) * len(t.shape))

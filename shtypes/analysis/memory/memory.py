@@ -19,6 +19,7 @@ from shtypes.analysis.memory.report import Held, Memory
 from shtypes.analysis.subject import Subject, mesh_of, subject
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh
+from shtypes.errors import ShardingTypeError
 from shtypes.programs.jit import JitFunction, jit
 from shtypes.programs.stages import Traced
 from shtypes.traced.equations import SourceLine
@@ -199,4 +200,7 @@ def _held(values: Iterable[Value]) -> tuple[Held, ...]:
 
 def _text(t: Any) -> str:
     """The type of one device's part of a value, without a mesh."""
-    return f"{dtypes.short_name(str(t.dtype))}[{','.join(map(str, t.shape))}]"
+    name = str(t.dtype)
+    with contextlib.suppress(ShardingTypeError):  # of the plain part of a program, one that has no short name
+        name = dtypes.short_name(name)
+    return f"{name}[{','.join(map(str, t.shape))}]"
