@@ -66,7 +66,7 @@ def memory(
 
     Communicates: nothing.
 
-    Example:
+    Examples:
         >>> import shtypes as sh
         >>> def layer(x, w):
         ...     return sh.silu(x @ w)
