@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from shtypes.errors import ShardingTypeError
 from shtypes.plans import grade_of, plan
 from shtypes.plans.moves import Grade
-from shtypes.plans.planner import reshard_fix
+from shtypes.plans.transport import reshard_fix
 from shtypes.rules.local import Op, priced, result
 from shtypes.types import REPLICATED, Dim, ShType, State
 from shtypes.types.notation.dim_axes import in_scope

@@ -13,6 +13,6 @@ from shtypes.plans.planner import cost as cost
 from shtypes.plans.planner import grade_of as grade_of
 from shtypes.plans.planner import least_bytes as least_bytes
 from shtypes.plans.planner import plan as plan
-from shtypes.plans.planner import price as price
 from shtypes.plans.steps import Plan as Plan
 from shtypes.plans.steps import Step as Step
+from shtypes.plans.transport import price as price

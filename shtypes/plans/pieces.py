@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from shtypes.types import ShType
@@ -78,12 +78,13 @@ def pieces_of(src: ShType, dst: ShType, axes: tuple[str, ...]) -> Pieces | None:
 
 def _grid(t: ShType, at: Mapping[str, int], shape: Offset) -> Iterator[tuple[Offset, Offset]]:
     """The pieces of a device: where each begins in the array, and in the shard."""
-    first = [_index(t.mesh, d.axes, at) * n for d, n in zip(t.dims, t.local_shape, strict=True)]
+    first = [index_along(t.mesh, d.axes, at) * n for d, n in zip(t.dims, t.local_shape, strict=True)]
     for own in itertools.product(*(range(0, n, step) for n, step in zip(t.local_shape, shape, strict=True))):
         yield tuple(a + b for a, b in zip(first, own, strict=True)), own
 
 
-def _index(mesh: Mesh, axes: tuple[str, ...], at: Mapping[str, int]) -> int:
+def index_along(mesh: Mesh, axes: Iterable[str], at: Mapping[str, int]) -> int:
+    """The index along some axes of a device of which the places on some are known; the others do not count."""
     n = 0
     for axis in axes:
         if axis in at:

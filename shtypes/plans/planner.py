@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final, Literal, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.plans.costs import CostModel, model_in_force
+from shtypes.plans.costs import CostModel
 from shtypes.plans.digits import Digits, cuts_of, digits_of
 from shtypes.plans.moves import MOVES, Grade, Kind
 from shtypes.plans.search import launches, least_sent, search, sent
@@ -81,9 +81,9 @@ def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bo
     return _plan(src, dst, src.names, dst.names, _By(model, shared))
 
 
-def backward(forward: Plan, model: CostModel | None = None) -> Plan:
+def backward(forward: Plan) -> Plan:
     """The plan of the transpose: from the cotangent type of its destination to that of its source."""
-    return plan(forward.dst.cotangent(), forward.src.cotangent(), model)
+    return plan(forward.dst.cotangent(), forward.src.cotangent())
 
 
 def grade_of(forward: Plan) -> Grade:
@@ -91,21 +91,6 @@ def grade_of(forward: Plan) -> Grade:
     if forward.communicates:
         return Grade.COMMUNICATING
     return Grade.FREE_FORWARD if backward(forward).communicates else Grade.FREE
-
-
-def price(src: ShType, dst: ShType) -> Price:
-    """What a reshard costs, forward and backward; a value without a gradient costs nothing backward."""
-    model = model_in_force()
-    forth = plan(src, dst, model)
-    if not src.differentiable:
-        return Price(forth.bytes, 0, forth.words, "")
-    back = backward(forth, model)
-    return Price(forth.bytes, back.bytes, forth.words, back.words)
-
-
-def reshard_fix(src: ShType, dst: ShType, name: str = "x") -> Fix:
-    """The reshard as a fix, priced."""
-    return price(src, dst).of(f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}")')
 
 
 def least_bytes(src: ShType, dst: ShType) -> int:
@@ -223,7 +208,8 @@ def _cheapest(src: ShType, dst: ShType, by: _By) -> tuple[list[tuple[Kind, Place
     if found is None:
         raise AssertionError("no plan was found; please report this")
     tried = {at.problem}
-    for copies, cut in itertools.product((False, True) if by.shared else (False,), cuts_of(src.mesh)):
+    views = itertools.product((False, True) if by.shared else (False,), cuts_of(src.mesh))
+    for copies, cut in itertools.islice(views, 1, None):
         other = digits_of(src, dst, cut, copies=copies, model=by.model)
         if other.problem not in tried:
             tried.add(other.problem)

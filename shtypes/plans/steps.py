@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shtypes.plans.moves import Kind, in_words, ring_bytes
-from shtypes.plans.pieces import Pieces, pieces_of
+from shtypes.plans.pieces import Pieces, index_along, pieces_of
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 
@@ -152,15 +152,7 @@ def _permutation(src: ShType, dst: ShType, axes: tuple[str, ...]) -> tuple[tuple
 
 def _part(t: ShType, at: Mapping[str, int]) -> tuple[int, ...]:
     """Which part of the value a device holds: its slice of each dim, and its term of the pending sum."""
-
-    def index(axes: Iterable[str]) -> int:
-        n = 0
-        for axis in axes:
-            if axis in at:
-                n = n * t.mesh.shape[axis] + at[axis]
-        return n
-
-    return (*(index(d.axes) for d in t.dims), index(t.axes(State.UNREDUCED)))
+    return (*(index_along(t.mesh, d.axes, at) for d in t.dims), index_along(t.mesh, t.axes(State.UNREDUCED), at))
 
 
 def _difference(t: ShType, other: ShType) -> tuple[tuple[str, ...], ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from shtypes.errors import ShardingTypeError, how_many
+from shtypes.errors import Fix, ShardingTypeError, how_many
 from shtypes.plans.costs import CostModel, model_in_force
 from shtypes.plans.moves import Kind
 from shtypes.plans.planner import Price, plan
@@ -90,6 +90,16 @@ _SENT: Final = frozenset(
     ("f32", "bf16", "f16", "f8_e4m3fn", "f8_e4m3", "f8_e5m2", "f8_e4m3b11fnuz", "f8_e4m3fnuz", "f8_e5m2fnuz", "f8_e3m4")
 )
 _ADDING: Final = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER})
+
+
+def price(src: ShType, dst: ShType) -> Price:
+    """What a reshard costs that does not say how it communicates, forward and backward."""
+    return transport_in_force().price(src, dst)
+
+
+def reshard_fix(src: ShType, dst: ShType, name: str = "x") -> Fix:
+    """The reshard as a fix, priced."""
+    return price(src, dst).of(f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}")')
 
 
 class Asked(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError, how_many
-from shtypes.plans.planner import reshard_fix
+from shtypes.plans.transport import reshard_fix
 from shtypes.signatures.pattern import Pattern, evaluate, names_in, pattern_in_scope
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
