@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 from shtypes._compat.jaxprs import is_literal, variable
 from shtypes.core.functions.arithmetic import Add, DivideBy, Scale
 from shtypes.core.operation import applied_by
-from shtypes.plans import plan
 from shtypes.primitives.local import Local
 from shtypes.primitives.merged import MergedReshard, direct
 from shtypes.primitives.reshard import Reshard, reshard_p
@@ -68,13 +67,17 @@ def _of_row(sweep: Sweep, row: Sequence[Made]) -> MergedReshard | None:
     move = direct(moves, src, dst)
     if move is None or not Price.of([move]).saves(Price.of(moves)):
         return None
-    if plan(src, dst).peak_bytes > max(plan(m.src, m.dst).peak_bytes for m in moves):
+    if _peak_bytes(move) > max(map(_peak_bytes, moves)):
         return None
     # What the row starts from lives until its end: that may take more memory than what was in between.
     smallest = min(m.dst.local_bytes for m in moves[1:])
     if src.local_bytes > smallest and not sweep.nothing_between(row[-1].at, row[0].at):
         return None
     return move
+
+
+def _peak_bytes(move: Reshard) -> int:
+    return move.transport.plan(move.src, move.dst).peak_bytes
 
 
 class _Term(NamedTuple):
