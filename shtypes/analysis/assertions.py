@@ -7,8 +7,9 @@ from typing import Any
 
 from shtypes.errors import ShardingTypeError
 from shtypes.scopes.comm import KINDS
+from shtypes.traced.entry import Entry
 from shtypes.traced.gradient import with_gradient
-from shtypes.traced.ledger import Entry, Ledger, ledger
+from shtypes.traced.ledger import Ledger, ledger
 from shtypes.types.mesh import whole_axes
 
 #: Collectives by kind, or by kind and mesh axes: how many run.

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shtypes.errors import ShardingTypeError
-from shtypes.traced.ledger import Entry, Ledger
+from shtypes.traced.entry import Entry
+from shtypes.traced.ledger import Ledger
 
 #: The version of the file.
 SCHEMA: Final = 1

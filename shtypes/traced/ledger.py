@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import jax
 
 from shtypes.context.calls import check_function
-from shtypes.core.operation import Operation, Sending, applied_by
+from shtypes.core.operation import Operation, applied_by
 from shtypes.errors import how_many
 from shtypes.plans.costs import CostModel
 from shtypes.primitives.conversions import abstract_array
 from shtypes.traced.columns import aligned, rich_group, rich_table, rich_text
-from shtypes.traced.equations import Branch, Equation, SourceLine, equations, outside
+from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
+from shtypes.traced.equations import Equation, equations, outside
 from shtypes.traced.look_ahead import look_ahead
 from shtypes.traced.merging import merged
 from shtypes.types import ShType
@@ -28,86 +29,6 @@ if TYPE_CHECKING:
 
 #: The version of what `Ledger.to_json` writes.
 SCHEMA = 1
-
-
-class Entry(NamedTuple):
-    """One collective of the program.
-
-    Attributes:
-        kind: ``"all-reduce"``, ``"all-gather"``, ``"reduce-scatter"``, ``"all-to-all"`` or ``"permute"``.
-        axes: The mesh axes that it runs over.
-        dtype: What it sends.
-        bytes: Bytes that each device sends, each time (ring model; all-to-all direct).
-        launches: Collectives in the compiled program: 1, or 0 where the axes have one device or each keeps its shard;
-            for an overlapped einsum, as many as its ring has permutes.
-        times: How often it runs, or None where a while loop decides.
-        direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
-        place: The user's line; of a backward one, the line that causes it.
-        src: The type before the reshard that it belongs to.
-        dst: The type after it.
-        inserted: Whether a typing rule inserted the reshard; else the user wrote it.
-        branches: The branches of conditionals that it is in, outermost first.
-        merged: Of one that does what several of the program do, the lines of these.
-    """
-
-    kind: str
-    axes: tuple[str, ...]
-    dtype: str
-    bytes: int
-    launches: int
-    times: int | None
-    direction: str
-    place: SourceLine
-    src: ShType
-    dst: ShType
-    inserted: bool
-    branches: tuple[Branch, ...] = ()
-    merged: tuple[SourceLine, ...] = ()
-
-    @property
-    def group(self) -> int:
-        """The number of devices that exchange data."""
-        return self.src.mesh.product(self.axes)
-
-    @property
-    def runs(self) -> int:
-        """How often it runs; once where a while loop decides."""
-        return 1 if self.times is None else self.times
-
-    @property
-    def collective(self) -> str:
-        """The kind and the axes."""
-        return f"{self.kind} over {', '.join(self.axes)}"
-
-    @property
-    def narrow(self) -> bool:
-        """Whether it sends another dtype than the value's."""
-        return self.dtype != self.src.dtype_name
-
-    def __str__(self) -> str:
-        return f"{self.collective} in {self.dtype}" if self.narrow else self.collective
-
-
-class NotCovered(NamedTuple):
-    """An equation whose communication the ledger cannot know.
-
-    Attributes:
-        what: JAX's name of the operation.
-        why: The reason.
-        times: How often it runs, or None where a while loop decides.
-        direction: As in `Entry`.
-        place: The user's line.
-    """
-
-    what: str
-    why: str
-    times: int | None
-    direction: str
-    place: SourceLine
-
-    def __str__(self) -> str:
-        at = f"{self.place}: " if self.place.file else ""
-        return f"{at}{self.what} ({self.direction}): {self.why}"
 
 
 class Total(NamedTuple):
@@ -216,7 +137,7 @@ class Ledger(Sequence[Entry]):
     # output
 
     def __str__(self) -> str:
-        lines = aligned(_HEADINGS, map(_row, self.entries), _NUMBERS) if self.entries else []
+        lines = aligned(HEADINGS, map(row, self.entries), NUMBERS) if self.entries else []
         return "\n".join([*lines, *self._notes()])
 
     def __repr__(self) -> str:
@@ -224,7 +145,7 @@ class Ledger(Sequence[Entry]):
 
     def __rich__(self) -> Group:
         """The same as a `rich` table."""
-        table = [rich_table(_HEADINGS, map(_row, self.entries), _NUMBERS)] if self.entries else []
+        table = [rich_table(HEADINGS, map(row, self.entries), NUMBERS)] if self.entries else []
         return rich_group(*table, *map(rich_text, self._notes()))
 
     def _notes(self) -> list[str]:
@@ -275,52 +196,8 @@ def _worst(entries: Iterable[Entry], of: Callable[[Entry], float], depth: int = 
     return total + sum(max(_worst(part, of, depth + 1) for part in branches.values()) for branches in choices.values())
 
 
-# text and JSON
-
-_HEADINGS = ("line", "direction", "collective", "dtype", "B/device", "times", "types", "by")
-_NUMBERS = ("B/device", "times")
-#: So many lines of a merged collective are shown.
-_MOST_LINES = 3
-
-
-def _row(entry: Entry) -> tuple[str, ...]:
-    times = "?" if entry.times is None else str(entry.times)
-    branches = "".join(f", branch {b.index} of {b.count}" for b in entry.branches)
-    return (
-        str(entry.place),
-        entry.direction + branches,
-        entry.collective if entry.launches else f"{entry.collective} (one device)",
-        entry.dtype,
-        str(entry.bytes),
-        times,
-        f"{entry.src} -> {entry.dst}",
-        ("inserted" if entry.inserted else "written") + (f", {said}" if (said := merged_words(entry)) else ""),
-    )
-
-
-def merged_words(entry: Entry) -> str:
-    """What an entry does for several: ``merged from 2: model.py:12, model.py:18``; empty for one that is alone."""
-    lines = list(dict.fromkeys(str(place) for place in entry.merged if place.file))
-    shown = ", ".join([*lines[:_MOST_LINES], *(["…"] * (len(lines) > _MOST_LINES))])
-    return f"merged from {len(entry.merged)}{': ' * bool(shown)}{shown}" if entry.merged else ""
-
-
 def _words(total: Total) -> str:
     return f"{total.bytes} B/device in {how_many(total.launches, 'collective')}"
-
-
-def entry_json(entry: Entry) -> dict[str, Any]:
-    """An entry as the reports' JSON has it; types are canonical text."""
-    plain = ("kind", "axes", "dtype", "bytes", "launches", "times", "direction")
-    return {
-        **{name: getattr(entry, name) for name in plain},
-        **entry.place.to_json(),
-        "before": entry.src.canonical(),
-        "after": entry.dst.canonical(),
-        "inserted": entry.inserted,
-        "branches": [{"choice": b.choice, "index": b.index, "count": b.count} for b in entry.branches],
-        **({"merged": [place.to_json() for place in entry.merged]} if entry.merged else {}),
-    }
 
 
 # how it is made
@@ -364,38 +241,3 @@ def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if hasattr(f, "trace"):
         return f.trace(*args, **kwargs).jaxpr
     return merged(jax.make_jaxpr(look_ahead(f))(*args, **kwargs))
-
-
-def entries_of(found: Equation) -> Iterator[Entry]:
-    """What an equation communicates, if it is one of ours that does."""
-    p = applied_by(found.eqn)
-    if isinstance(p, Operation):
-        for sending in p.forth():
-            yield _entry(found, sending, p)
-
-
-def entries_of_transpose(found: Equation) -> Iterator[Entry]:
-    """What an equation will communicate when it is transposed, if its operand has a gradient."""
-    p = applied_by(found.eqn)
-    if isinstance(p, Operation):
-        for sending in p.back():
-            yield _entry(found._replace(direction="backward"), sending, p)
-
-
-def _entry(found: Equation, sending: Sending, operation: Operation) -> Entry:
-    step, src, dst = sending
-    return Entry(
-        kind=step.kind.value,
-        axes=step.axes,
-        dtype=sending.dtype,
-        bytes=step.bytes,
-        launches=step.launches,
-        times=found.times,
-        direction=found.direction,
-        place=found.place,
-        src=src,
-        dst=dst,
-        inserted=operation.inserted,
-        branches=found.branches,
-        merged=operation.merged,
-    )

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shtypes.plans.moves import in_words
+from shtypes.traced.entry import Entry
 from shtypes.traced.gradient import with_gradient
-from shtypes.traced.ledger import Entry, ledger
+from shtypes.traced.ledger import ledger
 from shtypes.traced.merging import merge_reshards
 from shtypes.types import ShType
 

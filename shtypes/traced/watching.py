@@ -20,8 +20,9 @@ from shtypes.errors import ShardingTypeError
 from shtypes.primitives.local import Local
 from shtypes.scopes.comm import Budget, InBackward, ScopeRule, Sums, connect_watch, open_watches, rules_in_force
 from shtypes.scopes.judging import exceeded, forbidden
+from shtypes.traced.entry import Entry, entries_of, entries_of_transpose
 from shtypes.traced.equations import Equation, equations, equations_of, outside
-from shtypes.traced.ledger import Entry, Ledger, entries_of, entries_of_transpose
+from shtypes.traced.ledger import Ledger
 
 #: What a `Watch` adds up: moves of the forward pass, what these will send backward, and backward passes that are there;
 #: each by how many derivatives are taken around it.

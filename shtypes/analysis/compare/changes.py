@@ -12,8 +12,9 @@ import jax
 from shtypes.analysis.check import Signature
 from shtypes.core.operation import applied_by
 from shtypes.primitives.reshard import Reshard
+from shtypes.traced.entry import Entry
 from shtypes.traced.equations import SourceLine, equations
-from shtypes.traced.ledger import Entry, Ledger
+from shtypes.traced.ledger import Ledger
 from shtypes.types import ShType
 from shtypes.types.notation.printing import show
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from shtypes.analysis.explain.listing import Block, Item, Line, lines_of, type_text
-from shtypes.traced.ledger import Entry, Ledger
+from shtypes.traced.entry import Entry
+from shtypes.traced.ledger import Ledger
 
 #: A repeat is folded if at least so many lines are left out.
 _WORTH: Final = 6

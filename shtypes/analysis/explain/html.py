@@ -14,7 +14,8 @@ from shtypes.analysis.explain.mesh_svg import mesh_svg
 from shtypes.analysis.explain.plot import bytes_sent
 from shtypes.analysis.explain.source import spans
 from shtypes.analysis.explain.text import sent
-from shtypes.traced.ledger import Entry, Ledger
+from shtypes.traced.entry import Entry
+from shtypes.traced.ledger import Ledger
 from shtypes.traced.tables import SEALED
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Final
 
 from shtypes.analysis.explain.listing import Line, type_text
 from shtypes.analysis.explain.source import Excerpt, lines_of_file
-from shtypes.traced.ledger import Entry
+from shtypes.traced.entry import Entry
 
 _NUMBER: Final = re.compile(r"_\d+(?![a-zA-Z0-9])|\[\d+\]")
 #: What one line shows of values that differ in nothing but their names.

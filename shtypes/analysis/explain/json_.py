@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.analysis.explain.source import lines_of_file, spans
-from shtypes.traced.ledger import entry_json
+from shtypes.traced.entry import entry_json
 from shtypes.types import ShType
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from shtypes.core.operation import applied_by
 from shtypes.errors import how_many
 from shtypes.primitives.merged import AbsorbedReshard
 from shtypes.primitives.reshard import Reshard
+from shtypes.traced.entry import Entry, entries_of
 from shtypes.traced.equations import Equation, SourceLine, control_of, outside
-from shtypes.traced.ledger import Entry, entries_of
 from shtypes.traced.merging import merge
 from shtypes.types import ShType
 from shtypes.types.notation.dim_axes import current_dim_axes

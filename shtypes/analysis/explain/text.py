@@ -9,7 +9,8 @@ from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.errors import how_many
 from shtypes.traced.columns import rich_group, rich_text
-from shtypes.traced.ledger import Entry, Ledger, merged_words
+from shtypes.traced.entry import Entry, merged_words
+from shtypes.traced.ledger import Ledger
 
 if TYPE_CHECKING:
     from rich.console import Group

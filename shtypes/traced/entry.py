@@ -1,0 +1,173 @@
+"""One collective of a traced program, with its line, direction and bytes, as it is read off an equation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from shtypes.core.operation import Operation, Sending, applied_by
+from shtypes.traced.equations import Branch, Equation, SourceLine
+from shtypes.types import ShType
+
+
+class Entry(NamedTuple):
+    """One collective of the program.
+
+    Attributes:
+        kind: ``"all-reduce"``, ``"all-gather"``, ``"reduce-scatter"``, ``"all-to-all"`` or ``"permute"``.
+        axes: The mesh axes that it runs over.
+        dtype: What it sends.
+        bytes: Bytes that each device sends, each time (ring model; all-to-all direct).
+        launches: Collectives in the compiled program: 1, or 0 where the axes have one device or each keeps its shard;
+            for an overlapped einsum, as many as its ring has permutes.
+        times: How often it runs, or None where a while loop decides.
+        direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
+        place: The user's line; of a backward one, the line that causes it.
+        src: The type before the reshard that it belongs to.
+        dst: The type after it.
+        inserted: Whether a typing rule inserted the reshard; else the user wrote it.
+        branches: The branches of conditionals that it is in, outermost first.
+        merged: Of one that does what several of the program do, the lines of these.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    dtype: str
+    bytes: int
+    launches: int
+    times: int | None
+    direction: str
+    place: SourceLine
+    src: ShType
+    dst: ShType
+    inserted: bool
+    branches: tuple[Branch, ...] = ()
+    merged: tuple[SourceLine, ...] = ()
+
+    @property
+    def group(self) -> int:
+        """The number of devices that exchange data."""
+        return self.src.mesh.product(self.axes)
+
+    @property
+    def runs(self) -> int:
+        """How often it runs; once where a while loop decides."""
+        return 1 if self.times is None else self.times
+
+    @property
+    def collective(self) -> str:
+        """The kind and the axes."""
+        return f"{self.kind} over {', '.join(self.axes)}"
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it sends another dtype than the value's."""
+        return self.dtype != self.src.dtype_name
+
+    def __str__(self) -> str:
+        return f"{self.collective} in {self.dtype}" if self.narrow else self.collective
+
+
+class NotCovered(NamedTuple):
+    """An equation whose communication the ledger cannot know.
+
+    Attributes:
+        what: JAX's name of the operation.
+        why: The reason.
+        times: How often it runs, or None where a while loop decides.
+        direction: As in `Entry`.
+        place: The user's line.
+    """
+
+    what: str
+    why: str
+    times: int | None
+    direction: str
+    place: SourceLine
+
+    def __str__(self) -> str:
+        at = f"{self.place}: " if self.place.file else ""
+        return f"{at}{self.what} ({self.direction}): {self.why}"
+
+
+# read off an equation
+
+
+def entries_of(found: Equation) -> Iterator[Entry]:
+    """What an equation communicates, if it is one of ours that does."""
+    p = applied_by(found.eqn)
+    if isinstance(p, Operation):
+        for sending in p.forth():
+            yield _entry(found, sending, p)
+
+
+def entries_of_transpose(found: Equation) -> Iterator[Entry]:
+    """What an equation will communicate when it is transposed, if its operand has a gradient."""
+    p = applied_by(found.eqn)
+    if isinstance(p, Operation):
+        for sending in p.back():
+            yield _entry(found._replace(direction="backward"), sending, p)
+
+
+def _entry(found: Equation, sending: Sending, operation: Operation) -> Entry:
+    step, src, dst = sending
+    return Entry(
+        kind=step.kind.value,
+        axes=step.axes,
+        dtype=sending.dtype,
+        bytes=step.bytes,
+        launches=step.launches,
+        times=found.times,
+        direction=found.direction,
+        place=found.place,
+        src=src,
+        dst=dst,
+        inserted=operation.inserted,
+        branches=found.branches,
+        merged=operation.merged,
+    )
+
+
+# text and JSON
+
+HEADINGS = ("line", "direction", "collective", "dtype", "B/device", "times", "types", "by")
+NUMBERS = ("B/device", "times")
+#: So many lines of a merged collective are shown.
+_MOST_LINES = 3
+
+
+def row(entry: Entry) -> tuple[str, ...]:
+    """An entry as a line of a table under `HEADINGS`."""
+    times = "?" if entry.times is None else str(entry.times)
+    branches = "".join(f", branch {b.index} of {b.count}" for b in entry.branches)
+    return (
+        str(entry.place),
+        entry.direction + branches,
+        entry.collective if entry.launches else f"{entry.collective} (one device)",
+        entry.dtype,
+        str(entry.bytes),
+        times,
+        f"{entry.src} -> {entry.dst}",
+        ("inserted" if entry.inserted else "written") + (f", {said}" if (said := merged_words(entry)) else ""),
+    )
+
+
+def merged_words(entry: Entry) -> str:
+    """What an entry does for several: ``merged from 2: model.py:12, model.py:18``; empty for one that is alone."""
+    lines = list(dict.fromkeys(str(place) for place in entry.merged if place.file))
+    shown = ", ".join([*lines[:_MOST_LINES], *(["…"] * (len(lines) > _MOST_LINES))])
+    return f"merged from {len(entry.merged)}{': ' * bool(shown)}{shown}" if entry.merged else ""
+
+
+def entry_json(entry: Entry) -> dict[str, Any]:
+    """An entry as the reports' JSON has it; types are canonical text."""
+    plain = ("kind", "axes", "dtype", "bytes", "launches", "times", "direction")
+    return {
+        **{name: getattr(entry, name) for name in plain},
+        **entry.place.to_json(),
+        "before": entry.src.canonical(),
+        "after": entry.dst.canonical(),
+        "inserted": entry.inserted,
+        "branches": [{"choice": b.choice, "index": b.index, "count": b.count} for b in entry.branches],
+        **({"merged": [place.to_json() for place in entry.merged]} if entry.merged else {}),
+    }
