@@ -496,6 +496,8 @@ from shtypes.primitives.conversions import array as array
 from shtypes.primitives.conversions import from_jax as from_jax
 from shtypes.primitives.conversions import to_jax as to_jax
 from shtypes.primitives.conversions import typeof as typeof
+from shtypes.primitives.processes import addressable_slices as addressable_slices
+from shtypes.primitives.processes import array_from_process as array_from_process
 from shtypes.programs.jit import jit as jit
 from shtypes.programs.jit import set_region as set_region
 from shtypes.scopes.comm import comm_budget as comm_budget

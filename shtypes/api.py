@@ -50,6 +50,7 @@ OTHERS: Final[Mapping[str, str]] = {
         "unsignedinteger"
     ),
     "shtypes.primitives.conversions": "abstract_array array from_jax to_jax typeof",
+    "shtypes.primitives.processes": "addressable_slices array_from_process",
     "shtypes.programs.jit": "jit set_region",
     "shtypes.scopes.comm": "comm_budget implicit_comm no_comm",
     "shtypes.signatures.typed": "typed",

@@ -157,7 +157,5 @@ def put(host: Any, t: ShType, sharding: Any) -> Any:
         raise ShardingTypeError(
             f"the processes give different data for one value of type {t}",
             why="each process gives the whole global value, and the same one",
-            hints=[
-                "jax.make_array_from_process_local_data(sharding, parts) and sh.from_jax, for the parts of each process"
-            ],
+            hints=["sh.array_from_process(part, type), where each process has its own part"],
         ) from None

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import operator
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.core.array import wrap
+from tests.processes import run_processes
 
 
 @pytest.fixture(autouse=True)
@@ -125,48 +123,24 @@ def test_processes_that_give_different_data_are_told(monkeypatch: pytest.MonkeyP
     assert caught.value.where.startswith("test_host.py:")
 
 
-PROGRAM = """if True:
-    import sys, jax, numpy as np
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    rank = int(sys.argv[1])
-    jax.distributed.initialize(f"127.0.0.1:{sys.argv[2]}", 2, rank)
-    import pickle, shtypes as sh
-    sh.set_mesh(sh.make_mesh({"x": 4}))
-    x = sh.array(np.arange(4.0), "f32[4@x]")
-    for read in (np.asarray, pickle.dumps):
-        try:
-            read(x)
-        except sh.ShardingTypeError as error:
-            print(error.what)
-    print(np.asarray(sh.reshard(x, "[4]")).tolist(), [s.data.tolist() for s in x.to_jax().addressable_shards])
-    mine = np.full(2, float(rank), np.float32)
-    parts = jax.make_array_from_process_local_data(x.to_jax().sharding, mine)
-    print(np.asarray(sh.reshard(sh.from_jax(parts), "[4]")).tolist())
-    try:
-        sh.array(np.full(4, float(rank)), "f32[4@x]")
-    except sh.ShardingTypeError as error:
-        print(error.what)
+PROGRAM = """
+import pickle
+sh.set_mesh(sh.make_mesh({"x": 4}))
+x = sh.array(np.arange(4.0), "f32[4@x]")
+told(np.asarray, x)
+told(pickle.dumps, x)
+print(np.asarray(sh.reshard(x, "[4]")).tolist(), [s.data.tolist() for s in x.to_jax().addressable_shards])
+mine = np.full(2, float(process), np.float32)
+parts = jax.make_array_from_process_local_data(x.to_jax().sharding, mine)
+print(np.asarray(sh.reshard(sh.from_jax(parts), "[4]")).tolist())
+told(sh.array, np.full(4, float(process)), "f32[4@x]")
 """
 
 
 @pytest.mark.slow
 def test_two_processes_read_what_they_hold_and_are_told_of_the_rest(tmp_path: Path) -> None:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    env = {**os.environ, "JAX_NUM_CPU_DEVICES": "2"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(rank), str(port)], stdout=subprocess.PIPE, text=True, env=env
-        )
-        for rank in (0, 1)
-    ]
-    printed = [process.communicate(timeout=120)[0].splitlines() for process in started]
-    told = [[line for line in lines if not line.startswith("[Gloo]")] for lines in printed]
     elsewhere = "f32[4@x] cannot be read on the host: a part of it is on devices of another process"
-    for rank, said in enumerate(told):
+    for rank, said in enumerate(run_processes(PROGRAM, tmp_path, devices=2)):
         assert said == [
             elsewhere,
             elsewhere,
