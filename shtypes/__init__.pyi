@@ -507,6 +507,7 @@ from shtypes.signatures.typed import typed as typed
 from shtypes.traced.ledger import Ledger as Ledger
 from shtypes.traced.ledger import ledger as ledger
 from shtypes.traced.merging import merge_reshards as merge_reshards
+from shtypes.training.batches import prefetch_to_device as prefetch_to_device
 from shtypes.types import Dim as Dim
 from shtypes.types import ShType as ShType
 from shtypes.types import State as State

@@ -55,6 +55,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "shtypes.scopes.comm": "comm_budget implicit_comm no_comm",
     "shtypes.signatures.typed": "typed",
     "shtypes.traced.ledger": "Ledger ledger",
+    "shtypes.training.batches": "prefetch_to_device",
 }
 #: The public names that need no JAX.
 PURE: Final[Mapping[str, str]] = {
