@@ -1,6 +1,6 @@
 """What merging reshards saves in a training step: collectives and bytes by the ledger, launches as compiled.
 
-The model is that of `examples/transformer.py`, its residual stream replicated over `tp` or its positions split, on a
+The model is that of `examples/decoder.py`, its residual stream replicated over `tp` or its positions split, on a
 mesh `dp=2, tp=2`, under both policies; the gradients are summed at the end of the step. The variants:
 
 - as written: `sh.merge_reshards(False)`;
@@ -35,7 +35,7 @@ import jax
 import numpy as np
 
 import shtypes as sh
-from examples import transformer
+from examples import decoder as transformer
 from examples.hlo import collectives_run
 from shtypes.traced.columns import aligned
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 import shtypes as sh
-from examples import transformer
+from examples import decoder as transformer
 
 HIDDEN, INNER, LAYERS = 256, 1024, 4
 VOCAB, HEADS, HEAD = 1024, 8, 32

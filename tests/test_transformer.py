@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from examples import transformer as model
+from examples import decoder as model
 from shtypes.core.operation import applied_by
 from tests.end_to_end import close, host
 

@@ -5,7 +5,7 @@ split dim, so its result is a pending sum. `RESIDUAL` says how the residual stre
 block: an all-reduce where it is replicated, a reduce-scatter where its positions are split, which are then gathered
 where the next block starts.
 
-    python -m examples.transformer
+    python -m examples.decoder
 """
 
 from __future__ import annotations

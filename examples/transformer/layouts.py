@@ -1,0 +1,84 @@
+"""Reads `layouts.toml`: a name to a mesh, the axes of dim names, and the axes of masters."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import shtypes as sh
+
+FILE = Path(__file__).with_name("layouts.toml")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the values of a model lie.
+
+    Attributes:
+        name: Its name in the file.
+        mesh: The size of each mesh axis, major to minor.
+        dims: The axes of each dim, of values and of weights where they are used.
+        masters: The axes of the dims of masters that differ.
+        zero: The stage of ZeRO: 0 is none; from 1 on the state of the optimizer is sharded as ``masters`` says, from 2
+            on gradients, at 3 weights.
+    """
+
+    name: str
+    mesh: dict[str, int]
+    dims: dict[str, tuple[str, ...]]
+    masters: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    zero: int = 0
+
+    @property
+    def devices(self) -> int:
+        """How many devices the mesh has."""
+        return math.prod(self.mesh.values())
+
+    @contextlib.contextmanager
+    def use(self, abstract: bool = False) -> Iterator[Any]:
+        """The mesh and the axes of dim names, in context; an abstract mesh needs no devices."""
+        mesh: Any = (
+            sh.abstract_mesh(self.mesh)
+            if abstract
+            else sh.make_mesh(self.mesh or {"one": 1}, devices=jax.devices()[: self.devices])
+        )
+        with sh.use_mesh(mesh), sh.dim_axes(self.dims):
+            yield mesh
+
+    def as_masters(self) -> Any:
+        """A scope in which dims of weights have the axes of the state of the optimizer."""
+        return sh.dim_axes(self.masters)
+
+    def as_weights(self) -> Any:
+        """A scope in which dims of weights have the axes of the weights that are trained."""
+        return sh.dim_axes(self.masters if self.zero > 1 else {})
+
+
+def _axes(value: str | list[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def read(file: Path = FILE) -> dict[str, Layout]:
+    """All layouts of a file, by name."""
+    text: dict[str, Any] = tomllib.loads(file.read_text())
+    found = {}
+    for name, row in text["layouts"].items():
+        dims: dict[str, tuple[str, ...]] = {}
+        for strategy in row["uses"]:
+            for dim, axes in text["strategies"][strategy].items():
+                dims[dim] = dims.get(dim, ()) + _axes(axes)
+        masters = {dim: _axes(axes) for dim, axes in row.get("masters", {}).items()}
+        found[name] = Layout(name, row["mesh"], dims, masters, row.get("zero", 0))
+    return found
+
+
+def layout(name: str) -> Layout:
+    """The layout of that name."""
+    return read()[name]
