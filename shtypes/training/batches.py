@@ -44,7 +44,7 @@ def prefetch_to_device(batches: Iterable[Tree], types: Tree, *, size: int = 2) -
         >>> import shtypes as sh
         >>> with sh.use_mesh(sh.make_mesh({"dp": 4})):
         ...     for tokens in sh.prefetch_to_device((np.full((8, 3), i) for i in range(2)), "i32[batch@dp, seq]"):
-        ...         print(tokens.type, int(tokens[0, 0]))
+        ...         print(tokens.type, np.asarray(tokens)[0, 0])
         i32[batch@dp, seq] 0
         i32[batch@dp, seq] 1
     """
