@@ -44,11 +44,8 @@ class Layout:
     @contextlib.contextmanager
     def use(self, abstract: bool = False) -> Iterator[Any]:
         """The mesh and the axes of dim names, in context; an abstract mesh needs no devices."""
-        mesh: Any = (
-            sh.abstract_mesh(self.mesh)
-            if abstract
-            else sh.make_mesh(self.mesh or {"one": 1}, devices=jax.devices()[: self.devices])
-        )
+        sizes = self.mesh or {"one": 1}
+        mesh: Any = sh.abstract_mesh(sizes) if abstract else sh.make_mesh(sizes, devices=jax.devices()[: self.devices])
         with sh.use_mesh(mesh), sh.dim_axes(self.dims):
             yield mesh
 
@@ -59,6 +56,10 @@ class Layout:
     def as_weights(self) -> Any:
         """A scope in which dims of weights have the axes of the weights that are trained."""
         return sh.dim_axes(self.masters if self.zero > 1 else {})
+
+    def for_tokens(self) -> Any:
+        """A scope for tokens one at a time: their position is whole, and keys that are kept lie as positions did."""
+        return sh.dim_axes({"seq": (), "stream": (), "keys": self.dims.get("seq", ())})
 
 
 def _axes(value: str | list[str]) -> tuple[str, ...]:

@@ -142,16 +142,19 @@ def embed(weights: Tree, tokens: Any) -> Any:
     return summed(sh.nn.embedding(weights["embedding"], tokens), "[batch, stream, hidden]")
 
 
-def attention(x: Any, w: Tree) -> Any:
-    """Causal attention with grouped heads; a pending sum over the axes of ``heads``."""
-    query, key, value = (sh.nn.linear(x, w[name]) for name in ("query", "key", "value"))
+def mixed(query: Any, key: Any, value: Any) -> Any:
+    """Causal attention of a whole sequence to itself, with grouped heads."""
     query, key = sh.nn.rotary_embedding(query), sh.nn.rotary_embedding(key)
-    key, value = (moved(y, "[batch, keys, key_heads, head]") for y in (key, value))
+    lying = "[batch, keys, key_heads, head]"
+    key, value = (moved(y.astype("f32"), lying, y.type.dtype_name).astype(y.dtype) for y in (key, value))
     if sh.typeof(key).dims[1].axes:
-        mixed = ring_attention(query, key, value)
-    else:
-        mixed = sh.nn.dot_product_attention(query, key, value, is_causal=True)
-    return sh.nn.linear(mixed, w["output"], dims=2)
+        return ring_attention(query, key, value)
+    return sh.nn.dot_product_attention(query, key, value, is_causal=True)
+
+
+def attention(x: Any, w: Tree, mix: Callable[..., Any] = mixed) -> Any:
+    """A pending sum over the axes of ``heads``; ``mix`` is what queries do with keys and values."""
+    return sh.nn.linear(mix(*(sh.nn.linear(x, w[name]) for name in ("query", "key", "value"))), w["output"], dims=2)
 
 
 def mlp(x: Any, w: Tree) -> Any:
@@ -159,7 +162,7 @@ def mlp(x: Any, w: Tree) -> Any:
     return sh.nn.linear(sh.nn.swiglu(sh.nn.linear(x, w["gate"]), sh.nn.linear(x, w["up"])), w["down"])
 
 
-def layer(x: Any, w: Tree, sizes: Sizes) -> Any:
+def layer(x: Any, w: Tree, sizes: Sizes, mix: Callable[..., Any] = mixed) -> Any:
     """Both blocks, each behind a norm and beside the residual stream, f32[batch, stream, hidden].
 
     The weights are those of one layer, as they are trained; each is gathered here if it is sharded more finely than
@@ -167,7 +170,7 @@ def layer(x: Any, w: Tree, sizes: Sizes) -> Any:
     """
     w = {name: sh.checkpoint_name(gathered(w[name], dims, sizes), "weight") for name, dims in WEIGHTS["layers"].items()}
     h = gathered(sh.nn.rms_norm(x, w["attention_norm"].astype("f32")), "[batch, seq, hidden]", sizes)
-    x = x + summed(attention(h, w), "[batch, stream, hidden]")
+    x = x + summed(attention(h, w, mix), "[batch, stream, hidden]")
     h = gathered(sh.nn.rms_norm(x, w["mlp_norm"].astype("f32")), "[batch, seq, hidden]", sizes)
     return x + summed(mlp(h, w), "[batch, stream, hidden]")
 

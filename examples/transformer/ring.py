@@ -6,7 +6,8 @@ to the next device. The softmax is kept up as keys come in, by its largest score
 Gimelshein 2018, arXiv:1805.02867).
 
 Each device sends, for K bytes of keys and values that it has: forward ``(P - 1) K`` in 2 (P - 1) permutes, and backward
-as many, which are the permutes of the gradients back. A forward pass that a checkpoint runs again sends again. An
+as many, which are the permutes of the gradients back: those are summed, and sent, in f32. A forward pass that a
+checkpoint runs again sends again. An
 all-gather of keys and values sends the same, and a reduce-scatter of their gradients: a ring has no more than two
 blocks on a device while a step runs, and all of them only while the backward pass of one layer does.
 """
@@ -23,11 +24,23 @@ import shtypes as sh
 NEVER = -1e30
 
 
-def passed_on(x: Any, axes: tuple[str, ...]) -> Any:
-    """The block of each device at the next one. Communicates: one permute; its transpose is the permute back."""
+def passed_on(x: Any, axes: tuple[str, ...], dtype: Any) -> Any:
+    """The block of each device at the next one, which is sent in ``dtype``.
+
+    Communicates: one permute; its transpose is the permute back, of gradients as they are summed.
+    """
     devices = sh.typeof(x).mesh.product(axes)
     pairs = [(i, (i + 1) % devices) for i in range(devices)]
-    return sh.shard_map(lambda x: sh.lax.ppermute(x, axes, pairs), out_specs=sh.typeof(x), axes=axes)(x)
+
+    def sent(x: Any, pairs: Any) -> Any:
+        return sh.shard_map(lambda x: sh.lax.ppermute(x, axes, pairs), out_specs=sh.typeof(x), axes=axes)(x)
+
+    @sh.custom_vjp
+    def passed(x: Any) -> Any:
+        return sent(x.astype(dtype), pairs).astype(x.dtype)
+
+    passed.defvjp(lambda x: (passed(x), None), lambda _, ct: (sent(ct, [(j, i) for i, j in pairs]),))
+    return passed(x)
 
 
 def ring_attention(query: Any, key: Any, value: Any) -> Any:
@@ -46,7 +59,7 @@ def ring_attention(query: Any, key: Any, value: Any) -> Any:
     blocks = sh.typeof(key).mesh.product(axes)
     cut = batch, blocks, length // blocks, key_heads
     query = sh.reshape(query * head**-0.5, (*cut, heads // key_heads, head))
-    key, value = (sh.reshape(x, (*cut, head)) for x in (key, value))
+    key, value = (sh.reshape(x, (*cut, head)).astype("f32") for x in (key, value))
     block = sh.reshard(sh.arange(blocks), f"[_@({','.join(axes)})]")[:, None, None, None, None]
     place = sh.arange(length // blocks)
     causal = place[:, None] >= place
@@ -54,16 +67,17 @@ def ring_attention(query: Any, key: Any, value: Any) -> Any:
     def met(state: Any, key: Any, value: Any, i: Any) -> Any:
         """The softmax once the keys of the block that is ``i`` behind are in it."""
         most, total, mixed = state
+        key, value = key.astype(query.dtype), value.astype(query.dtype)
         scores = sh.einsum("bpsmgh,bptmh->bpmgst", query, key).astype("f32")
         scores = sh.where((block >= i) & ((i > 0) | causal), scores, NEVER)
         new = sh.maximum(most, sh.max(scores, -1))
         weights, old = sh.exp(scores - new[..., None]), sh.exp(most - new)
-        terms = sh.einsum("bpmgst,bptmh->bpmgsh", weights.astype(value.dtype), value).astype("f32")
+        terms = sh.einsum("bpmgst,bptmh->bpmgsh", weights.astype(query.dtype), value).astype("f32")
         return new, total * old + sh.sum(weights, -1), mixed * old[..., None] + terms
 
     def step(carry: Any, i: Any) -> Any:
         state, key, value = carry
-        key, value = passed_on(key, axes), passed_on(value, axes)
+        key, value = passed_on(key, axes, query.dtype), passed_on(value, axes, query.dtype)
         return (met(state, key, value, i), key, value), None
 
     zeros = sh.zeros_like(sh.moveaxis(query, 2, 4), "f32")

@@ -1,0 +1,183 @@
+"""Trains, evaluates and samples from a language model of Python's sources, in any layout.
+
+python -m examples.transformer train --layout dp_tp_sp --folder /tmp/run
+python -m examples.transformer sample --folder /tmp/run --prompt "def "
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
+import contextlib
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+import jax
+import numpy as np
+import rich.console
+import rich.progress
+import rich.table
+
+import shtypes as sh
+from examples.transformer import curve, generate, layouts, model, training
+
+_SIZES = {"layers", "hidden", "heads", "key_heads", "head", "inner", "dtype", "remat", "experts", "chosen", "capacity"}
+_folder = click.option("--folder", type=click.Path(path_type=pathlib.Path), required=True, help="Where the run is.")
+_layout = click.option("--layout", default=None, help="A name of layouts.toml; by default the one trained in, else dp.")
+_joined = click.option("--joined", is_flag=True, help="Be one of several processes, as jax.distributed finds them.")
+
+
+@click.group(help=__doc__.splitlines()[0] if __doc__ else None)
+def main() -> None:
+    """The commands."""
+
+
+def _options(of: type, only: set[str] | None = None) -> Callable[[Any], Any]:
+    """An option for each plain field of a dataclass, with its default."""
+
+    def decorate(command: Any) -> Any:
+        for f in reversed(dataclasses.fields(of)):
+            if isinstance(f.default, (int, float, str)) and (only is None or f.name in only):
+                command = click.option(f"--{f.name.replace('_', '-')}", default=f.default, show_default=True)(command)
+        return command
+
+    return decorate
+
+
+@contextlib.contextmanager
+def _opened(
+    folder: pathlib.Path, layout: str | None, joined: bool, given: dict[str, Any] | None = None
+) -> Iterator[Any]:
+    """A run in its mesh: the one in a folder, or a new one of what is given."""
+    if joined:
+        jax.distributed.initialize()
+    file = folder / "run.json"
+    if file.exists():
+        given = json.loads(file.read_text())
+    elif given is None:
+        raise click.ClickException(f"there is no run in {folder}")
+    name = layout or given.get("layout", "dp")
+    known = layouts.read()
+    if name not in known:
+        raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}", param_hint="--layout")
+    if known[name].devices > len(jax.devices()):
+        raise click.ClickException(f"{name} needs {known[name].devices} devices, and there are {len(jax.devices())}")
+    sizes = model.Sizes(**{k: v for k, v in given.items() if k in _SIZES})
+    rest = {k: v for k, v in given.items() if k not in _SIZES and k != "layout"}
+    if jax.process_index() == 0 and not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({**given, "layout": name}, indent=1))
+    with known[name].use():
+        yield training.Run(known[name], sizes, **rest)
+
+
+@main.command()
+@_folder
+@_layout
+@_joined
+@click.option("--policy", type=click.Choice(["partial", "jax"]), default="partial", show_default=True)
+@_options(training.Run)
+@_options(model.Sizes, _SIZES)
+def train(folder: pathlib.Path, layout: str | None, joined: bool, policy: str, **given: Any) -> None:
+    """Train, or go on training: the run in a folder goes on from its last checkpoint, in any layout."""
+    console = rich.console.Console()
+    with sh.policy(policy), _opened(folder, layout, joined, given) as run:
+        sent = sh.ledger(training.step(run), *training.abstract(run)).bytes
+        shown = rich.progress.Progress(
+            rich.progress.TextColumn("step {task.completed}/{task.total}"),
+            rich.progress.BarColumn(),
+            rich.progress.TextColumn("loss {task.fields[loss]:.3f}"),
+            rich.progress.TextColumn("{task.fields[rate]:,.0f} tokens/s"),
+            rich.progress.TextColumn(f"{sent / 1e6:,.2f} MB sent/step and device"),
+            rich.progress.TimeRemainingColumn(),
+            console=console,
+            disable=jax.process_index() > 0,
+        )
+        last = None
+        with shown:
+            task = shown.add_task("", total=run.steps, loss=float("nan"), rate=0.0)
+            for number, loss, weights in training.train(run, folder):
+                speed = (shown.tasks[0].speed or 0.0) * run.batch * run.seq
+                shown.update(task, completed=number, loss=loss, rate=speed)
+                last = weights
+        if last is None:
+            console.print(f"the run has done its {run.steps} steps")
+            return
+        held = training.evaluate(run, last)
+        if jax.process_index() == 0:
+            (folder / "losses.svg").write_text(curve.svg(training.losses(folder)))
+            console.print(f"loss {loss:.4f}; of text held back {held:.4f}, {held / np.log(2):.2f} bits a byte")
+            console.print(f"the curve: {folder / 'losses.svg'}")
+
+
+@main.command()
+@_folder
+@_layout
+@_joined
+def evaluate(folder: pathlib.Path, layout: str | None, joined: bool) -> None:
+    """The loss of the text that is held back, by the last checkpoint."""
+    with _opened(folder, layout, joined) as run:
+        done, weights, _ = training.restored(run, folder)
+        found = training.evaluate(run, weights)
+        click.echo(f"after {done} steps: loss {found:.4f}, {found / np.log(2):.2f} bits a byte")
+
+
+@main.command()
+@_folder
+@_layout
+@click.option("--prompt", multiple=True, default=["def ", "import ", "class ", "    return "], show_default=True)
+@click.option("--tokens", default=120, show_default=True, help="How many bytes to sample.")
+@click.option("--temperature", default=0.7, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--ledger", is_flag=True, help="Print what a token sends.")
+def sample(
+    folder: pathlib.Path,
+    layout: str | None,
+    prompt: tuple[str, ...],
+    tokens: int,
+    temperature: float,
+    seed: int,
+    ledger: bool,
+) -> None:
+    """Go on with prompts, all at once."""
+    with _opened(folder, layout, joined=False) as run, run.layout.for_tokens():
+        _, weights, _ = training.restored(run, folder)
+        texts = [text.encode() for text in prompt]
+        rows, lengths = generate.padded(
+            texts, math.prod(run.layout.mesh[axis] for axis in run.layout.dims.get("batch", ()))
+        )
+        args = weights, sh.array(rows, "i32[batch, seq]"), sh.array(lengths, "i32[batch]"), sh.random.key(seed)
+        if ledger:
+            kept = generate.cache(run.sizes, len(rows), rows.shape[1] + tokens)
+            decode = functools.partial(generate.decode, sizes=run.sizes)
+            click.echo(sh.ledger(decode, weights, kept, args[2], args[2], args[3]))
+        run_once = functools.partial(generate.generate, sizes=run.sizes, new=tokens, temperature=temperature)
+        made = sh.jit(run_once)(*args)
+        for text, row in zip(texts, np.asarray(made), strict=False):
+            click.echo((text + bytes(row.astype(np.uint8))).decode(errors="replace"))
+            click.echo("-" * 40)
+
+
+@main.command(name="layouts")
+def listed() -> None:
+    """All layouts, with what a step sends, by the types alone."""
+    table = rich.table.Table("layout", "mesh", "bytes sent/step and device", "of them in the backward pass", box=None)
+    for layout in layouts.read().values():
+        with layout.use(abstract=True):
+            run = training.Run(layout, model.Sizes())
+            found = sh.ledger(training.step(run), *training.abstract(run))
+            mesh = " x ".join(f"{axis}={size}" for axis, size in layout.mesh.items()) or "one device"
+            table.add_row(layout.name, mesh, f"{found.bytes:,}", f"{found.backward().bytes:,}")
+    rich.console.Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

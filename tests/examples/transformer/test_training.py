@@ -1,0 +1,189 @@
+"""Training the language model: losses of one device in every layout, and runs that go on exactly where they were."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import random
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import shtypes as sh
+from examples.transformer import __main__ as command
+from examples.transformer import data, model, training
+from examples.transformer.layouts import Layout, read
+from tests.end_to_end import host
+from tests.tolerance import DEVICES, eps
+
+LAYOUTS = read()
+SIZES = model.Sizes(layers=2, hidden=16, heads=8, key_heads=4, head=4, inner=16, dtype="f32")
+RUN = training.Run(LAYOUTS["one"], SIZES, batch=8, seq=16, steps=200)
+
+
+def run_of(layout: Layout, **changes: Any) -> training.Run:
+    return dataclasses.replace(RUN, layout=layout, **changes)
+
+
+# every layout
+
+
+@functools.cache
+def begun(name: str, policy: str) -> Any:
+    """The weights, the state and the step of a layout."""
+    run = run_of(LAYOUTS[name])
+    return *training.start(run), sh.jit(training.step(run))
+
+
+def losses(name: str, steps: int, policy: str = "partial", seed: int | None = None) -> np.ndarray[Any, Any]:
+    """The losses of a run; with a seed, of weights that are rounded otherwise, as sums in another order would be."""
+    run = run_of(LAYOUTS[name])
+    with sh.policy(policy), LAYOUTS[name].use():
+        weights, state, step = begun(name, policy)
+        if seed is not None:
+            signs = np.random.default_rng(seed)
+            off = DEVICES * eps(np.float32)
+            weights = jax.tree.map(lambda w: w * (1 + off * signs.choice([-1, 1], w.shape).astype(np.float32)), weights)
+        found = []
+        parts = sh.prefetch_to_device(data.batches(data.text("train"), run.tokens), run.tokens)
+        for _ in range(steps):
+            weights, state, loss = step(weights, state, *next(parts))
+            found.append(float(loss))
+    return np.array(found)
+
+
+@functools.cache
+def one_device(steps: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The losses of one device, and how far rounding takes each: as far as eight other roundings took it, and twice.
+
+    What one step is off by, the next ones enlarge, each program in its own way: so far do runs of one device come apart
+    whose weights were rounded otherwise.
+    """
+    wanted = losses("one", steps)
+    others = np.stack([losses("one", steps, seed=seed) for seed in range(8)])
+    spread = np.maximum.accumulate(np.abs(others - wanted).max(0))
+    return wanted, 2 * spread + 64 * eps(np.float32) * np.abs(wanted)
+
+
+def check_losses(name: str, policy: str, steps: int) -> None:
+    wanted, off = one_device(steps)
+    found = losses(name, steps, policy)
+    worst = float((np.abs(found - wanted) / off).max())
+    assert worst <= 1, f"off by {worst:.2g} times what rounding explains"
+    assert off.max() < 0.01 * (wanted[0] - wanted[-1]), "the bound says nothing"
+
+
+@pytest.mark.parametrize(("name", "policy"), [("zero1_tp", "partial"), ("zero3_cp_tp_sp", "jax")])
+def test_the_first_losses_are_those_of_one_device(name: str, policy: str) -> None:
+    check_losses(name, policy, steps=12)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "one"])
+def test_two_hundred_losses_are_those_of_one_device(name: str, policy: str) -> None:
+    check_losses(name, policy, steps=200)
+
+
+@pytest.mark.parametrize("name", ["zero1", pytest.param("zero3_tp", marks=pytest.mark.nightly)])
+def test_microbatches_make_the_step_of_their_batch(name: str) -> None:
+    found = {}
+    for accumulate in (1, 4):
+        run = run_of(LAYOUTS[name], accumulate=accumulate, batch=32)
+        with LAYOUTS[name].use():
+            weights, _ = training.start(run)
+            tokens, targets = next(data.batches(data.text("train"), run.tokens))
+            args = weights, sh.array(tokens, run.tokens), sh.array(targets, run.tokens)
+            found[accumulate] = jax.tree.map(host, sh.jit(training.loss_and_gradients(run))(*args))
+    for whole, summed in zip(jax.tree.leaves(found[1]), jax.tree.leaves(found[4]), strict=True):
+        np.testing.assert_allclose(summed, whole, atol=2 * 16 * 32 * eps(np.float32) * np.abs(whole).max(), rtol=0)
+
+
+# interrupted runs
+
+
+def test_a_run_that_is_interrupted_goes_on_with_the_same_losses(tmp_path: Path) -> None:
+    run = run_of(LAYOUTS["zero3_tp"], steps=6, every=2)
+    with LAYOUTS["zero3_tp"].use():
+        for _ in training.train(run, tmp_path / "whole"):
+            pass
+        for number, *_ in training.train(run, tmp_path / "broken"):
+            if number == 5:  # the last checkpoint is that of step 4
+                break
+        went_on = [number for number, *_ in training.train(run, tmp_path / "broken")]
+    assert went_on == [5, 6]
+    assert training.losses(tmp_path / "broken") == training.losses(tmp_path / "whole")
+
+
+def test_another_mesh_goes_on_with_the_same_weights_and_state(tmp_path: Path) -> None:
+    first = LAYOUTS["zero3_tp"]
+    turned = dataclasses.replace(first, mesh={"dp": 4, "tp": 2})
+    with first.use():
+        for _ in training.train(run_of(first, steps=2), tmp_path):
+            pass
+        saved = jax.tree.map(host, training.restored(run_of(first), tmp_path))
+    for layout in (turned, LAYOUTS["one"]):
+        with layout.use():
+            found = training.restored(run_of(layout), tmp_path)
+            assert jax.tree.all(jax.tree.map(lambda x, y: np.array_equal(host(x), y), found, saved))
+
+
+def started(folder: Path, steps: int) -> subprocess.Popen[bytes]:
+    given = f"--folder {folder} --layout zero3_tp --steps {steps} --every 4 --layers 1 --hidden 16 --inner 16 --batch 8"
+    with (folder.parent / f"{folder.name}.txt").open("a") as printed:
+        words = [sys.executable, "-m", "examples.transformer", "train", *given.split()]
+        return subprocess.Popen(words, stdout=printed, stderr=subprocess.STDOUT)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_with_the_same_losses(tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert started(tmp_path / "whole", 40).wait(timeout=300) == 0
+    lasted = time.monotonic() - began
+    wanted = training.losses(tmp_path / "whole")
+    moments = random.Random(0)
+    for trial in range(20):
+        folder = tmp_path / f"killed-{trial}"
+        victim = started(folder, 40)
+        time.sleep(moments.uniform(0.2, 1) * lasted)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        assert started(folder, 40).wait(timeout=300) == 0, (tmp_path / f"killed-{trial}.txt").read_text()
+        assert training.losses(folder) == wanted, f"trial {trial}"
+
+
+# the commands
+
+
+def test_the_commands_train_and_sample(tmp_path: Path) -> None:
+    def said(*words: str) -> str:
+        result = CliRunner().invoke(command.main, [*words, "--folder", str(tmp_path)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    sizes = {"steps": 3, "layers": 1, "hidden": 16, "inner": 16, "heads": 4, "batch": 8, "seq": 16}
+    trained = said("train", "--layout", "dp_tp", *(str(word) for k, v in sizes.items() for word in (f"--{k}", v)))
+    for part in ("step 3/3", "MB sent/step and device", "bits a byte"):
+        assert part in trained
+    assert len(training.losses(tmp_path)) == 3
+    xml.etree.ElementTree.fromstring((tmp_path / "losses.svg").read_text())
+    assert "has done its 3 steps" in said("train")
+    held = trained.split("of text held back ")[1].split(",")[0]
+    assert f"after 3 steps: loss {held}" in said("evaluate")
+    written = said("sample", "--prompt", "def f", "--prompt", "x", "--tokens", "8", "--ledger")
+    assert "all-reduce over tp" in written
+    assert "\ndef f" in written
+    assert said("sample", "--tokens", "8") == said("sample", "--tokens", "8")
+    refused = CliRunner().invoke(command.main, ["train", "--folder", str(tmp_path / "other"), "--layout", "dp3"])
+    assert refused.exit_code == 2
+    assert "'dp3' is not one of one, dp," in refused.output
+    assert not (tmp_path / "other").exists()
