@@ -1,6 +1,6 @@
 """What merging reshards saves in a training step: collectives and bytes by the ledger, launches as compiled.
 
-The model is that of `examples/decoder.py`, its residual stream replicated over `tp` or its positions split, on a
+The model is that of `examples/transformer/`, its residual stream replicated over `tp` or its positions split, on a
 mesh `dp=2, tp=2`, under both policies; the gradients are summed at the end of the step. The variants:
 
 - as written: `sh.merge_reshards(False)`;
@@ -35,8 +35,9 @@ import jax
 import numpy as np
 
 import shtypes as sh
-from examples import decoder as transformer
 from examples.hlo import collectives_run
+from examples.transformer import model
+from examples.transformer.layouts import layout
 from shtypes.traced.columns import aligned
 
 MESH = {"dp": 2, "tp": 2}
@@ -63,13 +64,18 @@ class Row(NamedTuple):
     milliseconds: float  # of a step; nan where none was timed
 
 
+SIZES = model.Sizes(vocab=64, layers=3, hidden=16, heads=4, key_heads=2, head=4, inner=32, dtype="f32")
+#: How the residual stream lies, and the layout.
+RESIDUAL = {"tensor": "dp_tp", "sequence": "dp_tp_sp"}
+
+
 def step(residual: str, *, one_tree: bool) -> Callable[..., Any]:
     """A training step: the loss and all gradients, every sum done."""
-    loss = functools.partial(transformer.loss, residual=transformer.RESIDUAL[residual])
 
     def run(weights: Any, *batch: Any) -> Any:
-        value, grads = sh.value_and_grad(loss)(weights, *batch)
-        return sh.all_reduce(value), sh.all_reduce(grads) if one_tree else jax.tree.map(sh.all_reduce, grads)
+        with sh.dim_axes(layout(RESIDUAL[residual]).dims):
+            value, grads = sh.value_and_grad(functools.partial(model.loss, sizes=SIZES))(weights, *batch)
+            return sh.all_reduce(value), sh.all_reduce(grads) if one_tree else jax.tree.map(sh.all_reduce, grads)
 
     return run
 
@@ -77,10 +83,10 @@ def step(residual: str, *, one_tree: bool) -> Callable[..., Any]:
 def arguments(mesh: dict[str, int]) -> tuple[Any, ...]:
     """Weights and a batch, the same on every mesh, which is set."""
     sh.set_mesh(sh.make_mesh(mesh))
-    rng = np.random.default_rng(0)
-    tokens = rng.integers(0, transformer.VOCAB, (transformer.BATCH, transformer.SEQ)).astype(np.int32)
-    weights = jax.tree.map(lambda t: sh.array(transformer._sampled(rng, t), t), transformer.TYPES)
-    return weights, *(sh.array(t, "i32[batch@dp, seq]") for t in (tokens, np.roll(tokens, -1, 1)))
+    tokens = np.random.default_rng(0).integers(0, SIZES.vocab, (4, 8)).astype(np.int32)
+    with sh.dim_axes(layout("dp_tp").dims):
+        weights = model.init(sh.random.key(0), SIZES)
+        return weights, *(sh.array(t, "i32[batch, seq]") for t in (tokens, np.roll(tokens, -1, 1)))
 
 
 def whole(tree: Any) -> list[Any]:
@@ -92,7 +98,7 @@ def rows(rounds: int) -> Iterator[Row]:
     """All variants."""
     for policy in ("partial", "jax"):
         with sh.policy(policy):
-            for residual in transformer.RESIDUAL:
+            for residual in RESIDUAL:
                 right = whole(sh.jit(step(residual, one_tree=False))(*arguments(dict.fromkeys(MESH, 1))))
                 args = arguments(MESH)
                 for variant in VARIANTS:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 
 import shtypes as sh
-from examples import decoder as transformer
+from examples.transformer import model
+from examples.transformer.layouts import layout
 
 HIDDEN, INNER, LAYERS = 256, 1024, 4
 VOCAB, HEADS, HEAD = 1024, 8, 32
@@ -95,27 +97,31 @@ def with_casts(weights: Any, x: Any) -> Any:
     return jax.tree.map(lambda w, g: w - 1e-3 * g, weights, gradients)
 
 
-def kept(weights: Any, tokens: Any, targets: Any) -> Any:
-    """The transformer's loss without recomputation: all that a layer needs is kept."""
-    residual = transformer.RESIDUAL["tensor"]
-    x = sh.reshard(sh.nn.embedding(weights["embedding"], tokens), residual)
-    x, _ = sh.scan(lambda x, w: (transformer.layer(x, w, residual), None), x, weights["layers"])
-    x = sh.nn.rms_norm(x, weights["norm"])
-    scores = sh.einsum("bsh,vh->bsv", x, weights["embedding"])
-    return sh.mean(sh.nn.cross_entropy(scores, targets, out="[batch@dp, seq]{I:tp}"))
+SIZES = model.Sizes(
+    vocab=VOCAB, layers=LAYERS, hidden=HIDDEN, heads=HEADS, key_heads=HEADS, head=HEAD, inner=INNER, dtype="f32"
+)
 
 
-def of_transformer(seq: int) -> tuple[Any, ...]:
-    """The types of the example's weights, larger, and those of its tokens and targets."""
-    sizes = {"vocab": VOCAB, "hidden": HIDDEN, "heads": HEADS, "head": HEAD, "inner": INNER, "layer": LAYERS}
+def transformer(f: Callable[..., Any], name: str, remat: Literal["none", "everything"] = "everything") -> Any:
+    """A function of the language model in a layout."""
 
-    def larger(text: str) -> str:
-        t = sh.ShType.parse(text, mesh=sh.abstract_mesh({"dp": 2, "tp": 2}))
-        parts = [f"{d.name}={sizes[str(d.name)]}{''.join(f'@{a}' for a in d.axes)}" for d in t.dims]
-        return f"f32[{', '.join(parts)}]"
+    def run(*args: Any) -> Any:
+        with sh.dim_axes(layout(name).dims):
+            return f(*args, dataclasses.replace(SIZES, remat=remat))
 
-    tokens = f"i32[batch=16@dp, seq={seq}]"
-    return jax.tree.map(larger, transformer.TYPES), tokens, tokens
+    return run
+
+
+def logits(weights: Any, tokens: Any, sizes: model.Sizes) -> Any:
+    """The scores of all tokens, of a model that is not trained."""
+    return model.scores(weights, model.layers(model.embed(weights, tokens), weights["layers"], sizes), sizes)
+
+
+def of_transformer(seq: int, devices: int = 2, batch: int = 16, heads: int = HEADS) -> tuple[Any, ...]:
+    """The types of the model's weights, and those of its tokens and targets, on so many devices each way."""
+    with sh.use_mesh(sh.abstract_mesh({"dp": devices, "tp": devices})), sh.dim_axes(layout("dp_tp").dims):
+        tokens = sh.ShType.parse(f"i32[batch={batch}, seq={seq}]")
+        return model.types(dataclasses.replace(SIZES, heads=heads, key_heads=heads)), tokens, tokens
 
 
 def descend(loss: Callable[..., Any], weights: Any, *batch: Any) -> Any:
@@ -133,7 +139,8 @@ def cases(rows: int = 1024, seq: int = 128) -> list[Case]:
     remat = functools.partial(sh.checkpoint, prevent_cse=False)
     keeping_dots = remat(gathered, policy=sh.checkpoint_policies.dots_saveable)
     two, four = {"dp": 4, "tp": 2}, {"dp": 2, "tp": 2}
-    sequence = functools.partial(transformer.loss, residual=transformer.RESIDUAL["sequence"])
+    tensor, sequence = transformer(model.loss, "dp_tp"), transformer(model.loss, "dp_tp_sp")
+    kept = transformer(model.loss, "dp_tp", "none")
     partial = functools.partial
     return [
         Case("mlp, data parallel", sh.jit(partial(sgd, in_turn)), (replicated, x), {"dp": 8}),
@@ -163,9 +170,9 @@ def cases(rows: int = 1024, seq: int = 128) -> list[Case]:
         ),
         Case("embedding", sh.jit(embedded), ("f32[4096, 256]", f"i32[{rows // 16}, 128]"), {"dp": 8}),
         Case("mlp, inference", sh.jit(lambda w, x: in_turn(x, w)), (split, x), two),
-        Case("transformer, tensor parallel", sh.jit(partial(descend, transformer.loss)), of_transformer(seq), four),
+        Case("transformer, tensor parallel", sh.jit(partial(descend, tensor)), of_transformer(seq), four),
         Case("transformer, sequence parallel", sh.jit(partial(descend, sequence)), of_transformer(seq), four),
         Case("transformer, all kept", sh.jit(partial(descend, kept)), of_transformer(seq), four),
         Case("mlp, policy of JAX", sh.jit(with_casts), (weights_of(columns="@tp"), x), two, "jax"),
-        Case("transformer, inference", sh.jit(transformer.logits), of_transformer(seq)[:2], four),
+        Case("transformer, inference", sh.jit(transformer(logits, "dp_tp")), of_transformer(seq)[:2], four),
     ]

@@ -16,7 +16,7 @@ from shtypes.analysis.memory.graph import Value
 from shtypes.analysis.memory.liveness import Buffer
 from shtypes.analysis.memory.packing import packed, peak
 from tests.compiling import compiled
-from tests.memory_cases import cases
+from tests.memory_cases import cases, of_transformer
 from tests.tools.cli.running import runner
 
 MESH = sh.abstract_mesh({"dp": 4, "tp": 2})
@@ -209,7 +209,7 @@ def test_the_estimate_is_near_what_the_compiler_says(name: str, rows: int, seq: 
 
 def test_4096_devices_are_planned_in_two_seconds() -> None:
     case = next(c for c in cases() if c.name == "transformer, all kept")
-    wide = jax.tree.map(lambda t: t.replace("batch=16", "batch=512").replace("heads=8", "heads=64"), case.types)
+    wide = of_transformer(seq=128, devices=64, batch=512, heads=64)
     start = time.process_time()
     found = sh.memory(case.function, *wide, mesh=sh.abstract_mesh({"dp": 64, "tp": 64}))
     assert time.process_time() - start < 2

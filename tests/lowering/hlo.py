@@ -19,11 +19,6 @@ CALL = re.compile(r"= (.*?) (" + "|".join(OPS) + r")(?:-start)?\((.*)")
 SIZES = {"f32": 4, "s32": 4, "pred": 1, "bf16": 2, "f16": 2, "u32": 4, "f8e4m3fn": 1}
 
 
-CALLED = re.compile(r"(?:body|condition|to_apply|calls)=%?([\w.\-]+)")
-TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-HEAD = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) .*\{$")
-
-
 def array_bytes(text: str) -> int:
     found = re.findall(r"(\w+)\[([\d,]*)\]", text)
     return sum(SIZES[t] * math.prod(int(n) for n in dims.split(",") if n) for t, dims in found if t in SIZES)
@@ -58,30 +53,3 @@ def collectives(text: str | None) -> Counter[tuple[Kind, int]]:
         factor = {Kind.REDUCE_SCATTER: n - 1, Kind.ALL_REDUCE: 2 * (n - 1) / n}.get(kind, (n - 1) / n)
         out[kind, round(size * factor)] += 1
     return out
-
-
-def bytes_run(text: str) -> Counter[Kind]:
-    """Bytes sent per device by each kind when the program runs, the trips of loops multiplied."""
-    computations: dict[str, list[str]] = {}
-    entry = name = ""
-    for line in text.splitlines():
-        head = HEAD.match(line)
-        if head:
-            name = head["name"]
-            computations[name] = []
-            entry = name if head["entry"] else entry
-        elif name:
-            computations[name].append(line)
-    found: Counter[Kind] = Counter()
-
-    def visit(name: str, times: int) -> None:
-        for (kind, size), count in collectives("\n".join(computations[name])).items():
-            found[kind] += size * count * times
-        for line in computations[name]:
-            trips = TRIPS.search(line)
-            assert trips or " while(" not in line, f"a loop of so many trips as nobody knows: {line}"
-            for called in CALLED.findall(line):
-                visit(called, times * (int(trips[1]) if trips else 1))
-
-    visit(entry, 1)
-    return found

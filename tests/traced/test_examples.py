@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from examples import fsdp, jep_14273, jep_17111, microbatch, moe, shard_map_tutorial
+from examples import jep_14273, jep_17111, microbatch, moe, shard_map_tutorial
 from examples.hlo import collectives_run, compiled_text
 from tests.local_mode.test_examples import NETWORKS, PROGRAMS, batch, made, network
 from tests.local_mode.test_transposition import EXAMPLES, factors, operand
@@ -42,7 +42,6 @@ def compared(module: Any) -> sh.Ledger:
 VALUES = [
     pytest.param(microbatch, "dp", "partial", id="microbatch"),
     pytest.param(microbatch, "dp", "jax", id="microbatch, jax"),
-    pytest.param(fsdp, "dp", "partial", id="fsdp"),
     pytest.param(moe, "ep", "partial", id="moe", marks=pytest.mark.nightly),
 ]
 
@@ -69,14 +68,6 @@ def test_microbatches_reduce_once_or_for_each_layer_and_microbatch() -> None:
     assert found.by_kind() == {"all-reduce": (microbatch.MICROBATCHES * one, times)}
 
 
-def test_fully_sharded_weights_are_gathered_twice_and_their_gradients_scattered() -> None:
-    on_devices(8, "dp")
-    found = compared(fsdp)
-    each = (fsdp.bytes_of_weights(), 2 * fsdp.LAYERS)
-    assert found.by_direction() == {"forward": each, "recomputed": each, "backward": each}
-    assert {e.kind for e in found.backward()} == {"all-gather", "reduce-scatter"}
-
-
 def test_tokens_go_to_their_experts_and_back_and_so_do_their_gradients() -> None:
     on_devices(8, "ep")
     found = compared(moe)
@@ -92,7 +83,6 @@ NIGHTLY = {"marks": pytest.mark.nightly}
     "module",
     [
         pytest.param(microbatch, id="microbatch"),
-        pytest.param(fsdp, id="fsdp", **NIGHTLY),
         pytest.param(moe, id="moe", **NIGHTLY),
     ],
 )

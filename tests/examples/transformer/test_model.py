@@ -67,6 +67,7 @@ def wanted() -> Any:
     return computed(jax.value_and_grad(plain_loss), weights)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
