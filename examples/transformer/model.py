@@ -13,10 +13,12 @@ is said from outside, by `sh.dim_axes`; `layouts.toml` holds such sets of rules.
 ``key_heads``  heads of keys and values
 ``inner``      features inside the MLP
 ``vocab``      tokens
+``expert``     experts, in the weights of a mixture (`experts.py`), where ``features`` is ``hidden``
 =============  ==========================================================================================
 
 and a value is moved in three places: where a block starts (`gathered`: from ``stream`` to ``seq``, and each weight from
 its master to what computes), where it ends (`summed`: a pending sum to ``stream``), and where attention needs all keys.
+With `experts.py` in the place of the MLP, tokens go to their experts and back as well.
 On a mesh where no axis differs between the two ends, nothing is sent.
 
 The interface: `Sizes`, `WEIGHTS`, `init(key, sizes)`, `embed(weights, tokens)`, `layer(x, w, sizes)`,
@@ -33,6 +35,7 @@ from typing import Any, Literal
 import jax
 
 import shtypes as sh
+from examples.transformer import experts
 from examples.transformer.ring import ring_attention
 
 Tree = Any
@@ -66,7 +69,12 @@ class Sizes:
         heads: Query heads.
         key_heads: Heads of keys and values, each shared by ``heads // key_heads`` query heads.
         head: Features of a head.
-        inner: Features inside the MLP.
+        inner: Features inside the MLP, or inside each expert.
+        experts: How many experts a layer has; 0: one MLP for all tokens.
+        chosen: How many of them take a token.
+        capacity: How many times more places experts have than there are choices; None: no token is left out.
+        group: How many positions of a sequence share these places; None: all.
+        balance: The weight in the loss of how unevenly tokens are spread over the experts.
         dtype: What products are computed in, and values sent in. Sums over devices, norms and the residual stream are
             f32, and so are the weights that are trained.
         remat: What of a layer the backward pass computes again: ``"none"``, all but the products (``"dots"``), or
@@ -82,6 +90,11 @@ class Sizes:
     key_heads: int = 4
     head: int = 16
     inner: int = 128
+    experts: int = 0
+    chosen: int = 2
+    capacity: float | None = None
+    group: int | None = None
+    balance: float = 0.01
     dtype: Literal["f32", "bf16"] = "bf16"
     remat: Literal["none", "dots", "everything"] = "everything"
     gather_again: bool = True
@@ -89,7 +102,12 @@ class Sizes:
     def dims(self) -> dict[str, int]:
         """The sizes of the dims of weights."""
         names = ("vocab", "hidden", "heads", "key_heads", "head", "inner")
-        return {"layer": self.layers, **{name: getattr(self, name) for name in names}}
+        mixed = {"expert": self.experts, "score": self.experts, "features": self.hidden} if self.experts else {}
+        return {"layer": self.layers, **{name: getattr(self, name) for name in names}, **mixed}
+
+    def weights(self) -> dict[str, Any]:
+        """The dims of each weight: `WEIGHTS`, with those of experts in the place of an MLP's."""
+        return WEIGHTS | {"layers": WEIGHTS["layers"] | experts.WEIGHTS} if self.experts else WEIGHTS
 
 
 def types(sizes: Sizes) -> Tree:
@@ -101,7 +119,7 @@ def types(sizes: Sizes) -> Tree:
     with sh.dims(**sizes.dims()):
         return {
             name: {n: parsed(t, True) for n, t in dims.items()} if name == "layers" else parsed(dims, False)
-            for name, dims in WEIGHTS.items()
+            for name, dims in sizes.weights().items()
         }
 
 
@@ -167,12 +185,19 @@ def layer(x: Any, w: Tree, sizes: Sizes, mix: Callable[..., Any] = mixed) -> Any
 
     The weights are those of one layer, as they are trained; each is gathered here if it is sharded more finely than
     its use.
+
+    Returns:
+        The residual stream; with experts, beside it how unevenly tokens are spread over them, a scalar.
     """
-    w = {name: sh.checkpoint_name(gathered(w[name], dims, sizes), "weight") for name, dims in WEIGHTS["layers"].items()}
+    dims = sizes.weights()["layers"]
+    w = {name: sh.checkpoint_name(gathered(w[name], dims[name], sizes), "weight") for name in dims}
     h = gathered(sh.nn.rms_norm(x, w["attention_norm"].astype("f32")), "[batch, seq, hidden]", sizes)
     x = x + summed(attention(h, w, mix), "[batch, stream, hidden]")
     h = gathered(sh.nn.rms_norm(x, w["mlp_norm"].astype("f32")), "[batch, seq, hidden]", sizes)
-    return x + summed(mlp(h, w), "[batch, stream, hidden]")
+    if not sizes.experts:
+        return x + summed(mlp(h, w), "[batch, stream, hidden]")
+    mixed, uneven = experts.mixture(h, w, sizes.chosen, sizes.capacity, sizes.group)
+    return x + summed(mixed, "[batch, stream, hidden]"), uneven
 
 
 def scores(weights: Tree, x: Any, sizes: Sizes) -> Any:
@@ -195,16 +220,25 @@ def kept(sizes: Sizes) -> Any:
 
 
 def layers(x: Any, stacked: Tree, sizes: Sizes, layer: Callable[..., Any] = layer) -> Any:
-    """All layers, one after the other."""
+    """All layers, one after the other; with experts, the mean of what the layers return beside the stream, too."""
     step = sh.checkpoint(functools.partial(layer, sizes=sizes), policy=kept(sizes), prevent_cse=False)
-    return sh.scan(lambda x, w: (step(x, w), None), x, stacked)[0]
+    if not sizes.experts:
+        return sh.scan(lambda x, w: (step(x, w), None), x, stacked)[0]
+    x, uneven = sh.scan(step, x, stacked)
+    return x, sh.mean(uneven)
 
 
 def loss(weights: Tree, tokens: Any, targets: Any, sizes: Sizes) -> Any:
-    """The mean cross entropy: a pending sum over the axes of ``batch`` and ``seq``."""
+    """The mean cross entropy: a pending sum over the axes of ``batch`` and ``seq``.
+
+    With experts, how unevenly they are chosen is added. It is a mean over tokens too; where devices have the same
+    tokens it is one value, and becomes a term of the sum once.
+    """
     ends = {name: gathered(weights[name], WEIGHTS[name], sizes) for name in ("embedding", "norm")}
     x = layers(embed(ends, tokens), weights["layers"], sizes)
+    x, uneven = x if sizes.experts else (x, None)
     found = scores(ends, x, sizes)
     axes = sh.typeof(found).dims[-1].axes
     whole = f"{{I:({','.join(axes)})}}" if axes else ""
-    return sh.mean(sh.nn.cross_entropy(found, targets, out="[batch, seq]" + whole))
+    value = sh.mean(sh.nn.cross_entropy(found, targets, out="[batch, seq]" + whole))
+    return value if uneven is None else value + sizes.balance * sh.reshard(uneven, sh.typeof(value))
