@@ -78,11 +78,11 @@ def test_types_sizes_and_arguments_come_from_where_the_user_says(explain: Callab
 
 def test_a_function_that_makes_its_arguments_needs_no_devices() -> None:
     env = {**os.environ, "JAX_PLATFORMS": "none_such", "PYTHONPATH": str(ROOT), "SHTYPES_POLICY": "partial"}
-    target = ["examples/moe.py:loss", "--arguments", "arguments", "--mesh", "ep=8", "--grad"]
+    target = ["examples/microbatch.py:step", "--arguments", "arguments", "--mesh", "dp=8"]
     command = [sys.executable, "-m", "shtypes", "explain", *target]
     text = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, check=True).stdout
-    assert "g_args[1]: f32[hidden, experts]{U:ep} = einsum" in text
-    assert "in 4 collectives" in text
+    assert "total: f32[layers, 4, 4]{U:dp}" in text
+    assert "in 1 collective " in text
 
 
 def test_each_format_goes_to_the_output_that_is_named(explain: Callable[..., str], tmp_path: Path) -> None:
