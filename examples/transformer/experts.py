@@ -24,6 +24,8 @@ dropless  all-gather of tokens, and            all-gather of gradients, and     
 There ``c k T`` is rounded up to whole places; dropless, only the tokens are sent in the dtype, and B is 4 for the other
 three: sums over devices are f32, and so are gradients of sums. A checkpoint that runs the layer again sends again, both
 all-to-alls or the gather. Gradients of experts are pending sums over the axes of ``batch`` and ``seq``, but for theirs.
+Devices that share an expert, along the axes of ``inner``, have the same tokens, and each sends them; their terms of its
+results go back as they are, and are added at the end of the block.
 
 Why dropless is no all-to-all: no shape depends on scores, so an all-to-all that drops nothing has room for all T tokens
 from each device to each other one, which is what a gather sends; with room for each expert it is E / P times as much.
