@@ -114,7 +114,7 @@ def transformer(f: Callable[..., Any], name: str, remat: Literal["none", "everyt
 
 def logits(weights: Any, tokens: Any, sizes: model.Sizes) -> Any:
     """The scores of all tokens, of a model that is not trained."""
-    return model.scores(weights, model.layers(model.embed(weights, tokens), weights["layers"], sizes), sizes)
+    return model.scores(weights, model.layers(model.embed(weights, tokens), weights["layers"], sizes)[0], sizes)
 
 
 def of_transformer(seq: int, devices: int = 2, batch: int = 16, heads: int = HEADS) -> tuple[Any, ...]:

@@ -29,7 +29,7 @@ import rich.table
 import shtypes as sh
 from examples.transformer import curve, generate, layouts, model, training
 
-_SIZES = {"layers", "hidden", "heads", "key_heads", "head", "inner", "dtype", "remat", "experts", "chosen", "capacity"}
+_SIZES = {"layers", "hidden", "heads", "key_heads", "head", "inner", "experts", "chosen", "dtype", "remat", "capacity"}
 _folder = click.option("--folder", type=click.Path(path_type=pathlib.Path), required=True, help="Where the run is.")
 _layout = click.option("--layout", default=None, help="A name of layouts.toml; by default the one trained in, else dp.")
 _joined = click.option("--joined", is_flag=True, help="Be one of several processes, as jax.distributed finds them.")
@@ -84,6 +84,7 @@ def _opened(
 @_layout
 @_joined
 @click.option("--policy", type=click.Choice(["partial", "jax"]), default="partial", show_default=True)
+@click.option("--capacity", type=float, help="Places of experts for each choice; by default no token is left out.")
 @_options(training.Run)
 @_options(model.Sizes, _SIZES)
 def train(folder: pathlib.Path, layout: str | None, joined: bool, policy: str, **given: Any) -> None:
@@ -172,7 +173,8 @@ def listed() -> None:
     table = rich.table.Table("layout", "mesh", "bytes sent/step and device", "of them in the backward pass", box=None)
     for layout in layouts.read().values():
         with layout.use(abstract=True):
-            run = training.Run(layout, model.Sizes())
+            mixture: dict[str, Any] = {"experts": 8, "capacity": 1.25} if "expert" in layout.dims else {}
+            run = training.Run(layout, model.Sizes(**mixture))
             found = sh.ledger(training.step(run), *training.abstract(run))
             mesh = " x ".join(f"{axis}={size}" for axis, size in layout.mesh.items()) or "one device"
             table.add_row(layout.name, mesh, f"{found.bytes:,}", f"{found.backward().bytes:,}")

@@ -16,6 +16,7 @@ numbers in the weights of a device:
 - context: K numbers in all keys of a layer and as many in its values: ``ring(2 e K, C)`` a layer, and their gradients
   back in 4 bytes, whether they are gathered (Llama 3, arXiv:2407.21783, section 3.3.2) or go round (Liu, Zaharia and
   Abbeel 2023, arXiv:2310.01889, section 3).
+- experts: ``ring(c k T hidden e, E)`` four times a layer, to c k places for each of T tokens: `experts.py` has more.
 - what a checkpoint runs again, it sends again: of a layer all but what ends it.
 
 JAX's policy sums the gradients of weights at each use, in the dtype of the use: in f32 it sends as much in most
@@ -26,9 +27,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import jax
 
+import shtypes as sh
 from examples.transformer import model
 from examples.transformer.training import Run
 
@@ -36,6 +39,11 @@ from examples.transformer.training import Run
 def ring(size: float, devices: int) -> float:
     """What each device sends of ``size`` bytes to gather or to scatter them."""
     return size * (devices - 1) / devices
+
+
+def axes_of(t: sh.ShType) -> set[str]:
+    """The axes over which a type is sharded."""
+    return {axis for dim in t.dims for axis in dim.axes}
 
 
 class Costs:
@@ -53,16 +61,19 @@ class Costs:
         """How many devices share what is split over some axes."""
         return math.prod(self.run.layout.mesh[axis] for axis in axes)
 
+    def masters(self) -> list[Any]:
+        """The types of the weights where the optimizer works, by path."""
+        with self.run.layout.as_masters():
+            return jax.tree.leaves_with_path(model.types(self.sizes))
+
     def weights(self) -> float:
         """Gradients to sum, and under ZeRO weights to gather."""
-        with self.run.layout.as_masters():
-            types = jax.tree.leaves_with_path(model.types(self.sizes))
+        used = jax.tree.leaves(model.types(self.sizes))
         found, zero = 0.0, self.run.layout.zero
-        for path, t in types:
-            axes = {axis for dim in t.dims for axis in dim.axes}
-            tensor, masters = axes & {*self.tensor}, axes - {*self.tensor}
-            n, parts = math.prod(t.shape) / self.devices(tensor), self.devices(masters)
-            pending = ({*self.tokens} | {*self.tensor}) - axes
+        for (path, master), t in zip(self.masters(), used, strict=True):
+            here, masters = axes_of(t), axes_of(master) - axes_of(t)
+            n, parts = math.prod(t.shape) / self.devices(here), self.devices(masters)
+            pending = ({*self.tokens} | {*self.tensor}) - here - masters
             found += ring(4 * n, parts) + 2 * ring(4 * n / parts, self.devices(pending))
             if zero == 1:
                 found += ring(4 * n, parts)
@@ -73,9 +84,7 @@ class Costs:
 
     def norm(self) -> float:
         """The norm of the whole gradient, by which it is clipped: one number, where weights are sharded."""
-        with self.run.layout.as_masters():
-            axes = {axis for t in jax.tree.leaves(model.types(self.sizes)) for dim in t.dims for axis in dim.axes}
-        return 2 * ring(4, self.devices(axes))
+        return 2 * ring(4, self.devices(set().union(*(axes_of(t) for _, t in self.masters()))))
 
     def blocks(self) -> float:
         """Tensor parallelism: the ends and starts of blocks."""
@@ -92,6 +101,17 @@ class Costs:
         keys = self.rows * devices * self.sizes.key_heads * self.sizes.head / self.devices(self.tensor)
         return self.sizes.layers * ring(2 * keys * (self.number * (1 + self.again) + 4), devices)
 
+    def experts(self) -> float:
+        """Expert parallelism with places of a fixed number: all-to-alls to the experts and back, in both passes."""
+        if not self.sizes.experts:
+            return 0.0
+        assert self.sizes.capacity is not None, "what is sent without places, `experts.py` says"
+        group = self.sizes.group or self.run.seq
+        room = math.ceil(self.sizes.capacity * self.sizes.chosen * group / self.sizes.experts)
+        sent = self.number * self.rows / group * room * self.sizes.experts * self.sizes.hidden
+        devices = self.devices(self.run.layout.dims.get("expert", ()))
+        return self.sizes.layers * (4 + 2 * self.again) * ring(sent, devices)
+
     def loss(self) -> float:
         """Of each row of scores the maximum and two sums; of all rows the mean."""
         return 2 * ring(12 * self.rows, self.devices(self.tensor)) + 2 * ring(4, self.devices(self.tokens))
@@ -100,4 +120,4 @@ class Costs:
 def sent(run: Run) -> float:
     """The bytes that each device sends in a step of a run, under the default policy."""
     costs = Costs(run)
-    return costs.weights() + costs.norm() + costs.blocks() + costs.positions() + costs.loss()
+    return costs.weights() + costs.norm() + costs.blocks() + costs.positions() + costs.experts() + costs.loss()

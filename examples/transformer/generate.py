@@ -76,7 +76,7 @@ def read(weights: Tree, kept: Tree, tokens: Any, at: Any, sizes: model.Sizes) ->
             with sh.implicit_comm():  # keys sharded by position: two numbers for each row of scores
                 return sh.nn.dot_product_attention(query, found["key"], found["value"], mask=seen)
 
-        return model.layer(x, w, sizes, mix), found
+        return model.layer(x, w, sizes, mix)[0], found
 
     ends = {name: model.gathered(weights[name], model.WEIGHTS[name], sizes) for name in ("embedding", "norm")}
     x, kept = sh.scan(layer, model.embed(ends, tokens), (weights["layers"], kept))

@@ -180,24 +180,25 @@ def mlp(x: Any, w: Tree) -> Any:
     return sh.nn.linear(sh.nn.swiglu(sh.nn.linear(x, w["gate"]), sh.nn.linear(x, w["up"])), w["down"])
 
 
-def layer(x: Any, w: Tree, sizes: Sizes, mix: Callable[..., Any] = mixed) -> Any:
+def layer(x: Any, w: Tree, sizes: Sizes, mix: Callable[..., Any] = mixed) -> tuple[Any, Any]:
     """Both blocks, each behind a norm and beside the residual stream, f32[batch, stream, hidden].
 
     The weights are those of one layer, as they are trained; each is gathered here if it is sharded more finely than
     its use.
 
     Returns:
-        The residual stream; with experts, beside it how unevenly tokens are spread over them, a scalar.
+        The residual stream, and how unevenly tokens are spread over experts, a scalar, or None.
     """
     dims = sizes.weights()["layers"]
     w = {name: sh.checkpoint_name(gathered(w[name], dims[name], sizes), "weight") for name in dims}
     h = gathered(sh.nn.rms_norm(x, w["attention_norm"].astype("f32")), "[batch, seq, hidden]", sizes)
     x = x + summed(attention(h, w, mix), "[batch, stream, hidden]")
     h = gathered(sh.nn.rms_norm(x, w["mlp_norm"].astype("f32")), "[batch, seq, hidden]", sizes)
-    if not sizes.experts:
-        return x + summed(mlp(h, w), "[batch, stream, hidden]")
-    mixed, uneven = experts.mixture(h, w, sizes.chosen, sizes.capacity, sizes.group)
-    return x + summed(mixed, "[batch, stream, hidden]"), uneven
+    if sizes.experts:
+        made, uneven = experts.mixture(h, w, sizes.chosen, sizes.capacity, sizes.group)
+    else:
+        made, uneven = mlp(h, w), None
+    return x + summed(made, "[batch, stream, hidden]"), uneven
 
 
 def scores(weights: Tree, x: Any, sizes: Sizes) -> Any:
@@ -219,13 +220,11 @@ def kept(sizes: Sizes) -> Any:
     )
 
 
-def layers(x: Any, stacked: Tree, sizes: Sizes, layer: Callable[..., Any] = layer) -> Any:
-    """All layers, one after the other; with experts, the mean of what the layers return beside the stream, too."""
+def layers(x: Any, stacked: Tree, sizes: Sizes) -> tuple[Any, Any]:
+    """All layers, one after the other; beside the stream the mean of what each returns beside it."""
     step = sh.checkpoint(functools.partial(layer, sizes=sizes), policy=kept(sizes), prevent_cse=False)
-    if not sizes.experts:
-        return sh.scan(lambda x, w: (step(x, w), None), x, stacked)[0]
     x, uneven = sh.scan(step, x, stacked)
-    return x, sh.mean(uneven)
+    return x, None if uneven is None else sh.mean(uneven)
 
 
 def loss(weights: Tree, tokens: Any, targets: Any, sizes: Sizes) -> Any:
@@ -235,8 +234,7 @@ def loss(weights: Tree, tokens: Any, targets: Any, sizes: Sizes) -> Any:
     tokens it is one value, and becomes a term of the sum once.
     """
     ends = {name: gathered(weights[name], WEIGHTS[name], sizes) for name in ("embedding", "norm")}
-    x = layers(embed(ends, tokens), weights["layers"], sizes)
-    x, uneven = x if sizes.experts else (x, None)
+    x, uneven = layers(embed(ends, tokens), weights["layers"], sizes)
     found = scores(ends, x, sizes)
     axes = sh.typeof(found).dims[-1].axes
     whole = f"{{I:({','.join(axes)})}}" if axes else ""

@@ -18,7 +18,8 @@ DAILY = {("zero3_tp_sp", "partial", "everything"), ("ring_tp", "jax", "none")}
 
 
 def run(layout: Layout, **sizes: Any) -> training.Run:
-    return training.Run(layout, dataclasses.replace(SMALL, **sizes), batch=16, seq=16)
+    mixture: dict[str, Any] = {"experts": 8, "capacity": 1.25, "group": 8} if "expert" in layout.dims else {}
+    return training.Run(layout, dataclasses.replace(SMALL, **mixture, **sizes), batch=16, seq=16)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_token_at_a_time_is_as_good_as_whole_sequences() -> None:
         w = weights("one")
         for prompt, length, new in zip(PROMPTS[:3], LENGTHS, found, strict=False):
             whole = np.concatenate([prompt[:length], new])[None]
-            x = model.layers(model.embed(w, sh.array(whole, "i32[batch, seq]")), w["layers"], SIZES)
+            x, _ = model.layers(model.embed(w, sh.array(whole, "i32[batch, seq]")), w["layers"], SIZES)
             scores = np.asarray(model.scores(w, x, SIZES))[0, length - 1 : -1]
             best = np.sort(scores, -1)
             assert (best[:, -1] - best[:, -2] > 1e-3).all(), "two tokens are too near to tell"

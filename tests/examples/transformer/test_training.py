@@ -30,25 +30,27 @@ SIZES = model.Sizes(layers=2, hidden=16, heads=8, key_heads=4, head=4, inner=16,
 RUN = training.Run(LAYOUTS["one"], SIZES, batch=8, seq=16, steps=200)
 
 
-def run_of(layout: Layout, **changes: Any) -> training.Run:
-    return dataclasses.replace(RUN, layout=layout, **changes)
+def run_of(layout: Layout, experts: int = 0, **changes: Any) -> training.Run:
+    return dataclasses.replace(RUN, layout=layout, sizes=dataclasses.replace(SIZES, experts=experts), **changes)
 
 
 # every layout
 
 
 @functools.cache
-def begun(name: str, policy: str) -> Any:
+def begun(name: str, policy: str, experts: int) -> Any:
     """The weights, the state and the step of a layout."""
-    run = run_of(LAYOUTS[name])
+    run = run_of(LAYOUTS[name], experts)
     return *training.start(run), sh.jit(training.step(run))
 
 
-def losses(name: str, steps: int, policy: str = "partial", seed: int | None = None) -> np.ndarray[Any, Any]:
+def losses(
+    name: str, steps: int, policy: str = "partial", experts: int = 0, seed: int | None = None
+) -> np.ndarray[Any, Any]:
     """The losses of a run; with a seed, of weights that are rounded otherwise, as sums in another order would be."""
     run = run_of(LAYOUTS[name])
     with sh.policy(policy), LAYOUTS[name].use():
-        weights, state, step = begun(name, policy)
+        weights, state, step = begun(name, policy, experts)
         if seed is not None:
             signs = np.random.default_rng(seed)
             off = DEVICES * eps(np.float32)
@@ -62,21 +64,22 @@ def losses(name: str, steps: int, policy: str = "partial", seed: int | None = No
 
 
 @functools.cache
-def one_device(steps: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def one_device(steps: int, experts: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """The losses of one device, and how far rounding takes each: as far as eight other roundings took it, and twice.
 
     What one step is off by, the next ones enlarge, each program in its own way: so far do runs of one device come apart
     whose weights were rounded otherwise.
     """
-    wanted = losses("one", steps)
-    others = np.stack([losses("one", steps, seed=seed) for seed in range(8)])
+    wanted = losses("one", steps, experts=experts)
+    others = np.stack([losses("one", steps, experts=experts, seed=seed) for seed in range(8)])
     spread = np.maximum.accumulate(np.abs(others - wanted).max(0))
     return wanted, 2 * spread + 64 * eps(np.float32) * np.abs(wanted)
 
 
 def check_losses(name: str, policy: str, steps: int) -> None:
-    wanted, off = one_device(steps)
-    found = losses(name, steps, policy)
+    experts = 8 if "expert" in LAYOUTS[name].dims else 0
+    wanted, off = one_device(steps, experts)
+    found = losses(name, steps, policy, experts)
     worst = float((np.abs(found - wanted) / off).max())
     assert worst <= 1, f"off by {worst:.2g} times what rounding explains"
     assert off.max() < 0.01 * (wanted[0] - wanted[-1]), "the bound says nothing"
