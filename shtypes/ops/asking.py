@@ -20,7 +20,7 @@ from shtypes.ops.reshard import finished, reshard
 from shtypes.ops.shape import squeeze
 from shtypes.primitives.conversions import abstract_array
 from shtypes.rules.advice import MOST
-from shtypes.scopes.comm import allows_implicit, trying
+from shtypes.scopes.comm import allows_implicit, finishes_scalars, trying
 from shtypes.traced.price import priced
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
@@ -33,7 +33,9 @@ def sharding(t: ShType, dims: Sequence[int]) -> tuple[str, ...]:
     return tuple(a for d in dims for a in t.dims[d].axes)
 
 
-def along(name: str, x: Any, dims: Sequence[int], whole: Whole, across: Whole, out: Any = None) -> Array:
+def along(
+    name: str, x: Any, dims: Sequence[int], whole: Whole, across: Whole, out: Any = None, *, asked: bool = False
+) -> Array:
     """An op along ``dims``: ``whole`` where no axis shards them, else ``across`` if communication is asked for.
 
     Args:
@@ -43,13 +45,14 @@ def along(name: str, x: Any, dims: Sequence[int], whole: Whole, across: Whole, o
         whole: The op where every device holds the dims; refuses sharded ones.
         across: The op where they are sharded.
         out: A type to reshard the result to, which allows communication.
+        asked: Whether something else allows it.
 
     Raises:
         ShardingTypeError: a dim is sharded, and communication is not asked for; or what the op itself refuses.
     """
     if not sharding(jax.typeof(x), dims):
         return finished(whole(x), out)
-    if may_communicate(out):
+    if asked or may_communicate(out):
         if allows_implicit():  # else what `across` is made of refuses a pending sum, in the words of the op
             x = settled(name, lambda types: rules.nonlinear(name, types, types[0].dtype_name), x)
         return finished(across(x), out)
@@ -124,7 +127,8 @@ def over(
         y = across(x, dims)
         return y if keepdims else squeeze(y, dims)
 
-    return along(name, x, dims, lambda x: whole(x, dims), joined, out)
+    one = all(size == 1 or d in dims for d, size in enumerate(jax.typeof(x).shape))
+    return along(name, x, dims, lambda x: whole(x, dims), joined, out, asked=one and finishes_scalars())
 
 
 def to_state(t: ShType, axes: Sequence[str], state: State) -> ShType:

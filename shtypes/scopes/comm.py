@@ -63,7 +63,10 @@ class Implicit:
 
 @dataclass(frozen=True)
 class FinishesScalars:
-    """Ops finish pending sums of one element, such as norms, where they would not type with them; nothing else."""
+    """Ops finish pending sums of one element, such as norms, where they would not type with them; nothing else.
+
+    Reductions to one element, such as whether all elements are finite, may be of sharded dims.
+    """
 
 
 @dataclass(frozen=True)
@@ -361,7 +364,7 @@ def minimizing() -> Direction:
 
 
 def finishing_scalars() -> CommScope:
-    """A scope in which ops may finish pending scalars: what a norm of many arrays needs, at a few bytes each."""
+    """A scope in which ops may finish scalars: what norms of many arrays need, at a few bytes each."""
     return CommScope(FinishesScalars())
 
 

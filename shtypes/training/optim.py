@@ -73,7 +73,8 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
             matrix, which `implicit_comm` around the call allows to communicate; types do not fit the parameters.
 
     Communicates: in ``init`` nothing; in ``update`` an all-reduce of a scalar for each norm of sharded arrays, one for
-    a norm of the whole tree; and what ``pending`` and ``types`` say. Transpose: that of each operation.
+    a norm of the whole tree, and for each other reduction to one element, such as whether all are finite; and what
+    ``pending`` and ``types`` say. Transpose: that of each operation.
 
     Examples:
         >>> import optax

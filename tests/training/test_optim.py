@@ -172,6 +172,24 @@ def test_the_norm_of_a_tree_is_reduced_once_over_all_axes() -> None:
         assert_close(np.asarray(u), wanted[name])
 
 
+def test_one_element_that_is_not_finite_anywhere_leaves_a_step_out() -> None:
+    params = _typed(_weights(), LAYOUTS["tensor"])
+    optimizer = sh.optim.lift(optax.apply_if_finite(optax.sgd(1.0), 3))
+    state = optimizer.init(params)
+    sent = sh.ledger(optimizer.update, params, state, params)
+    sharded = [p.type for p in params.values() if any(dim.axes for dim in p.type.dims)]
+    assert [e.kind for e in sent] == ["all-reduce"] * len(sharded)
+    assert all(e.bytes <= 2 for e in sent)
+    for bad in (np.inf, np.nan, None):
+        weights = _weights()
+        if bad is not None:
+            weights["up"][-1, -1] = bad
+        updates, after = jax.block_until_ready(optimizer.update(_typed(weights, LAYOUTS["tensor"]), state, params))
+        assert np.asarray(after.notfinite_count) == (bad is not None)
+        assert np.any(np.asarray(updates["down"])) == (bad is None)
+        assert sh.tree.types(after) == sh.tree.types(state)
+
+
 def test_a_scope_around_holds_for_the_norm() -> None:
     optimizer, params = sh.optim.lift(optax.clip_by_global_norm(0.5)), _typed(_weights(), LAYOUTS["both"])
     with sh.no_comm(), pytest.raises(sh.ShardingTypeError, match="no_comm"):
@@ -189,6 +207,13 @@ def test_more_than_scalars_is_communicated_only_where_that_is_asked_for() -> Non
     assert sh.tree.types(after) == sh.tree.types(state)
     wanted, _ = tx.update(plain, tx.init(plain), plain)
     assert_close(np.asarray(updates["up"]), wanted["up"], 1024)
+
+
+def test_of_a_sharded_dim_only_a_reduction_to_one_element_is_finished() -> None:
+    tx = optax.stateless(lambda updates, _: jax.tree.map(lambda g: g / jnp.max(g, 0, keepdims=True), updates))
+    params = {"up": sh.array(_weights()["up"], "f32[16@dp,32]")}
+    with pytest.raises(sh.ShardingTypeError, match="`max` reduces dim 0"):
+        sh.optim.lift(tx).update(params, optax.EmptyState(), params)
 
 
 def test_an_array_of_which_two_dims_of_a_parameter_may_be_meant_is_replicated() -> None:
