@@ -52,7 +52,7 @@ def reshard(
             whole, ``_@tp`` sharded over ``tp`` and ``_@...`` kept as it is; of all dims that are left, ``...`` keeps
             each as it is and ``_...`` makes each whole. An axis that is not written, and that no dim keeps, is
             replicated by policy: ``"[...]"`` finishes what is pending and moves no dim, ``"[_...]"`` makes everything
-            whole.
+            whole. Inside `vmap` over a sharded dim, the axes that shard it are left alone.
         comm_dtype: A narrower float to send the value in: it is cast before the first collective and back after the
             last. By default the value's own dtype.
         ct_comm_dtype: The same of its cotangent, in the backward pass; by default the cotangent's own dtype.

@@ -215,6 +215,38 @@ def test_a_result_of_each_step_is_not_promised_to_be_one(mesh: Any) -> None:
             sh.vmap(lambda r: (r, sh.lax.pvary(v, "x")), out_axes=(0, None))(x)
 
 
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("target", ["[8@y]", "[_@y]{V:x}", jax.P("y")], ids=str)
+def test_a_target_for_a_step_leaves_alone_the_axes_that_are_mapped_over(
+    mesh: Any, policy: str, dtype: Any, target: Any
+) -> None:
+    with sh.use_mesh(mesh), sh.policy(policy):
+        x, w = sh.array(X.astype(dtype), "[4@x,8@y]"), sh.array(W.astype(dtype), "[8@y,4]")
+
+        def step(r: Any, w: Any) -> Any:
+            assert sh.reshard(r @ w, "[_]").type == "[4]{V:x}"  # a sum over y
+            assert sh.matmul(r, w, out="[4]").type == "[4]"
+            assert sh.reshard(w, "[_@y, _]").type.state("x") is not sh.State.VARYING
+            return sh.reshard(sh.reshard(r, "[_]"), target)
+
+        found = sh.vmap(step, (0, None))(x, w)
+        assert found.type == x.type
+        np.testing.assert_array_equal(host(found), X.astype(dtype))
+        (sent,) = sh.ledger(sh.vmap(lambda r: sh.reshard(r, "[_]")), x)
+        assert (sent.kind, sent.axes) == ("all-gather", ("y",))
+
+
+@pytest.mark.parametrize("target", ["[8@y]{R:x}", "[8@y]{I:x}", "[8@(x,y)]", "[8@y]{U:x}"])
+def test_a_target_for_a_step_that_has_a_mapped_axis_elsewhere_is_refused(mesh: Any, target: str) -> None:
+    with sh.use_mesh(mesh):
+        x = sh.array(X, "[4@x,8@y]")
+        with pytest.raises(sh.ShardingTypeError, match="only one of them varies over mesh axis `x`"):
+            sh.vmap(lambda r: sh.reshard(r, target))(x)
+        with pytest.raises(sh.ShardingTypeError, match="only one of them varies over mesh axis `x`"):
+            sh.vmap(lambda r: sh.reshard(r, sh.ShType.parse("f32[8@y]")))(x)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shtypes.context.ambient import DimAxes, Sizes, check_policy
+from shtypes.context.mapped import mapped_axes
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
 from shtypes.types.dim import Dim, check_divides
@@ -67,6 +68,7 @@ class ReadingContext(NamedTuple):
     replicated: State
     sizes: Sizes
     dim_axes: DimAxes
+    mapped: tuple[str, ...]  # what the value varies over because `vmap` maps over it: no axis of a step's own
 
 
 class Parts(NamedTuple):
@@ -97,7 +99,9 @@ def reading_context(
     sizes = current_dims() if dims is None else sorted_sizes({**dict(current_dims()), **dims})
     replicated = REPLICATED_STATE[check_policy(policy or current_policy())]
     known = describe(like, shape, dtype)
-    return ReadingContext(common_mesh(mesh, like) or current_mesh(), known, replicated, sizes, current_dim_axes())
+    over = common_mesh(mesh, like) or current_mesh()
+    mapped = () if like is None else tuple(a for a in mapped_axes() if like.state(a) is State.VARYING)
+    return ReadingContext(over, known, replicated, sizes, current_dim_axes(), mapped)
 
 
 def read(text: str, context: ReadingContext) -> Parts:
@@ -106,13 +110,14 @@ def read(text: str, context: ReadingContext) -> Parts:
     Raises:
         ShardingTypeError: it is no type, names things that are not there, or does not fit the value.
     """
-    mesh, known, replicated, sizes, of_names = context
+    mesh, known, replicated, sizes, of_names, mapped = context
     text, syntax = in_scope(text, mesh, of_names)
     dtype = _dtype(text, syntax, known)
     states = _states(text, syntax, mesh, dtype)
     dims = _Dims(text, syntax, mesh, known, sizes).read(mentioned=states)
     sharding = {a for d in dims for a in d.axes}
-    return Parts(mesh, dtype, dims, {a: states.get(a, replicated) for a in mesh.axis_names if a not in sharding})
+    states = dict.fromkeys(mesh.axis_names, replicated) | dict.fromkeys(mapped, State.VARYING) | states
+    return Parts(mesh, dtype, dims, {a: state for a, state in states.items() if a not in sharding})
 
 
 def check_names_any(text: str, t: ShType) -> None:
