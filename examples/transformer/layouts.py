@@ -28,6 +28,8 @@ class Layout:
         masters: The axes of the dims of masters that differ.
         zero: The stage of ZeRO: 0 is none; from 1 on the state of the optimizer is sharded as ``masters`` says, from 2
             on gradients, at 3 weights.
+        schedule: Of a pipeline, the order of its microbatches; else empty.
+        microbatches: How many a pipeline has.
     """
 
     name: str
@@ -35,11 +37,18 @@ class Layout:
     dims: dict[str, tuple[str, ...]]
     masters: dict[str, tuple[str, ...]] = field(default_factory=dict)
     zero: int = 0
+    schedule: str = ""
+    microbatches: int = 0
 
     @property
     def devices(self) -> int:
         """How many devices the mesh has."""
         return math.prod(self.mesh.values())
+
+    @property
+    def stages(self) -> int:
+        """How many stages a pipeline has: one for each device along the axes of ``layer``."""
+        return math.prod(self.mesh[axis] for axis in self.dims.get("layer", ()))
 
     @contextlib.contextmanager
     def use(self, abstract: bool = False) -> Iterator[Any]:
@@ -76,7 +85,8 @@ def read(file: Path = FILE) -> dict[str, Layout]:
             for dim, axes in text["strategies"][strategy].items():
                 dims[dim] = dims.get(dim, ()) + _axes(axes)
         masters = {dim: _axes(axes) for dim, axes in row.get("masters", {}).items()}
-        found[name] = Layout(name, row["mesh"], dims, masters, row.get("zero", 0))
+        rest = {key: row[key] for key in ("zero", "schedule", "microbatches") if key in row}
+        found[name] = Layout(name, row["mesh"], dims, masters, **rest)
     return found
 
 

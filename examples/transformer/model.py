@@ -139,15 +139,26 @@ def init(key: Any, sizes: Sizes) -> Tree:
 
 
 def moved(x: Any, dims: str, comm_dtype: str | None = None) -> Any:
-    """A value where dims of these names lie. Its own names stay, for a position is one here and there."""
+    """A value where dims of these names lie. Its own names stay, for a position is one here and there.
+
+    Axes along which it is replicated, here and there, stay as they are: no policy changes how its gradient is summed.
+    """
     wanted = sh.ShType.parse(x.type.dtype_name + dims, shape=x.shape)
     target = ", ".join(f"_@({','.join(dim.axes)})" for dim in wanted.dims)
-    return sh.reshard(x, f"[{target}]", comm_dtype=comm_dtype)
+    taken = wanted.axes(sh.State.SHARDED)
+    replicated = [(s, [a for a in x.type.axes(s) if a not in taken]) for s in (sh.State.REDUCED, sh.State.INVARIANT)]
+    states = ", ".join(f"{state.value}:({','.join(axes)})" for state, axes in replicated if axes)
+    return sh.reshard(x, f"[{target}]" + f"{{{states}}}" * bool(states), comm_dtype=comm_dtype)
+
+
+def sent(x: Any, dims: str, sizes: Sizes) -> Any:
+    """An f32 value where products need it: sent in their dtype, its gradient summed in f32."""
+    return moved(x, dims, None if sizes.dtype == "f32" else sizes.dtype)
 
 
 def gathered(x: Any, dims: str, sizes: Sizes) -> Any:
-    """An f32 value where products need it: sent in their dtype, its gradient summed in f32."""
-    return moved(x, dims, None if sizes.dtype == "f32" else sizes.dtype).astype(sizes.dtype)
+    """The same in the dtype of products."""
+    return sent(x, dims, sizes).astype(sizes.dtype)
 
 
 def summed(x: Any, dims: str) -> Any:
@@ -227,6 +238,14 @@ def layers(x: Any, stacked: Tree, sizes: Sizes) -> tuple[Any, Any]:
     return x, None if uneven is None else sh.mean(uneven)
 
 
+def mean_loss(weights: Tree, x: Any, targets: Any, sizes: Sizes) -> Any:
+    """The mean cross entropy after the last layer: a pending sum over the axes of ``batch`` and ``seq``."""
+    found = scores(weights, x, sizes)
+    axes = sh.typeof(found).dims[-1].axes
+    whole = f"{{I:({','.join(axes)})}}" if axes else ""
+    return sh.mean(sh.nn.cross_entropy(found, targets, out="[batch, seq]" + whole))
+
+
 def loss(weights: Tree, tokens: Any, targets: Any, sizes: Sizes) -> Any:
     """The mean cross entropy: a pending sum over the axes of ``batch`` and ``seq``.
 
@@ -235,8 +254,5 @@ def loss(weights: Tree, tokens: Any, targets: Any, sizes: Sizes) -> Any:
     """
     ends = {name: gathered(weights[name], WEIGHTS[name], sizes) for name in ("embedding", "norm")}
     x, uneven = layers(embed(ends, tokens), weights["layers"], sizes)
-    found = scores(ends, x, sizes)
-    axes = sh.typeof(found).dims[-1].axes
-    whole = f"{{I:({','.join(axes)})}}" if axes else ""
-    value = sh.mean(sh.nn.cross_entropy(found, targets, out="[batch, seq]" + whole))
+    value = mean_loss(ends, x, targets, sizes)
     return value if uneven is None else value + sizes.balance * sh.reshard(uneven, sh.typeof(value))
