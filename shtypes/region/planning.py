@@ -132,13 +132,16 @@ class Planner:
         return self._segments[id(jaxpr)]
 
     def _walk(self, jaxpr: Any) -> list[Segment]:
-        waiting = _live(jaxpr)
+        waiting = live(jaxpr)
         native = self._native(waiting)
         made = {*jaxpr.invars, *jaxpr.constvars}
         groups: list[tuple[bool, list[Any]]] = []
-        region = False
+        region, idle = False, False
         while waiting:
             taken, rest = _ready(waiting, made, native, region)
+            if idle and not taken:
+                raise AssertionError(f"nothing makes what these equations take: {waiting}")
+            idle = not taken
             if taken:
                 # Without a typed value there is nothing to gain from a region, and no mesh for it.
                 typed = any(is_typed(v) for eqn in taken for v in (*eqn.invars, *eqn.outvars))
@@ -202,8 +205,8 @@ def _inside(reason: str, eqn: Any) -> str:
     return f"`{applied_by(eqn).name}` in its body, {source_info_util.summarize(eqn.source_info)}: {reason}"
 
 
-def _live(jaxpr: Any) -> list[Any]:
-    """The equations that results or effects need."""
+def live(jaxpr: Any) -> list[Any]:
+    """The equations that results or effects need, whatever of their operands those need."""
     needed = set(variables(jaxpr.outvars))
     kept = []
     for eqn in reversed(jaxpr.eqns):

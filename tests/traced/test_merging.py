@@ -57,6 +57,12 @@ def layer_after_layer(x: Any, w: Any, v: Any) -> Any:
     return split(layer(split(layer(x))))
 
 
+def beside_a_loop(x: Any, w: Any, v: Any) -> Any:
+    """A loop of which one result is taken: it has its other operands all the same."""
+    (y, _), _ = sh.scan(lambda c, _: ((c[0] + 1, c[1] * 2), None), (x, sh.sin(x)), None, length=2)
+    return there_and_on(y, w, v)
+
+
 def scattered_and_gathered(x: Any, w: Any, v: Any) -> Any:
     return sh.all_gather(sh.reduce_scatter(product(x, w, v), "tp", 1), "tp")
 
@@ -169,6 +175,11 @@ def on_one_device(f: Callable[..., Any], run: Callable[[Callable[..., Any]], Cal
 
 def finished(x: Any) -> Any:
     return np.asarray(sh.reshard(x, "[_...]"))
+
+
+def test_a_loop_of_which_one_result_is_taken_keeps_all_its_operands() -> None:
+    found = jax.block_until_ready(sh.jit(beside_a_loop)(*arguments()))
+    np.testing.assert_allclose(finished(found), on_one_device(beside_a_loop, lambda f: f), rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.one_in(2)

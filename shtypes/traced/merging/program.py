@@ -11,7 +11,8 @@ from shtypes.context.scope import Scope, changed
 from shtypes.core.operation import applied_by
 from shtypes.primitives.merged import absorbed
 from shtypes.primitives.reshard import Reshard
-from shtypes.traced.equations import Walk, control_of, place_of
+from shtypes.region.planning import live
+from shtypes.traced.equations import control_of, place_of
 from shtypes.traced.merging.body import Made, Sweep
 from shtypes.traced.merging.chains import is_sum, merge_row, merge_sum
 from shtypes.traced.merging.groups import grouped
@@ -57,7 +58,6 @@ class Merged:
     def __init__(self, program: Any) -> None:
         self._ambient = current_ambient()
         self._known: dict[int, tuple[Any, Any]] = {}
-        self._walk = Walk()
         self.runs: dict[int, Any] = {}
         self.jaxpr = self._body(program)
 
@@ -69,7 +69,7 @@ class Merged:
 
     def _merged(self, jaxpr: Any) -> Any:
         opened = jaxpr_of(jaxpr)
-        eqns = [eqn for eqn, _ in self._walk.live(opened, (True,) * len(opened.outvars))[0]]
+        eqns = live(opened)
         inner = [eqn if control_of(eqn) is None else with_bodies(eqn, self._body) for eqn in eqns]
         sweep = Sweep(inner, opened.outvars)
         for at, (eqn, origin) in enumerate(zip(inner, eqns, strict=True)):
