@@ -150,6 +150,8 @@ def sample(
 ) -> None:
     """Go on with prompts, all at once."""
     with _opened(folder, layout, joined=False) as run, run.layout.for_tokens():
+        if run.layout.schedule:
+            raise click.ClickException(f"{run.layout.name} has its layers in stages; --layout tp, or another, samples")
         _, weights, _ = training.restored(run, folder)
         texts = [text.encode() for text in prompt]
         rows, lengths = generate.padded(
@@ -174,7 +176,7 @@ def listed() -> None:
     for layout in layouts.read().values():
         with layout.use(abstract=True):
             mixture: dict[str, Any] = {"experts": 8, "capacity": 1.25} if "expert" in layout.dims else {}
-            run = training.Run(layout, model.Sizes(**mixture))
+            run = training.Run(layout, model.Sizes(layers=8, **mixture))
             found = sh.ledger(training.step(run), *training.abstract(run))
             mesh = " x ".join(f"{axis}={size}" for axis, size in layout.mesh.items()) or "one device"
             table.add_row(layout.name, mesh, f"{found.bytes:,}", f"{found.backward().bytes:,}")

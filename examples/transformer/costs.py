@@ -16,6 +16,7 @@ numbers in the weights of a device:
 - context: K numbers in all keys of a layer and as many in its values: ``ring(2 e K, C)`` a layer, and their gradients
   back in 4 bytes, whether they are gathered (Llama 3, arXiv:2407.21783, section 3.3.2) or go round (Liu, Zaharia and
   Abbeel 2023, arXiv:2310.01889, section 3).
+- a pipeline: `pipeline.py` has what goes along its axis.
 - experts: ``ring(c k T hidden e, E)`` four times a layer, to c k places for each of T tokens: `experts.py` has more.
 - what a checkpoint runs again, it sends again: of a layer all but what ends it.
 

@@ -22,6 +22,7 @@ import orbax.checkpoint as ocp  # type: ignore[import-untyped]
 import shtypes as sh
 from examples.transformer import data, model
 from examples.transformer.layouts import Layout
+from examples.transformer.pipeline import Schedule, pipelined_value_and_grad
 
 Tree = Any
 
@@ -36,7 +37,7 @@ class Run:
         batch: Sequences in a step, on all devices together.
         seq: Positions in a sequence.
         accumulate: Into how many microbatches a step cuts its batch. Their gradients are summed on each device, and
-            over devices once for all.
+            over devices once for all. (A pipeline has those of its layout.)
         steps: After how many steps the rate has gone down to nothing.
         rate: The largest learning rate, after ``warmup`` steps.
         warmup: Steps in which the rate goes up.
@@ -102,6 +103,9 @@ def abstract(run: Run) -> tuple[Any, ...]:
 
 def loss_and_gradients(run: Run) -> Callable[..., Any]:
     """``(weights, tokens, targets)`` to the loss and its gradients: pending sums, where the policy leaves them."""
+    layout = run.layout
+    if layout.schedule:
+        return pipelined_value_and_grad(run.sizes, Schedule(layout.schedule, layout.stages, layout.microbatches))
     whole = sh.value_and_grad(functools.partial(model.loss, sizes=run.sizes))
     if run.accumulate == 1:
         return whole
@@ -135,7 +139,8 @@ def step(run: Run) -> Callable[..., Any]:
 
 def evaluate(run: Run, weights: Tree, batches: int = 8) -> float:
     """The mean loss of some batches of the text that is held back."""
-    loss = sh.jit(lambda weights, tokens, targets: sh.all_reduce(model.loss(weights, tokens, targets, run.sizes)))
+    trained = loss_and_gradients(run)
+    loss = sh.jit(lambda *args: sh.all_reduce(trained(*args)[0]))  # what only gradients need is not compiled
     parts = sh.prefetch_to_device(data.batches(data.text("held"), run.tokens), run.tokens)
     return sum(float(loss(weights, *part)) for part in itertools.islice(parts, batches)) / batches
 
