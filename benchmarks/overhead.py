@@ -64,7 +64,11 @@ def collect(parts: tuple[str, ...] = PARTS, *, quick: bool = False, rounds: int 
                 continue
             times = {"rounds": rounds or (2 if quick else 15), "repeats": 3 if quick else 20}
             if part == "calls":
-                found[part] = dispatch.many_arguments(mesh, count=5 if quick else 500, **times)
+                one = sh.make_mesh({"dp": 1, "tp": 1}, devices=jax.devices()[:1])
+                for name, m in {"8 devices": mesh, "1 device": one}.items():
+                    with sh.use_mesh(m):
+                        calls = dispatch.many_arguments(m, count=5 if quick else 500, **times)
+                    found.setdefault(part, {}).update({f"{name}, {kind}": entry for kind, entry in calls.items()})
             else:
                 found[part] = dispatch.eager(mesh, **times)
     return found
@@ -126,11 +130,11 @@ def program_table(name: str, found: dict[str, Any]) -> Table:
 def calls_table(found: dict[str, Any]) -> Table:
     """Jitted calls with many arguments."""
     table = Table(title="jitted call with many arguments: ms until it returns", title_justify="left")
-    for heading in ("results", "variant", "median", "least", "/native"):
+    for heading in ("results", "variant", "median", "least", "/hand"):
         table.add_column(heading, justify="left" if heading in ("results", "variant") else "right")
     for name, kinds in found.items():
         for kind, entry in kinds.items():
-            numbers = f"{entry['median_ms']:.2f}", f"{entry['min_ms']:.2f}", _ratio(entry["of_native"])
+            numbers = f"{entry['median_ms']:.2f}", f"{entry['min_ms']:.2f}", _ratio(entry["of_shard_map"])
             table.add_row(name, kind, *numbers)
         table.add_section()
     return table

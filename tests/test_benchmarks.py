@@ -62,7 +62,7 @@ def test_the_policies_differ_by_one_sum(model: str) -> None:
 
 def test_calls_and_operations_are_compared_with_native_ones() -> None:
     calls, eager = measured("calls"), measured("eager")
-    assert {kind for entry in calls.values() for kind in entry} == {"shtypes", "native", "per op"}
+    assert {kind for entry in calls.values() for kind in entry} == {"shtypes", "shard_map", "per op"}
     assert all(entry[side]["min_ms"] > 0 for entry in eager["ops"].values() for side in ("shtypes", "native"))
     assert min(e["of_native"]["cpu"] for e in eager["ops"].values()) <= eager["geometric_mean"]["cpu"]
 

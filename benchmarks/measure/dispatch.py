@@ -19,22 +19,41 @@ Pair = tuple[Callable[[], Any], Callable[[], Any]]
 
 
 def many_arguments(mesh: Any, *, count: int, rounds: int, repeats: int) -> dict[str, Any]:
-    """Jitted calls with ``count`` small arrays, against `jax.jit` on plain ones: milliseconds until a call returns."""
+    """Jitted calls with ``count`` small arrays, against `jax.jit` of a `jax.shard_map` on plain ones.
+
+    Returns:
+        Milliseconds until a call returns.
+    """
     values = [np.full((8, 8), i, np.float32) for i in range(count)]
     plain = put(mesh, [P("dp", None)] * count, values)
     typed = [sh.array(v, "f32[8@dp, 8]", mesh=mesh) for v in values]
     found = {}
-    for name, function in {"one result": _first_and_last, "as many results": _doubled}.items():
+    cases: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+        "one result": (_first_and_last, list),
+        "as many results": (_doubled, list),
+        "a tree, as many results": (_doubled, _layers),
+    }
+    for name, (function, arranged) in cases.items():
+        by_hand = jax.shard_map(function, mesh=mesh, in_specs=P("dp"), out_specs=P("dp"))
         calls = {
-            "shtypes": _call(sh.jit(function, keep_unused=True), typed),
-            "native": _call(jax.jit(function, keep_unused=True), plain),
-            "per op": _call(jax.jit(function, keep_unused=True), typed),
+            "shtypes": _call(sh.jit(function, keep_unused=True), arranged(typed)),
+            "shard_map": _call(jax.jit(by_hand, keep_unused=True), arranged(plain)),
+            "per op": _call(jax.jit(function, keep_unused=True), arranged(typed)),
         }
         samples = _interleaved(calls, rounds, repeats, timing.until_returned)
         found[name] = {
-            kind: {**timing.summary(spent), "of_native": timing.ratio(spent, samples["native"])}
+            kind: {**timing.summary(spent), "of_shard_map": timing.ratio(spent, samples["shard_map"])}
             for kind, spent in samples.items()
         }
+    return found
+
+
+def _layers(values: list[Any]) -> dict[str, Any]:
+    """Weights of layers, ten to each, as a model has them."""
+    found: dict[str, Any] = {}
+    for i, value in enumerate(values):
+        layer = found.setdefault(f"layer{i // 10}", {"attention": {}, "mlp": {}})
+        layer["attention" if i % 10 < 5 else "mlp"][f"w{i % 5}"] = value
     return found
 
 
@@ -42,8 +61,8 @@ def _first_and_last(xs: list[Any]) -> Any:
     return xs[0] + xs[-1]
 
 
-def _doubled(xs: list[Any]) -> list[Any]:
-    return [x * 2.0 for x in xs]
+def _doubled(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x * 2.0, tree)
 
 
 def _call(function: Callable[..., Any], args: Any) -> Callable[[], Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import jax
@@ -232,6 +232,15 @@ def wrap(t: HiShType, data: Any) -> Array:
     self.type = t
     self.data = data
     return self
+
+
+def wrap_all(types: Sequence[HiShType | None], data: Iterable[Any]) -> list[Any]:
+    """`wrap` for each of many, without a call for each."""
+    found: list[Any] = [*map(object.__new__, itertools.repeat(Array, len(types)))]
+    for value, t, x in zip(found, types, data, strict=True):
+        value.type = t
+        value.data = x
+    return found
 
 
 register(Array, "type")

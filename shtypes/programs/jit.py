@@ -133,14 +133,17 @@ class JitFunction(Generic[P, T]):
         dynamic = (args, kwargs)
         if self._roles.any_static:
             dynamic, static = self._roles.split(args, kwargs)
+        mode: Any = self._region or current_ambient().region
+        last = self._last
+        known = None if last is None else last.data_of(dynamic, static, mode)
+        if last is not None and known is not None:
+            return last, known
         leaves, tree = tree_flatten(dynamic)
         try:  # most calls have typed leaves only
             leaf_types = [x.type for x in leaves]
             data = [x.data for x in leaves]
         except AttributeError:
             leaf_types, data = _mixed(leaves)
-        mode: Any = self._region or current_ambient().region
-        last = self._last
         if last is not None and last.answers(tree, leaf_types, static, mode):
             return last, data
         if not {*map(type, leaf_types)} <= {HiShType, type(None)}:  # something else has these attributes

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 from jax.tree_util import tree_unflatten
@@ -13,12 +14,13 @@ from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes.context.calls import name_of
 from shtypes.context.user_line import placed
-from shtypes.core.array import Array, wrap
+from shtypes.core.array import Array, wrap, wrap_all
 from shtypes.core.carrier import carrier_shape, carrier_spec, put_right
 from shtypes.core.hitype import HiShType, without_data_error
 from shtypes.core.meshes import concrete_mesh, jax_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Arguments, Roles
+from shtypes.programs.structure import reader
 from shtypes.region import Lowering, UnknownReleaseError, UnsupportedError
 from shtypes.traced.merging import merged
 
@@ -28,6 +30,8 @@ class Form(NamedTuple):
 
     tree: Any  # their structure
     types: tuple[HiShType | None, ...]  # the type of each leaf; None for a plain one
+    plain: tuple[int, ...]  # which leaves those are
+    empty: tuple[int, ...]  # which typed leaves have no elements
 
 
 class _Results:
@@ -40,11 +44,13 @@ class _Results:
 
     def typed(self) -> Any:
         """The results as the user sees them."""
-        tree, leaf_types = self.form
-        pairs = zip(leaf_types, self.data, strict=True)
-        return tree_unflatten(
-            tree, [x if t is None else wrap(t, put_right(t, x) if 0 in t.shape else x) for t, x in pairs]
-        )
+        tree, leaf_types, plain, empty = self.form
+        found = wrap_all(leaf_types, self.data)
+        for i in plain:
+            found[i] = self.data[i]
+        for i in empty:
+            found[i].data = put_right(found[i].type, self.data[i])
+        return tree_unflatten(tree, found)
 
 
 class _Captured:
@@ -117,19 +123,20 @@ class Program:
         mode: str,
     ) -> None:
         self.tree, self.leaf_types, self.static, self.mode = tree, leaf_types, static, mode
+        self._latest = leaf_types  # of the last call: equal types may be other objects, and the same are found at once
         self.left_to_jax = mode == "off"
         self._f, self._plain, self._roles = f, plain, roles
         self._constants: _Constants | None = None
         everything = range(len(leaf_types))
         flags = roles.donated(tree_unflatten(tree, list(everything)), static) if roles.any_donated else []
-        self._donated = [i for i, flag in zip(everything, flags, strict=False) if flag]
-        self._kept = [i for i in everything if i not in set(self._donated)]
+        #: The leaves whose memory the results may take.
+        self.donated: Final = frozenset(i for i, flag in zip(everything, flags, strict=False) if flag)
 
-        def low(constants: _Constants | None, donated: list[Any], kept: list[Any]) -> Any:
-            return self._low(constants, donated, kept)
+        def low(constants: _Constants | None, *data: Any) -> Any:
+            return self._low(constants, data)
 
         low.__name__ = low.__qualname__ = name_of(f) or "f"
-        self.fn: Any = jax.jit(low, donate_argnums=1, **options)
+        self.fn: Any = jax.jit(low, donate_argnums=[1 + i for i in self.donated], **options)
 
     def leave_to_jax(self, why: UnsupportedError) -> None:
         """From now on the program is JAX's to lower, op by op; a release of JAX that is not known is reported."""
@@ -140,59 +147,67 @@ class Program:
 
     def answers(self, tree: Any, leaf_types: list[Any], static: tuple[Any, ...], mode: str) -> bool:
         """Whether a call is one for this program."""
-        return mode == self.mode and leaf_types == self.leaf_types and tree == self.tree and static == self.static
+        if mode != self.mode or leaf_types != self._latest or tree != self.tree or static != self.static:
+            return False
+        self._latest = leaf_types
+        return True
 
-    @property
-    def order(self) -> tuple[int, ...]:
-        """The leaves of a call in the order of the operands: donated ones come first."""
-        return (*self._donated, *self._kept)
+    def data_of(self, call: Arguments, static: tuple[Any, ...], mode: str) -> list[Any] | None:
+        """The carriers of a call that this program answers, if it is found without flattening it; else None."""
+        try:
+            leaves = None if self._read is None else self._read(call)
+        except KeyError:  # a dict with other keys
+            return None
+        if leaves is None:
+            return None
+        leaf_types: list[HiShType | None] = [x.type for x in leaves if type(x) is Array]
+        if mode != self.mode or leaf_types != self._latest or static != self.static:
+            return None
+        self._latest = leaf_types
+        return [x.data for x in leaves]
 
-    @property
-    def donated(self) -> frozenset[int]:
-        """The leaves whose memory the results may take."""
-        return frozenset(self._donated)
+    @functools.cached_property
+    def _read(self) -> Callable[[Arguments], list[Any] | None] | None:
+        """Made when the program is called again; only for typed leaves, which look like nothing else."""
+        return reader(self.tree) if None not in self.leaf_types else None
 
     def __call__(self, data: list[Any]) -> Any:
         """The results for the carriers and plain arrays of a call."""
-        donated, kept = self._parts(data)
         constants = self._constants
         try:
-            return typed(self.fn(constants, donated, kept))
+            return typed(self.fn(constants, *data))
         except _RecaptureError as err:
             constants = err.found
         for x in () if constants is None else constants.origin.arrays:
             if type(x) is Array and x.data is None:
                 raise placed(without_data_error(x.type), f"data of {x.type}, which the function captures")
-        return typed(self._again(self.fn, constants, donated, kept))
+        return typed(self._again(self.fn, constants, data))
 
     def trace(self, data: list[Any]) -> tuple[Any, Callable[[list[Any]], tuple[Any, ...]]]:
         """JAX's trace of the lowered function, and what turns the data of a call into its arguments."""
-        donated, kept = self._parts([specimen(x, t) for x, t in zip(data, self.leaf_types, strict=True)])
+        data = [specimen(x, t) for x, t in zip(data, self.leaf_types, strict=True)]
         constants: _Constants | None = None
         try:
-            traced = self.fn.trace(constants, donated, kept)
+            traced = self.fn.trace(constants, *data)
         except _RecaptureError as err:
             constants = err.found
-            traced = self._again(self.fn.trace, constants, donated, kept)
-        return traced, lambda data: (constants, *self._parts(data))
+            traced = self._again(self.fn.trace, constants, data)
+        return traced, lambda data: (constants, *data)
 
-    def _again(self, run: Callable[..., Any], constants: _Constants | None, *parts: list[Any]) -> Any:
+    def _again(self, run: Callable[..., Any], constants: _Constants | None, data: list[Any]) -> Any:
         """A call or a trace with the arrays that the function was found to capture; later calls start with them."""
         try:
-            result = run(constants, *parts)
+            result = run(constants, *data)
         except _RecaptureError:
             raise UnsupportedError("it captures other arrays each time that it is traced") from None
         self._constants = constants
         return result
 
-    def _parts(self, data: list[Any]) -> tuple[list[Any], list[Any]]:
-        if not self._donated:
-            return [], data
-        return [data[i] for i in self._donated], [data[i] for i in self._kept]
-
-    def _low(self, constants: _Constants | None, donated: list[Any], kept: list[Any]) -> Any:
+    def _low(self, constants: _Constants | None, data: Sequence[Any]) -> Any:
         """The program on plain arrays; runs while JAX traces it."""
-        data = self._whole(donated, kept)
+        for x, t in zip(data, self.leaf_types, strict=True):
+            if x is None and t is not None:
+                raise placed(without_data_error(t), f"data of {t}")
         if no_trace_is_running():  # under jax.disable_jit
             args, kwargs = self.call(x if t is None else wrap(t, x) for t, x in zip(self.leaf_types, data, strict=True))
             return self._f(*args, **kwargs)
@@ -208,16 +223,9 @@ class Program:
         outs = Lowering(one_region=self.mode == "require").lower(merged(program.jaxpr), values, data)
         avals = [v.aval for v in jaxpr_of(program.jaxpr).outvars]
         types = tuple(t if type(t) is HiShType else None for t in avals)
-        return _Results(Form(jax.tree.structure(program.out_info), types), outs)
-
-    def _whole(self, donated: list[Any], kept: list[Any]) -> list[Any]:
-        """The data of a call in the order of its leaves."""
-        places = dict(zip(self.order, (*donated, *kept), strict=True))
-        data = [places[i] for i in range(len(places))]
-        for x, t in zip(data, self.leaf_types, strict=True):
-            if x is None and t is not None:
-                raise placed(without_data_error(t), f"data of {t}")
-        return data
+        plain = tuple(i for i, t in enumerate(types) if t is None)
+        empty = tuple(i for i, t in enumerate(types) if t is not None and t.size == 0)
+        return _Results(Form(jax.tree.structure(program.out_info), types, plain, empty), outs)
 
     def call(self, leaves: Iterable[Any]) -> Arguments:
         """The arguments of the user's function."""

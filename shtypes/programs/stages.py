@@ -73,9 +73,8 @@ class Traced(_Stage):
             except UnsupportedError as why:
                 program.leave_to_jax(why)
             else:
-                order = program.order
                 captured = len(jaxpr_of(traced.jaxpr).invars) - count
-                return OnDevices(traced.jaxpr, (*(None,) * captured, *order), program.donated)
+                return OnDevices(traced.jaxpr, (*(None,) * captured, *range(count)), program.donated)
         return OnDevices(self._typed.jaxpr, tuple(range(count)), program.donated)
 
     def arguments(self, leaves: Sequence[Any]) -> Arguments:

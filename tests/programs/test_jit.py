@@ -264,6 +264,57 @@ def test_equal_types_share_a_trace_and_others_do_not() -> None:
     assert len(seen) == 5
 
 
+class Box:
+    """A pytree that hands on what its value says of itself."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.value, name)
+
+
+jax.tree_util.register_pytree_node(Box, lambda box: ((box.value,), None), lambda _, value: Box(*value))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda v: {"a": v, "c": v},
+        lambda v: {"a": v},
+        lambda v: {"a": v, "b": (v, v)},
+        lambda v: {"a": v, "b": {"a": v}},
+        lambda v: {"a": v, "b": None},
+        lambda v: {"a": v, "b": v.to_jax()},
+        lambda v: {"a": v, "b": sh.reshard(v, "[4, 8]")},
+        lambda v: {"a": v, "b": Box(v)},
+        lambda v: [v, v],
+    ],
+    ids=["keys", "fewer", "a tuple", "a dict", "None", "plain", "another type", "a node like a value", "a list"],
+)
+def test_a_call_of_another_structure_is_never_taken_for_the_last_one(other: Callable[[Any], Any]) -> None:
+    f = sh.jit(lambda tree: jax.tree.map(lambda v: v * 2.0, tree))
+    given = {"a": x(), "b": x()}
+    for _ in range(3):
+        f(given)
+    wanted = other(x())
+    found = f(wanted)
+    assert str(jax.tree.structure(found)) == str(jax.tree.structure(wanted))
+    for mine, v in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert sh.typeof(mine) == sh.typeof(v) if isinstance(v, sh.Array) else not isinstance(mine, sh.Array)
+        close(mine, 2 * X)
+    assert str(jax.tree.structure(f(given))) == str(jax.tree.structure(given))
+
+
+def test_equal_types_with_other_names_are_one_program_each_time() -> None:
+    f = sh.jit(lambda v: v + 1.0)
+    for text in ["f32[batch@dp, 8]", "f32[4@dp, hidden]", "f32[4@dp, 8]"] * 3:
+        close(f(sh.array(X, text)), X + 1)
+    assert len(f._programs) == 1
+
+
 def test_calls_of_a_known_program_stay_in_jax_s_fast_path() -> None:
     f = sh.jit(lambda v: v * 2.0)
     jax.block_until_ready(f(x()))
