@@ -126,9 +126,10 @@ def judged(module: Module, layout: str, *, allowing: bool = True) -> int:
             value, outs = lifted(*args)
             return (sh.all_reduce(value) if value.type.axes(sh.State.UNREDUCED) else value), outs
 
-        step = sh.grad(total, has_aux=True)
+        step = sh.value_and_grad(total, has_aux=True)
         step = sh.implicit_comm(step) if allowing else step
-        found = jax.block_until_ready(sh.jit(step)(*parted(typed)))
+        (_, outs), grads = jax.block_until_ready(sh.jit(step)(*parted(typed)))
+        found = grads, outs
         sent = sh.ledger(step, *parted(typed)).bytes
         for grad, x in zip(found[0], parted(typed)[0], strict=True):
             assert grad.type == x.type.cotangent(), f"{grad.type} of {x.type}"

@@ -112,8 +112,8 @@ def _version(package: str) -> tuple[int, ...]:
 #: solve takes whole columns: the HMM's, whose batch lies in them, are gathered.
 PROGRAMS: Final = {
     "tinygp-log-probability": Program(_tinygp, {"data": 608}),
-    "blackjax-HMC": Program(_blackjax_hmc, {"data": 120, "both": 666}),
-    "blackjax-NUTS": Program(_blackjax_nuts, {"data": 136 if _version("blackjax") >= (1, 4) else 152}),
+    "blackjax-HMC": Program(_blackjax_hmc, {"data": 120, "both": 570}),
+    "blackjax-NUTS": Program(_blackjax_nuts, {"data": 156 if _version("blackjax") >= (1, 4) else 152}),
     "numpyro-potential-energy": Program(_numpyro, {"data": 4, "both": 55}),
     "dynamax-Kalman-filter": Program(_dynamax_kalman, {"data": 4}),
     "dynamax-HMM": Program(_dynamax_hmm, {"data": 576}),

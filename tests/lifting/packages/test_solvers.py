@@ -118,7 +118,7 @@ def _diffrax_tsit5() -> Module:
 #: counts once.
 PROGRAMS: Final = {
     "lineax-LU": Program(_lineax_lu, {"data": 158}),
-    "lineax-LU-of-one": Program(_lineax_of_one_system, {"whole": 60, "rows": 234}),
+    "lineax-LU-of-one": Program(_lineax_of_one_system, {"whole": 60, "rows": 218}),
     "lineax-CG": Program(_lineax_cg, {"data": 384}),
     "lineax-QR": Program(_lineax_qr, {"data": 271}),
     "optimistix-Newton": Program(_optimistix_newton, {"data": 135}),
