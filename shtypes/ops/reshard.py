@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import jax
 
@@ -14,9 +14,9 @@ from shtypes.ops.trees import all_reduce_tree, is_tree
 from shtypes.plans.transport import Asked
 from shtypes.primitives.placing import type_of
 from shtypes.primitives.reshard import resharded
+from shtypes.rules.moves import check_varying, dim_from_front, named_form, replicated_state, target_of
 from shtypes.scopes.judging import judge
 from shtypes.types import ShType, State
-from shtypes.types.policy import replicated
 
 Tree = TypeVar("Tree")
 
@@ -74,8 +74,8 @@ def reshard(
     ((x,), _) = lift([x])
     t = jax.typeof(x)
     try:
-        dst = _target(t, target, states)
-        _check_varying(t, dst)
+        dst = target_of(t, target, states, type_of)
+        check_varying(t, dst)
         return _sent("reshard", x, dst, Asked(comm_dtype, ct_comm_dtype, narrow_sums))
     except ShardingTypeError as error:
         raise located(error, "reshard", [t]).with_traceback(None) from None
@@ -86,96 +86,29 @@ def finished(y: Any, out: Any) -> Array:
     return y if out is None else reshard(y, out)
 
 
-#: What says more than a reshard can, by the state before; for a value that is to vary, and for one that does.
-_TO_VARYING: Final = {
-    State.SHARDED: ('sh.reinterpret(x, {axis}="V") takes the slices as values',),
-    State.REDUCED: ('sh.lax.pvary(x, "{axis}")', 'sh.reinterpret(x, {axis}="V")'),
-    State.INVARIANT: ('sh.lax.pvary(x, "{axis}")', 'sh.reinterpret(x, {axis}="V")'),
-    State.UNREDUCED: ('sh.lax.pvary(sh.all_reduce(x, "{axis}"), "{axis}")',),
-}
-_FROM_VARYING: Final = {
-    State.SHARDED: ("sh.reinterpret(x, {axis}=dim) puts the values together along a dim",),
-    State.REDUCED: ('sh.lax.psum(x, "{axis}", to="reduced") adds the values',),
-    State.INVARIANT: ('sh.lax.psum(x, "{axis}", to="invariant") adds the values',),
-    State.UNREDUCED: ('sh.reinterpret(x, {axis}="U") takes the values as terms of a sum',),
-}
-
-
-def _check_varying(src: ShType, dst: ShType) -> None:
-    """Refuses to make a value of a family of values, or one of it: rules may cast to varying, users say it."""
-    for axis, before, after in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
-        if (before is State.VARYING) != (after is State.VARYING):
-            hints = _TO_VARYING[before] if after is State.VARYING else _FROM_VARYING[after]
-            raise ShardingTypeError(
-                f"cannot reshard {src} to {dst}: only one of them varies over mesh axis `{axis}`",
-                why="a varying value is a family of values without a global meaning, so no move keeps what it denotes",
-                hints=[hint.format(axis=axis) for hint in hints],
-            )
-
-
-def _target(t: ShType, target: Any, states: dict[str, Any]) -> ShType:
-    if (target is None) == (not states):
-        raise ShardingTypeError(
-            "`reshard` needs a target type or axes by name",
-            hints=['sh.reshard(x, "[_, ...]{U:tp}")', 'sh.reshard(x, tp="R")'],
-        )
-    if target is not None:
-        return type_of(target, t.mesh, like=t)
-    for axis, place in states.items():
-        t = t.with_axis(axis, *_place(t, axis, place))
-    return t
-
-
-def _place(t: ShType, axis: str, place: Any) -> tuple[State, int | None]:
-    t.mesh.index(axis)
-    if isinstance(place, State) and place is not State.SHARDED:
-        return place, None
-    by_letter = {"R": State.REDUCED, "I": State.INVARIANT, "U": State.UNREDUCED}
-    if isinstance(place, str) and place in by_letter:
-        return by_letter[place], None
-    if isinstance(place, bool) or not hasattr(place, "__index__"):
-        raise ShardingTypeError(
-            f"mesh axis `{axis}` cannot be resharded to `{place!r}`", hints=['a dim such as 0, or "R", "I", "U"']
-        )
-    return State.SHARDED, normalize_dim(place, t)
-
-
 def normalize_dim(dim: int, t: ShType) -> int:
     """A dim from the front."""
-    (dim,) = as_ints(dim, "a dim")[:1]
-    if not -t.ndim <= dim < t.ndim:
-        raise ShardingTypeError(f"{t} has no dim {dim}")
-    return dim % t.ndim
+    return dim_from_front(as_ints(dim, "a dim")[0], t)
 
 
 def _named(
     name: str,
     x: Any,
     axes: tuple[str, ...],
-    needs: State,
-    change: Any,
-    written: str = "",
+    *,
+    dim: Any = None,
+    to: Any = None,
     asked: Asked = Asked(),  # noqa: B008  # immutable
 ) -> Array:
-    """A reshard of some axes; ``written`` are the arguments after ``x``, as the user gave them."""
+    """A reshard of some axes by a form of `rules.moves.FORMS`."""
     ((x,), _) = lift([x])
-    t = dst = jax.typeof(x)
+    t = jax.typeof(x)
     try:
-        for axis in axes:
-            if t.state(axis) is not needs:
-                raise ShardingTypeError(
-                    f"`{name}` needs mesh axis `{axis}` {needs.name.lower()}",
-                    why=f"it is {t.state(axis).name.lower()} in {t}",
-                    hints=[_from(name, t.state(axis), axis)],
-                )
-            dst = change(dst, axis)
-        return _sent(name, x, dst, asked, written)
+        place = None if dim is None else as_ints(dim, "a dim")[0]
+        dst = named_form(name, t, axes, dim=place, to=to)
+        return _sent(name, x, dst, asked, _written(axes, dim=dim, to=to))
     except ShardingTypeError as error:
         raise located(error, name, [t]).with_traceback(None) from None
-
-
-def _sharded(t: ShType, axis: str, dim: int) -> ShType:
-    return t.with_axis(axis, State.SHARDED, normalize_dim(dim, t))
 
 
 def _written(axes: tuple[str, ...], *, dim: Any = None, to: Any = None) -> str:
@@ -186,27 +119,6 @@ def _written(axes: tuple[str, ...], *, dim: Any = None, to: Any = None) -> str:
     if to is not None:
         given.append(f'to="{to.value if isinstance(to, State) else to}"')
     return "".join(f", {argument}" for argument in given)
-
-
-#: What the named forms are called in local mode, for a value that varies.
-_OF_VARYING: Final = {"all_reduce": "psum", "reduce_scatter": "psum_scatter", "shard": "pscatter"}
-
-
-def _from(name: str, state: State, axis: str) -> str:
-    """What goes from a state where a named form does not."""
-    if state is State.VARYING:
-        return f'sh.lax.{_OF_VARYING.get(name, name)}(x, "{axis}"), in local mode'
-    return "sh.reshard(x, type) goes from any type to any other"
-
-
-def _replicated(to: Any) -> State:
-    if to is None:
-        return replicated()
-    found = {"R": State.REDUCED, "I": State.INVARIANT}.get(to, to)
-    if found not in (State.REDUCED, State.INVARIANT):
-        raise ShardingTypeError(f"`to` is the replicated state to end in, not {to!r}", hints=['to="R"', 'to="I"'])
-    state: State = found
-    return state
 
 
 @overload
@@ -259,12 +171,8 @@ def all_reduce(
                 hints=[f"jax.tree.map(lambda x: sh.all_reduce(x{asked.written}), tree)"],
             )
             raise located(error, "all_reduce", [])
-        return all_reduce_tree(x, axes, _replicated(to))
-    ((x,), _) = lift([x])
-    chosen = axes or jax.typeof(x).axes(State.UNREDUCED)
-    state = _replicated(to)
-    written = _written(axes, to=to)
-    return _named("all_reduce", x, chosen, State.UNREDUCED, lambda t, a: t.with_axis(a, state), written, asked)
+        return all_reduce_tree(x, axes, replicated_state(to))
+    return _named("all_reduce", x, axes, to=to, asked=asked)
 
 
 @public
@@ -289,15 +197,8 @@ def reduce_scatter(
 
     Communicates: a reduce-scatter; backward, an all-gather. Transpose: S to R.
     """
-    return _named(
-        "reduce_scatter",
-        x,
-        (axis,),
-        State.UNREDUCED,
-        lambda t, a: _sharded(t, a, dim),
-        _written((axis,), dim=dim),
-        Asked(comm_dtype, ct_comm_dtype, narrow_sums),
-    )
+    asked = Asked(comm_dtype, ct_comm_dtype, narrow_sums)
+    return _named("reduce_scatter", x, (axis,), dim=dim, asked=asked)
 
 
 @public
@@ -327,18 +228,7 @@ def all_gather(
 
     Communicates: an all-gather; backward, a reduce-scatter (to R) or nothing (to I). Transpose: U to S, or I to S.
     """
-    state = _replicated(to)
-    if not axes:
-        raise ShardingTypeError("`all_gather` needs the mesh axes to gather", hints=['sh.all_gather(x, "tp")'])
-    return _named(
-        "all_gather",
-        x,
-        axes,
-        State.SHARDED,
-        lambda t, a: t.with_axis(a, state),
-        _written(axes, to=to),
-        Asked(comm_dtype, ct_comm_dtype, narrow_sums),
-    )
+    return _named("all_gather", x, axes, to=to, asked=Asked(comm_dtype, ct_comm_dtype, narrow_sums))
 
 
 @public
@@ -363,15 +253,7 @@ def all_to_all(
 
     Communicates: an all-to-all, forward and backward. Transpose: the all-to-all back.
     """
-    return _named(
-        "all_to_all",
-        x,
-        (axis,),
-        State.SHARDED,
-        lambda t, a: _sharded(t, a, dim),
-        _written((axis,), dim=dim),
-        Asked(comm_dtype, ct_comm_dtype, narrow_sums),
-    )
+    return _named("all_to_all", x, (axis,), dim=dim, asked=Asked(comm_dtype, ct_comm_dtype, narrow_sums))
 
 
 @public
@@ -391,7 +273,4 @@ def shard(x: ArrayLike, axis: str, dim: int) -> Array:
 
     Communicates: nothing; backward, nothing (from R) or an all-gather (from I). Transpose: S to U, or S to I.
     """
-    ((x,), _) = lift([x])
-    t = jax.typeof(x)
-    needs = t.state(axis) if t.state(axis) in (State.REDUCED, State.INVARIANT) else State.REDUCED
-    return _named("shard", x, (axis,), needs, lambda t, a: _sharded(t, a, dim), _written((axis,), dim=dim))
+    return _named("shard", x, (axis,), dim=dim)
