@@ -26,7 +26,7 @@ from shtypes import api
 from shtypes.core import array
 from shtypes.core.foreign import OF_ARRAYS
 from shtypes.core.placement import OF_CARRIERS
-from shtypes.ops.operators import BINARY, COMPARISONS
+from shtypes.ops.of_arrays import BINARY, COMPARISONS
 from shtypes.ops.table import OPS
 
 ROOT: Final = pathlib.Path(sh.__file__).parent

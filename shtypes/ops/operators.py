@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,26 +13,9 @@ from shtypes.core.array import Array, install
 from shtypes.ops import edits, shape
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.einsum import dot
+from shtypes.ops.of_arrays import BINARY, COMPARISONS, METHODS, PROPERTIES, UNARY
 from shtypes.ops.special import bitcast_convert_type
 from shtypes.ops.table import OPS
-
-#: The operators of two operands, which have a reflected form too, and their ops.
-BINARY: Final = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "matmul": "matmul", "pow": "power",
-    "mod": "mod", "floordiv": "floor_divide", "divmod": "divmod", "and": "bitwise_and", "or": "bitwise_or",
-    "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift",
-}  # fmt: skip
-COMPARISONS: Final = {
-    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
-}  # fmt: skip
-UNARY: Final = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "bitwise_not", "round": "round"}
-#: The ops that are methods with the same arguments.
-METHODS: Final = (
-    "all", "any", "argmax", "argmin", "argpartition", "argsort", "astype", "choose", "clip", "conj", "conjugate",
-    "copy", "cumprod", "cumsum", "diagonal", "max", "mean", "min", "nonzero", "prod", "ptp", "ravel", "repeat",
-    "reshape", "reshard", "round", "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take", "trace", "var",
-)  # fmt: skip
-PROPERTIES: Final = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag": "imag"}
 
 
 def _op(name: str) -> Any:

@@ -1,0 +1,83 @@
+"""Aliases: ``Weights = Annotated[Array, "f32[8@dp]"]``.
+
+Of an assignment mypy keeps the type and forgets what is beside it, before any hook is asked. So, as soon as a file has
+been read, the expression is written with a name that the hook knows in place of `Annotated`. It is one of a builtin
+class, which every file has, and which has no parameters: of one that has, mypy would read the text as a type.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy.nodes import (
+    AssignmentStmt,
+    ClassDef,
+    Expression,
+    IfStmt,
+    Import,
+    ImportFrom,
+    IndexExpr,
+    MemberExpr,
+    MypyFile,
+    NameExpr,
+    Statement,
+    StrExpr,
+    TupleExpr,
+)
+
+#: What stands for `Annotated` in an alias.
+STAND_IN: Final = "BufferError"
+#: Before a text, so that it is no expression in which mypy looks for type variables.
+MARK: Final = ": "
+_TYPING: Final = ("typing", "typing_extensions")
+
+
+def keep_texts(file: MypyFile) -> None:
+    """Writes the aliases of a file so that mypy keeps their texts."""
+    names = _names_of_annotated(file)
+    if names:
+        _keep(file.defs, names)
+
+
+def _names_of_annotated(file: MypyFile) -> set[str]:
+    """What a file calls `Annotated`."""
+    found: set[str] = set()
+    for line in file.imports:
+        if isinstance(line, ImportFrom) and line.id in _TYPING:
+            found |= {alias or name for name, alias in line.names if name == "Annotated"}
+        elif isinstance(line, Import):
+            found |= {f"{alias or name}.Annotated" for name, alias in line.ids if name in _TYPING}
+    return found
+
+
+def _keep(statements: list[Statement], names: set[str]) -> None:
+    for statement in statements:
+        if isinstance(statement, ClassDef):
+            _keep(statement.defs.body, names)
+        elif isinstance(statement, IfStmt):
+            for block in statement.body:
+                _keep(block.body, names)
+        elif isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, IndexExpr):
+            kept = _kept(statement.rvalue, names)
+            if kept is not None:
+                statement.rvalue = kept
+
+
+def _kept(given: IndexExpr, names: set[str]) -> IndexExpr | None:
+    if _written(given.base) not in names or not isinstance(given.index, TupleExpr) or len(given.index.items) < 2:
+        return None
+    array, text = given.index.items[:2]
+    if _written(array).rpartition(".")[2] != "Array" or not isinstance(text, StrExpr):
+        return None
+    name, marked = NameExpr(STAND_IN), StrExpr(MARK + text.value)
+    parts = TupleExpr([array, marked])
+    made = IndexExpr(name, parts)
+    for expression in (name, marked, parts, made):
+        expression.set_line(given)
+    return made
+
+
+def _written(expression: Expression) -> str:
+    if isinstance(expression, NameExpr):
+        return expression.name
+    return f"{_written(expression.expr)}.{expression.name}" if isinstance(expression, MemberExpr) else ""

@@ -1,0 +1,81 @@
+"""``Annotated[Array, "f32[8@dp]"]``: the text that follows the class says what mypy knows of the value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy.nodes import Context
+from mypy.plugin import AnalyzeTypeContext
+from mypy.types import Instance, RawExpressionType, Type, UnboundType
+
+from shtypes.editor.mypy.aliases import MARK, STAND_IN
+from shtypes.editor.mypy.report import CODE
+from shtypes.editor.mypy.texts import map_arrays, texts_in, with_open_text, with_text
+from shtypes.editor.space import Space, is_open
+from shtypes.errors import ShardingTypeError
+from shtypes.signatures.pattern import pattern
+
+#: What `typing` and `typing_extensions` call it.
+ANNOTATED: Final = frozenset(("typing.Annotated", "typing_extensions.Annotated", f"builtins.{STAND_IN}"))
+
+
+class Annotations:
+    """What reads annotations.
+
+    Attributes:
+        aside: Whether mypy is to read the next one by itself.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.aside = False
+
+    def read(self, context: AnalyzeTypeContext) -> Type:
+        """The type of an annotation: that of an array, or of a tree of arrays, with its text."""
+        text = _first_text(context.type.args[1:])
+        if text is None:
+            return self._by_mypy(context)
+        base = context.api.analyze_type(context.type.args[0])
+        known = self._known(text, context)
+        if known is None:
+            return base
+        string = context.api.named_type("builtins.str", [])
+        opens = is_open(pattern(text))
+
+        def change(array: Instance) -> Type:
+            if next(texts_in(array), None) is not None:
+                return array
+            if not opens:
+                return with_text(array, known, string)
+            return array if context.api.options.disallow_any_unimported else with_open_text(array, known)
+
+        return map_arrays(base, change)
+
+    def _by_mypy(self, context: AnalyzeTypeContext) -> Type:
+        self.aside = True
+        try:
+            return context.api.analyze_type(context.type)
+        finally:
+            self.aside = False
+
+    def _known(self, text: str, context: AnalyzeTypeContext) -> str | None:
+        """The text as types print; None where it is none."""
+        try:
+            read = pattern(text)
+            mesh = self.space.mesh(read.axes)
+            for axis in read.axes:
+                mesh.index(axis)
+            return text if is_open(read) else self.space.text(self.space.closed(text, mesh))
+        except ShardingTypeError as error:
+            where: Context = context.context
+            context.api.fail("; ".join(self.space.words(error)), where, code=CODE)
+            return None
+
+
+def _first_text(given: tuple[Type, ...]) -> str | None:
+    for t in given:
+        if isinstance(t, UnboundType) and t.original_str_expr is not None:
+            return t.original_str_expr
+        if isinstance(t, RawExpressionType) and isinstance(t.literal_value, str):
+            return t.literal_value.removeprefix(MARK)
+    return None

@@ -1,0 +1,354 @@
+"""Calls of users' functions: the types of the arguments are matched with the texts of the signature, as at run time.
+
+mypy checks arguments itself, and knows nothing of dim names. So it is shown a signature in which every array is any
+array, and what it would have compared is matched here. Dim names stand for any size, the same one in all of a call, but
+for those that have a meaning around the function: those of the class that it belongs to, and of the function around it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from mypy.nodes import CallExpr, Context, Decorator, Expression, FuncItem, ListExpr, MypyFile, TypeInfo, Var
+from mypy.plugin import CheckerPluginInterface, FunctionContext, FunctionSigContext, MethodContext, MethodSigContext
+from mypy.types import CallableType, FunctionLike, Instance, TupleType, Type, UnionType, get_proper_type
+
+from shtypes.editor.fixes import reshard_in_words
+from shtypes.editor.mypy.checking import Checking
+from shtypes.editor.mypy.report import fail, shown
+from shtypes.editor.mypy.texts import is_array, map_arrays, text_of, texts_in, with_text, without_text
+from shtypes.editor.mypy.values import Value
+from shtypes.editor.sizes import stands_for_a_name
+from shtypes.editor.space import Space, Unknown, names_of
+from shtypes.errors import ShardingTypeError
+from shtypes.scopes.comm import NoComm
+from shtypes.signatures.matching import Bindings, Claim, instance, structure
+from shtypes.signatures.pattern import Pattern, pattern
+from shtypes.types import Dim, ShType
+from shtypes.types.mesh import Mesh
+from shtypes.types.policy import replicated
+
+#: An attribute that functions which run in `no_comm` have to mypy, which keeps no decorators of other files.
+QUIET: Final = "__no_comm__"
+
+
+#: Of a name that has a meaning, that it is what it is.
+_ITSELF: Final = re.compile(r"and `(\w+)` is `\1` by .*")
+
+
+class _Seen(NamedTuple):
+    """A call whose signature mypy does not see."""
+
+    where: Context  # kept, so that its id is no other's
+    signature: CallableType
+    fixed: frozenset[str]
+
+
+def has_texts(t: FunctionLike) -> bool:
+    """Whether a signature has texts."""
+    return isinstance(t, CallableType) and any(next(texts_in(a), None) is not None for a in (*t.arg_types, t.ret_type))
+
+
+def is_quiet(t: CallableType) -> bool:
+    """Whether a function runs in `no_comm`."""
+    return t.fallback.extra_attrs is not None and QUIET in t.fallback.extra_attrs.attrs
+
+
+def _takes_arrays(t: CallableType) -> bool:
+    return any(_mentions_array(a) for a in t.arg_types)
+
+
+def _mentions_array(t: Type) -> bool:
+    found = get_proper_type(t)
+    if is_array(found):
+        return True
+    inner: Sequence[Type] = ()
+    if isinstance(found, Instance):
+        inner = found.args
+    elif isinstance(found, (UnionType, TupleType)):
+        inner = found.items
+    return any(map(_mentions_array, inner))
+
+
+class CallHooks:
+    """The hooks for users' functions."""
+
+    def __init__(self, checking: Checking) -> None:
+        self.checking = checking
+        self._seen: dict[int, _Seen] = {}
+
+    def signature(self, context: FunctionSigContext | MethodSigContext) -> FunctionLike:
+        """The signature that mypy is to check the arguments by."""
+        given = context.default_signature
+        self._check_quiet(context.api, given, context.context)
+        if not has_texts(given):
+            return given
+        fixed = self._fixed(context)
+        if len(self._seen) > 1000:
+            self._seen.clear()
+        self._seen[id(context.context)] = _Seen(context.context, given, fixed)
+        return given.copy_modified(arg_types=[map_arrays(a, without_text) for a in given.arg_types])
+
+    def result(self, context: FunctionContext | MethodContext) -> Type:
+        """The type of a call's result; what does not fit is reported."""
+        seen = self._seen.pop(id(context.context), None)
+        if seen is None or seen.where is not context.context:
+            return context.default_return_type
+        around = self.checking.around(context.api, context.context)
+        if around.unknown or not self.checking.knows_policy(around):
+            return map_arrays(context.default_return_type, without_text)
+        with self.checking.scope(around):
+            return _Matched(self.checking.space, seen, context).result()
+
+    def _check_quiet(self, api: CheckerPluginInterface, called: CallableType, where: Context) -> None:
+        """Reports a call, where communication is forbidden, of a function of arrays that does not forbid it itself."""
+        around = self.checking.around(api, where)
+        rules = [rule for rule in around.rules if isinstance(rule, NoComm)]
+        name = called.name or "the function"
+        if not rules or is_quiet(called) or not _takes_arrays(called):
+            return
+        notes = [f"the scope is that of line {around.lines[-1]}", f"try: @sh.no_comm on `{name}`"]
+        fail(
+            api,
+            where,
+            f"`{rules[-1]}` cannot vouch for `{name}`, which takes arrays and is not `no_comm` itself",
+            notes,
+        )
+
+    def _fixed(self, context: FunctionSigContext | MethodSigContext) -> frozenset[str]:
+        """The dim names that have a meaning around the function that is called."""
+        found: set[str] = set()
+        if isinstance(context, MethodSigContext):
+            owner = get_proper_type(context.type)
+            if isinstance(owner, Instance):
+                found |= names_of_class(owner.type)
+        returned = get_proper_type(context.default_signature.ret_type)
+        if context.default_signature.is_type_obj() and isinstance(returned, Instance):
+            found |= names_of_class(returned.type)
+        if _is_local(context.context):
+            found |= names_around(context.api)
+        return frozenset(found)
+
+
+def names_of_class(info: TypeInfo) -> set[str]:
+    """The dim names in the types of a class's attributes."""
+    found: set[str] = set()
+    for owner in info.mro:
+        if owner.fullname.startswith(("builtins.", "typing.", "shtypes.")):
+            continue
+        for symbol in owner.names.values():
+            node = symbol.node
+            t = node.type if isinstance(node, Var) else None
+            if isinstance(node, Decorator) and node.var.is_property and isinstance(node.func.type, CallableType):
+                t = node.func.type.ret_type
+            if t is not None:
+                found |= _names_in(t)
+    return found
+
+
+def _names_in(t: Type) -> set[str]:
+    return {name for text in texts_in(t) for name in names_of(pattern(text))}
+
+
+def names_around(api: CheckerPluginInterface) -> set[str]:
+    """The dim names in the signatures of the functions around a line, and of their classes."""
+    found: set[str] = set()
+    for item in getattr(getattr(api, "scope", None), "stack", ()):
+        if isinstance(item, TypeInfo):
+            found |= names_of_class(item)
+        elif isinstance(item, FuncItem) and isinstance(item.type, CallableType):
+            for t in item.type.arg_types:
+                found |= _names_in(t)
+    return found
+
+
+def _is_local(where: Context) -> bool:
+    """Whether what is called is a local name of a function."""
+    callee = getattr(where, "callee", None)
+    node = getattr(callee, "node", None)
+    if isinstance(node, Decorator):
+        node = node.var
+    if isinstance(node, Var):
+        return not node.is_self and "." not in node.fullname and not isinstance(node, MypyFile)
+    return isinstance(node, FuncItem) and "." not in node.fullname
+
+
+class _Matched:
+    """One call: its arguments, matched one after the other with what the signature asks of them."""
+
+    def __init__(self, space: Space, seen: _Seen, context: FunctionContext | MethodContext) -> None:
+        self.space, self.seen, self.context = space, seen, context
+        self.unsure: set[str] = set()  # the names that arguments say different things of, which may be one
+        self.failed = False
+        self.mesh = self._mesh()
+        self.bindings = Bindings(tuple(self.space.config.dims.items()))
+        for name in seen.fixed:
+            self.bindings.of[name] = (space.sizes.of(name), "what is around the function")
+
+    def _mesh(self) -> Mesh:
+        if self.space.config.mesh:
+            return self.space.mesh(())
+        types = [*self.seen.signature.arg_types, self.seen.signature.ret_type]
+        types += [t for several in self.context.arg_types for t in several]
+        return self.space.mesh(axis for t in types for text in texts_in(t) for axis in pattern(text).axes)
+
+    def result(self) -> Type:
+        """The type of the result."""
+        formals = zip(
+            self.seen.signature.arg_types,
+            self.seen.signature.arg_names,
+            self.context.args,
+            self.context.arg_types,
+            strict=False,
+        )
+        for wanted, name, expressions, types in formals:
+            for expression, t in zip(expressions, types, strict=False):
+                self._match(wanted, Value(expression, t, self.space, self.context.api), name or "", expression)
+        return map_arrays(self.context.default_return_type, self._returned)
+
+    # arguments
+
+    def _match(self, wanted: Type, given: Value, path: str, where: Expression) -> None:
+        """Matches what is asked of an argument with what is given, in unions, tuples and what is generic."""
+        asked = get_proper_type(wanted)
+        if isinstance(given.type, UnionType) and not isinstance(asked, UnionType):
+            for item in given.type.items:
+                self._match(wanted, Value(given.expression, item, self.space), path, where)
+        elif isinstance(asked, UnionType):
+            if given.type is not None:
+                self._match_union(asked, given, path, where)
+        elif isinstance(asked, Instance) and text_of(asked) is not None:
+            self._match_array(pattern(text_of(asked) or ""), given, path, where)
+        else:
+            for i, (inner, value) in enumerate(_inner(asked, given)):
+                self._match(inner, value, f"{path}[{i}]", where)
+
+    def _match_union(self, asked: UnionType, given: Value, path: str, where: Expression) -> None:
+        items = given.type.items if isinstance(given.type, UnionType) else [given.type] if given.type else []
+        texts = [t for t in map(get_proper_type, asked.items) if text_of(t) is not None]
+        for item in items:
+            if not is_array(item):
+                continue
+            value = Value(given.expression, item, self.space)
+            if len(texts) == 1:
+                self._match(texts[0], value, path, where)
+            elif not any(self._fits(t, value) for t in texts):
+                self.unsure.update(*map(_names_in, texts))
+
+    def _fits(self, asked: Type, given: Value) -> bool:
+        text = text_of(get_proper_type(asked))
+        try:
+            t = given.operand(self.mesh)
+        except Unknown:
+            return False
+        return text is not None and isinstance(t, ShType) and not structure(pattern(text), t, replicated()).reasons
+
+    def _match_array(self, asked: Pattern, given: Value, path: str, where: Expression) -> None:
+        try:
+            t = given.operand(self.mesh)
+            if not isinstance(t, ShType):
+                return
+            found = structure(asked, t, replicated())
+        except (Unknown, ShardingTypeError):
+            return
+        claims = [c for c in found.claims if self._is_sure(c)]
+        reasons = [*found.reasons, *self.bindings.add(claims, f"`{path}`")]
+        if not reasons and found.arithmetic and not self.unsure:
+            reasons += self.bindings.settle(found)
+        if reasons:
+            self._refuse(asked, t, found.wanted, reasons, path, where)
+
+    def _is_sure(self, claim: Claim) -> bool:
+        """Whether a claim can be right or wrong: a size that is written may be that of any name."""
+        known = self.bindings.of.get(claim.name)
+        if known is None or not isinstance(claim.value, int) or not isinstance(known[0], int):
+            return True
+        if stands_for_a_name(known[0]) == stands_for_a_name(claim.value):
+            return True
+        self.unsure.add(claim.name)
+        return False
+
+    def _refuse(
+        self, asked: Pattern, t: ShType, wanted: ShType | None, reasons: Sequence[str], path: str, where: Expression
+    ) -> None:
+        self.failed = True
+        words = [self.space.sizes.in_words(reason) for reason in reasons]
+        what = f"argument `{path}` of `{self._name()}` is {self.space.named(t)}, not {asked}"
+        notes = [_ITSELF.sub(r"not `\1`", w) for w in words if w is not None]
+        if wanted is not None and wanted != t and _same_sizes(wanted, t) and not any("has size" in w for w in notes):
+            with contextlib.suppress(ShardingTypeError):
+                notes.append(f"fix: {reshard_in_words(t, wanted, shown(where) or path, self.space)}")
+        fail(self.context.api, where, what, notes)
+
+    def _name(self) -> str:
+        """What the function is called."""
+        callee = getattr(self.context.context, "callee", None)
+        if isinstance(callee, CallExpr):
+            function, first = shown(callee.callee), shown(callee.args[0]) if callee.args else ""
+            return f"{function}({first})" if function and first else "the function"
+        written = shown(callee) if isinstance(callee, Expression) else None
+        return written or self.seen.signature.name or "the function"
+
+    # the result
+
+    def _returned(self, array: Instance) -> Type:
+        text = text_of(array)
+        if text is None or self.failed:
+            return without_text(array)
+        try:
+            t = self._instance(pattern(text))
+            string = self.context.api.named_generic_type("builtins.str", [])
+            return with_text(array, self.space.text(t), string)
+        except (Unknown, ShardingTypeError):
+            return without_text(array)
+
+    def _instance(self, asked: Pattern) -> ShType:
+        """The type of a result once the names have sizes; ``*batch`` stands for the dims that it had."""
+        names = set(names_of(asked))
+        if names & self.unsure:
+            raise Unknown
+        if asked.any_state or asked.dtypes is None or len(asked.dtypes) != 1:
+            raise Unknown
+        if not any(d.form == "*" for d in asked.dims or ()):
+            return instance(asked, self.mesh, replicated(), dict(self.bindings.sizes))
+        return self._with_groups(asked)
+
+    def _with_groups(self, asked: Pattern) -> ShType:
+        dims: list[Dim] = []
+        for d in asked.dims or ():
+            if d.form != "*":
+                size = self.bindings.sizes.get(d.head) if d.head and not d.form else d.size
+                if size is None or d.keeps:
+                    raise Unknown
+                dims.append(Dim(size, tuple(a.text for a in d.axes)))
+                continue
+            group = self.bindings.of.get(d.head, (0, ""))[0]
+            if isinstance(group, int):
+                raise Unknown
+            dims += [Dim(size, axes) for size, axes in group]
+        sharding = {a for d in dims for a in d.axes}
+        states = {a: asked.states.get(a, replicated()) for a in self.mesh.axis_names if a not in sharding}
+        return ShType(self.mesh, next(iter(asked.dtypes or ())), dims, states)
+
+
+def _same_sizes(a: ShType, b: ShType) -> bool:
+    return a.shape == b.shape and a.dtype_name == b.dtype_name
+
+
+def _inner(asked: Type, given: Value) -> Iterator[tuple[Type, Value]]:
+    """The parts of two types that belong together."""
+    t = given.type
+    if isinstance(asked, Instance) and len(asked.args) == 1 and isinstance(given.expression, ListExpr):
+        for item in given.items():
+            yield asked.args[0], item
+    elif isinstance(asked, TupleType) and isinstance(t, TupleType) and len(asked.items) == len(t.items):
+        yield from zip(asked.items, given.items(), strict=True)
+    elif isinstance(asked, Instance) and isinstance(t, TupleType) and len(asked.args) == 1:
+        for item in given.items():
+            yield asked.args[0], item
+    elif isinstance(asked, Instance) and isinstance(t, Instance) and len(asked.args) == len(t.args):
+        for wanted, argument in zip(asked.args, t.args, strict=True):
+            yield wanted, Value(None, argument, given.space)

@@ -1,0 +1,75 @@
+"""What the hooks share: what texts mean, the scopes around a line, and what communicates in them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from mypy.nodes import Context
+from mypy.plugin import CheckerPluginInterface
+
+from shtypes.context import ambient
+from shtypes.context.ambient import current_ambient
+from shtypes.editor.call import Call
+from shtypes.editor.fixes import priced
+from shtypes.editor.mypy.regions import NOTHING, Around, Regions
+from shtypes.editor.mypy.report import called, fail
+from shtypes.editor.space import Config, Space
+from shtypes.errors import ShardingTypeError
+from shtypes.plans.transport import Transport
+from shtypes.scopes.comm import NoComm
+from shtypes.scopes.judging import judge
+
+_SENDS: Final = re.compile(r"; each device would send \d+ B|^each device would send \d+ B$")
+
+
+class Checking:
+    """What one run of mypy has in common."""
+
+    def __init__(self, config: Config) -> None:
+        self.space = Space(config)
+        self.regions = Regions()
+
+    def around(self, api: CheckerPluginInterface, where: Context) -> Around:
+        """What the scopes around a call say."""
+        tree = getattr(api, "tree", None)
+        return self.regions.around(tree, where.line)
+
+    @contextlib.contextmanager
+    def scope(self, around: Around = NOTHING) -> Iterator[None]:
+        """Has the policy of a line in force, and no scope that is open where mypy runs."""
+        policy = around.policy or self.space.config.policy
+        now = current_ambient()
+        wanted = ambient.Ambient(policy)
+        if now == wanted:
+            yield
+            return
+        with ambient.scope(wanted):
+            yield
+
+    def knows_policy(self, around: Around) -> bool:
+        """Whether it is known what the policy of a line says of every axis, if it is not that of the project."""
+        config = self.space.config
+        return around.policy in (None, config.policy) or bool(config.mesh)
+
+    def judge_moves(self, api: CheckerPluginInterface, call: Call, where: Context) -> None:
+        """Reports what communicates though a scope around a call forbids it."""
+        around = self.around(api, where)
+        if not any(isinstance(rule, NoComm) for rule in around.rules):
+            return
+        for move in call.moves:
+            src, dst = priced(move.src, self.space), priced(move.dst, self.space)
+            line = around.lines[-1]
+            try:
+                with ambient.scope(current_ambient()._replace(scopes=around.rules)):
+                    transport = Transport(shared=move.name == "reshard" or move.inserted)
+                    name = called(call, move.src)
+                    judge(move.name, src, dst, name=name, inserted=move.inserted, transport=transport)
+            except ShardingTypeError as error:
+                why = _SENDS.sub("", error.why)
+                notes = [why] if why else []
+                notes += [f"the scope is that of line {line}", *(f"try: {h}" for h in error.hints[:1])]
+                fail(api, where, error.what, notes)
+                return

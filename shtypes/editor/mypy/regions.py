@@ -1,0 +1,177 @@
+"""Scopes around the lines of a file: ``with no_comm():``, functions with ``@no_comm``, and other scopes of shtypes.
+
+A hook is given a call and not what encloses it, so a file is walked once, when the first call in it is typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from mypy.nodes import (
+    Block,
+    CallExpr,
+    ClassDef,
+    Decorator,
+    Expression,
+    ForStmt,
+    FuncDef,
+    IfStmt,
+    MatchStmt,
+    MypyFile,
+    Node,
+    OverloadedFuncDef,
+    RefExpr,
+    Statement,
+    TryStmt,
+    WhileStmt,
+    WithStmt,
+)
+
+from shtypes.editor.mypy.values import literal
+from shtypes.editor.space import Unknown
+from shtypes.scopes.comm import NoComm, ScopeRule
+
+_NO_COMM: Final = "shtypes.scopes.comm.no_comm"
+_POLICY: Final = "shtypes.types.policy.policy"
+#: In these, what the rules refuse may be right.
+_FORGIVING: Final = frozenset(("shtypes.scopes.comm.implicit_comm", "shtypes.scopes.comm.finishing_scalars"))
+#: In these, texts mean what no file says.
+_CHANGING: Final = frozenset(("shtypes.types.notation.dim_axes.dim_axes", "shtypes.types.notation.dim_sizes.dims"))
+
+
+class Region(NamedTuple):
+    """The lines of one scope.
+
+    Attributes:
+        first: The first line.
+        last: The last line.
+        rule: What it says of communication.
+        policy: The policy that it sets, if it sets one.
+        forgiving: Whether what does not type may be right in it.
+        unknown: Whether nothing is known in it.
+    """
+
+    first: int
+    last: int
+    rule: ScopeRule | None = None
+    policy: str | None = None
+    forgiving: bool = False
+    unknown: bool = False
+
+
+class Around(NamedTuple):
+    """What the scopes around a line say together."""
+
+    rules: tuple[ScopeRule, ...] = ()
+    policy: str | None = None
+    forgiving: bool = False
+    unknown: bool = False
+    lines: tuple[int, ...] = ()  # where each rule is written
+
+
+NOTHING: Final = Around()
+
+
+class Regions:
+    """The regions of files, each walked once."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, list[Region]] = {}
+
+    def forget(self, path: str) -> None:
+        """Walks a file again: it has changed."""
+        self._of.pop(path, None)
+
+    def around(self, tree: MypyFile | None, line: int) -> Around:
+        """What is around a line of a file."""
+        if tree is None:
+            return NOTHING
+        found = self._of.get(tree.path)
+        if found is None:
+            found = self._of[tree.path] = list(_of_statements(tree.defs))
+        inside = [r for r in found if r.first <= line <= r.last]
+        if not inside:
+            return NOTHING
+        ruled = [r for r in inside if r.rule is not None]
+        policies = [r.policy for r in inside if r.policy is not None]
+        return Around(
+            tuple(r.rule for r in ruled if r.rule is not None),
+            policies[-1] if policies else None,
+            any(r.forgiving for r in inside),
+            any(r.unknown for r in inside),
+            tuple(r.first for r in ruled),
+        )
+
+
+def scope_of(expression: Expression, first: int, last: int) -> Region | None:
+    """The region of a scope that an expression opens over some lines; None if it opens none."""
+    function, arguments = expression, list[Expression]()
+    if isinstance(expression, CallExpr):
+        function, arguments = expression.callee, expression.args
+    if not isinstance(function, RefExpr):
+        return None
+    name = function.fullname
+    try:
+        given = literal(arguments[0]) if arguments else None
+        if name == _NO_COMM:
+            return Region(first, last, rule=NoComm("both" if given is None else given))
+        if name == _POLICY:
+            return Region(first, last, policy=given)
+    except Unknown:
+        return Region(first, last, unknown=True)
+    if name in _FORGIVING:
+        return Region(first, last, forgiving=True)
+    return Region(first, last, unknown=True) if name in _CHANGING else None
+
+
+def forbids(decorators: list[Expression]) -> bool:
+    """Whether one of some decorators forbids communication."""
+    regions = (scope_of(d, 0, 0) for d in decorators)
+    return any(r is not None and isinstance(r.rule, NoComm) and r.rule.direction == "both" for r in regions)
+
+
+def _of_statements(statements: list[Statement]) -> Iterator[Region]:
+    for statement in statements:
+        yield from _of(statement)
+
+
+def _of(node: Node | None) -> Iterator[Region]:
+    match node:
+        case WithStmt():
+            found = (scope_of(e, node.line, _last(node.body)) for e in node.expr)
+            yield from (r for r in found if r is not None)
+            yield from _of(node.body)
+        case Decorator():
+            last = _last(node.func.body)
+            found = (scope_of(d, node.func.line, last) for d in node.original_decorators)
+            yield from (r for r in found if r is not None)
+            yield from _of(node.func.body)
+        case Block():
+            yield from _of_statements(node.body)
+        case FuncDef():
+            yield from _of(node.body)
+        case ClassDef():
+            yield from _of(node.defs)
+        case OverloadedFuncDef():
+            for item in node.items:
+                yield from _of(item)
+        case IfStmt() | MatchStmt() | TryStmt() | ForStmt() | WhileStmt():
+            for block in _blocks(node):
+                yield from _of(block)
+
+
+def _blocks(node: IfStmt | MatchStmt | TryStmt | ForStmt | WhileStmt) -> list[Block | None]:
+    if isinstance(node, IfStmt):
+        return [*node.body, node.else_body]
+    if isinstance(node, MatchStmt):
+        return list(node.bodies)
+    if isinstance(node, TryStmt):
+        return [node.body, *node.handlers, node.else_body, node.finally_body]
+    return [node.body, node.else_body]
+
+
+def _last(node: Node) -> int:
+    """The last line of a statement or block."""
+    end = getattr(node, "end_line", None)
+    return end if isinstance(end, int) and end > 0 else node.line + 10**6

@@ -1,0 +1,115 @@
+"""Texts in mypy's types.
+
+An array whose type is known is ``Array[Literal["f32[8@dp]"]]`` to mypy, one whose type is not ``Array[Any]``. The class
+has no parameter without the plugin, which gives it one. What a signature leaves open, as in ``f32[*batch, h]``, is
+``Array[Any]`` too, so that mypy lets every array through; that `Any` holds the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from mypy.nodes import COVARIANT
+from mypy.plugin import ClassDefContext
+from mypy.types import (
+    AnyType,
+    Instance,
+    LiteralType,
+    ProperType,
+    TupleType,
+    Type,
+    TypeOfAny,
+    TypeVarId,
+    TypeVarType,
+    UnionType,
+    get_proper_type,
+)
+
+ARRAY: Final = "shtypes.core.array.Array"
+
+
+def give_parameter(context: ClassDefContext) -> None:
+    """Gives the class of typed values a parameter, which is ``Any`` where it is left out."""
+    if context.cls.type_vars:
+        return
+    info = context.cls.info
+    anything = AnyType(TypeOfAny.special_form)
+    top = context.api.named_type("builtins.object")
+    context.cls.type_vars = [
+        TypeVarType("Text", f"{ARRAY}.Text", TypeVarId(1, namespace=ARRAY), [], top, anything, COVARIANT)
+    ]
+    info.type_vars = []
+    info.add_type_vars()
+
+
+def is_array(t: Type) -> bool:
+    """Whether a type is that of typed values."""
+    found = get_proper_type(t)
+    return isinstance(found, Instance) and found.type.fullname == ARRAY
+
+
+def text_of(t: ProperType) -> str | None:
+    """The text of an array's type, or of what a signature asks of one; None where there is none."""
+    if not isinstance(t, Instance) or t.type.fullname != ARRAY or len(t.args) != 1:
+        return None
+    argument = get_proper_type(t.args[0])
+    if isinstance(argument, LiteralType) and isinstance(argument.value, str):
+        return argument.value
+    return argument.missing_import_name if isinstance(argument, AnyType) else None
+
+
+def is_known(t: ProperType) -> bool:
+    """Whether a type is that of arrays whose type is known."""
+    return isinstance(t, Instance) and bool(t.args) and isinstance(get_proper_type(t.args[0]), LiteralType)
+
+
+def with_text(array: Instance, text: str, string: Instance) -> Instance:
+    """The type of arrays of a known type."""
+    return array.copy_modified(args=[LiteralType(text, string)])
+
+
+def with_open_text(array: Instance, text: str) -> Instance:
+    """The type of arrays of which a signature leaves something open."""
+    return array.copy_modified(args=[AnyType(TypeOfAny.from_unimported_type, missing_import_name=text)])
+
+
+def without_text(array: Instance) -> Instance:
+    """The type of arrays whose type is not known."""
+    return array.copy_modified(args=[AnyType(TypeOfAny.special_form)])
+
+
+def map_arrays(t: Type, change: Callable[[Instance], Type]) -> Type:
+    """A type with the types of arrays in it changed: in unions, tuples, and what is generic."""
+    found = get_proper_type(t)
+    if isinstance(found, Instance):
+        if found.type.fullname == ARRAY:
+            return change(found)
+        args = [map_arrays(a, change) for a in found.args]
+        return t if _same(args, found.args) else found.copy_modified(args=args)
+    if isinstance(found, UnionType):
+        items = [map_arrays(a, change) for a in found.items]
+        return t if _same(items, found.items) else UnionType.make_union(items, found.line, found.column)
+    if isinstance(found, TupleType):
+        items = [map_arrays(a, change) for a in found.items]
+        return t if _same(items, found.items) else found.copy_modified(items=items)
+    return t
+
+
+def _same(new: list[Type], old: object) -> bool:
+    return isinstance(old, (list, tuple)) and all(a is b for a, b in zip(new, old, strict=True))
+
+
+def texts_in(t: Type) -> Iterator[str]:
+    """The texts in a type."""
+    found = get_proper_type(t)
+    if isinstance(found, Instance):
+        text = text_of(found)
+        if text is not None:
+            yield text
+        elif found.type.fullname != ARRAY:
+            for argument in found.args:
+                yield from texts_in(argument)
+    elif isinstance(found, (UnionType, TupleType)):
+        for item in found.items:
+            yield from texts_in(item)

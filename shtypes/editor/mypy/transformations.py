@@ -1,0 +1,159 @@
+"""Functions made of functions: `grad`, `value_and_grad`, `lift`, and functions that run in `no_comm`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from mypy.nodes import Decorator, SymbolTableNode, TypeInfo
+from mypy.plugin import FunctionContext, MethodContext
+from mypy.types import CallableType, ExtraAttrs, Instance, NoneType, Parameters, TupleType, Type, get_proper_type
+
+from shtypes.editor.mypy.calls import QUIET, has_texts, is_quiet
+from shtypes.editor.mypy.checking import Checking
+from shtypes.editor.mypy.regions import forbids
+from shtypes.editor.mypy.report import fail
+from shtypes.editor.mypy.texts import is_known, map_arrays, text_of, with_text, without_text
+from shtypes.editor.mypy.values import Value
+from shtypes.editor.space import Unknown
+from shtypes.errors import ShardingTypeError
+from shtypes.rules.cotangent import seed_type
+from shtypes.signatures.pattern import pattern
+
+_GRADS: Final = {f"shtypes.autodiff.grad.{name}": name for name in ("grad", "value_and_grad")}
+_NO_COMM: Final = "shtypes.scopes.comm.no_comm"
+_FUNCTION: Final = "shtypes.context.function.Function"
+_LIFT: Final = "shtypes.lifting.lift.Lift.__call__"
+_SCOPES: Final = frozenset(f"shtypes.{name}.__call__" for name in ("scopes.comm.CommScope", "context.scope.Scope"))
+
+
+class Transformations:
+    """The hooks for what takes functions."""
+
+    def __init__(self, checking: Checking, lookup: Callable[[str], SymbolTableNode | None]) -> None:
+        self.checking, self.lookup = checking, lookup
+
+    def function(self, fullname: str) -> Callable[[FunctionContext], Type] | None:
+        """The hook for a function; None if it is no transformation."""
+        if fullname in _GRADS:
+            return self.grad
+        return self.quiet if fullname == _NO_COMM else None
+
+    def method(self, fullname: str) -> Callable[[MethodContext], Type] | None:
+        """The hook for a method; None if it is no transformation."""
+        if fullname == _LIFT:
+            return self.lift
+        return self.decorated if fullname in _SCOPES else None
+
+    def lift(self, context: MethodContext) -> Type:
+        """A lifted function: it has the signature that it is written with."""
+        given = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
+        if not isinstance(given, CallableType) or not has_texts(given):
+            return context.default_return_type
+        parameters = Parameters(given.arg_types, given.arg_kinds, given.arg_names)
+        function = self.lookup(_FUNCTION)
+        if function is None or not isinstance(function.node, TypeInfo):
+            return context.default_return_type
+        return Instance(function.node, [parameters, given.ret_type])
+
+    def quiet(self, context: FunctionContext) -> Type:
+        """``@no_comm``: the function says so in its name."""
+        return _quiet(context.default_return_type)
+
+    def decorated(self, context: MethodContext) -> Type:
+        """``@no_comm(...)``, or another scope, as a decorator."""
+        where = context.context
+        quiet = isinstance(where, Decorator) and forbids(where.original_decorators)
+        return _quiet(context.default_return_type) if quiet else context.default_return_type
+
+    def grad(self, context: FunctionContext) -> Type:
+        """A gradient has the cotangent types of what it is taken by."""
+        default = get_proper_type(context.default_return_type)
+        given = get_proper_type(context.arg_types[0][0])
+        if not isinstance(given, CallableType) or not isinstance(default, Instance) or len(default.args) != 2:
+            return context.default_return_type
+        options = {n: Value(e[0], t[0], self.checking.space) for n, e, t in self._options(context)}
+        with self.checking.scope(self.checking.around(context.api, context.context)):
+            try:
+                has_aux = options["has_aux"].static() if "has_aux" in options else False
+                argnums = options["argnums"].static() if "argnums" in options else 0
+                loss = self._loss(given, has_aux)
+                self._check_loss(context, loss)
+                found = self._gradients(context, given, argnums)
+            except Unknown:
+                return context.default_return_type
+        name = _GRADS["shtypes.autodiff.grad." + self._name(context, default)]
+        parts = [given.ret_type, found] if name == "value_and_grad" else [found]
+        if name == "grad" and has_aux:
+            parts = [found, _second(given.ret_type)]
+        result = parts[0] if len(parts) == 1 else TupleType(parts, _tuple(context))
+        return default.copy_modified(args=[default.args[0], result])
+
+    def _name(self, context: FunctionContext, default: Instance) -> str:
+        """Which of the two it is: that of values and gradients gives a tuple."""
+        return "value_and_grad" if isinstance(get_proper_type(default.args[1]), TupleType) else "grad"
+
+    @staticmethod
+    def _options(context: FunctionContext) -> list[tuple[str, Any, Any]]:
+        names = zip(context.callee_arg_names, context.args, context.arg_types, strict=False)
+        return [(n, e, t) for n, e, t in names if n is not None and e]
+
+    @staticmethod
+    def _loss(given: CallableType, has_aux: bool) -> Type:
+        returned = get_proper_type(given.ret_type)
+        if not has_aux:
+            return returned
+        if isinstance(returned, TupleType) and returned.items:
+            return returned.items[0]
+        raise Unknown
+
+    def _check_loss(self, context: FunctionContext, loss: Type) -> None:
+        """Reports a loss that has no gradient."""
+        found, space = get_proper_type(loss), self.checking.space
+        text = text_of(found)
+        if text is None or not is_known(found):
+            return
+        try:
+            seed_type(space.closed(text, space.mesh(pattern(text).axes)))
+        except ShardingTypeError as error:
+            fail(context.api, context.args[0][0], space.words(error)[0], [f"try: {h}" for h in error.hints[:1]])
+            raise Unknown from None
+
+    def _gradients(self, context: FunctionContext, given: CallableType, argnums: Any) -> Type:
+        several = isinstance(argnums, (tuple, list))
+        chosen = list(argnums) if several else [argnums]
+        count = len(given.arg_types)
+        if not all(type(n) is int and -count <= n < count for n in chosen):
+            raise Unknown
+        found = [map_arrays(given.arg_types[n], lambda a: self._cotangent(context, a)) for n in chosen]
+        return TupleType(found, _tuple(context)) if several else found[0]
+
+    def _cotangent(self, context: FunctionContext, array: Instance) -> Type:
+        text, space = text_of(array), self.checking.space
+        if text is None or not is_known(array):
+            return without_text(array)
+        if not space.config.mesh and space.config.policy == "partial":
+            raise Unknown  # pending on every axis that the text does not name
+        t = space.closed(text, space.mesh(pattern(text).axes))
+        string = context.api.named_generic_type("builtins.str", [])
+        return with_text(array, space.text(t.cotangent()), string) if t.differentiable else without_text(array)
+
+
+def _quiet(t: Type) -> Type:
+    found = get_proper_type(t)
+    if not isinstance(found, CallableType) or is_quiet(found):
+        return t
+    fallback = found.fallback.copy_modified()
+    fallback.extra_attrs = ExtraAttrs({QUIET: NoneType()})
+    return found.copy_modified(fallback=fallback)
+
+
+def _second(t: Type) -> Type:
+    found = get_proper_type(t)
+    if isinstance(found, TupleType) and len(found.items) == 2:
+        return found.items[1]
+    raise Unknown
+
+
+def _tuple(context: FunctionContext) -> Instance:
+    return context.api.named_generic_type("builtins.tuple", [context.default_return_type])

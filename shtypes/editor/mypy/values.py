@@ -1,0 +1,196 @@
+"""What mypy's expressions and types say of a value: the type of an array, a number, or the value itself."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from mypy.nodes import (
+    ComplexExpr,
+    EllipsisExpr,
+    Expression,
+    FloatExpr,
+    IntExpr,
+    ListExpr,
+    MemberExpr,
+    NameExpr,
+    OpExpr,
+    SliceExpr,
+    StrExpr,
+    TupleExpr,
+    UnaryExpr,
+)
+from mypy.plugin import CheckerPluginInterface
+from mypy.types import Instance, LiteralType, NoneType, ProperType, TupleType, Type, UnionType, get_proper_type
+
+from shtypes.editor.call import Number, Operand
+from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
+from shtypes.editor.space import Space, Unknown
+from shtypes.types.dtypes import LONG
+from shtypes.types.mesh import Mesh
+
+_NUMBERS: Final = {f"builtins.{kind}": kind for kind in ("bool", "int", "float", "complex")}
+_NAMES: Final = {"None": None, "True": True, "False": False}
+_DTYPES: Final = {**{name: name for name in LONG.values()}, "bool_": "bool"}
+_OPERATORS: Final = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv}
+
+
+class Value:
+    """An argument: its expression, where there is one, and its type."""
+
+    def __init__(
+        self, expression: Expression | None, t: Type | None, space: Space, api: CheckerPluginInterface | None = None
+    ) -> None:
+        self.expression, self.space, self.api = expression, space, api
+        self.type: ProperType | None = None if t is None else get_proper_type(t)
+
+    def operand(self, mesh: Mesh) -> Operand:
+        """The type of the array, or the number."""
+        found = self.type
+        if found is None:
+            raise Unknown
+        text = text_of(found)
+        if text is not None and is_known(found):
+            return self.space.closed(text, mesh)
+        kind = _number(found)
+        if kind is None:
+            raise Unknown
+        try:
+            return Number(kind, self.static())
+        except Unknown:
+            return Number(kind)
+
+    def operands(self, mesh: Mesh) -> list[Operand]:
+        """The items of a tuple, or of a list that is written out."""
+        return [item.operand(mesh) for item in self.items()]
+
+    def types(self) -> list[Type]:
+        """The types that it is made of."""
+        if isinstance(self.expression, ListExpr) and self.api is not None:
+            return [v.type for v in self.items() if v.type is not None]
+        return [] if self.type is None else [self.type]
+
+    def items(self) -> list[Value]:
+        """The items of a tuple, or of a list that is written out."""
+        if isinstance(self.type, TupleType):
+            expressions: Sequence[Expression | None] = [None] * len(self.type.items)
+            if isinstance(self.expression, (TupleExpr, ListExpr)) and len(self.expression.items) == len(expressions):
+                expressions = self.expression.items
+            return [Value(e, t, self.space, self.api) for e, t in zip(expressions, self.type.items, strict=True)]
+        if isinstance(self.expression, ListExpr) and self.api is not None:
+            types = map(self.api.get_expression_type, self.expression.items)
+            return [Value(e, t, self.space, self.api) for e, t in zip(self.expression.items, types, strict=True)]
+        raise Unknown
+
+    def static(self) -> Any:
+        """The value, where it is written out or mypy knows it."""
+        if self.expression is not None:
+            try:
+                return literal(self.expression)
+            except Unknown:
+                pass
+        if self.type is None:
+            raise Unknown
+        return _value(self.type)
+
+    def entries(self) -> list[Any]:
+        """The parts of an index: those that are written out, and values in place of arrays."""
+        if isinstance(self.expression, TupleExpr):
+            types: Sequence[Type | None] = [None] * len(self.expression.items)
+            if isinstance(self.type, TupleType) and len(self.type.items) == len(types):
+                types = self.type.items
+            return [_part(Value(e, t, self.space)) for e, t in zip(self.expression.items, types, strict=True)]
+        return [_part(self)]
+
+
+def _part(value: Value) -> Any:
+    if value.type is not None and isinstance(value.type, Instance) and value.type.type.fullname == ARRAY:
+        return value
+    try:
+        found = value.static()
+    except Unknown:
+        return value
+    if found is None or found is Ellipsis or isinstance(found, slice) or type(found) is int:
+        return found
+    raise Unknown
+
+
+def _number(t: ProperType) -> str | None:
+    """The kind of a Python number."""
+    found: ProperType = t.fallback if isinstance(t, LiteralType) else t
+    return _NUMBERS.get(found.type.fullname) if isinstance(found, Instance) else None
+
+
+def literal(expression: Expression) -> Any:
+    """The value of an expression that is written out.
+
+    Raises:
+        Unknown: it is not.
+    """
+    match expression:
+        case IntExpr() | StrExpr() | FloatExpr() | ComplexExpr():
+            return expression.value
+        case NameExpr() if expression.name in _NAMES:
+            return _NAMES[expression.name]
+        case NameExpr() | MemberExpr() if expression.name in _DTYPES and _is_dtype(expression.fullname):
+            return _DTYPES[expression.name]
+        case UnaryExpr(op="-"):
+            found = literal(expression.expr)
+            if isinstance(found, (int, float, complex)):
+                return -found
+        case OpExpr() if expression.op in _OPERATORS:
+            left, right = literal(expression.left), literal(expression.right)
+            if type(left) is int and type(right) is int and (right or expression.op != "//"):
+                return _OPERATORS[expression.op](left, right)
+        case TupleExpr():
+            return tuple(map(literal, expression.items))
+        case ListExpr():
+            return list(map(literal, expression.items))
+        case EllipsisExpr():
+            return Ellipsis
+        case SliceExpr():
+            parts = (expression.begin_index, expression.end_index, expression.stride)
+            return slice(*(None if part is None else literal(part) for part in parts))
+    raise Unknown
+
+
+def _is_dtype(fullname: str) -> bool:
+    return fullname.partition(".")[0] in ("jax", "numpy", "shtypes", "ml_dtypes")
+
+
+def _value(t: ProperType) -> Any:
+    """The value that a type says: of a literal, of a final name, of a tuple of such."""
+    match t:
+        case NoneType():
+            return None
+        case LiteralType():
+            return t.value
+        case Instance() if t.last_known_value is not None:
+            return t.last_known_value.value
+        case TupleType():
+            return tuple(_value(get_proper_type(item)) for item in t.items)
+    raise Unknown
+
+
+#: Of how many combinations of members of unions a call is typed.
+_MOST_MEMBERS: Final = 16
+
+
+def members(types: Iterable[Type]) -> list[tuple[Type, ...]]:
+    """What some types may be together, a member of each union.
+
+    Raises:
+        Unknown: they are too many.
+    """
+    several: list[list[Type]] = []
+    for t in types:
+        found = get_proper_type(t)
+        several.append(list(found.items) if isinstance(found, UnionType) else [t])
+    count = 1
+    for each in several:
+        count *= len(each)
+    if count > _MOST_MEMBERS:
+        raise Unknown
+    return list(itertools.product(*several))

@@ -1,0 +1,116 @@
+"""``x[...]``, and lookups by positions. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shtypes.editor.call import Call, Number, held
+from shtypes.editor.ops.elementwise import dtype_of
+from shtypes.editor.ops.registry import op
+from shtypes.editor.ops.shapes import one_dim, raveled
+from shtypes.editor.sizes import stands_for_a_name
+from shtypes.editor.space import Unknown
+from shtypes.errors import ShardingTypeError
+from shtypes.rules.index import IndexEntry, New, Position, Slice, index
+from shtypes.rules.lookup import one_hot, take_along
+from shtypes.types import ShType
+
+
+def indexed(call: Call, name: str, x: ShType, entries: tuple[IndexEntry, ...], ids: list[ShType]) -> ShType:
+    """The type of an index that is read."""
+    operands = (x, *ids)
+    constants = held(operands)
+    return call.typed(name, lambda ts: index(name, ts, entries, constants), *operands)
+
+
+@op("getitem")
+def _getitem(call: Call) -> ShType:
+    x = call.array("x")
+    if not call.has("key"):
+        raise Unknown
+    parts = call.given["key"][0].entries()
+    used = sum(part is not None and part is not Ellipsis for part in parts)
+    if used > x.ndim:
+        raise ShardingTypeError(f"an index of {used} dims does not fit {x}, which has {x.ndim}")
+    gap = [i for i, part in enumerate(parts) if part is Ellipsis]
+    if len(gap) > 1:
+        raise ShardingTypeError("an index can have `...` only once")
+    at = gap[0] if gap else len(parts)
+    parts[at : at + len(gap)] = [slice(None)] * (x.ndim - used)
+    entries: list[IndexEntry] = []
+    ids: list[ShType] = []
+    sizes = iter(x.shape)
+    for part in parts:
+        entries.append(New() if part is None else _entry(call, next(sizes), part, ids))
+    if len(entries) == x.ndim and all(e == (0, n, 1) for e, n in zip(entries, x.shape, strict=True)):
+        return x
+    return indexed(call, "index", x, tuple(entries), ids)
+
+
+def _entry(call: Call, size: int, part: Any, ids: list[ShType]) -> IndexEntry:
+    if isinstance(part, slice):
+        return _span(part, size)
+    if type(part) is int:
+        if not size:
+            raise Unknown
+        return Position(min(max(part + size if part < 0 else part, 0), size - 1))
+    found = call.read_operand(part)
+    if isinstance(found, Number) or found.dtype_name[0] not in "iu":
+        if isinstance(found, Number) and found.kind == "int":
+            return Position(0)
+        raise Unknown
+    ids.append(found)
+    return Position(operand=len(ids) - 1)
+
+
+def _span(part: slice, size: int) -> Slice:
+    if stands_for_a_name(size) and part.step not in (None, 1):
+        raise Unknown
+    start, stop, step = part.indices(size)
+    count = len(range(start, stop, step))
+    return Slice(start, count, step) if count > 1 else Slice(start if count else 0, count)
+
+
+def _taken(call: Call, name: str, x: ShType, ids: Any, dim: int) -> ShType:
+    if isinstance(ids, Number) or ids.dtype_name[0] not in "iu":
+        raise Unknown
+    entries: list[IndexEntry] = [Slice(0, n) for n in x.shape]
+    entries[dim] = Position(operand=0)
+    return indexed(call, name, x, tuple(entries), [ids])
+
+
+@op("take")
+def _take(call: Call) -> ShType:
+    x, ids, axis = call.array("a"), call.array("indices"), call.static("axis", None)
+    call.only("a", "indices", "axis", "mode")
+    if call.static("mode", None) not in ("clip", "wrap"):
+        raise Unknown
+    x, axis = (raveled(call, x), 0) if axis is None else (x, axis)
+    return _taken(call, "take", x, ids, one_dim("take", x, axis))
+
+
+@op("embedding", "nn.embedding")
+def _embedding(call: Call) -> ShType:
+    return _taken(call, "embedding", call.array("table"), call.array("ids"), 0)
+
+
+@op("take_along_axis")
+def _take_along(call: Call) -> ShType:
+    x, ids, axis = call.array("arr"), call.array("indices"), call.static("axis", -1)
+    if call.static("mode", None) != "clip" or ids.dtype_name[0] not in "iu":
+        raise Unknown
+    x, ids, axis = (raveled(call, x), raveled(call, ids), 0) if axis is None else (x, ids, axis)
+    dim, constants = one_dim("take_along_axis", x, axis), held((x, ids))
+    return call.typed("take_along_axis", lambda ts: take_along("take_along_axis", ts, dim, constants), x, ids)
+
+
+@op("one_hot")
+def _one_hot(call: Call) -> ShType:
+    x, count, axis = call.array("x"), call.static("num_classes"), call.static("axis", -1)
+    if type(count) is not int or type(axis) is not int or not -x.ndim - 1 <= axis <= x.ndim:
+        raise Unknown
+    asked, over = call.static("dtype", None), call.static("over", ())
+    dtype = "f32" if asked is None else dtype_of(asked)
+    axes = (over,) if isinstance(over, str) else tuple(over)
+    dim = axis % (x.ndim + 1)
+    return call.typed("one_hot", lambda ts: one_hot("one_hot", ts[0], count, dim, dtype, axes), x)

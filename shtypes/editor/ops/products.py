@@ -1,0 +1,156 @@
+"""Contractions: einsum, matrix products and what is made of them. Pure."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from importlib import import_module  # what needs numpy, for few calls
+from typing import Any
+
+from shtypes import rules
+from shtypes.editor.call import Call, arrays, held
+from shtypes.editor.dtypes import together
+from shtypes.editor.ops.elementwise import dtype_of, linear, product
+from shtypes.editor.ops.moves import finished
+from shtypes.editor.ops.registry import op
+from shtypes.editor.ops.shapes import moved_to, raveled
+from shtypes.editor.sizes import stands_for_a_name
+from shtypes.editor.space import Unknown
+from shtypes.errors import ShardingTypeError
+from shtypes.types import ShType
+from shtypes.types.dtypes import differentiable
+
+
+def contraction(call: Call, equation: str, values: Sequence[ShType], constants: frozenset[int] | None = None) -> ShType:
+    """The type of an einsum."""
+    if call.static("overlap", False) is not False:
+        raise Unknown
+    preferred = call.static("preferred_element_type", None)
+    dtype = together(values) if preferred is None else dtype_of(preferred)
+    if dtype == "bool" or (not differentiable(dtype) and any(t.differentiable for t in values)):
+        raise Unknown
+    explicit = rules.canonical_equation(equation, [t.ndim for t in values])
+    fixed = held(values) if constants is None else constants
+    if len(values) <= 2:
+        return call.typed("einsum", lambda ts: rules.einsum(explicit, ts, dtype, fixed), *values)
+    if any(stands_for_a_name(n) for t in values for n in t.shape):
+        raise Unknown  # the order in which they are contracted depends on the sizes
+    return _in_pairs(call, explicit, values, dtype, fixed)
+
+
+def _in_pairs(call: Call, equation: str, values: Sequence[ShType], dtype: str, constants: frozenset[int]) -> ShType:
+    """The type of a contraction of more than two, pair by pair along the path that multiplies least."""
+    optimize = call.static("optimize", "auto")
+    shapes = [t.shape for t in values]
+    _, info = import_module("opt_einsum").contract_path(equation, *shapes, shapes=True, optimize=optimize)
+    pending: list[tuple[ShType, bool]] = [(t, i in constants) for i, t in enumerate(values)]
+    for positions, _, pair, *_ in info.contraction_list:
+        taken = [pending.pop(i) for i in sorted(positions, reverse=True)]
+        fixed = frozenset(i for i, (_, is_constant) in enumerate(taken) if is_constant)
+        result = contract_pair(call, str(pair), [t for t, _ in taken], dtype, fixed)
+        pending.append((result, len(fixed) == len(taken)))
+    return pending[0][0]
+
+
+def contract_pair(call: Call, equation: str, types: Sequence[ShType], dtype: str, constants: frozenset[int]) -> ShType:
+    """The type of one contraction."""
+    return call.typed("einsum", lambda ts: rules.einsum(equation, ts, dtype, constants), *types)
+
+
+@op("einsum")
+def _einsum(call: Call) -> ShType:
+    equation = call.static("equation")
+    values = arrays(call.several("operands"))
+    if not isinstance(equation, str) or len(values) != len(call.given["operands"]):
+        raise Unknown
+    return finished(call, contraction(call, equation, values))
+
+
+@op("matmul", "linalg.matmul")
+def _matmul(call: Call) -> ShType:
+    a, b = call.array("a", "x1"), call.array("b", "x2")
+    n, m = a.ndim, b.ndim
+    if 0 in (n, m):
+        raise ShardingTypeError("`matmul` takes arrays of at least one dim", hints=["x * y"])
+    dots = "..." if n > 2 or m > 2 else ""
+    left, right = "k" if n == 1 else f"{dots}nk", "k" if m == 1 else f"{dots}km"
+    result = f"{dots}{'n' * (n > 1)}{'m' * (m > 1)}"
+    left, right = (p.replace("...", "") if len(p) == 1 else p for p in (left, right))
+    return finished(call, contraction(call, f"{left},{right}->{result}", (a, b)))
+
+
+def _tensordot(call: Call, a: ShType, b: ShType, first: Sequence[int], second: Sequence[int]) -> ShType:
+    left, right = list(string.ascii_letters[: a.ndim]), list(string.ascii_letters[a.ndim : a.ndim + b.ndim])
+    for i, j in zip(first, second, strict=True):
+        right[j] = left[i]
+    kept = [c for i, c in enumerate(left) if i not in first] + [c for j, c in enumerate(right) if j not in second]
+    return finished(call, contraction(call, f"{''.join(left)},{''.join(right)}->{''.join(kept)}", (a, b)))
+
+
+@op("dot", "inner")
+def _dot(call: Call) -> ShType:
+    a, b = call.operand("a"), call.operand("b")
+    if not isinstance(a, ShType) or not isinstance(b, ShType):
+        return product(call, [a, b])
+    n, m = a.ndim, b.ndim
+    if 0 in (n, m):
+        return _tensordot(call, a, b, (), ())
+    return _tensordot(call, a, b, (n - 1,), (m - 1 if call.name == "inner" else max(m - 2, 0),))
+
+
+@op("tensordot", "linalg.tensordot")
+def _tensordot_of(call: Call) -> ShType:
+    a, b = call.array("a", "x1"), call.array("b", "x2")
+    axes: Any = call.static("axes", 2)
+    if isinstance(axes, int):
+        first, second = tuple(range(a.ndim - axes, a.ndim)), tuple(range(axes))
+    else:
+        first, second = (tuple(x) if isinstance(x, (tuple, list)) else (x,) for x in axes)
+    if len(first) != len(second) or any(not -a.ndim <= d < a.ndim for d in first):
+        raise Unknown
+    if any(not -b.ndim <= d < b.ndim for d in second):
+        raise Unknown
+    return _tensordot(call, a, b, [d % a.ndim for d in first], [d % b.ndim for d in second])
+
+
+@op("outer", "linalg.outer")
+def _outer(call: Call) -> ShType:
+    a, b = raveled(call, call.array("a", "x1")), raveled(call, call.array("b", "x2"))
+    return finished(call, contraction(call, "i,j->ij", (a, b)))
+
+
+def _conjugated(call: Call, x: ShType) -> ShType:
+    return linear(call, "conj", x, x.dtype_name)
+
+
+@op("vdot")
+def _vdot(call: Call) -> ShType:
+    a, b = call.array("a"), call.array("b")
+    if not a.differentiable or not b.differentiable:
+        raise Unknown
+    if a.shape == b.shape:
+        labels = string.ascii_letters[: a.ndim]
+        return finished(call, contraction(call, f"{labels},{labels}->", (_conjugated(call, a), b)))
+    return finished(call, contraction(call, "i,i->", (_conjugated(call, raveled(call, a)), raveled(call, b))))
+
+
+@op("vecdot", "linalg.vecdot")
+def _vecdot(call: Call) -> ShType:
+    axis = call.static("axis", -1)
+    a, b = (moved_to(call, call.array(n), axis, -1) for n in ("x1", "x2"))
+    if not a.differentiable or not b.differentiable:
+        raise Unknown
+    return finished(call, contraction(call, "...i,...i->...", (_conjugated(call, a), b)))
+
+
+@op("matvec")
+def _matvec(call: Call) -> ShType:
+    return finished(call, contraction(call, "...ij,...j->...i", (call.array("x1"), call.array("x2"))))
+
+
+@op("vecmat")
+def _vecmat(call: Call) -> ShType:
+    a, b = call.array("x1"), call.array("x2")
+    if not a.differentiable or not b.differentiable:
+        raise Unknown
+    return finished(call, contraction(call, "...i,...ij->...j", (_conjugated(call, a), b)))

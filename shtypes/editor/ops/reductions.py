@@ -1,0 +1,268 @@
+"""Sums, means, extremes, and ops along dims that must be whole. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from shtypes import rules
+from shtypes.editor.call import Call
+from shtypes.editor.dtypes import of_mean, of_sum
+from shtypes.editor.ops.elementwise import dtype_of, nonlinear
+from shtypes.editor.ops.moves import finished
+from shtypes.editor.ops.registry import op
+from shtypes.editor.ops.shapes import ints, one_dim, raveled
+from shtypes.editor.sizes import stands_for_a_name
+from shtypes.editor.space import Unknown
+from shtypes.rules.reduce import normal_dims
+from shtypes.types import ShType, State
+from shtypes.types.dtypes import differentiable
+
+
+def _dims(call: Call, x: ShType, default: Any = None, name: str = "axis") -> tuple[int, ...]:
+    axis = call.static(name, default)
+    return normal_dims(call.name, x, None if axis is None else ints(axis))
+
+
+def _keepdims(call: Call) -> bool:
+    return bool(call.static("keepdims", False))
+
+
+def summed(call: Call, name: str, x: ShType, dims: tuple[int, ...], keep: bool, dtype: str) -> ShType:
+    """The type of a sum over dims."""
+    return call.typed(name, lambda ts: rules.reduce_sum(ts[0], dims, keep, dtype, name), x)
+
+
+def _wanted(call: Call, name: str, x: ShType) -> str | None:
+    """The dtype to sum in, where it is given; an unreduced operand must not be rounded."""
+    given = call.static("dtype", None)
+    if given is None:
+        return None
+    dtype = dtype_of(given)
+    if x.axes(State.UNREDUCED):
+        call.typed(name, lambda ts: rules.cast(ts[0], dtype, name=name), x)
+    return dtype
+
+
+@op("sum", "lax.reduce_sum")
+def _sum(call: Call) -> ShType:
+    x = call.array("a", "operand")
+    call.only("a", "operand", "axis", "axes", "keepdims", "dtype", "out", "promote_integers")
+    if call.name == "lax.reduce_sum":
+        dims = _dims(call, x, name="axes")
+        return finished(call, summed(call, "sum", x, dims, False, x.dtype_name))
+    dims, dtype = _dims(call, x), _wanted(call, "sum", x)
+    if not call.static("promote_integers", True):
+        raise Unknown
+    return finished(call, summed(call, "sum", x, dims, _keepdims(call), dtype or of_sum(x.dtype_name)))
+
+
+@op("count_nonzero")
+def _count_nonzero(call: Call) -> ShType:
+    x = call.array("a")
+    found = x if x.dtype_name == "bool" else nonlinear(call, "not_equal", [x], "bool")
+    return finished(call, summed(call, "sum", found, _dims(call, x), _keepdims(call), "i32"))
+
+
+@op("mean")
+def _mean(call: Call) -> ShType:
+    x = call.array("a")
+    call.only("a", "axis", "keepdims", "dtype", "out")
+    dims, dtype = _dims(call, x), _wanted(call, "mean", x)
+    if dtype is not None and not differentiable(dtype):
+        raise Unknown
+    return finished(call, summed(call, "mean", x, dims, _keepdims(call), dtype or of_mean(x.dtype_name)))
+
+
+def along(call: Call, x: ShType, dims: Sequence[int]) -> None:
+    """Of an op that may communicate along sharded dims where ``out`` is given, only whole dims are typed."""
+    if any(x.dims[d].axes for d in dims) and call.static("out", None) is not None:
+        raise Unknown
+
+
+def _reduced(call: Call, x: ShType, dims: tuple[int, ...], dtype: str) -> ShType:
+    name, keep = call.name, _keepdims(call)
+    along(call, x, dims)
+    return finished(call, call.typed(name, lambda ts: rules.reduce_nonlinear(name, ts[0], dims, keep, dtype), x))
+
+
+@op("max", "min", "nanmax", "nanmin", "ptp", "prod", "all", "any", "std", "var", "median", "nanstd", "nanvar")
+def _extreme(call: Call) -> ShType:
+    x, name = call.array("a"), call.name
+    call.only("a", "axis", "keepdims", "out", "ddof", "correction")
+    dtype = x.dtype_name
+    if name in ("all", "any"):
+        dtype = "bool"
+    elif name == "prod":
+        dtype = of_sum(dtype)
+    elif name in ("std", "var", "median", "nanstd", "nanvar"):
+        if not x.differentiable or dtype[0] == "c":
+            raise Unknown
+    elif name == "ptp" and dtype == "bool":
+        raise Unknown
+    return _reduced(call, x, _dims(call, x), dtype)
+
+
+@op("argmax", "argmin", "nanargmax", "nanargmin")
+def _position(call: Call) -> ShType:
+    x = call.array("a")
+    axis = call.static("axis", None)
+    return _reduced(call, x, normal_dims(call.name, x, axis), "i32")
+
+
+@op("nn.logsumexp")
+def _logsumexp(call: Call) -> ShType:
+    x = call.array("a")
+    call.only("a", "axis", "keepdims", "out")
+    if not x.differentiable or x.dtype_name[0] == "c":
+        raise Unknown
+    dims, keep = _dims(call, x), _keepdims(call)
+    along(call, x, dims)
+    dtype, name = x.dtype_name, "logsumexp"
+    return finished(call, call.typed(name, lambda ts: rules.reduce_nonlinear(name, ts[0], dims, keep, dtype), x))
+
+
+# along whole dims
+
+
+def whole(call: Call, name: str, x: ShType, dims: Sequence[int], *, linear: bool, dtype: str = "") -> ShType:
+    """The type of an op that acts along dims and keeps the shape."""
+    result = rules.WholeResult(dtype or x.dtype_name, tuple((n, d) for d, n in enumerate(x.shape)))
+    places = tuple(sorted(set(dims)))
+    return call.typed(name, lambda ts: rules.whole(name, ts[0], places, (result,), linear), x)
+
+
+def sized(call: Call, name: str, x: ShType, dim: int, size: int, *, linear: bool, dtype: str = "") -> ShType:
+    """The type of an op that acts along a dim and gives it another size."""
+    sizes = ((size, d) if d == dim else (n, d) for d, n in enumerate(x.shape))
+    result = rules.WholeResult(dtype or x.dtype_name, tuple(sizes))
+    return call.typed(name, lambda ts: rules.whole(name, ts[0], (dim,), (result,), linear), x)
+
+
+@op("nn.softmax", "nn.log_softmax", "nn.standardize")
+def _softmax(call: Call) -> ShType:
+    x = call.array("x")
+    call.only("x", "axis", "out", "epsilon", "algorithm")
+    if not x.differentiable:
+        raise Unknown
+    dims = _dims(call, x, -1)
+    along(call, x, dims)
+    return finished(call, whole(call, call.name.removeprefix("nn."), x, dims, linear=False))
+
+
+@op("nn.rms_norm", "nn.layer_norm")
+def _norm(call: Call) -> ShType:
+    x = call.array("x")
+    call.only("x", "axis", "out", "eps")
+    if not x.differentiable:
+        raise Unknown
+    dims = _dims(call, x, -1)
+    along(call, x, dims)
+    return finished(call, whole(call, call.name.removeprefix("nn."), x, dims, linear=False))
+
+
+@op("cumsum", "cumprod")
+def _cumulative(call: Call) -> ShType:
+    x, axis = call.array("a"), call.static("axis", None)
+    x, axis = (raveled(call, x), 0) if axis is None else (x, axis)
+    asked = call.static("dtype", None)
+    dtype = of_sum(x.dtype_name) if asked is None else dtype_of(asked)
+    name = call.name
+    return whole(call, name, x, [one_dim(name, x, axis)], linear=name == "cumsum", dtype=dtype)
+
+
+@op("lax.cummax", "lax.cummin", "lax.cumlogsumexp")
+def _running(call: Call) -> ShType:
+    x, name = call.array("operand"), call.name.removeprefix("lax.")
+    if x.dtype_name == "bool" or (name == "cumlogsumexp" and not x.differentiable):
+        raise Unknown
+    return whole(call, name, x, [one_dim(name, x, call.static("axis", 0))], linear=False)
+
+
+@op("sort", "argsort")
+def _sort(call: Call) -> ShType:
+    x, axis, name = call.array("a"), call.static("axis", -1), call.name
+    call.only("a", "axis", "stable", "descending")
+    x, axis = (raveled(call, x), 0) if axis is None else (x, axis)
+    return whole(call, name, x, [one_dim(name, x, axis)], linear=False, dtype="i32" if name == "argsort" else "")
+
+
+@op("flip", "fliplr", "flipud")
+def _flip(call: Call) -> ShType:
+    x = call.array("m")
+    given: Any = {"fliplr": 1, "flipud": 0}.get(call.name, call.static("axis", None))
+    dims = normal_dims("flip", x, None if given is None else ints(given))
+    return whole(call, "flip", x, dims, linear=True)
+
+
+@op("roll")
+def _roll(call: Call) -> ShType:
+    x, axis = call.array("a"), call.static("axis", None)
+    shift = ints(call.static("shift"))
+    if axis is None:
+        raise Unknown
+    dims = ints(axis)
+    if len(shift) not in (1, len(dims)):
+        raise Unknown
+    return whole(call, "roll", x, [one_dim("roll", x, d) for d in dims], linear=True)
+
+
+@op("diff")
+def _diff(call: Call) -> ShType:
+    x, n = call.array("a"), call.static("n", 1)
+    call.only("a", "n", "axis")
+    if not x.ndim or type(n) is not int or n < 0 or x.dtype_name == "bool":
+        raise Unknown
+    dim = one_dim("diff", x, call.static("axis", -1))
+    if not n:
+        return x
+    return sized(call, "diff", x, dim, max(x.shape[dim] - n, 0), linear=True)
+
+
+@op("repeat")
+def _repeat(call: Call) -> ShType:
+    x, count, axis = call.array("a"), call.static("repeats"), call.static("axis", None)
+    call.only("a", "repeats", "axis", "out")
+    if type(count) is not int or axis is None:
+        raise Unknown
+    dim = one_dim("repeat", x, axis)
+    return finished(call, call.typed("repeat", lambda ts: rules.repeat(ts[0], dim, count), x))
+
+
+def _parts(call: Call, x: ShType) -> tuple[int, list[int]]:
+    """The dim along which a value is split, and the sizes of the parts."""
+    dim = one_dim("split", x, call.static("axis", 0))
+    given, size = call.static("indices_or_sections"), x.shape[dim]
+    if type(given) is int:
+        if stands_for_a_name(size):
+            whole(call, "split", x, [dim], linear=True)
+            raise Unknown
+        if given < 1 or size % given:
+            raise Unknown
+        return dim, [size // given] * given
+    ends = ints(given)
+    if any(n < 0 for n in ends) or list(ends) != sorted(ends) or (ends and ends[-1] > size):
+        raise Unknown
+    edges = [0, *ends, size]
+    return dim, [b - a for a, b in itertools.pairwise(edges)]
+
+
+@op("split")
+def _split(call: Call) -> list[ShType]:
+    x = call.array("ary")
+    dim, sizes = _parts(call, x)
+    shapes = ([(n, d) if d == dim else (m, d) for d, m in enumerate(x.shape)] for n in sizes)
+    results = tuple(rules.WholeResult(x.dtype_name, tuple(shape)) for shape in shapes)
+    return list(call.typed_all("split", lambda ts: rules.whole("split", ts[0], (dim,), results, True), [x]))
+
+
+@op("lax.top_k")
+def _top_k(call: Call) -> list[ShType]:
+    x, k = call.array("operand"), call.static("k")
+    if type(k) is not int or x.dtype_name == "bool":
+        raise Unknown
+    dim = one_dim("top_k", x, call.static("axis", -1))
+    shape = tuple((k, d) if d == dim else (n, d) for d, n in enumerate(x.shape))
+    results = tuple(rules.WholeResult(dtype, shape) for dtype in (x.dtype_name, "i32"))
+    return list(call.typed_all("top_k", lambda ts: rules.whole("top_k", ts[0], (dim,), results, False), [x]))

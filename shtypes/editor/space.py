@@ -1,0 +1,138 @@
+"""What texts mean to a type checker: the mesh, the policy and the sizes of dim names as far as known. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from shtypes.context.ambient import POLICIES
+from shtypes.editor.sizes import LEAST, Sizes
+from shtypes.errors import ShardingTypeError
+from shtypes.signatures.matching import instance
+from shtypes.signatures.pattern import Pattern, names_in, pattern
+from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+from shtypes.types.notation.printing import show
+from shtypes.types.policy import REPLICATED_STATE
+
+
+class Unknown(Exception):  # noqa: N818  # no error: nothing is said
+    """What is asked is not known before the program runs."""
+
+
+class Config(NamedTuple):
+    """``[tool.shtypes]`` of a project.
+
+    Attributes:
+        policy: The policy.
+        mesh: The axes of the mesh and their sizes, major to minor; empty if they are not known.
+        dims: Sizes of dim names.
+    """
+
+    policy: str = POLICIES[0]
+    mesh: Mapping[str, int] = {}  # never changed
+    dims: Mapping[str, int] = {}
+
+
+class Space:
+    """What texts mean.
+
+    Where no mesh is configured, it is whatever the texts name, and its axes have size 1: no rule looks at the size of
+    an axis but to divide by it.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.sizes = Sizes(config.dims, Mesh(config.mesh).size)
+        self._closed = functools.lru_cache(maxsize=8192)(self._read)
+        self._texts: dict[object, str | None] = {}
+
+    def mesh(self, axes: Iterable[str]) -> Mesh:
+        """The mesh of values whose texts name some axes."""
+        return Mesh(self.config.mesh or dict.fromkeys(sorted(set(axes)), 1))
+
+    def knows(self, axes: Iterable[str]) -> bool:
+        """Whether the sizes of mesh axes are known."""
+        return all(axis in self.config.mesh for axis in axes)
+
+    def closed(self, text: str, mesh: Mesh, policy: str = "") -> ShType:
+        """The one type that a text names, under the policy of the project or another one.
+
+        Raises:
+            Unknown: it leaves something open.
+            ShardingTypeError: it is no type over this mesh.
+        """
+        found = self._closed(text, mesh, policy or self.config.policy)
+        if found is None:
+            raise Unknown
+        return found
+
+    def _read(self, text: str, mesh: Mesh, policy: str) -> ShType | None:
+        read = pattern(text)
+        if is_open(read):
+            return None
+        sizes = {d.head: d.size for d in read.dims or () if d.head and d.size is not None}
+        for name in names_of(read):
+            sizes.setdefault(name, self.sizes.of(name))
+        return instance(read, mesh, REPLICATED_STATE[policy], sizes)
+
+    def text(self, t: ShType) -> str:
+        """The text of a type, which reads back under the policy of the project.
+
+        Raises:
+            Unknown: a size is one that no text has.
+        """
+        if t.exact not in self._texts:
+            self._texts[t.exact] = self._written(t)
+        found = self._texts[t.exact]
+        if found is None:
+            raise Unknown
+        return found
+
+    def _written(self, t: ShType) -> str | None:
+        names: list[str | None] = []
+        for d in t.dims:
+            if d.size < LEAST:
+                known = d.name is None or self.config.dims.get(d.name) == d.size
+                names.append(d.name if known else f"{d.name}={d.size}")
+                continue
+            found = self.sizes.text(d.size, self.sizes.names)
+            if found is None:
+                return None
+            names.append(found)
+        return show(t.named(names), self.config.policy)
+
+    def named(self, t: ShType) -> ShType:
+        """The type with names that messages show in place of the sizes that stand for them."""
+        names = (self.sizes.text(d.size, self.sizes.names) if d.size >= LEAST else d.name for d in t.dims)
+        return t.named(names)
+
+    def words(self, error: ShardingTypeError) -> list[str]:
+        """What an error says: what is wrong, and why; names in place of the sizes that stand for them.
+
+        Raises:
+            Unknown: it speaks of a size that no name has.
+        """
+        found = [self.sizes.in_words(text) for text in (error.what, error.why)]
+        if None in found:
+            raise Unknown
+        return [text for text in found if text]
+
+
+def is_open(read: Pattern) -> bool:
+    """Whether a text allows more than one type."""
+    if read.dtypes is None or len(read.dtypes) != 1 or read.dims is None or read.any_state:
+        return True
+    return any(d.open_ended or d.head == "_" or d.keeps for d in read.dims)
+
+
+def names_of(read: Pattern) -> list[str]:
+    """The dim names in a text."""
+    found: list[str] = []
+    for d in read.dims or ():
+        if d.form == "=":
+            found += names_in(d.head)
+        elif d.head and not d.open_ended and d.head != "_":
+            found.append(d.head)
+    return found

@@ -1,0 +1,22 @@
+from typing import Annotated as A
+
+import shtypes as sh
+
+
+def f(x: A[sh.Array, "f32[8, 4, 6]"], y: A[sh.Array, "f32[8@dp, 4]"]) -> None:
+    reveal_type(x.reshape(8, 24))
+    reveal_type(sh.reshape(x, (2, 4, -1)))
+    reveal_type(x.ravel())
+    reveal_type(y.reshape(8, 2, 2))
+    reveal_type(y.reshape(32))
+    x.reshape(7, 7)
+
+
+# mypy says:
+# 7:17: type f32[8,24]
+# 8:17: type f32[2,4,24]
+# 9:17: type f32[192]
+# 10:17: type f32[8@dp,2,2]
+# 11:17: type ?
+# 12:5: `reshape` cannot turn 192 elements of shape (8, 4, 6) into shape (7, 7)  [sharding]
+# 12:5: in reshape(f32[8,4,6])

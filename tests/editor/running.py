@@ -1,0 +1,46 @@
+"""Running mypy with the plugin, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CASES = Path(__file__).parent / "cases"
+_REVEALED = re.compile(r'Revealed type is "(.*)"$')
+_MODULE = re.compile(r"\b[\w.]*cases\.\w+\.\w+\.")  # by which name mypy knows a file depends on where it runs
+_ARRAY = re.compile(r"shtypes\.core\.array\.Array\[Literal\['([^']*)'\]\]")
+
+
+def run_mypy(
+    files: Iterable[Path | str], config: Path, cache: Path, more: Sequence[str] = (), *, cwd: Path = ROOT
+) -> str:
+    """What mypy prints of some files; an error of the plugin itself ends it."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "MYPYPATH": str(ROOT), "SHTYPES_STRICT_PLUGIN": "1"}
+    command = [sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", str(cache), *more]
+    found = subprocess.run([*command, *map(str, files)], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert "INTERNAL ERROR" not in found.stdout + found.stderr, found.stdout[-3000:] + found.stderr[-3000:]
+    assert "Traceback" not in found.stderr, found.stderr
+    return found.stdout + found.stderr
+
+
+def short(message: str) -> str:
+    """A message as the cases have it: types without mypy's words around them."""
+    message = _REVEALED.sub(r"type \1", message)
+    message = _MODULE.sub("", message)
+    return _ARRAY.sub(r"\1", message).replace("shtypes.core.array.Array[Any]", "?").replace("error: ", "", 1)
+
+
+def by_file(output: str) -> dict[str, list[str]]:
+    """The messages of each file, by its name: ``line:column: message``."""
+    found: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        file, _, rest = line.partition(".py:")
+        if rest:
+            where, _, message = rest.partition(" ")
+            found.setdefault(Path(file).name, []).append(f"{where} {short(message).removeprefix('note: ')}")
+    return found
