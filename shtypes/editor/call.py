@@ -105,6 +105,15 @@ class Call:
         """Whether an argument is given."""
         return bool(self.given.get(name))
 
+    def given_as_value(self, name: str) -> bool:
+        """Whether an argument is given that is not None."""
+        if not self.has(name):
+            return False
+        try:
+            return self.static(name) is not None
+        except Unknown:
+            return True
+
     def operand(self, *names: str) -> Operand:
         """The operand that the first of some parameters has."""
         for name in names:

@@ -95,17 +95,22 @@ _NEEDS_FLOAT: Final = _names(
     "igamma_grad_a ldexp log_ndtr log1mexp log_sigmoid ndtr ndtri polygamma random_gamma_grad reduce_precision rsqrt "
     "sigmoid silu spence swish"
 )
+_F32: Final = _names("log_ndtr ndtr ndtri spence")
 _REAL_PART: Final = {"c64": "f32", "c128": "f64"}
 
 
 def of_elementwise(name: str, values: Sequence[ShType | Number]) -> str:
     """The dtype of the result of an elementwise function."""
+    if name in ("polygamma", "expn") and any(isinstance(v, Number) for v in values):
+        raise Unknown  # it must be a whole number
     dtype = together(values)
     if name in _BOOL:
         return "bool"
     if dtype[0] == "c" and name in _REAL:
         return _REAL_PART[dtype]
     if differentiable(dtype):
+        if name in _F32 and dtype != "f32":
+            raise Unknown
         if name == "ldexp" or (dtype[0] == "f" and dtype not in _PLAIN_FLOATS):
             raise Unknown
         return dtype

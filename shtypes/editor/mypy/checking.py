@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mypy.nodes import Context
+from mypy.nodes import Context, SymbolTableNode, TypeInfo
 from mypy.plugin import CheckerPluginInterface
+from mypy.types import Instance, Type
 
 from shtypes.context import ambient
 from shtypes.context.ambient import current_ambient
@@ -28,8 +29,8 @@ _SENDS: Final = re.compile(r"; each device would send \d+ B|^each device would s
 class Checking:
     """What one run of mypy has in common."""
 
-    def __init__(self, config: Config) -> None:
-        self.space = Space(config)
+    def __init__(self, config: Config, lookup: Callable[[str], SymbolTableNode | None]) -> None:
+        self.space, self.lookup = Space(config), lookup
         self.regions = Regions()
 
     def around(self, api: CheckerPluginInterface, where: Context) -> Around:
@@ -48,6 +49,11 @@ class Checking:
             return
         with ambient.scope(wanted):
             yield
+
+    def instance(self, fullname: str, args: Sequence[Type]) -> Instance | None:
+        """The type of a class of shtypes, which the file at hand need not import."""
+        found = self.lookup(fullname)
+        return Instance(found.node, args) if found is not None and isinstance(found.node, TypeInfo) else None
 
     def knows_policy(self, around: Around) -> bool:
         """Whether it is known what the policy of a line says of every axis, if it is not that of the project."""

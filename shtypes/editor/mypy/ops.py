@@ -9,12 +9,12 @@ from typing import Final
 from mypy.nodes import CallExpr, ComparisonExpr, Context, Expression, IndexExpr, MemberExpr, OpExpr, UnaryExpr
 from mypy.plugin import AttributeContext, FunctionContext, MethodContext
 from mypy.typeops import make_simplified_union
-from mypy.types import Instance, TupleType, Type, UnionType, get_proper_type
+from mypy.types import AnyType, Instance, TupleType, Type, TypeOfAny, UnionType, get_proper_type
 
 from shtypes.editor.call import Call
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.report import past_one_filter, refuse
-from shtypes.editor.mypy.texts import is_array, texts_in, with_text, without_text
+from shtypes.editor.mypy.texts import ARRAY, is_array, texts_in, with_text, without_text
 from shtypes.editor.mypy.values import Value, members
 from shtypes.editor.ops import PARAMETERS, TYPINGS, Result
 from shtypes.editor.ops.moves import OPTIONS
@@ -191,7 +191,7 @@ class OpHooks:
                     refuse(context.api, error, call, context.context, checking.space)
                 return default
             checking.judge_moves(context.api, call, context.context)
-            return self._result(found, default, context, every)
+            return self._result(found, default, context)
         except Unknown:
             return default
 
@@ -216,9 +216,7 @@ class OpHooks:
         found: Result,
         default: Type,
         context: FunctionContext | MethodContext | AttributeContext,
-        given: Sequence[Value],
     ) -> Type:
-        arrays = [v.type for v in given if isinstance(v.type, Instance) and is_array(v.type)]
         space, proper = self.checking.space, get_proper_type(default)
         string = context.api.named_generic_type("builtins.str", [])
 
@@ -226,10 +224,11 @@ class OpHooks:
             given = get_proper_type(like)
             if isinstance(given, Instance) and is_array(given):
                 array = given
-            elif arrays:
-                array = arrays[0]
             else:
-                raise Unknown
+                made = self.checking.instance(ARRAY, [AnyType(TypeOfAny.special_form)])
+                if made is None:
+                    raise Unknown
+                array = made
             try:
                 return with_text(array, space.text(t), string)
             except Unknown:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from mypy.nodes import Decorator, FuncDef, MypyFile, OverloadedFuncDef, TypeInfo, Var
+from mypy.nodes import CallExpr, Decorator, FuncDef, MypyFile, OverloadedFuncDef, TypeInfo, Var
 from mypy.options import Options
 from mypy.plugin import (
     AnalyzeTypeContext,
@@ -30,6 +30,7 @@ from shtypes.editor.mypy.annotations import ANNOTATED, Annotations
 from shtypes.editor.mypy.calls import CallHooks
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
+from shtypes.editor.mypy.regions import SCOPES
 from shtypes.editor.mypy.texts import ARRAY, give_parameter
 from shtypes.editor.mypy.transformations import Transformations
 from shtypes.editor.space import Config
@@ -47,11 +48,11 @@ class ShtypesPlugin(Plugin):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self.checking = Checking(read_config(options))
+        self.checking = Checking(read_config(options), self.lookup_fully_qualified)
         self.annotations = Annotations(self.checking.space)
         self.ops = OpHooks(self.checking)
         self.calls = CallHooks(self.checking)
-        self.transformations = Transformations(self.checking, self.lookup_fully_qualified)
+        self.transformations = Transformations(self.checking)
 
     def report_config_data(self, ctx: ReportConfigContext) -> Any:
         """What the results depend on besides the files: the rules, and the configuration."""
@@ -97,7 +98,14 @@ class ShtypesPlugin(Plugin):
 
     def get_function_signature_hook(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
         """What mypy checks arguments by."""
+        if fullname in SCOPES:
+            return _signature(self._opened)
         return _signature(self.calls.signature) if self._is_users(fullname) else None
+
+    def _opened(self, context: FunctionSigContext) -> FunctionLike:
+        if isinstance(context.context, CallExpr):
+            self.checking.regions.open(getattr(context.api, "tree", None), context.context)
+        return context.default_signature
 
     def get_method_hook(self, fullname: str) -> Callable[[MethodContext], Type] | None:
         """Results of operators and methods."""

@@ -17,6 +17,7 @@ from mypy.nodes import (
     ForStmt,
     FuncDef,
     IfStmt,
+    LambdaExpr,
     MatchStmt,
     MypyFile,
     Node,
@@ -34,6 +35,8 @@ from shtypes.scopes.comm import NoComm, ScopeRule
 
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
 _POLICY: Final = "shtypes.types.policy.policy"
+#: The scopes that functions are given to.
+SCOPES: Final = frozenset((_NO_COMM, "shtypes.scopes.comm.implicit_comm"))
 #: In these, what the rules refuse may be right.
 _FORGIVING: Final = frozenset(("shtypes.scopes.comm.implicit_comm", "shtypes.scopes.comm.finishing_scalars"))
 #: In these, texts mean what no file says.
@@ -83,6 +86,15 @@ class Regions:
         """Walks a file again: it has changed."""
         self._of.pop(path, None)
 
+    def open(self, tree: MypyFile | None, call: CallExpr) -> None:
+        """Notes a call of a scope with a function: a lambda in it is in the scope."""
+        if tree is None or not any(isinstance(a, LambdaExpr) for a in call.args):
+            return
+        self.around(tree, call.line)  # walks the file
+        found = scope_of(call, call.line, _last(call))
+        if found is not None and found not in self._of[tree.path]:
+            self._of[tree.path].append(found)
+
     def around(self, tree: MypyFile | None, line: int) -> Around:
         """What is around a line of a file."""
         if tree is None:
@@ -113,7 +125,7 @@ def scope_of(expression: Expression, first: int, last: int) -> Region | None:
         return None
     name = function.fullname
     try:
-        given = literal(arguments[0]) if arguments else None
+        given = literal(arguments[0]) if arguments and not isinstance(arguments[0], LambdaExpr) else None
         if name == _NO_COMM:
             return Region(first, last, rule=NoComm("both" if given is None else given))
         if name == _POLICY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from mypy.nodes import Decorator, SymbolTableNode, TypeInfo
+from mypy.nodes import Decorator
 from mypy.plugin import FunctionContext, MethodContext
 from mypy.types import CallableType, ExtraAttrs, Instance, NoneType, Parameters, TupleType, Type, get_proper_type
 
@@ -23,6 +23,7 @@ from shtypes.signatures.pattern import pattern
 _GRADS: Final = {f"shtypes.autodiff.grad.{name}": name for name in ("grad", "value_and_grad")}
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
 _FUNCTION: Final = "shtypes.context.function.Function"
+_OPAQUE: Final = ("shtypes.control.", "shtypes.autodiff.grad.", "shtypes.autodiff.jacobian.")
 _LIFT: Final = "shtypes.lifting.lift.Lift.__call__"
 _SCOPES: Final = frozenset(f"shtypes.{name}.__call__" for name in ("scopes.comm.CommScope", "context.scope.Scope"))
 
@@ -30,13 +31,15 @@ _SCOPES: Final = frozenset(f"shtypes.{name}.__call__" for name in ("scopes.comm.
 class Transformations:
     """The hooks for what takes functions."""
 
-    def __init__(self, checking: Checking, lookup: Callable[[str], SymbolTableNode | None]) -> None:
-        self.checking, self.lookup = checking, lookup
+    def __init__(self, checking: Checking) -> None:
+        self.checking = checking
 
     def function(self, fullname: str) -> Callable[[FunctionContext], Type] | None:
         """The hook for a function; None if it is no transformation."""
         if fullname in _GRADS:
             return self.grad
+        if fullname.startswith(_OPAQUE):
+            return self.unknown
         return self.quiet if fullname == _NO_COMM else None
 
     def method(self, fullname: str) -> Callable[[MethodContext], Type] | None:
@@ -45,16 +48,18 @@ class Transformations:
             return self.lift
         return self.decorated if fullname in _SCOPES else None
 
+    def unknown(self, context: FunctionContext) -> Type:
+        """What mypy finds by itself for results of loops and derivatives is not what they are."""
+        return map_arrays(context.default_return_type, without_text)
+
     def lift(self, context: MethodContext) -> Type:
         """A lifted function: it has the signature that it is written with."""
         given = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
         if not isinstance(given, CallableType) or not has_texts(given):
             return context.default_return_type
         parameters = Parameters(given.arg_types, given.arg_kinds, given.arg_names)
-        function = self.lookup(_FUNCTION)
-        if function is None or not isinstance(function.node, TypeInfo):
-            return context.default_return_type
-        return Instance(function.node, [parameters, given.ret_type])
+        made = self.checking.instance(_FUNCTION, [parameters, given.ret_type])
+        return context.default_return_type if made is None else made
 
     def quiet(self, context: FunctionContext) -> Type:
         """``@no_comm``: the function says so in its name."""

@@ -62,13 +62,15 @@ def _arithmetic(call: Call, name: str, minus: bool = False) -> ShType:
         if State.UNREDUCED not in x.states or numbers[0].value == 0:
             return linear(call, name, x, dtype)
         if numbers[0].value is None:  # zero is added to each term, any other number once
-            if linear(call, name, x, dtype) != (found := _added(call, name, values, dtype)):
+            if linear(call, name, x, dtype) != (found := added(call, name, values, dtype)):
                 raise Unknown
             return found
-    return _added(call, name, values, dtype)
+    return added(call, name, values, dtype)
 
 
-def _added(call: Call, name: str, values: Sequence[Operand], dtype: str) -> ShType:
+def added(call: Call, name: str, values: Sequence[Operand], dtype: str = "") -> ShType:
+    """The type of a sum or difference."""
+    dtype = dtype or together(values)
     (first, *_) = arrays(values)
     types = [_as_array(v, first) for v in values]
     constants = held(types) | {i for i, v in enumerate(values) if isinstance(v, Number)}
@@ -80,7 +82,7 @@ def _add(call: Call) -> ShType:
     return _arithmetic(call, "add")
 
 
-@op("subtract", "lax.sub")
+@op("subtract", "sub")
 def _subtract(call: Call) -> ShType:
     return _arithmetic(call, "sub", minus=True)
 
@@ -158,12 +160,20 @@ def _power(call: Call) -> ShType:
     return nonlinear(call, "power", [x, y])
 
 
-@op("lax.integer_pow")
+@op("integer_pow")
 def _integer_pow(call: Call) -> ShType:
     x = call.array("x")
     if State.UNREDUCED in x.states or x.dtype_name == "bool":
         raise Unknown
     return nonlinear(call, "integer_pow", [x])
+
+
+@op("nn.swiglu", "nn.geglu")
+def _gated(call: Call) -> ShType:
+    gate, value = call.array("gate"), call.array("value")
+    if held((gate, value)):
+        raise Unknown
+    return product(call, [nonlinear(call, "silu" if call.name == "nn.swiglu" else "gelu", [gate]), value])
 
 
 @op("clip")
@@ -186,7 +196,7 @@ def _is_none(call: Call, name: str) -> bool:
         return False
 
 
-@op("lax.clamp")
+@op("clamp")
 def _clamp(call: Call) -> ShType:
     return nonlinear(call, "clip", [call.operand("min"), call.operand("x"), call.operand("max")])
 
@@ -196,7 +206,11 @@ def _where(call: Call) -> ShType:
     condition = call.array("condition")
     if condition.dtype_name != "bool":
         condition = nonlinear(call, "not_equal", [condition], "bool")
-    branches = [call.operand("x"), call.operand("y")]
+    return chosen(call, condition, [call.operand("x"), call.operand("y")])
+
+
+def chosen(call: Call, condition: ShType, branches: Sequence[Operand]) -> ShType:
+    """The type of one of two branches, by a condition for each element."""
     dtype, types = together(branches) if arrays(branches) else "", arrays(branches)
     numbers = [b for b in branches if isinstance(b, Number)]
     if not types:
@@ -224,7 +238,7 @@ def _stop_gradient(call: Call) -> ShType:
     return call.array("x")
 
 
-@op("lax.optimization_barrier")
+@op("optimization_barrier")
 def _barrier(call: Call) -> ShType:
     x = call.array("operand")
     return linear(call, "barrier", x, x.dtype_name)

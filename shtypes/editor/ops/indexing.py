@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shtypes.editor.call import Call, Number, held
-from shtypes.editor.ops.elementwise import dtype_of
+from shtypes.editor.call import Argument, Call, Number, held
+from shtypes.editor.ops.elementwise import chosen, dtype_of, nonlinear
 from shtypes.editor.ops.registry import op
-from shtypes.editor.ops.shapes import one_dim, raveled
+from shtypes.editor.ops.shapes import expanded, one_dim, raveled
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
@@ -47,9 +47,17 @@ def _getitem(call: Call) -> ShType:
     return indexed(call, "index", x, tuple(entries), ids)
 
 
+def one_index(call: Call, size: int, argument: Argument, ids: list[ShType]) -> IndexEntry:
+    """A position that an argument says."""
+    (part,) = argument.entries()
+    if type(part) is int and not -size <= part < size:
+        raise Unknown
+    return _entry(call, size, part, ids)
+
+
 def _entry(call: Call, size: int, part: Any, ids: list[ShType]) -> IndexEntry:
     if isinstance(part, slice):
-        return _span(part, size)
+        return span(part, size)
     if type(part) is int:
         if not size:
             raise Unknown
@@ -63,7 +71,8 @@ def _entry(call: Call, size: int, part: Any, ids: list[ShType]) -> IndexEntry:
     return Position(operand=len(ids) - 1)
 
 
-def _span(part: slice, size: int) -> Slice:
+def span(part: slice, size: int) -> Slice:
+    """A slice of a dim."""
     if stands_for_a_name(size) and part.step not in (None, 1):
         raise Unknown
     start, stop, step = part.indices(size)
@@ -83,10 +92,21 @@ def _taken(call: Call, name: str, x: ShType, ids: Any, dim: int) -> ShType:
 def _take(call: Call) -> ShType:
     x, ids, axis = call.array("a"), call.array("indices"), call.static("axis", None)
     call.only("a", "indices", "axis", "mode")
-    if call.static("mode", None) not in ("clip", "wrap"):
+    mode = call.static("mode", None)
+    if mode not in (None, "fill", "clip", "wrap"):
         raise Unknown
     x, axis = (raveled(call, x), 0) if axis is None else (x, axis)
-    return _taken(call, "take", x, ids, one_dim("take", x, axis))
+    dim = one_dim("take", x, axis)
+    found = _taken(call, "take", x, ids, dim)
+    return found if mode in ("clip", "wrap") else _filled(call, ids, found, x.ndim - dim - 1)
+
+
+def _filled(call: Call, ids: ShType, y: ShType, after: int) -> ShType:
+    """The value with what marks a position out of range."""
+    valid = nonlinear(call, "in_range", [ids], "bool")
+    if after:
+        valid = expanded(call, valid, tuple(range(-after, 0)))
+    return chosen(call, valid, [y, Number("float", 1.0) if y.differentiable else Number("int", 1)])
 
 
 @op("embedding", "nn.embedding")
@@ -97,11 +117,17 @@ def _embedding(call: Call) -> ShType:
 @op("take_along_axis")
 def _take_along(call: Call) -> ShType:
     x, ids, axis = call.array("arr"), call.array("indices"), call.static("axis", -1)
-    if call.static("mode", None) != "clip" or ids.dtype_name[0] not in "iu":
+    mode = call.static("mode", None)
+    if (
+        mode not in (None, "fill", "clip")
+        or ids.dtype_name[0] not in "iu"
+        or call.static("fill_value", None) is not None
+    ):
         raise Unknown
     x, ids, axis = (raveled(call, x), raveled(call, ids), 0) if axis is None else (x, ids, axis)
     dim, constants = one_dim("take_along_axis", x, axis), held((x, ids))
-    return call.typed("take_along_axis", lambda ts: take_along("take_along_axis", ts, dim, constants), x, ids)
+    found = call.typed("take_along_axis", lambda ts: take_along("take_along_axis", ts, dim, constants), x, ids)
+    return found if mode == "clip" else _filled(call, ids, found, 0)
 
 
 @op("one_hot")

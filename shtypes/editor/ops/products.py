@@ -10,7 +10,7 @@ from typing import Any
 from shtypes import rules
 from shtypes.editor.call import Call, arrays, held
 from shtypes.editor.dtypes import together
-from shtypes.editor.ops.elementwise import dtype_of, linear, product
+from shtypes.editor.ops.elementwise import added, dtype_of, linear, product
 from shtypes.editor.ops.moves import finished
 from shtypes.editor.ops.registry import op
 from shtypes.editor.ops.shapes import moved_to, raveled
@@ -141,6 +141,16 @@ def _vecdot(call: Call) -> ShType:
     if not a.differentiable or not b.differentiable:
         raise Unknown
     return finished(call, contraction(call, "...i,...i->...", (_conjugated(call, a), b)))
+
+
+@op("nn.linear")
+def _linear(call: Call) -> ShType:
+    x, w, count = call.array("x"), call.array("w"), call.static("dims", 1)
+    call.only("x", "w", "b", "dims", "out")
+    if type(count) is not int or not 0 < count <= min(x.ndim, w.ndim) or held((x, w)):
+        raise Unknown
+    y = _tensordot(call, x, w, tuple(range(x.ndim - count, x.ndim)), tuple(range(count)))
+    return added(call, "add", [y, call.array("b")]) if call.given_as_value("b") else y
 
 
 @op("matvec")

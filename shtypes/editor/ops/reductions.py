@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from shtypes import rules
-from shtypes.editor.call import Call
+from shtypes.editor.call import Call, held
 from shtypes.editor.dtypes import of_mean, of_sum
-from shtypes.editor.ops.elementwise import dtype_of, nonlinear
+from shtypes.editor.ops.elementwise import added, dtype_of, nonlinear, product
 from shtypes.editor.ops.moves import finished
 from shtypes.editor.ops.registry import op
-from shtypes.editor.ops.shapes import ints, one_dim, raveled
+from shtypes.editor.ops.shapes import ints, one_dim, raveled, reshaped
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
 from shtypes.rules.reduce import normal_dims
+from shtypes.signatures.pattern import pattern
 from shtypes.types import ShType, State
 from shtypes.types.dtypes import differentiable
+from shtypes.types.policy import replicated
 
 
 def _dims(call: Call, x: ShType, default: Any = None, name: str = "axis") -> tuple[int, ...]:
@@ -45,11 +47,11 @@ def _wanted(call: Call, name: str, x: ShType) -> str | None:
     return dtype
 
 
-@op("sum", "lax.reduce_sum")
+@op("sum", "reduce_sum")
 def _sum(call: Call) -> ShType:
     x = call.array("a", "operand")
     call.only("a", "operand", "axis", "axes", "keepdims", "dtype", "out", "promote_integers")
-    if call.name == "lax.reduce_sum":
+    if call.name == "reduce_sum":
         dims = _dims(call, x, name="axes")
         return finished(call, summed(call, "sum", x, dims, False, x.dtype_name))
     dims, dtype = _dims(call, x), _wanted(call, "sum", x)
@@ -75,15 +77,21 @@ def _mean(call: Call) -> ShType:
     return finished(call, summed(call, "mean", x, dims, _keepdims(call), dtype or of_mean(x.dtype_name)))
 
 
-def along(call: Call, x: ShType, dims: Sequence[int]) -> None:
-    """Of an op that may communicate along sharded dims where ``out`` is given, only whole dims are typed."""
-    if any(x.dims[d].axes for d in dims) and call.static("out", None) is not None:
-        raise Unknown
+def along(call: Call, x: ShType, dims: Sequence[int]) -> ShType:
+    """The operand of an op that may communicate along sharded dims where ``out`` says the type of its result."""
+    axes = [a for d in dims for a in x.dims[d].axes]
+    out = call.static("out", None)
+    if not axes or out is None:
+        return x
+    read = pattern(out)
+    if read.dims is None or any(d.open_ended or d.keeps for d in read.dims):
+        raise Unknown  # where the other axes are depends on the way
+    return x.with_axes(axes, replicated())
 
 
 def _reduced(call: Call, x: ShType, dims: tuple[int, ...], dtype: str) -> ShType:
     name, keep = call.name, _keepdims(call)
-    along(call, x, dims)
+    x = along(call, x, dims)
     return finished(call, call.typed(name, lambda ts: rules.reduce_nonlinear(name, ts[0], dims, keep, dtype), x))
 
 
@@ -97,6 +105,8 @@ def _extreme(call: Call) -> ShType:
     elif name == "prod":
         dtype = of_sum(dtype)
     elif name in ("std", "var", "median", "nanstd", "nanvar"):
+        if call.static("out", None) is not None:
+            raise Unknown
         if not x.differentiable or dtype[0] == "c":
             raise Unknown
     elif name == "ptp" and dtype == "bool":
@@ -108,6 +118,8 @@ def _extreme(call: Call) -> ShType:
 def _position(call: Call) -> ShType:
     x = call.array("a")
     axis = call.static("axis", None)
+    if call.name.startswith("nan") and call.static("out", None) is not None:
+        raise Unknown
     return _reduced(call, x, normal_dims(call.name, x, axis), "i32")
 
 
@@ -118,7 +130,7 @@ def _logsumexp(call: Call) -> ShType:
     if not x.differentiable or x.dtype_name[0] == "c":
         raise Unknown
     dims, keep = _dims(call, x), _keepdims(call)
-    along(call, x, dims)
+    x = along(call, x, dims)
     dtype, name = x.dtype_name, "logsumexp"
     return finished(call, call.typed(name, lambda ts: rules.reduce_nonlinear(name, ts[0], dims, keep, dtype), x))
 
@@ -140,6 +152,12 @@ def sized(call: Call, name: str, x: ShType, dim: int, size: int, *, linear: bool
     return call.typed(name, lambda ts: rules.whole(name, ts[0], (dim,), (result,), linear), x)
 
 
+def resized(call: Call, name: str, x: ShType, along: Sequence[int], sizes: Sequence[int]) -> ShType:
+    """The type of a linear op that acts along dims and gives them other sizes."""
+    result = rules.WholeResult(x.dtype_name, tuple((n, d) for d, n in enumerate(sizes)))
+    return call.typed(name, lambda ts: rules.whole(name, ts[0], tuple(along), (result,), True), x)
+
+
 @op("nn.softmax", "nn.log_softmax", "nn.standardize")
 def _softmax(call: Call) -> ShType:
     x = call.array("x")
@@ -147,19 +165,21 @@ def _softmax(call: Call) -> ShType:
     if not x.differentiable:
         raise Unknown
     dims = _dims(call, x, -1)
-    along(call, x, dims)
+    x = along(call, x, dims)
     return finished(call, whole(call, call.name.removeprefix("nn."), x, dims, linear=False))
 
 
 @op("nn.rms_norm", "nn.layer_norm")
 def _norm(call: Call) -> ShType:
     x = call.array("x")
-    call.only("x", "axis", "out", "eps")
-    if not x.differentiable:
+    factors = [call.array(n) for n in ("scale", "bias") if call.given_as_value(n)]
+    if not x.differentiable or held(factors):
         raise Unknown
     dims = _dims(call, x, -1)
-    along(call, x, dims)
-    return finished(call, whole(call, call.name.removeprefix("nn."), x, dims, linear=False))
+    y = whole(call, call.name.removeprefix("nn."), x, dims if call.static("out", None) is None else (), linear=False)
+    if call.given_as_value("scale"):
+        y = product(call, [y, factors[0]])
+    return finished(call, added(call, "add", [y, factors[-1]]) if call.given_as_value("bias") else y)
 
 
 @op("cumsum", "cumprod")
@@ -172,9 +192,9 @@ def _cumulative(call: Call) -> ShType:
     return whole(call, name, x, [one_dim(name, x, axis)], linear=name == "cumsum", dtype=dtype)
 
 
-@op("lax.cummax", "lax.cummin", "lax.cumlogsumexp")
+@op("cummax", "cummin", "cumlogsumexp")
 def _running(call: Call) -> ShType:
-    x, name = call.array("operand"), call.name.removeprefix("lax.")
+    x, name = call.array("operand"), call.name.removeprefix("")
     if x.dtype_name == "bool" or (name == "cumlogsumexp" and not x.differentiable):
         raise Unknown
     return whole(call, name, x, [one_dim(name, x, call.static("axis", 0))], linear=False)
@@ -201,7 +221,8 @@ def _roll(call: Call) -> ShType:
     x, axis = call.array("a"), call.static("axis", None)
     shift = ints(call.static("shift"))
     if axis is None:
-        raise Unknown
+        flat = raveled(call, x)
+        return reshaped(call, whole(call, "roll", flat, [0], linear=True), x.shape)
     dims = ints(axis)
     if len(shift) not in (1, len(dims)):
         raise Unknown
@@ -224,8 +245,9 @@ def _diff(call: Call) -> ShType:
 def _repeat(call: Call) -> ShType:
     x, count, axis = call.array("a"), call.static("repeats"), call.static("axis", None)
     call.only("a", "repeats", "axis", "out")
-    if type(count) is not int or axis is None:
+    if type(count) is not int:
         raise Unknown
+    x, axis = (raveled(call, x), 0) if axis is None else (x, axis)
     dim = one_dim("repeat", x, axis)
     return finished(call, call.typed("repeat", lambda ts: rules.repeat(ts[0], dim, count), x))
 
@@ -248,6 +270,26 @@ def _parts(call: Call, x: ShType) -> tuple[int, list[int]]:
     return dim, [b - a for a, b in itertools.pairwise(edges)]
 
 
+@op("average")
+def _average(call: Call) -> ShType:
+    x = call.array("a")
+    call.only("a", "axis", "keepdims", "out")
+    return finished(call, summed(call, "mean", x, _dims(call, x), _keepdims(call), of_mean(x.dtype_name)))
+
+
+@op("linalg.inv", "linalg.pinv", "linalg.cholesky", "linalg.det")
+def _matrices(call: Call) -> ShType:
+    x, name = call.array("a"), call.name.removeprefix("linalg.")
+    call.only("a")
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2] or x.dtype_name not in ("f32", "f64"):
+        raise Unknown
+    both = (x.ndim - 2, x.ndim - 1)
+    if name != "det":
+        return whole(call, name, x, both, linear=False)
+    result = rules.WholeResult(x.dtype_name, tuple((n, d) for d, n in enumerate(x.shape[:-2])))
+    return call.typed(name, lambda ts: rules.whole(name, ts[0], both, (result,), False), x)
+
+
 @op("split")
 def _split(call: Call) -> list[ShType]:
     x = call.array("ary")
@@ -257,7 +299,7 @@ def _split(call: Call) -> list[ShType]:
     return list(call.typed_all("split", lambda ts: rules.whole("split", ts[0], (dim,), results, True), [x]))
 
 
-@op("lax.top_k")
+@op("top_k")
 def _top_k(call: Call) -> list[ShType]:
     x, k = call.array("operand"), call.static("k")
     if type(k) is not int or x.dtype_name == "bool":

@@ -145,7 +145,7 @@ def _ravel(call: Call) -> ShType:
     return finished(call, raveled(call, call.array("a")))
 
 
-@op("lax.collapse")
+@op("collapse")
 def _collapse(call: Call) -> ShType:
     x = call.array("operand")
     start, stop, _ = slice(call.static("start_dimension"), call.static("stop_dimension", None)).indices(x.ndim)
@@ -188,14 +188,14 @@ def _broadcast_to(call: Call) -> ShType:
     return finished(call, stretched(call, x, shape, range(lead, len(shape)), "broadcast_to"))
 
 
-@op("lax.broadcast_in_dim")
+@op("broadcast_in_dim")
 def _broadcast_in_dim(call: Call) -> ShType:
     x, shape = call.array("operand"), ints(call.static("shape"))
     dims = ints(call.static("broadcast_dimensions"))
     return finished(call, stretched(call, x, shape, dims, "broadcast_in_dim"))
 
 
-@op("lax.broadcast")
+@op("broadcast")
 def _broadcast(call: Call) -> ShType:
     x = call.array("operand")
     shape = (*ints(call.static("sizes")), *x.shape)
@@ -222,7 +222,7 @@ def _at_least(call: Call) -> ShType:
 # joins
 
 
-def _all(call: Call, *names: str) -> list[ShType]:
+def all_arrays(call: Call, *names: str) -> list[ShType]:
     """The operands of a join, which are arrays and numbers."""
     values = call.listed(*names)
     typed = arrays(values)
@@ -239,15 +239,16 @@ def joined(call: Call, values: Sequence[ShType], dim: Any, dtype: str) -> ShType
     return call.typed("concatenate", lambda ts: rules.concatenate(ts, dim, dtype, constants), *values)
 
 
-def _joined_dtype(call: Call, values: Sequence[ShType]) -> str:
+def joined_dtype(call: Call, values: Sequence[ShType]) -> str:
+    """The dtype of a join."""
     asked = call.static("dtype", None)
     return functools.reduce(promoted, [t.dtype_name for t in values]) if asked is None else dtype_of(asked)
 
 
 @op("concatenate")
 def _concatenate(call: Call) -> ShType:
-    values = _all(call, "arrays")
-    dtype, axis = _joined_dtype(call, values), call.static("axis", 0)
+    values = all_arrays(call, "arrays")
+    dtype, axis = joined_dtype(call, values), call.static("axis", 0)
     if axis is None:
         values, axis = [raveled(call, v) for v in values], 0
     return joined(call, values, axis, dtype)
@@ -255,7 +256,7 @@ def _concatenate(call: Call) -> ShType:
 
 @op("stack")
 def _stack(call: Call) -> ShType:
-    values = _all(call, "arrays")
-    dtype, axis = _joined_dtype(call, values), operator.index(call.static("axis", 0))
+    values = all_arrays(call, "arrays")
+    dtype, axis = joined_dtype(call, values), operator.index(call.static("axis", 0))
     constants = held(values)
     return call.typed("stack", lambda ts: rules.stack(ts, axis, dtype, constants), *values)

@@ -9,5 +9,5 @@ def f(x: A[sh.Array, "f32[n@dp, m]"]) -> None:
 
 
 # mypy says:
-# 7:17: type ?
+# 7:17: type f32[m]
 # 8:17: type f32[n]

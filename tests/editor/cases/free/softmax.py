@@ -13,7 +13,7 @@ def f(x: A[sh.Array, "f32[batch@dp, vocab]"], y: A[sh.Array, "f32[batch@dp, voca
 
 # mypy says:
 # 7:17: type f32[batch@dp, vocab]
-# 8:17: type ?
+# 8:17: type f32[batch@dp, vocab@tp]
 # 9:17: type f32[batch@dp, vocab]
 # 10:17: type f32[batch@dp]
 # 11:19: `softmax` acts along dim 1 (`vocab`), which is sharded on mesh axis `tp`  [sharding]

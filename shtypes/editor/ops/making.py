@@ -1,0 +1,110 @@
+"""Values that are made on each device: by their index, and of keys. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shtypes.editor.call import Call, Number
+from shtypes.editor.ops.elementwise import dtype_of, nonlinear
+from shtypes.editor.ops.registry import op
+from shtypes.editor.ops.shapes import ints
+from shtypes.editor.space import Unknown
+from shtypes.rules.random import sample
+from shtypes.types import ShType, State
+from shtypes.types.policy import replicated
+
+
+def _placed(call: Call, shape: tuple[int, ...], dtype: str) -> ShType:
+    """The type of a value of this shape that is asked for, replicated by policy if none is."""
+    if call.has("mesh") and call.static("mesh") is not None:
+        raise Unknown
+    text = call.static("type", None)
+    asked = call.static("dtype", None) if call.name not in ("iota", "broadcasted_iota") else None
+    if text is not None and not isinstance(text, str):
+        raise Unknown
+    found = dtype if asked is None else dtype_of(asked)
+    return ShType.parse(text or "[...]", call.mesh, shape=shape, dtype=found)
+
+
+def _count(n: Any) -> int:
+    if type(n) is not int or n < 0:
+        raise Unknown
+    return n
+
+
+@op("linspace", "geomspace", "logspace")
+def _spaced(call: Call) -> ShType:
+    if call.static("retstep", False) is not False:
+        raise Unknown
+    ends = [call.static("start"), call.static("stop")]
+    if not all(type(n) in (int, float) for n in ends):
+        raise Unknown
+    return _placed(call, (_count(call.static("num", 50)),), "f32")
+
+
+@op("eye", "tri")
+def _matrix(call: Call) -> ShType:
+    rows, columns = _count(call.static("N")), call.static("M", None)
+    return _placed(call, (rows, rows if columns is None else _count(columns)), "f32")
+
+
+@op("identity")
+def _identity(call: Call) -> ShType:
+    n = _count(call.static("n"))
+    return _placed(call, (n, n), "f32")
+
+
+@op("broadcasted_iota")
+def _iota(call: Call) -> ShType:
+    return _placed(call, ints(call.static("shape")), dtype_of(call.static("dtype")))
+
+
+@op("iota")
+def _iota_of(call: Call) -> ShType:
+    return _placed(call, (_count(call.static("size")),), dtype_of(call.static("dtype")))
+
+
+@op("arange")
+def _arange(call: Call) -> ShType:
+    start, stop, step = call.static("start"), call.static("stop", None), call.static("step", None)
+    if not all(n is None or type(n) is int for n in (start, stop, step)) or step == 0:
+        raise Unknown
+    first, last = (0, start) if stop is None else (start, stop)
+    return _placed(call, (len(range(first, last, step or 1)),), "i32")
+
+
+# of keys
+
+
+@op("random.key")
+def _key(call: Call) -> ShType:
+    if call.static("impl", None) is not None or (call.has("mesh") and call.static("mesh") is not None):
+        raise Unknown
+    seed = call.operand("seed")
+    if not isinstance(seed, Number) or seed.kind != "int":
+        raise Unknown
+    return ShType(call.mesh, "key<fry>", [], dict.fromkeys(call.mesh.axis_names, replicated()))
+
+
+@op("random.fold_in")
+def _fold_in(call: Call) -> ShType:
+    key = call.array("key")
+    return nonlinear(call, "fold_in", [key, call.operand("data")], key.dtype_name)
+
+
+@op("random.uniform", "random.normal", "random.gumbel", "random.exponential", "random.laplace", "random.logistic")
+def _sample(call: Call) -> ShType:
+    key, text = call.array("key"), call.static("type", ())
+    asked = call.static("dtype", None)
+    if key.dtype_name != "key<fry>" or (call.has("mesh") and call.static("mesh") is not None):
+        raise Unknown
+    dtype = "f32" if asked is None else dtype_of(asked)
+    if isinstance(text, str):
+        wanted = call.closed(text)
+        if wanted.dtype_name[0] not in "fb" or (asked is not None and wanted.dtype_name != dtype):
+            raise Unknown
+    else:
+        states = dict.fromkeys(call.mesh.axis_names, replicated())
+        wanted = ShType(call.mesh, dtype, list(ints(text)), states)
+    found = call.typed(call.name, lambda ts: sample(call.name, ts[0], wanted), key)
+    return found.with_axes(wanted.axes(State.UNREDUCED), State.UNREDUCED)
