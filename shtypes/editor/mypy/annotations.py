@@ -24,15 +24,17 @@ class Annotations:
 
     Attributes:
         aside: Whether mypy is to read the next one by itself.
+        constants: For each module that was read, the texts that have names in it.
     """
 
     def __init__(self, space: Space) -> None:
         self.space = space
         self.aside = False
+        self.constants: dict[str, dict[str, str]] = {}
 
     def read(self, context: AnalyzeTypeContext) -> Type:
         """The type of an annotation: that of an array, or of a tree of arrays, with its text."""
-        text = _first_text(context.type.args[1:])
+        text = _first_text(context.type.args[1:]) or self._named(context)
         if text is None:
             return self._by_mypy(context)
         base = context.api.analyze_type(context.type.args[0])
@@ -50,6 +52,13 @@ class Annotations:
             return array if context.api.options.disallow_any_unimported else with_open_text(array, known)
 
         return map_arrays(base, change)
+
+    def _named(self, context: AnalyzeTypeContext) -> str | None:
+        """The text that a name of the module stands for."""
+        module = getattr(getattr(context.api, "api", None), "cur_mod_id", None)
+        names = self.constants.get(module, {}) if isinstance(module, str) else {}
+        given = (t.name for t in context.type.args[1:] if isinstance(t, UnboundType) and not t.args)
+        return next((names[name] for name in given if name in names), None)
 
     def _by_mypy(self, context: AnalyzeTypeContext) -> Type:
         self.aside = True

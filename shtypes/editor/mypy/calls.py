@@ -39,6 +39,15 @@ QUIET: Final = "__no_comm__"
 _ITSELF: Final = re.compile(r"and `(\w+)` is `\1` by .*")
 
 
+_SIZES: Final = re.compile(r"dim \d+ has size (\d+), not (\d+)$")
+
+
+def _may_be_so(reason: str) -> bool:
+    """Whether a reason compares a size that is written with that of a name, which may be the same."""
+    found = _SIZES.match(reason)
+    return found is not None and stands_for_a_name(int(found[1])) != stands_for_a_name(int(found[2]))
+
+
 class _Seen(NamedTuple):
     """A call whose signature mypy does not see."""
 
@@ -255,7 +264,10 @@ class _Matched:
         except (Unknown, ShardingTypeError):
             return
         claims = [c for c in found.claims if self._is_sure(c)]
-        reasons = [*found.reasons, *self.bindings.add(claims, f"`{path}`")]
+        stated = [reason for reason in found.reasons if not _may_be_so(reason)]
+        if len(stated) < len(found.reasons):
+            self.unsure.update(names_of(asked))
+        reasons = [*stated, *self.bindings.add(claims, f"`{path}`")]
         if not reasons and found.arithmetic and not self.unsure:
             reasons += self.bindings.settle(found)
         if reasons:

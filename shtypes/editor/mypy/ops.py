@@ -14,7 +14,7 @@ from mypy.types import AnyType, Instance, TupleType, Type, TypeOfAny, UnionType,
 from shtypes.editor.call import Call
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.report import past_one_filter, refuse
-from shtypes.editor.mypy.texts import ARRAY, is_array, texts_in, with_text, without_text
+from shtypes.editor.mypy.texts import ARRAY, is_array, map_arrays, texts_in, with_text, without_text
 from shtypes.editor.mypy.values import Value, members
 from shtypes.editor.ops import PARAMETERS, TYPINGS, Result
 from shtypes.editor.ops.moves import OPTIONS
@@ -27,7 +27,7 @@ from shtypes.types import ShType
 from shtypes.types.notation.syntax import read_signature
 
 #: The parameters that name mesh axes, or types.
-_NAMING: Final = frozenset(("axes", "axis", "out", "over", "target", "type"))
+_NAMING: Final = frozenset(("axes", "axis", "axis_name", "out", "over", "target", "type"))
 _NAMED: Final = {(row.module, row.attr): op for op, row in OPS.items() if op in TYPINGS}
 
 
@@ -154,13 +154,13 @@ class OpHooks:
         checking, where = self.checking, context.context
         around = checking.around(context.api, where)
         if around.unknown or not checking.knows_policy(around):
-            return default
+            return map_arrays(default, without_text)
         everything = [v for values in given.values() for v in values] + ([] if receiver is None else [receiver])
         unions = [v for v in everything if isinstance(v.type, UnionType)]
         try:
             combinations = members([v.type for v in unions if v.type is not None])
         except Unknown:
-            return default
+            return map_arrays(default, without_text)
         results: list[Type] = []
         for chosen in combinations:
             swap = {id(v): Value(v.expression, t, v.space, v.api) for v, t in zip(unions, chosen, strict=True)}
@@ -189,11 +189,11 @@ class OpHooks:
             except ShardingTypeError as error:
                 if not checking.around(context.api, context.context).forgiving:
                     refuse(context.api, error, call, context.context, checking.space)
-                return default
+                return map_arrays(default, without_text)
             checking.judge_moves(context.api, call, context.context)
             return self._result(found, default, context)
         except Unknown:
-            return default
+            return map_arrays(default, without_text)
 
     def _axes(
         self, given: Mapping[str, Sequence[Value]], values: Sequence[Value], keywords: Mapping[str, Value]

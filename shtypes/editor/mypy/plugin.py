@@ -29,6 +29,7 @@ from shtypes.editor.mypy.aliases import keep_texts
 from shtypes.editor.mypy.annotations import ANNOTATED, Annotations
 from shtypes.editor.mypy.calls import CallHooks
 from shtypes.editor.mypy.checking import Checking
+from shtypes.editor.mypy.constants import constants_of
 from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
 from shtypes.editor.mypy.regions import SCOPES
 from shtypes.editor.mypy.texts import ARRAY, give_parameter
@@ -64,6 +65,7 @@ class ShtypesPlugin(Plugin):
         self.checking.regions.forget(file.path)
         with guarding():
             keep_texts(file)
+            self.annotations.constants[file.fullname] = constants_of(file)
         return []
 
     def get_type_analyze_hook(self, fullname: str) -> Callable[[AnalyzeTypeContext], Type] | None:

@@ -23,7 +23,6 @@ from shtypes.signatures.pattern import pattern
 _GRADS: Final = {f"shtypes.autodiff.grad.{name}": name for name in ("grad", "value_and_grad")}
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
 _FUNCTION: Final = "shtypes.context.function.Function"
-_OPAQUE: Final = ("shtypes.control.", "shtypes.autodiff.grad.", "shtypes.autodiff.jacobian.")
 _LIFT: Final = "shtypes.lifting.lift.Lift.__call__"
 _SCOPES: Final = frozenset(f"shtypes.{name}.__call__" for name in ("scopes.comm.CommScope", "context.scope.Scope"))
 
@@ -38,9 +37,9 @@ class Transformations:
         """The hook for a function; None if it is no transformation."""
         if fullname in _GRADS:
             return self.grad
-        if fullname.startswith(_OPAQUE):
-            return self.unknown
-        return self.quiet if fullname == _NO_COMM else None
+        if fullname == _NO_COMM:
+            return self.quiet
+        return self.unknown if fullname.startswith("shtypes.") else None
 
     def method(self, fullname: str) -> Callable[[MethodContext], Type] | None:
         """The hook for a method; None if it is no transformation."""
@@ -49,8 +48,13 @@ class Transformations:
         return self.decorated if fullname in _SCOPES else None
 
     def unknown(self, context: FunctionContext) -> Type:
-        """What mypy finds by itself for results of loops and derivatives is not what they are."""
-        return map_arrays(context.default_return_type, without_text)
+        """What mypy finds by itself for results of loops, derivatives and the like is not what they are.
+
+        Functions that are made of others keep their signatures.
+        """
+        default = get_proper_type(context.default_return_type)
+        made = isinstance(default, Instance) and default.type.get("__call__") is not None
+        return default if made else map_arrays(default, without_text)
 
     def lift(self, context: MethodContext) -> Type:
         """A lifted function: it has the signature that it is written with."""

@@ -1,0 +1,61 @@
+"""Texts that a module gives names: ``X = f"f32[batch={BATCH}@dp]"``, of numbers and texts that are constants too."""
+
+from __future__ import annotations
+
+from mypy.nodes import (
+    AssignmentStmt,
+    CallExpr,
+    Expression,
+    IntExpr,
+    ListExpr,
+    MemberExpr,
+    MypyFile,
+    NameExpr,
+    OpExpr,
+    StrExpr,
+    TupleExpr,
+)
+
+Constant = int | str
+
+
+def constants_of(file: MypyFile) -> dict[str, str]:
+    """The texts that the top level of a file gives names, each once."""
+    found: dict[str, Constant] = {}
+    twice: set[str] = set()
+    for statement in file.defs:
+        if not isinstance(statement, AssignmentStmt):
+            continue
+        for target in statement.lvalues:
+            for name, value in _pairs(target, statement.rvalue):
+                if name in found:
+                    twice.add(name)
+                constant = _value(value, found)
+                if constant is not None:
+                    found[name] = constant
+    return {name: text for name, text in found.items() if isinstance(text, str) and name not in twice}
+
+
+def _pairs(target: Expression, value: Expression) -> list[tuple[str, Expression]]:
+    if isinstance(target, NameExpr):
+        return [(target.name, value)]
+    if isinstance(target, TupleExpr) and isinstance(value, TupleExpr) and len(target.items) == len(value.items):
+        return [p for t, v in zip(target.items, value.items, strict=True) for p in _pairs(t, v)]
+    return []
+
+
+def _value(expression: Expression, known: dict[str, Constant]) -> Constant | None:
+    match expression:
+        case IntExpr() | StrExpr():
+            return expression.value
+        case NameExpr():
+            return known.get(expression.name)
+        case OpExpr(op="*", left=left, right=right):
+            a, b = _value(left, known), _value(right, known)
+            return a * b if isinstance(a, int) and isinstance(b, int) else None
+        case CallExpr(callee=MemberExpr(expr=StrExpr(value=""), name="join"), args=[ListExpr(items=items)]):
+            parts = [_value(item, known) for item in items]  # how mypy reads an f-string
+            return None if None in parts else "".join(map(str, parts))
+        case CallExpr(callee=MemberExpr(expr=StrExpr(value="{:{}}"), name="format"), args=[value, StrExpr(value="")]):
+            return _value(value, known)
+    return None
