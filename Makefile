@@ -39,6 +39,7 @@ check: $(VENV)/.dev-stamp ## Check format, lint and types
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy $(SOURCES)
+	$(BIN)/mypy --config-file examples/mypy.ini examples shtypes/tools/demo
 	$(BIN)/basedpyright tests/user_lines.py
 
 generate: $(VENV)/.dev-stamp ## Write the stubs and the page of rules from the tables

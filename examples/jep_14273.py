@@ -10,6 +10,7 @@ import os
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 import functools
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -19,21 +20,25 @@ import shtypes as sh
 
 # Mesh i=4, j=2.
 
+Left = A[sh.Array, "f32[n, k]{V:(i,j)}"]
+Right = A[sh.Array, "f32[k, m]{V:j}"]
+Product = A[sh.Array, "f32[n, m]{V:i}"]
+
 
 @sh.shard_map(in_specs=("[_@i, _@j]", "[_@j, _]"), out_specs="[_@i, _]")
-def matmul_basic(a_block: Any, b_block: Any) -> Any:
+def matmul_basic(a_block: Left, b_block: Right) -> Product:
     """Partial sums, added on all devices along ``j``."""
     return sh.lax.psum(a_block @ b_block, "j")
 
 
 @sh.shard_map(in_specs=("[_@i, _@j]", "[_@j, _]"), out_specs="[_@i, _@j]")
-def matmul_reduce_scatter(a_block: Any, b_block: Any) -> Any:
+def matmul_reduce_scatter(a_block: Left, b_block: Right) -> Any:
     """Partial sums, of which each device along ``j`` keeps its part."""
     return sh.lax.psum_scatter(a_block @ b_block, "j", scatter_dimension=1, tiled=True)
 
 
 @sh.shard_map(in_specs=("[_@i, _@j]", "[_@j, _]"), out_specs="[_@i, _]{U:j}")
-def matmul_pending(a_block: Any, b_block: Any) -> Any:
+def matmul_pending(a_block: Left, b_block: Right) -> Any:
     """What the design could not say: the sum is left pending, and its type tells."""
     return a_block @ b_block
 
@@ -92,7 +97,10 @@ LAYER = {
 QKV, FF = 2, 2
 
 
-def rms_norm(x: Any) -> Any:
+Stream = A[sh.Array, "f32[batch@Z, time, embed@(X,Y)]"]
+
+
+def rms_norm(x: Stream) -> Stream:
     """The mean is over a sharded dim: a pending sum, which is added."""
     return x * sh.rsqrt(sh.all_reduce(sh.mean(x * x, -1, keepdims=True), "X", "Y") + 1e-6)
 
@@ -112,7 +120,7 @@ def attend(q: Any, k: Any, v: Any) -> Any:
     return sh.einsum("bhts,bsd->bthd", weights, v)
 
 
-def transformer_layer(params: Any, x: Any, sin: Any, cos: Any, *, overlap: Any = True) -> Any:
+def transformer_layer(params: Any, x: Stream, sin: Any, cos: Any, *, overlap: Any = True) -> Any:
     """The layer's output, and its keys and values; attention and MLP run side by side."""
     xnorm = sh.reshard(rms_norm(x), "[batch, time, embed@X]")
     # [batch, time, embed@X] @ [heads@(Y,Z), embed@X, ...]: pending over X, and scattered into heads.

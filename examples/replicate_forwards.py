@@ -13,6 +13,7 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 import re
 from collections.abc import Callable
+from typing import Annotated as A
 from typing import Any, Literal
 
 import shtypes as sh
@@ -20,15 +21,20 @@ from shtypes.tools.demo.gated_mlp import mlp
 
 X = "f32[seq@tp, batch@dp, hidden]"
 WEIGHTS = ("f32[hidden, inner@tp]", "f32[hidden, inner@tp]", "f32[inner@tp, hidden]")
+Tokens = A[sh.Array, "f32[seq@tp, batch@dp, hidden]"]
+Whole = A[sh.Array, "f32[seq, batch@dp, hidden]"]
+Pending = A[sh.Array, "f32[seq, batch@dp, hidden]{U:tp}"]
+Up = A[sh.Array, "f32[hidden, inner@tp]"]
+Down = A[sh.Array, "f32[inner@tp, hidden]"]
 SIZES = {"seq": 8, "batch": 4, "hidden": 16, "inner": 32}
 
 
-def norm(x: Any) -> Any:
+def norm(x: Tokens) -> Tokens:
     """What sequence parallelism is for: it works on each token, wherever it is."""
     return x * sh.rsqrt(sh.mean(x * x, -1, keepdims=True) + 1e-6)
 
 
-def branch(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
+def branch(x: Tokens, w1: Up, w3: Up, w2: Down) -> Any:
     """Into the tensor parallel region: gather the sequence, multiply. The same source under both policies.
 
     Under ``"partial"`` the gathered value is reduced, so its gradient stays pending over ``tp`` until the gather's
@@ -39,12 +45,13 @@ def branch(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
     return mlp(sh.all_gather(norm(x), "tp"), w1, w3, w2)
 
 
-def block(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
+def block(x: Tokens, w1: Up, w3: Up, w2: Down) -> Tokens:
     """And out of it: the pending sum is scattered over the sequence, and added to the residual stream."""
-    return x + sh.reduce_scatter(branch(x, w1, w3, w2), "tp", 0)
+    pending: Pending = branch(x, w1, w3, w2)
+    return x + sh.reduce_scatter(pending, "tp", 0)
 
 
-def overlapped(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
+def overlapped(x: Tokens, w1: Up, w3: Up, w2: Down) -> Tokens:
     """The same block with its gathers and its scatter overlapped with the products: the types are the same."""
     tokens = norm(x)
     h1 = sh.einsum("sbh,hi->sbi", tokens, w1, out="[_, _@dp, _@tp]", overlap=True)
@@ -62,7 +69,7 @@ def loss(run: Callable[..., Any], *args: Any) -> Any:
 State = Literal["R", "I"]
 
 
-def mixed(a: Any, b: Any, scale: Any, w1: Any, w3: Any, w2: Any) -> Any:
+def mixed(a: Whole, b: Whole, scale: A[sh.Array, "f32[hidden]"], w1: Up, w3: Up, w2: Down) -> Any:
     """A block whose input is made of three replicated values: backward, its gradient fans out to the three."""
     return mlp((a + b) * scale, w1, w3, w2)
 

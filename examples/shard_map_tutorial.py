@@ -13,6 +13,7 @@ import os
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 import functools
+from typing import Annotated as A
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ import shtypes as sh
 
 
 @sh.shard_map(in_specs=("[_@x, _@y]", "[_@y, _]"), out_specs="[_@x, _]")
-def matmul_basic(a_block: Any, b_block: Any) -> Any:
+def matmul_basic(
+    a_block: A[sh.Array, "f32[n, k]{V:(x,y)}"], b_block: A[sh.Array, "f32[k, m]{V:y}"]
+) -> A[sh.Array, "f32[n, m]{V:x}"]:
     """Blocks are multiplied, and the partial sums added."""
     c_partialsum = a_block @ b_block  # f32[2,4]{V:(x,y)}
     return sh.lax.psum(c_partialsum, "y")  # f32[2,4]{V:x}
@@ -122,7 +125,7 @@ CONTRACTED = ("[_, _@i]", "[_@i, _]")
 
 
 @sh.shard_map(in_specs=CONTRACTED, out_specs="[_@i, _]")
-def matmul_psumscatter(lhs_block: Any, rhs_block: Any) -> Any:
+def matmul_psumscatter(lhs_block: A[sh.Array, "f32[n, k]{V:i}"], rhs_block: A[sh.Array, "f32[k, m]{V:i}"]) -> Any:
     """One product, then a reduce-scatter."""
     return sh.lax.psum_scatter(lhs_block @ rhs_block, "i", tiled=True)
 

@@ -15,7 +15,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import shtypes as sh
 
@@ -39,28 +39,32 @@ def enumerated(mesh: dict[str, int], dims: int) -> Iterator[str]:
 
 # The four cases of a matrix product, on a mesh with axes x and y.
 
+Rows = Annotated[sh.Array, "f32[n@x, n]"]
+Columns = Annotated[sh.Array, "f32[n, n@x]"]
+Whole = Annotated[sh.Array, "f32[n, n]"]
 
-def natural(a: Any, b: Any) -> Any:
+
+def natural(a: Rows, b: Whole) -> Rows:
     """Case 1: the contracted dim is whole, so nothing is sent."""
     return a @ b
 
 
-def gathered(a: Any, b: Any) -> Any:
+def gathered(a: Columns, b: Whole) -> Whole:
     """Case 2: one side is sharded along the contracted dim. It is gathered."""
     return sh.all_gather(a, "x") @ b
 
 
-def gathered_after(a: Any, b: Any) -> Any:
+def gathered_after(a: Rows, b: Whole) -> Whole:
     """Case 2, another way: a kept dim is gathered after the product instead of before it."""
     return sh.all_gather(a @ b, "x")
 
 
-def summed(a: Any, b: Any) -> Any:
+def summed(a: Columns, b: Rows) -> Whole:
     """Case 3: both are sharded along it. The products are terms of a sum, which the type says until they are added."""
     return sh.all_reduce(a @ b, "x")
 
 
-def scattered(a: Any, b: Any) -> Any:
+def scattered(a: Columns, b: Rows) -> Whole:
     """Case 3, in two halves: a reduce-scatter, and an all-gather."""
     return sh.all_gather(sh.reduce_scatter(a @ b, "x", 0), "x")
 
@@ -83,22 +87,22 @@ CASES: list[tuple[Callable[..., Any], str, str]] = [
 A, B, C, F = "bf16[2048@x, 8192@y]", "bf16[2048@x, 8192]", "bf16[2048, 8192@x]", "bf16[8192@y, 4096]"
 
 
-def all_gather(a: Any) -> Any:
+def all_gather(a: Annotated[sh.Array, A]) -> Any:
     """Along ``y``."""
     return sh.reshard(a, "[_@x, _]")
 
 
-def all_to_all(b: Any) -> Any:
+def all_to_all(b: Annotated[sh.Array, B]) -> Any:
     """From rows to columns."""
     return sh.reshard(b, "[_, _@x]")
 
 
-def gram(c: Any) -> Any:
+def gram(c: Annotated[sh.Array, C]) -> Any:
     """The contracted dim is sharded: an all-reduce, asked for by the type of the result."""
     return sh.einsum("ik,jk->ij", c, c, out="[_, _]")
 
 
-def dot_scattered(a: Any, f: Any) -> Any:
+def dot_scattered(a: Annotated[sh.Array, A], f: Annotated[sh.Array, F]) -> Any:
     """What the author asked for: the sum over ``y`` goes straight to slices."""
     return sh.einsum("ik,kj->ij", a, f, out="[_@x, _@y]")
 

@@ -19,7 +19,7 @@ from mypy.types import CallableType, FunctionLike, Instance, TupleType, Type, Un
 from shtypes.editor.fixes import reshard_in_words
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.report import fail, shown
-from shtypes.editor.mypy.texts import is_array, map_arrays, text_of, texts_in, with_text, without_text
+from shtypes.editor.mypy.texts import is_array, map_arrays, mentions_array, text_of, texts_in, with_text, without_text
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Space, Unknown, names_of
@@ -67,19 +67,7 @@ def is_quiet(t: CallableType) -> bool:
 
 
 def _takes_arrays(t: CallableType) -> bool:
-    return any(_mentions_array(a) for a in t.arg_types)
-
-
-def _mentions_array(t: Type) -> bool:
-    found = get_proper_type(t)
-    if is_array(found):
-        return True
-    inner: Sequence[Type] = ()
-    if isinstance(found, Instance):
-        inner = found.args
-    elif isinstance(found, (UnionType, TupleType)):
-        inner = found.items
-    return any(map(_mentions_array, inner))
+    return any(mentions_array(a) for a in t.arg_types)
 
 
 class CallHooks:

@@ -27,12 +27,12 @@ from mypy.types import CallableType, FunctionLike, Type, get_proper_type
 
 from shtypes.editor.mypy.aliases import keep_texts
 from shtypes.editor.mypy.annotations import ANNOTATED, Annotations
-from shtypes.editor.mypy.calls import CallHooks
+from shtypes.editor.mypy.calls import CallHooks, has_texts
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.constants import constants_of
 from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
 from shtypes.editor.mypy.regions import SCOPES
-from shtypes.editor.mypy.texts import ARRAY, give_parameter
+from shtypes.editor.mypy.texts import ARRAY, give_parameter, mentions_array
 from shtypes.editor.mypy.transformations import Transformations
 from shtypes.editor.space import Config
 from shtypes.errors import ShardingTypeError
@@ -93,10 +93,10 @@ class ShtypesPlugin(Plugin):
         op = FUNCTIONS.get(fullname)
         if op is not None:
             return _result(functools.partial(self.ops.function, op=op))
+        if self._is_users(fullname):
+            return _result(self.calls.result)
         transformation = self.transformations.function(fullname)
-        if transformation is not None:
-            return _result(transformation)
-        return _result(self.calls.result) if self._is_users(fullname) else None
+        return None if transformation is None else _result(transformation)
 
     def get_function_signature_hook(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
         """What mypy checks arguments by."""
@@ -132,11 +132,13 @@ class ShtypesPlugin(Plugin):
 
     def _is_users(self, fullname: str) -> bool:
         """Whether a name is that of a function with texts, or a local one."""
-        if fullname.startswith(("builtins.", "typing.", "jax.", "shtypes.")):
+        if fullname.startswith(("builtins.", "typing.", "jax.")):
             return False
         if "." not in fullname:
             return True
         found = self.lookup_fully_qualified(fullname)
+        if fullname.startswith("shtypes."):
+            return found is not None and isinstance(found.node, FuncDef) and _has_texts(found.node)
         return found is not None and _may_take_arrays(found.node)
 
     def _has_users_method(self, fullname: str) -> bool:
@@ -166,8 +168,13 @@ def _may_take_arrays(node: object) -> bool:
     return not isinstance(found, CallableType) or _mentions(found)
 
 
+def _has_texts(node: FuncDef) -> bool:
+    """Whether a function of shtypes is one of its examples."""
+    return isinstance(node.type, CallableType) and has_texts(node.type)
+
+
 def _mentions(t: CallableType) -> bool:
-    return any(ARRAY in str(a) for a in t.arg_types)
+    return any(map(mentions_array, t.arg_types))
 
 
 # guards: what goes wrong here must never end a run of mypy

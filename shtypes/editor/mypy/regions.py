@@ -124,17 +124,19 @@ def scope_of(expression: Expression, first: int, last: int) -> Region | None:
     if not isinstance(function, RefExpr):
         return None
     name = function.fullname
-    try:
-        given = literal(arguments[0]) if arguments and not isinstance(arguments[0], LambdaExpr) else None
-        if name == _NO_COMM:
-            return Region(first, last, rule=NoComm("both" if given is None else given))
-        if name == _POLICY:
-            return Region(first, last, policy=given)
-    except Unknown:
-        return Region(first, last, unknown=True)
     if name in _FORGIVING:
         return Region(first, last, forgiving=True)
-    return Region(first, last, unknown=True) if name in _CHANGING else None
+    if name in _CHANGING:
+        return Region(first, last, unknown=True)
+    if name not in (_NO_COMM, _POLICY):
+        return None
+    try:
+        given = literal(arguments[0]) if arguments and not isinstance(arguments[0], LambdaExpr) else None
+    except Unknown:
+        return Region(first, last, unknown=True)
+    if name == _POLICY:
+        return Region(first, last, policy=given)
+    return Region(first, last, rule=NoComm("both" if given is None else given))
 
 
 def forbids(decorators: list[Expression]) -> bool:

@@ -7,7 +7,7 @@ has no parameter without the plugin, which gives it one. What a signature leaves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from mypy.nodes import COVARIANT
@@ -19,6 +19,7 @@ from mypy.types import (
     ProperType,
     TupleType,
     Type,
+    TypeAliasType,
     TypeOfAny,
     TypeVarId,
     TypeVarType,
@@ -79,8 +80,30 @@ def without_text(array: Instance) -> Instance:
     return array.copy_modified(args=[AnyType(TypeOfAny.special_form)])
 
 
+def is_endless(t: Type) -> bool:
+    """Whether a type is an alias that holds itself."""
+    return isinstance(t, TypeAliasType) and t.is_recursive
+
+
+def mentions_array(t: Type) -> bool:
+    """Whether there are arrays in a type."""
+    if is_endless(t):
+        return False
+    found = get_proper_type(t)
+    if is_array(found):
+        return True
+    inner: Sequence[Type] = ()
+    if isinstance(found, Instance):
+        inner = found.args
+    elif isinstance(found, (UnionType, TupleType)):
+        inner = found.items
+    return any(map(mentions_array, inner))
+
+
 def map_arrays(t: Type, change: Callable[[Instance], Type]) -> Type:
     """A type with the types of arrays in it changed: in unions, tuples, and what is generic."""
+    if is_endless(t):
+        return t
     found = get_proper_type(t)
     if isinstance(found, Instance):
         if found.type.fullname == ARRAY:
@@ -102,6 +125,8 @@ def _same(new: list[Type], old: object) -> bool:
 
 def texts_in(t: Type) -> Iterator[str]:
     """The texts in a type."""
+    if is_endless(t):
+        return
     found = get_proper_type(t)
     if isinstance(found, Instance):
         text = text_of(found)

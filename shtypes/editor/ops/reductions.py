@@ -226,7 +226,10 @@ def _roll(call: Call) -> ShType:
     dims = ints(axis)
     if len(shift) not in (1, len(dims)):
         raise Unknown
-    return whole(call, "roll", x, [one_dim("roll", x, d) for d in dims], linear=True)
+    places = [one_dim("roll", x, d) for d in dims]
+    shifts = shift * len(dims) if len(shift) == 1 else shift
+    moving = [d for d, n in zip(places, shifts, strict=True) if x.shape[d] and n % x.shape[d]]
+    return whole(call, "roll", x, moving, linear=True) if moving else x
 
 
 @op("diff")
