@@ -186,9 +186,9 @@ class JitFunction(Generic[P, T]):
 
 
 def _mixed(leaves: list[Any]) -> tuple[list[HiShType | None], list[Any]]:
-    """The type and the carrier of each leaf; of a plain one None, and the leaf."""
-    leaf_types = [x.type if type(x) is Array else None for x in leaves]
-    return leaf_types, [x if t is None else x.data for x, t in zip(leaves, leaf_types, strict=True)]
+    """The type and the carrier of each leaf; of a plain one None, and the leaf. A type is a value without data."""
+    found = [x.data if type(x) is Array else None if type(x) is HiShType else x for x in leaves]
+    return [x.type if type(x) is Array else x if type(x) is HiShType else None for x in leaves], found
 
 
 def _is_plain(x: Any) -> bool:

@@ -105,3 +105,13 @@ def test_a_program_that_runs_says_that_a_value_has_no_data(mode: Any) -> None:
             run()
         assert "test_abstract.py" in error.value.where
     assert str(sh.jit(lambda x: x @ w).eval_shape(x).type) == "f32[batch@dp, 8]"
+
+
+def test_what_eval_shape_gives_stands_for_a_value_where_a_program_is_compiled() -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x = sh.array([1.0, 2.0], "f32[2@x]")
+        t = jax.eval_shape(lambda x: x + 1, x)
+        program = sh.jit(sh.sum)
+        assert program.lower(t).as_text() == program.lower(x).as_text()
+        with pytest.raises(sh.ShardingTypeError, match="has only a type"):
+            program(t)
