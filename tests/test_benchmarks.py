@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import shtypes as sh
-from benchmarks import merging, overhead
+from benchmarks import merging, overhead, training
 from benchmarks.measure import hlo, timing
-from benchmarks.models import transformer
+from benchmarks.models import microbatch, transformer
 
 ROOT = Path(__file__).parents[1]
 
@@ -96,6 +96,44 @@ def test_a_step_for_any_number_of_devices_has_the_sums_of_the_model(scan: bool) 
     assert by_axis == {("tp",): 4 * config.layers, ("dp",): 7 * stacks + 1, ("dp", "tp"): 2 * stacks}
 
 
+@cache
+def trained(part: str) -> dict[str, Any]:
+    """What a part of the training steps compiles to, in its smallest size; stops if two variants disagree."""
+    found: dict[str, Any] = training.collect((part,), quick=True, builds=0, rounds=0)[part]
+    return found
+
+
+def total(entry: dict[str, Any], what: str) -> int:
+    return sum(row[what] for row in entry["executed"].values())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("part", training.LAYOUTS)
+def test_a_training_step_sends_what_is_sent_by_hand_and_no_more_than_explicit_mode(part: str, policy: str) -> None:
+    ours, hand, explicit = (
+        trained(part)[key] for key in (f"shtypes, {policy}", f"shard_map, {policy}", "explicit, jax")
+    )
+    for what in ("launches", "bytes"):
+        assert total(ours, what) == total(hand, what)
+        assert total(ours, what) <= total(explicit, what)
+    assert ours["dots"] <= hand["dots"]
+    assert ours["memory"]["peak"] <= 1.05 * hand["memory"]["peak"]
+
+
+def test_pending_gradients_are_sent_once_for_all_microbatches() -> None:
+    found, config = trained("accumulation"), microbatch.TINY
+    assert {key: total(entry, "launches") for key, entry in found.items()} == {
+        "shtypes, partial": 1,
+        "shard_map, partial": 1,
+        "shtypes, jax": config.layers * config.microbatches,
+        "explicit, jax": config.layers * config.microbatches,
+    }
+    weights = 4 * config.layers * config.features**2
+    assert total(found["shtypes, partial"], "bytes") == 2 * 7 * weights // 8
+    assert total(found["explicit, jax"], "bytes") == config.microbatches * total(found["shtypes, partial"], "bytes")
+
+
 HLO = """
 %fused (p: f32[8]) -> f32[8] {
   %p = f32[8]{0} parameter(0)
@@ -139,6 +177,34 @@ def test_collectives_and_work_are_counted_in_the_text_of_a_program() -> None:
     assert found["collectives"]["all-reduce"] == {"count": 1, "operands": 2, "bytes": 8 * 4 + 32 * 2}
     assert found["collectives"]["all-gather"]["count"] == 1
     assert (found["dots"], found["fusions"], found["copies"]) == (1, 1, 1)
+
+
+LOOP = """
+%body (p: f32[8]) -> f32[8] {
+  %ag = f32[8]{0} all-gather(%p), replica_groups=[4,2]<=[8], dimensions={0}
+  ROOT %cp = f32[8]{0} collective-permute(%ag), source_target_pairs={{0,1}}
+}
+%condition (p: f32[8]) -> pred[] {
+  ROOT %c = pred[] constant(true)
+}
+ENTRY %main {
+  %w = f32[8]{0} while(%a), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+  ROOT %rs = f32[2]{0} reduce-scatter(%w), replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%sum
+}
+%sum (p: f32[]) -> f32[] {
+  ROOT %s = f32[] add(%p, %p)
+}
+"""
+
+
+def test_collectives_in_loops_are_counted_as_often_as_they_run() -> None:
+    assert hlo.executed(LOOP) == {
+        "all-gather": {"launches": 5, "arrays": 5, "bytes": 5 * 16},
+        "collective-permute": {"launches": 5, "arrays": 5, "bytes": 5 * 32},
+        "reduce-scatter": {"launches": 1, "arrays": 1, "bytes": 3 * 8},
+    }
+    with pytest.raises(ValueError, match="unknown length"):
+        hlo.executed(LOOP.replace("known_trip_count", "unknown"))
 
 
 def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:

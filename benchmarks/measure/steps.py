@@ -68,7 +68,7 @@ def measure(model: Any, config: Any, mesh: Any, *, rounds: int, repeats: int) ->
         relative error against a single device; or why JAX cannot run it.
     """
     alone = model.single_device(config)
-    expected = _host(jax.jit(alone.step)(*alone.args))
+    expected = host(jax.jit(alone.step)(*alone.args))
     results: dict[str, dict[str, Any]] = {"partial": {}, "jax": {}}
     able: list[tuple[Variant, Any, tuple[Any, ...]]] = []
     for variant in variants(model):
@@ -83,7 +83,7 @@ def measure(model: Any, config: Any, mesh: Any, *, rounds: int, repeats: int) ->
     ran: dict[tuple[str, str], timing.Samples] = {}
     for _ in range(rounds):
         for variant, _, _ in able:
-            for stage, cost in _build(variant, config, mesh)[0].items():
+            for stage, cost in build(variant, config, mesh)[0].items():
                 built.setdefault((variant.policy, variant.name, stage), []).append(cost)
     for _ in range(rounds):
         for variant, jitted, args in able:
@@ -108,18 +108,18 @@ def _total(built: dict[tuple[str, str, str], timing.Samples], policy: str, name:
 
 def _first(variant: Variant, config: Any, mesh: Any, expected: Any, entry: dict[str, Any]) -> tuple[Any, Any]:
     """Warms up, and takes down what does not change from round to round."""
-    _, lowered, compiled = _build(variant, config, mesh)
+    _, lowered, compiled = build(variant, config, mesh)
     entry.update(hlo.facts(lowered, compiled))
     with sh.policy(variant.policy):
         program = variant.build(config, mesh)
         jitted = variant.jit(program.step)
-        entry["error"] = _error(_host(jitted(*program.args)), expected)
+        entry["error"] = largest_error(host(jitted(*program.args)), expected)
         if not entry["error"] < TOLERANCE:  # also when it is not a number
             raise AssertionError(f"{variant.name} under {variant.policy} is off by {entry['error']}")
     return jitted, program.args
 
 
-def _build(variant: Variant, config: Any, mesh: Any) -> tuple[dict[str, timing.Spent], Any, Any]:
+def build(variant: Variant, config: Any, mesh: Any) -> tuple[dict[str, timing.Spent], Any, Any]:
     """What each stage costs for a step that nothing has seen before, and the results of the last two."""
     with sh.policy(variant.policy):
         program = variant.build(config, mesh)
@@ -131,11 +131,11 @@ def _build(variant: Variant, config: Any, mesh: Any) -> tuple[dict[str, timing.S
     return {"trace": trace, "lower": lower, "compile": compile_}, lowered, compiled
 
 
-def _host(tree: Any) -> Any:
+def host(tree: Any) -> Any:
     return jax.tree.map(np.asarray, jax.block_until_ready(tree))
 
 
-def _error(found: Any, expected: Any) -> float:
+def largest_error(found: Any, expected: Any) -> float:
     """The largest difference of any result, relative to its largest element."""
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
     return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
