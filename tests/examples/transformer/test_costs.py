@@ -39,6 +39,7 @@ def test_the_compiled_step_sends_what_the_ledger_says(name: str, policy: str, re
         assert sent_by_compiled(compiled_text(sh.jit(step), *args)) == sent_by_ledger(said)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_step_sends_what_the_literature_says(name: str) -> None:
     with LAYOUTS[name].use(abstract=True):
