@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
 
-from shtypes.context.ambient import POLICIES
+from shtypes.editor.config import Config
 from shtypes.editor.sizes import LEAST, Sizes
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import instance
@@ -21,20 +20,6 @@ class Unknown(Exception):  # noqa: N818  # no error: nothing is said
     """What is asked is not known before the program runs."""
 
 
-class Config(NamedTuple):
-    """``[tool.shtypes]`` of a project.
-
-    Attributes:
-        policy: The policy.
-        mesh: The axes of the mesh and their sizes, major to minor; empty if they are not known.
-        dims: Sizes of dim names.
-    """
-
-    policy: str = POLICIES[0]
-    mesh: Mapping[str, int] = {}  # never changed
-    dims: Mapping[str, int] = {}
-
-
 class Space:
     """What texts mean.
 
@@ -47,10 +32,16 @@ class Space:
         self.sizes = Sizes(config.dims, Mesh(config.mesh).size)
         self._closed = functools.lru_cache(maxsize=8192)(self._read)
         self._texts: dict[object, str | None] = {}
+        self._meshes: dict[frozenset[str], Mesh] = {}
+        self._made: dict[tuple[str, Mesh], ShType] = {}  # types by the texts that were written of them
 
     def mesh(self, axes: Iterable[str]) -> Mesh:
         """The mesh of values whose texts name some axes."""
-        return Mesh(self.config.mesh or dict.fromkeys(sorted(set(axes)), 1))
+        key = frozenset() if self.config.mesh else frozenset(axes)
+        found = self._meshes.get(key)
+        if found is None:
+            found = self._meshes[key] = Mesh(self.config.mesh or dict.fromkeys(sorted(key), 1))
+        return found
 
     def knows(self, axes: Iterable[str]) -> bool:
         """Whether the sizes of mesh axes are known."""
@@ -63,6 +54,10 @@ class Space:
             Unknown: it leaves something open.
             ShardingTypeError: it is no type over this mesh.
         """
+        if policy in ("", self.config.policy):
+            made = self._made.get((text, mesh))
+            if made is not None:
+                return made
         found = self._closed(text, mesh, policy or self.config.policy)
         if found is None:
             raise Unknown
@@ -88,6 +83,7 @@ class Space:
         found = self._texts[t.exact]
         if found is None:
             raise Unknown
+        self._made.setdefault((found, t.mesh), t)
         return found
 
     def _written(self, t: ShType) -> str | None:
@@ -125,6 +121,12 @@ def is_open(read: Pattern) -> bool:
     if read.dtypes is None or len(read.dtypes) != 1 or read.dims is None or read.any_state:
         return True
     return any(d.open_ended or d.head == "_" or d.keeps for d in read.dims)
+
+
+@functools.lru_cache(maxsize=8192)
+def axes_of(text: str) -> tuple[str, ...]:
+    """The mesh axes that a text names."""
+    return tuple(pattern(text).axes)
 
 
 def names_of(read: Pattern) -> list[str]:

@@ -29,14 +29,17 @@ from mypy.nodes import (
 STAND_IN: Final = "BufferError"
 #: Before a text, so that it is no expression in which mypy looks for type variables.
 MARK: Final = ": "
+#: What `typing` and `typing_extensions` call it, and what stands for it.
+ANNOTATED: Final = frozenset(("typing.Annotated", "typing_extensions.Annotated", f"builtins.{STAND_IN}"))
 _TYPING: Final = ("typing", "typing_extensions")
 
 
-def keep_texts(file: MypyFile) -> None:
-    """Writes the aliases of a file so that mypy keeps their texts."""
+def keep_texts(file: MypyFile) -> bool:
+    """Writes the aliases of a file so that mypy keeps their texts; whether it may have texts at all."""
     names = _names_of_annotated(file)
     if names:
         _keep(file.defs, names)
+    return bool(names)
 
 
 def _names_of_annotated(file: MypyFile) -> set[str]:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from mypy.nodes import Context
 from mypy.plugin import AnalyzeTypeContext
 from mypy.types import Instance, RawExpressionType, Type, UnboundType
 
-from shtypes.editor.mypy.aliases import MARK, STAND_IN
+from shtypes.editor.mypy.aliases import MARK
 from shtypes.editor.mypy.report import CODE
 from shtypes.editor.mypy.texts import map_arrays, texts_in, with_open_text, with_text
 from shtypes.editor.space import Space, is_open
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.pattern import pattern
-
-#: What `typing` and `typing_extensions` call it.
-ANNOTATED: Final = frozenset(("typing.Annotated", "typing_extensions.Annotated", f"builtins.{STAND_IN}"))
 
 
 class Annotations:

@@ -22,7 +22,7 @@ from shtypes.editor.mypy.report import fail, shown
 from shtypes.editor.mypy.texts import is_array, map_arrays, mentions_array, text_of, texts_in, with_text, without_text
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.sizes import stands_for_a_name
-from shtypes.editor.space import Space, Unknown, names_of
+from shtypes.editor.space import Unknown, axes_of, names_of
 from shtypes.errors import ShardingTypeError
 from shtypes.scopes.comm import NoComm
 from shtypes.signatures.matching import Bindings, Claim, instance, structure
@@ -98,7 +98,7 @@ class CallHooks:
         if around.unknown or not self.checking.knows_policy(around):
             return map_arrays(context.default_return_type, without_text)
         with self.checking.scope(around):
-            return _Matched(self.checking.space, seen, context).result()
+            return _Matched(self.checking, seen, context).result()
 
     def _check_quiet(self, api: CheckerPluginInterface, called: CallableType, where: Context) -> None:
         """Reports a call, where communication is forbidden, of a function of arrays that does not forbid it itself."""
@@ -176,21 +176,21 @@ def _is_local(where: Context) -> bool:
 class _Matched:
     """One call: its arguments, matched one after the other with what the signature asks of them."""
 
-    def __init__(self, space: Space, seen: _Seen, context: FunctionContext | MethodContext) -> None:
-        self.space, self.seen, self.context = space, seen, context
+    def __init__(self, checking: Checking, seen: _Seen, context: FunctionContext | MethodContext) -> None:
+        self.checking, self.space, self.seen, self.context = checking, checking.space, seen, context
         self.unsure: set[str] = set()  # the names that arguments say different things of, which may be one
         self.failed = False
         self.mesh = self._mesh()
         self.bindings = Bindings(tuple(self.space.config.dims.items()))
         for name in seen.fixed:
-            self.bindings.of[name] = (space.sizes.of(name), "what is around the function")
+            self.bindings.of[name] = (self.space.sizes.of(name), "what is around the function")
 
     def _mesh(self) -> Mesh:
         if self.space.config.mesh:
             return self.space.mesh(())
         types = [*self.seen.signature.arg_types, self.seen.signature.ret_type]
         types += [t for several in self.context.arg_types for t in several]
-        return self.space.mesh(axis for t in types for text in texts_in(t) for axis in pattern(text).axes)
+        return self.space.mesh(axis for t in types for text in texts_in(t) for axis in axes_of(text))
 
     def result(self) -> Type:
         """The type of the result."""
@@ -300,7 +300,7 @@ class _Matched:
             return without_text(array)
         try:
             t = self._instance(pattern(text))
-            string = self.context.api.named_generic_type("builtins.str", [])
+            string = self.checking.string(self.context.api)
             return with_text(array, self.space.text(t), string)
         except (Unknown, ShardingTypeError):
             return without_text(array)

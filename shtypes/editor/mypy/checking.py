@@ -14,10 +14,11 @@ from mypy.types import Instance, Type
 from shtypes.context import ambient
 from shtypes.context.ambient import current_ambient
 from shtypes.editor.call import Call
+from shtypes.editor.config import Config
 from shtypes.editor.fixes import priced
 from shtypes.editor.mypy.regions import NOTHING, Around, Regions
 from shtypes.editor.mypy.report import called, fail
-from shtypes.editor.space import Config, Space
+from shtypes.editor.space import Space
 from shtypes.errors import ShardingTypeError
 from shtypes.plans.transport import Transport
 from shtypes.scopes.comm import NoComm
@@ -32,6 +33,7 @@ class Checking:
     def __init__(self, config: Config, lookup: Callable[[str], SymbolTableNode | None]) -> None:
         self.space, self.lookup = Space(config), lookup
         self.regions = Regions()
+        self._string: Instance | None = None
 
     def around(self, api: CheckerPluginInterface, where: Context) -> Around:
         """What the scopes around a call say."""
@@ -54,6 +56,17 @@ class Checking:
         """The type of a class of shtypes, which the file at hand need not import."""
         found = self.lookup(fullname)
         return Instance(found.node, args) if found is not None and isinstance(found.node, TypeInfo) else None
+
+    def string(self, api: CheckerPluginInterface) -> Instance:
+        """The class of texts."""
+        if self._string is None:
+            self._string = api.named_generic_type("builtins.str", [])
+        return self._string
+
+    def forget(self, path: str) -> None:
+        """A file has been read anew."""
+        self.regions.forget(path)
+        self._string = None
 
     def knows_policy(self, around: Around) -> bool:
         """Whether it is known what the policy of a line says of every axis, if it is not that of the project."""

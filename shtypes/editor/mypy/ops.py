@@ -18,11 +18,10 @@ from shtypes.editor.mypy.texts import ARRAY, is_array, map_arrays, texts_in, wit
 from shtypes.editor.mypy.values import Value, members
 from shtypes.editor.ops import PARAMETERS, TYPINGS, Result
 from shtypes.editor.ops.moves import OPTIONS
-from shtypes.editor.space import Unknown
+from shtypes.editor.space import Unknown, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.of_arrays import BINARY, COMPARISONS, METHODS, PROPERTIES, UNARY
 from shtypes.ops.table import OPS
-from shtypes.signatures.pattern import pattern
 from shtypes.types import ShType
 from shtypes.types.notation.syntax import read_signature
 
@@ -157,6 +156,9 @@ class OpHooks:
             return map_arrays(default, without_text)
         everything = [v for values in given.values() for v in values] + ([] if receiver is None else [receiver])
         unions = [v for v in everything if isinstance(v.type, UnionType)]
+        if not unions:
+            with checking.scope(around):
+                return self._one(op, given, keywords, receiver, context, default)
         try:
             combinations = members([v.type for v in unions if v.type is not None])
         except Unknown:
@@ -205,7 +207,7 @@ class OpHooks:
         for value in values:
             for t in value.types():
                 for text in texts_in(t):
-                    found.update(pattern(text).axes)
+                    found.update(axes_of(text))
         for name in _NAMING & set(given):
             for value in given[name]:
                 found.update(_written_axes(value))
@@ -218,7 +220,7 @@ class OpHooks:
         context: FunctionContext | MethodContext | AttributeContext,
     ) -> Type:
         space, proper = self.checking.space, get_proper_type(default)
-        string = context.api.named_generic_type("builtins.str", [])
+        string = self.checking.string(context.api)
 
         def one(t: ShType, like: Type) -> Type:
             given = get_proper_type(like)

@@ -28,6 +28,8 @@ from mypy.types import (
 )
 
 ARRAY: Final = "shtypes.core.array.Array"
+#: What the full names of its methods begin with.
+OF_ARRAYS: Final = (f"{ARRAY}.", "shtypes.core.array_methods.Methods.")
 
 
 def give_parameter(context: ClassDefContext) -> None:

@@ -144,7 +144,7 @@ class Transformations:
         if not space.config.mesh and space.config.policy == "partial":
             raise Unknown  # pending on every axis that the text does not name
         t = space.closed(text, space.mesh(pattern(text).axes))
-        string = context.api.named_generic_type("builtins.str", [])
+        string = self.checking.string(context.api)
         return with_text(array, space.text(t.cotangent()), string) if t.differentiable else without_text(array)
 
 

@@ -1,0 +1,136 @@
+"""What the plugin for mypy costs: per array operation, and where there is nothing to do.
+
+A file of many functions is edited and checked again, everything else being cached, with the plugin and without; then
+once more with nothing changed. Processor time of the whole process, medians; both in turns, so that a loaded machine
+slows both. What one operation costs is the difference between a small file and a large one. The goals are 0.15 ms for
+each array operation, and 0.05 s with nothing to do.
+
+    python benchmarks/mypy_plugin.py
+    python benchmarks/mypy_plugin.py --functions 200 --rounds 9
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CONFIG = """[tool.mypy]
+{plugins}
+strict = true
+allow_redefinition = true
+
+[[tool.mypy.overrides]]
+module = ["jax.*", "numpy.*", "opt_einsum.*", "optax.*"]
+follow_imports = "skip"
+"""
+HEAD = "from typing import Annotated as A\n\nimport shtypes as sh\n"
+#: A function of ten array operations, of names that only it has.
+TYPED = """
+
+def f{n}(
+    x: A[sh.Array, "f32[seq, batch@dp, h{n}]"],
+    w1: A[sh.Array, "f32[h{n}, inner@tp]"],
+    w2: A[sh.Array, "f32[inner@tp, h{n}]"],
+) -> A[sh.Array, "f32[seq, batch@dp, h{n}]"]:
+    h = sh.einsum("sbh,hi->sbi", x, w1)
+    h = sh.silu(h) * h
+    y = sh.all_reduce(h @ w2, "tp")
+    y = y + x
+    y = y * sh.rsqrt(sh.mean(y * y, -1, keepdims=True))
+    return y
+"""
+OPERATIONS = 10
+
+
+def bare(text: str) -> str:
+    """The same without types."""
+    for name in ("x", "w1", "w2"):
+        start = text.index(f"    {name}: A[")
+        text = text[:start] + f"    {name}: sh.Array,\n" + text[text.index("\n", start) + 1 :]
+    return text[: text.index(") -> ")] + ") -> sh.Array:\n" + text[text.index("    h = ") :]
+
+
+class Project:
+    """A folder with one file, checked with the plugin or without."""
+
+    def __init__(self, folder: Path, *, plugin: bool) -> None:
+        self.folder = folder
+        folder.mkdir()
+        plugins = 'plugins = ["shtypes.mypy_plugin"]' if plugin else ""
+        (folder / "pyproject.toml").write_text(CONFIG.format(plugins=plugins))
+        self.edits = 0
+
+    def edit(self, text: str) -> None:
+        """Writes the file so that it is checked again."""
+        self.edits += 1
+        (self.folder / "code.py").write_text(f"{text}\n# {'edited ' * self.edits}\n")
+
+    def seconds(self) -> float:
+        """The processor time of one run of mypy."""
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "MYPYPATH": str(ROOT)}
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found = subprocess.run(
+            [sys.executable, "-m", "mypy", "code.py"],
+            cwd=self.folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if found.returncode:
+            raise SystemExit(found.stdout[-2000:] + found.stderr[-2000:])
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def code(functions: int, *, typed: bool) -> str:
+    """A file of so many functions."""
+    bodies = (TYPED.format(n=n) for n in range(functions))
+    return HEAD + "".join(body if typed else bare(body) for body in bodies)
+
+
+def main() -> None:
+    """Prints medians and ratios, and what an operation costs: the rest is what loading the rules does, once."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--functions", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    small, large = options.functions, 4 * options.functions
+    texts = {
+        f"{size * OPERATIONS} {kind} operations": code(size, typed=kind == "typed")
+        for kind in ("typed", "bare")
+        for size in (small, large)
+    }
+    times: dict[tuple[str, bool], list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        projects = {p: Project(Path(folder, "with" if p else "without"), plugin=p) for p in (True, False)}
+        for round_ in range(options.rounds + 1):
+            for name, text in texts.items():
+                for plugin, project in projects.items():
+                    project.edit(text)
+                    for kind in (name, "nothing to do"):
+                        found = project.seconds()
+                        if round_:  # the first fills the cache
+                            times.setdefault((kind, plugin), []).append(found)
+    median = {key: statistics.median(found) for key, found in times.items()}
+    more = {kind: median[kind, True] - median[kind, False] for kind in (*texts, "nothing to do")}
+    for kind, extra in more.items():
+        on, off = median[kind, True], median[kind, False]
+        print(f"{kind}: {on:.3f} s with the plugin, {off:.3f} s without: {on / off:.2f} times, {extra:.3f} s more")
+    for kind in ("typed", "bare"):
+        first, second = (more[f"{size * OPERATIONS} {kind} operations"] for size in (small, large))
+        each = (second - first) / ((large - small) * OPERATIONS)
+        print(
+            f"each {kind} operation: {each * 1000:.3f} ms; the rules, once: {first - each * small * OPERATIONS:.3f} s"
+        )
+
+
+if __name__ == "__main__":
+    main()

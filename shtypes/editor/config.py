@@ -1,0 +1,82 @@
+"""What a project says of its programs: ``[tool.shtypes]`` of its ``pyproject.toml``. Pure, and quick to load."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from shtypes.errors import ShardingTypeError
+
+
+class Config(NamedTuple):
+    """``[tool.shtypes]`` of a project.
+
+    Attributes:
+        policy: The policy.
+        mesh: The axes of the mesh and their sizes, major to minor; empty if they are not known.
+        dims: Sizes of dim names.
+    """
+
+    policy: str = "partial"
+    mesh: Mapping[str, int] = {}  # never changed
+    dims: Mapping[str, int] = {}
+
+
+def read_config(given: str | None) -> Config:
+    """The configuration beside that of mypy, in the file ``given``, or else where mypy runs.
+
+    Raises:
+        ShardingTypeError: it says what is none.
+    """
+    places = [Path(given)] if given else []
+    places = [p if p.name == "pyproject.toml" else p.parent / "pyproject.toml" for p in places]
+    for place in (*places, Path("pyproject.toml")):
+        if place.is_file():
+            return checked(tomllib.loads(place.read_text(encoding="utf-8")).get("tool", {}).get("shtypes", {}))
+    return Config()
+
+
+def checked(given: dict[str, Any]) -> Config:
+    """The configuration, once it is seen to be one.
+
+    Raises:
+        ShardingTypeError: it is none.
+    """
+    unknown = sorted(set(given) - set(Config._fields))
+    if unknown:
+        hints = [f"`{name}`" for name in Config._fields]
+        raise ShardingTypeError(f"`[tool.shtypes]` has no entry `{unknown[0]}`", hints=hints)
+    config = Config(**given)
+    if config.policy not in ("partial", "jax"):
+        raise ShardingTypeError(f"`[tool.shtypes]` has a policy `{config.policy}`", hints=['"partial"', '"jax"'])
+    for entry, least in (("mesh", 1), ("dims", 0)):
+        sizes = getattr(config, entry)
+        if not isinstance(sizes, dict) or not all(type(n) is int and n >= least for n in sizes.values()):
+            raise ShardingTypeError(
+                f"the `{entry}` of `[tool.shtypes]` has names and their sizes, not `{sizes!r:.60}`",
+                hints=[f"{entry} = {{ a = 2, b = 4 }}"],
+            )
+    return config
+
+
+#: What results depend on, in the package.
+_PURE: Final = (
+    *("types", "rules", "signatures", "plans", "scopes", "editor"),
+    *("ops/table.py", "ops/rows.py", "ops/of_arrays.py"),
+)
+
+
+@functools.cache
+def hash_of_rules() -> str:
+    """What tells apart versions of the rules: mypy forgets what it found by others."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for room in _PURE:
+        place = package / room
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,136 @@
+"""Which hook answers for which name. This loads the rules, so it is loaded when a file has something of shtypes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from mypy.nodes import CallExpr, Decorator, FuncDef, OverloadedFuncDef, SymbolTableNode, TypeInfo, Var
+from mypy.plugin import (
+    AnalyzeTypeContext,
+    AttributeContext,
+    FunctionContext,
+    FunctionSigContext,
+    MethodContext,
+    MethodSigContext,
+)
+from mypy.types import CallableType, FunctionLike, Type, get_proper_type
+
+from shtypes.editor.config import Config
+from shtypes.editor.mypy import guards
+from shtypes.editor.mypy.annotations import Annotations
+from shtypes.editor.mypy.calls import CallHooks, has_texts
+from shtypes.editor.mypy.checking import Checking
+from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
+from shtypes.editor.mypy.regions import SCOPES
+from shtypes.editor.mypy.texts import OF_ARRAYS, mentions_array
+from shtypes.editor.mypy.transformations import Transformations
+
+Lookup = Callable[[str], SymbolTableNode | None]
+
+
+class Hooks:
+    """The hooks of one run."""
+
+    def __init__(self, config: Config, lookup: Lookup) -> None:
+        self.lookup = lookup
+        self.checking = Checking(config, lookup)
+        self.annotations = Annotations(self.checking.space)
+        self.ops = OpHooks(self.checking)
+        self.calls = CallHooks(self.checking)
+        self.transformations = Transformations(self.checking)
+
+    def annotation(self, context: AnalyzeTypeContext) -> Type:
+        """The type of an annotation."""
+        with guards.guarding():
+            return self.annotations.read(context)
+        return context.api.analyze_type(context.type.args[0])
+
+    def function(self, fullname: str) -> Callable[[FunctionContext], Type] | None:
+        """The hook for results of calls."""
+        op = FUNCTIONS.get(fullname)
+        if op is not None:
+            return guards.result(functools.partial(self.ops.function, op=op))
+        if self._is_users(fullname):
+            return guards.result(self.calls.result)
+        transformation = self.transformations.function(fullname)
+        return None if transformation is None else guards.result(transformation)
+
+    def function_signature(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
+        """The hook for what mypy checks arguments by."""
+        if fullname in SCOPES:
+            return guards.signature(self._opened)
+        return guards.signature(self.calls.signature) if self._is_users(fullname) else None
+
+    def _opened(self, context: FunctionSigContext) -> FunctionLike:
+        if isinstance(context.context, CallExpr):
+            self.checking.regions.open(getattr(context.api, "tree", None), context.context)
+        return context.default_signature
+
+    def method(self, fullname: str) -> Callable[[MethodContext], Type] | None:
+        """The hook for results of operators and methods."""
+        if fullname.startswith(OF_ARRAYS):
+            return guards.result(functools.partial(self.ops.method, name=fullname.rpartition(".")[2]))
+        transformation = self.transformations.method(fullname)
+        if transformation is not None:
+            return guards.result(transformation)
+        return guards.result(self.calls.result) if self._has_users_method(fullname) else None
+
+    def method_signature(self, fullname: str) -> Callable[[MethodSigContext], FunctionLike] | None:
+        """The hook for what mypy checks the arguments of methods by."""
+        if fullname.startswith(OF_ARRAYS) or not self._has_users_method(fullname):
+            return None
+        return guards.signature(self.calls.signature)
+
+    def attribute(self, fullname: str) -> Callable[[AttributeContext], Type] | None:
+        """The hook for properties of arrays."""
+        return guards.attribute(functools.partial(self.ops.attribute, name=fullname.rpartition(".")[2]))
+
+    def _is_users(self, fullname: str) -> bool:
+        """Whether a name is that of a function with texts, or a local one."""
+        if fullname.startswith(_OTHERS):
+            return False
+        if "." not in fullname:
+            return True
+        found = self.lookup(fullname)
+        if fullname.startswith("shtypes."):
+            return found is not None and isinstance(found.node, FuncDef) and _has_texts(found.node)
+        return found is not None and _may_take_arrays(found.node)
+
+    def _has_users_method(self, fullname: str) -> bool:
+        if fullname.startswith(_OTHERS):
+            return False
+        if fullname.startswith("shtypes."):
+            return fullname.endswith(".__call__")
+        owner, _, name = fullname.rpartition(".")
+        found = self.lookup(owner)
+        if found is None or not isinstance(found.node, TypeInfo):
+            return True
+        method = found.node.get(name)
+        return method is None or _may_take_arrays(method.node)
+
+
+_OTHERS = ("builtins.", "typing.", "jax.")
+
+
+def _may_take_arrays(node: object) -> bool:
+    """Whether a function may take arrays, as far as its type says."""
+    if isinstance(node, Decorator):
+        node = node.var
+    if isinstance(node, TypeInfo):
+        init = node.get("__init__") or node.get("__new__")
+        return init is not None and _may_take_arrays(init.node)
+    if isinstance(node, OverloadedFuncDef):
+        return False
+    t = node.type if isinstance(node, (FuncDef, Var)) else None
+    found = None if t is None else get_proper_type(t)
+    return not isinstance(found, CallableType) or _mentions(found)
+
+
+def _has_texts(node: FuncDef) -> bool:
+    """Whether a function of shtypes is one of its examples."""
+    return isinstance(node.type, CallableType) and has_texts(node.type)
+
+
+def _mentions(t: CallableType) -> bool:
+    return any(map(mentions_array, t.arg_types))
