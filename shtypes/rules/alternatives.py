@@ -39,8 +39,10 @@ def places_of(operand: ShType) -> list[State | int]:
 
 
 def with_places(bare: ShType, axes: Sequence[str], places: Sequence[State | int]) -> ShType | None:
-    """``bare`` with each axis at its place; None where an axis does not divide."""
+    """``bare`` with each axis at its place; None where an axis does not divide, or what cannot be summed is pending."""
     for axis, place in zip(axes, places, strict=True):
+        if place is State.UNREDUCED and not dtypes.summable(bare.dtype_name):
+            return None
         if isinstance(place, State):
             bare = bare.with_axis(axis, place)
         elif bare.local_shape[place] % bare.mesh.shape[axis]:

@@ -12,7 +12,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.plans import price
 from shtypes.rules.advice import fixes, silence
 from shtypes.rules.einsum import einsum
-from shtypes.rules.elementwise import additive, multilinear, nonlinear
+from shtypes.rules.elementwise import additive, multilinear, nonlinear, select
 from shtypes.rules.joins import concatenate
 from shtypes.rules.reduce import reduce_nonlinear
 from shtypes.rules.shape import reshape
@@ -154,6 +154,18 @@ def test_an_error_keeps_its_fixes_where_a_function_of_ours_calls_the_users() -> 
     assert found[0] == found[1] == found[2]
     assert len(found[0]) == 4
     assert found[3][0] == 'sh.reshard(x, "[8@x]")'
+
+
+def test_no_fix_makes_a_pending_sum_of_a_mask() -> None:
+    mesh = Mesh({"x": 1, "y": 2})
+    operands = tuple(ShType.parse(t, mesh) for t in ("bool[1,8@x,1]", "f32[]{U:(x,y)}", "f32[8@(x,y)]"))
+
+    def rule(types: tuple[ShType, ...]) -> Typing:
+        return select(types[0], types[1], types[2], "f32")
+
+    found = fixes(rule, operands)
+    assert found
+    assert all("U:" not in fix.code.partition("operand_1")[0] for fix in found)
 
 
 def test_no_fixes_are_looked_for_where_nobody_reads_them() -> None:
