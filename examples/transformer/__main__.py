@@ -16,6 +16,8 @@ import functools
 import json
 import math
 import pathlib
+import re
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,7 +31,7 @@ import rich.table
 import shtypes as sh
 from examples.transformer import curve, generate, layouts, model, training
 
-_SIZES = {"layers", "hidden", "heads", "key_heads", "head", "inner", "experts", "chosen", "dtype", "remat", "capacity"}
+_SIZES = {field.name for field in dataclasses.fields(model.Sizes)} - {"vocab", "gather_again"}
 _folder = click.option("--folder", type=click.Path(path_type=pathlib.Path), required=True, help="Where the run is.")
 _layout = click.option("--layout", default=None, help="A name of layouts.toml; by default the one trained in, else dp.")
 _joined = click.option("--joined", is_flag=True, help="Be one of several processes, as jax.distributed finds them.")
@@ -41,12 +43,18 @@ def main() -> None:
 
 
 def _options(of: type, only: set[str] | None = None) -> Callable[[Any], Any]:
-    """An option for each plain field of a dataclass, with its default."""
+    """An option for each plain field of a dataclass, with its default and what its docstring says of it."""
+    hints, lines = typing.get_type_hints(of), " ".join((of.__doc__ or "").split())
 
     def decorate(command: Any) -> Any:
         for f in reversed(dataclasses.fields(of)):
             if isinstance(f.default, (int, float, str)) and (only is None or f.name in only):
-                command = click.option(f"--{f.name.replace('_', '-')}", default=f.default, show_default=True)(command)
+                choices = typing.get_args(hints[f.name])
+                said = re.search(rf"\b{f.name}: (.+?\.)(?= |$)", lines)
+                text = said[1].replace("`", "") if said else None
+                kind = click.Choice(choices) if choices else type(f.default)
+                name = f"--{f.name.replace('_', '-')}"
+                command = click.option(name, type=kind, default=f.default, show_default=True, help=text)(command)
         return command
 
     return decorate
@@ -85,6 +93,7 @@ def _opened(
 @_joined
 @click.option("--policy", type=click.Choice(["partial", "jax"]), default="partial", show_default=True)
 @click.option("--capacity", type=float, help="Places of experts for each choice; by default no token is left out.")
+@click.option("--group", type=int, help="How many positions share these places; by default those of a sequence.")
 @_options(training.Run)
 @_options(model.Sizes, _SIZES)
 def train(folder: pathlib.Path, layout: str | None, joined: bool, policy: str, **given: Any) -> None:

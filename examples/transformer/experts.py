@@ -191,6 +191,11 @@ def mixture(x: Any, w: Tree, chosen: int, capacity: float | None, group: int | N
     """
     (b, s, h), size = x.shape, group or x.shape[1]
     batch, seq = (dim.axes for dim in sh.typeof(x).dims[:2])
+    here = s // sh.typeof(x).mesh.product(seq)
+    if here % size:
+        raise sh.ShardingTypeError(
+            f"groups of {size} positions are to be on one device, which has {here} positions", hints=[f"group={here}"]
+        )
     if capacity is None:
         dtype = None if x.dtype == "float32" else x.dtype
         here = without(batch, sh.typeof(w["gate"]).dims[0].axes)

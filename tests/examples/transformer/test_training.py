@@ -38,7 +38,7 @@ def run_of(layout: Layout, **changes: Any) -> training.Run:
 def sizes_of(layout: Layout) -> model.Sizes:
     """Sizes that go with a layout: experts where it shards them, and as many layers as stages at least."""
     experts = 8 if "expert" in layout.dims else 0
-    return dataclasses.replace(SIZES, experts=experts, layers=8 if layout.schedule else SIZES.layers)
+    return dataclasses.replace(SIZES, experts=experts, group=8, layers=8 if layout.schedule else SIZES.layers)
 
 
 # every layout
@@ -46,8 +46,11 @@ def sizes_of(layout: Layout) -> model.Sizes:
 
 @functools.cache
 def begun(name: str, policy: str, sizes: model.Sizes) -> Any:
-    """The weights, the state and the step of a layout."""
-    run = run_of(LAYOUTS[name], sizes=sizes)
+    """The weights, the state and the step of a layout.
+
+    With experts the rate is small: where a token is as near to two of them, rounding decides where it goes.
+    """
+    run = run_of(LAYOUTS[name], sizes=sizes, rate=1e-3 if sizes.experts else RUN.rate)
     return *training.start(run), sh.jit(training.step(run))
 
 
