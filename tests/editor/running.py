@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+#: Where another release of mypy may be put first: ``OTHER_MYPY=folder`` has it.
+PYTHONPATH = os.pathsep.join(filter(None, (os.environ.get("OTHER_MYPY"), str(ROOT))))
 CASES = Path(__file__).parent / "cases"
 _REVEALED = re.compile(r'Revealed type is "(.*)"$')
 _MODULE = re.compile(r"\b[\w.]*cases\.\w+\.\w+\.")  # by which name mypy knows a file depends on where it runs
@@ -20,7 +22,7 @@ def run_mypy(
     files: Iterable[Path | str], config: Path, cache: Path, more: Sequence[str] = (), *, cwd: Path = ROOT
 ) -> str:
     """What mypy prints of some files; an error of the plugin itself ends it."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "MYPYPATH": str(ROOT), "SHTYPES_STRICT_PLUGIN": "1"}
+    env = {**os.environ, "PYTHONPATH": PYTHONPATH, "MYPYPATH": str(ROOT), "SHTYPES_STRICT_PLUGIN": "1"}
     command = [sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", str(cache), *more]
     found = subprocess.run([*command, *map(str, files)], cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert "INTERNAL ERROR" not in found.stdout + found.stderr, found.stdout[-3000:] + found.stderr[-3000:]

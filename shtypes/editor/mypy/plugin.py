@@ -29,6 +29,7 @@ from shtypes.editor.mypy.aliases import ANNOTATED, keep_texts
 from shtypes.editor.mypy.constants import constants_of
 from shtypes.editor.mypy.guards import guarding
 from shtypes.editor.mypy.texts import ARRAY, OF_ARRAYS, give_parameter
+from shtypes.errors import ShardingTypeError
 
 if TYPE_CHECKING:
     from shtypes.editor.mypy.hooks import Hooks
@@ -39,7 +40,10 @@ class ShtypesPlugin(Plugin):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self.config = read_config(options.config_file)
+        try:
+            self.config = read_config(options.config_file)
+        except ShardingTypeError as error:  # of any other exception mypy would print the traceback
+            raise SystemExit(str(error)) from None
         self._made: Hooks | None = None
         self._constants: dict[str, dict[str, str]] = {}
 

@@ -1,0 +1,159 @@
+"""The plugin among mypy's ways to run: again, as a daemon, with other configuration; and nothing of it loads JAX."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.editor.running import PYTHONPATH, ROOT, by_file, run_mypy
+
+SKIPPED = """
+[[tool.mypy.overrides]]
+module = ["jax.*", "numpy.*", "opt_einsum.*", "optax.*"]
+follow_imports = "skip"
+"""
+CONFIG = f"""[tool.mypy]
+plugins = ["shtypes.mypy_plugin"]
+show_column_numbers = true
+{SKIPPED}
+[tool.shtypes]
+"""
+HEAD = "from typing import Annotated as A\n\nimport shtypes as sh\n\n"
+LIBRARY = f"""{HEAD}def f(x: A[sh.Array, "f32[n@dp]"]) -> A[sh.Array, "f32[n@dp]"]:
+    return x
+
+Alias = A[sh.Array, "f32[6@tp]"]
+"""
+USER = f"""{HEAD}from library import Alias, f
+
+def g(x: A[sh.Array, "f32[k@dp]"], y: Alias) -> None:
+    reveal_type(f(x))
+"""
+
+
+class Project:
+    """A folder with files, checked again and again with one cache."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.write("pyproject.toml", CONFIG)
+        self.write("library.py", LIBRARY)
+        self.write("user.py", USER)
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    def run(self) -> dict[str, list[str]]:
+        config, cache = self.folder / "pyproject.toml", self.folder / "cache"
+        files = sorted(self.folder.glob("*.py"))
+        return by_file(run_mypy([f.name for f in files], config, cache, cwd=self.folder))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(tmp_path_factory.mktemp("project"))
+
+
+def test_a_changed_signature_is_seen_where_it_is_called(project: Project) -> None:
+    assert project.run() == {"user": ["8:17: type f32[k@dp]"]}
+    assert project.run() == {"user": ["8:17: type f32[k@dp]"]}  # of what is cached
+    project.write("library.py", LIBRARY.replace('"f32[n@dp]"', '"f32[n]"'))
+    (_, what, *_, revealed) = project.run()["user"]
+    assert what.startswith("8:19: argument `x` of `f` is f32[k@dp], not f32[n]")
+    assert revealed.startswith("8:19: fix: sh.reshard(x")
+    project.write("library.py", LIBRARY)
+    assert project.run() == {"user": ["8:17: type f32[k@dp]"]}
+
+
+def test_an_alias_of_another_module_is_known_from_the_cache(project: Project) -> None:
+    project.write("user.py", USER + "    reveal_type(y)\n")
+    assert project.run()["user"][-1] == "9:17: type f32[6@tp]"
+
+
+def test_another_configuration_is_another_result(project: Project) -> None:
+    project.write("pyproject.toml", CONFIG + "mesh = { dp = 2, tp = 4 }\n")
+    assert project.run()["library"] == [
+        "8:9: dim 0 of size 6 cannot be sharded in 4 equal parts; it is sharded over `tp` (size 4)  [sharding]"
+    ]
+    project.write("pyproject.toml", CONFIG)
+    assert "library" not in project.run()
+
+
+def test_a_scope_that_is_put_around_a_call_is_seen(project: Project) -> None:
+    body = "    sh.all_gather(x, 'dp')\n"
+    project.write("user.py", USER + body)
+    assert len(project.run()["user"]) == 1
+    project.write("user.py", USER + "    with sh.no_comm():\n    " + body)
+    assert "`no_comm` forbids all-gather over `dp`" in project.run()["user"][1]
+
+
+def test_a_configuration_that_is_none_is_said_in_words(project: Project) -> None:
+    project.write("pyproject.toml", CONFIG + 'policies = "jax"\n')
+    config = project.folder / "pyproject.toml"
+    printed = run_mypy(["user.py"], config, project.folder / "cache", cwd=project.folder)
+    assert printed.startswith("`[tool.shtypes]` has no entry `policies`")
+    project.write("pyproject.toml", CONFIG)
+
+
+@pytest.fixture
+def daemon(project: Project) -> Iterator[list[str]]:
+    command = [sys.executable, "-m", "mypy.dmypy", "--status-file", str(project.folder / "status.json")]
+    yield command
+    subprocess.run([*command, "stop"], cwd=project.folder, capture_output=True, check=False)
+
+
+@pytest.mark.nightly
+def test_the_daemon_sees_what_changes(project: Project, daemon: list[str]) -> None:
+    env = {**os.environ, "PYTHONPATH": PYTHONPATH, "MYPYPATH": str(ROOT), "SHTYPES_STRICT_PLUGIN": "1"}
+
+    def checked() -> str:
+        command = [*daemon, "run", "--timeout", "60", "--", "--config-file", "pyproject.toml", "user.py"]
+        found = subprocess.run(command, cwd=project.folder, env=env, capture_output=True, text=True, check=False)
+        return found.stdout + found.stderr
+
+    call = "    sh.all_gather(x, 'dp')\n"
+    project.write("pyproject.toml", CONFIG.replace(SKIPPED, ""))  # the daemon of mypy fails on modules that are skipped
+    project.write("user.py", USER + call)
+    assert "Array[Literal['f32[k@dp]']]" in checked()
+    project.write("user.py", USER + "    with sh.no_comm():\n    " + call)
+    assert "`no_comm` forbids all-gather" in checked()
+    project.write("user.py", USER + call)
+    assert "no_comm" not in checked()
+    project.write("library.py", LIBRARY.replace('"f32[n@dp]"', '"f32[n]"'))
+    assert "argument `x` of `f` is f32[k@dp], not f32[n]" in checked()
+    project.write("library.py", LIBRARY)
+    assert "argument" not in checked()
+
+
+def _python(code: str, folder: Path) -> str:
+    env = {**os.environ, "PYTHONPATH": PYTHONPATH, "MYPYPATH": str(ROOT)}
+    env.pop("SHTYPES_STRICT_PLUGIN", None)
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    return found.stdout + found.stderr
+
+
+def test_the_plugin_loads_neither_jax_nor_numpy(tmp_path: Path) -> None:
+    code = "import sys, shtypes.mypy_plugin, shtypes.editor.mypy.hooks; print({'jax', 'numpy'} & set(sys.modules))"
+    assert _python(code, tmp_path) == "set()\n"
+
+
+def test_a_hook_that_fails_does_not_end_the_run(project: Project) -> None:
+    project.write("user.py", USER + "    reveal_type(sh.exp(x))\n    1 + ''\n")
+    code = """
+from mypy import api
+from shtypes.editor.ops import TYPINGS
+def fail(call): raise RuntimeError
+TYPINGS["exp"] = fail
+print(api.run(["--config-file", "pyproject.toml", "--cache-dir", "failing", "user.py"])[0])
+"""
+    printed = _python(code, project.folder)
+    assert "INTERNAL ERROR" not in printed
+    assert 'user.py:9:17: note: Revealed type is "shtypes.core.array.Array[Any]"' in printed
+    assert "user.py:10:9: error: Unsupported operand types" in printed
