@@ -22,6 +22,10 @@ from shtypes.signatures.pattern import pattern
 
 _GRADS: Final = {f"shtypes.autodiff.grad.{name}": name for name in ("grad", "value_and_grad")}
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
+#: What makes functions that have the signature of the one that they are made of.
+_KEEP: Final = frozenset(
+    ("shtypes.programs.jit.jit", "shtypes.autodiff.checkpoint.checkpoint", "shtypes.signatures.typed.typed")
+)
 _FUNCTION: Final = "shtypes.context.function.Function"
 _LIFT: Final = "shtypes.lifting.lift.Lift.__call__"
 _SCOPES: Final = frozenset(f"shtypes.{name}.__call__" for name in ("scopes.comm.CommScope", "context.scope.Scope"))
@@ -39,7 +43,7 @@ class Transformations:
             return self.grad
         if fullname == _NO_COMM:
             return self.quiet
-        return self.unknown if fullname.startswith("shtypes.") else None
+        return self.unknown if fullname.startswith("shtypes.") and fullname not in _KEEP else None
 
     def method(self, fullname: str) -> Callable[[MethodContext], Type] | None:
         """The hook for a method; None if it is no transformation."""
@@ -48,13 +52,11 @@ class Transformations:
         return self.decorated if fullname in _SCOPES else None
 
     def unknown(self, context: FunctionContext) -> Type:
-        """What mypy finds by itself for results of loops, derivatives and the like is not what they are.
-
-        Functions that are made of others keep their signatures.
-        """
+        """What mypy finds by itself for results of loops, derivatives and mapped functions is not what they are."""
         default = get_proper_type(context.default_return_type)
-        made = isinstance(default, Instance) and default.type.get("__call__") is not None
-        return default if made else map_arrays(default, without_text)
+        if isinstance(default, Instance) and default.type.get("__call__") is not None and default.args:
+            return default.copy_modified(args=[_without_texts(a) for a in default.args])
+        return map_arrays(default, without_text)
 
     def lift(self, context: MethodContext) -> Type:
         """A lifted function: it has the signature that it is written with."""
@@ -146,6 +148,14 @@ class Transformations:
         t = space.closed(text, space.mesh(pattern(text).axes))
         string = self.checking.string(context.api)
         return with_text(array, space.text(t.cotangent()), string) if t.differentiable else without_text(array)
+
+
+def _without_texts(t: Type) -> Type:
+    """Parameters or a result of a function of which nothing is known."""
+    found = get_proper_type(t)
+    if isinstance(found, Parameters):
+        return found.copy_modified(arg_types=[map_arrays(a, without_text) for a in found.arg_types])
+    return map_arrays(found, without_text)
 
 
 def _quiet(t: Type) -> Type:
