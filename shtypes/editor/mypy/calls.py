@@ -98,7 +98,8 @@ class CallHooks:
         if around.unknown or not self.checking.knows_policy(around):
             return map_arrays(context.default_return_type, without_text)
         with self.checking.scope(around):
-            return _Matched(self.checking, seen, context).result()
+            given = Given(context.args, context.arg_types, context.default_return_type, _called(context.context, seen))
+            return Matched(self.checking, context.api, context.context, seen.signature, given, seen.fixed).result()
 
     def _check_quiet(self, api: CheckerPluginInterface, called: CallableType, where: Context) -> None:
         """Reports a call, where communication is forbidden, of a function of arrays that does not forbid it itself."""
@@ -125,7 +126,7 @@ class CallHooks:
         returned = get_proper_type(context.default_signature.ret_type)
         if context.default_signature.is_type_obj() and isinstance(returned, Instance):
             found |= names_of_class(returned.type)
-        if _is_local(context.context):
+        if is_local(getattr(context.context, "callee", None)):
             found |= names_around(context.api)
         return frozenset(found)
 
@@ -162,9 +163,18 @@ def names_around(api: CheckerPluginInterface) -> set[str]:
     return found
 
 
-def _is_local(where: Context) -> bool:
-    """Whether what is called is a local name of a function."""
+def _called(where: Context, seen: _Seen) -> str:
+    """What the function of a call is called."""
     callee = getattr(where, "callee", None)
+    if isinstance(callee, CallExpr):
+        function, first = shown(callee.callee), shown(callee.args[0]) if callee.args else ""
+        return f"{function}({first})" if function and first else "the function"
+    written = shown(callee) if isinstance(callee, Expression) else None
+    return written or seen.signature.name or "the function"
+
+
+def is_local(callee: object) -> bool:
+    """Whether what is called is a local name of a function."""
     node = getattr(callee, "node", None)
     if isinstance(node, Decorator):
         node = node.var
@@ -173,42 +183,61 @@ def _is_local(where: Context) -> bool:
     return isinstance(node, FuncItem) and "." not in node.fullname
 
 
-class _Matched:
+class Given(NamedTuple):
+    """What a call gives: the arguments for each parameter, their types, and what mypy makes of the result."""
+
+    args: Sequence[Sequence[Expression | None]]
+    arg_types: Sequence[Sequence[Type]]
+    result: Type
+    called: str  # what messages call the function
+
+
+class Matched:
     """One call: its arguments, matched one after the other with what the signature asks of them."""
 
-    def __init__(self, checking: Checking, seen: _Seen, context: FunctionContext | MethodContext) -> None:
-        self.checking, self.space, self.seen, self.context = checking, checking.space, seen, context
+    def __init__(
+        self,
+        checking: Checking,
+        api: CheckerPluginInterface,
+        where: Context,
+        signature: CallableType,
+        given: Given,
+        fixed: frozenset[str],
+    ) -> None:
+        self.checking, self.space, self.api, self.where = checking, checking.space, api, where
+        self.signature, self.given = signature, given
         self.unsure: set[str] = set()  # the names that arguments say different things of, which may be one
         self.failed = False
         self.mesh = self._mesh()
         self.bindings = Bindings(tuple(self.space.config.dims.items()))
-        for name in seen.fixed:
+        for name in fixed:
             self.bindings.of[name] = (self.space.sizes.of(name), "what is around the function")
 
     def _mesh(self) -> Mesh:
         if self.space.config.mesh:
             return self.space.mesh(())
-        types = [*self.seen.signature.arg_types, self.seen.signature.ret_type]
-        types += [t for several in self.context.arg_types for t in several]
+        types = [*self.signature.arg_types, self.signature.ret_type]
+        types += [t for several in self.given.arg_types for t in several]
         return self.space.mesh(axis for t in types for text in texts_in(t) for axis in axes_of(text))
 
     def result(self) -> Type:
         """The type of the result."""
         formals = zip(
-            self.seen.signature.arg_types,
-            self.seen.signature.arg_names,
-            self.context.args,
-            self.context.arg_types,
+            self.signature.arg_types,
+            self.signature.arg_names,
+            self.given.args,
+            self.given.arg_types,
             strict=False,
         )
         for wanted, name, expressions, types in formals:
             for expression, t in zip(expressions, types, strict=False):
-                self._match(wanted, Value(expression, t, self.space, self.context.api), name or "", expression)
-        return map_arrays(self.context.default_return_type, self._returned)
+                at = self.where if expression is None else expression
+                self._match(wanted, Value(expression, t, self.space, self.api), name or "", at)
+        return map_arrays(self.given.result, self._returned)
 
     # arguments
 
-    def _match(self, wanted: Type, given: Value, path: str, where: Expression) -> None:
+    def _match(self, wanted: Type, given: Value, path: str, where: Context) -> None:
         """Matches what is asked of an argument with what is given, in unions, tuples and what is generic."""
         asked = get_proper_type(wanted)
         if isinstance(given.type, UnionType) and not isinstance(asked, UnionType):
@@ -223,7 +252,7 @@ class _Matched:
             for i, (inner, value) in enumerate(_inner(asked, given)):
                 self._match(inner, value, f"{path}[{i}]", where)
 
-    def _match_union(self, asked: UnionType, given: Value, path: str, where: Expression) -> None:
+    def _match_union(self, asked: UnionType, given: Value, path: str, where: Context) -> None:
         items = given.type.items if isinstance(given.type, UnionType) else [given.type] if given.type else []
         texts = [t for t in map(get_proper_type, asked.items) if text_of(t) is not None]
         for item in items:
@@ -243,7 +272,7 @@ class _Matched:
             return False
         return text is not None and isinstance(t, ShType) and not structure(pattern(text), t, replicated()).reasons
 
-    def _match_array(self, asked: Pattern, given: Value, path: str, where: Expression) -> None:
+    def _match_array(self, asked: Pattern, given: Value, path: str, where: Context) -> None:
         try:
             t = given.operand(self.mesh)
             if not isinstance(t, ShType):
@@ -272,25 +301,17 @@ class _Matched:
         return False
 
     def _refuse(
-        self, asked: Pattern, t: ShType, wanted: ShType | None, reasons: Sequence[str], path: str, where: Expression
+        self, asked: Pattern, t: ShType, wanted: ShType | None, reasons: Sequence[str], path: str, where: Context
     ) -> None:
         self.failed = True
         words = [self.space.sizes.in_words(reason) for reason in reasons]
-        what = f"argument `{path}` of `{self._name()}` is {self.space.named(t)}, not {asked}"
+        what = f"argument `{path}` of `{self.given.called}` is {self.space.named(t)}, not {asked}"
         notes = [_ITSELF.sub(r"not `\1`", w) for w in words if w is not None]
         if wanted is not None and wanted != t and _same_sizes(wanted, t) and not any("has size" in w for w in notes):
+            name = shown(where) if isinstance(where, Expression) else None
             with contextlib.suppress(ShardingTypeError):
-                notes.append(f"fix: {reshard_in_words(t, wanted, shown(where) or path, self.space)}")
-        fail(self.context.api, where, what, notes)
-
-    def _name(self) -> str:
-        """What the function is called."""
-        callee = getattr(self.context.context, "callee", None)
-        if isinstance(callee, CallExpr):
-            function, first = shown(callee.callee), shown(callee.args[0]) if callee.args else ""
-            return f"{function}({first})" if function and first else "the function"
-        written = shown(callee) if isinstance(callee, Expression) else None
-        return written or self.seen.signature.name or "the function"
+                notes.append(f"fix: {reshard_in_words(t, wanted, name or path, self.space)}")
+        fail(self.api, where, what, notes)
 
     # the result
 
@@ -300,7 +321,7 @@ class _Matched:
             return without_text(array)
         try:
             t = self._instance(pattern(text))
-            string = self.checking.string(self.context.api)
+            string = self.checking.string(self.api)
             return with_text(array, self.space.text(t), string)
         except (Unknown, ShardingTypeError):
             return without_text(array)

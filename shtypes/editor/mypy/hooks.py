@@ -21,6 +21,7 @@ from shtypes.editor.mypy import guards
 from shtypes.editor.mypy.annotations import Annotations
 from shtypes.editor.mypy.calls import CallHooks, has_texts
 from shtypes.editor.mypy.checking import Checking
+from shtypes.editor.mypy.loops import LOOPS, LoopHooks
 from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
 from shtypes.editor.mypy.regions import SCOPES
 from shtypes.editor.mypy.texts import OF_ARRAYS, mentions_array
@@ -39,6 +40,7 @@ class Hooks:
         self.ops = OpHooks(self.checking)
         self.calls = CallHooks(self.checking)
         self.transformations = Transformations(self.checking)
+        self.loops = LoopHooks(self.checking, self.transformations.unknown)
 
     def annotation(self, context: AnalyzeTypeContext) -> Type:
         """The type of an annotation."""
@@ -51,6 +53,8 @@ class Hooks:
         op = FUNCTIONS.get(fullname)
         if op is not None:
             return guards.result(functools.partial(self.ops.function, op=op))
+        if fullname in LOOPS:
+            return guards.result(functools.partial(self.loops.result, loop=LOOPS[fullname]))
         if self._is_users(fullname):
             return guards.result(self.calls.result)
         transformation = self.transformations.function(fullname)
@@ -60,6 +64,8 @@ class Hooks:
         """The hook for what mypy checks arguments by."""
         if fullname in SCOPES:
             return guards.signature(self._opened)
+        if fullname in LOOPS:
+            return guards.signature(functools.partial(self.loops.signature, loop=LOOPS[fullname]))
         return guards.signature(self.calls.signature) if self._is_users(fullname) else None
 
     def _opened(self, context: FunctionSigContext) -> FunctionLike:
