@@ -26,6 +26,7 @@ from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
 from shtypes.editor.mypy.regions import SCOPES
 from shtypes.editor.mypy.texts import OF_ARRAYS, mentions_array
 from shtypes.editor.mypy.transformations import Transformations
+from shtypes.editor.ops.indexing import CHANGES
 
 Lookup = Callable[[str], SymbolTableNode | None]
 
@@ -77,6 +78,8 @@ class Hooks:
         """The hook for results of operators and methods."""
         if fullname.startswith(OF_ARRAYS):
             return guards.result(functools.partial(self.ops.method, name=fullname.rpartition(".")[2]))
+        if fullname.startswith(_UPDATES) and fullname.removeprefix(_UPDATES) in CHANGES:
+            return guards.result(functools.partial(self.ops.changed, how=fullname.removeprefix(_UPDATES)))
         transformation = self.transformations.method(fullname)
         if transformation is not None:
             return guards.result(transformation)
@@ -116,6 +119,7 @@ class Hooks:
         return method is None or _may_take_arrays(method.node)
 
 
+_UPDATES = "shtypes.ops.scatter.Updates."
 _OTHERS = ("builtins.", "typing.", "jax.")
 
 

@@ -106,6 +106,20 @@ class OpHooks:
             given = {"key": [v for values in given.values() for v in values]}
         return self._typed(op, given, keywords, receiver, context, context.default_return_type)
 
+    def changed(self, context: MethodContext, how: str) -> Type:
+        """``x.at[key].add(values)``."""
+        given, _ = self._given(context)
+        match context.context:
+            case CallExpr(callee=MemberExpr(expr=IndexExpr(base=MemberExpr(expr=array), index=key))):
+                types = [context.api.get_expression_type(e) for e in (array, key)]
+            case _:
+                return context.default_return_type
+        space = self.checking.space
+        given |= {"x": [Value(array, types[0], space)], "key": [Value(key, types[1], space)]}
+        options = {n: v for n, v in given.items() if n not in ("x", "key", "values")}
+        keywords = {n: v[0] for n, v in options.items() if v}
+        return self._typed(f"at.{how}", given, keywords, None, context, context.default_return_type)
+
     def attribute(self, context: AttributeContext, name: str) -> Type:
         """A property of arrays."""
         op = PROPERTIES.get(name, "")
@@ -244,7 +258,7 @@ class OpHooks:
             if fallback is None or len(items) != len(found):
                 raise Unknown
             return TupleType([one(t, i) for t, i in zip(found, items, strict=True)], fallback)
-        if isinstance(proper, Instance) and proper.type.fullname == "builtins.list" and found:
+        if isinstance(proper, Instance) and proper.type.fullname == "builtins.list" and found and proper.args:
             types = {one(t, proper.args[0]) for t in found}
             return proper.copy_modified(args=[types.pop()]) if len(types) == 1 else default
         raise Unknown

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from shtypes.editor.call import Argument, Call, Number, held
+from shtypes.editor.call import Argument, Call, Number, constant, held
+from shtypes.editor.dtypes import together
 from shtypes.editor.ops.elementwise import chosen, dtype_of, nonlinear
 from shtypes.editor.ops.registry import op
 from shtypes.editor.ops.shapes import expanded, one_dim, raveled
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.index import IndexEntry, New, Position, Slice, index
+from shtypes.rules.index import IndexEntry, New, Position, Slice, index, update
 from shtypes.rules.lookup import one_hot, take_along
 from shtypes.types import ShType
 
@@ -26,6 +27,14 @@ def indexed(call: Call, name: str, x: ShType, entries: tuple[IndexEntry, ...], i
 @op("getitem")
 def _getitem(call: Call) -> ShType:
     x = call.array("x")
+    entries, ids = _entries(call, x)
+    if len(entries) == x.ndim and all(e == (0, n, 1) for e, n in zip(entries, x.shape, strict=True)):
+        return x
+    return indexed(call, "index", x, tuple(entries), ids)
+
+
+def _entries(call: Call, x: ShType) -> tuple[list[IndexEntry], list[ShType]]:
+    """What stands between the brackets, and the arrays of positions in it."""
     if not call.has("key"):
         raise Unknown
     parts = call.given["key"][0].entries()
@@ -42,9 +51,37 @@ def _getitem(call: Call) -> ShType:
     sizes = iter(x.shape)
     for part in parts:
         entries.append(New() if part is None else _entry(call, next(sizes), part, ids))
-    if len(entries) == x.ndim and all(e == (0, n, 1) for e, n in zip(entries, x.shape, strict=True)):
-        return x
-    return indexed(call, "index", x, tuple(entries), ids)
+    return entries, ids
+
+
+#: The methods of ``x.at[...]``, and what they do.
+CHANGES: Final = {
+    **{name: name for name in ("set", "add", "subtract", "multiply", "divide", "power", "min", "max")},
+    "mul": "multiply",
+    "sub": "subtract",
+}
+
+
+@op(*(f"at.{how}" for how in CHANGES))
+def _changed(call: Call) -> ShType:
+    """``x.at[key].add(values)`` and its kind."""
+    x, how = call.array("x"), CHANGES[call.name.removeprefix("at.")]
+    entries, ids = _entries(call, x)
+    values = call.operand("values")
+    if call.keywords:
+        raise Unknown
+    if isinstance(values, Number):
+        if together([x, values]) != x.dtype_name:
+            raise Unknown
+        values = constant(x.mesh, x.dtype_name)
+        fixed = {len(ids) + 1}
+    else:
+        fixed = set()
+    if values.dtype_name != x.dtype_name:
+        raise Unknown
+    operands, name = (x, *ids, values), f"at_{how}"
+    constants = held(operands) | fixed
+    return call.typed(name, lambda ts: update(name, how, ts, tuple(entries), constants), *operands)
 
 
 def one_index(call: Call, size: int, argument: Argument, ids: list[ShType]) -> IndexEntry:

@@ -92,16 +92,30 @@ def _fold_in(call: Call) -> ShType:
     return nonlinear(call, "fold_in", [key, call.operand("data")], key.dtype_name)
 
 
-@op("random.uniform", "random.normal", "random.gumbel", "random.exponential", "random.laplace", "random.logistic")
+@op("nn.dropout")
+def _dropout(call: Call) -> ShType:
+    x = call.array("x")
+    call.only("x", "rate", "key")
+    if not x.differentiable or call.array("key").ndim:
+        raise Unknown
+    return x
+
+
+_SAMPLES = ("uniform", "normal", "gumbel", "exponential", "laplace", "logistic", "truncated_normal")
+_WHOLE_NUMBERS = ("rademacher", "randint")
+
+
+@op(*(f"random.{name}" for name in (*_SAMPLES, *_WHOLE_NUMBERS)))
 def _sample(call: Call) -> ShType:
     key, text = call.array("key"), call.static("type", ())
+    own, kinds = ("i32", "iu") if call.name.removeprefix("random.") in _WHOLE_NUMBERS else ("f32", "fb")
     asked = call.static("dtype", None)
     if key.dtype_name != "key<fry>" or (call.has("mesh") and call.static("mesh") is not None):
         raise Unknown
-    dtype = "f32" if asked is None else dtype_of(asked)
+    dtype = own if asked is None else dtype_of(asked)
     if isinstance(text, str):
-        wanted = call.closed(text)
-        if wanted.dtype_name[0] not in "fb" or (asked is not None and wanted.dtype_name != dtype):
+        wanted = call.closed(dtype + text.strip() if text.strip().startswith("[") else text)
+        if wanted.dtype_name[0] not in kinds or (asked is not None and wanted.dtype_name != dtype):
             raise Unknown
     else:
         states = dict.fromkeys(call.mesh.axis_names, replicated())

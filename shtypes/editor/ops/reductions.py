@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from shtypes import rules
-from shtypes.editor.call import Call, held
+from shtypes.editor.call import Call, Number, held
 from shtypes.editor.dtypes import of_mean, of_sum
-from shtypes.editor.ops.elementwise import added, dtype_of, nonlinear, product
+from shtypes.editor.ops.elementwise import added, chosen, dtype_of, nonlinear, product
 from shtypes.editor.ops.moves import finished
 from shtypes.editor.ops.registry import op
 from shtypes.editor.ops.shapes import ints, one_dim, raveled, reshaped
@@ -65,6 +65,24 @@ def _count_nonzero(call: Call) -> ShType:
     x = call.array("a")
     found = x if x.dtype_name == "bool" else nonlinear(call, "not_equal", [x], "bool")
     return finished(call, summed(call, "sum", found, _dims(call, x), _keepdims(call), "i32"))
+
+
+@op("nansum")
+def _nansum(call: Call) -> ShType:
+    x = call.array("a")
+    call.only("a", "axis", "keepdims", "out")
+    if not x.differentiable or x.dtype_name[0] == "c":
+        raise Unknown
+    present = chosen(call, nonlinear(call, "isnan", [x], "bool"), [Number("int", 0), x])
+    return finished(call, summed(call, "sum", present, _dims(call, x), _keepdims(call), x.dtype_name))
+
+
+@op("reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or")
+def _reduced_by_name(call: Call) -> ShType:
+    x = call.array("operand")
+    call.only("operand", "axes")
+    dims, dtype, name = _dims(call, x, name="axes"), x.dtype_name, call.name.removeprefix("reduce_")
+    return call.typed(name, lambda ts: rules.reduce_nonlinear(name, ts[0], dims, False, dtype), x)
 
 
 @op("mean")
@@ -300,6 +318,19 @@ def _split(call: Call) -> list[ShType]:
     shapes = ([(n, d) if d == dim else (m, d) for d, m in enumerate(x.shape)] for n in sizes)
     results = tuple(rules.WholeResult(x.dtype_name, tuple(shape)) for shape in shapes)
     return list(call.typed_all("split", lambda ts: rules.whole("split", ts[0], (dim,), results, True), [x]))
+
+
+@op("array_split")
+def _array_split(call: Call) -> list[ShType]:
+    x, count = call.array("ary"), call.static("indices_or_sections")
+    dim = one_dim("array_split", x, call.static("axis", 0))
+    size = x.shape[dim]
+    if type(count) is not int or count < 1 or stands_for_a_name(size):
+        raise Unknown
+    sizes = [size // count + (i < size % count) for i in range(count)]
+    shapes = ([(n, d) if d == dim else (m, d) for d, m in enumerate(x.shape)] for n in sizes)
+    results = tuple(rules.WholeResult(x.dtype_name, tuple(shape)) for shape in shapes)
+    return list(call.typed_all("array_split", lambda ts: rules.whole("array_split", ts[0], (dim,), results, True), [x]))
 
 
 @op("top_k")
