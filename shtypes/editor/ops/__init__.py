@@ -1,8 +1,20 @@
 """How the arguments of each op are read, one file per family; what types them is in `shtypes.rules`. Pure."""
 
-from shtypes.editor.ops import collectives, elementwise, indexing, making, moves, products, reductions, shapes, slicing
+from shtypes.editor.ops import (
+    collectives,
+    diagonals,
+    elementwise,
+    fourier,
+    indexing,
+    making,
+    moves,
+    products,
+    reductions,
+    shapes,
+    slicing,
+)
 from shtypes.editor.ops.registry import PARAMETERS as PARAMETERS
 from shtypes.editor.ops.registry import TYPINGS as TYPINGS
 from shtypes.editor.ops.registry import Result as Result
 
-_FILLED = (collectives, elementwise, indexing, making, moves, products, reductions, shapes, slicing)
+_FILLED = (collectives, diagonals, elementwise, fourier, indexing, making, moves, products, reductions, shapes, slicing)

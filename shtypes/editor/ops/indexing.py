@@ -117,7 +117,8 @@ def span(part: slice, size: int) -> Slice:
     return Slice(start, count, step) if count > 1 else Slice(start if count else 0, count)
 
 
-def _taken(call: Call, name: str, x: ShType, ids: Any, dim: int) -> ShType:
+def looked_up(call: Call, name: str, x: ShType, ids: Any, dim: int) -> ShType:
+    """The type of the rows at positions."""
     if isinstance(ids, Number) or ids.dtype_name[0] not in "iu":
         raise Unknown
     entries: list[IndexEntry] = [Slice(0, n) for n in x.shape]
@@ -134,7 +135,7 @@ def _take(call: Call) -> ShType:
         raise Unknown
     x, axis = (raveled(call, x), 0) if axis is None else (x, axis)
     dim = one_dim("take", x, axis)
-    found = _taken(call, "take", x, ids, dim)
+    found = looked_up(call, "take", x, ids, dim)
     return found if mode in ("clip", "wrap") else _filled(call, ids, found, x.ndim - dim - 1)
 
 
@@ -148,7 +149,7 @@ def _filled(call: Call, ids: ShType, y: ShType, after: int) -> ShType:
 
 @op("embedding", "nn.embedding")
 def _embedding(call: Call) -> ShType:
-    return _taken(call, "embedding", call.array("table"), call.array("ids"), 0)
+    return looked_up(call, "embedding", call.array("table"), call.array("ids"), 0)
 
 
 @op("take_along_axis")
