@@ -168,6 +168,10 @@ class Call:
             if name not in names and any(a.static() is not None for a in arguments):
                 raise Unknown
 
+    def has_pending(self) -> bool:
+        """Whether an operand is a pending sum."""
+        return any(isinstance(t, ShType) and State.UNREDUCED in t.states for _, t in self.read)
+
     # typing
 
     def typed(self, name: str, rule: Rule, *types: ShType) -> ShType:

@@ -206,6 +206,8 @@ class OpHooks:
                 if not checking.around(context.api, context.context).forgiving:
                     refuse(context.api, error, call, context.context, checking.space)
                 return map_arrays(default, without_text)
+            if call.has_pending() and checking.around(context.api, context.context).forgiving:
+                raise Unknown  # what was reduced before may be taken in its place
             checking.judge_moves(context.api, call, context.context)
             return self._result(found, default, context)
         except Unknown:

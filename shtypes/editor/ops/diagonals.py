@@ -7,8 +7,10 @@ from typing import Any
 from shtypes import rules
 from shtypes.editor.call import Call, Number, constant, held
 from shtypes.editor.dtypes import of_sum
+from shtypes.editor.ops.elementwise import chosen, nonlinear
 from shtypes.editor.ops.indexing import looked_up
 from shtypes.editor.ops.products import contraction
+from shtypes.editor.ops.reductions import whole
 from shtypes.editor.ops.registry import op
 from shtypes.editor.ops.shapes import expanded, one_dim
 from shtypes.editor.sizes import stands_for_a_name
@@ -66,6 +68,37 @@ def _trace(call: Call) -> ShType:
     call.only("a", "offset", "axis1", "axis2")
     dims, dtype = (rows, columns), of_sum(x.dtype_name)
     return call.typed("trace", lambda ts: rules.reduce_sum(ts[0], dims, False, dtype, "trace"), x)
+
+
+@op("cumulative_sum", "cumulative_prod")
+def _cumulative(call: Call) -> ShType:
+    x, axis = call.array("x"), call.static("axis", None)
+    call.only("x", "axis")
+    name = {"cumulative_sum": "cumsum", "cumulative_prod": "cumprod"}[call.name]
+    if axis is None and x.ndim != 1:
+        raise Unknown
+    dims = [one_dim(name, x, axis or 0)]
+    return whole(call, name, x, dims, linear=name == "cumsum", dtype=of_sum(x.dtype_name))
+
+
+@op("nancumsum", "nancumprod")
+def _skipping(call: Call) -> ShType:
+    x, axis, name = call.array("a"), call.static("axis", None), call.name.removeprefix("nan")
+    call.only("a", "axis")
+    if not x.differentiable or x.dtype_name[0] == "c" or axis is None:
+        raise Unknown
+    number = Number("int", 0 if name == "cumsum" else 1)
+    kept = chosen(call, nonlinear(call, "isnan", [x], "bool"), [number, x])
+    return whole(call, name, kept, [one_dim(name, x, axis)], linear=name == "cumsum")
+
+
+@op("unwrap")
+def _unwrap(call: Call) -> ShType:
+    x = call.array("p")
+    call.only("p", "axis")
+    if x.dtype_name != "f32":
+        raise Unknown
+    return whole(call, "unwrap", x, [one_dim("unwrap", x, call.static("axis", -1))], linear=False)
 
 
 @op("random.permutation")

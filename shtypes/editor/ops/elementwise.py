@@ -244,6 +244,23 @@ def _barrier(call: Call) -> ShType:
     return linear(call, "barrier", x, x.dtype_name)
 
 
+@op("modf")
+def _modf(call: Call) -> tuple[ShType, ...]:
+    x = call.array("x")
+    if not x.differentiable or x.dtype_name[0] == "c":
+        raise Unknown
+    whole = nonlinear(call, "trunc", [x])
+    return added(call, "sub", [x, whole]), whole
+
+
+@op("select_n")
+def _select_n(call: Call) -> ShType:
+    which, cases = call.array("which"), call.several("cases")
+    if which.dtype_name != "bool" or len(cases) != 2:
+        raise Unknown
+    return chosen(call, which, cases[::-1])
+
+
 @op("divmod")
 def _divmod(call: Call) -> tuple[ShType, ...]:
     values = [call.operand("x"), call.operand("y")]

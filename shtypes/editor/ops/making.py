@@ -95,7 +95,7 @@ def _fold_in(call: Call) -> ShType:
 @op("nn.dropout")
 def _dropout(call: Call) -> ShType:
     x = call.array("x")
-    call.only("x", "rate", "key")
+    call.only("x", "rate", "key", "broadcast_dims")
     if not x.differentiable or call.array("key").ndim:
         raise Unknown
     return x

@@ -15,7 +15,7 @@ from shtypes.editor.ops.shapes import all_arrays, expanded, ints, joined, joined
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
 from shtypes.rules.index import IndexEntry, Slice, dynamic_slice, dynamic_update_slice
-from shtypes.types import ShType
+from shtypes.types import ShType, State
 
 
 def _whole_entries(x: ShType) -> list[IndexEntry]:
@@ -145,7 +145,9 @@ def _pad(call: Call) -> ShType:
     x = call.array("array")
     mode = call.static("mode", "constant")
     value = call.keywords["constant_values"].static() if "constant_values" in call.keywords else 0
-    if mode != "constant" or value != 0 or not call.has("pad_width"):
+    if mode != "constant" or type(value) not in (int, float, bool) or not call.has("pad_width"):
+        raise Unknown
+    if value and (x.axes(State.UNREDUCED) or not x.differentiable):
         raise Unknown
     widths = _widths(call.static("pad_width"), x.ndim)
     along = [d for d, (a, b) in enumerate(widths) if a or b]
