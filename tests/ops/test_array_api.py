@@ -173,6 +173,7 @@ def cases(mesh: Any, functions: list[Function], grad: bool) -> Iterator[Case]:
         yield found[0] if found else replicated
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("functions", [LINEAR, NONLINEAR], ids=["linear", "nonlinear"])
 def test_functions_and_the_gradients_of_linear_ones_are_those_of_one_device(functions: list[Function]) -> None:
     mesh = sh.make_mesh({"x": 2, "y": 2})
@@ -211,6 +212,7 @@ def test_pending_sums_stay_pending(name: str, operands: tuple[Any, ...], place: 
         assert out.type.state("x") is sh.State.UNREDUCED
 
 
+@pytest.mark.nightly
 def test_arrays_by_position_are_made_in_parts() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 2}))
     jnp = jax.numpy

@@ -53,6 +53,7 @@ def pairs(count: int, states: str) -> list[tuple[str, str]]:
 # values
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_value_that_is_moved_is_rounded_once_and_its_cotangent_not(dtype: str, policy: str) -> None:

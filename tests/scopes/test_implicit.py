@@ -103,7 +103,7 @@ def refused(op: Callable[..., Any], *args: Any) -> Any:
     return None
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("left", ["f32[4@x,8]", "f32[4,8@x]", "f32[4,8]{U:x}", "f32[4@(x,y),8]", "f32[4@y,8@x]"])
 @pytest.mark.parametrize("right", ["f32[4@y,8]", "f32[4,8@y]", "f32[4,8]{U:(x,y)}", "f32[4@(y,x),8]", "f32[4@x,8@y]"])
 def test_operands_that_differ_on_two_axes_have_a_fix_that_types(left: str, right: str) -> None:
@@ -208,7 +208,8 @@ def check_block(seeds: range) -> None:
                 assert_within(denoted(found), expected, error, f"gradient of {x.type} in {texts}")
 
 
-@pytest.mark.parametrize("seed", range(some(1, 2)))
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(2))
 def test_a_transformer_block_is_right_under_random_layouts(seed: int) -> None:
     check_block(range(seed, seed + 1))
 

@@ -134,7 +134,7 @@ def some(daily: set[tuple[str, ...]], *choices: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "kind", "policy"),
     some(
-        {("ep_tp_sp", "capacity", "jax"), ("ep_cp", "capacity", "partial"), ("zero3_ep", "dropless", "partial")},
+        {("ep_tp_sp", "capacity", "jax"), ("zero3_ep", "dropless", "partial")},
         ["one", *LAYOUTS],
         CAPACITIES,
         ["partial", "jax"],
