@@ -91,7 +91,7 @@ def _finished(types: tuple[ShType, ...]) -> Typing:
 
 
 def host_array(x: Any) -> np.ndarray[Any, Any]:
-    """What a user gives as a host array: numbers, lists of them, numpy arrays.
+    """What a user gives as a host array: numbers, lists of them, numpy arrays; perhaps the user's own memory.
 
     Raises:
         ShardingTypeError: numpy makes no array of numbers of it.
@@ -125,7 +125,12 @@ def _kind(name: str) -> str:
 
 
 def converted(host: Any, own: str, t: ShType) -> Any:
-    """Host data in the dtype of a type: rounded perhaps, but never cut off."""
+    """A copy of host data in the dtype of a type: rounded perhaps, but never cut off.
+
+    It is one even in the same dtype: CPU devices may take the memory that they get, and loaders fill theirs again.
+    """
+    if own == t.dtype_name and (dtypes.is_key(own) or host.dtype == t.dtype):  # not of the other byte order
+        return host if isinstance(host, jax.Array) else np.array(host)
     src, dst = "bifck".index(_kind(own)), "bifck".index(_kind(t.dtype_name))
     found = host.astype(t.dtype) if src <= dst < 4 else None
     if found is None or (src == dst == 1 and not bool((found == host).all())):

@@ -44,7 +44,7 @@ def abstract_array(type: Any, mesh: Any = None, **options: Any) -> Array:
 
 @public_op
 def array(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
-    """A typed value from a host array, a number or a plain `jax.Array`.
+    """A typed value from a host array, which is copied, a number or a plain `jax.Array`.
 
     Args:
         x (...): The global value. Every process gives the same one.
@@ -68,8 +68,7 @@ def array(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     own, t = dtypes.from_numpy(host.dtype), type_for(host, type, mesh)
     if _lies_somewhere(host) and (rules_in_force() or not no_trace_is_running()):
         return from_jax(host, t)  # what that sends is to be seen
-    same = own == t.dtype_name and (dtypes.is_key(own) or host.dtype == t.dtype)  # not of the other byte order
-    return place(host if same else converted(host, own, t), t)
+    return place(converted(host, own, t), t)
 
 
 def type_for(x: Any, type: Any = None, mesh: Any = None) -> HiShType:

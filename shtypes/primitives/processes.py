@@ -71,7 +71,7 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
     the whole, so that a program runs alike in one process and in many.
 
     Args:
-        x (...): The part of this process: a host array.
+        x (...): The part of this process: a host array, which is copied.
         type: The type of the whole value, as for `array`. A size that it does not say follows from the part.
         mesh: The mesh of a text; by default the one in context.
         check: Whether to compare the parts of processes that hold the same one, as they do where an axis between them
@@ -105,9 +105,7 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
         )
     local = host_array(x)
     t = hi(_whole_type(local, type, mesh))
-    own = dtypes.from_numpy(local.dtype)
-    if own != t.dtype_name or local.dtype != t.dtype:  # the latter of another byte order
-        local = converted(local, own, t)
+    local = converted(local, dtypes.from_numpy(local.dtype), t)
     check_width(t)
     if current_ambient().only_types:
         return wrap(t, None)

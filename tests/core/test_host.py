@@ -148,3 +148,14 @@ def test_two_processes_read_what_they_hold_and_are_told_of_the_rest(tmp_path: Pa
             "[0.0, 0.0, 1.0, 1.0]",
             "the processes give different data for one value of type f32[4@x]",
         ]
+
+
+@pytest.mark.parametrize("spec", ["f32[8@x, 16]", "f32[8, 16]"])
+def test_values_do_not_follow_the_memory_that_they_were_made_of(spec: str) -> None:
+    # At a boundary of 64 bytes a CPU device takes the memory that it is given for its own.
+    memory = np.zeros(8 * 16 * 4 + 64, np.uint8)
+    host = memory[-memory.ctypes.data % 64 :][: 8 * 16 * 4].view(np.float32).reshape(8, 16)
+    batches = sh.prefetch_to_device(iter([host, host]), spec)
+    made = [sh.array(host, spec), sh.array_from_process(host, spec), next(batches)]
+    host[:] = 1
+    assert [float(np.max(np.asarray(x))) for x in made] == [0, 0, 0]
