@@ -16,6 +16,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lifting.joins import placed
 from shtypes.ops.dispatch import is_typed, versions
 from shtypes.plans import plan
+from shtypes.plans.transport import reshard_fix
 from shtypes.primitives.moving import move
 from shtypes.primitives.placing import place, type_of
 from shtypes.primitives.together import move_together
@@ -163,15 +164,37 @@ def _kept(x: Any, before: Any) -> Any:
 
 
 def like_values(tree: Tree, others: Tree) -> Tree:
-    """Values in the types of others, where they have these for free."""
+    """Values in the types of others, where they have these for free, or may communicate."""
+    return jax.tree.map(_like, tree, others) if _alike(tree, others) else tree
 
-    def like(x: Any, other: Any) -> Any:
-        if not is_typed(x) or not is_typed(other) or x.type.shape != other.type.shape:
-            return x
+
+def like_value(x: Any, other: Any) -> Any:
+    """An update in the type of its parameter.
+
+    Raises:
+        ShardingTypeError: that would communicate, and may not.
+    """
+    x = _like(x, other)
+    if is_typed(x) and is_typed(other) and x.type.shape == other.type.shape:
         t = other.type.replace(dtype=x.type.dtype_name)
-        return x if x.type == t or plan(x.type, t).communicates else move(x, t, inserted=True)
+        if x.type != t:
+            raise ShardingTypeError(
+                f"`apply_updates` is given an update of type {x.type} for a parameter of type {other.type}",
+                why="parameters keep their types, and this one would not",
+                fixes=[reshard_fix(x.type, t, "update")],
+                hints=["sh.implicit_comm() around the call allows it"],
+            )
+    return x
 
-    return jax.tree.map(like, tree, others) if _alike(tree, others) else tree
+
+def _like(x: Any, other: Any) -> Any:
+    if not is_typed(x) or not is_typed(other) or x.type.shape != other.type.shape:
+        return x
+    t = other.type.replace(dtype=x.type.dtype_name)
+    if x.type == t or (plan(x.type, t).communicates and not allows_implicit()):
+        return x
+    judge("update", x.type, t, inserted=True)
+    return move(x, t, inserted=True)
 
 
 def _alike(tree: Tree, other: Tree) -> bool:
@@ -179,4 +202,4 @@ def _alike(tree: Tree, other: Tree) -> bool:
     return bool(one == jax.tree.structure(other))
 
 
-__all__ = ["Layout", "in_types", "layout_of", "like_state", "like_values", "typed_state"]
+__all__ = ["Layout", "in_types", "layout_of", "like_state", "like_value", "like_values", "typed_state"]

@@ -14,7 +14,7 @@ from shtypes.lifting.lift import lift as lifted
 from shtypes.ops.dispatch import finished_type, is_typed
 from shtypes.primitives.together import move_together, sent_together
 from shtypes.scopes.comm import finishing_scalars
-from shtypes.training.layouts import Layout, in_types, layout_of, like_state, like_values, typed_state
+from shtypes.training.layouts import Layout, in_types, layout_of, like_state, like_value, like_values, typed_state
 from shtypes.types import ShType, State
 
 Pending = Literal["refuse", "finish"]
@@ -136,14 +136,16 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
     Returns:
         The new parameters.
 
+    Raises:
+        ShardingTypeError: an update has a type that is not its parameter's for free, such as a pending sum.
+
     Communicates: nothing.
     """
 
     def added(p: Any, u: Any) -> Any:
-        return p if p is None or u is None else (p + u).astype(p.dtype)
+        return p if p is None or u is None else (p + like_value(u, p)).astype(p.dtype)
 
-    found = jax.tree.map(added, params, updates, is_leaf=lambda x: x is None)
-    return like_values(found, params)
+    return jax.tree.map(added, params, updates, is_leaf=lambda x: x is None)
 
 
 def _located(fn: Callable[..., Any]) -> Callable[..., Any]:

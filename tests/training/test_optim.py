@@ -292,6 +292,32 @@ def test_a_step_can_be_differentiated() -> None:
 # as a transformation of optax
 
 
+def test_parameters_keep_their_types_or_the_update_is_refused() -> None:
+    weights = _weights()
+    params = sh.tree.array(weights, LAYOUTS["both"])
+    optimizer = sh.optim.lift(optax.chain(optax.centralize(), optax.sgd(0.1)))
+
+    def step(params: Any) -> Any:
+        return sh.optim.apply_updates(params, optimizer.update(params, optimizer.init(params), params)[0])
+
+    with sh.implicit_comm():  # the means along sharded dims are pending sums
+        new = step(params)
+    assert sh.tree.types(new) == sh.tree.types(params)
+    tx = optax.chain(optax.centralize(), optax.sgd(0.1))
+    wanted = optax.apply_updates(weights, tx.update(weights, tx.init(weights), weights)[0])
+    for name, p in new.items():
+        assert_close(p, wanted[name])
+
+    w, pending = sh.array(weights["up"], "f32[16, 32]"), sh.array(weights["up"], "f32[16, 32]{U:tp}")
+    with pytest.raises(
+        sh.ShardingTypeError, match=r"update of type f32\[16,32\]\{U:tp\} for a parameter of type"
+    ) as caught:
+        sh.optim.apply_updates({"w": w}, {"w": pending})
+    assert caught.value.fixes[0].code == 'sh.reshard(update, "[16,32]")'
+    with sh.implicit_comm():
+        assert sh.optim.apply_updates({"w": w}, {"w": pending})["w"].type == w.type
+
+
 def test_it_is_a_transformation_of_its_own_class_and_plain_on_plain_trees() -> None:
     tx = optax.adam(1e-2)
     optimizer = sh.optim.lift(tx)
