@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
+from shtypes.context.mapped import mapped_axes
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.user_function import ShardResults
 from shtypes.primitives.placing import type_of
-from shtypes.types import ShType
+from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.dim_axes import in_scope
 from shtypes.types.notation.syntax import spread
 from shtypes.types.target import Spec
 
 
-def claims(name: str, found: ShardResults, out: Any, mesh: Mesh) -> tuple[ShType, ...]:
-    """The types that the results are claimed to have; they fit the shards that the function makes."""
+def claims(name: str, found: ShardResults, out: Any, operands: Sequence[ShType]) -> tuple[ShType, ...]:
+    """The types that the results are claimed to have; they fit the shards that the function makes.
+
+    A claim is of one step of the `vmap`s around: where an operand varies because its steps are on several devices,
+    what is made of it does too.
+    """
+    mesh = operands[0].mesh
+    varying = [a for a in mapped_axes() if any(t.state(a) is State.VARYING for t in operands)]
     placeholders = jax.tree.unflatten(found.tree, [0] * len(found.shards))
     try:
         targets = jax.tree.leaves(jax.tree.broadcast(out, placeholders, is_leaf=is_target), is_leaf=is_target)
@@ -28,9 +36,14 @@ def claims(name: str, found: ShardResults, out: Any, mesh: Mesh) -> tuple[ShType
             hints=["one type for each result, in the same structure, or one for all"],
         ) from None
     return tuple(
-        _claim(name, i, len(targets), t, shard, mesh)
+        _of_steps(_claim(name, i, len(targets), t, shard, mesh), varying)
         for i, (t, shard) in enumerate(zip(targets, found.shards, strict=True))
     )
+
+
+def _of_steps(t: ShType, axes: Sequence[str]) -> ShType:
+    """What is replicated among devices that are at different steps is a value of each step."""
+    return t.with_axes([a for a in axes if t.state(a) in (State.REDUCED, State.INVARIANT)], State.VARYING)
 
 
 def is_target(x: Any) -> bool:

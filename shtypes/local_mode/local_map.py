@@ -52,7 +52,8 @@ def local_map(
         f: The function. JAX knows it by its identity: define it once, not at each call.
         out: The types of the results, in their structure: for each a text, an `sh.ShType` or a `jax.P`, whose sizes may
             be left out (``"[_@dp, _]"``, ``"[batch@dp, _]"``: those of the shards, times the axes); or a function from
-            the operands' types to such types. One type stands for all results.
+            the operands' types to such types. One type stands for all results. Inside `vmap` it is of one step: over the
+            axes that shard the mapped dim, what is made of a step's value varies as that does.
         residuals: What the backward pass uses. ``"save"``: residuals of the forward pass, as JAX finds them; there is
             no forward-mode derivative then. ``"recompute"``: the operands. By default, they are saved where a
             `jax.custom_vjp` is somewhere in ``f``.
@@ -132,7 +133,7 @@ def _apply(
         if callable(out) and not is_target(out):
             args, kwargs = again(types)
             target = out(*args, **kwargs)
-        return claimed(name, types, claims(name, made(fn, shards_of(types)), target, types[0].mesh), constants)
+        return claimed(name, types, claims(name, made(fn, shards_of(types)), target, types), constants)
 
     types = tuple(jax.typeof(x) for x in operands)
     note_shards(name, types)

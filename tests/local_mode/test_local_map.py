@@ -334,3 +334,16 @@ def test_without_gradients_results_may_be_invariant_and_sharded() -> None:
         assert sh.grad(lambda x: sh.all_reduce(sh.sum(mapped(x, step)[0] + x)))(x).tolist() == [1, 1, 1, 1]
         with pytest.raises(sh.ShardingTypeError, match="cannot make invariant and sharded results"):
             sh.local_map(of_both, out=("[_@x]", "[]{I:x}", "[]{I:x}"))(x, step, name="abc")
+
+
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+@pytest.mark.parametrize("claim", ["[_@tp, _]", "[_@tp, _]{I:dp}", "[_@tp, _]{R:dp}"])
+def test_inside_vmap_a_claim_is_of_one_step(claim: str, policy: str) -> None:
+    # The devices along dp have other steps: what each makes is no copy of what the other makes.
+    with sh.policy(policy):
+        x = sh.array(np.stack([X, 2 * X]), "f32[2@dp, 8@tp, 4]")
+        op = sh.local_map(jnp.tanh, out=claim)
+        gradient = sh.jit(sh.grad(lambda x: sh.sum(sh.vmap(op)(x))))(x)
+        assert sh.ledger(sh.vmap(op), x).total.bytes == 0
+    assert sh.vmap(op)(x).type == x.type
+    close(host(gradient), jax.grad(lambda x: jnp.sum(jnp.tanh(x)))(np.stack([X, 2 * X])), "gradient")
