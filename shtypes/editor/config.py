@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shtypes.errors import ShardingTypeError
+from shtypes.types.notation.dim_sizes import read_sizes
+
+#: The entries of the table that only `shtypes check` reads.
+FOR_CHECK: Final = ("golden", "grad", "lift", "targets")
 
 
 class Config(NamedTuple):
@@ -46,11 +50,13 @@ def checked(given: dict[str, Any]) -> Config:
     Raises:
         ShardingTypeError: it is none.
     """
-    unknown = sorted(set(given) - set(Config._fields))
+    unknown = sorted(set(given) - {*Config._fields, *FOR_CHECK})
     if unknown:
         hints = [f"`{name}`" for name in Config._fields]
         raise ShardingTypeError(f"`[tool.shtypes]` has no entry `{unknown[0]}`", hints=hints)
-    config = Config(**given)
+    config = Config(**{name: value for name, value in given.items() if name in Config._fields})
+    if isinstance(given.get("mesh"), str):
+        config = config._replace(mesh=read_sizes(given["mesh"]))
     if config.policy not in ("partial", "jax"):
         raise ShardingTypeError(f"`[tool.shtypes]` has a policy `{config.policy}`", hints=['"partial"', '"jax"'])
     for entry, least in (("mesh", 1), ("dims", 0)):

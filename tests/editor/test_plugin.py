@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shtypes.tools.cli.config import config as pinned_in
 from tests.editor.running import PYTHONPATH, ROOT, by_file, run_mypy
 
 SKIPPED = """
@@ -90,6 +91,14 @@ def test_a_scope_that_is_put_around_a_call_is_seen(project: Project) -> None:
     assert len(project.run()["user"]) == 1
     project.write("user.py", USER + "    with sh.no_comm():\n    " + body)
     assert "`no_comm` forbids all-gather over `dp`" in project.run()["user"][1]
+
+
+def test_the_targets_that_shtypes_check_pins_stand_in_the_same_table(project: Project) -> None:
+    pinned = 'mesh = "dp=2,tp=4"\ngrad = true\ngolden = "sent.json"\n[[tool.shtypes.targets]]\ntarget = "user.py:g"\n'
+    project.write("pyproject.toml", CONFIG + pinned)
+    assert "cannot be sharded in 4 equal parts" in project.run()["library"][0]
+    assert [target.name for target in pinned_in(project.folder).targets] == ["user.py:g"]
+    project.write("pyproject.toml", CONFIG)
 
 
 def test_a_configuration_that_is_none_is_said_in_words(project: Project) -> None:

@@ -12,13 +12,14 @@ from typing import Any, Final
 import click
 
 from shtypes.context.ambient import check_policy
+from shtypes.editor import config as plugin
 from shtypes.errors import ShardingTypeError
 from shtypes.tools.cli.reading import read_mesh
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.dim_sizes import sorted_sizes
 
 #: The keys of the table, and of each of its targets.
-KEYS: Final = ("mesh", "policy", "dims", "golden", "grad", "lift", "targets")
+KEYS: Final = (*plugin.Config._fields, *plugin.FOR_CHECK)
 TARGET_KEYS: Final = ("target", "name", "types", "arguments", "mesh", "policy", "dims", "grad", "lift")
 #: The file that holds a repository's communication, by default.
 GOLDEN: Final = "communication.json"

@@ -1,13 +1,18 @@
-"""Dim names and the sizes that they stand for."""
+"""Dim names and the sizes that they stand for; names and sizes as they are written, ``dp=2,tp=4``."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from shtypes.context.ambient import Sizes, current_ambient
 from shtypes.context.scope import Scope, changed
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, short
 from shtypes.types.mesh import whole
+
+#: A size: more digits than that are of no array.
+_SIZE: Final = re.compile(r"[0-9]{1,18}")
 
 
 def dims(**sizes: int) -> Scope:
@@ -29,6 +34,27 @@ def dims(**sizes: int) -> Scope:
 def current_dims() -> Sizes:
     """The dim names in scope and their sizes, sorted by name."""
     return current_ambient().dims
+
+
+def read_sizes(text: str) -> dict[str, int]:
+    """The names and sizes of a text such as ``dp=2,tp=4``, in its order.
+
+    Raises:
+        ShardingTypeError: it is no such text.
+    """
+    found: dict[str, int] = {}
+    for part in text.replace(",", " ").split():
+        name, equals, size = part.partition("=")
+        if not name or not equals:
+            raise ShardingTypeError(f"`{short(part)}` is not like `{(name and short(name)) or 'dp'}=2`")
+        if not _SIZE.fullmatch(size):
+            raise ShardingTypeError(
+                f"the size of `{short(name)}` is a whole number, as in `{short(name)}=2`, not `{short(size)}`"
+            )
+        if name in found:
+            raise ShardingTypeError(f"`{short(name)}` is given twice")
+        found[name] = int(size)
+    return found
 
 
 def sorted_sizes(sizes: Mapping[str, int]) -> Sizes:
