@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from shtypes.api import places
+from shtypes.ops.table import OPS
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 DOCTEST_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -117,6 +120,13 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 # The checks above, checked.
+
+
+def test_the_reference_has_every_public_name_but_those_of_jax() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8").splitlines()
+    of_jax = {(op.module, op.attr) for op in OPS.values()}
+    named = {(name, f"::: {module}.{attr}") for name, module, attr in places() if (module, attr) not in of_jax}
+    assert not [name for name, line in named if line not in page and not re.match("::: (jax|.*describe)", line)]
 
 
 def test_a_page_whose_example_prints_something_else_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
