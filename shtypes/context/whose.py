@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -35,8 +36,15 @@ OURS: Final = tuple(
 _INSTALLED: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")})
 _PYTHON: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "scripts")})
 _SITES: Final = frozenset({"site-packages", "dist-packages"})
-#: Packages that call back and forth with us.
-_ARRAYS: Final = frozenset({"jax", "jaxlib", "numpy"})
+#: Packages that call back and forth with us; and what calls the command line.
+_BETWEEN: Final = ("jax", "jaxlib", "numpy", "click")
+
+
+@functools.cache
+def _between() -> tuple[str, ...]:
+    """Where these packages are. A folder of the user's may have such a name too."""
+    specs = [importlib.util.find_spec(name) for name in _BETWEEN]
+    return tuple(os.path.join(folder, "") for spec in specs if spec for folder in spec.submodule_search_locations or ())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -44,10 +52,9 @@ def whose(file: str) -> Whose:
     """Whose code a file is, by its name in a code object."""
     if file.startswith(_PACKAGE):
         return Whose.USERS if file.startswith(_DEMO) else Whose.OURS
-    parts = file.replace("\\", "/").split("/")
-    if file.startswith(("<frozen", "<__array_function__")) or not _ARRAYS.isdisjoint(parts):
+    if file.startswith(("<frozen", "<__array_function__", *_between())):
         return Whose.MACHINERY
-    if not _SITES.isdisjoint(parts) or file.startswith(_INSTALLED):
+    if not _SITES.isdisjoint(file.replace("\\", "/").split("/")) or file.startswith(_INSTALLED):
         return Whose.INSTALLED
     return Whose.MACHINERY if file.startswith(_PYTHON) else Whose.USERS
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -139,7 +140,8 @@ def test_a_method_that_a_dataclass_writes_is_nobodys_line(x: Any) -> None:
 def test_files_are_told_apart() -> None:
     assert whose(sh.__file__) is Whose.OURS
     assert whose(str(Path(sh.__file__).parent / "tools" / "demo" / "show.py")) is Whose.USERS
-    assert {whose(m.__file__ or "") for m in (jax, jnp, np, importlib)} == {Whose.MACHINERY}
+    assert {whose(m.__file__ or "") for m in (jax, jnp, np, click, importlib)} == {Whose.MACHINERY}
     assert whose(pytest.__file__) is Whose.INSTALLED
     assert whose(str(Path(sys.prefix) / "bin" / "shtypes")) is Whose.MACHINERY
     assert {whose(name) for name in (__file__, "<stdin>", "/tmp/ipykernel_7/12.py")} == {Whose.USERS}
+    assert {whose(f"/home/me/{name}/train.py") for name in ("jax", "numpy", "click")} == {Whose.USERS}
