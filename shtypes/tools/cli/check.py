@@ -14,7 +14,7 @@ import click
 
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.tools.cli.config import Config, TargetConfig, config
-from shtypes.tools.cli.guard import tracing
+from shtypes.tools.cli.guard import WrongUse, tracing
 from shtypes.tools.cli.options import target_options
 from shtypes.tools.cli.output import FAILED, emit, output_options, write
 from shtypes.tools.cli.target import LoadedTarget, program
@@ -49,21 +49,26 @@ def command(
 
     TARGET is module:function or path/to/file.py:function, and TYPE the type of each argument, such as "f32[8@dp, 16]";
     by default those of the annotations. Without TARGET, every target in [tool.shtypes] of pyproject.toml is compared
-    with the file that pins the repository's communication, which --update writes.
+    with the file that pins the repository's communication, which --update writes; so is a TARGET of that table, unless
+    other options ask something about it.
 
     Exit codes: 0; 1 where a program does not type, communicates what it must not, or not what the file says; 2 for a
     wrong use.
     """
     settings = config()
     known = None if target is None else settings.named(target)
-    if target is None or (known is not None and not types and not given["maker"]):
-        if no_comm or max_bytes is not None or form == "html":
-            raise click.UsageError("--no-comm, --max-bytes and --format html are for one TARGET with its types")
-        if any(given.values()):
-            raise click.UsageError("targets of pyproject.toml have their arguments, mesh, policy, ... there")
+    options = types or any(given.values()) or no_comm or max_bytes is not None or form == "html"
+    if target is None and options:
+        raise click.UsageError(
+            "types, --mesh and the like, --no-comm, --max-bytes and --format html are for one TARGET; what all targets "
+            "of pyproject.toml have is said there"
+        )
+    if target is None or (known is not None and not options):
         if update and output:
             raise click.UsageError("--update writes the file of the repository, and no --output")
         raise SystemExit(_check_pinned(settings, known, update=update, form=form, output=output))
+    if update and known is not None:
+        raise click.UsageError(f"--update pins `{target}` as pyproject.toml has it: leave out the other options")
     if update:
         raise click.UsageError(
             f"--update is for targets of [tool.shtypes] in pyproject.toml; `{target}` is none of them"
@@ -171,6 +176,8 @@ def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, 
             found[target.name] = _record(settings, target)
         except ShardingTypeError as error:
             broken[target.name] = str(error)
+        except click.UsageError as error:
+            raise WrongUse(f"target `{target.name}`: {error.message}") from None
     if update and not broken:
         known = {t.name for t in settings.targets}
         changed = golden.write(path, {**{k: r for k, r in kept.items() if only and k in known}, **found})

@@ -116,12 +116,30 @@ def in_scope(mesh: Mesh, policy_name: str, dims: Mapping[str, int]) -> Iterator[
 
 
 def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
-    """The arguments that a function of the user's returns: a tuple of them, or the only one; their data is not kept."""
-    from shtypes.primitives.conversions import without_data
+    """The arguments that a function of the user's returns: a tuple of them, or the only one; their data is not kept.
+
+    It is traced, since there need be no devices for what it makes by JAX.
+    """
+    import jax
+
+    from shtypes.primitives.conversions import abstract_array, without_data
+
+    args: tuple[Any, ...] = ()
+
+    def kept(x: Any) -> Any:
+        if not isinstance(x, jax.core.Tracer):
+            return x
+        t = jax.typeof(x)
+        return abstract_array(t) if isinstance(t, sh.ShType) else jax.ShapeDtypeStruct(t.shape, t.dtype)
+
+    def traced() -> None:
+        nonlocal args
+        found = make()
+        args = jax.tree.map(kept, _subject(make, found if isinstance(found, tuple) else (found,)).args)
 
     with tracing(name), without_data():
-        found = make()
-        return _subject(make, found if isinstance(found, tuple) else (found,)).args
+        jax.eval_shape(traced)
+    return args
 
 
 def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:

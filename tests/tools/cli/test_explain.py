@@ -68,12 +68,17 @@ def test_types_sizes_and_arguments_come_from_where_the_user_says(explain: Callab
         "import shtypes as sh\n"
         "def f(x, scale=2.0):\n    y = x * scale\n    return y\n"
         "def g(params, x):\n    h = x @ params['w']\n    return h\n"
-        "def some():\n    return {'w': 'f32[4, n@tp]'}, 'f32[n@dp, 4]'\n",
+        "def some():\n    return {'w': 'f32[4, n@tp]'}, 'f32[n@dp, 4]'\n"
+        "def made():\n    import jax\n    plain = jax.random.normal(jax.random.key(0), (4, 8))\n"
+        "    return sh.tree.array({'w': plain}, {'w': '[_, n@tp]'}), 'f32[n=8@dp, 4]'\n"
+        "def unnamed():\n    import jax.numpy as jnp\n    return {'w': jnp.ones((4, 8))}, 'f32[8@dp, 4]'\n",
         encoding="utf-8",
     )
     assert "y: f32[n@dp] = scale[2] x" in explain(f"{path}:f", "f32[n=4@dp]", *MESH)
     assert "params['w']: f32[4, n@tp]" in explain(f"{path}:g", *MESH, "--arguments", "some", "--dims", "n=8")
     assert "g_params['w']: " in explain(f"{path}:g", *MESH, "--arguments", "some", "--grad", "--dims=n=8")
+    assert "params['w']: f32[4, n@tp]" in explain(f"{path}:g", *MESH, "--arguments", "made")
+    assert "params['w']: f32[4,8]" in explain(f"{path}:g", *MESH, "--arguments", "unnamed")
 
 
 def test_a_function_that_makes_its_arguments_needs_no_devices() -> None:

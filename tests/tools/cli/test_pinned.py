@@ -133,6 +133,21 @@ def test_axes_of_one_device_send_nothing(repository: Path, run: Run) -> None:
     assert kept["forward"] == []
 
 
+def test_options_ask_about_a_target_that_is_pinned(pinned: Path, run: Run) -> None:
+    code, out, _ = run("check", "block", "--mesh", "dp=4,tp=8", "--grad")
+    assert code == 0
+    assert "  gradient x: " in out
+    assert run("check", "block", "--no-comm", "forward").code == 1
+    assert "leave out the other options" in run("check", "block", "--grad", "--update").err
+
+
+def test_wrong_use_names_the_target_of_the_table(repository: Path, run: Run) -> None:
+    edit(repository, 'name = "block"', 'name = "block"\ntypes = ["f32[8@no]"]', "pyproject.toml")
+    code, _, err = run("check", "--update")
+    assert code == 2
+    assert "target `block`: " in err
+
+
 def test_arguments_may_be_trees_that_a_function_beside_the_target_makes(repository: Path, run: Run) -> None:
     made = """
 
