@@ -24,6 +24,8 @@ Rules: TypeAlias = (
 
 #: The pattern of all leaves, which need not match any.
 REST: Final = "**"
+#: What a key of a glob may stand for others by.
+_WILD: Final = frozenset("*?[")
 #: How many paths or patterns a message shows.
 _MOST: Final = 3
 
@@ -49,7 +51,37 @@ def read_rules(given: Any) -> tuple[tuple[Pattern, Target | None], ...]:
         if target is not None and not isinstance(target, (str, ShType, Spec)):
             what = f"the rule `{shown(pattern)}` has no type but {target!r:.60}"
             raise ShardingTypeError(what, hints=["a type's text, an sh.ShType, a jax.P, or None"])
+    _check_order([pattern for pattern, _ in rules if isinstance(pattern, str)])
     return rules
+
+
+def _check_order(globs: Sequence[str]) -> None:
+    """Refuses a glob that can match nothing, on any tree, that one before it does not match."""
+    for i, pattern in enumerate(globs):
+        before = next((other for other in globs[:i] if covers(other, pattern)), None)
+        if before is not None:
+            raise ShardingTypeError(
+                f"the rule `{pattern}` comes after `{before}`, which matches all that it matches",
+                why="the first rule that matches counts, so this one never does",
+                hints=[f"`{pattern}` before `{before}`"],
+            )
+
+
+def covers(pattern: str, other: str) -> bool:
+    """Whether a glob matches every path that another one matches, as far as that shows in their keys."""
+    return _covers(tuple(pattern.split("/")), tuple(other.split("/")))
+
+
+def _covers(parts: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    if not parts:
+        return not others
+    if parts[0] == REST:
+        return _covers(parts[1:], others) or (bool(others) and _covers(parts, others[1:]))
+    if not others or others[0] == REST:
+        return False
+    wild = not _WILD.isdisjoint(others[0])
+    same = parts[0] in ("*", others[0]) if wild else fnmatch.fnmatchcase(others[0], parts[0])
+    return same and _covers(parts[1:], others[1:])
 
 
 def shown(pattern: Pattern) -> str:
@@ -58,7 +90,7 @@ def shown(pattern: Pattern) -> str:
 
 
 def matches(pattern: Pattern, path: str) -> bool:
-    """Whether a pattern matches a path: ``**`` any number of keys, ``*`` and ``?`` inside of one."""
+    """Whether a pattern matches a path: ``**`` any number of keys, ``*``, ``?`` and ``[abc]`` inside of one."""
     if isinstance(pattern, re.Pattern):
         return pattern.fullmatch(path) is not None
     return _glob(tuple(pattern.split("/")), tuple(path.split("/")) if path else ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import shtypes as sh
 from shtypes.numerics.tree.leaves import leaves_of, path_of
-from shtypes.numerics.tree.rules import first_matches, matches
+from shtypes.numerics.tree.rules import covers, first_matches, matches
 
 ONE = np.ones((8, 8), np.float32)
 
@@ -128,6 +129,16 @@ def test_each_array_gets_the_first_rule_that_matches(tree: Any, parts: list[list
     assert [i for i, leaf in found if isinstance(leaf.value, np.ndarray)] == wanted
 
 
+@given(globs, globs)
+def test_a_glob_that_covers_another_matches_all_that_it_matches(first: list[str], second: list[str]) -> None:
+    before, after = "/".join(first), "/".join(second)
+    assert covers(before, before)
+    assert covers("**", after)
+    if covers(before, after):
+        paths = ("/".join(keys) for n in range(4) for keys in itertools.product(("a", "b", "ab", "mu"), repeat=n))
+        assert [path for path in paths if matches(after, path) and not matches(before, path)] == []
+
+
 # what is said
 
 MODEL = {
@@ -154,6 +165,14 @@ the rule `**/up/kernl` matches no leaf
   try:   `layers/0/up/kernel` is a leaf
   try:   `layers/0/up/bias` is a leaf
   try:   `head` is a leaf""",
+    ),
+    "a rule that an earlier one hides": (
+        {"**/kern?l": "[...]", "**/up/kernel": "[_, _@tp]", "**": "[...]"},
+        """\
+the rule `**/up/kernel` comes after `**/kern?l`, which matches all that it matches
+  where: WHERE
+  why:   the first rule that matches counts, so this one never does
+  try:   `**/up/kernel` before `**/kern?l`""",
     ),
     "a regular expression without a leaf": (
         [(re.compile("layers/up/kernel"), "[...]")],
