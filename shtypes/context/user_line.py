@@ -45,6 +45,11 @@ def _calling_line() -> str:
     return inmost
 
 
+def is_users_call() -> bool:
+    """Whether a line of the user's is running."""
+    return any(is_whose(frame) is Whose.USERS for frame in frames(1))
+
+
 def frames_of_call() -> list[FrameType]:
     """What runs between the line outside JAX and us and the function that asks, outermost first."""
     return list(_inside(frames(2)))[::-1]

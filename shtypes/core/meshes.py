@@ -93,7 +93,10 @@ def concrete_mesh(mesh: Mesh) -> jax.sharding.Mesh:
     raise ShardingTypeError(
         f"the mesh ({mesh}) has no devices here",
         why="data needs devices; types alone do not",
-        hints=[f"sh.set_mesh(sh.make_mesh({dict(mesh.shape)!r}))"],
+        hints=[
+            f"sh.set_mesh(sh.make_mesh({dict(mesh.shape)!r}))",
+            "sh.eval_shape(f, ...) for the types of what f makes",
+        ],
     )
 
 

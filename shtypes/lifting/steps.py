@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 from shtypes._compat.jaxprs import is_literal
 from shtypes._compat.stacks import Frame, frames_of, has_users_line, origin_of
 from shtypes.context.origin import Origin, around
+from shtypes.context.user_line import is_users_call
 from shtypes.lifting.outside import Outside, scope_of
 
 
@@ -66,17 +67,18 @@ class Step:
         return frames_of(self.eqn) + ([] if outer is None else outer.frames())
 
     def lines(self) -> Any:
-        """JAX's stack of the innermost of these equations that has a line of the user's; its own where none has."""
-        own = self.eqn.source_info.traceback
+        """JAX's stack of the innermost of these equations that has a line of the user's.
+
+        Of a program that is a library's own, such as an optimizer's step, none has: then None, which stands for the line
+        of the user's that runs it, or its own stack where there is no such line.
+        """
         step: Step | None = self
-        if self.body.outer is None:
-            return own
         while step is not None:
             traceback = step.eqn.source_info.traceback
             if has_users_line(traceback):
                 return traceback
             step = step.body.outer
-        return own
+        return None if is_users_call() else self.eqn.source_info.traceback
 
 
 class Made(NamedTuple):

@@ -172,6 +172,12 @@ def test_the_norm_of_a_tree_is_reduced_once_over_all_axes() -> None:
         assert_close(np.asarray(u), wanted[name])
 
 
+def test_what_a_library_runs_by_itself_is_listed_at_the_users_line() -> None:
+    params, optimizer = _typed(_weights(), LAYOUTS["both"]), sh.optim.lift(optax.clip_by_global_norm(0.5))
+    (entry,) = sh.ledger(lambda g: optimizer.update(g, optax.EmptyState()), params)
+    assert entry.place.text == "(entry,) = sh.ledger(lambda g: optimizer.update(g, optax.EmptyState()), params)"
+
+
 def test_one_element_that_is_not_finite_anywhere_leaves_a_step_out() -> None:
     params = _typed(_weights(), LAYOUTS["tensor"])
     optimizer = sh.optim.lift(optax.apply_if_finite(optax.sgd(1.0), 3))
