@@ -132,6 +132,7 @@ def _missing(name: str, place: str, there: list[str]) -> ShardingTypeError:
     near = difflib.get_close_matches(place, there, n=3, cutoff=0.5)
     last = re.split(r"[/.:]", place)[-1] or place
     near += [p for p in there if last in re.split(r"[/.]", p) and p not in near][:2]
+    near = near or sorted(there, key=lambda p: _LINE.match(p) is not None)[:3]
     return ShardingTypeError(
         f"`at` of `lift` names the place `{short(place)}`, which `{name}` does not come through",
         why="a place is a scope, a function or a line of the program, and has results that it uses",

@@ -69,8 +69,8 @@ class Step:
     def lines(self) -> Any:
         """JAX's stack of the innermost of these equations that has a line of the user's.
 
-        Of a program that is a library's own, such as an optimizer's step, none has: then None, which stands for the line
-        of the user's that runs it, or its own stack where there is no such line.
+        Of a program that is a library's own, such as an optimizer's step, none has: then None, which stands for the
+        line of the user's that runs it, or its own stack where there is no such line.
         """
         step: Step | None = self
         while step is not None:

@@ -9,7 +9,7 @@ import jax
 from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
-from shtypes.ops.dispatch import as_ints, lift, located
+from shtypes.ops.dispatch import as_ints, is_typed, lift, located
 from shtypes.ops.trees import all_reduce_tree, is_tree
 from shtypes.plans.transport import Asked
 from shtypes.primitives.placing import type_of
@@ -101,6 +101,7 @@ def _named(
     asked: Asked = Asked(),  # noqa: B008  # immutable
 ) -> Array:
     """A reshard of some axes by a form of `rules.moves.FORMS`."""
+    plain = not is_typed(x)
     ((x,), _) = lift([x])
     t = jax.typeof(x)
     try:
@@ -108,6 +109,11 @@ def _named(
         dst = named_form(name, t, axes, dim=place, to=to)
         return _sent(name, x, dst, asked, _written(axes, dim=dim, to=to))
     except ShardingTypeError as error:
+        if plain and not t.axes(State.SHARDED, State.UNREDUCED):
+            error.hints = (
+                "in a mesh a plain array is replicated: sh.lift of the function around it types all of its values",
+                f"`{name}` of a plain array where no mesh is set is the array",
+            )
         raise located(error, name, [t]).with_traceback(None) from None
 
 

@@ -124,11 +124,11 @@ def test_sums_are_finished_where_they_arise_and_not_again() -> None:
     assert sh.lift(lambda x: x + x, pending="finish")(pending).type == pending.type
 
 
-@pytest.mark.parametrize("place", ["produc", "test_outside.py:1", "losses"])
+@pytest.mark.parametrize("place", ["produc", "test_outside.py:1", "losses", "zzz"])
 def test_a_place_that_is_not_in_the_program_is_an_error_with_the_nearest(place: str) -> None:
     with pytest.raises(sh.ShardingTypeError, match="does not come through") as error:
         sh.lift(loss, at={place: "[...]"})(*_typed())
-    wanted = {"produc": "product", "losses": "loss"}.get(place, "test_outside.py:")
+    wanted = {"produc": "product", "losses": "loss", "zzz": "loss"}.get(place, "test_outside.py:")
     assert any(f'at={{"{wanted}' in hint for hint in error.value.hints)
 
 

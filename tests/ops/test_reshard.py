@@ -77,6 +77,16 @@ def test_unmentioned_axes_follow_the_policy() -> None:
         assert sh.all_gather(x, "x").type == sh.ShType.parse("f32[4,8]{I:x,R:y}")
 
 
+def test_a_plain_array_in_a_mesh_has_no_sum_to_finish_and_the_error_says_where_it_has() -> None:
+    for plain in (X, jax.numpy.asarray(X)):
+        with pytest.raises(sh.ShardingTypeError, match="`all_reduce` needs mesh axis `x` unreduced") as raised:
+            sh.all_reduce(plain, "x")
+        assert raised.value.hints[0].startswith("in a mesh a plain array is replicated: sh.lift of the function")
+    with pytest.raises(sh.ShardingTypeError) as raised:
+        sh.all_reduce(sh.array(X, "[4,8]"), "x")
+    assert raised.value.hints == ("sh.reshard(x, type) goes from any type to any other",)
+
+
 def test_plain_arrays_are_taken_as_constants() -> None:
     assert sh.reshard(X, "[4@x,8]").type == sh.ShType.parse("f32[4@x,8]")
     assert sh.reshard(3, "[]{U:x}").type == sh.ShType.parse("i32[]{U:x}")
