@@ -104,12 +104,8 @@ def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str]) -> Non
     _pp_rules[primitive] = rule
 
 
-_trace_state_clean: Callable[[], bool] | None = private("jax._src.core", "trace_state_clean")
-
-
-def no_trace_is_running() -> bool:
-    """Whether an operation on concrete values would run at once; False where this JAX cannot tell."""
-    return _trace_state_clean is not None and _trace_state_clean()
+#: Whether an operation on concrete values would run at once; False where this JAX cannot tell.
+no_trace_is_running: Final[Callable[[], bool]] = private("jax._src.core", "trace_state_clean") or (lambda: False)
 
 
 def is_transposing() -> bool:

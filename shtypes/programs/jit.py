@@ -18,10 +18,10 @@ from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context import ambient
-from shtypes.context.ambient import current_ambient
+from shtypes.context.ambient import Ambient, current_ambient, now
 from shtypes.context.calls import check_function, parameters, refuse_unknown
 from shtypes.core.array import Array
-from shtypes.core.checks import checks_are_on, deliver
+from shtypes.core.checks import deliver
 from shtypes.core.hitype import HiShType
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Indices, Names, Roles
@@ -71,9 +71,22 @@ class JitFunction(Generic[P, T]):
         self._region = region
         self._programs: Bounded[Program] = Bounded(PROGRAMS)
         self._last: Program | None = None
+        #: The program of the last call, and what was in force then; only where a call by itself has nothing to tell.
+        self._quick: tuple[Program | None, Ambient | None] = None, None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The results of the function."""
+        # Between two launches little of Python's code stays in the processor's caches, and what is short here is quick.
+        program, held = self._quick
+        if program is not None and held is now.value and no_trace_is_running() and not program.left_to_jax:
+            data = program.carriers((args, kwargs))
+            if data is not None:
+                try:
+                    found: T = program(data)
+                except UnsupportedError as why:
+                    program.leave_to_jax(why)
+                else:
+                    return found
         if not no_trace_is_running():  # under a transformation: the outermost jit makes the region
             results: T = self._plain(*args, **kwargs)
             return results
@@ -85,17 +98,19 @@ class JitFunction(Generic[P, T]):
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         program, data = self._program(args, kwargs)
-        results: T
         if program.left_to_jax:
-            results = self._plain(*args, **kwargs)
+            results: T = self._plain(*args, **kwargs)
             return results
         try:
             results = program(data)
         except UnsupportedError as why:
             program.leave_to_jax(why)
             results = self._plain(*args, **kwargs)
-        if checks_are_on():
+        held = now.value
+        if held.checks:
             deliver()
+        plain = not (held.scopes or held.checks or self._roles.any_static or program.left_to_jax)
+        self._quick = (program, held) if plain else (None, None)
         return results
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -124,7 +139,7 @@ class JitFunction(Generic[P, T]):
     def clear_cache(self) -> None:
         """Forgets all traces and compilations."""
         self._programs.clear()
-        self._last = None
+        self._last, self._quick = None, (None, None)
         self._plain.clear_cache()
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[Any]]:

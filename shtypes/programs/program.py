@@ -20,7 +20,7 @@ from shtypes.core.hitype import HiShType, without_data_error
 from shtypes.core.meshes import concrete_mesh, jax_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Arguments, Roles
-from shtypes.programs.structure import reader
+from shtypes.programs.structure import LEAF, reader
 from shtypes.region import Lowering, UnknownReleaseError, UnsupportedError
 from shtypes.traced.merging import merged
 
@@ -32,6 +32,7 @@ class Form(NamedTuple):
     types: tuple[HiShType | None, ...]  # the type of each leaf; None for a plain one
     plain: tuple[int, ...]  # which leaves those are
     empty: tuple[int, ...]  # which typed leaves have no elements
+    one: bool  # whether they are one typed value with elements, and nothing around it
 
 
 class _Results:
@@ -44,7 +45,9 @@ class _Results:
 
     def typed(self) -> Any:
         """The results as the user sees them."""
-        tree, leaf_types, plain, empty = self.form
+        tree, leaf_types, plain, empty, one = self.form
+        if one:
+            return wrap(leaf_types[0], self.data[0])  # type: ignore[arg-type]
         found = wrap_all(leaf_types, self.data)
         for i in plain:
             found[i] = self.data[i]
@@ -154,20 +157,24 @@ class Program:
 
     def data_of(self, call: Arguments, static: tuple[Any, ...], mode: str) -> list[Any] | None:
         """The carriers of a call that this program answers, if it is found without flattening it; else None."""
+        return None if mode != self.mode or static != self.static else self.carriers(call)
+
+    def carriers(self, call: Arguments) -> list[Any] | None:
+        """Those of a call without static arguments, if its structure and types are this program's."""
         try:
-            leaves = None if self._read is None else self._read(call)
+            leaves = None if self.read is None else self.read(call)
         except KeyError:  # a dict with other keys
             return None
         if leaves is None:
             return None
         leaf_types: list[HiShType | None] = [x.type for x in leaves if type(x) is Array]
-        if mode != self.mode or leaf_types != self._latest or static != self.static:
+        if leaf_types != self._latest:
             return None
         self._latest = leaf_types
         return [x.data for x in leaves]
 
     @functools.cached_property
-    def _read(self) -> Callable[[Arguments], list[Any] | None] | None:
+    def read(self) -> Callable[[Arguments], list[Any] | None] | None:
         """Made when the program is called again; only for typed leaves, which look like nothing else."""
         return reader(self.tree) if None not in self.leaf_types else None
 
@@ -175,7 +182,8 @@ class Program:
         """The results for the carriers and plain arrays of a call."""
         constants = self._constants
         try:
-            return typed(self.fn(constants, *data))
+            results = self.fn(constants, *data)
+            return results.typed() if type(results) is _Results else results  # `typed`, without a call
         except _RecaptureError as err:
             constants = err.found
         for x in () if constants is None else constants.origin.arrays:
@@ -225,7 +233,9 @@ class Program:
         types = tuple(t if type(t) is HiShType else None for t in avals)
         plain = tuple(i for i, t in enumerate(types) if t is None)
         empty = tuple(i for i, t in enumerate(types) if t is not None and t.size == 0)
-        return _Results(Form(jax.tree.structure(program.out_info), types, plain, empty), outs)
+        tree: Any = jax.tree.structure(program.out_info)
+        one = tree == LEAF and not plain and not empty
+        return _Results(Form(tree, types, plain, empty, one), outs)
 
     def call(self, leaves: Iterable[Any]) -> Arguments:
         """The arguments of the user's function."""

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import jax
 
-_LEAF: Final = jax.tree.structure(0)
+#: The structure of one leaf.
+LEAF: Final = jax.tree.structure(0)
 
 
 def reader(tree: Any) -> Callable[[Any], list[Any] | None] | None:
@@ -25,7 +26,7 @@ def reader(tree: Any) -> Callable[[Any], list[Any] | None] | None:
 
     def read(node: Any, value: str) -> bool:
         kind, keys = node.node_data() or (object, None)  # a leaf
-        if node == _LEAF:
+        if node == LEAF:
             leaves.append(value)
         elif kind is type(None):
             checks.append(f"{value} is None")

@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -333,6 +334,42 @@ def test_calls_of_a_known_program_stay_in_jax_s_fast_path() -> None:
         jax.block_until_ready(f(v))
     assert count == 0
     assert program.fn._cache_size() == 1
+
+
+def test_a_call_of_a_known_program_runs_little_python() -> None:
+    f, v, names = sh.jit(lambda v: v * 2.0), x(), list[str]()
+    for _ in range(2):
+        jax.block_until_ready(f(v))
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        if event == "call":
+            names.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        result = f(v)
+    finally:
+        sys.setprofile(None)
+    close(result, 2 * X)
+    assert "wrap" in names
+    assert len(names) < 15, names
+
+
+def test_what_is_in_force_later_holds_for_a_known_program() -> None:
+    f, v = sh.jit(lambda v: sh.all_gather(v, "dp") + 0.0), x()
+
+    def calls() -> None:
+        for _ in range(2):
+            close(f(v), X)
+
+    for _ in range(2):
+        calls()
+        with pytest.raises(sh.ShardingTypeError, match="scope comes to 2"), sh.comm_budget(launches=1):
+            calls()
+        with pytest.raises(sh.ShardingTypeError, match="no_comm"), sh.no_comm():
+            f(v)
+    traced = jax.make_jaxpr(lambda: f(v))()  # nothing that is given is traced
+    assert [eqn.primitive.name for eqn in traced.eqns] == ["jit"]
 
 
 def test_a_policy_has_its_own_traces_and_captured_values() -> None:
