@@ -17,41 +17,71 @@ _LARGE: Final = 1 << 20
 _DEVICES: Final = 64
 _PIECES: Final = 8
 _MOVING: Final = frozenset({Kind.SLICE, Kind.ALL_TO_ALL, Kind.PERMUTE})
+_COPYING: Final = _MOVING | {Kind.ALL_GATHER}
 _FAMILY: Final = (State.UNREDUCED, State.VARYING)
 
 
 def shaped(src: ShType, dst: ShType, steps: Sequence[Step]) -> list[Step]:
     """Steps that do the same, where shards are large: shards in pieces, and all-gathers of several dims in two."""
     out: list[Step] = []
-    for moving, run in itertools.groupby(steps, lambda s: s.kind in _MOVING and s.dst.local_bytes >= _LARGE):
+    for copying, run in itertools.groupby(steps, lambda s: s.kind in _COPYING and s.dst.local_bytes >= _LARGE):
         found = list(run)
-        if moving:
-            before = out[-1].dst if out else src
-            last = found[-1] is steps[-1]
-            found = _in_pieces(src, before, dst if last else found[-1].dst, found)
+        if copying:
+            ends = (out[-1].dst if out else src, dst if found[-1] is steps[-1] else found[-1].dst)
+            found = _quickest(src, *ends, found)
         out += [part for step in found for part in _gathers(step)]
     return out
 
 
-def _in_pieces(like: ShType, src: ShType, dst: ShType, steps: list[Step]) -> list[Step]:
-    """One permute of pieces instead of all-to-alls and permutes, if it sends no more.
+def _quickest(like: ShType, src: ShType, dst: ShType, steps: list[Step]) -> list[Step]:
+    """Steps that sum nothing: all as one permute of pieces where the last transposes the shard, else parts of them.
 
-    It gives each device what it lacks, straight from where it is, so it never sends more than these. Each device goes
-    over its shard twice, where an all-to-all cuts it, sends all of it and joins it.
+    What is gathered along another dim than the major one is gone over once more, and held twice.
     """
-    if not any(s.kind is Kind.ALL_TO_ALL for s in steps) or any(t.shape != like.shape for t in (src, dst)):
-        return steps
+    one = _in_pieces(like, src, dst, steps)
+    if one is not None and _transposes(steps[-1]) and (one.bytes <= _bytes(steps) and one.launches <= _launches(steps)):
+        return [one]
+    out: list[Step] = []
+    for moving, run in itertools.groupby(steps, lambda s: s.kind in _MOVING):
+        found = list(run)
+        if moving and any(s.kind is Kind.ALL_TO_ALL for s in found):
+            one = _in_pieces(like, out[-1].dst if out else src, dst if found[-1] is steps[-1] else found[-1].dst, found)
+            if one is not None and (one.bytes, one.launches) <= (_bytes(found), _launches(found)):
+                found = [one]
+        out += found
+    return out
+
+
+def _transposes(step: Step) -> bool:
+    """Whether a gather leaves pieces along a dim with others before it."""
+    dims = [d for d, axes in enumerate(step.lost) if axes]
+    return step.kind is Kind.ALL_GATHER and any(n > 1 for n in step.dst.local_shape[: dims[-1]])
+
+
+def _bytes(steps: Sequence[Step]) -> int:
+    return sum(s.bytes for s in steps)
+
+
+def _launches(steps: Sequence[Step]) -> int:
+    return sum(s.launches for s in steps)
+
+
+def _in_pieces(like: ShType, src: ShType, dst: ShType, steps: Sequence[Step]) -> Step | None:
+    """One permute of pieces for several steps, or for an all-to-all; None where there is none, or of too many pieces.
+
+    It gives each device what it lacks, straight from where it is. Each device goes over its shard twice, where an
+    all-to-all cuts it, sends all of it and joins it.
+    """
+    if (len(steps) == 1 and steps[0].kind is not Kind.ALL_TO_ALL) or any(t.shape != like.shape for t in (src, dst)):
+        return None
     if src.mesh is not dst.mesh or any(src.axes(s) != dst.axes(s) for s in _FAMILY):
-        return steps
+        return None
     changing: set[str] = set()
     for a, b in zip(src.dims, dst.dims, strict=True):
         changing.update(after_common(a.axes, b.axes), after_common(b.axes, a.axes))
     step = Step(Kind.PERMUTE, tuple(a for a in src.mesh.axis_names if a in changing), src, dst)
     parts = math.prod(n // math.gcd(n, m) for n, m in zip(dst.local_shape, src.local_shape, strict=True))
-    if step.group > _DEVICES or parts > _PIECES or step.pieces is None:
-        return steps
-    before = sum(s.bytes for s in steps), sum(s.launches for s in steps)
-    return [step] if (step.bytes, step.launches) <= before else steps
+    return None if step.group > _DEVICES or parts > _PIECES or step.pieces is None else step
 
 
 def _gathers(step: Step) -> Iterator[Step]:

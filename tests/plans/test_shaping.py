@@ -77,6 +77,17 @@ def test_the_major_dim_is_gathered_last_and_by_itself() -> None:
     assert p.bytes == 7 * 8 * 4
 
 
+def test_a_gather_that_would_transpose_comes_in_pieces_with_what_is_before_it() -> None:
+    p = shaped(typed("z", "x"), typed("xy", "-"))
+    (step,) = p.steps
+    assert (step.kind, step.launches, step.bytes) == (Kind.PERMUTE, 2, 64)
+    assert step.pieces is not None
+    assert step.pieces.shape == (2, 4)
+    in_rows = shaped(typed("yx", "z"), typed("y", "x"))
+    assert [s.kind for s in in_rows.steps] == [Kind.PERMUTE, Kind.ALL_GATHER]
+    assert [s.kind for s in shaped(typed("x", "y"), typed("x", "-")).steps] == [Kind.ALL_GATHER]
+
+
 def test_small_shards_take_as_few_launches_as_they_can() -> None:
     assert plan(typed("x", "zy"), typed("-", "-")).launches == 1
     assert not any(s.pieces for a, b in some_pairs(M222, (8, 8), "R") for s in plan(a, b).steps)
