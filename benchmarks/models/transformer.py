@@ -168,16 +168,24 @@ def _loss(config: Config, hooks: Hooks, *, scan: bool = False) -> Callable[[Tree
     return loss
 
 
+def plain_loss(config: Config, *, scan: bool = False) -> Callable[[Tree, Any], Any]:
+    """The loss in plain JAX, for one device."""
+    return _loss(config, Hooks(common.same, common.same, jnp.einsum, common.mean_square), scan=scan)
+
+
 def plain_step(config: Config, *, scan: bool = False) -> Callable[[Tree, Any], Any]:
     """A training step of plain JAX, for one device."""
-    hooks = Hooks(common.same, common.same, jnp.einsum, common.mean_square)
-    return jax.value_and_grad(_loss(config, hooks, scan=scan))
+    return jax.value_and_grad(plain_loss(config, scan=scan))
+
+
+def lifted_loss(config: Config, *, scan: bool = False) -> Callable[[Tree, Any], Any]:
+    """The loss in plain JAX, typed by `lift`; only its reductions are written."""
+    return sh.lift(_loss(config, Hooks(common.same, common.same, _summed, common.mean_square), scan=scan))
 
 
 def lifted_step(config: Config, *, scan: bool = False) -> Callable[[Tree, Any], Any]:
     """The step of `typed_step` in plain JAX, typed by `lift`; only its reductions are written."""
-    hooks = Hooks(common.same, common.same, _summed, common.mean_square)
-    loss = sh.lift(_loss(config, hooks, scan=scan))
+    loss = lifted_loss(config, scan=scan)
 
     def step(params: Tree, x: Any) -> Any:
         value, grads = sh.value_and_grad(loss)(params, x)

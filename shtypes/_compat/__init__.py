@@ -136,13 +136,13 @@ def trace_of(tracer: Any) -> Any:
 
 def trace_notes(trace: Any) -> dict[Any, Any] | None:
     """Notes that live as long as a trace; None where there is no place for them."""
-    if getattr(jax.config, "jax_check_tracer_leaks", False):
-        return None  # it counts what a trace itself holds as a leak
     frame = getattr(trace, "frame", None)
     # Jaxpr traces and their frames have slots; the function that names a frame's variables lives as long.
     holder: Any = trace if frame is None else getattr(frame, "gensym", None)
     notes: dict[Any, Any] | None = getattr(holder, "_shtypes_notes", None)
     if notes is None:
+        if getattr(jax.config, "jax_check_tracer_leaks", False):
+            return None  # it counts what a trace itself holds as a leak
         notes = {}
         try:
             holder._shtypes_notes = notes

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 
@@ -39,12 +38,17 @@ def around() -> Callable[[], Origin] | None:
     return _thread.value
 
 
-@contextlib.contextmanager
-def evaluating(where: Callable[[], Origin] | None) -> Iterator[None]:
+class evaluating:  # noqa: N801  # it is used as a function is
     """Around the evaluation of an equation; None for code that has lines of its own."""
-    outer = _thread.value
-    _thread.value = where
-    try:
-        yield
-    finally:
-        _thread.value = outer
+
+    __slots__ = ("_outer", "_where")
+
+    def __init__(self, where: Callable[[], Origin] | None) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        self._outer = _thread.value
+        _thread.value = self._where
+
+    def __exit__(self, *error: object) -> None:
+        _thread.value = self._outer

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 import jax
 from jax.sharding import NamedSharding
 
+from shtypes.caches import Bounded
 from shtypes.context.user_line import placed
 from shtypes.core.carrier import carrier_spec
 from shtypes.core.foreign import NotAnArrayError, plain_hints
@@ -94,10 +95,17 @@ def refused_attribute(name: str) -> property:
 def refuse_attribute(x: Any, name: str) -> NoReturn:
     """Says that a typed value does not have an attribute of arrays."""
     t = jax.typeof(x)
-    hints = ["x.type", *[h.replace(" gives a plain jax.Array", f".{name}") for h in plain_hints(t)]]
-    raise NotAnArrayError(
-        f"a typed value, {t}, has no `{name}`", why="its type says how it lies on the devices", hints=hints
-    )
+    what, hints = _refusals.get((t.exact, name)) or _refusals.put((t.exact, name), _refusal(t, name))
+    raise NotAnArrayError(what, why="its type says how it lies on the devices", hints=hints)
+
+
+#: What was said of types: JAX asks each argument of a jitted function for what it has not, more than once.
+_refusals: Final[Bounded[tuple[str, list[str]]]] = Bounded()
+
+
+def _refusal(t: ShType, name: str) -> tuple[str, list[str]]:
+    hints = [h.replace(" gives a plain jax.Array", f".{name}") for h in plain_hints(t)]
+    return f"a typed value, {t}, has no `{name}`", ["x.type", *hints]
 
 
 __all__ = [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import jax
@@ -19,12 +20,18 @@ from shtypes.types.mesh import Mesh
 #: What is noted of a value that JAX has widened to sum it: its dtype before, and what makes it of that dtype. `jnp.sum`
 #: of bf16 gives bf16; so the pending sum is made of bf16 terms, as the typed op makes it, and none is rounded again.
 NARROW: Final = "narrow"
+#: What is noted of a value that depends on nothing that has a gradient, and of one that counts along a dim.
+CONSTANT: Final = "constant"
+PLACES: Final = "places"
+#: Where the notes of a trace are, and what is noted of most values.
+_KEY: Final = "lifted"
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class _Thread(threading.local):
-    """What is known of values without a trace while an evaluation runs: by kind, then by id, with the value."""
+    """What is known of values without a trace while an evaluation runs: by id, with the value, then by kind."""
 
-    eager: dict[str, dict[int, tuple[Any, Any]]] | None = None
+    eager: dict[str, dict[int, tuple[Any, dict[str, Any]]]] | None = None
 
 
 _thread: Final = _Thread()
@@ -44,7 +51,9 @@ def noting() -> Iterator[None]:
 
 def is_inexact(x: Any) -> bool:
     """Whether a value has a gradient, by its dtype."""
-    dtype = x.type.dtype if is_typed(x) else getattr(x, "dtype", None)
+    if is_typed(x):
+        return x.type.differentiable
+    dtype = getattr(x, "dtype", None)
     return bool(jax.numpy.issubdtype(jax.numpy.result_type(x) if dtype is None else dtype, jax.numpy.inexact))
 
 
@@ -55,19 +64,24 @@ def is_constant(x: Any) -> bool:
         return True
     if not is_inexact(x):
         return True
-    return known(x, "constants") is not None
+    return CONSTANT in noted(x)
 
 
 def note_constant(x: Any) -> None:
     """Says of a value that it depends on nothing that has a gradient."""
-    note(x, "constants", True)
+    note(x, CONSTANT, True)
+
+
+def noted(x: Any) -> Mapping[str, Any]:
+    """What was noted of a value, by kind."""
+    notes: Any = trace_notes(trace_of(x)) if isinstance(x, jax.core.Tracer) else _thread.eager
+    found = notes.get(_KEY, _NOTHING).get(id(x)) if notes else None
+    return _NOTHING if found is None else found[1]
 
 
 def known(x: Any, kind: str) -> Any:
-    """What was noted of a value; None if nothing was."""
-    notes: Any = trace_notes(trace_of(x)) if isinstance(x, jax.core.Tracer) else _thread.eager
-    found = notes.get(kind, {}).get(id(x)) if notes else None
-    return None if found is None else found[1]
+    """What was noted of a value of one kind; None if nothing was."""
+    return noted(x).get(kind)
 
 
 def note(x: Any, kind: str, what: Any) -> None:
@@ -78,7 +92,8 @@ def note(x: Any, kind: str, what: Any) -> None:
     elif is_typed(x):
         notes = _thread.eager
     if notes is not None:
-        notes.setdefault(kind, {})[id(x)] = (x, what)  # held, so that its id is not another's
+        _, of_value = notes.setdefault(_KEY, {}).setdefault(id(x), (x, {}))  # held, so that its id is not another's
+        of_value[kind] = what
 
 
 def typed_constant(x: Any, mesh: Mesh) -> Any:

@@ -115,7 +115,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
         try:
             body = BODIES.get(name)
             if body is not None:
-                outs = body(eqn, operands)
+                outs = again(eqn, operands, body) if name == "typed_call" else body(eqn, operands)
             else:
                 outs = [outside.finished(x, operands) for x in again(eqn, operands, _by_row)]
             for j, place in marks:

@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple
 import jax
 import numpy as np
 
-from shtypes.lifting.constants import known, note
+from shtypes.lifting.constants import PLACES, known, note
 from shtypes.ops.dispatch import is_typed
 
-_KIND: Final = "places"
 #: More positions than this are not looked through for a count.
 _MOST: Final = 1 << 20
 
@@ -40,7 +39,7 @@ class Never(NamedTuple):
 def place_of(x: Any) -> Any:
     """What is known of a value; of one that is concrete, what can be seen."""
     if isinstance(x, jax.core.Tracer) or is_typed(x):
-        return known(x, _KIND)
+        return known(x, PLACES)
     if not isinstance(x, (np.ndarray, jax.Array)) or not 1 < x.size <= _MOST:
         return None
     if x.dtype == np.dtype(bool):
@@ -152,7 +151,7 @@ def follow(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
         return
     found = how(eqn, operands)
     if found is not None:
-        note(outs[0], _KIND, found)
+        note(outs[0], PLACES, found)
 
 
 def _is_of_positions(aval: Any) -> bool:
@@ -169,4 +168,4 @@ def carry(name: str, operands: Sequence[Any], given: Sequence[Any]) -> None:
         return
     found = counted(operands[1])
     if found:
-        note(given[1], _KIND, Counts(tuple(found.items())))
+        note(given[1], PLACES, Counts(tuple(found.items())))

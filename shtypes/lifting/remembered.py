@@ -15,11 +15,11 @@ from shtypes._compat import trace_context
 from shtypes.caches import COMPILED, Bounded
 from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound
-from shtypes.lifting.constants import NARROW, is_constant, known, number
-from shtypes.lifting.places import place_of
+from shtypes.lifting.constants import CONSTANT, NARROW, PLACES, noted, number
 from shtypes.lifting.static import Static
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.primitives.local import Local
+from shtypes.primitives.reshard import Reshard
 from shtypes.scopes.comm import rules_in_force
 
 
@@ -58,8 +58,8 @@ def again(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[An
         return before.bound(operands)
     with noting_bound() as bound:
         outs = row(eqn, operands)
-    noted = any(known(out, NARROW) is not None for out in outs)
-    _written.put(key, _NEVER if noted else _recipe(operands, bound, outs) or _NEVER)
+    narrow = any(NARROW in noted(out) for out in outs)
+    _written.put(key, _NEVER if narrow else _recipe(operands, bound, outs) or _NEVER)
     return outs
 
 
@@ -71,12 +71,18 @@ def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
     params = [(k, Static(v) if isinstance(v, (int, float, complex)) else v) for k, v in eqn.params.items()]
     key = [context, context_mesh(), eqn.primitive, *params]
     for x in operands:
-        if is_typed(x) and known(x, NARROW) is None:
-            key.append((x.type.serial, is_constant(x), place_of(x)))
+        if is_typed(x):
+            about, t = noted(x), x.type
+            if NARROW in about:
+                return None
+            key.append((t.serial, not t.differentiable or CONSTANT in about, about.get(PLACES)))
         elif is_number(value := number(x)):
             key.append((type(value), repr(value), str(getattr(x, "dtype", ""))))
         else:
             return None
+    ids = list(map(id, operands))
+    if len(set(ids)) < len(ids):
+        key.append(tuple(map(ids.index, ids)))  # which are one value
     try:
         hash(found := tuple(key))
     except TypeError:
@@ -88,12 +94,11 @@ def _recipe(operands: Sequence[Any], bound: Sequence[Any], outs: Sequence[Any]) 
     places: dict[int, int] = {}
     for i, x in enumerate(operands):
         places.setdefault(id(x), i)
-    if len(places) < len(operands):
-        return None  # one value twice
     steps, count = [], len(operands)
     for operation, given, made in bound:
-        if not isinstance(operation, Local) or any(id(x) not in places for x in given):
-            return None
+        written = isinstance(operation, Local) or (isinstance(operation, Reshard) and not operation.inserted)
+        if not written or any(id(x) not in places for x in given):
+            return None  # a move that a rule inserts may be another's too: `ops.dispatch` shares them
         steps.append((operation, tuple(places[id(x)] for x in given)))
         for y in made:
             places[id(y)] = count

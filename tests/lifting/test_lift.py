@@ -149,3 +149,16 @@ def test_a_number_to_the_power_of_a_typed_integer_is_a_float() -> None:
         found = sh.lift(lambda n: 0.9**n)(count)
         assert found.type.dtype_name == "f32"
         np.testing.assert_allclose(np.asarray(found), 0.9**3, rtol=1e-6)
+
+
+def test_an_equation_of_one_value_twice_is_told_from_one_of_two() -> None:
+    """What an equation bound is bound again for the next one like it: `x * x` is not like `x * y`."""
+
+    def f(x: Any, y: Any) -> Any:
+        return x * x, y * y, x * y, jnp.stack([x, y, x]), jnp.stack([x, x, y]), jnp.stack([y, x, y])
+
+    x, y = _array(4, 8), _array(4, 8)
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        found = sh.jit(sh.lift(f))(sh.array(x, "f32[4@dp,8]"), sh.array(y, "f32[4@dp,8]"))
+    for mine, wanted in zip(found, f(x, y), strict=True):
+        np.testing.assert_array_equal(denoted(mine), np.asarray(wanted))
