@@ -141,7 +141,7 @@ def _is_none(x: Any) -> bool:
 
 def _mapped(place: int | None, leaf: Any) -> Any:
     """A result that JAX finds mapped even if it does not depend on what is mapped."""
-    return leaf if place is None or not is_typed(leaf) else ensure_mapped_p.bind(leaf)
+    return leaf if place is None or leaf is None or not is_typed(leaf) else ensure_mapped_p.bind(leaf)
 
 
 def _places(in_axes: Any, args: Any, kwargs: Any) -> list[int | None]:
@@ -222,7 +222,7 @@ def _over_parts(
         return jax.tree.map(own, places, result, is_leaf=_is_none)
 
     def own(place: int | None, leaf: Any) -> Any:
-        if place is None:
+        if place is None or leaf is None:
             return leaf
         if not is_typed(leaf):
             what = f"a result of `{name}` over a dim that is sharded over {quoted(axes)} is a plain array"
@@ -245,6 +245,8 @@ def _over_parts(
         return jax.tree.map(together, places, result, is_leaf=_is_none)
 
     def together(place: int | None, leaf: Any) -> Any:
+        if leaf is None:
+            return None
         t = jax.typeof(leaf)
         if place is None:
             varying = [a for a in axes if is_typed(leaf) and t.state(a) is State.VARYING]

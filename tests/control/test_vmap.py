@@ -145,6 +145,13 @@ def test_a_result_may_stay_unmapped(mesh: Any) -> None:
     assert_close(host(kept), V * 2)
 
 
+@pytest.mark.parametrize("dim", ["4@x", "4"])
+def test_a_result_may_have_parts_that_are_none(mesh: Any, dim: str) -> None:
+    with sh.use_mesh(mesh):
+        mapped, none = sh.vmap(lambda r: (r + 0.5, {"uneven": None}))(sh.array(X, f"[{dim},8]"))
+    assert (str(mapped.type), none) == (f"f32[{dim},8]", {"uneven": None})
+
+
 @pytest.mark.parametrize(
     ("fn", "types", "said"),
     [
