@@ -111,9 +111,10 @@ def make_mesh(axes: Mapping[str, int], *, devices: Sequence[Any] | None = None) 
         A `jax.sharding.Mesh` whose axes are all of JAX's explicit kind.
     """
     wanted = Mesh(axes)
-    if devices is None and wanted.size > len(jax.devices()):
+    there = len(jax.devices() if devices is None else devices)
+    if wanted.size > there:
         raise ShardingTypeError(
-            f"the mesh ({wanted}) needs {wanted.size} devices, and there are {len(jax.devices())}",
+            f"the mesh ({wanted}) needs {wanted.size} devices, and there are {there}",
             hints=[
                 f'jax.config.update("jax_num_cpu_devices", {wanted.size}) first, to try it on a CPU',
                 "sh.abstract_mesh(...) where types are enough",

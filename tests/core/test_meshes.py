@@ -46,4 +46,6 @@ def test_a_mesh_of_more_devices_than_there_are_says_how_to_get_them() -> None:
     with pytest.raises(sh.ShardingTypeError, match="needs 1024 devices") as caught:
         sh.make_mesh({"x": 1024})
     assert len(jax.devices()) < 1024
+    with pytest.raises(sh.ShardingTypeError, match="needs 4 devices, and there are 2"):
+        sh.make_mesh({"x": 4}, devices=jax.devices()[:2])
     assert any("jax_num_cpu_devices" in hint for hint in caught.value.hints)
