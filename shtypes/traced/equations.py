@@ -225,6 +225,8 @@ class Walk:
         used = outs
         while True:  # a carry is needed where its next value is
             ins = self.live(body, used)[1]
+            if scan.length == 1:  # and nothing takes that of the only step
+                return Needs(ins, (Body(body, used, 1),))
             wider = (*_either(used[: scan.carry], ins[n:m]), *outs[scan.carry :])
             if wider == used:
                 return Needs((*ins[:n], *used[: scan.carry], *ins[m:]), (Body(body, used, scan.length),))

@@ -254,7 +254,7 @@ def test_a_while_loop_counts_once_and_says_so() -> None:
 
 
 def dead(x: Any, w_in: Any, w_out: Any) -> Any:
-    """Collectives whose results nothing uses: at the top, in a carry, in stacked results, in a call, in branches."""
+    """Collectives whose results nothing uses: at the top, in loops, of one step too, in a call, in branches."""
     unused = sh.all_reduce(sh.sum(mlp(x, w_in, w_out)))
 
     def body(c: Any, _: Any) -> tuple[Any, Any]:
@@ -272,7 +272,8 @@ def dead(x: Any, w_in: Any, w_out: Any) -> Any:
     _, looped, _ = sh.while_loop(
         lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2, s[2] + sh.all_reduce(sh.sum(s[1]))), start
     )
-    return kept, called, chosen, looped
+    _, once = sh.scan(lambda c, _: (mlp(c, w_in, w_out), sh.sin(c)), x, None, 1)
+    return kept, called, chosen, looped, once
 
 
 def test_a_collective_whose_result_nothing_uses_is_not_counted() -> None:
