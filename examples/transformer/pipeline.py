@@ -32,6 +32,7 @@ gradients of the embedding and of the last norm, that it has, and P devices are 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -50,12 +51,13 @@ class Parts(NamedTuple):
 
     Attributes:
         first: Of the weights of the ends and the tokens, to what enters the first stage.
-        stage: Of the weights of one stage and what enters it, to what leaves it, of the same type.
+        stage: Of the weights of one stage and what enters it, to what leaves it, of the same type, and what the stage
+            adds to the loss: a number, or None.
         last: Of the weights of the ends, what leaves the last stage and the targets, to the loss.
     """
 
     first: Callable[[Tree, Any], Any]
-    stage: Callable[[Tree, Any], Any]
+    stage: Callable[[Tree, Any], tuple[Any, Any]]
     last: Callable[[Tree, Any, Any], Any]
 
 
@@ -92,9 +94,12 @@ class Run:
         f = sh.vmap(lambda _, ends, tokens: self.parts.first(self.own(ends), tokens), (0, None, None))
         return f(self.place, ends, tokens)
 
-    def stage(self, weights: Tree, x: Any) -> Any:
-        """What leaves each stage."""
-        return sh.vmap(self.parts.stage)(weights, x)
+    def stage(self, weights: Tree, x: Any, which: Any, count: int) -> tuple[Any, Any]:
+        """What leaves each stage, and what all add to the mean loss; ``which`` of ``count`` microbatches is at each."""
+        x, terms = sh.vmap(self.parts.stage)(weights, x)
+        if terms is not None:
+            terms = sh.sum(sh.where((which >= 0) & (which < count), terms, 0)) / count
+        return x, terms
 
     def last(self, ends: Tree, x: Any, targets: Any) -> Any:
         """The loss of what leaves the last stage: a pending sum over the axes, with one term that is not zero."""
@@ -119,7 +124,7 @@ class Run:
 
     def where(self, stages: Any, x: Any, y: Any) -> Any:
         """One value at some stages, another at the others."""
-        return sh.where(sh.reshape(stages, (-1, *[1] * (x.ndim - 1))), x, y)
+        return sh.where(stages[(..., *[None] * (x.ndim - 1))], x, y)
 
     def entered(self, x: Any, before: Any, tick: Any) -> Any:
         """What each stage computes on: the first one ``x``, others what left the stage before them.
@@ -143,6 +148,11 @@ class Run:
         return sh.zeros(jax.eval_shape(self.first, ends, tokens))
 
 
+def both(loss: Any, *terms: Any) -> Any:
+    """The loss with what stages add to it in all ticks, if anything."""
+    return loss if None in terms else loss + sh.reshard(sum(map(sh.sum, terms)), sh.typeof(loss))
+
+
 def gpipe(run: Run, weights: Tree, ends: Tree, tokens: Any, targets: Any) -> tuple[Any, Tree]:
     """The mean loss of all microbatches, and its gradients: all go forward, then all back.
 
@@ -157,20 +167,22 @@ def gpipe(run: Run, weights: Tree, ends: Tree, tokens: Any, targets: Any) -> tup
         The loss, and the gradients of ``weights`` and ``ends`` in their cotangent types.
     """
     count = len(tokens)
-    stage, last = (sh.checkpoint(f, prevent_cse=False) for f in (run.stage, run.last))
+    of_stages = functools.partial(run.stage, count=count)
+    stage, last = (sh.checkpoint(f, prevent_cse=False) for f in (of_stages, run.last))
 
     def loss(weights: Tree, ends: Tree) -> Any:
         def tick(x: Any, entering: Any, tick: Any) -> Any:
-            x = stage(weights, run.entered(entering, x, tick))
-            return x, x
+            x, terms = stage(weights, run.entered(entering, x, tick), tick - run.place)
+            return x, (x, terms)
 
         def fill(x: Any, now: Any) -> Any:
             return tick(x, run.first(ends, now[0]), now[1])
 
-        x, filling = sh.scan(fill, run.nothing(ends, tokens[0]), (tokens, np.arange(count)))
-        _, draining = sh.scan(lambda x, now: tick(x, x, now), x, np.arange(count, count + run.stages - 1))
+        x, (filling, early) = sh.scan(fill, run.nothing(ends, tokens[0]), (tokens, np.arange(count)))
+        _, (draining, late) = sh.scan(lambda x, now: tick(x, x, now), x, np.arange(count, count + run.stages - 1))
         left = sh.concatenate([filling, draining])[run.stages - 1 :]
-        return sh.mean(sh.scan(lambda _, now: (None, last(ends, *now)), None, (left, targets))[1])
+        losses = sh.scan(lambda _, now: (None, last(ends, *now)), None, (left, targets))[1]
+        return both(sh.mean(losses), early, late)
 
     found: tuple[Any, Tree] = sh.value_and_grad(loss, (0, 1))(weights, ends)
     return found
@@ -185,24 +197,27 @@ def one_f_one_b(run: Run, weights: Tree, ends: Tree, tokens: Any, targets: Any) 
 
     def forward(x: Any, kept: Any, tick: Any, tokens: Any) -> Any:
         x = run.entered(run.first(ends, tokens), x, tick)
-        return run.stage(weights, x), sh.dynamic_update_index_in_dim(kept, x, tick % (back_at + 1), 1)
+        left, terms = run.stage(weights, x, tick - run.place, count)
+        return (left, sh.dynamic_update_index_in_dim(kept, x, tick % (back_at + 1), 1)), terms
 
     def back(ct: Any, sums: Tree, kept: Any, tick: Any, tokens: Any) -> Any:
-        of_weights, ct = sh.vjp(run.stage, weights, run.waiting(kept, tick))[1](ct)
+        which = tick - back_at + run.place
+        (_, terms), pull = sh.vjp(lambda w, x: run.stage(w, x, which, count), weights, run.waiting(kept, tick))
+        of_weights, ct = pull((ct, None if terms is None else 1))
         (of_ends,) = sh.vjp(lambda ends: run.first(ends, tokens), ends)[1](run.where(run.place == 0, ct, 0))
         return ct, jax.tree.map(sh.add, sums, (of_weights, of_ends))
 
     def warm_up(carry: Any, now: Any) -> Any:
-        return forward(*carry, *now), None
+        return forward(*carry, *now)
 
     def steady(carry: Any, now: Any) -> Any:
         (x, kept), (ct, sums) = carry
         tick, coming, targets, going = now
-        x, kept = forward(x, kept, tick, coming)
+        (x, kept), terms = forward(x, kept, tick, coming)
         loss, pull = sh.vjp(lambda ends, x: run.last(ends, x, targets) / count, ends, x)
         of_ends, of_x = pull(1)
         ct, (of_weights, of_both) = back(run.moved(ct, -1) + of_x, sums, kept, tick, going)
-        return ((x, kept), (ct, (of_weights, jax.tree.map(sh.add, of_both, of_ends)))), loss
+        return ((x, kept), (ct, (of_weights, jax.tree.map(sh.add, of_both, of_ends)))), (loss, terms)
 
     def at(ticks: Any, late: int = 0) -> Any:
         """The tokens that enter in these ticks, or are back; any, where none are."""
@@ -214,14 +229,15 @@ def one_f_one_b(run: Run, weights: Tree, ends: Tree, tokens: Any, targets: Any) 
     start = run.nothing(ends, tokens[0])
     first, middle, end = np.split(np.arange(count + back_at), [run.stages - 1, run.stages - 1 + count])
     ahead = start, sh.stack([start] * (back_at + 1), 1)
-    ahead = sh.scan(warm_up, ahead, (first, at(first)))[0]
+    ahead, early = sh.scan(warm_up, ahead, (first, at(first)))
     behind = zeros(start), jax.tree.map(zeros, (weights, ends))
-    (ahead, behind), losses = sh.scan(steady, (ahead, behind), (middle, at(middle), targets, at(middle, back_at)))
+    now = middle, at(middle), targets, at(middle, back_at)
+    (ahead, behind), (losses, late) = sh.scan(steady, (ahead, behind), now)
 
     def cool_down(carry: Any, now: Any) -> Any:
         return back(run.moved(carry[0], -1), carry[1], ahead[1], *now), None
 
-    return sh.sum(losses), sh.scan(cool_down, behind, (end, at(end, back_at)))[0][1]
+    return both(sh.sum(losses), early, late), sh.scan(cool_down, behind, (end, at(end, back_at)))[0][1]
 
 
 SCHEDULES: Final[dict[str, Callable[..., tuple[Any, Tree]]]] = {"gpipe": gpipe, "1f1b": one_f_one_b}
@@ -262,9 +278,13 @@ def pipelined_value_and_grad(sizes: model.Sizes, schedule: Schedule) -> Callable
     def used(ends: Tree) -> Tree:
         return jax.tree.map(lambda w: w.astype(sizes.dtype), ends)
 
+    def stage(weights: Tree, x: Any) -> tuple[Any, Any]:
+        x, uneven = model.layers(x, weights, sizes)
+        return x, None if uneven is None else sizes.balance / schedule.stages * uneven
+
     parts = Parts(
         first=lambda ends, tokens: model.embed(used(ends), tokens),
-        stage=lambda weights, x: model.layers(x, weights, sizes)[0],
+        stage=stage,
         last=lambda ends, x, targets: model.mean_loss(used(ends), x, targets, sizes),
     )
 
@@ -281,9 +301,11 @@ def pipelined_value_and_grad(sizes: model.Sizes, schedule: Schedule) -> Callable
                 return model.sent(w, dims, sizes) if gather else w
 
         cut = {}
-        for name, dims in model.WEIGHTS["layers"].items():
+        for name, dims in sizes.weights()["layers"].items():
             w = ready(weights["layers"][name], "[layer, " + dims[1:], not sizes.gather_again)
-            cut[name] = sh.reshape(w, (schedule.stages, -1, *w.shape[1:]))
+            over, stages = ",".join(sh.typeof(w).dims[0].axes), schedule.stages
+            cut[name] = sh.reshape(w, (stages, -1, *w.shape[1:])) if stages > 1 else w[None]
+            cut[name] = sh.reshard(cut[name], f"[_@({over}), _, ...]")
         return cut, {name: ready(weights[name], model.WEIGHTS[name]) for name in ("embedding", "norm")}
 
     def value_and_grad(weights: Tree, tokens: Any, targets: Any) -> tuple[Any, Tree]:

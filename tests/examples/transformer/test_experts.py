@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from examples.transformer import experts, model
+from examples.transformer import experts, model, training
 from examples.transformer.layouts import Layout, read
 from tests.end_to_end import host
 from tests.tolerance import assert_within, computed
@@ -35,7 +35,8 @@ SIZES = model.Sizes(
 )
 TOKENS = np.random.default_rng(0).integers(0, SIZES.vocab, (BATCH, SEQ)).astype(np.int32)
 TARGETS = np.roll(TOKENS, -1, 1)
-LAYOUTS = {name: layout for name, layout in read().items() if "expert" in layout.dims}
+LAYOUTS = {name: layout for name, layout in read().items() if "expert" in layout.dims and not layout.schedule}
+PIPELINES = {name: layout for name, layout in read().items() if "expert" in layout.dims and layout.schedule}
 #: A factor that leaves tokens out, one by which each expert has room for a whole group, and dropless.
 CAPACITIES = {"capacity": 1.0, "room for all": EXPERTS / CHOSEN, "dropless": None}
 
@@ -134,8 +135,8 @@ def some(daily: set[tuple[str, ...]], *choices: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "kind", "policy"),
     some(
-        {("ep_tp_sp", "capacity", "jax"), ("zero3_ep", "dropless", "partial")},
-        ["one", *LAYOUTS],
+        {("ep_tp_sp", "capacity", "jax"), ("zero3_ep", "dropless", "partial"), ("pp_ep", "capacity", "partial")},
+        ["one", *LAYOUTS, *PIPELINES],
         CAPACITIES,
         ["partial", "jax"],
     ),
@@ -149,7 +150,8 @@ def test_loss_and_gradients_are_those_of_one_device(name: str, kind: str, policy
     with sh.policy(policy), layout.use():
         with layout.as_weights():
             weights = jax.tree.map(sh.array, WEIGHTS, model.types(sizes))
-        found = sh.jit(sh.value_and_grad(lambda w, x, y: model.loss(w, x, y, sizes)))(weights, *batch())
+        run = training.Run(layout, sizes, batch=BATCH, seq=SEQ)
+        found = sh.jit(training.loss_and_gradients(run))(weights, *batch())
         assert_within(host(found[0]), value, error, "loss")
         for path, grad in jax.tree.leaves_with_path(grads):
             typed, weight, most = found[1], weights, errors
@@ -295,18 +297,16 @@ def test_what_goes_to_the_experts_is_narrow_and_what_is_added_is_not(kind: str) 
         assert found == {**sums, **tokens, ("backward", "all-gather", "f32", wide): 1}
 
 
-@pytest.mark.parametrize(("name", "kind"), some({("zero3_ep", "capacity")}, LAYOUTS, ["capacity", "dropless"]))
+@pytest.mark.parametrize(
+    ("name", "kind"), some({("zero3_ep", "capacity")}, [*LAYOUTS, *PIPELINES], ["capacity", "dropless"])
+)
 @pytest.mark.parametrize("remat", ["none", pytest.param("everything", marks=pytest.mark.nightly)])
 def test_the_compiled_program_sends_what_the_ledger_says(name: str, kind: str, remat: Any) -> None:
-    sizes = dataclasses.replace(SIZES, capacity=CAPACITIES[kind], remat=remat)
-    layout = LAYOUTS[name]
-    with layout.use(), sh.dims(batch=BATCH, seq=SEQ):
+    sizes, layout = dataclasses.replace(SIZES, capacity=CAPACITIES[kind], remat=remat), read()[name]
+    with layout.use():
         with layout.as_weights():
             weights = jax.tree.map(sh.array, WEIGHTS, model.types(sizes))
-
-        def step(w: Any, x: Any, y: Any) -> Any:
-            return sh.value_and_grad(lambda w: model.loss(w, x, y, sizes))(w)
-
+        step = training.loss_and_gradients(training.Run(layout, sizes, batch=BATCH, seq=SEQ))
         said = sh.ledger(step, weights, *batch())
         assert not said.not_covered
         assert sent_by_compiled(compiled_text(sh.jit(step), weights, *batch())) == sent_by_ledger(said)

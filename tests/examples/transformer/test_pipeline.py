@@ -115,7 +115,7 @@ def test_no_stage_computes_on_zeros_before_a_microbatch_reaches_it(kind: str) ->
             x = w * jnp.sqrt(x)  # of infinite slope at zero
         return ((x - left) ** 2).sum() / len(came)
 
-    parts = Parts(lambda ends, x: ends * x, lambda w, x: w * sh.sqrt(x), lambda _, x, y: sh.sum((x - y) ** 2))
+    parts = Parts(lambda ends, x: ends * x, lambda w, x: (w * sh.sqrt(x), None), lambda _, x, y: sh.sum((x - y) ** 2))
     weights, ends, came, left = (
         np.random.default_rng(i).uniform(1, 2, shape).astype(np.float32)
         for i, shape in enumerate([(4, 3), (3,), (6, 2, 3), (6, 2, 3)])
