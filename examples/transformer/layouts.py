@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,11 @@ import jax
 import shtypes as sh
 
 FILE = Path(__file__).with_name("layouts.toml")
+
+#: The dims that a strategy may shard, and those that masters may; the others are of no use where they are.
+DIMS = ("batch", "seq", "stream", "keys", "heads", "key_heads", "inner", "vocab", "expert", "layer")
+MASTERS = ("hidden", "features", "head", "heads", "key_heads", "inner", "vocab", "expert")
+PLAIN = ("zero", "schedule", "microbatches")
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,27 @@ class Layout:
     zero: int = 0
     schedule: str = ""
     microbatches: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuses names that say nothing, and a pipeline or a stage of ZeRO of which half is said."""
+        here = f"layout `{self.name}`:"
+        for what, table, dims in (("dim", self.dims, DIMS), ("dim of masters", self.masters, MASTERS)):
+            _known(f"{here} the {what}", table, dims)
+            for dim, axes in table.items():
+                _known(f"{here} the mesh axis of `{dim}`,", axes, self.mesh)
+        if self.zero not in range(4) or bool(self.zero) != bool(self.masters):
+            said = ", ".join(self.masters) or "nothing"
+            raise sh.ShardingTypeError(
+                f"{here} `zero` is {self.zero}, and `masters` shards {said}",
+                why="stages 1, 2 and 3 of ZeRO shard what `masters` says; without a stage it says nothing",
+            )
+        pipeline = {"layer": bool(self.dims.get("layer")), "schedule": bool(self.schedule)}
+        if len({*pipeline.values(), self.microbatches > 0}) > 1:
+            raise sh.ShardingTypeError(
+                f"{here} the schedule is `{self.schedule}`, of {self.microbatches} microbatches, and `layer` is "
+                f"{'' if pipeline['layer'] else 'not '}sharded",
+                why="a pipeline has all three, and what is none has none of them",
+            )
 
     @property
     def devices(self) -> int:
@@ -75,18 +101,31 @@ def _axes(value: str | list[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
+def _known(what: str, found: Iterable[str], known: Iterable[str]) -> None:
+    """Refuses a name that is not known."""
+    for name in found:
+        if name not in known:
+            raise sh.ShardingTypeError(f"{what} `{name}` is not one of {', '.join(known) or 'none'}")
+
+
 def read(file: Path = FILE) -> dict[str, Layout]:
-    """All layouts of a file, by name."""
+    """All layouts of a file, by name.
+
+    Raises:
+        ShardingTypeError: a layout has a name that says nothing, or half of what it needs.
+    """
     text: dict[str, Any] = tomllib.loads(file.read_text())
     found = {}
     for name, row in text["layouts"].items():
         dims: dict[str, tuple[str, ...]] = {}
-        for strategy in row["uses"]:
+        _known(f"layout `{name}`: the key", row, ("mesh", "uses", "masters", *PLAIN))
+        _known(f"layout `{name}`: the strategy", row.get("uses", ()), text["strategies"])
+        for strategy in row.get("uses", ()):
             for dim, axes in text["strategies"][strategy].items():
                 dims[dim] = dims.get(dim, ()) + _axes(axes)
         masters = {dim: _axes(axes) for dim, axes in row.get("masters", {}).items()}
-        rest = {key: row[key] for key in ("zero", "schedule", "microbatches") if key in row}
-        found[name] = Layout(name, row["mesh"], dims, masters, **rest)
+        rest = {key: row[key] for key in PLAIN if key in row}
+        found[name] = Layout(name, row.get("mesh", {}), dims, masters, **rest)
     return found
 
 
