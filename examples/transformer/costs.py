@@ -16,9 +16,13 @@ numbers in the weights of a device:
 - context: K numbers in all keys of a layer and as many in its values: ``ring(2 e K, C)`` a layer, and their gradients
   back in 4 bytes, whether they are gathered (Llama 3, arXiv:2407.21783, section 3.3.2) or go round (Liu, Zaharia and
   Abbeel 2023, arXiv:2310.01889, section 3).
-- a pipeline: `pipeline.py` has what goes along its axis.
-- experts: ``ring(c k T hidden e, E)`` four times a layer, to c k places for each of T tokens: `experts.py` has more.
+- a pipeline: ``(M + S - 1) A`` each way in permutes, M microbatches and S stages, A bytes of a microbatch (Huang et al.
+  2019, arXiv:1811.06965; Narayanan et al. 2021, arXiv:2104.04473). Each of ``M + S - 1`` ticks sends what a stage's
+  layers send for a microbatch, three times: the stage is computed again, and in it each layer. `pipeline.py` has more.
+- experts: ``ring(c k T hidden e, E)`` four times a layer, to c k places for each of T tokens; dropless, a gather of e
+  bytes a number and three collectives of 4: `experts.py` has more.
 - what a checkpoint runs again, it sends again: of a layer all but what ends it.
+- microbatches without stages send weights that layers gather once for each, and all else once.
 
 JAX's policy sums the gradients of weights at each use, in the dtype of the use: in f32 it sends as much in most
 layouts, but under ZeRO-1 all-reduces whole gradients, and for bf16 products sums gradients in bf16.
@@ -51,12 +55,25 @@ class Costs:
     """The bytes that each device sends in a step of a run, by what they are for; of a mesh in context."""
 
     def __init__(self, run: Run) -> None:
-        self.run, self.sizes, dims = run, run.sizes, run.layout.dims
+        self.run, self.sizes, layout, dims = run, run.sizes, run.layout, run.layout.dims
         self.number = 4 if run.sizes.dtype == "f32" else 2
-        self.again = int(run.sizes.remat != "none")
         self.tensor, self.context = dims.get("heads", ()), dims.get("seq", ())
+        self.sequence = bool({*dims.get("stream", ())} & {*self.tensor})
+        alike = {dims.get(dim, ()) for dim in ("heads", "key_heads", "inner", "vocab")}
+        stream = {*self.context, *(self.tensor if self.sequence else ())}
+        batch, expert = dims.get("batch", ()), dims.get("expert", ())
+        if len(alike) > 1 or stream != {*dims.get("stream", ())} or batch[len(batch) - len(expert) :] != expert:
+            raise sh.ShardingTypeError(f"there is no formula for layout `{layout.name}`, which is none of the papers'")
         self.tokens = dims.get("batch", ()) + self.context
-        self.rows = run.batch * run.seq // self.devices(self.tokens)
+        # How many microbatches there are, how often a device computes its layers and enters tokens, and on which rows.
+        self.count = layout.microbatches or run.accumulate
+        self.layers, self.ticks = run.sizes.layers // layout.stages, self.count + layout.stages - 1
+        self.entered = self.ticks if layout.schedule == "1f1b" else self.count
+        self.rows = run.batch * run.seq // self.devices(self.tokens) // self.count
+        # What the backward pass computes again: of a layer, of a stage, and after the last stage.
+        self.again = int(run.sizes.remat != "none")
+        self.stage_again = int(bool(layout.schedule) and not (self.again and self.layers == 1))
+        self.last_again = int(layout.schedule == "gpipe")
 
     def devices(self, axes: Iterable[str]) -> int:
         """How many devices share what is split over some axes."""
@@ -74,13 +91,17 @@ class Costs:
         for (path, master), t in zip(self.masters(), used, strict=True):
             here, masters = axes_of(t), axes_of(master) - axes_of(t)
             n, parts = math.prod(t.shape) / self.devices(here), self.devices(masters)
-            pending = ({*self.tokens} | {*self.tensor}) - here - masters
-            found += ring(4 * n, parts) + 2 * ring(4 * n / parts, self.devices(pending))
+            pending = {*self.run.layout.mesh} - here - masters
+            found += 2 * ring(4 * n / parts, self.devices(pending))
             if zero == 1:
-                found += ring(4 * n, parts)
+                found += 2 * ring(4 * n, parts)
             else:
-                again = self.sizes.gather_again and self.again and path[0].key == "layers"
-                found += (1 + again) * ring(self.number * n, parts)
+                each = self.sizes.gather_again and path[0].key == "layers"  # by a layer, and not before all of them
+                times = self.ticks if each or not self.run.layout.schedule else 1
+                again: float = self.again + self.stage_again
+                if self.last_again and not self.again:  # what no tick changes is kept while they fill, and drain
+                    again = 2 / self.ticks
+                found += times * (ring(4 * n, parts) + (1 + each * again) * ring(self.number * n, parts))
         return found
 
     def norm(self) -> float:
@@ -89,36 +110,57 @@ class Costs:
 
     def blocks(self) -> float:
         """Tensor parallelism: the ends and starts of blocks."""
-        devices, layers, sent = self.devices(self.tensor), self.sizes.layers, self.rows * self.sizes.hidden
-        ends, again = 2 * layers + 1, self.again * layers
-        if not {*self.run.layout.dims.get("stream", ())} & {*self.tensor}:
+        devices, sent, layers = self.devices(self.tensor), self.rows * self.sizes.hidden, self.layers * self.ticks
+        ends, starts = 2 * layers + self.entered, 2 * layers + self.count
+        again = (self.again + 2 * self.stage_again) * layers - (
+            self.stage_again * self.ticks if self.layers == 1 else 0
+        )
+        if not self.sequence:
             return (2 * ends + again) * 2 * ring(4 * sent, devices)
-        forward = (ends + again) * ring(4 * sent, devices) + (ends + 2 * again) * ring(self.number * sent, devices)
-        return forward + 2 * ends * ring(4 * sent, devices)
+        starts_again = 2 * (self.again + self.stage_again) * layers + self.last_again * self.count
+        narrow = (starts + starts_again) * ring(self.number * sent, devices)
+        return narrow + (ends + again + starts + ends) * ring(4 * sent, devices)
 
     def positions(self) -> float:
         """Context parallelism: keys and values, and their gradients."""
         devices = self.devices(self.context)
         keys = self.rows * devices * self.sizes.key_heads * self.sizes.head / self.devices(self.tensor)
-        return self.sizes.layers * ring(2 * keys * (self.number * (1 + self.again) + 4), devices)
+        times = 1 + self.again + self.stage_again
+        return self.layers * self.ticks * ring(2 * keys * (self.number * times + 4), devices)
 
     def experts(self) -> float:
-        """Expert parallelism with places of a fixed number: all-to-alls to the experts and back, in both passes."""
+        """Expert parallelism: to the experts and back, in both passes."""
         if not self.sizes.experts:
             return 0.0
-        assert self.sizes.capacity is not None, "what is sent without places, `experts.py` says"
+        times, devices = self.again + self.stage_again, self.devices(self.run.layout.dims.get("expert", ()))
+        if self.sizes.capacity is None:
+            each = (
+                (self.number * (1 + times) + 4 * (3 + self.stage_again * (self.layers > 1)))
+                * self.rows
+                * self.sizes.hidden
+            )
+            return self.layers * self.ticks * each * (devices - 1)
         group = self.sizes.group or self.run.seq
-        room = math.ceil(self.sizes.capacity * self.sizes.chosen * group / self.sizes.experts)
+        room = min(group, math.ceil(self.sizes.capacity * self.sizes.chosen * group / self.sizes.experts))
         sent = self.number * self.rows / group * room * self.sizes.experts * self.sizes.hidden
-        devices = self.devices(self.run.layout.dims.get("expert", ()))
-        return self.sizes.layers * (4 + 2 * self.again) * ring(sent, devices)
+        return self.layers * self.ticks * (4 + 2 * times) * ring(sent, devices)
+
+    def stages(self) -> float:
+        """A pipeline: what goes on to the next stage, and gradients to the one before."""
+        if self.run.layout.stages == 1:
+            return 0.0
+        sent = 4 * self.rows * self.sizes.hidden / self.devices(self.tensor if self.sequence else ())
+        return (2 * self.ticks - (self.last_again and self.count == 1)) * sent  # nothing goes back before the only one
 
     def loss(self) -> float:
         """Of each row of scores the maximum and two sums; of all rows the mean."""
-        return 2 * ring(12 * self.rows, self.devices(self.tensor)) + 2 * ring(4, self.devices(self.tokens))
+        rows = self.rows * self.count * (1 + self.last_again)
+        ends = {*self.tokens, *self.run.layout.dims.get("layer", ())}
+        return 2 * ring(12 * rows, self.devices(self.tensor)) + 2 * ring(4, self.devices(ends))
 
 
 def sent(run: Run) -> float:
     """The bytes that each device sends in a step of a run, under the default policy."""
     costs = Costs(run)
-    return costs.weights() + costs.norm() + costs.blocks() + costs.positions() + costs.experts() + costs.loss()
+    blocks = costs.blocks() + costs.positions() + costs.experts()
+    return costs.weights() + costs.norm() + blocks + costs.stages() + costs.loss()

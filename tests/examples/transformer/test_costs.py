@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from typing import Any
 
 import pytest
 
 import shtypes as sh
 from examples.transformer import costs, model, training
-from examples.transformer.layouts import Layout, read
+from examples.transformer.layouts import FILE, Layout, read
 from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
 
-#: Those with stages are in `test_pipeline`.
-LAYOUTS = {name: layout for name, layout in read().items() if not layout.schedule}
+LAYOUTS = read()
+#: What those with stages compile to is in `test_pipeline`.
+WHOLE = [name for name, layout in LAYOUTS.items() if not layout.schedule]
 SMALL = model.Sizes(vocab=64, layers=2, hidden=32, heads=8, key_heads=4, head=4, inner=32, dtype="f32")
 DAILY = {("zero3_tp_sp", "partial", "everything"), ("ring_tp", "jax", "none")}
 
 
-def run(layout: Layout, **sizes: Any) -> training.Run:
-    mixture: dict[str, Any] = {"experts": 8, "capacity": 1.25, "group": 8} if "expert" in layout.dims else {}
-    return training.Run(layout, dataclasses.replace(SMALL, **mixture, **sizes), batch=16, seq=16)
+def run(layout: Layout, capacity: float | None = 1.25, accumulate: int = 1, **sizes: Any) -> training.Run:
+    mixture: dict[str, Any] = {"experts": 8, "capacity": capacity, "group": 8} if "expert" in layout.dims else {}
+    small = dataclasses.replace(SMALL, **{"layers": 2 * layout.stages, **mixture, **sizes})
+    return training.Run(layout, small, batch=16, seq=16, accumulate=accumulate)
 
 
 @pytest.mark.parametrize(
     ("name", "policy", "remat"),
     [
         pytest.param(*case, marks=() if case in DAILY else pytest.mark.nightly)
-        for case in ((n, p, r) for n in LAYOUTS for p in ("partial", "jax") for r in ("none", "everything"))
+        for case in ((n, p, r) for n in WHOLE for p in ("partial", "jax") for r in ("none", "everything"))
     ],
 )
 def test_the_compiled_step_sends_what_the_ledger_says(name: str, policy: str, remat: str) -> None:
@@ -39,14 +42,59 @@ def test_the_compiled_step_sends_what_the_ledger_says(name: str, policy: str, re
         assert sent_by_compiled(compiled_text(sh.jit(step), *args)) == sent_by_ledger(said)
 
 
-@pytest.mark.one_in(4)
+def assert_sends_what_the_literature_says(small: training.Run) -> None:
+    with small.layout.use(abstract=True):
+        found = sh.ledger(training.step(small), *training.abstract(small))
+        assert abs(found.bytes - costs.sent(small)) <= len(found.entries), "the ledger counts whole bytes"
+
+
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_step_sends_what_the_literature_says(name: str) -> None:
-    with LAYOUTS[name].use(abstract=True):
-        for dtype, remat in (("f32", "none"), ("bf16", "everything")):
-            small = run(LAYOUTS[name], dtype=dtype, remat=remat)
-            found = sh.ledger(training.step(small), *training.abstract(small))
-            assert abs(found.bytes - costs.sent(small)) <= len(found.entries), "the ledger counts whole bytes"
+    for dtype, remat in (("f32", "none"), ("bf16", "everything")):
+        assert_sends_what_the_literature_says(run(LAYOUTS[name], dtype=dtype, remat=remat))
+
+
+#: Layouts that are not in the file: a name, a mesh, strategies, ZeRO, schedule and microbatches.
+OTHERS: list[tuple[dict[str, int], list[str], int, str, int]] = [
+    ({"pp": 2, "dp": 2, "ep": 2, "tp": 2}, ["pipeline", "data", "expert", "tensor"], 0, "gpipe", 2),
+    ({"pp": 2, "dp": 2, "ep": 2}, ["pipeline", "data", "expert"], 3, "1f1b", 4),
+    ({"pp": 2, "cp": 2, "tp": 2}, ["pipeline", "ring", "tensor", "sequence"], 0, "1f1b", 1),
+    ({"pp": 2, "dp": 4}, ["pipeline", "data"], 2, "gpipe", 1),
+    ({"pp": 1, "dp": 2, "tp": 2}, ["pipeline", "data", "tensor"], 0, "1f1b", 4),
+    ({"dp": 2, "ep": 4}, ["data", "expert"], 1, "", 0),
+    ({"ep": 2, "cp": 2, "tp": 2}, ["expert", "ring", "tensor", "sequence"], 0, "", 0),
+    ({"dp": 2, "idle": 2, "tp": 2}, ["data", "tensor"], 3, "", 0),
+]
+
+
+def other(mesh: dict[str, int], uses: list[str], zero: int, schedule: str, microbatches: int) -> Layout:
+    """A layout of strategies of the file."""
+    strategies = tomllib.loads(FILE.read_text())["strategies"]
+    dims: dict[str, tuple[str, ...]] = {}
+    for strategy in uses:
+        dims |= {dim: (*dims.get(dim, ()), axis) for dim, axis in strategies[strategy].items()}
+    over: tuple[str, ...] = tuple(axis for axis in ("dp", "ep", "cp") if axis in mesh)
+    masters = {"hidden": over, "features": tuple(axis for axis in over if axis != "ep")} if zero else {}
+    return Layout("other", mesh, dims, masters, zero, schedule, microbatches)
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("capacity", [1.25, None])
+@pytest.mark.parametrize("case", OTHERS, ids=lambda case: "_".join(case[0]) + case[3])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_layouts_that_are_not_in_the_file_send_it_too(capacity: float | None, case: Any, layers: int) -> None:
+    layout = other(*case)
+    for dtype, remat in (("f32", "none"), ("bf16", "everything")):
+        sizes = {"dtype": dtype, "remat": remat, "layers": layers * layout.stages}
+        accumulate = 1 if layout.schedule else 2
+        assert_sends_what_the_literature_says(run(layout, capacity, accumulate, **sizes))
+
+
+def test_a_layout_for_which_there_is_no_formula_is_refused() -> None:
+    layout = Layout("odd", {"tp": 4}, {"stream": ("tp",)})
+    with layout.use(abstract=True), pytest.raises(sh.ShardingTypeError, match="no formula for layout `odd`"):
+        costs.sent(run(layout))
 
 
 def test_it_is_as_much_on_thousands_of_devices() -> None:
