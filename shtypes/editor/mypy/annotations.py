@@ -7,9 +7,10 @@ from mypy.plugin import AnalyzeTypeContext
 from mypy.types import Instance, RawExpressionType, Type, UnboundType
 
 from shtypes.editor.mypy.aliases import MARK
+from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.report import CODE
 from shtypes.editor.mypy.texts import map_arrays, texts_in, with_open_text, with_text
-from shtypes.editor.space import Space, is_open
+from shtypes.editor.space import is_open
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.pattern import pattern
 
@@ -22,13 +23,14 @@ class Annotations:
         constants: For each module that was read, the texts that have names in it.
     """
 
-    def __init__(self, space: Space) -> None:
-        self.space = space
+    def __init__(self, checking: Checking) -> None:
+        self.space, self.leniency = checking.space, checking.leniency
         self.aside = False
         self.constants: dict[str, dict[str, str]] = {}
 
     def read(self, context: AnalyzeTypeContext) -> Type:
         """The type of an annotation: that of an array, or of a tree of arrays, with its text."""
+        self.leniency.watch(getattr(getattr(context.api, "api", None), "errors", None))
         text = _first_text(context.type.args[1:]) or self._named(context)
         if text is None:
             return self._by_mypy(context)

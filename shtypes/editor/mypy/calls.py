@@ -12,14 +12,24 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from mypy.nodes import CallExpr, Context, Decorator, Expression, FuncItem, ListExpr, MypyFile, TypeInfo, Var
+from mypy.nodes import CallExpr, Context, Decorator, Expression, FuncItem, LambdaExpr, ListExpr, MypyFile, TypeInfo, Var
 from mypy.plugin import CheckerPluginInterface, FunctionContext, FunctionSigContext, MethodContext, MethodSigContext
 from mypy.types import CallableType, FunctionLike, Instance, TupleType, Type, UnionType, get_proper_type
 
 from shtypes.editor.fixes import reshard_in_words
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.report import fail, shown
-from shtypes.editor.mypy.texts import is_array, map_arrays, mentions_array, text_of, texts_in, with_text, without_text
+from shtypes.editor.mypy.texts import (
+    is_array,
+    is_function_of_arrays,
+    map_arrays,
+    mentions_array,
+    text_of,
+    texts_in,
+    with_text,
+    without_text,
+    without_texts_of_functions,
+)
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown, axes_of, names_of
@@ -54,6 +64,7 @@ class _Seen(NamedTuple):
     where: Context  # kept, so that its id is no other's
     signature: CallableType
     fixed: frozenset[str]
+    overloaded: bool  # there are others, and it is mypy that chooses
 
 
 def has_texts(t: FunctionLike) -> bool:
@@ -81,21 +92,29 @@ class CallHooks:
         """The signature that mypy is to check the arguments by."""
         given = context.default_signature
         self._check_quiet(context.api, given, context.context)
-        if not has_texts(given):
+        if not has_texts(given) and not any(map(is_function_of_arrays, given.arg_types)):
             return given
         fixed = self._fixed(context)
         if len(self._seen) > 1000:
             self._seen.clear()
-        self._seen[id(context.context)] = _Seen(context.context, given, fixed)
-        return given.copy_modified(arg_types=[map_arrays(a, without_text) for a in given.arg_types])
+        before = self._seen.get(id(context.context))
+        overloaded = before is not None and before.where is context.context and before.signature != given
+        self._seen[id(context.context)] = _Seen(context.context, given, fixed, overloaded)
+        asked = [map_arrays(a, without_text) for a in given.arg_types]
+        for i, expressions in enumerate(context.args):
+            if any(isinstance(e, LambdaExpr) for e in expressions):  # whose names are those of the lines around it
+                asked[i] = without_texts_of_functions(asked[i])
+        return given.copy_modified(arg_types=asked)
 
     def result(self, context: FunctionContext | MethodContext) -> Type:
         """The type of a call's result; what does not fit is reported."""
-        seen = self._seen.pop(id(context.context), None)
+        seen = self._seen.get(id(context.context))
         if seen is None or seen.where is not context.context:
-            return context.default_return_type
+            return without_texts_of_functions(context.default_return_type)
+        if not seen.overloaded:  # of these mypy asks once for each
+            del self._seen[id(context.context)]
         around = self.checking.around(context.api, context.context)
-        if around.unknown or not self.checking.knows_policy(around):
+        if seen.overloaded or around.unknown or not self.checking.knows_policy(around):
             return map_arrays(context.default_return_type, without_text)
         with self.checking.scope(around):
             given = Given(context.args, context.arg_types, context.default_return_type, _called(context.context, seen))
@@ -233,7 +252,7 @@ class Matched:
             for expression, t in zip(expressions, types, strict=False):
                 at = self.where if expression is None else expression
                 self._match(wanted, Value(expression, t, self.space, self.api), name or "", at)
-        return map_arrays(self.given.result, self._returned)
+        return without_texts_of_functions(map_arrays(self.given.result, self._returned))
 
     # arguments
 

@@ -16,6 +16,7 @@ from shtypes.context.ambient import current_ambient
 from shtypes.editor.call import Call
 from shtypes.editor.config import Config
 from shtypes.editor.fixes import priced
+from shtypes.editor.mypy.leniency import Leniency
 from shtypes.editor.mypy.regions import NOTHING, Around, Regions
 from shtypes.editor.mypy.report import called, fail
 from shtypes.editor.space import Space
@@ -33,10 +34,12 @@ class Checking:
     def __init__(self, config: Config, lookup: Callable[[str], SymbolTableNode | None]) -> None:
         self.space, self.lookup = Space(config), lookup
         self.regions = Regions()
+        self.leniency = Leniency(self.space)
         self._string: Instance | None = None
 
     def around(self, api: CheckerPluginInterface, where: Context) -> Around:
         """What the scopes around a call say."""
+        self.leniency.watch(api.msg.errors)
         tree = getattr(api, "tree", None)
         return self.regions.around(tree, where.line)
 

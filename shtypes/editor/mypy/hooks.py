@@ -24,7 +24,7 @@ from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.loops import LOOPS, LoopHooks
 from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
 from shtypes.editor.mypy.regions import SCOPES
-from shtypes.editor.mypy.texts import OF_ARRAYS, mentions_array
+from shtypes.editor.mypy.texts import OF_ARRAYS, is_function_of_arrays, mentions_array
 from shtypes.editor.mypy.transformations import Transformations
 from shtypes.editor.ops.indexing import CHANGES
 
@@ -37,7 +37,7 @@ class Hooks:
     def __init__(self, config: Config, lookup: Lookup) -> None:
         self.lookup = lookup
         self.checking = Checking(config, lookup)
-        self.annotations = Annotations(self.checking.space)
+        self.annotations = Annotations(self.checking)
         self.ops = OpHooks(self.checking)
         self.calls = CallHooks(self.checking)
         self.transformations = Transformations(self.checking)
@@ -131,7 +131,7 @@ def _may_take_arrays(node: object) -> bool:
         init = node.get("__init__") or node.get("__new__")
         return init is not None and _may_take_arrays(init.node)
     if isinstance(node, OverloadedFuncDef):
-        return False
+        return any(map(_may_take_arrays, node.items))
     t = node.type if isinstance(node, (FuncDef, Var)) else None
     found = None if t is None else get_proper_type(t)
     return not isinstance(found, CallableType) or _mentions(found)
@@ -143,4 +143,8 @@ def _has_texts(node: FuncDef) -> bool:
 
 
 def _mentions(t: CallableType) -> bool:
-    return any(map(mentions_array, t.arg_types))
+    return (
+        any(map(mentions_array, t.arg_types))
+        or is_function_of_arrays(t.ret_type)
+        or any(map(is_function_of_arrays, t.arg_types))
+    )

@@ -14,6 +14,7 @@ from mypy.nodes import COVARIANT
 from mypy.plugin import ClassDefContext
 from mypy.types import (
     AnyType,
+    CallableType,
     Instance,
     LiteralType,
     ProperType,
@@ -118,6 +119,40 @@ def map_arrays(t: Type, change: Callable[[Instance], Type]) -> Type:
     if isinstance(found, TupleType):
         items = [map_arrays(a, change) for a in found.items]
         return t if _same(items, found.items) else found.copy_modified(items=items)
+    return t
+
+
+def is_function_of_arrays(t: Type) -> bool:
+    """Whether a type is that of functions, in which there are arrays."""
+    if is_endless(t):
+        return False
+    found = get_proper_type(t)
+    if isinstance(found, UnionType):
+        return any(map(is_function_of_arrays, found.items))
+    return isinstance(found, CallableType) and any(
+        mentions_array(a) or is_function_of_arrays(a) for a in (*found.arg_types, found.ret_type)
+    )
+
+
+def without_texts_of_functions(t: Type) -> Type:
+    """A type in which functions take and return arrays of which nothing is known.
+
+    The dim names of one that is passed or returned are its own: they mean nothing around it.
+    """
+    if is_endless(t):
+        return t
+    found = get_proper_type(t)
+    if isinstance(found, CallableType):
+        args = [without_texts_of_functions(map_arrays(a, without_text)) for a in found.arg_types]
+        result = without_texts_of_functions(map_arrays(found.ret_type, without_text))
+        same = result is found.ret_type and _same(args, found.arg_types)
+        return t if same else found.copy_modified(arg_types=args, ret_type=result)
+    if isinstance(found, UnionType):
+        items = [without_texts_of_functions(a) for a in found.items]
+        return t if _same(items, found.items) else UnionType.make_union(items, found.line, found.column)
+    if isinstance(found, Instance) and found.type.fullname != ARRAY:
+        args = [without_texts_of_functions(a) for a in found.args]
+        return t if _same(args, found.args) else found.copy_modified(args=args)
     return t
 
 

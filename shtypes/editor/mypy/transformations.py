@@ -7,13 +7,22 @@ from typing import Any, Final
 
 from mypy.nodes import Decorator
 from mypy.plugin import FunctionContext, MethodContext
+from mypy.plugins.functools import partial_new_callback
 from mypy.types import CallableType, ExtraAttrs, Instance, NoneType, Parameters, TupleType, Type, get_proper_type
 
 from shtypes.editor.mypy.calls import QUIET, has_texts, is_quiet
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.regions import forbids
 from shtypes.editor.mypy.report import fail
-from shtypes.editor.mypy.texts import is_known, map_arrays, text_of, with_text, without_text
+from shtypes.editor.mypy.texts import (
+    is_function_of_arrays,
+    is_known,
+    map_arrays,
+    text_of,
+    with_text,
+    without_text,
+    without_texts_of_functions,
+)
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
@@ -25,6 +34,17 @@ _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
 #: What makes functions that have the signature of the one that they are made of.
 _KEEP: Final = frozenset(
     ("shtypes.programs.jit.jit", "shtypes.autodiff.checkpoint.checkpoint", "shtypes.signatures.typed.typed")
+)
+_PARTIAL: Final = "functools.partial"
+#: What takes functions out of tables.
+_ITEMS: Final = frozenset(
+    (
+        *(f"builtins.{c}.__getitem__" for c in ("dict", "list", "tuple")),
+        "typing.Mapping.__getitem__",
+        "typing.Sequence.__getitem__",
+        "builtins.dict.get",
+        "typing.Mapping.get",
+    )
 )
 _FUNCTION: Final = "shtypes.context.function.Function"
 _LIFT: Final = "shtypes.lifting.lift.Lift.__call__"
@@ -41,6 +61,8 @@ class Transformations:
         """The hook for a function; None if it is no transformation."""
         if fullname in _GRADS:
             return self.grad
+        if fullname == _PARTIAL:
+            return self.partial
         if fullname == _NO_COMM:
             return self.quiet
         return self.unknown if fullname.startswith("shtypes.") and fullname not in _KEEP else None
@@ -49,6 +71,8 @@ class Transformations:
         """The hook for a method; None if it is no transformation."""
         if fullname == _LIFT:
             return self.lift
+        if fullname in _ITEMS:
+            return self.item
         return self.decorated if fullname in _SCOPES else None
 
     def unknown(self, context: FunctionContext) -> Type:
@@ -57,6 +81,26 @@ class Transformations:
         if isinstance(default, Instance) and default.type.get("__call__") is not None and default.args:
             return default.copy_modified(args=[_without_texts(a) for a in default.args])
         return map_arrays(default, without_text)
+
+    def item(self, context: MethodContext) -> Type:
+        """A function out of a list or mapping."""
+        return without_texts_of_functions(context.default_return_type)
+
+    def partial(self, context: FunctionContext) -> Type:
+        """A part of a call: what mypy makes of it, but for the dim names of the function."""
+        made = partial_new_callback(context)
+        found = get_proper_type(made)
+        attrs = found.extra_attrs if isinstance(found, Instance) else None
+        if (
+            not isinstance(found, Instance)
+            or attrs is None
+            or not any(map(is_function_of_arrays, attrs.attrs.values()))
+        ):
+            return made
+        changed = found.copy_modified(args=[map_arrays(a, without_text) for a in found.args])
+        kept = {name: without_texts_of_functions(t) for name, t in attrs.attrs.items()}
+        changed.extra_attrs = ExtraAttrs(kept, attrs.immutable, attrs.mod_name)
+        return changed
 
     def lift(self, context: MethodContext) -> Type:
         """A lifted function: it has the signature that it is written with."""
