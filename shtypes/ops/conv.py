@@ -17,6 +17,7 @@ from shtypes.ops.arithmetic import astype
 from shtypes.ops.dispatch import as_ints, dtype_name, lift
 from shtypes.ops.labelled import multilinear, product
 from shtypes.ops.reshard import reshard
+from shtypes.rules.conv import conv_plan, pointwise
 from shtypes.rules.labelled import ProductDims
 from shtypes.types import ShType, dtypes
 
@@ -103,24 +104,14 @@ def conv_general_dilated(
         return fn(**{k: n // devices if n > 1 else n for k, n in groups.items()})
 
     windows = [shapes[1][d] for d in numbers.rhs_spec[2:]]
-    pointwise = _pointwise(windows, params["window_strides"], padding, lhs_dilation)
+    alone = pointwise(windows, params["window_strides"], padding, lhs_dilation)
 
     def plan(shape: Sequence[int]) -> ProductDims:
-        return conv_plan(numbers, shape, feature_groups, batch_groups, pointwise)
+        return conv_plan(numbers, shape, feature_groups, batch_groups, alone)
 
     grouped = max(groups.values()) > 1
     y = product("conv_general_dilated", fn(**groups), values, plan, local=local if grouped else None)
     return y if out is None else reshard(y, out)
-
-
-def _pointwise(
-    windows: Sequence[int], strides: Sequence[int], padding: Any, dilation: Sequence[int] | None = None
-) -> list[int]:
-    """The spatial dims, by their places among these, in which each element of the result needs its own one only."""
-    pads = [(0, 0)] * len(windows) if isinstance(padding, str) else [tuple(pair) for pair in padding]
-    apart = [1] * len(windows) if dilation is None else dilation
-    found = enumerate(zip(windows, strides, apart, pads, strict=False))
-    return [i for i, what in found if what == (1, 1, 1, (0, 0))]
 
 
 def _dtype(dtype: Any) -> Any:
@@ -142,43 +133,6 @@ def _numbers(lhs: tuple[int, ...], rhs: tuple[int, ...], given: Any) -> lax.Conv
             why="JAX traces such a convolution, and cannot compile it",
         )
     return numbers
-
-
-def conv_plan(
-    numbers: lax.ConvDimensionNumbers,
-    shape: Sequence[int],
-    feature_groups: int = 1,
-    batch_groups: int = 1,
-    pointwise: Sequence[int] = (),
-) -> ProductDims:
-    """The labels of a convolution: the batch and the made features are kept, the others summed, the rest whole.
-
-    Groups are the major part of the dims that have them. The made features run together with the grouped dim of the
-    input: each group of it makes its own. The spatial dims in ``pointwise``, by their places among these, are kept
-    too: each element of the result needs the one at its own place.
-    """
-    batch, feature, *space = numbers.lhs_spec
-    made_, taken, *window = numbers.rhs_spec
-    out_batch, out_feature, *out_space = numbers.out_spec
-    lhs: list[Any] = [None] * len(numbers.lhs_spec)
-    rhs: list[Any] = list(lhs)
-    out: list[Any] = list(lhs)
-    lhs[batch], lhs[feature], rhs[made_], rhs[taken] = "batch", "features", "made", "features"
-    out[out_batch], out[out_feature] = "batch", "made"
-    whole: set[Any] = {("space", d) for d in space} | {("window", d) for d in window}
-    for places, dims, kind in ((lhs, space, "space"), (rhs, window, "window"), (out, out_space, "result")):
-        for d in dims:
-            places[d] = kind, d
-    for i in pointwise:
-        lhs[space[i]] = out[out_space[i]] = "place", i
-    groups: tuple[tuple[Any, int], ...] = ()
-    if feature_groups > 1:
-        lhs[feature], rhs[taken], groups = "made", "in a group", (("made", feature_groups),)
-        whole.add("in a group")
-    if batch_groups > 1:
-        lhs[batch], out[out_batch], groups = "made", "of a group", (("made", batch_groups),)
-    result = tuple(zip(out, map(int, shape), strict=True))
-    return ProductDims((tuple(lhs), tuple(rhs)), result, frozenset(whole), groups)
 
 
 @public
@@ -265,7 +219,7 @@ def conv_transpose(
     }
     if use_consistent_padding:
         params["use_consistent_padding"] = True
-    pointwise = _pointwise([shapes[1][d] for d in numbers.rhs_spec[2:]], params["strides"], padding)
+    alone = pointwise([shapes[1][d] for d in numbers.rhs_spec[2:]], params["strides"], padding)
     if transpose_kernel:
         made_, taken, *window = numbers.rhs_spec
         numbers = numbers._replace(rhs_spec=(taken, made_, *window))
@@ -273,6 +227,6 @@ def conv_transpose(
         "conv_transpose",
         multilinear("conv_transpose", lax.conv_transpose, **params),
         values,
-        lambda shape: conv_plan(numbers, shape, pointwise=pointwise),
+        lambda shape: conv_plan(numbers, shape, alone=alone),
     )
     return y if out is None else reshard(y, out)

@@ -9,8 +9,8 @@ import pytest
 from jax import lax
 
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.conv import conv_plan
 from shtypes.rules import Typing
+from shtypes.rules.conv import conv_plan
 from shtypes.rules.labelled import ProductDims, contraction
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
@@ -36,7 +36,7 @@ def _convolve(operands: Sequence[Array], site: Site) -> Array:
 
 def _conv_case(x: tuple[int, ...], w: tuple[int, ...]) -> Case:
     shape = (x[0], w[0], x[2] - w[2] + 1)
-    plan = conv_plan(NUMBERS, shape, x[1] // w[1], pointwise=[0] if w[2] == 1 else [])
+    plan = conv_plan(NUMBERS, shape, x[1] // w[1], alone=[0] if w[2] == 1 else [])
     return case(f"conv {x} {w}", [x, w], _convolve, lambda types: contraction("conv", types, plan, "f32"))
 
 

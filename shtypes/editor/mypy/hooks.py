@@ -26,7 +26,7 @@ from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
 from shtypes.editor.mypy.regions import SCOPES
 from shtypes.editor.mypy.texts import OF_ARRAYS, is_function_of_arrays, mentions_array
 from shtypes.editor.mypy.transformations import Transformations
-from shtypes.editor.ops.indexing import CHANGES
+from shtypes.editor.ops import TYPINGS
 
 Lookup = Callable[[str], SymbolTableNode | None]
 
@@ -78,7 +78,7 @@ class Hooks:
         """The hook for results of operators and methods."""
         if fullname.startswith(OF_ARRAYS):
             return guards.result(functools.partial(self.ops.method, name=fullname.rpartition(".")[2]))
-        if fullname.startswith(_UPDATES) and fullname.removeprefix(_UPDATES) in CHANGES:
+        if fullname.startswith(_UPDATES) and f"at.{fullname.removeprefix(_UPDATES)}" in TYPINGS:
             return guards.result(functools.partial(self.ops.changed, how=fullname.removeprefix(_UPDATES)))
         transformation = self.transformations.method(fullname)
         if transformation is not None:

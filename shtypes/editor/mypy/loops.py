@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from mypy.nodes import Decorator, Expression, FuncDef, RefExpr, Var
+from mypy.nodes import Decorator, Expression, FuncDef, LambdaExpr, RefExpr, Var
 from mypy.plugin import FunctionContext, FunctionSigContext
 from mypy.types import (
     AnyType,
@@ -64,22 +64,42 @@ class LoopHooks:
         """Of a body with texts mypy knows less than we do: it is not asked."""
         given = context.default_signature
         body = context.args[loop.body] if loop.body < len(context.args) else []
+        if body and isinstance(body[0], LambdaExpr):
+            return self._of_lambda(context, loop)
         if not body or _annotated(body[0]) is None:
             return given
         return given.copy_modified(arg_types=[_ANY if i == loop.body else a for i, a in enumerate(given.arg_types)])
+
+    def _of_lambda(self, context: FunctionSigContext, loop: _Loop) -> FunctionLike:
+        """The signature by which a lambda is given the carry, and in a scan elements; what it returns is seen later."""
+        given = context.default_signature
+        body, xs = get_proper_type(given.arg_types[loop.body]), context.args[loop.xs] if loop.xs >= 0 else []
+        if not isinstance(body, CallableType):
+            return given
+        takes = list(body.arg_types)
+        if xs:
+            with self.checking.scope(self.checking.around(context.api, context.context)):
+                t = context.api.get_expression_type(xs[0])
+                takes[-1] = map_arrays(t, lambda a: self._element(context, a))
+        asked = body.copy_modified(arg_types=takes, ret_type=_ANY)
+        return given.copy_modified(arg_types=[asked if i == loop.body else a for i, a in enumerate(given.arg_types)])
 
     def result(self, context: FunctionContext, loop: _Loop) -> Type:
         """What a loop ends with, and what a scan collects."""
         args, types = context.args, context.arg_types
         if len(args) <= loop.init or not args[loop.body] or not args[loop.init]:
             return self.otherwise(context)
-        body = _annotated(args[loop.body][0])
+        body, written = _annotated(args[loop.body][0]), get_proper_type(types[loop.body][0])
         around = self.checking.around(context.api, context.context)
-        if body is None or around.unknown or not self.checking.knows_policy(around):
+        is_lambda = isinstance(args[loop.body][0], LambdaExpr) and isinstance(written, CallableType)
+        if (body is None and not is_lambda) or around.unknown or not self.checking.knows_policy(around):
             return self.otherwise(context)
         init, init_type = args[loop.init][0], types[loop.init][0]
         xs = types[loop.xs][0] if 0 <= loop.xs < len(types) and types[loop.xs] else NoneType()
         with self.checking.scope(around):
+            if body is None:
+                returned = written.ret_type if isinstance(written, CallableType) else written
+                return self._ended(context, loop, init_type, xs, get_proper_type(returned))
             element = map_arrays(xs, lambda a: self._element(context, a))
             given: list[tuple[Expression | None, Type]] = [(init, init_type)]
             if loop.counts:
@@ -112,13 +132,13 @@ class LoopHooks:
             return None
         return t if isinstance(t, ShType) else None
 
-    def _written(self, context: FunctionContext, array: Instance, t: ShType) -> Type:
+    def _written(self, context: FunctionContext | FunctionSigContext, array: Instance, t: ShType) -> Type:
         try:
             return with_text(array, self.checking.space.text(t), self.checking.string(context.api))
         except Unknown:
             return without_text(array)
 
-    def _element(self, context: FunctionContext, array: Instance) -> Type:
+    def _element(self, context: FunctionContext | FunctionSigContext, array: Instance) -> Type:
         """An element of what a scan runs over, whose leading dim must be whole."""
         t = self._read(array)
         if t is None or not t.ndim or t.dims[0].axes:

@@ -60,6 +60,7 @@ _METHODS: Final[Mapping[str, str]] = {
     "dot": "dot",
     "flatten": "ravel",
     "__getitem__": "getitem",
+    "__iter__": "iter",
 }
 
 
@@ -89,7 +90,7 @@ class OpHooks:
             op, exchanged = _OPERATORS[name]
             if op not in TYPINGS or not context.args or not context.args[0]:
                 return context.default_return_type
-            other = Value(beside or context.args[0][0], context.arg_types[0][0], self.checking.space)
+            other = Value(beside or context.args[0][0], context.arg_types[0][0], self.checking.space, context.api)
             left, right = (other, receiver) if exchanged else (receiver, other)
             first, second = _parameters(op)
             given: dict[str, list[Value]] = {first: [left], second: [right]}
@@ -260,10 +261,14 @@ class OpHooks:
             if fallback is None or len(items) != len(found):
                 raise Unknown
             return TupleType([one(t, i) for t, i in zip(found, items, strict=True)], fallback)
-        if isinstance(proper, Instance) and proper.type.fullname == "builtins.list" and found and proper.args:
+        if isinstance(proper, Instance) and proper.type.fullname in _SEVERAL and found and proper.args:
             types = {one(t, proper.args[0]) for t in found}
             return proper.copy_modified(args=[types.pop()]) if len(types) == 1 else default
         raise Unknown
+
+
+#: What holds several results of one type.
+_SEVERAL: Final = frozenset(("builtins.list", "typing.Iterator"))
 
 
 class _Tuple(Value):

@@ -8,7 +8,17 @@ from typing import Any, Final
 from mypy.nodes import Decorator
 from mypy.plugin import FunctionContext, MethodContext
 from mypy.plugins.functools import partial_new_callback
-from mypy.types import CallableType, ExtraAttrs, Instance, NoneType, Parameters, TupleType, Type, get_proper_type
+from mypy.types import (
+    AnyType,
+    CallableType,
+    ExtraAttrs,
+    Instance,
+    NoneType,
+    Parameters,
+    TupleType,
+    Type,
+    get_proper_type,
+)
 
 from shtypes.editor.mypy.calls import QUIET, has_texts, is_quiet
 from shtypes.editor.mypy.checking import Checking
@@ -73,6 +83,8 @@ class Transformations:
             return self.lift
         if fullname in _ITEMS:
             return self.item
+        if fullname == "builtins.float.__rpow__":
+            return self.power
         return self.decorated if fullname in _SCOPES else None
 
     def unknown(self, context: FunctionContext) -> Type:
@@ -85,6 +97,11 @@ class Transformations:
     def item(self, context: MethodContext) -> Type:
         """A function out of a list or mapping."""
         return without_texts_of_functions(context.default_return_type)
+
+    def power(self, context: MethodContext) -> Type:
+        """``x.shape[-1] ** 0.5``, which is anything to mypy, since a negative number has a complex root."""
+        is_any = isinstance(get_proper_type(context.default_return_type), AnyType)
+        return context.type if is_any else context.default_return_type
 
     def partial(self, context: FunctionContext) -> Type:
         """A part of a call: what mypy makes of it, but for the dim names of the function."""

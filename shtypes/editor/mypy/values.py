@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from mypy.nodes import (
@@ -12,12 +12,15 @@ from mypy.nodes import (
     EllipsisExpr,
     Expression,
     FloatExpr,
+    IndexExpr,
     IntExpr,
     ListExpr,
     MemberExpr,
     NameExpr,
     OpExpr,
+    RefExpr,
     SliceExpr,
+    StarExpr,
     StrExpr,
     TupleExpr,
     UnaryExpr,
@@ -27,7 +30,8 @@ from mypy.types import Instance, LiteralType, NoneType, ProperType, TupleType, T
 
 from shtypes.editor.call import Number, Operand
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
-from shtypes.editor.space import Space, Unknown
+from shtypes.editor.space import Space, Unknown, axes_of
+from shtypes.types import ShType
 from shtypes.types.dtypes import LONG
 from shtypes.types.mesh import Mesh
 
@@ -88,12 +92,22 @@ class Value:
         """The value, where it is written out or mypy knows it."""
         if self.expression is not None:
             try:
-                return literal(self.expression)
+                return literal(self.expression, self._array)
             except Unknown:
                 pass
         if self.type is None:
             raise Unknown
         return _value(self.type)
+
+    def _array(self, expression: Expression) -> tuple[str, ShType]:
+        """The type of an array that an expression names, and its text."""
+        if self.api is None or not isinstance(expression, RefExpr):
+            raise Unknown
+        found = get_proper_type(self.api.get_expression_type(expression))
+        text = text_of(found)
+        if text is None or not is_known(found):
+            raise Unknown
+        return text, self.space.closed(text, self.space.mesh(axes_of(text)))
 
     def entries(self) -> list[Any]:
         """The parts of an index: those that are written out, and values in place of arrays."""
@@ -123,8 +137,16 @@ def _number(t: ProperType) -> str | None:
     return _NUMBERS.get(found.type.fullname) if isinstance(found, Instance) else None
 
 
-def literal(expression: Expression) -> Any:
-    """The value of an expression that is written out.
+#: What says of an expression that it is an array, of what text and type.
+Arrays = Callable[[Expression], tuple[str, ShType]]
+
+
+def _no_array(expression: Expression) -> tuple[str, ShType]:
+    raise Unknown
+
+
+def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
+    """The value of an expression that is written out, or that the type of an array says.
 
     Raises:
         Unknown: it is not.
@@ -136,23 +158,50 @@ def literal(expression: Expression) -> Any:
             return _NAMES[expression.name]
         case NameExpr() | MemberExpr() if expression.name in _DTYPES and _is_dtype(expression.fullname):
             return _DTYPES[expression.name]
+        case MemberExpr() if expression.name in _OF_ARRAYS:
+            return _OF_ARRAYS[expression.name](*arrays(expression.expr))
         case UnaryExpr(op="-"):
-            found = literal(expression.expr)
+            found = literal(expression.expr, arrays)
             if isinstance(found, (int, float, complex)):
                 return -found
         case OpExpr() if expression.op in _OPERATORS:
-            left, right = literal(expression.left), literal(expression.right)
+            left, right = literal(expression.left, arrays), literal(expression.right, arrays)
             if type(left) is int and type(right) is int and (right or expression.op != "//"):
                 return _OPERATORS[expression.op](left, right)
         case TupleExpr():
-            return tuple(map(literal, expression.items))
+            return tuple(_items(expression.items, arrays))
         case ListExpr():
-            return list(map(literal, expression.items))
+            return list(_items(expression.items, arrays))
         case EllipsisExpr():
             return Ellipsis
         case SliceExpr():
             parts = (expression.begin_index, expression.end_index, expression.stride)
-            return slice(*(None if part is None else literal(part) for part in parts))
+            return slice(*(None if part is None else literal(part, arrays) for part in parts))
+        case IndexExpr(base=MemberExpr(name="shape")):
+            return _item(literal(expression.base, arrays), literal(expression.index, arrays))
+    raise Unknown
+
+
+#: What attributes of an array are, by its text and type.
+_OF_ARRAYS: Final[dict[str, Callable[[str, ShType], Any]]] = {
+    "shape": lambda text, t: t.shape,
+    "ndim": lambda text, t: t.ndim,
+    "type": lambda text, t: text,
+    "dtype": lambda text, t: t.dtype_name,
+}
+
+
+def _items(expressions: Iterable[Expression], arrays: Arrays) -> Iterator[Any]:
+    for item in expressions:
+        if isinstance(item, StarExpr):
+            yield from literal(item.expr, arrays)
+        else:
+            yield literal(item, arrays)
+
+
+def _item(shape: Sequence[int], index: Any) -> Any:
+    if isinstance(index, slice) or (type(index) is int and -len(shape) <= index < len(shape)):
+        return shape[index]
     raise Unknown
 
 

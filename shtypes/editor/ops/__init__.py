@@ -2,6 +2,8 @@
 
 from shtypes.editor.ops import (
     collectives,
+    composed,
+    convolutions,
     diagonals,
     elementwise,
     fourier,
@@ -17,4 +19,18 @@ from shtypes.editor.ops.registry import PARAMETERS as PARAMETERS
 from shtypes.editor.ops.registry import TYPINGS as TYPINGS
 from shtypes.editor.ops.registry import Result as Result
 
-_FILLED = (collectives, diagonals, elementwise, fourier, indexing, making, moves, products, reductions, shapes, slicing)
+_FILLED = (
+    collectives,
+    composed,
+    convolutions,
+    diagonals,
+    elementwise,
+    fourier,
+    indexing,
+    making,
+    moves,
+    products,
+    reductions,
+    shapes,
+    slicing,
+)

@@ -73,6 +73,17 @@ def _of_size(call: Call, x: ShType, collective: Op) -> ShType:
     return _collected(call, x, collective)
 
 
+@op("lax.axis_index")
+def _index(call: Call) -> ShType:
+    axes = _axes(call)
+    for axis in axes:
+        call.mesh.index(axis)
+    states = {a: State.VARYING if a in axes else State.REDUCED for a in call.mesh.axis_names}
+    if not call.space.config.mesh and replicated() is not State.REDUCED:
+        raise Unknown  # reduced on every other axis, and not all are known
+    return ShType(call.mesh, "i32", [], states)
+
+
 @op("lax.pvary")
 def _varied(call: Call) -> ShType:
     x, axes = call.array("x"), _axes(call)

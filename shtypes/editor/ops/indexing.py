@@ -13,7 +13,7 @@ from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.index import IndexEntry, New, Position, Slice, index, update
-from shtypes.rules.lookup import one_hot, take_along
+from shtypes.rules.lookup import one_hot, segment_sum, take_along
 from shtypes.types import ShType
 
 
@@ -24,13 +24,17 @@ def indexed(call: Call, name: str, x: ShType, entries: tuple[IndexEntry, ...], i
     return call.typed(name, lambda ts: index(name, ts, entries, constants), *operands)
 
 
-@op("getitem")
-def _getitem(call: Call) -> ShType:
+def _read(call: Call) -> ShType:
     x = call.array("x")
     entries, ids = _entries(call, x)
     if len(entries) == x.ndim and all(e == (0, n, 1) for e, n in zip(entries, x.shape, strict=True)):
         return x
     return indexed(call, "index", x, tuple(entries), ids)
+
+
+@op("getitem")
+def _getitem(call: Call) -> ShType:
+    return _read(call)
 
 
 def _entries(call: Call, x: ShType) -> tuple[list[IndexEntry], list[ShType]]:
@@ -54,6 +58,15 @@ def _entries(call: Call, x: ShType) -> tuple[list[IndexEntry], list[ShType]]:
     return entries, ids
 
 
+@op("iter")
+def _iterated(call: Call) -> list[ShType]:
+    """The elements, of one type."""
+    x = call.array("x")
+    if not x.ndim or not x.shape[0]:
+        raise Unknown
+    return [indexed(call, "index", x, (Position(0), *(Slice(0, n) for n in x.shape[1:])), [])]
+
+
 #: The methods of ``x.at[...]``, and what they do.
 CHANGES: Final = {
     **{name: name for name in ("set", "add", "subtract", "multiply", "divide", "power", "min", "max")},
@@ -62,13 +75,26 @@ CHANGES: Final = {
 }
 
 
+#: Options of them that change no type.
+_MODES: Final = frozenset(("mode", "unique_indices", "indices_are_sorted"))
+_BOUNDS: Final = (None, "drop", "fill", "clip", "promise_in_bounds")
+
+
+@op("at.get")
+def _got(call: Call) -> ShType:
+    """``x.at[key].get()``; where a position out of range is filled more is asked."""
+    if not _MODES.issuperset(call.keywords) or call.static("mode", None) not in (None, "clip", "promise_in_bounds"):
+        raise Unknown
+    return _read(call)
+
+
 @op(*(f"at.{how}" for how in CHANGES))
 def _changed(call: Call) -> ShType:
     """``x.at[key].add(values)`` and its kind."""
     x, how = call.array("x"), CHANGES[call.name.removeprefix("at.")]
     entries, ids = _entries(call, x)
     values = call.operand("values")
-    if call.keywords:
+    if not _MODES.issuperset(call.keywords) or call.static("mode", None) not in _BOUNDS:
         raise Unknown
     if isinstance(values, Number):
         if together([x, values]) != x.dtype_name:
@@ -166,6 +192,17 @@ def _take_along(call: Call) -> ShType:
     dim, constants = one_dim("take_along_axis", x, axis), held((x, ids))
     found = call.typed("take_along_axis", lambda ts: take_along("take_along_axis", ts, dim, constants), x, ids)
     return found if mode == "clip" else _filled(call, ids, found, 0)
+
+
+@op("segment_sum")
+def _segments(call: Call) -> ShType:
+    data, ids, count = call.array("data"), call.array("segment_ids"), call.static("num_segments")
+    over = call.static("over", ())
+    axes = (over,) if isinstance(over, str) else tuple(over)
+    if type(count) is not int or ids.dtype_name[0] not in "iu" or (axes and not call.knows(axes)):
+        raise Unknown
+    constants = held((data, ids))
+    return call.typed("segment_sum", lambda ts: segment_sum("segment_sum", ts, count, axes, constants), data, ids)
 
 
 @op("one_hot")

@@ -8,7 +8,9 @@ from shtypes.editor.call import Call, Number
 from shtypes.editor.ops.elementwise import dtype_of, nonlinear
 from shtypes.editor.ops.registry import op
 from shtypes.editor.ops.shapes import ints
+from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
+from shtypes.rules import WholeResult, whole
 from shtypes.rules.random import sample
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
@@ -70,6 +72,10 @@ def _arange(call: Call) -> ShType:
     if not all(n is None or type(n) is int for n in (start, stop, step)) or step == 0:
         raise Unknown
     first, last = (0, start) if stop is None else (start, stop)
+    if stands_for_a_name(max(map(abs, (first, last)))):
+        if step not in (None, 1):
+            raise Unknown
+        return _placed(call, (max(0, last - first),), "i32")
     return _placed(call, (len(range(first, last, step or 1)),), "i32")
 
 
@@ -84,6 +90,15 @@ def _key(call: Call) -> ShType:
     if not isinstance(seed, Number) or seed.kind != "int":
         raise Unknown
     return ShType(call.mesh, "key<fry>", [], dict.fromkeys(call.mesh.axis_names, replicated()))
+
+
+@op("random.split")
+def _split(call: Call) -> ShType:
+    key, count = call.array("key"), _count(call.static("num", 2))
+    result = (WholeResult(key.dtype_name, ((count, None),)),)
+    if key.ndim or key.dtype_name != "key<fry>" or stands_for_a_name(count):
+        raise Unknown
+    return call.typed("split", lambda ts: whole("split", ts[0], (), result, False), key)
 
 
 @op("random.fold_in")

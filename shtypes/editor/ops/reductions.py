@@ -278,7 +278,7 @@ def _parts(call: Call, x: ShType) -> tuple[int, list[int]]:
     dim = one_dim("split", x, call.static("axis", 0))
     given, size = call.static("indices_or_sections"), x.shape[dim]
     if type(given) is int:
-        if stands_for_a_name(size):
+        if stands_for_a_name(size) or stands_for_a_name(given):
             whole(call, "split", x, [dim], linear=True)
             raise Unknown
         if given < 1 or size % given:
@@ -325,7 +325,7 @@ def _array_split(call: Call) -> list[ShType]:
     x, count = call.array("ary"), call.static("indices_or_sections")
     dim = one_dim("array_split", x, call.static("axis", 0))
     size = x.shape[dim]
-    if type(count) is not int or count < 1 or stands_for_a_name(size):
+    if type(count) is not int or count < 1 or stands_for_a_name(max(size, count)):
         raise Unknown
     sizes = [size // count + (i < size % count) for i in range(count)]
     shapes = ([(n, d) if d == dim else (m, d) for d, m in enumerate(x.shape)] for n in sizes)

@@ -31,4 +31,4 @@ def f(x: A[sh.Array, "f32[batch@dp, hidden]"], ws: A[sh.Array, "f32[layers, hidd
 # 20:13: the carry has one type at each step, and no cast between these two is free in both directions
 # 21:20: argument `h` of `layer` is f32[layers, hidden, hidden], not f32[b@dp, h]  [sharding]
 # 21:20: it has 3 dims, and the signature 2 dims
-# 22:17: type tuple[?, None]
+# 22:17: type tuple[f32[batch@dp, hidden], None]
