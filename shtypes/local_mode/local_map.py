@@ -52,8 +52,8 @@ def local_map(
         f: The function. JAX knows it by its identity: define it once, not at each call.
         out: The types of the results, in their structure: for each a text, an `sh.ShType` or a `jax.P`, whose sizes may
             be left out (``"[_@dp, _]"``, ``"[batch@dp, _]"``: those of the shards, times the axes); or a function from
-            the operands' types to such types. One type stands for all results. Inside `vmap` it is of one step: over the
-            axes that shard the mapped dim, what is made of a step's value varies as that does.
+            the operands' types to such types. One type stands for all results. Inside `vmap` it is of one step: over
+            the axes that shard the mapped dim, what is made of a step's value varies as that does.
         residuals: What the backward pass uses. ``"save"``: residuals of the forward pass, as JAX finds them; there is
             no forward-mode derivative then. ``"recompute"``: the operands. By default, they are saved where a
             `jax.custom_vjp` is somewhere in ``f``.

@@ -122,7 +122,7 @@ def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
     """
     import jax
 
-    from shtypes.primitives.conversions import abstract_array, without_data
+    from shtypes.primitives.conversions import without_data
 
     args: tuple[Any, ...] = ()
 
@@ -130,7 +130,7 @@ def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
         if not isinstance(x, jax.core.Tracer):
             return x
         t = jax.typeof(x)
-        return abstract_array(t) if isinstance(t, sh.ShType) else jax.ShapeDtypeStruct(t.shape, t.dtype)
+        return sh.abstract_array(t) if isinstance(t, sh.ShType) else jax.ShapeDtypeStruct(t.shape, t.dtype)
 
     def traced() -> None:
         nonlocal args
@@ -184,10 +184,9 @@ def _argument(position: int, text: str) -> Any:
             return ast.literal_eval(text)
         except (SyntaxError, ValueError):
             raise WrongUse(f"`{short(text)}` is neither a type nor a number") from None
-    from shtypes.primitives.conversions import abstract_array
 
     try:
-        return abstract_array(text)
+        return sh.abstract_array(text)
     except ShardingTypeError as error:
         error.what = f"type {position}: {error.what}"
         raise WrongUse.of(_unplaced(for_the_shell(error))) from None
