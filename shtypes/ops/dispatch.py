@@ -31,7 +31,7 @@ from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax, own_type
 from shtypes.rules import Typing
 from shtypes.rules.advice import Held, called_names, fixes, without_backward
-from shtypes.rules.alternatives import price_of
+from shtypes.rules.alternatives import price_of, varies_no_more
 from shtypes.rules.implicit import chosen, may_look_ahead
 from shtypes.scopes.comm import allows_implicit, finishes_scalars, minimizing, rules_in_force
 from shtypes.scopes.judging import judge, look
@@ -301,25 +301,26 @@ def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
 
     if known is None:
         with set_current_trace(trace):
-            src = x if not allows_implicit() else min((x, *versions(x)), key=cost)
+            src = x if not allows_implicit() else min((x, *versions(x, t)), key=cost)
             moved = move(src, t, inserted=True, constant=constant)
             known = notes[key] = x, moved  # x is kept, so that its id is not another's
             notes.setdefault(("versions", id(x)), []).append(moved)
     return known[1]
 
 
-def versions(x: Any) -> Sequence[Any]:
-    """The value in other types, as it was cast before in the same trace."""
+def versions(x: Any, goal: ShType | None = None) -> Sequence[Any]:
+    """The value in other types, as it was cast before in the same trace; those that can become ``goal``."""
     trace = trace_of(x) if isinstance(x, jax.core.Tracer) else None
     notes = None if trace is None else trace_notes(trace)
-    return () if notes is None else notes.get(("versions", id(x)), ())
+    found: list[Any] = [] if notes is None else notes.get(("versions", id(x)), [])
+    return found if goal is None else [y for y in found if varies_no_more(y.type, goal)]
 
 
 def _finished(x: Any) -> Any:
     """The value without its pending sums, where those were reduced before: nothing is sent for it again."""
     if not is_typed(x) or not x.type.axes(State.UNREDUCED):
         return x
-    return next((y for y in versions(x) if not y.type.axes(State.UNREDUCED)), x)
+    return next((y for y in versions(x, x.type) if not y.type.axes(State.UNREDUCED)), x)
 
 
 def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Array:

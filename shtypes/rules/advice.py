@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.plans import Cost, Direction, Price, cost
-from shtypes.rules.alternatives import least_cost, others, places_of, price_of, with_places
+from shtypes.rules.alternatives import least_cost, others, places_of, price_of, varies_no_more, with_places
 from shtypes.rules.typing import Typing
 from shtypes.types import REPLICATED, ShType, State, dtypes
 
@@ -217,7 +217,9 @@ class Search:
 
     def _sources(self, index: int, t: ShType) -> tuple[ShType, ...]:
         """What an operand of a type can be made of."""
-        return (t,) if t in self._held[index] else (self.operands[index], *self._held[index])
+        if t in self._held[index]:
+            return (t,)
+        return (self.operands[index], *(held for held in self._held[index] if varies_no_more(held, t)))
 
     def _price(self, index: int, t: ShType) -> Price:
         """What it costs to have an operand in a type."""

@@ -85,6 +85,11 @@ def least_cost(src: ShType, dst: ShType, minimize: Direction, *, returns: bool =
     return cost(least_of(src, dst), back, minimize)
 
 
+def varies_no_more(src: ShType, dst: ShType) -> bool:
+    """Whether a value of one type can become one of another, as far as what varies goes: there is no way back."""
+    return all(dst.state(a) is State.VARYING for a in src.axes(State.VARYING))
+
+
 def not_yet_varying(src: ShType, dst: ShType) -> ShType:
     """What a cast is planned to: to varying it costs what to reduced does."""
     return dst.with_axes((a for a in dst.axes(State.VARYING) if src.state(a) is not State.VARYING), State.REDUCED)

@@ -151,7 +151,7 @@ def _kept(x: Any, before: Any) -> Any:
         return placed(x, t) if fits else x
     if (x.type.shape, x.type.dtype_name) != (t.shape, t.dtype_name):
         return x
-    x = min((x, *versions(x)), key=lambda y: plan(y.type, t).bytes)
+    x = min((x, *versions(x, t)), key=lambda y: plan(y.type, t).bytes)
     sent = plan(x.type, t)
     if sent.communicates and not (allows_implicit() or (finishes_scalars() and t.size == 1)):
         raise ShardingTypeError(

@@ -467,6 +467,17 @@ def test_cotangents_of_own_backward_functions_are_brought_into_their_type(m: Any
         np.testing.assert_allclose(denoted(ct), 3 * np.cos(np.arange(8)), rtol=1e-5)
 
 
+def test_a_value_that_was_cast_to_varying_is_no_source_of_one_that_is_not() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"dp": 2, "tp": 4})):
+        x, w = sh.abstract_array("f32[4@dp, 8@tp, 8]"), sh.abstract_array("f32[8, 8@tp]")
+
+    def per_step(x: Any, w: Any) -> Any:
+        return sh.vmap(sh.implicit_comm(lambda x: x @ w))(x)
+
+    gradients = jax.eval_shape(sh.grad(lambda x, w: sh.sum(per_step(x, w)), argnums=(0, 1)), x, w)
+    assert gradients == (x.type.cotangent(), w.type.cotangent())
+
+
 def test_classes_that_do_not_divide_are_refused_for_that() -> None:
     with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 4})), sh.implicit_comm():
         ids = sh.abstract_array("i32[4@y]")
