@@ -9,6 +9,7 @@ from typing import Any, Final
 import jax
 from jax.sharding import AbstractMesh, AxisType
 
+from shtypes._compat import no_trace_is_running
 from shtypes.caches import Bounded
 from shtypes.context.scope import Scope, simple
 from shtypes.context.user_line import placed
@@ -138,7 +139,28 @@ def set_mesh(mesh: AnyMesh) -> None:
             hints=["with sh.use_mesh(mesh): ... for a mesh without devices", "jax.set_mesh(None) to have none"],
         )
     to_mesh(mesh)
-    jax.set_mesh(mesh)
+    if not _in_the_program(mesh):
+        jax.set_mesh(mesh)
+
+
+def _in_the_program(mesh: jax.sharding.Mesh) -> bool:
+    """Whether a program is traced here, under this mesh already.
+
+    Raises:
+        ShardingTypeError: it is traced under another.
+    """
+    if no_trace_is_running():
+        return False
+    context = context_mesh()
+    if context == mesh.abstract_mesh:
+        return True
+    under = "no mesh" if context is None else f"the mesh ({to_mesh(context)})"
+    error = ShardingTypeError(
+        f"a mesh is set, ({to_mesh(mesh)}), where a program is traced under {under}",
+        why="one program runs on one mesh",
+        hints=["with sh.use_mesh(mesh): ... around the call of the transformed function"],
+    )
+    raise placed(error, "mesh")
 
 
 def use_mesh(mesh: AnyMesh) -> Scope:
@@ -156,7 +178,8 @@ def _using(mesh: AnyMesh) -> Iterator[None]:
     to_mesh(mesh)
     with contextlib.ExitStack() as scopes:
         if isinstance(mesh, jax.sharding.Mesh):
-            scopes.enter_context(jax.set_mesh(mesh))
+            if not _in_the_program(mesh):
+                scopes.enter_context(jax.set_mesh(mesh))
         else:
             outer = context_mesh()
             if outer is not None and outer.size != mesh.size:  # JAX changes the size only by way of no mesh at all

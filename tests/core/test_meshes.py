@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
+from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 import shtypes as sh
@@ -30,6 +33,23 @@ def test_a_mesh_without_devices_may_be_of_any_size_inside_another() -> None:
 def test_only_a_mesh_of_devices_is_set_for_all_that_follows(mesh: object) -> None:
     with pytest.raises(sh.ShardingTypeError, match="only a mesh of devices"):
         sh.set_mesh(mesh)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("transformed", [jax.jit, sh.jit, lambda f: sh.grad(lambda x: sh.sum(f(x))), sh.vmap])
+def test_the_mesh_of_a_program_may_be_set_in_it_and_no_other(transformed: Any) -> None:
+    mesh, other = sh.make_mesh({"dp": 2}), sh.make_mesh({"dp": 4})
+
+    def scaled(mesh: Any, x: Any) -> Any:
+        with sh.use_mesh(mesh):
+            y = x * sh.ones("f32[]")
+        sh.set_mesh(mesh)
+        return y
+
+    with sh.use_mesh(mesh):
+        x = sh.ones("f32[8@dp]")
+        assert np.asarray(transformed(functools.partial(scaled, mesh))(x)).tolist() == [1] * 8
+        with pytest.raises(sh.ShardingTypeError, match=r"a mesh is set, \(dp=4\), where .* under the mesh \(dp=2\)"):
+            transformed(functools.partial(scaled, other))(x)
 
 
 def test_the_mesh_that_jax_set_is_found_before_any_typed_value_is_made() -> None:
