@@ -135,5 +135,9 @@ class Compiled(_Stage):
         given = [x.type if type(x) is Array else None for x in leaves]
         for i, (t, wanted) in enumerate(zip(given, self._program.leaf_types, strict=True)):
             if t != wanted:
-                what = f"leaf {i} of the compiled program is {wanted or 'a plain array'}, not {t or 'a plain array'}"
+                apart = t is not None and wanted is not None and t.mesh is not wanted.mesh
+                is_, is_not = (
+                    "a plain array" if s is None else f"{s} on ({s.mesh})" if apart else str(s) for s in (wanted, t)
+                )
+                what = f"leaf {i} of the compiled program is {is_}, not {is_not}"
                 raise ShardingTypeError(what, hints=["compile it again for these arguments"])

@@ -219,6 +219,12 @@ def test_compiled_programs_refuse_what_they_were_not_compiled_for() -> None:
     compiled = sh.jit(lambda v: v * 2.0).lower(x()).compile()
     with pytest.raises(sh.ShardingTypeError, match=re.escape("is f32[4@dp,8], not f32[8,4@tp]")):
         compiled(w())
+    with sh.use_mesh(sh.make_mesh({"dp": 4})):
+        other = sh.array(X, "f32[4@dp, 8]")
+    with pytest.raises(
+        sh.ShardingTypeError, match=re.escape(f"f32[4@dp,8] on ({x().type.mesh}), not f32[4@dp,8] on (dp=4)")
+    ):
+        compiled(other)
     with pytest.raises(sh.ShardingTypeError, match="not a plain array"):
         compiled(X)
     with pytest.raises(sh.ShardingTypeError, match="structure"):
