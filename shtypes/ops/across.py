@@ -7,6 +7,7 @@ device's own part is a varying value. All keep the reduced dims, with size 1.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,12 +67,16 @@ def bound(name: str, x: Any, dims: tuple[int, ...]) -> Array:
 
     Communicates: an all-reduce of one number for each row.
     """
-    return _best(name, constant(x), dims, REDUCED, has_gradient=False)
+    return _best(name, constant(x), dims, REDUCED, has_gradient=False, of_none=-np.inf if name == "max" else np.inf)
 
 
-def _best(name: str, x: Any, dims: tuple[int, ...], state: State, *, has_gradient: bool = True) -> Array:
+def _best(
+    name: str, x: Any, dims: tuple[int, ...], state: State, *, has_gradient: bool = True, of_none: Any = None
+) -> Array:
+    """The extreme over dims; ``of_none`` is that of no elements, where there is one."""
     axes = sharding(jax.typeof(x), dims)
-    found = reduced(name, getattr(jnp, name), own(x, axes), dims, True)
+    options = {} if of_none is None or jax.typeof(x).size else {"initial": of_none}
+    found = reduced(name, getattr(jnp, name), own(x, axes), dims, True, **options)
     return _winner(name, found, axes, state, has_gradient) if axes else found
 
 
@@ -119,7 +124,8 @@ def extreme(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     """
     t = jax.typeof(x)
     if t.dtype_name == "bool":
-        return astype(extreme(name, astype(x, "u8"), dims), "bool")
+        found = _best(name, astype(x, "u8"), dims, INVARIANT, of_none=int(name == "min"))
+        return astype(found, "bool")
     return _differentiated(name, dims, x) if t.differentiable else _best(name, x, dims, INVARIANT)
 
 
@@ -164,7 +170,7 @@ class Candidate(LocalFn):
     def __call__(self, x: Any) -> tuple[Any, Any]:
         rows = jnp.moveaxis(x, self.dims, range(-len(self.dims), 0))
         sizes = rows.shape[rows.ndim - len(self.dims) :]
-        flat = rows.reshape(*rows.shape[: rows.ndim - len(sizes)], -1)
+        flat = rows.reshape(*rows.shape[: rows.ndim - len(sizes)], math.prod(sizes))
         at = getattr(jnp, self.name)(flat, -1, keepdims=True)
         best = jnp.take_along_axis(flat, at, -1)
         place = jnp.zeros_like(at)

@@ -300,3 +300,16 @@ def test_what_an_error_says_of_asking_is_true_whatever_else_is_given(
             ledger = sh.check(functools.partial(f, out=out), *operands, grad=True).ledger
             sent = [sum(e.bytes for e in ledger if (e.direction == "forward") is way) for way in (True, False)]
             assert sent == [fix.bytes_forward, fix.bytes_backward]
+
+
+@pytest.mark.parametrize("name", ["any", "all", "softmax", "logsumexp", "argmax"])
+def test_they_are_defined_without_elements(name: str) -> None:
+    # The reduced dim has none, or for an index, which of none there is not, another dim.
+    shape, text = ((4, 0), "f32[4@x,0]") if name == "argmax" else ((0, 4), "f32[0@x,4]")
+    nothing = np.zeros(shape, np.float32)
+    m = jax.nn if name in ("softmax", "logsumexp") else jnp
+    with sh.use_mesh(sh.make_mesh(AXES)), sh.implicit_comm():
+        found = getattr(sh, name)(sh.array(nothing, text), 0)
+        wanted = getattr(m, name)(nothing, 0)
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(host(found), wanted)
