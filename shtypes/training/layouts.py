@@ -31,8 +31,8 @@ Layout = Any | Callable[[ShType], Any] | None
 Tree = Any
 
 
-def layout_of(layout: Layout, params: Tree) -> Tree:
-    """For each parameter the type that is meant; None for one that has no type.
+def layout_of(layout: Layout, params: Tree) -> list[ShType | None]:
+    """For each leaf of the parameters the type that is meant; None for one that has no type.
 
     Raises:
         ShardingTypeError: the layout has another structure than the parameters, or does not fit them.
@@ -47,14 +47,7 @@ def layout_of(layout: Layout, params: Tree) -> Tree:
     for x, t in zip(leaves, found, strict=True):
         if t is not None and t.axes(State.UNREDUCED):
             raise ShardingTypeError(f"an optimizer's state cannot be a pending sum, as {t} is, for {x.type}")
-    return jax.tree.unflatten(structure, [_Leaf(t) for t in found])
-
-
-class _Leaf:
-    """A type, or nothing, as a leaf of a tree."""
-
-    def __init__(self, t: ShType | None) -> None:
-        self.type = t
+    return found
 
 
 def _leaves_like(layout: Tree, structure: Any) -> list[Any]:
@@ -67,10 +60,9 @@ def _leaves_like(layout: Tree, structure: Any) -> list[Any]:
     return jax.tree.leaves(layout)
 
 
-def in_types(tree: Tree, layout: Tree) -> Tree:
+def in_types(tree: Tree, goals: Sequence[ShType | None]) -> Tree:
     """Typed values in the types of a layout, in their own dtypes; gathers over the same axes go in one collective."""
     leaves, structure = jax.tree.flatten(tree)
-    goals = [leaf.type for leaf in jax.tree.leaves(layout)]
     moving = [
         (i, goal.replace(dtype=x.type.dtype_name))
         for i, (x, goal) in enumerate(zip(leaves, goals, strict=True))
