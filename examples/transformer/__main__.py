@@ -178,14 +178,19 @@ def sample(
             click.echo("-" * 40)
 
 
+def run_of(layout: layouts.Layout) -> training.Run:
+    """The run by which a layout is listed: where it has an axis for experts with experts, in groups of one device."""
+    mixture: dict[str, Any] = {"experts": 8, "capacity": 1.25, "group": 16} if "expert" in layout.dims else {}
+    return training.Run(layout, model.Sizes(layers=8, **mixture))
+
+
 @main.command(name="layouts")
 def listed() -> None:
     """All layouts, with what a step sends, by the types alone."""
     table = rich.table.Table("layout", "mesh", "bytes sent/step and device", "of them in the backward pass", box=None)
     for layout in layouts.read().values():
         with layout.use(abstract=True):
-            mixture: dict[str, Any] = {"experts": 8, "capacity": 1.25} if "expert" in layout.dims else {}
-            run = training.Run(layout, model.Sizes(layers=8, **mixture))
+            run = run_of(layout)
             found = sh.ledger(training.step(run), *training.abstract(run))
             mesh = " x ".join(f"{axis}={size}" for axis, size in layout.mesh.items()) or "one device"
             table.add_row(layout.name, mesh, f"{found.bytes:,}", f"{found.backward().bytes:,}")

@@ -143,12 +143,10 @@ def moved(x: Any, dims: str, comm_dtype: str | None = None) -> Any:
 
     Axes along which it is replicated, here and there, stay as they are: no policy changes how its gradient is summed.
     """
-    wanted = sh.ShType.parse(x.type.dtype_name + dims, shape=x.shape)
-    target = ", ".join(f"_@({','.join(dim.axes)})" for dim in wanted.dims)
-    taken = wanted.axes(sh.State.SHARDED)
-    replicated = [(s, [a for a in x.type.axes(s) if a not in taken]) for s in (sh.State.REDUCED, sh.State.INVARIANT)]
-    states = ", ".join(f"{state.value}:({','.join(axes)})" for state, axes in replicated if axes)
-    return sh.reshard(x, f"[{target}]" + f"{{{states}}}" * bool(states), comm_dtype=comm_dtype)
+    wanted = sh.ShType.parse(x.type.dtype_name + dims, shape=x.shape).named(x.type.names)
+    for state in (sh.State.REDUCED, sh.State.INVARIANT, sh.State.VARYING):
+        wanted = wanted.with_axes(set(x.type.axes(state)).difference(wanted.axes(sh.State.SHARDED)), state)
+    return sh.reshard(x, wanted, comm_dtype=comm_dtype)
 
 
 def sent(x: Any, dims: str, sizes: Sizes) -> Any:

@@ -206,3 +206,15 @@ def test_the_commands_train_and_sample(tmp_path: Path) -> None:
     assert refused.exit_code == 2
     assert "'dp3' is not one of one, dp," in refused.output
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "ep_cp" else pytest.param(name, marks=pytest.mark.nightly) for name in read()],
+)
+def test_each_layout_is_listed_by_the_command(name: str) -> None:
+    run = command.run_of(read()[name])  # of `ep_cp` the groups of tokens are smaller than a sequence
+    with run.layout.use(abstract=True):
+        sent = sh.ledger(training.step(run), *training.abstract(run))
+    assert sent.known
+    assert bool(sent.bytes) == (name != "one")
