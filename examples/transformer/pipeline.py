@@ -178,8 +178,11 @@ def gpipe(run: Run, weights: Tree, ends: Tree, tokens: Any, targets: Any) -> tup
         def fill(x: Any, now: Any) -> Any:
             return tick(x, run.first(ends, now[0]), now[1])
 
+        def drain(x: Any, now: Any) -> Any:
+            return tick(x, x, now)
+
         x, (filling, early) = sh.scan(fill, run.nothing(ends, tokens[0]), (tokens, np.arange(count)))
-        _, (draining, late) = sh.scan(lambda x, now: tick(x, x, now), x, np.arange(count, count + run.stages - 1))
+        _, (draining, late) = sh.scan(drain, x, np.arange(count, count + run.stages - 1))
         left = sh.concatenate([filling, draining])[run.stages - 1 :]
         losses = sh.scan(lambda _, now: (None, last(ends, *now)), None, (left, targets))[1]
         return both(sh.mean(losses), early, late)

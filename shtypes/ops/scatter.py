@@ -242,7 +242,7 @@ def _changed(how: str, at: Updates, values: Any, options: Options) -> Array:
     operands, constants = lift([x, *arrays, values])
     operands[-1] = _of_dtype(operands[-1], t, how)
     once = (
-        options.get("unique_indices", False)
+        bool(options.get("unique_indices", False))
         or all(jax.typeof(i).size == 1 for i in operands[1:-1])
         or _differ(arrays, bound)
     )
