@@ -45,6 +45,16 @@ def test_the_comparison_of_the_gated_mlp_prints_what_it_printed() -> None:
     golden("compare.txt", str(gated_mlp(model="h100-nvlink")))
 
 
+def test_the_cotangents_that_the_backward_pass_is_given_are_no_lines_of_it() -> None:
+    def block(x: Any, up: Any, down: Any) -> Any:
+        return sh.all_reduce(sh.silu(x @ up) @ down, "tp")
+
+    found = sh.compare(block, "f32[8@dp,16]", "f32[16,32@tp]", "f32[32@tp,16]", mesh=MESH)
+    assert [(change.direction, change.what) for change in found.types] == [
+        ("gradient", name) for name in ("x", "up", "down")
+    ]
+
+
 def test_its_totals_are_those_of_the_ledgers() -> None:
     found = gated_mlp(model=sh.cost_model(sh.Link(1e9, latency=1e-6)))
     for side in (found.jax, found.partial):

@@ -121,10 +121,13 @@ def _named(kind: str, trees: Any) -> Iterator[tuple[str, ShType]]:
 
 
 def _typed_lines(signature: Signature) -> dict[tuple[SourceLine, str, str], list[ShType]]:
-    """The types that each op of each line makes, in order; what a policy's casts make is left out."""
+    """The types that each op of each line makes, in order.
+
+    What a policy's casts make is left out, and what no line makes: the cotangents that the backward pass is given.
+    """
     found: dict[tuple[SourceLine, str, str], list[ShType]] = {}
     for item in equations(signature.program):
-        if isinstance(applied_by(item.eqn), Reshard) and applied_by(item.eqn).inserted:
+        if not item.place.file or (isinstance(applied_by(item.eqn), Reshard) and applied_by(item.eqn).inserted):
             continue
         op = str(applied_by(item.eqn)).split("[")[0]
         types = [var.aval for var in item.eqn.outvars if isinstance(var.aval, ShType)]
