@@ -94,8 +94,7 @@ def chosen(
         _thread.seen.places.setdefault(place, [way.operands for way in ways])
         _thread.seen.directions.add(minimize)
     wanted = next((goal for at, goal in plan or () if at == place), ways[0].operands)
-    directions = (minimize,) if minimize == "both" else (minimize, *get_args(Direction))
-    known = (way.operands for direction in directions for way in _ways(rule, types, held, direction))
+    known = (way.operands for aim in (minimize, *get_args(Direction)) for way in _ways(rule, types, held, aim))
     return rule(wanted if wanted in known else ways[0].operands)
 
 

@@ -118,8 +118,8 @@ def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], 
     """The choices by which a function sends least, as far as they are found; none if it cannot be traced.
 
     Functions of shards are given what they are given where each op chooses for itself, as in a call that runs at once.
-    Where one direction alone is to be least, what is best for the others is tried too: steps that change nothing in one
-    direction lead to where it does.
+    What is best for the other directions is tried too: steps that change nothing in one lead to where it does, and what
+    both send together has lows of its own.
     """
     attempt = _attempting(f, args, kwargs)
     start = attempt({}, shared, "")
@@ -133,8 +133,8 @@ def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], 
 
     direction = start.seen.direction
     best = _climbed(start, direction, towards(""))
-    for other in get_args(Direction) if direction != "both" else ():
-        if other != direction:
+    for other in get_args(Direction):
+        if other != direction and best.cost(direction)[0] > 0:
             there = _climbed(towards(other)({}), other, towards(other))
             here = towards("")(there.complete)
             if here.cost(direction) < best.cost(direction) and here.seen.shards == best.seen.shards:
@@ -172,17 +172,18 @@ def _attempting(
         args, kwargs = again(values)
         return [x for x in jax.tree.leaves(f(*args, **kwargs)) if _is_array(x)]
 
-    def attempt(choices: Choice, shared: bool, aim: str) -> _State:
+    @functools.cache
+    def traced(choices: frozenset[tuple[ChoicePoint, tuple[ShType, ...]]], shared: bool, aim: str) -> tuple[Any, Seen]:
         # The number makes each attempt a trace of its own: what is cached notes no places.
-        plan = (*choices.items(), ((f"attempt {next(_attempts)}", ()), ()))
+        plan = (*choices, ((f"attempt {next(_attempts)}", ()), ()))
         around = current_ambient()._replace(plan=plan, shared=shared, tried=True, aim=aim)
         with ambient.scope(around), noting() as seen:
             try:
-                return _State(choices, _sent(jax.make_jaxpr(of_arrays)(*specimens)), seen)
+                return _sent(jax.make_jaxpr(of_arrays)(*specimens)), seen
             except Exception:  # it wants values, or what it asks for by name later on does not fit these choices
-                return _State(choices, None, seen)
+                return None, seen
 
-    return attempt
+    return lambda choices, shared, aim: _State(choices, *traced(frozenset(choices.items()), shared, aim))
 
 
 def _specimen(x: Any) -> Any:
