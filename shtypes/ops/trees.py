@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.dispatch import is_typed, located
+from shtypes.plans.transport import transport_in_force
 from shtypes.primitives.together import move_together
 from shtypes.types import ShType, State
 
@@ -32,7 +34,9 @@ def all_reduce_tree(tree: Any, axes: Sequence[str], state: State) -> Any:
             hints=["sh.all_reduce(tree) finishes what is pending, over whichever axes"],
         )
         raise located(error, "all_reduce", list(types.values())[:3])
-    for i, x in zip(moving, move_together([leaves[i] for i in moving], [goals[i] for i in moving]), strict=True):
+    along = replace(transport_in_force(), shared=False)  # the axes that change, as of one value
+    moved = move_together([leaves[i] for i in moving], [goals[i] for i in moving], along)
+    for i, x in zip(moving, moved, strict=True):
         leaves[i] = x
     return jax.tree.unflatten(structure, leaves)
 

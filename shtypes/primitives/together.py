@@ -17,7 +17,7 @@ from shtypes.lowering.collectives import run_together
 from shtypes.plans import Plan, plan
 from shtypes.plans.moves import Kind, ring_bytes
 from shtypes.plans.steps import Step
-from shtypes.plans.transport import AS_IT_IS
+from shtypes.plans.transport import AS_IT_IS, Transport, transport_in_force
 from shtypes.primitives.joint import Joint
 from shtypes.primitives.local import check_tangents
 from shtypes.primitives.moving import move
@@ -93,14 +93,16 @@ class Reshards(Joint):
     results: tuple[HiShType, ...]
     inserted: bool = False
     merged: tuple[Any, ...] = ()
+    transport: Transport = AS_IT_IS  # how its transpose communicates, each value by itself
 
     def __str__(self) -> str:
-        return f"reshard_all[{self.kind} over {','.join(self._sent.axes)}]"
+        how = f", {self.transport}" if str(self.transport) else ""
+        return f"reshard_all[{self.kind} over {','.join(self._sent.axes)}{how}]"
 
     @functools.cached_property
     def _sent(self) -> Together:
-        plans = map(plan, self.operands, self.results)
-        return Together(tuple(p.steps[0] for p in plans))
+        pairs = zip(self.operands, self.results, strict=True)
+        return Together(tuple(plan(src, dst, shared=False).steps[0] for src, dst in pairs))
 
     @property
     def change(self) -> tuple[ShType, ShType]:  # type: ignore[override]
@@ -112,7 +114,7 @@ class Reshards(Joint):
 
     def back(self) -> Sequence[Sending]:
         pairs = zip(self.operands, self.results, strict=True)
-        plans = [plan(dst.cotangent(), src.cotangent()) for src, dst in pairs if src.differentiable]
+        plans = [self.transport.backward(src, dst) for src, dst in pairs if src.differentiable]
         return [Sending(s, p.src, p.dst) for p in plans for s in p.steps if s.kind.communicates]
 
     def on_shards(self, *shards: Any) -> list[Any]:
@@ -128,17 +130,18 @@ class Reshards(Joint):
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
         back = [t.to_ct_aval() for t in self.operands]
         pairs = zip(cts, back, strict=True)
-        return [Zero(t) if isinstance(ct, Zero) else resharded(ct, t, transport=AS_IT_IS) for ct, t in pairs]
+        how = self.transport.transposed()
+        return [Zero(t) if isinstance(ct, Zero) else resharded(ct, t, transport=how) for ct, t in pairs]
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        given = zip(operands, self.results, dims, strict=True)
-        types = [(x, t if d is None else t.inc_rank(axis_data.size, d)) for x, t, d in given]
-        return [resharded(x, t) for x, t in types], list(dims)
+        given = zip(self.results, dims, strict=True)
+        goals = [t if d is None else t.inc_rank(axis_data.size, d) for t, d in given]
+        return move_together(operands, goals, self.transport), list(dims)
 
 
-def plans_of(sources: Sequence[ShType], targets: Sequence[ShType]) -> list[Plan]:
+def plans_of(sources: Sequence[ShType], targets: Sequence[ShType], transport: Transport) -> list[Plan]:
     """How each value gets from its type to its target."""
-    return [plan(src, dst) for src, dst in zip(sources, targets, strict=True)]
+    return [transport.plan(src, dst) for src, dst in zip(sources, targets, strict=True)]
 
 
 def rounds(plans: Sequence[Plan]) -> list[list[tuple[int, ...]]]:
@@ -171,7 +174,7 @@ def group_of(step: Step) -> tuple[Any, ...]:
 
 def sent_together(sources: Sequence[ShType], targets: Sequence[ShType]) -> list[Together]:
     """The collectives by which values get from their types to targets, together."""
-    plans = plans_of(sources, targets)
+    plans = plans_of(sources, targets, transport_in_force())
     joined = [
         Together(tuple(plans[i].steps[k] for i in group))
         for k, groups in enumerate(rounds(plans))
@@ -181,27 +184,35 @@ def sent_together(sources: Sequence[ShType], targets: Sequence[ShType]) -> list[
     return joined + [Together((s,)) for p in plans if not p.plain for s in p.steps if s.kind.communicates]
 
 
-def move_together(values: Sequence[Any], targets: Sequence[ShType]) -> list[Any]:
+def move_together(values: Sequence[Any], targets: Sequence[ShType], transport: Transport | None = None) -> list[Any]:
     """Typed values in other types: sums, scatters and gathers over the same axes in one collective for each dtype.
 
     Args:
         values: The values.
         targets: For each, the type to bring it to.
+        transport: How they communicate; by default as reshards do here that do not say.
     """
-    found = list(values)
-    plans = plans_of([jax.typeof(x) for x in values], targets)
+    found, transport = list(values), transport_in_force() if transport is None else transport
+    plans = plans_of([jax.typeof(x) for x in values], targets, transport)
     for k, groups in enumerate(rounds(plans)):
         for group in groups:
             after = [plans[i].steps[k].dst if plans[i].plain else plans[i].dst for i in group]
             if len(group) == 1:
-                moved = [move(found[group[0]], after[0])]
+                moved = [_moved(found[group[0]], after[0], transport)]
             else:
                 before = tuple(hi(jax.typeof(found[i])) for i in group)
                 kind = plans[group[0]].steps[k].kind.value
-                moved = Reshards(kind, before, tuple(map(hi, after))).applied(*(found[i] for i in group))
+                together = Reshards(kind, before, tuple(map(hi, after)), transport=transport)
+                moved = together.applied(*(found[i] for i in group))
             for i, x in zip(group, moved, strict=True):
                 found[i] = x
     return found
+
+
+def _moved(x: Any, dst: ShType, transport: Transport) -> Any:
+    """One value, by itself."""
+    varies = State.VARYING in dst.states
+    return move(x, dst) if varies else resharded(x, dst, transport=transport)
 
 
 __all__ = ["Reshards", "Together", "group_of", "move_together", "sent_together"]

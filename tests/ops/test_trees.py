@@ -95,6 +95,35 @@ def test_a_scope_forbids_it() -> None:
         sh.all_reduce(values())
 
 
+def test_it_goes_by_the_cost_model_in_force() -> None:
+    tree = [sh.array(np.ones((16, 256, 256), np.float32), "f32[_, _, _]")] * 2
+    tree = [sh.reshard(x, "[_, _, _]{U:(dp,tp)}") for x in tree]
+    with sh.use_cost_model(sh.cost_model("h100-nvlink", dp="infiniband-ndr")):
+        found, alone = sh.ledger(sh.all_reduce, tree), sh.ledger(sh.all_reduce, tree[0])
+        assert [(e.kind, e.axes) for e in found] == [(e.kind, e.axes) for e in alone]
+        assert len(found) == 3
+        assert found.bytes == 2 * alone.bytes
+        assert sent_by_compiled(compiled_text(sh.jit(sh.all_reduce), tree)) == sent_by_ledger(found)
+        finished = jax.block_until_ready(sh.jit(sh.all_reduce)(tree))
+    for x in finished:
+        np.testing.assert_array_equal(np.asarray(x), 1)
+
+
+def test_a_mapped_tree_is_reduced_together() -> None:
+    tree = [sh.reshard(sh.array(np.ones((3, n), np.float32), "f32[_, _]"), "[_, _]{U:tp}") for n in (2, 5)]
+    found = sh.ledger(jax.vmap(sh.all_reduce), tree)
+    assert [(e.kind, e.axes, e.bytes) for e in found] == [("all-reduce", ("tp",), 3 * 7 * 4 * 3 // 2)]
+    for x in jax.block_until_ready(jax.vmap(sh.all_reduce)(tree)):
+        np.testing.assert_array_equal(np.asarray(x), 1)
+
+
+def test_a_tree_goes_along_the_axes_that_it_names_and_no_others() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 4, "y": 4})):
+        x = sh.abstract_array("f32[16]{U:x}")
+        assert [e.axes for e in sh.ledger(sh.all_reduce, [x, x])] == [("x",)]
+        assert len(sh.ledger(lambda x: sh.reshard(x, "[_]"), x)) == 2  # whose copies share the work
+
+
 def test_mapped_over_a_dim_each_is_reduced() -> None:
     tree = [sh.ones("f32[3, 4]{U:dp}"), sh.ones("f32[3, 8]{U:dp}")]
     found = jax.vmap(sh.all_reduce)(tree)
