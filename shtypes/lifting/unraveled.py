@@ -1,50 +1,172 @@
-"""Products of raveled arrays, as products over the dims that they had: a dim sharded behind another does not ravel."""
+"""Raveled arrays, computed with the dims that they had: a dim sharded behind another does not ravel."""
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, Final
 
-from shtypes._compat.jaxprs import is_literal
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, variable, with_equations
+from shtypes.lifting.rows.elementwise import LINEAR, NONLINEAR
 
-_DOT = (((0,), (0,)), ((), ()))
+#: What computes each element of its result from those at its place.
+_ELEMENTWISE: Final = frozenset(
+    (*NONLINEAR.split(), *LINEAR, "mul", "select_n", "convert_element_type", "copy", "stop_gradient")
+)
+_REDUCTIONS: Final = frozenset(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or", "xor"))
+_PRODUCT: Final = (((0,), (0,)), ((), ()))
+_SCALED: Final = (((), ()), ((), ()))
 
 
 @functools.lru_cache(maxsize=256)
 def unraveled(jaxpr: Any) -> Any:
-    """A program in which ``dot(ravel(a), ravel(b))`` of arrays of one shape contracts all their dims.
+    """A program that computes with dims as they were what it computes of raveled arrays and what leaves no ravel.
 
-    `jnp.vdot` is written so, and with it `jax.scipy.sparse.linalg.cg`, optax's line searches, L-BFGS. The ravels that
-    nothing else uses are left out.
+    That is a product of two, a reduction of one, and one that gets its dims back. `jnp.vdot` and its gradient are
+    written so, and with them `jax.scipy.sparse.linalg.cg`, optax's line searches, L-BFGS. What is then unused is left
+    out.
     """
-    of_ravel: dict[Any, Any] = {}
-    made: dict[int, Any] = {}
-    for i, eqn in enumerate(jaxpr.eqns):
-        if eqn.primitive.name == "reshape" and _is_ravel(eqn):
-            of_ravel[eqn.outvars[0]] = eqn.invars[0]
-        elif eqn.primitive.name == "dot_general" and not any(map(is_literal, eqn.invars)):
-            before = [of_ravel[x] for x in eqn.invars if x in of_ravel]
-            if _lists(eqn.params["dimension_numbers"]) == _DOT and len(before) == 2 and _alike(*before):
-                dims = tuple(range(before[0].aval.ndim))
-                numbers = ((dims, dims), ((), ()))
-                made[i] = eqn.replace(invars=before, params={**eqn.params, "dimension_numbers": numbers})
-    if not made:
+    if not any(map(_is_ravel, jaxpr.eqns)):
         return jaxpr
-    eqns = [made.get(i, eqn) for i, eqn in enumerate(jaxpr.eqns)]
-    used = {x for atoms in (*(eqn.invars for eqn in eqns), jaxpr.outvars) for x in atoms if not is_literal(x)}
-    idle = of_ravel.keys() - used
-    return jaxpr.replace(eqns=[eqn for eqn in eqns if idle.isdisjoint(eqn.outvars)])
+    found = _Unraveled()
+    eqns: list[Any] = []
+    for eqn in jaxpr.eqns:
+        eqns += found.of(eqn)
+    eqns = _used(eqns, jaxpr.outvars, found.idle)
+    return jaxpr if len(eqns) == len(jaxpr.eqns) and not found.changed else with_equations(jaxpr, eqns, jaxpr.outvars)
+
+
+class _Unraveled:
+    """What is known of the variables of a program.
+
+    Attributes:
+        wide: Of raveled variables, those of the same elements with all dims.
+        filled: Of those that hold one scalar, the equations that fill them.
+        idle: The variables that may be left out where nothing uses them.
+        ravel: An equation that ravels, for others like it.
+        changed: Whether an equation was written in another way.
+    """
+
+    def __init__(self) -> None:
+        self.wide: dict[Any, Any] = {}
+        self.filled: dict[Any, Any] = {}
+        self.idle: set[Any] = set()
+        self.ravel: Any = None
+        self.changed = False
+
+    def of(self, eqn: Any) -> list[Any]:
+        """The equations in the place of one."""
+        name = eqn.primitive.name
+        if _is_ravel(eqn):
+            self.ravel = eqn
+            self.wide[eqn.outvars[0]] = eqn.invars[0]
+            self.idle.add(eqn.outvars[0])
+        elif name == "jit" and any(self._wide(x) is not None for x in eqn.invars):
+            return self._called(eqn)
+        elif name == "broadcast_in_dim" and not eqn.invars[0].aval.shape and len(eqn.outvars[0].aval.shape) == 1:
+            self.filled[eqn.outvars[0]] = eqn
+        elif name in _ELEMENTWISE or (name == "dot_general" and _lists(eqn.params["dimension_numbers"]) == _SCALED):
+            return [eqn, *self._along(eqn)]
+        else:
+            return [self._ended(eqn)]
+        return [eqn]
+
+    def _called(self, eqn: Any) -> list[Any]:
+        """A call whose body ravels its operands itself, and whose results are raveled after it."""
+        closed, inside = eqn.params["jaxpr"], _Unraveled()
+        body = jaxpr_of(closed)
+        invars, outvars, given, made = list(body.invars), list(eqn.outvars), list(eqn.invars), []
+        for i, wide in enumerate(map(self._wide, eqn.invars)):
+            if wide is not None:
+                made += inside.of(self._raveled(variable(wide.aval), invars[i]))
+                invars[i], given[i] = made[-1].invars[0], wide
+        for inner in body.eqns:
+            made += inside.of(inner)
+        results, after = list(body.outvars), []
+        for j, wide in enumerate(map(inside._wide, results)):
+            if wide is not None:
+                after += self.of(self._raveled(variable(wide.aval), outvars[j]))
+                results[j], outvars[j] = wide, after[-1].invars[0]
+        changed = body.replace(invars=invars, eqns=_used(made, results, inside.idle), outvars=results)
+        params = {**eqn.params, "jaxpr": changed if closed is body else closed.replace(jaxpr=changed)}
+        self.changed = True
+        return [eqn.replace(invars=given, outvars=outvars, params=params), *after]
+
+    def _raveled(self, src: Any, dst: Any) -> Any:
+        return self.ravel.replace(
+            invars=[src], outvars=[dst], params={**self.ravel.params, "new_sizes": dst.aval.shape}
+        )
+
+    def _along(self, eqn: Any) -> list[Any]:
+        """What computes the result of an equation of each element with all dims."""
+        known = [self._wide(x) for x in eqn.invars]
+        shape = next((x.aval.shape for x in known if x is not None), None)
+        if shape is None or len(eqn.outvars) != 1 or eqn.params.get("sharding") is not None:
+            return []
+        made, given = [], []
+        for x, wide in zip(eqn.invars, known, strict=True):
+            if wide is not None and wide.aval.shape == shape:
+                given.append(wide)
+            elif not x.aval.shape:
+                given.append(x)
+            elif not is_literal(x) and x in self.filled:
+                fill = self.filled[x]
+                given.append(variable(x.aval.update(shape=shape)))
+                params = {**fill.params, "shape": shape, "broadcast_dimensions": ()}
+                made.append(fill.replace(outvars=given[-1:], params=params))
+            else:
+                return []
+        (out,) = eqn.outvars
+        self.wide[out] = variable(out.aval.update(shape=shape))
+        made.append(eqn.replace(invars=given, outvars=[self.wide[out]]))
+        self.idle.update((out, *(v for e in made for v in e.outvars)))
+        return made
+
+    def _wide(self, x: Any) -> Any:
+        return None if is_literal(x) else self.wide.get(x)
+
+    def _ended(self, eqn: Any) -> Any:
+        """An equation that leaves no ravel, of arrays with all dims."""
+        name, wide = eqn.primitive.name, [self._wide(x) for x in eqn.invars]
+        if not wide or None in wide:
+            return eqn
+        shape = wide[0].aval.shape
+        dims = tuple(range(len(shape)))
+        params = None
+        if name == "dot_general":
+            if _lists(eqn.params["dimension_numbers"]) == _PRODUCT and wide[1].aval.shape == shape:
+                params = {**eqn.params, "dimension_numbers": ((dims, dims), ((), ()))}
+        elif name in _REDUCTIONS and tuple(eqn.params["axes"]) == (0,) and eqn.params.get("out_sharding") is None:
+            params = {**eqn.params, "axes": dims}
+        elif name == "reshape" and _is_plain(eqn) and tuple(eqn.params["new_sizes"]) == shape:
+            params = eqn.params
+        if params is None:
+            return eqn
+        self.changed = True
+        return eqn.replace(invars=wide, params=params)
+
+
+def _used(eqns: list[Any], results: Any, idle: set[Any]) -> list[Any]:
+    """The equations without those of ``idle`` variables that nothing uses."""
+    used = {x for x in results if not is_literal(x)}
+    kept = []
+    for eqn in reversed(eqns):
+        if used.isdisjoint(eqn.outvars) and idle.issuperset(eqn.outvars):
+            continue
+        kept.append(eqn)
+        used.update(x for x in eqn.invars if not is_literal(x))
+    return kept[::-1]
 
 
 def _is_ravel(eqn: Any) -> bool:
+    if eqn.primitive.name != "reshape" or not _is_plain(eqn):
+        return False
     x = eqn.invars[0]
-    whole = not is_literal(x) and x.aval.ndim > 1 and tuple(eqn.params["new_sizes"]) == (math.prod(x.aval.shape),)
-    return whole and eqn.params.get("dimensions") is None and eqn.params.get("sharding") is None
+    return not is_literal(x) and x.aval.ndim > 1 and tuple(eqn.params["new_sizes"]) == (math.prod(x.aval.shape),)
 
 
-def _alike(a: Any, b: Any) -> bool:
-    return bool(a.aval.shape == b.aval.shape)
+def _is_plain(eqn: Any) -> bool:
+    return eqn.params.get("dimensions") is None and eqn.params.get("sharding") is None
 
 
 def _lists(numbers: Any) -> Any:

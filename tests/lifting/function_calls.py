@@ -93,6 +93,11 @@ jax.lax.integer_pow(a, 3)
 jax.lax.rsqrt(a * a + 1)
 jax.lax.clamp(-0.5, a, 0.5)
 jax.lax.reduce(a, np.float32(0), jax.lax.add, (1,))
+jax.lax.reduce((a, y), (0.0, ZERO), lambda x, z: (x[0] + z[0], jnp.maximum(x[1], z[1])), (1,))[1]
+jax.lax.reduce(a, s, jax.lax.add, (1,))
+jax.lax.reduce_window((a, b), (0.0, 1.0), lambda x, z: (x[0] + z[0], x[1] * z[1]), (1, 2), (1, 1), 'VALID')[1]
+jax.lax.bitcast_convert_type(a, jnp.int8)
+jax.lax.bitcast_convert_type(t.astype(jnp.int8), jnp.int32)
 jax.lax.slice_in_dim(a, 1, 7, 2, axis=1)
 jax.lax.dynamic_slice_in_dim(a, e, 3, axis=1)
 jax.lax.dynamic_index_in_dim(a, e, 1)

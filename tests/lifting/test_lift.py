@@ -162,3 +162,23 @@ def test_an_equation_of_one_value_twice_is_told_from_one_of_two() -> None:
         found = sh.jit(sh.lift(f))(sh.array(x, "f32[4@dp,8]"), sh.array(y, "f32[4@dp,8]"))
     for mine, wanted in zip(found, f(x, y), strict=True):
         np.testing.assert_array_equal(denoted(mine), np.asarray(wanted))
+
+
+def test_reductions_of_several_operands_and_casts_to_other_widths() -> None:
+    def pair(x: Any, y: Any) -> Any:
+        return jnp.maximum(x[0], y[0]), jnp.where(x[0] > y[0], x[1], y[1])
+
+    def f(x: Any, n: Any) -> Any:
+        least = jax.lax.reduce((x, n), (-jnp.inf, np.int32(0)), pair, (1,))
+        windows = jax.lax.reduce_window((x, n), (-jnp.inf, np.int32(0)), pair, (1, 3), (1, 2), "VALID")
+        parts = jax.lax.bitcast_convert_type(x, jnp.int16)
+        return *least, *windows, parts, jax.lax.bitcast_convert_type(parts, jnp.float32)
+
+    x, n = _array(4, 8), np.arange(32, dtype=np.int32).reshape(4, 8)
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        found = sh.jit(sh.lift(f))(sh.array(x, "f32[4@dp,8]"), sh.array(n, "i32[4@dp,8]"))
+        for mine, wanted in zip(found, f(x, n), strict=True):
+            np.testing.assert_array_equal(denoted(mine), np.asarray(wanted))
+        assert [y.type.dims[0].axes for y in found] == [("dp",)] * 6
+        with pytest.raises(sh.ShardingTypeError, match="`reduce` acts along dim 1, which is sharded"):
+            sh.lift(f)(sh.array(x, "f32[4,8@tp]"), sh.array(n, "i32[4,8@tp]"))

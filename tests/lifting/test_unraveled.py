@@ -1,4 +1,4 @@
-"""Products of raveled arrays contract the dims that these had."""
+"""What is computed of raveled arrays has the dims that these had."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ FORMS: dict[str, Callable[[Any, Any], Any]] = {
     "under vmap": lambda a, b: jnp.sum(jax.vmap(jnp.vdot)(a[:, None], b[:, None])),
     "in jit": jax.jit(lambda a, b: jnp.vdot(a, b) + jnp.vdot(b, a)),
     "of complex numbers": lambda a, b: jnp.vdot(a + 2j * b, b + 1j * a).real,
+    "its gradient": lambda a, b: jnp.sum(jax.grad(lambda x: 3 * jnp.vdot(x, jnp.sin(b)))(a) * b),
+    "its gradient on both sides": lambda a, b: jnp.sum(jax.grad(lambda x: jnp.vdot(x, jnp.sin(x)))(a) * b),
+    "what is computed between": lambda a, b: jnp.sum(jnp.where(a.ravel() > 0, 2 * a.ravel() - 1.0, b.ravel())),
+    "in functions that are compiled": lambda a, b: jnp.sum(jax.jit(lambda x, y: (x * y, y))(a.ravel(), b.ravel())[0]),
+    "with its dims again": lambda a, b: jnp.sum(jnp.exp(jnp.reshape(a, -1) * 0.1).reshape(8, 16) * b),
     "of a tree": lambda a, b: optax.tree.vdot({"a": a, "b": b}, {"a": b, "b": a}),
 }
 

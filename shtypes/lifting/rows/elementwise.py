@@ -13,6 +13,7 @@ import numpy as np
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.constants import NARROW, is_inexact, known, note, typed_constant
 from shtypes.lifting.registry import equation_row, op, row
+from shtypes.lifting.rows.generic import sharing
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.pointwise import apply_nonlinear
 from shtypes.types import State
@@ -130,9 +131,13 @@ def narrowly(made: Any, x: Any, again: Callable[[Any], Any]) -> Any:
     return made
 
 
-@row("bitcast_convert_type")
-def _bitcast_convert_type(x: Any, *, new_dtype: Any) -> Any:
-    return op("bitcast_convert_type")(x, new_dtype)
+@equation_row("bitcast_convert_type")
+def _bitcast_convert_type(eqn: Any, operands: list[Any]) -> list[Any]:
+    """To a dtype of another width, a last dim comes or goes."""
+    src, dst = eqn.invars[0].aval, eqn.outvars[0].aval
+    if src.ndim != dst.ndim:
+        return sharing("bitcast_convert_type", eqn, operands, range(min(src.ndim, dst.ndim)))
+    return [op("bitcast_convert_type")(operands[0], dst.dtype)]
 
 
 @row("optimization_barrier")

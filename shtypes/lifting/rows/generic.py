@@ -24,14 +24,14 @@ class Bind:
     __name__: str
 
     def __init__(self, eqn: Any, *last: float) -> None:
-        """The function of an equation; ``last`` are numbers, its operands after those of the calls."""
+        """The function of an equation; ``last`` are numbers, its operands after those of the calls, one for each."""
         self.primitive, self.params, self._last = eqn.primitive, eqn.params, last
         self.__name__ = eqn.primitive.name
         self._key = Static((self.primitive, *sorted(eqn.params.items(), key=itemgetter(0)), *last))
 
     def __call__(self, *xs: Any) -> Any:
         """The results of the primitive; a tuple where it has several."""
-        last = [jnp.asarray(n, xs[0].dtype) for n in self._last]
+        last = [jnp.asarray(n, x.dtype) for n, x in zip(self._last, xs, strict=False)]
         outs = self.primitive.bind(*xs, *last, **self.primitive.get_bind_params(self.params))
         return tuple(outs) if self.primitive.multiple_results else outs
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shtypes.core.functions.basics import NamedFn
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.evaluate import missing
 from shtypes.lifting.registry import equation_row, op, row
@@ -18,7 +19,9 @@ from shtypes.lifting.rows.elementwise import narrowly
 from shtypes.lifting.rows.generic import Bind, sharing
 from shtypes.lifting.rows.shapes import ints
 from shtypes.ops.dispatch import is_number, is_typed
+from shtypes.ops.labelled import labelled
 from shtypes.ops.whole import apply_whole_tree, function
+from shtypes.rules.labelled import ProductDims
 
 _REDUCTIONS: Final = {"sum": "sum", "max": "max", "min": "min", "prod": "prod", "and": "all", "or": "any"}
 
@@ -183,25 +186,24 @@ def _moving(eqn: Any, ndim: int) -> list[int]:
 
 @equation_row("reduce_window", "reduce")
 def _by_function(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A reduction by the user's own function, of numbers to start from: along dims that are whole."""
-    n = len(operands) // 2
+    """A reduction by the user's own function, of one operand or several, along dims that are whole."""
+    name, n = eqn.primitive.name, len(operands) // 2
     xs, starts = operands[:n], operands[n:]
-    if n > 1 or not all(is_number(s) or not is_typed(s) for s in starts):
-        raise ShardingTypeError(
-            f"`{eqn.primitive.name}` by a function of its own takes one operand and a number to start from",
-            hints=["sh.local_map of it"],
-        )
-    x, start = xs[0], starts[0]
-    ndim = x.type.ndim
-    if eqn.primitive.name == "reduce":
-        along = list(ints(eqn.params["dimensions"]))
-        sources: Any = [[d for d in range(ndim) if d not in along]]
-    else:
-        along, sources = _moving(eqn, ndim), [range(ndim)]
-    if not is_number(start):
-        start = jax.numpy.asarray(start).item()
-    fn = function(eqn.primitive.name, Bind(eqn, start))
-    return list(apply_whole_tree(eqn.primitive.name, fn, x, along, sources))
+    ndim = len(eqn.invars[0].aval.shape)
+    along = ints(eqn.params["dimensions"]) if name == "reduce" else _moving(eqn, ndim)
+    kept = [d for d in range(ndim) if name != "reduce" or d not in along]
+    numbers = all(map(is_number, starts))
+    fn = NamedFn(name, Bind(eqn, *starts) if numbers else Bind(eqn))
+    if not numbers:
+        xs = [*xs, *(jnp.asarray(s, x.dtype) if is_number(s) else s for s, x in zip(starts, xs, strict=True))]
+
+    def plan(shape: tuple[int, ...]) -> ProductDims:
+        labels = tuple(tuple(("dim", d) for d in range(np.ndim(x))) for x in xs)
+        result = tuple((("made" if d in along else "dim", d), size) for d, size in zip(kept, shape, strict=True))
+        return ProductDims(labels, result, frozenset(("dim", d) for d in along))
+
+    outs: Any = labelled(name, fn, xs, plan)
+    return list(outs) if isinstance(outs, tuple) else [outs]
 
 
 def _scattered(eqn: Any, operands: list[Any]) -> list[Any]:
