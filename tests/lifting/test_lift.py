@@ -182,3 +182,43 @@ def test_reductions_of_several_operands_and_casts_to_other_widths() -> None:
         assert [y.type.dims[0].axes for y in found] == [("dp",)] * 6
         with pytest.raises(sh.ShardingTypeError, match="`reduce` acts along dim 1, which is sharded"):
             sh.lift(f)(sh.array(x, "f32[4,8@tp]"), sh.array(n, "i32[4,8@tp]"))
+
+
+def _root(v: Any) -> Any:
+    """A cube root and how many steps it took, which differs between elements."""
+
+    def step(state: Any) -> Any:
+        x, n = state
+        return x - (x**3 - v) / (3 * x * x), n + 1
+
+    return jax.lax.while_loop(lambda state: abs(state[0] ** 3 - v) > 1e-3, step, (v, 0))
+
+
+def test_a_mapped_loop_runs_on_each_device_until_its_own_elements_are_done() -> None:
+    x = np.linspace(1, 200, 8, dtype=np.float32)
+    both = lambda f: lambda v: jax.jvp(f, (v,), (jnp.ones_like(v),))  # noqa: E731
+    programs = (jax.vmap(_root), both(lambda v: jax.vmap(_root)(v)[0]), lambda v: [jax.scipy.special.exp1(v / 50)])
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        typed = sh.array(x, "f32[8@(dp,tp)]")
+        for f in programs:
+            assert not sh.ledger(sh.lift(f), typed)
+            for mine, wanted in zip(sh.jit(sh.lift(f))(typed), f(x), strict=True):
+                assert mine.type.dims[0].axes == ("dp", "tp")
+                np.testing.assert_allclose(denoted(mine), wanted, rtol=1e-5)
+
+
+def test_a_mapped_loop_that_communicates_needs_one_predicate_for_all() -> None:
+    def f(x: Any, w: Any) -> Any:
+        def step(row: Any) -> Any:
+            return row + sh.all_reduce(jnp.sum(w))
+
+        return jax.vmap(lambda row: jax.lax.while_loop(lambda row: row[0] < 5, step, row))(x)
+
+    rows = abs(_array(4, 8))
+    wanted = f(jnp.asarray(rows), jnp.ones(8))
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        x, w = sh.array(rows, "f32[4@dp,8]"), sh.ones("f32[8@tp]")
+        with pytest.raises(sh.ShardingTypeError, match="`any` reduces dim 0, which is sharded on mesh axis `dp`"):
+            sh.lift(f)(x, w)
+        with sh.implicit_comm():
+            assert_close(denoted(sh.lift(f)(x, w)), wanted, 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Final
 
 import jax
@@ -17,8 +18,12 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lifting.evaluate import evaluate_closed
 from shtypes.lifting.joins import is_free, joined, placed, type_of
 from shtypes.lifting.registry import body_row, op
-from shtypes.ops.dispatch import is_typed
-from shtypes.types import ShType
+from shtypes.ops.dispatch import apply, is_typed
+from shtypes.ops.whole import function
+from shtypes.rules.typing import Typing
+from shtypes.scopes.comm import no_comm
+from shtypes.types import ShType, State
+from shtypes.types.policy import replicated
 
 #: Functions of JAX that act on each element, in a loop that runs while any element does: each is typed as a whole.
 _WHOLE: Final[dict[str, Any]] = {"gcd": jax.numpy.gcd, "lcm": jax.numpy.lcm}
@@ -128,11 +133,11 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
     asked, given, start = operands[:n], operands[n:m], operands[m:]
     mapped = len(jaxpr_of(loop.cond).outvars[0].aval.shape)
 
-    def goes_on(state: list[Any]) -> Any:
+    def goes_on(state: list[Any], asks: Callable[[Any], Any]) -> Any:
         pred = evaluate_closed(loop.cond, [*asked, *state])[0]
         if not mapped:
             return pred
-        return op("any")(pred) if is_typed(pred) else jax.numpy.any(pred)
+        return asks(pred) if is_typed(pred) else jax.numpy.any(pred)
 
     def body(state: list[Any]) -> list[Any]:
         new = evaluate_closed(loop.body, [*given, *state])
@@ -141,7 +146,34 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
             new = [_where(pred, y, x, mapped) for x, y in zip(state, new, strict=True)]
         return _returned(state, new)
 
-    return list(_settling(list(start), lambda carry: while_loop(goes_on, body, carry)))
+    def run(asks: Callable[[Any], Any]) -> list[Any]:
+        return list(_settling(list(start), lambda carry: while_loop(lambda s: goes_on(s, asks), body, carry)))
+
+    if mapped and any(map(is_typed, operands)):
+        try:
+            with no_comm("forward"):  # a loop of unknown length has no backward pass
+                return run(_any_of_own)
+        except ShardingTypeError:
+            pass  # the elements are not each device's own, or the loop communicates
+    return run(op("any"))
+
+
+_ANY: Final = function("any", jax.numpy.any)
+
+
+def _any_of_own(pred: Any) -> Any:
+    """Whether a loop goes on for any element that a device holds: one device may be done before another.
+
+    This is no value of the program: where a loop is mapped, no element sees how often it runs for others. No device
+    waits for another as long as the loop does not communicate.
+    """
+
+    def rule(types: tuple[ShType, ...]) -> Typing:
+        (t,) = types
+        own = {axis: replicated() for axis in t.axes(State.SHARDED)}
+        return Typing(types, (t.replace(dims=(), states={**t.beside_dims, **own}),))
+
+    return apply("any", _ANY, rule, pred)
 
 
 def _where(pred: Any, new: Any, old: Any, mapped: int) -> Any:
