@@ -99,9 +99,7 @@ def _with_register(fn: Callable[..., Callable[..., Any]]) -> Lift:
 class _Program:
     """A plain function for arguments of one structure, and with these static leaves."""
 
-    def __init__(
-        self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], outside: Callable[[], Outside]
-    ) -> None:
+    def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], outside: Outside) -> None:
         def flat(*arrays: Any) -> Any:
             given = iter(arrays)
             leaves = [next(given) if s is None else s.value for s in static]
@@ -124,13 +122,14 @@ class _Program:
             return self._evaluated(*arrays)  # which says it without the frames of a trace
 
     def _evaluated(self, *arrays: Any) -> Any:
-        outside = self._outside()
+        outside = self._outside.again()
         closed, tree = trace_plain(self.flat, [aval_of(x) for x in arrays])
         known = self._live.get(id(closed))
         if known is None:
-            known = self._live.put(id(closed), (closed, *needed(closed)))  # held, so that its id stays its own
+            jaxpr, consts = needed(closed)
+            outside.check(jaxpr)
+            known = self._live.put(id(closed), (closed, jaxpr, consts))  # held, so that its id stays its own
         _, jaxpr, consts = known
-        outside.check(jaxpr)
         try:
             with noting():
                 outs = evaluate_whole(jaxpr, consts, list(arrays), outside, self._arguments)
@@ -234,7 +233,7 @@ def lift(
         key = (tree, static)
         program = programs.get(key)
         if program is None:
-            program = programs.put(key, _Program(f, tree, static, lambda: Outside(name, places, finish=finish)))
+            program = programs.put(key, _Program(f, tree, static, Outside(name, places, finish=finish)))
         try:
             return program(*[x for x, s in zip(leaves, static, strict=True) if s is None])
         except ShardingTypeError as error:

@@ -52,6 +52,12 @@ class Outside:
         self.unfit: dict[str, ShardingTypeError] = {}
         self._known: Bounded[tuple[Any, Marks]] = Bounded(256)
 
+    def again(self) -> Outside:
+        """The same for another evaluation, in which no place was met yet; where places are stays known."""
+        fresh = Outside(self.name, self.at, finish=self.finish)
+        fresh._known = self._known
+        return fresh
+
     def marks(self, jaxpr: Any, scope: tuple[str, ...], inside: frozenset[str]) -> Marks:
         """The results of places in a body.
 

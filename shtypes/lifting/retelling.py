@@ -61,11 +61,13 @@ def _told(fix: Fix, known: dict[str, _Name], step: Step, program: str, *, alone:
     if asks is not None:  # the user can ask their own call for a type, if they called the function of that name
         origin = step()
         return fix if origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line else None
-    parts, at, lines = [], [], []
+    parts, lines = [], []
+    at: dict[str, str] = {}
     for name, target in _RESHARD.findall(fix.code):
         found = known.get(name, _Name())
         if found.place:
-            at.append(f'"{found.place}": "{target}"')
+            if at.setdefault(found.place, target) != target:
+                return None  # a place has one type
             continue
         spoken = found.expression or ("operand" if alone else name)
         parts.append(f'sh.reshard({spoken}, "{target}")')
@@ -75,7 +77,8 @@ def _told(fix: Fix, known: dict[str, _Name], step: Step, program: str, *, alone:
         return fix
     code = "; ".join(parts) + (f"  # {', '.join(dict.fromkeys(lines))}" if lines else "")
     if at:
-        lifted = f"sh.lift({program}, at={{{', '.join(at)}}})"
+        places = ", ".join(f'"{place}": "{target}"' for place, target in at.items())
+        lifted = f"sh.lift({program}, at={{{places}}})"
         code = f"{code}; {lifted}" if parts and not lines else f"{lifted}; {code}" if parts else lifted
     return fix._replace(code=code)
 

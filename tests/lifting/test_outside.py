@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.lifting import outside
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
 
@@ -162,3 +164,29 @@ def test_reports_show_the_lines_of_the_plain_program_and_what_it_called_in_a_lib
     assert json.loads(ledger.to_json())["entries"][1]["library"] == "optax.softmax_cross_entropy"
     assert f"{line} (in optax.softmax_cross_entropy)  return optax.soft" in str(sh.explain(lifted, *_typed()))
     assert "_classification.py" not in str(sh.explain(lifted, *_typed()))
+
+
+def test_places_are_looked_for_once_in_each_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    found = outside.results
+    monkeypatch.setattr(outside, "results", lambda *args: looked.append(args[1]) or found(*args))
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        x, w = sh.array(X, "[_@dp, _@tp]"), sh.array(W, "[_@tp, _]")
+        f = sh.lift(lambda x, w, b: loss(x, w) + b, at={"product": "[...]"})
+        values = [f(x, w, np.float32(b)) for b in range(3)]  # a plain array: the operations run one by one
+        assert len(looked) == 2  # for the check, and for the marks
+        assert_close([denoted(v) for v in values], [loss(X, W) + b for b in range(3)], 100)
+        for wrong in range(2):
+            with pytest.raises(sh.ShardingTypeError, match="does not come through"):
+                sh.lift(loss, at={"nowhere": "[...]"})(x, w + wrong)
+
+
+def test_a_fix_gives_a_place_one_type() -> None:
+    """Both operands come from one line of JAX's, and would be resharded to two types."""
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        t, bias = sh.ones("f32[2,4,2@dp,2]"), sh.ones("f32[1,1,4,4@dp]")
+        with pytest.raises(sh.ShardingTypeError) as caught:
+            sh.lift(lambda t, bias: jax.nn.dot_product_attention(t, t, t, bias=bias))(t, bias)
+    fixes = [re.findall(r'"([^"]*)": ', fix.code) for fix in caught.value.fixes]
+    assert fixes
+    assert all(len(set(places)) == len(places) for places in fixes)
