@@ -17,6 +17,7 @@ import json
 import math
 import pathlib
 import re
+import tomllib
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,9 +33,20 @@ import shtypes as sh
 from examples.transformer import curve, generate, layouts, model, training
 
 _SIZES = {field.name for field in dataclasses.fields(model.Sizes)} - {"vocab", "gather_again"}
-_folder = click.option("--folder", type=click.Path(path_type=pathlib.Path), required=True, help="Where the run is.")
-_layout = click.option("--layout", default=None, help="A name of layouts.toml; by default the one trained in, else dp.")
+_PLAIN = {field.name for field in dataclasses.fields(training.Run)} - {"layout", "sizes"}
+#: What a run goes on with as it began, unless something else is said.
+_FIRST = {"layout": "dp", "file": str(layouts.FILE), "policy": "partial"}
+_file = click.option("--file", type=click.Path(exists=True, dir_okay=False), help="Layouts; by default layouts.toml.")
 _joined = click.option("--joined", is_flag=True, help="Be one of several processes, as jax.distributed finds them.")
+
+
+def _run(command: Any) -> Any:
+    """Options that say which run, and where it goes on."""
+    policy = click.Choice(["partial", "jax"])
+    command = click.option("--policy", type=policy, help="By default the one trained under, else partial.")(command)
+    command = click.option("--layout", help="A name of the file; by default the one trained in, else dp.")(command)
+    folder = click.Path(path_type=pathlib.Path)
+    return click.option("--folder", type=folder, required=True, help="Where the run is.")(_file(command))
 
 
 @click.group(help=__doc__.splitlines()[0] if __doc__ else None)
@@ -62,44 +74,74 @@ def _options(of: type, only: set[str] | None = None) -> Callable[[Any], Any]:
 
 @contextlib.contextmanager
 def _opened(
-    folder: pathlib.Path, layout: str | None, joined: bool, given: dict[str, Any] | None = None
+    folder: pathlib.Path, joined: bool = False, given: dict[str, Any] | None = None, **chosen: Any
 ) -> Iterator[Any]:
     """A run in its mesh: the one in a folder, or a new one of what is given."""
     if joined:
         jax.distributed.initialize()
     file = folder / "run.json"
     if file.exists():
-        given = json.loads(file.read_text())
+        found = json.loads(file.read_text())
+        for name, value in (given or {}).items():
+            if _is_said(name) and value != found.get(name):
+                raise click.ClickException(f"the run in {folder} has {name} {found.get(name)}, not {value}")
     elif given is None:
         raise click.ClickException(f"there is no run in {folder}")
-    name = layout or given.get("layout", "dp")
-    known = layouts.read()
-    if name not in known:
-        raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}", param_hint="--layout")
-    if known[name].devices > len(jax.devices()):
-        raise click.ClickException(f"{name} needs {known[name].devices} devices, and there are {len(jax.devices())}")
-    sizes = model.Sizes(**{k: v for k, v in given.items() if k in _SIZES})
-    rest = {k: v for k, v in given.items() if k not in _SIZES and k != "layout"}
+    else:
+        found = given
+    where = {key: chosen[key] or found.get(key, first) for key, first in _FIRST.items()}
+    try:
+        known = layouts.read(pathlib.Path(where["file"]))
+    except (sh.ShardingTypeError, tomllib.TOMLDecodeError, OSError) as error:
+        raise click.ClickException(f"{where['file']}: {error}") from None
+    layout = known.get(where["layout"])
+    if layout is None:
+        raise click.BadParameter(f"{where['layout']!r} is not one of {', '.join(known)}", param_hint="--layout")
+    if layout.devices > len(jax.devices()):
+        raise click.ClickException(f"{layout.name} needs {layout.devices} devices, and there are {len(jax.devices())}")
+    try:
+        run = training.Run(layout, model.Sizes(**_among(found, _SIZES)), **_among(found, _PLAIN))
+    except sh.ShardingTypeError as error:
+        raise click.ClickException(str(error)) from None
     if jax.process_index() == 0 and not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({**given, "layout": name}, indent=1))
-    with known[name].use():
-        yield training.Run(known[name], sizes, **rest)
+        part = file.with_suffix(".part")  # whole or not at all, for who is killed and for other processes
+        part.write_text(json.dumps({**found, **where}, indent=1))
+        part.rename(file)
+    with sh.policy(where["policy"]), layout.use():
+        yield run
+
+
+def _is_said(name: str) -> bool:
+    """Whether the command line has an option."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def _among(found: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if name in names}
+
+
+def _trained(run: training.Run, folder: pathlib.Path) -> tuple[int, Any]:
+    """The steps done, and the weights, of the last checkpoint."""
+    done, weights, _ = training.restored(run, folder)
+    if not done:
+        raise click.ClickException(f"the run in {folder} has no checkpoint yet")
+    return done, weights
 
 
 @main.command()
-@_folder
-@_layout
+@_run
 @_joined
-@click.option("--policy", type=click.Choice(["partial", "jax"]), default="partial", show_default=True)
 @click.option("--capacity", type=float, help="Places of experts for each choice; by default no token is left out.")
 @click.option("--group", type=int, help="How many positions share these places; by default those of a sequence.")
 @_options(training.Run)
 @_options(model.Sizes, _SIZES)
-def train(folder: pathlib.Path, layout: str | None, joined: bool, policy: str, **given: Any) -> None:
+def train(
+    folder: pathlib.Path, layout: str | None, file: str | None, policy: str | None, joined: bool, **given: Any
+) -> None:
     """Train, or go on training: the run in a folder goes on from its last checkpoint, in any layout."""
     console = rich.console.Console()
-    with sh.policy(policy), _opened(folder, layout, joined, given) as run:
+    with _opened(folder, joined, given, layout=layout, file=file, policy=policy) as run:
         sent = sh.ledger(training.step(run), *training.abstract(run)).bytes
         shown = rich.progress.Progress(
             rich.progress.TextColumn("step {task.completed}/{task.total}"),
@@ -129,20 +171,18 @@ def train(folder: pathlib.Path, layout: str | None, joined: bool, policy: str, *
 
 
 @main.command()
-@_folder
-@_layout
+@_run
 @_joined
-def evaluate(folder: pathlib.Path, layout: str | None, joined: bool) -> None:
+def evaluate(folder: pathlib.Path, joined: bool, **chosen: Any) -> None:
     """The loss of the text that is held back, by the last checkpoint."""
-    with _opened(folder, layout, joined) as run:
-        done, weights, _ = training.restored(run, folder)
+    with _opened(folder, joined, **chosen) as run:
+        done, weights = _trained(run, folder)
         found = training.evaluate(run, weights)
         click.echo(f"after {done} steps: loss {found:.4f}, {found / np.log(2):.2f} bits a byte")
 
 
 @main.command()
-@_folder
-@_layout
+@_run
 @click.option("--prompt", multiple=True, default=["def ", "import ", "class ", "    return "], show_default=True)
 @click.option("--tokens", default=120, show_default=True, help="How many bytes to sample.")
 @click.option("--temperature", default=0.7, show_default=True)
@@ -150,18 +190,18 @@ def evaluate(folder: pathlib.Path, layout: str | None, joined: bool) -> None:
 @click.option("--ledger", is_flag=True, help="Print what a token sends.")
 def sample(
     folder: pathlib.Path,
-    layout: str | None,
     prompt: tuple[str, ...],
     tokens: int,
     temperature: float,
     seed: int,
     ledger: bool,
+    **chosen: Any,
 ) -> None:
     """Go on with prompts, all at once."""
-    with _opened(folder, layout, joined=False) as run, run.layout.for_tokens():
+    with _opened(folder, **chosen) as run, run.layout.for_tokens():
         if run.layout.schedule:
             raise click.ClickException(f"{run.layout.name} has its layers in stages; --layout tp, or another, samples")
-        _, weights, _ = training.restored(run, folder)
+        _, weights = _trained(run, folder)
         texts = [text.encode() for text in prompt]
         rows, lengths = generate.padded(
             texts, math.prod(run.layout.mesh[axis] for axis in run.layout.dims.get("batch", ()))
@@ -185,10 +225,11 @@ def run_of(layout: layouts.Layout) -> training.Run:
 
 
 @main.command(name="layouts")
-def listed() -> None:
+@_file
+def listed(file: str | None) -> None:
     """All layouts, with what a step sends, by the types alone."""
     table = rich.table.Table("layout", "mesh", "bytes sent/step and device", "of them in the backward pass", box=None)
-    for layout in layouts.read().values():
+    for layout in layouts.read(pathlib.Path(file or layouts.FILE)).values():
         with layout.use(abstract=True):
             run = run_of(layout)
             found = sh.ledger(training.step(run), *training.abstract(run))

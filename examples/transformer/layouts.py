@@ -115,13 +115,14 @@ def read(file: Path = FILE) -> dict[str, Layout]:
         ShardingTypeError: a layout has a name that says nothing, or half of what it needs.
     """
     text: dict[str, Any] = tomllib.loads(file.read_text())
-    found = {}
-    for name, row in text["layouts"].items():
+    _known("the table", text, ("strategies", "layouts"))
+    found, strategies = {}, text.get("strategies", {})
+    for name, row in text.get("layouts", {}).items():
         dims: dict[str, tuple[str, ...]] = {}
         _known(f"layout `{name}`: the key", row, ("mesh", "uses", "masters", *PLAIN))
-        _known(f"layout `{name}`: the strategy", row.get("uses", ()), text["strategies"])
+        _known(f"layout `{name}`: the strategy", row.get("uses", ()), strategies)
         for strategy in row.get("uses", ()):
-            for dim, axes in text["strategies"][strategy].items():
+            for dim, axes in strategies[strategy].items():
                 dims[dim] = dims.get(dim, ()) + _axes(axes)
         masters = {dim: _axes(axes) for dim, axes in row.get("masters", {}).items()}
         rest = {key: row[key] for key in PLAIN if key in row}

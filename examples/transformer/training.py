@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import operator
 import pathlib
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ class Run:
         batch: Sequences in a step, on all devices together.
         seq: Positions in a sequence.
         accumulate: Into how many microbatches a step cuts its batch. Their gradients are summed on each device, and
-            over devices once for all. (A pipeline has those of its layout.)
+            over devices once for all. A pipeline has those of its layout instead.
         steps: After how many steps the rate has gone down to nothing.
         rate: The largest learning rate, after ``warmup`` steps.
         warmup: Steps in which the rate goes up.
@@ -59,8 +60,20 @@ class Run:
     every: int = 50
 
     def __post_init__(self) -> None:
-        """ZeRO-2 keeps the weights that its layers gather."""
+        """ZeRO-2 keeps the weights that its layers gather. What cannot be cut or counted is refused."""
         object.__setattr__(self, "sizes", dataclasses.replace(self.sizes, gather_again=self.layout.zero != 2))
+        for name in ("batch", "seq", "accumulate", "steps", "every"):
+            if getattr(self, name) < 1:
+                raise sh.ShardingTypeError(f"`{name}` is at least 1, not {getattr(self, name)}")
+        if self.layout.schedule and self.accumulate > 1:
+            raise sh.ShardingTypeError(
+                f"layout `{self.layout.name}` has {self.layout.microbatches} microbatches, and `accumulate` other ones"
+            )
+        parts = math.prod(self.layout.mesh[axis] for axis in self.layout.dims.get("batch", ()))
+        count = self.layout.microbatches or self.accumulate
+        if self.batch % (parts * count):
+            what = f"{count} equal microbatches" if count > 1 else "equal parts"
+            raise sh.ShardingTypeError(f"{self.batch} sequences on {parts} devices cannot be {what}")
 
     @property
     def tokens(self) -> sh.ShType:
@@ -158,7 +171,14 @@ def restored(run: Run, folder: pathlib.Path) -> tuple[int, Tree, Tree]:
     with checkpoints(folder) as kept:
         done = kept.latest_step() or 0
         if done:
-            weights, state = kept.restore(done, args=ocp.args.StandardRestore((weights, state)))
+            try:
+                weights, state = kept.restore(done, args=ocp.args.StandardRestore((weights, state)))
+            except Exception as error:  # whatever orbax, or who reads files for it, says of one that is broken
+                raise sh.ShardingTypeError(
+                    f"the checkpoint of step {done} in {folder} is broken, or of a model of other sizes",
+                    why=str(error),
+                    hints=[f"rm -r {kept.directory / str(done)} goes on from the one before, or from new weights"],
+                ) from error
     return done, weights, state
 
 

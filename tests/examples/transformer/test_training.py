@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -156,6 +157,26 @@ def test_another_mesh_goes_on_with_the_same_weights_and_state(tmp_path: Path) ->
             assert jax.tree.all(jax.tree.map(lambda x, y: np.array_equal(host(x), y), found, saved))
 
 
+@pytest.mark.parametrize("broken", ["cut", pytest.param("empty", marks=pytest.mark.nightly)])
+def test_a_checkpoint_that_cannot_be_read_is_named(broken: str, tmp_path: Path) -> None:
+    """Cut is what describes its arrays; where they are cut, orbax leaves tasks behind that fail in other tests."""
+    layout = LAYOUTS["zero3_tp"]
+    run = run_of(layout, sizes=dataclasses.replace(SIZES, layers=1), steps=2, every=1)
+    with layout.use():
+        found = {number: loss for number, loss, _ in training.train(run, tmp_path)}
+        last = tmp_path / "checkpoints" / "2"
+        if broken == "cut":
+            file = last / "default" / "_METADATA"
+            os.truncate(file, file.stat().st_size // 2)
+        else:
+            shutil.rmtree(last)
+            last.mkdir()
+        with pytest.raises(sh.ShardingTypeError, match=r"of step 2 in .* is broken, or of a model of other") as caught:
+            training.restored(run, tmp_path)
+        shutil.rmtree(caught.value.hints[0].split()[2])
+        assert {number: loss for number, loss, _ in training.train(run, tmp_path)} == {2: found[2]}
+
+
 def started(folder: Path, steps: int) -> subprocess.Popen[bytes]:
     given = f"--folder {folder} --layout zero3_tp --steps {steps} --every 4 --layers 1 --hidden 16 --inner 16 --batch 8"
     with (folder.parent / f"{folder.name}.txt").open("a") as printed:
@@ -218,3 +239,36 @@ def test_each_layout_is_listed_by_the_command(name: str) -> None:
         sent = sh.ledger(training.step(run), *training.abstract(run))
     assert sent.known
     assert bool(sent.bytes) == (name != "one")
+
+
+def refused(*words: str) -> str:
+    result = CliRunner().invoke(command.main, list(words), catch_exceptions=False)
+    assert result.exit_code, result.output
+    return " ".join(result.output.split())
+
+
+def test_the_commands_refuse_in_words(tmp_path: Path) -> None:
+    folder, mine = ("--folder", str(tmp_path / "run")), tmp_path / "mine.toml"
+    mine.write_text(
+        '[strategies]\ndata = { batch = "dp" }\n[layouts]\nwide = { mesh = { dp = 16 }, uses = ["data"] }\n'
+    )
+    assert "there is no run in" in refused("evaluate", *folder)
+    assert "'dp' is not one of wide" in refused("train", *folder, "--file", str(mine))
+    assert "wide needs 16 devices, and there are 8" in refused(
+        "train", *folder, "--file", str(mine), "--layout", "wide"
+    )
+    assert "30 sequences on 8 devices cannot be equal parts" in refused("train", *folder, "--batch", "30")
+    assert "cannot be 3 equal microbatches" in refused("train", *folder, "--accumulate", "3")
+    assert "has 8 microbatches, and `accumulate` other ones" in refused(
+        "train", *folder, "--layout", "pp", "--accumulate", "2"
+    )
+    assert "`every` is at least 1, not 0" in refused("train", *folder, "--every", "0")
+    mine.write_text("[layouts]\nwide = { mesh = { dp = 16 }, uses = ['data'] }\n")
+    assert f"{mine}: " in refused("train", *folder, "--file", str(mine))
+    mine.write_text("[layouts")
+    assert "Expected ']'" in refused("train", *folder, "--file", str(mine))
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text('{"steps": 200, "layers": 1, "layout": "one"}')
+    assert "has steps 200, not 300" in refused("train", *folder, "--steps", "300")
+    assert "has no checkpoint yet" in refused("sample", *folder)
