@@ -10,7 +10,7 @@ from shtypes.editor.mypy.aliases import MARK
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.report import CODE
 from shtypes.editor.mypy.texts import map_arrays, texts_in, with_open_text, with_text
-from shtypes.editor.space import is_open
+from shtypes.editor.space import Unknown, is_open
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.pattern import pattern
 
@@ -31,7 +31,9 @@ class Annotations:
     def read(self, context: AnalyzeTypeContext) -> Type:
         """The type of an annotation: that of an array, or of a tree of arrays, with its text."""
         self.leniency.watch(getattr(getattr(context.api, "api", None), "errors", None))
-        text = _first_text(context.type.args[1:]) or self._named(context)
+        text = _first_text(context.type.args[1:])
+        if text is None:
+            text = self._named(context)
         if text is None:
             return self._by_mypy(context)
         base = context.api.analyze_type(context.type.args[0])
@@ -75,6 +77,8 @@ class Annotations:
         except ShardingTypeError as error:
             where: Context = context.context
             context.api.fail("; ".join(self.space.words(error)), where, code=CODE)
+            return None
+        except Unknown:  # of arithmetic that stands for no name, such as n//2
             return None
 
 

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mypy.nodes import CallExpr, Context, Decorator, Expression, FuncItem, LambdaExpr, ListExpr, MypyFile, TypeInfo, Var
+from mypy.nodes import CallExpr, Context, Decorator, Expression, FuncItem, LambdaExpr, ListExpr, MypyFile, Var
 from mypy.plugin import CheckerPluginInterface, FunctionContext, FunctionSigContext, MethodContext, MethodSigContext
 from mypy.types import CallableType, FunctionLike, Instance, TupleType, Type, UnionType, get_proper_type
 
 from shtypes.editor.fixes import reshard_in_words
 from shtypes.editor.mypy.checking import Checking
+from shtypes.editor.mypy.names import names_around, names_in, names_of_class, names_of_classes
+from shtypes.editor.mypy.quiet import check_quiet
 from shtypes.editor.mypy.report import fail, shown
 from shtypes.editor.mypy.texts import (
     is_array,
     is_function_of_arrays,
     map_arrays,
-    mentions_array,
     text_of,
     texts_in,
     with_text,
@@ -34,16 +35,11 @@ from shtypes.editor.mypy.values import Value
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown, axes_of, names_of
 from shtypes.errors import ShardingTypeError
-from shtypes.scopes.comm import NoComm
 from shtypes.signatures.matching import Bindings, Claim, instance, structure
 from shtypes.signatures.pattern import Pattern, pattern
 from shtypes.types import Dim, ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated
-
-#: An attribute that functions which run in `no_comm` have to mypy, which keeps no decorators of other files.
-QUIET: Final = "__no_comm__"
-
 
 #: Of a name that has a meaning, that it is what it is.
 _ITSELF: Final = re.compile(r"and `(\w+)` is `\1` by .*")
@@ -72,15 +68,6 @@ def has_texts(t: FunctionLike) -> bool:
     return isinstance(t, CallableType) and any(next(texts_in(a), None) is not None for a in (*t.arg_types, t.ret_type))
 
 
-def is_quiet(t: CallableType) -> bool:
-    """Whether a function runs in `no_comm`."""
-    return t.fallback.extra_attrs is not None and QUIET in t.fallback.extra_attrs.attrs
-
-
-def _takes_arrays(t: CallableType) -> bool:
-    return any(mentions_array(a) for a in t.arg_types)
-
-
 class CallHooks:
     """The hooks for users' functions."""
 
@@ -91,7 +78,7 @@ class CallHooks:
     def signature(self, context: FunctionSigContext | MethodSigContext) -> FunctionLike:
         """The signature that mypy is to check the arguments by."""
         given = context.default_signature
-        self._check_quiet(context.api, given, context.context)
+        check_quiet(self.checking.around(context.api, context.context), context, given)
         if not has_texts(given) and not any(map(is_function_of_arrays, given.arg_types)):
             return given
         fixed = self._fixed(context)
@@ -120,21 +107,6 @@ class CallHooks:
             given = Given(context.args, context.arg_types, context.default_return_type, _called(context.context, seen))
             return Matched(self.checking, context.api, context.context, seen.signature, given, seen.fixed).result()
 
-    def _check_quiet(self, api: CheckerPluginInterface, called: CallableType, where: Context) -> None:
-        """Reports a call, where communication is forbidden, of a function of arrays that does not forbid it itself."""
-        around = self.checking.around(api, where)
-        rules = [rule for rule in around.rules if isinstance(rule, NoComm)]
-        name = called.name or "the function"
-        if not rules or is_quiet(called) or not _takes_arrays(called):
-            return
-        notes = [f"the scope is that of line {around.lines[-1]}", f"try: @sh.no_comm on `{name}`"]
-        fail(
-            api,
-            where,
-            f"`{rules[-1]}` cannot vouch for `{name}`, which takes arrays and is not `no_comm` itself",
-            notes,
-        )
-
     def _fixed(self, context: FunctionSigContext | MethodSigContext) -> frozenset[str]:
         """The dim names that have a meaning around the function that is called."""
         found: set[str] = set()
@@ -148,38 +120,6 @@ class CallHooks:
         if is_local(getattr(context.context, "callee", None)):
             found |= names_around(context.api)
         return frozenset(found)
-
-
-def names_of_class(info: TypeInfo) -> set[str]:
-    """The dim names in the types of a class's attributes."""
-    found: set[str] = set()
-    for owner in info.mro:
-        if owner.fullname.startswith(("builtins.", "typing.", "shtypes.")):
-            continue
-        for symbol in owner.names.values():
-            node = symbol.node
-            t = node.type if isinstance(node, Var) else None
-            if isinstance(node, Decorator) and node.var.is_property and isinstance(node.func.type, CallableType):
-                t = node.func.type.ret_type
-            if t is not None:
-                found |= _names_in(t)
-    return found
-
-
-def _names_in(t: Type) -> set[str]:
-    return {name for text in texts_in(t) for name in names_of(pattern(text))}
-
-
-def names_around(api: CheckerPluginInterface) -> set[str]:
-    """The dim names in the signatures of the functions around a line, and of their classes."""
-    found: set[str] = set()
-    for item in getattr(getattr(api, "scope", None), "stack", ()):
-        if isinstance(item, TypeInfo):
-            found |= names_of_class(item)
-        elif isinstance(item, FuncItem) and isinstance(item.type, CallableType):
-            for t in item.type.arg_types:
-                found |= _names_in(t)
-    return found
 
 
 def _called(where: Context, seen: _Seen) -> str:
@@ -209,6 +149,19 @@ class Given(NamedTuple):
     arg_types: Sequence[Sequence[Type]]
     result: Type
     called: str  # what messages call the function
+
+
+class _At(NamedTuple):
+    """Where an argument is, or a part of one."""
+
+    path: str  # as the signature calls it
+    where: Context
+    inside: str = ""  # which part it is of what is written there
+
+    def part(self, i: int, written: Expression | None) -> _At:
+        """An item of it, which may be written by itself."""
+        path = f"{self.path}[{i}]"
+        return _At(path, self.where, f"{self.inside}[{i}]") if written is None else _At(path, written)
 
 
 class Matched:
@@ -248,30 +201,30 @@ class Matched:
             self.given.arg_types,
             strict=False,
         )
-        for wanted, name, expressions, types in formals:
+        for i, (wanted, name, expressions, types) in enumerate(formals, 1):
             for expression, t in zip(expressions, types, strict=False):
-                at = self.where if expression is None else expression
-                self._match(wanted, Value(expression, t, self.space, self.api), name or "", at)
+                at = _At(name or str(i), self.where if expression is None else expression)
+                self._match(wanted, Value(expression, t, self.space, self.api), at)
         return without_texts_of_functions(map_arrays(self.given.result, self._returned))
 
     # arguments
 
-    def _match(self, wanted: Type, given: Value, path: str, where: Context) -> None:
+    def _match(self, wanted: Type, given: Value, at: _At) -> None:
         """Matches what is asked of an argument with what is given, in unions, tuples and what is generic."""
         asked = get_proper_type(wanted)
         if isinstance(given.type, UnionType) and not isinstance(asked, UnionType):
             for item in given.type.items:
-                self._match(wanted, Value(given.expression, item, self.space), path, where)
+                self._match(wanted, Value(given.expression, item, self.space), at)
         elif isinstance(asked, UnionType):
             if given.type is not None:
-                self._match_union(asked, given, path, where)
+                self._match_union(asked, given, at)
         elif isinstance(asked, Instance) and text_of(asked) is not None:
-            self._match_array(pattern(text_of(asked) or ""), given, path, where)
+            self._match_array(pattern(text_of(asked) or ""), given, at)
         else:
             for i, (inner, value) in enumerate(_inner(asked, given)):
-                self._match(inner, value, f"{path}[{i}]", where)
+                self._match(inner, value, at.part(i, value.expression))
 
-    def _match_union(self, asked: UnionType, given: Value, path: str, where: Context) -> None:
+    def _match_union(self, asked: UnionType, given: Value, at: _At) -> None:
         items = given.type.items if isinstance(given.type, UnionType) else [given.type] if given.type else []
         texts = [t for t in map(get_proper_type, asked.items) if text_of(t) is not None]
         for item in items:
@@ -279,9 +232,9 @@ class Matched:
                 continue
             value = Value(given.expression, item, self.space)
             if len(texts) == 1:
-                self._match(texts[0], value, path, where)
+                self._match(texts[0], value, at)
             elif not any(self._fits(t, value) for t in texts):
-                self.unsure.update(*map(_names_in, texts))
+                self.unsure.update(*map(names_in, texts))
 
     def _fits(self, asked: Type, given: Value) -> bool:
         text = text_of(get_proper_type(asked))
@@ -291,7 +244,7 @@ class Matched:
             return False
         return text is not None and isinstance(t, ShType) and not structure(pattern(text), t, replicated()).reasons
 
-    def _match_array(self, asked: Pattern, given: Value, path: str, where: Context) -> None:
+    def _match_array(self, asked: Pattern, given: Value, at: _At) -> None:
         try:
             t = given.operand(self.mesh)
             if not isinstance(t, ShType):
@@ -303,11 +256,11 @@ class Matched:
         stated = [reason for reason in found.reasons if not _may_be_so(reason)]
         if len(stated) < len(found.reasons):
             self.unsure.update(names_of(asked))
-        reasons = [*stated, *self.bindings.add(claims, f"`{path}`")]
+        reasons = [*stated, *self.bindings.add(claims, f"`{at.path}`")]
         if not reasons and found.arithmetic and not self.unsure:
             reasons += self.bindings.settle(found)
         if reasons:
-            self._refuse(asked, t, found.wanted, reasons, path, where)
+            self._refuse(asked, t, found.wanted, reasons, at)
 
     def _is_sure(self, claim: Claim) -> bool:
         """Whether a claim can be right or wrong: a size that is written may be that of any name."""
@@ -319,18 +272,17 @@ class Matched:
         self.unsure.add(claim.name)
         return False
 
-    def _refuse(
-        self, asked: Pattern, t: ShType, wanted: ShType | None, reasons: Sequence[str], path: str, where: Context
-    ) -> None:
+    def _refuse(self, asked: Pattern, t: ShType, wanted: ShType | None, reasons: Sequence[str], at: _At) -> None:
         self.failed = True
         words = [self.space.sizes.in_words(reason) for reason in reasons]
-        what = f"argument `{path}` of `{self.given.called}` is {self.space.named(t)}, not {asked}"
+        what = f"argument `{at.path}` of `{self.given.called}` is {self.space.named(t)}, not {asked}"
         notes = [_ITSELF.sub(r"not `\1`", w) for w in words if w is not None]
         if wanted is not None and wanted != t and _same_sizes(wanted, t) and not any("has size" in w for w in notes):
-            name = shown(where) if isinstance(where, Expression) else None
+            written = shown(at.where) if isinstance(at.where, Expression) else None
+            name = f"{written}{at.inside}" if written else at.path if at.where is self.where else "..."
             with contextlib.suppress(ShardingTypeError):
-                notes.append(f"fix: {reshard_in_words(t, wanted, name or path, self.space)}")
-        fail(self.api, where, what, notes)
+                notes.append(f"fix: {reshard_in_words(t, wanted, name, self.space)}")
+        fail(self.api, at.where, what, notes)
 
     # the result
 
@@ -352,15 +304,19 @@ class Matched:
             raise Unknown
         if asked.any_state or asked.dtypes is None or len(asked.dtypes) != 1:
             raise Unknown
+        sizes = dict(self.bindings.sizes)
+        if names - set(self.bindings.of):
+            of_classes = {n for t in self.signature.arg_types for n in names_of_classes(t)}
+            sizes |= {n: self.space.sizes.of(n) for n in (names - set(self.bindings.of)) & of_classes}
         if not any(d.form == "*" for d in asked.dims or ()):
-            return instance(asked, self.mesh, replicated(), dict(self.bindings.sizes))
-        return self._with_groups(asked)
+            return instance(asked, self.mesh, replicated(), sizes)
+        return self._with_groups(asked, sizes)
 
-    def _with_groups(self, asked: Pattern) -> ShType:
+    def _with_groups(self, asked: Pattern, sizes: Mapping[str, int]) -> ShType:
         dims: list[Dim] = []
         for d in asked.dims or ():
             if d.form != "*":
-                size = self.bindings.sizes.get(d.head) if d.head and not d.form else d.size
+                size = sizes.get(d.head) if d.head and not d.form else d.size
                 if size is None or d.keeps:
                     raise Unknown
                 dims.append(Dim(size, tuple(a.text for a in d.axes)))

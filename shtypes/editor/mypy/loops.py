@@ -24,10 +24,11 @@ from mypy.types import (
 )
 
 from shtypes.editor.fixes import priced
-from shtypes.editor.mypy.calls import Given, Matched, has_texts, is_local, names_around
+from shtypes.editor.mypy.calls import Given, Matched, has_texts, is_local
 from shtypes.editor.mypy.checking import Checking
+from shtypes.editor.mypy.names import names_around
 from shtypes.editor.mypy.report import fail, shown
-from shtypes.editor.mypy.texts import map_arrays, texts_in, with_text, without_text
+from shtypes.editor.mypy.texts import is_known, map_arrays, texts_in, with_text, without_text
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.space import Unknown, axes_of
 from shtypes.errors import ShardingTypeError
@@ -99,7 +100,8 @@ class LoopHooks:
         with self.checking.scope(around):
             if body is None:
                 returned = written.ret_type if isinstance(written, CallableType) else written
-                return self._ended(context, loop, init_type, xs, get_proper_type(returned))
+                found = self._ended(context, loop, init_type, xs, get_proper_type(returned))
+                return found if self._is_sure(loop, xs, found) else map_arrays(found, without_text)
             element = map_arrays(xs, lambda a: self._element(context, a))
             given: list[tuple[Expression | None, Type]] = [(init, init_type)]
             if loop.counts:
@@ -118,11 +120,20 @@ class LoopHooks:
             if not isinstance(found, TupleType) or len(found.items) != 2:
                 return map_arrays(context.default_return_type, without_text)
             left, collected = found.items
+            if any(t is not None and (not t.ndim or t.dims[0].axes) for t in map(self._read, _arrays_in(xs))):
+                return map_arrays(found, without_text)  # it is refused
         carry = self._carry(context, loop, init, left)
         if collected is None or not isinstance(found, TupleType):
             return carry
         length = self._length(xs)
         return found.copy_modified(items=[carry, map_arrays(collected, lambda a: self._stacked(context, a, length))])
+
+    def _is_sure(self, loop: _Loop, xs: Type, found: Type) -> bool:
+        """Whether a lambda was typed by what it is given: its carry comes back as it was, all elements are known."""
+        ended = get_proper_type(found)
+        carry = ended.items[0] if loop.xs >= 0 and isinstance(ended, TupleType) else ended
+        given = get_proper_type(xs)
+        return not isinstance(given, AnyType) and all(map(is_known, (*_arrays_in(given), *_arrays_in(carry))))
 
     def _read(self, array: Instance, *others: Type) -> ShType | None:
         axes = {a for t in (array, *others) for text in texts_in(t) for a in axes_of(text)}

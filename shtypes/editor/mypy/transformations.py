@@ -13,15 +13,15 @@ from mypy.types import (
     CallableType,
     ExtraAttrs,
     Instance,
-    NoneType,
     Parameters,
     TupleType,
     Type,
     get_proper_type,
 )
 
-from shtypes.editor.mypy.calls import QUIET, has_texts, is_quiet
+from shtypes.editor.mypy.calls import has_texts
 from shtypes.editor.mypy.checking import Checking
+from shtypes.editor.mypy.quiet import is_quiet, quieted
 from shtypes.editor.mypy.regions import forbids
 from shtypes.editor.mypy.report import fail
 from shtypes.editor.mypy.texts import (
@@ -75,7 +75,9 @@ class Transformations:
             return self.partial
         if fullname == _NO_COMM:
             return self.quiet
-        return self.unknown if fullname.startswith("shtypes.") and fullname not in _KEEP else None
+        if fullname in _KEEP:
+            return self.kept
+        return self.unknown if fullname.startswith("shtypes.") else None
 
     def method(self, fullname: str) -> Callable[[MethodContext], Type] | None:
         """The hook for a method; None if it is no transformation."""
@@ -86,6 +88,14 @@ class Transformations:
         if fullname == "builtins.float.__rpow__":
             return self.power
         return self.decorated if fullname in _SCOPES else None
+
+    def kept(self, context: FunctionContext) -> Type:
+        """``sh.jit`` and its kind: what they make of a function that runs in `no_comm` does so too."""
+        made = get_proper_type(context.default_return_type)
+        given = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
+        if isinstance(made, Instance) and isinstance(given, CallableType) and is_quiet(given):
+            return quieted(made)
+        return made
 
     def unknown(self, context: FunctionContext) -> Type:
         """What mypy finds by itself for results of loops, derivatives and mapped functions is not what they are."""
@@ -130,13 +140,13 @@ class Transformations:
 
     def quiet(self, context: FunctionContext) -> Type:
         """``@no_comm``: the function says so in its name."""
-        return _quiet(context.default_return_type)
+        return quieted(context.default_return_type)
 
     def decorated(self, context: MethodContext) -> Type:
         """``@no_comm(...)``, or another scope, as a decorator."""
         where = context.context
         quiet = isinstance(where, Decorator) and forbids(where.original_decorators)
-        return _quiet(context.default_return_type) if quiet else context.default_return_type
+        return quieted(context.default_return_type) if quiet else context.default_return_type
 
     def grad(self, context: FunctionContext) -> Type:
         """A gradient has the cotangent types of what it is taken by."""
@@ -217,15 +227,6 @@ def _without_texts(t: Type) -> Type:
     if isinstance(found, Parameters):
         return found.copy_modified(arg_types=[map_arrays(a, without_text) for a in found.arg_types])
     return map_arrays(found, without_text)
-
-
-def _quiet(t: Type) -> Type:
-    found = get_proper_type(t)
-    if not isinstance(found, CallableType) or is_quiet(found):
-        return t
-    fallback = found.fallback.copy_modified()
-    fallback.extra_attrs = ExtraAttrs({QUIET: NoneType()})
-    return found.copy_modified(fallback=fallback)
 
 
 def _second(t: Type) -> Type:

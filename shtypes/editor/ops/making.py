@@ -116,16 +116,23 @@ def _dropout(call: Call) -> ShType:
     return x
 
 
+def _key_or_none(call: Call) -> ShType | None:
+    try:
+        return call.array("key")
+    except Unknown:
+        return None
+
+
 _SAMPLES = ("uniform", "normal", "gumbel", "exponential", "laplace", "logistic", "truncated_normal")
 _WHOLE_NUMBERS = ("rademacher", "randint")
 
 
 @op(*(f"random.{name}" for name in (*_SAMPLES, *_WHOLE_NUMBERS)))
 def _sample(call: Call) -> ShType:
-    key, text = call.array("key"), call.static("type", ())
+    key, text = _key_or_none(call), call.static("type", ())
     own, kinds = ("i32", "iu") if call.name.removeprefix("random.") in _WHOLE_NUMBERS else ("f32", "fb")
     asked = call.static("dtype", None)
-    if key.dtype_name != "key<fry>" or (call.has("mesh") and call.static("mesh") is not None):
+    if (key is not None and key.dtype_name != "key<fry>") or (call.has("mesh") and call.static("mesh") is not None):
         raise Unknown
     dtype = own if asked is None else dtype_of(asked)
     if isinstance(text, str):
@@ -135,5 +142,7 @@ def _sample(call: Call) -> ShType:
     else:
         states = dict.fromkeys(call.mesh.axis_names, replicated())
         wanted = ShType(call.mesh, dtype, list(ints(text)), states)
+    if key is None:  # whatever it is, the sample lies as it is asked to
+        return wanted
     found = call.typed(call.name, lambda ts: sample(call.name, ts[0], wanted), key)
     return found.with_axes(wanted.axes(State.UNREDUCED), State.UNREDUCED)

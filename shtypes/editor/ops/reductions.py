@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from shtypes import rules
 from shtypes.editor.call import Call, Number, held
@@ -273,15 +273,19 @@ def _repeat(call: Call) -> ShType:
     return finished(call, call.typed("repeat", lambda ts: rules.repeat(ts[0], dim, count), x))
 
 
+#: Of more parts nothing is said: a type for each would take long.
+_MOST_PARTS: Final = 4096
+
+
 def _parts(call: Call, x: ShType) -> tuple[int, list[int]]:
     """The dim along which a value is split, and the sizes of the parts."""
     dim = one_dim("split", x, call.static("axis", 0))
     given, size = call.static("indices_or_sections"), x.shape[dim]
     if type(given) is int:
-        if stands_for_a_name(size) or stands_for_a_name(given):
+        if stands_for_a_name(size) or given > _MOST_PARTS:
             whole(call, "split", x, [dim], linear=True)
             raise Unknown
-        if given < 1 or size % given:
+        if not 0 < given <= _MOST_PARTS or size % given:
             raise Unknown
         return dim, [size // given] * given
     ends = ints(given)
@@ -325,7 +329,7 @@ def _array_split(call: Call) -> list[ShType]:
     x, count = call.array("ary"), call.static("indices_or_sections")
     dim = one_dim("array_split", x, call.static("axis", 0))
     size = x.shape[dim]
-    if type(count) is not int or count < 1 or stands_for_a_name(max(size, count)):
+    if type(count) is not int or not 0 < count <= _MOST_PARTS or stands_for_a_name(size):
         raise Unknown
     sizes = [size // count + (i < size % count) for i in range(count)]
     shapes = ([(n, d) if d == dim else (m, d) for d, m in enumerate(x.shape)] for n in sizes)
