@@ -104,8 +104,10 @@ def operands() -> list[Any]:
 def kinds_on_tp(f: Callable[..., Any], args: list[Any]) -> list[str]:
     """The collectives of the compiled program whose groups are the four devices of ``tp``."""
     text = sh.jit(f).lower(*args).compile().as_text() or ""
-    found = re.findall(r" (all-reduce|all-gather|reduce-scatter)(?:-start)?\(.*replica_groups=(\S+?),? ", text)
-    return [kind for kind, groups in found if groups.startswith(("{{0,1,2,3}", "[2,4]", "mesh['dp'=2,'tp'=4]"))]
+    found = re.findall(
+        r" (all-reduce|all-gather|reduce-scatter)(?:-start)?\(.*replica_groups=(mesh\S+ \S+|\S+?),? ", text
+    )
+    return [kind for kind, groups in found if groups.startswith(("{{0,1,2,3}", "[2,4]", "mesh['dp'=2,'tp'=4] {'tp'}"))]
 
 
 def main() -> None:
