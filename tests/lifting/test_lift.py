@@ -196,7 +196,10 @@ def _root(v: Any) -> Any:
 
 def test_a_mapped_loop_runs_on_each_device_until_its_own_elements_are_done() -> None:
     x = np.linspace(1, 200, 8, dtype=np.float32)
-    both = lambda f: lambda v: jax.jvp(f, (v,), (jnp.ones_like(v),))  # noqa: E731
+
+    def both(f: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda v: jax.jvp(f, (v,), (jnp.ones_like(v),))
+
     programs = (jax.vmap(_root), both(lambda v: jax.vmap(_root)(v)[0]), lambda v: [jax.scipy.special.exp1(v / 50)])
     with sh.use_mesh(sh.make_mesh(MESH)):
         typed = sh.array(x, "f32[8@(dp,tp)]")

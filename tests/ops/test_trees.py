@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -104,7 +104,8 @@ def test_it_goes_by_the_cost_model_in_force() -> None:
         assert len(found) == 3
         assert found.bytes == 2 * alone.bytes
         assert sent_by_compiled(compiled_text(sh.jit(sh.all_reduce), tree)) == sent_by_ledger(found)
-        finished = jax.block_until_ready(sh.jit(sh.all_reduce)(tree))
+        reduce: Callable[[list[sh.Array]], list[sh.Array]] = sh.all_reduce
+        finished = jax.block_until_ready(sh.jit(reduce)(tree))
     for x in finished:
         np.testing.assert_array_equal(np.asarray(x), 1)
 
