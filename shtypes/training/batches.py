@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from shtypes.context.user_line import public
+from shtypes.context.user_line import placed, public
 from shtypes.errors import ShardingTypeError
 from shtypes.primitives.processes import array_from_process
 
@@ -72,11 +72,12 @@ def _ahead(batches: Iterator[Tree], types: Tree, size: int) -> Iterator[Tree]:
 
 def _typed(batch: Tree, types: Tree) -> Tree:
     """A batch as typed values; ``types`` has the structure of the batch, or stops above it."""
-
-    def below(type: Any, part: Tree) -> Tree:
-        return jax.tree.map(lambda x: array_from_process(x, type), part)
-
-    return jax.tree.map(below, types, batch)
+    try:
+        each = jax.tree.broadcast(types, batch)
+    except ValueError as error:
+        what = "the types of `prefetch_to_device` are of another structure than a batch"
+        raise placed(ShardingTypeError(what, why=str(error)), "prefetch_to_device") from None
+    return jax.tree.map(array_from_process, batch, each)
 
 
 __all__ = ["prefetch_to_device"]

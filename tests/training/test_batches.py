@@ -60,6 +60,13 @@ def test_a_batch_that_does_not_fit_is_refused_at_the_line_that_takes_it() -> Non
     assert caught.value.where.startswith("test_batches.py:")
 
 
+def test_types_of_another_structure_than_a_batch_are_refused() -> None:
+    with pytest.raises(sh.ShardingTypeError, match="of another structure than a batch") as caught:
+        list(sh.prefetch_to_device([{"tokens": np.ones(4)}], {"targets": "[_@dp]"}))
+    assert caught.value.where.startswith("test_batches.py:")
+    assert "tokens" in caught.value.why
+
+
 def test_none_ahead_is_refused_at_once() -> None:
     with pytest.raises(sh.ShardingTypeError, match="at least 1 batch ahead, not 0"):
         sh.prefetch_to_device([], "f32[4]", size=0)
