@@ -36,10 +36,11 @@ def run_of(layout: Layout, **changes: Any) -> training.Run:
     return dataclasses.replace(RUN, layout=layout, **changes)
 
 
-def sizes_of(layout: Layout) -> model.Sizes:
+def sizes_of(layout: Layout, capacity: float | None = None) -> model.Sizes:
     """Sizes that go with a layout: experts where it shards them, and as many layers as stages at least."""
     experts = 8 if "expert" in layout.dims else 0
-    return dataclasses.replace(SIZES, experts=experts, group=8, layers=8 if layout.schedule else SIZES.layers)
+    layers = 8 if layout.schedule else SIZES.layers
+    return dataclasses.replace(SIZES, experts=experts, capacity=capacity, group=8, layers=layers)
 
 
 # every layout
@@ -87,9 +88,9 @@ def one_device(steps: int, sizes: model.Sizes) -> tuple[np.ndarray[Any, Any], np
     return wanted, 2 * spread + 64 * eps(np.float32) * np.abs(wanted)
 
 
-def check_losses(name: str, policy: str, steps: int) -> None:
-    wanted, off = one_device(steps, sizes_of(LAYOUTS[name]))
-    found = losses(name, steps, policy, sizes_of(LAYOUTS[name]))
+def check_losses(name: str, policy: str, steps: int, capacity: float | None = None) -> None:
+    wanted, off = one_device(steps, sizes_of(LAYOUTS[name], capacity))
+    found = losses(name, steps, policy, sizes_of(LAYOUTS[name], capacity))
     worst = float((np.abs(found - wanted) / off).max())
     assert worst <= 1, f"off by {worst:.2g} times what rounding explains"
     assert off.max() < 0.01 * (wanted[0] - wanted[-1]), "the bound says nothing"
@@ -102,10 +103,16 @@ def test_the_first_losses_are_those_of_one_device(name: str, policy: str) -> Non
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["partial", "jax"])
-@pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "one"])
-def test_two_hundred_losses_are_those_of_one_device(name: str, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "capacity"),
+    [
+        *((name, None) for name in LAYOUTS if name != "one"),
+        *((name, 1.25) for name, layout in LAYOUTS.items() if "expert" in layout.dims),
+    ],
+)
+def test_two_hundred_losses_are_those_of_one_device(name: str, capacity: float | None, policy: str) -> None:
     if LAYOUTS[name].devices <= len(jax.devices()):
-        check_losses(name, policy, steps=200)
+        check_losses(name, policy, 200, capacity)
         return
     called = f"check_losses({name!r}, {policy!r}, steps=200)"
     around = {**os.environ, "JAX_NUM_CPU_DEVICES": str(LAYOUTS[name].devices)}
