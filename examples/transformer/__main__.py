@@ -35,8 +35,12 @@ from examples.transformer import curve, generate, layouts, model, training
 _SIZES = {field.name for field in dataclasses.fields(model.Sizes)} - {"vocab", "gather_again"}
 _PLAIN = {field.name for field in dataclasses.fields(training.Run)} - {"layout", "sizes"}
 #: What a run goes on with as it began, unless something else is said.
-_FIRST = {"layout": "dp", "file": str(layouts.FILE), "policy": "partial"}
-_file = click.option("--file", type=click.Path(exists=True, dir_okay=False), help="Layouts; by default layouts.toml.")
+_FIRST = {"layout": "dp", "file": None, "policy": "partial"}
+_file = click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+    help="Layouts of your own; by default those of layouts.toml.",
+)
 _joined = click.option("--joined", is_flag=True, help="Be one of several processes, as jax.distributed finds them.")
 
 
@@ -91,7 +95,7 @@ def _opened(
         found = given
     where = {key: chosen[key] or found.get(key, first) for key, first in _FIRST.items()}
     try:
-        known = layouts.read(pathlib.Path(where["file"]))
+        known = layouts.read(pathlib.Path(where["file"] or layouts.FILE))
     except (sh.ShardingTypeError, tomllib.TOMLDecodeError, OSError) as error:
         raise click.ClickException(f"{where['file']}: {error}") from None
     layout = known.get(where["layout"])
