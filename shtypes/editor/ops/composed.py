@@ -87,6 +87,8 @@ def _attention(call: Call) -> ShType:
     equation = f"{lead}tk{groups}h,{lead}skh->{lead}k{groups}ts"
     scores = contract_pair(call, equation, (q, k), dtype, held((q, k)))
     scores = _masked(call, linear(call, "mul", scores, dtype), bool(groups))
+    if call.static("out", None) is not None and scores.dims[-1].axes:
+        raise Unknown  # a bias or mask shards the keys, and `out` allows to communicate along them
     weights = cast(call, whole(call, "softmax", scores, [scores.ndim - 1], linear=False), k.dtype_name)
     mixed = together([weights, v])
     equation = f"{lead}k{groups}ts,{lead}skh->{lead}tk{groups}h"

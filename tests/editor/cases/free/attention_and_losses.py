@@ -7,6 +7,7 @@ def f(
     q: A[sh.Array, "bf16[batch@dp, seq, heads@tp, head]"],
     mask: A[sh.Array, "bool[seq, keys]"],
     k: A[sh.Array, "bf16[batch@dp, keys, heads@tp, head]"],
+    bias: A[sh.Array, "f32[seq, keys@ep]"],
     far: A[sh.Array, "bf16[batch, keys@dp, heads@tp, head]"],
     logits: A[sh.Array, "bf16[batch@dp, vocab]"],
     wide: A[sh.Array, "f32[batch@dp, vocab@tp]"],
@@ -15,6 +16,8 @@ def f(
 ) -> None:
     reveal_type(sh.nn.dot_product_attention(q, k, k, mask=mask))
     reveal_type(sh.nn.dot_product_attention(q / (q.shape[-1] ** 0.5), q, q, is_causal=True, scale=1.0))
+    reveal_type(sh.nn.dot_product_attention(q, k, k, bias, out="[_@dp, _, _@tp, _]"))
+    sh.nn.dot_product_attention(q, k, k, bias)
     sh.nn.dot_product_attention(q, far, far)
     reveal_type(sh.nn.cross_entropy(logits, labels))
     reveal_type(sh.nn.cross_entropy(wide, labels, out="[_@dp]{I:tp}"))
@@ -23,15 +26,20 @@ def f(
 
 
 # mypy says:
-# 16:17: type bf16[batch@dp, seq, heads@tp, head]
 # 17:17: type bf16[batch@dp, seq, heads@tp, head]
-# 18:5: `dot_product_attention` acts along dim 1 (`keys`), which is sharded on mesh axis `dp`  [sharding]
-# 18:5: each device holds only its slice of that dim, and the result needs all of it
-# 19:17: type f32[batch@dp]
-# 20:17: type f32[batch@dp]{I:tp}
-# 21:5: `cross_entropy` acts along dim 1 (`vocab`), which is sharded on mesh axis `tp`  [sharding]
+# 18:17: type bf16[batch@dp, seq, heads@tp, head]
+# 19:17: type ?
+# 20:5: `softmax` acts along dim 3 (`keys`), which is sharded on mesh axis `ep`  [sharding]
+# 20:5: each device holds only its slice of that dim, and the result needs all of it
+# 20:5: in softmax(f32[batch@dp, heads@tp, seq, keys@ep])
+# 20:5: fix: sh.reshard(..., "[batch, heads, seq, keys]{I:(dp,ep,tp)}")   [forward: all-gather over `tp`, `ep`, all-gather over `dp`; backward: none]
+# 21:5: `dot_product_attention` acts along dim 1 (`keys`), which is sharded on mesh axis `dp`  [sharding]
 # 21:5: each device holds only its slice of that dim, and the result needs all of it
-# 22:25: `max` is nonlinear in the operand, which is unreduced on mesh axis `tp`  [sharding]
-# 22:25: each device holds one term of the sum, and max(a + b) is not max(a) + max(b)
-# 22:25: in max(f32[batch@dp, vocab]{U:tp})
-# 22:25: fix: sh.reshard(pending, "[batch@(dp,tp), vocab]")   [forward: reduce-scatter over `tp`; backward: all-gather over `tp`]
+# 22:17: type f32[batch@dp]
+# 23:17: type f32[batch@dp]{I:tp}
+# 24:5: `cross_entropy` acts along dim 1 (`vocab`), which is sharded on mesh axis `tp`  [sharding]
+# 24:5: each device holds only its slice of that dim, and the result needs all of it
+# 25:25: `max` is nonlinear in the operand, which is unreduced on mesh axis `tp`  [sharding]
+# 25:25: each device holds one term of the sum, and max(a + b) is not max(a) + max(b)
+# 25:25: in max(f32[batch@dp, vocab]{U:tp})
+# 25:25: fix: sh.reshard(pending, "[batch@(dp,tp), vocab]")   [forward: reduce-scatter over `tp`; backward: all-gather over `tp`]
