@@ -6,11 +6,11 @@ import functools
 import hashlib
 import tomllib
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shtypes.errors import ShardingTypeError
-from shtypes.types.notation.dim_sizes import read_sizes
 
 #: The entries of the table that only `shtypes check` reads.
 FOR_CHECK: Final = ("golden", "grad", "lift", "targets")
@@ -55,7 +55,8 @@ def checked(given: dict[str, Any]) -> Config:
         hints = [f"`{name}`" for name in Config._fields]
         raise ShardingTypeError(f"`[tool.shtypes]` has no entry `{unknown[0]}`", hints=hints)
     config = Config(**{name: value for name, value in given.items() if name in Config._fields})
-    if isinstance(given.get("mesh"), str):
+    if isinstance(given.get("mesh"), str):  # only for it types are loaded
+        read_sizes = import_module("shtypes.types.notation.dim_sizes").read_sizes
         config = config._replace(mesh=read_sizes(given["mesh"]))
     if config.policy not in ("partial", "jax"):
         raise ShardingTypeError(f"`[tool.shtypes]` has a policy `{config.policy}`", hints=['"partial"', '"jax"'])
