@@ -14,7 +14,7 @@ import os
 
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -26,14 +26,19 @@ LAYERS, MICROBATCHES, BATCH, FEATURES = 3, 5, 8, 4
 WEIGHTS = f"f32[layers={LAYERS}, {FEATURES}, {FEATURES}]"
 DATA = f"f32[micro={MICROBATCHES}, batch={BATCH}@dp, {FEATURES}]"
 
+Weights = Annotated[sh.Array, WEIGHTS]
+Data = Annotated[sh.Array, DATA]
+#: One microbatch.
+Batch = Annotated[sh.Array, f"f32[batch={BATCH}@dp, {FEATURES}]"]
 
-def loss(weights: Any, x: Any, y: Any) -> Any:
+
+def loss(weights: Weights, x: Batch, y: Batch) -> sh.Array:
     """The squared error of one microbatch: a pending sum over ``dp``, the losses of the devices."""
     out, _ = sh.scan(lambda h, w: (sh.tanh(h @ w), None), x, weights)
     return sh.sum((out - y) ** 2)
 
 
-def step(weights: Any, xs: Any, ys: Any) -> Any:
+def step(weights: Weights, xs: Data, ys: Data) -> Weights:
     """One step of gradient descent over all microbatches."""
 
     def accumulate(total: Any, batch: Any) -> Any:

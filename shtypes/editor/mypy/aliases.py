@@ -7,6 +7,7 @@ class, which every file has, and which has no parameters: of one that has, mypy 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from mypy.nodes import (
@@ -25,6 +26,8 @@ from mypy.nodes import (
     TupleExpr,
 )
 
+from shtypes.editor.mypy.constants import Constant, constant_of
+
 #: What stands for `Annotated` in an alias.
 STAND_IN: Final = "BufferError"
 #: Before a text, so that it is no expression in which mypy looks for type variables.
@@ -34,16 +37,13 @@ ANNOTATED: Final = frozenset(("typing.Annotated", "typing_extensions.Annotated",
 _TYPING: Final = ("typing", "typing_extensions")
 
 
-def keep_texts(file: MypyFile) -> bool:
-    """Writes the aliases of a file so that mypy keeps their texts; whether it may have texts at all."""
-    names = _names_of_annotated(file)
-    if names:
-        _keep(file.defs, names)
-    return bool(names)
+def keep_texts(file: MypyFile, constants: Mapping[str, Constant]) -> None:
+    """Writes the aliases of a file so that mypy keeps their texts, which may be made of its constants."""
+    _keep(file.defs, names_of_annotated(file), constants)
 
 
-def _names_of_annotated(file: MypyFile) -> set[str]:
-    """What a file calls `Annotated`."""
+def names_of_annotated(file: MypyFile) -> set[str]:
+    """What a file calls `Annotated`; without, it has no texts."""
     found: set[str] = set()
     for line in file.imports:
         if isinstance(line, ImportFrom) and line.id in _TYPING:
@@ -53,26 +53,26 @@ def _names_of_annotated(file: MypyFile) -> set[str]:
     return found
 
 
-def _keep(statements: list[Statement], names: set[str]) -> None:
+def _keep(statements: list[Statement], names: set[str], constants: Mapping[str, Constant]) -> None:
     for statement in statements:
         if isinstance(statement, ClassDef):
-            _keep(statement.defs.body, names)
+            _keep(statement.defs.body, names, constants)
         elif isinstance(statement, IfStmt):
             for block in statement.body:
-                _keep(block.body, names)
+                _keep(block.body, names, constants)
         elif isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, IndexExpr):
-            kept = _kept(statement.rvalue, names)
+            kept = _kept(statement.rvalue, names, constants)
             if kept is not None:
                 statement.rvalue = kept
 
 
-def _kept(given: IndexExpr, names: set[str]) -> IndexExpr | None:
+def _kept(given: IndexExpr, names: set[str], constants: Mapping[str, Constant]) -> IndexExpr | None:
     if _written(given.base) not in names or not isinstance(given.index, TupleExpr) or len(given.index.items) < 2:
         return None
-    array, text = given.index.items[:2]
-    if _written(array).rpartition(".")[2] != "Array" or not isinstance(text, StrExpr):
+    array, text = given.index.items[0], constant_of(given.index.items[1], constants)
+    if _written(array).rpartition(".")[2] != "Array" or not isinstance(text, str):
         return None
-    name, marked = NameExpr(STAND_IN), StrExpr(MARK + text.value)
+    name, marked = NameExpr(STAND_IN), StrExpr(MARK + text)
     parts = TupleExpr([array, marked])
     made = IndexExpr(name, parts)
     for expression in (name, marked, parts, made):

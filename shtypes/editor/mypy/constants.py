@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mypy.nodes import (
     AssignmentStmt,
     CallExpr,
@@ -19,8 +21,8 @@ from mypy.nodes import (
 Constant = int | str
 
 
-def constants_of(file: MypyFile) -> dict[str, str]:
-    """The texts that the top level of a file gives names, each once."""
+def constants_of(file: MypyFile) -> dict[str, Constant]:
+    """The numbers and texts that the top level of a file gives names, each once."""
     found: dict[str, Constant] = {}
     twice: set[str] = set()
     for statement in file.defs:
@@ -30,10 +32,10 @@ def constants_of(file: MypyFile) -> dict[str, str]:
             for name, value in _pairs(target, statement.rvalue):
                 if name in found:
                     twice.add(name)
-                constant = _value(value, found)
+                constant = constant_of(value, found)
                 if constant is not None:
                     found[name] = constant
-    return {name: text for name, text in found.items() if isinstance(text, str) and name not in twice}
+    return {name: constant for name, constant in found.items() if name not in twice}
 
 
 def _pairs(target: Expression, value: Expression) -> list[tuple[str, Expression]]:
@@ -44,18 +46,19 @@ def _pairs(target: Expression, value: Expression) -> list[tuple[str, Expression]
     return []
 
 
-def _value(expression: Expression, known: dict[str, Constant]) -> Constant | None:
+def constant_of(expression: Expression, known: Mapping[str, Constant]) -> Constant | None:
+    """The number or text that an expression of constants is; None of any other."""
     match expression:
         case IntExpr() | StrExpr():
             return expression.value
         case NameExpr():
             return known.get(expression.name)
         case OpExpr(op="*", left=left, right=right):
-            a, b = _value(left, known), _value(right, known)
+            a, b = constant_of(left, known), constant_of(right, known)
             return a * b if isinstance(a, int) and isinstance(b, int) else None
         case CallExpr(callee=MemberExpr(expr=StrExpr(value=""), name="join"), args=[ListExpr(items=items)]):
-            parts = [_value(item, known) for item in items]  # how mypy reads an f-string
+            parts = [constant_of(item, known) for item in items]  # how mypy reads an f-string
             return None if None in parts else "".join(map(str, parts))
         case CallExpr(callee=MemberExpr(expr=StrExpr(value="{:{}}"), name="format"), args=[value, StrExpr(value="")]):
-            return _value(value, known)
+            return constant_of(value, known)
     return None

@@ -25,7 +25,7 @@ from mypy.plugin import (
 from mypy.types import FunctionLike, Type
 
 from shtypes.editor.config import hash_of_rules, read_config
-from shtypes.editor.mypy.aliases import ANNOTATED, keep_texts
+from shtypes.editor.mypy.aliases import ANNOTATED, keep_texts, names_of_annotated
 from shtypes.editor.mypy.constants import constants_of
 from shtypes.editor.mypy.guards import guarding
 from shtypes.editor.mypy.texts import ARRAY, OF_ARRAYS, give_parameter
@@ -72,8 +72,10 @@ class ShtypesPlugin(Plugin):
         if self._made is not None:
             self._made.checking.forget(file.path)
         with guarding():
-            if keep_texts(file):
-                self._constants[file.fullname] = constants_of(file)
+            if names_of_annotated(file):
+                constants = constants_of(file)
+                keep_texts(file, constants)
+                self._constants[file.fullname] = {n: text for n, text in constants.items() if isinstance(text, str)}
         return []
 
     def get_type_analyze_hook(self, fullname: str) -> Callable[[AnalyzeTypeContext], Type] | None:
