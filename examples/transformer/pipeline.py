@@ -306,9 +306,10 @@ def pipelined_value_and_grad(sizes: model.Sizes, schedule: Schedule) -> Callable
         cut = {}
         for name, dims in sizes.weights()["layers"].items():
             w = ready(weights["layers"][name], "[layer, " + dims[1:], not sizes.gather_again)
-            over, stages = ",".join(sh.typeof(w).dims[0].axes), schedule.stages
-            cut[name] = sh.reshape(w, (stages, -1, *w.shape[1:])) if stages > 1 else w[None]
-            cut[name] = sh.reshard(cut[name], f"[_@({over}), _, ...]")
+            if schedule.stages > 1:
+                cut[name] = sh.reshape(w, (schedule.stages, -1, *w.shape[1:]))
+            else:  # the axes of one device shard the stages, not the layers
+                cut[name] = sh.reshard(w[None], **dict.fromkeys(sh.typeof(w).dims[0].axes, "S(0)"))
         return cut, {name: ready(weights[name], model.WEIGHTS[name]) for name in ("embedding", "norm")}
 
     def value_and_grad(weights: Tree, tokens: Any, targets: Any) -> tuple[Any, Tree]:
