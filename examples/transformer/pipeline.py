@@ -309,7 +309,7 @@ def pipelined_value_and_grad(sizes: model.Sizes, schedule: Schedule) -> Callable
             if schedule.stages > 1:
                 cut[name] = sh.reshape(w, (schedule.stages, -1, *w.shape[1:]))
             else:  # the axes of one device shard the stages, not the layers
-                cut[name] = sh.reshard(w[None], **dict.fromkeys(sh.typeof(w).dims[0].axes, "S(0)"))
+                cut[name] = sh.reshard(w[None], **dict.fromkeys(sh.typeof(w).dims[0].axes, 0))
         return cut, {name: ready(weights[name], model.WEIGHTS[name]) for name in ("embedding", "norm")}
 
     def value_and_grad(weights: Tree, tokens: Any, targets: Any) -> tuple[Any, Tree]:
