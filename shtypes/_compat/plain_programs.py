@@ -41,7 +41,7 @@ def _without_devices() -> contextlib.AbstractContextManager[Any]:
 def _under_one_plan() -> contextlib.AbstractContextManager[None]:
     """A scope that is the same for all that `implicit_comm` tries: what sends nothing is traced once."""
     now = current_ambient()
-    return scope(now._replace(plan=(), shared=False, tried=False)) if now.scopes else contextlib.nullcontext()
+    return scope(now._replace(plan=(), shared=False, tried=False, aim="")) if now.scopes else contextlib.nullcontext()
 
 
 def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
