@@ -24,8 +24,8 @@ import shtypes as m
 """
 _CONFIG = """[tool.mypy]
 plugins = ["shtypes.mypy_plugin"]
+strict = true
 allow_redefinition = true
-check_untyped_defs = true
 show_column_numbers = true
 
 [[tool.mypy.overrides]]

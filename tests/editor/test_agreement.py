@@ -13,21 +13,23 @@ from tests.random_programs import generate_program
 FIRST_ORDER = ("arithmetic", "arranging", "functions", "networks", "numbers", "positions")
 
 
-def test_what_mypy_knows_of_random_programs_is_so_at_run_time(tmp_path: Path) -> None:
+def test_what_mypy_knows_of_random_programs_is_so_at_run_time(tmp_path: Path, mypy_cache: Path) -> None:
     given = [
         generate_program(seed, steps=(1, 5), mesh={"x": 2, "y": 2}, policy="partial", favour=FIRST_ORDER)
         for seed in range(60)
     ]
-    found = compared(given, tmp_path / "programs", tmp_path / "cache")
+    found = compared(given, tmp_path / "programs", mypy_cache)
     assert disagreements(found) == []
     assert shares(found)["values"] >= 0.75
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_five_thousand_random_programs_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_five_thousand_random_programs_agree(
+    tmp_path: Path, mypy_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for favour in (FIRST_ORDER, ()):
-        found = compared(programs(range(100_000, 102_500), favour), tmp_path / f"{len(favour)}", tmp_path / "cache")
+        found = compared(programs(range(100_000, 102_500), favour), tmp_path / f"{len(favour)}", mypy_cache)
         with capsys.disabled():
             print(f"\n{', '.join(favour) or 'all families'}: {dict(shares(found))}")
         assert disagreements(found) == []

@@ -17,13 +17,12 @@ FILES = sorted(CASES.glob("*/*.py"))
 @functools.cache
 def said(folder: str, cache: Path) -> dict[str, list[str]]:
     files = sorted((CASES / folder).glob("*.py"))
-    return by_file(run_mypy(files, CASES / folder / "pyproject.toml", cache / folder))
+    return by_file(run_mypy(files, CASES / folder / "pyproject.toml", cache))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_a_case_prints_what_its_file_ends_with(file: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    cache = tmp_path_factory.getbasetemp() / "editor_cases"
-    lines = said(file.parent.name, cache).get(file.stem, [])
+def test_a_case_prints_what_its_file_ends_with(file: Path, mypy_cache: Path) -> None:
+    lines = said(file.parent.name, mypy_cache).get(file.stem, [])
     text = file.read_text(encoding="utf-8")
     code, _, expected = text.partition(f"\n\n{MARK}\n")
     found = "".join(f"# {line}\n" for line in lines) or "# nothing\n"

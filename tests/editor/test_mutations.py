@@ -54,7 +54,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
             if MESHES.get(mutation.file, "") == mesh:
                 (place / f"m{i}.py").write_text(mutated(mutation)[0], encoding="utf-8")
                 (place / f"{mutation.file}_as_it_is.py").write_text(source(mutation), encoding="utf-8")
-        output += run_mypy(sorted(place.glob("*.py")), place / "pyproject.toml", place / "cache")
+        output += run_mypy(sorted(place.glob("*.py")), place / "pyproject.toml", folder / "cache")
     found: dict[str, list[int]] = {}
     for line in output.splitlines():
         match = re.match(r".*?(\w+)\.py:(\d+): error: ", line)

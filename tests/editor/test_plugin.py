@@ -20,6 +20,8 @@ follow_imports = "skip"
 """
 CONFIG = f"""[tool.mypy]
 plugins = ["shtypes.mypy_plugin"]
+strict = true
+allow_redefinition = true
 show_column_numbers = true
 {SKIPPED}
 [tool.shtypes]
@@ -40,8 +42,8 @@ def g(x: A[sh.Array, "f32[k@dp]"], y: Alias) -> None:
 class Project:
     """A folder with files, checked again and again with one cache."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder, self.cache = folder, cache
         self.write("pyproject.toml", CONFIG)
         self.write("library.py", LIBRARY)
         self.write("user.py", USER)
@@ -50,14 +52,14 @@ class Project:
         (self.folder / name).write_text(text, encoding="utf-8")
 
     def run(self) -> dict[str, list[str]]:
-        config, cache = self.folder / "pyproject.toml", self.folder / "cache"
         files = sorted(self.folder.glob("*.py"))
-        return by_file(run_mypy([f.name for f in files], config, cache, cwd=self.folder))
+        config = self.folder / "pyproject.toml"
+        return by_file(run_mypy([f.name for f in files], config, self.cache, cwd=self.folder))
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return Project(tmp_path_factory.mktemp("project"))
+def project(tmp_path_factory: pytest.TempPathFactory, mypy_cache: Path) -> Project:
+    return Project(tmp_path_factory.mktemp("project"), mypy_cache)
 
 
 def test_a_changed_signature_is_seen_where_it_is_called(project: Project) -> None:
@@ -104,7 +106,7 @@ def test_the_targets_that_shtypes_check_pins_stand_in_the_same_table(project: Pr
 def test_a_configuration_that_is_none_is_said_in_words(project: Project) -> None:
     project.write("pyproject.toml", CONFIG + 'policies = "jax"\n')
     config = project.folder / "pyproject.toml"
-    printed = run_mypy(["user.py"], config, project.folder / "cache", cwd=project.folder)
+    printed = run_mypy(["user.py"], config, project.cache, cwd=project.folder)
     assert printed.startswith("`[tool.shtypes]` has no entry `policies`")
     project.write("pyproject.toml", CONFIG)
 
@@ -155,12 +157,12 @@ def test_the_plugin_loads_neither_jax_nor_numpy(tmp_path: Path) -> None:
 
 def test_a_hook_that_fails_does_not_end_the_run(project: Project) -> None:
     project.write("user.py", USER + "    reveal_type(sh.exp(x))\n    1 + ''\n")
-    code = """
+    code = f"""
 from mypy import api
 from shtypes.editor.ops import TYPINGS
 def fail(call): raise RuntimeError
 TYPINGS["exp"] = fail
-print(api.run(["--config-file", "pyproject.toml", "--cache-dir", "failing", "user.py"])[0])
+print(api.run(["--config-file", "pyproject.toml", "--cache-dir", {str(project.cache)!r}, "user.py"])[0])
 """
     printed = _python(code, project.folder)
     assert "INTERNAL ERROR" not in printed

@@ -5,10 +5,13 @@ It loads the rules only when a file that is checked has something of shtypes: wi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mypy
 from mypy.nodes import MypyFile
 from mypy.options import Options
 from mypy.plugin import (
@@ -33,6 +36,11 @@ from shtypes.errors import ShardingTypeError
 
 if TYPE_CHECKING:
     from shtypes.editor.mypy.hooks import Hooks
+
+_PACKAGE = Path(__file__).parents[2]
+#: Folders of files in which nothing is typed: mypy's own and this package's, but its examples.
+_UNTYPED = (f"{Path(mypy.__file__).parent}{os.sep}", f"{_PACKAGE}{os.sep}")
+_TYPED = f"{_PACKAGE / 'tools'}{os.sep}"
 
 
 class ShtypesPlugin(Plugin):
@@ -63,7 +71,9 @@ class ShtypesPlugin(Plugin):
         return self.hooks
 
     def report_config_data(self, ctx: ReportConfigContext) -> Any:
-        """What the results depend on besides the files: the rules, and the configuration."""
+        """What the results depend on besides the files: the rules, and the configuration. Libraries do not."""
+        if ctx.path.startswith(_UNTYPED) and not ctx.path.startswith(_TYPED):
+            return None
         config = self.config
         return [hash_of_rules(), config.policy, list(config.mesh.items()), sorted(config.dims.items())]
 
