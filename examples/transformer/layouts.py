@@ -48,6 +48,8 @@ class Layout:
     def __post_init__(self) -> None:
         """Refuses names that say nothing, and a pipeline or a stage of ZeRO of which half is said."""
         here = f"layout `{self.name}`:"
+        if wrong := {axis: size for axis, size in self.mesh.items() if type(size) is not int or size < 1}:
+            raise sh.ShardingTypeError(f"{here} the sizes of mesh axes are numbers from 1 on, not {wrong}")
         for what, table, dims in (("dim", self.dims, DIMS), ("dim of masters", self.masters, MASTERS)):
             _known(f"{here} the {what}", table, dims)
             for dim, axes in table.items():

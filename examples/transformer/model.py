@@ -99,6 +99,12 @@ class Sizes:
     remat: Literal["none", "dots", "everything"] = "everything"
     gather_again: bool = True
 
+    def __post_init__(self) -> None:
+        """Refuses a dtype and a policy of recomputation that are none."""
+        for field, known in (("dtype", ("f32", "bf16")), ("remat", ("none", "dots", "everything"))):
+            if getattr(self, field) not in known:
+                raise sh.ShardingTypeError(f"`{field}` is one of {', '.join(known)}, not {getattr(self, field)!r}")
+
     def dims(self) -> dict[str, int]:
         """The sizes of the dims of weights."""
         names = ("vocab", "hidden", "heads", "key_heads", "head", "inner")

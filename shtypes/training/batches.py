@@ -33,8 +33,9 @@ def prefetch_to_device(batches: Iterable[Tree], types: Tree, *, size: int = 2) -
         the batches that were taken, not those that were loaded.
 
     Raises:
-        ShardingTypeError: ``size`` is less than 1; (later, at the line that takes a batch) a batch does not fit its
-            types. What the loader raises arrives when its batch would have been taken.
+        ShardingTypeError: ``batches`` cannot be iterated over; ``size`` is less than 1; (later, at the line that takes
+            a batch) a batch does not fit its types. What the loader raises arrives when its batch would have been
+            taken.
 
     Communicates: nothing but what `array_from_process` compares.
     Source: ``flax.jax_utils.prefetch_to_device``.
@@ -48,9 +49,13 @@ def prefetch_to_device(batches: Iterable[Tree], types: Tree, *, size: int = 2) -
         i32[batch@dp, seq] 0
         i32[batch@dp, seq] 1
     """
+    try:
+        given = iter(batches)
+    except TypeError as error:
+        raise ShardingTypeError("`prefetch_to_device` takes batches one after another", why=str(error)) from None
     if size < 1:
         raise ShardingTypeError(f"`prefetch_to_device` holds at least 1 batch ahead, not {size!r}", hints=["size=2"])
-    return _ahead(iter(batches), types, size)
+    return _ahead(given, types, size)
 
 
 def _ahead(batches: Iterator[Tree], types: Tree, size: int) -> Iterator[Tree]:

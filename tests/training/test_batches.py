@@ -70,3 +70,11 @@ def test_types_of_another_structure_than_a_batch_are_refused() -> None:
 def test_none_ahead_is_refused_at_once() -> None:
     with pytest.raises(sh.ShardingTypeError, match="at least 1 batch ahead, not 0"):
         sh.prefetch_to_device([], "f32[4]", size=0)
+
+
+def test_what_is_no_series_of_batches_is_refused_at_once() -> None:
+    for wrong in (3, None):
+        with pytest.raises(sh.ShardingTypeError, match="takes batches one after another") as caught:
+            sh.prefetch_to_device(wrong, "f32[4]")  # type: ignore[arg-type]
+        assert caught.value.where.startswith("test_batches.py:")
+        assert "not iterable" in caught.value.why

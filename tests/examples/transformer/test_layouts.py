@@ -8,6 +8,7 @@ import pytest
 
 import shtypes as sh
 from examples.transformer.layouts import FILE, Layout, read
+from examples.transformer.model import Sizes
 
 STRATEGIES = FILE.read_text().split("[layouts]")[0]
 
@@ -31,6 +32,8 @@ def test_a_layout_is_a_mesh_and_the_axes_of_all_its_strategies_in_their_order(tm
     [
         ('mesh = { dp = 8 }, uses = ["dat"]', "the strategy `dat` is not one of data, tensor, sequence"),
         ('mesh = { dp = 8 }, uses = ["tensor"]', "the mesh axis of `heads`, `tp` is not one of dp"),
+        ('mesh = { dp = "8" }, uses = ["data"]', "the sizes of mesh axes are numbers from 1 on, not {'dp': '8'}"),
+        ('mesh = { dp = 0 }, uses = ["data"]', "the sizes of mesh axes are numbers from 1 on, not {'dp': 0}"),
         ('uses = ["data"]', "the mesh axis of `batch`, `dp` is not one of none"),
         ('mesh = { dp = 8 }, uses = ["data"], zeroo = 3', "the key `zeroo` is not one of mesh, uses, masters, zero"),
         ('mesh = { tp = 8 }, uses = ["odd"]', "the dim `heds` is not one of batch, seq, stream"),
@@ -51,3 +54,9 @@ def test_a_name_that_says_nothing_and_half_of_what_is_needed_are_refused(row: st
     with pytest.raises(sh.ShardingTypeError, match="layout `mine`: ") as caught:
         layout(row, tmp_path, 'odd = { heds = "tp" }')
     assert said in caught.value.what
+
+
+def test_sizes_that_name_no_dtype_or_no_policy_are_refused() -> None:
+    for field, wrong in (("dtype", "f16"), ("remat", "some")):
+        with pytest.raises(sh.ShardingTypeError, match=f"`{field}` is one of .*, not '{wrong}'"):
+            Sizes(**{field: wrong})  # type: ignore[arg-type]
