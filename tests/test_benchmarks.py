@@ -30,7 +30,7 @@ def measured(part: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("variant", ["shtypes", "shard_map", "explicit", "per op"])
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("model", MODELS)
@@ -78,6 +78,7 @@ def test_every_result_has_its_table() -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_the_script_prints_json() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "overhead.py"), "--quick", "--rounds", "1", "--json"]
     done = subprocess.run([*command, "--only", "calls"], capture_output=True, text=True, check=True)
@@ -150,6 +151,7 @@ ENTRY %main {
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("policy", "fewer"), [("partial", 0), ("jax", 7)])
 def test_merging_halves_the_sums_that_the_jax_policy_throws_away(policy: str, fewer: int) -> None:
     """A step of the sequence parallel transformer: seven all-reduces that are sliced become reduce-scatters."""

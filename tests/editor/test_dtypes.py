@@ -79,6 +79,7 @@ def made(op: Op, given: tuple[str, ...]) -> str | None:
         return None
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_an_elementwise_function_makes_the_dtype_that_jax_makes(name: str) -> None:
     op = ELEMENTWISE[name]

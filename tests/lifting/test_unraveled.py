@@ -66,6 +66,7 @@ def test_ravels_of_two_shapes_are_not_taken_for_one() -> None:
         assert_close(denoted(sh.all_reduce(sh.lift(jnp.vdot)(a, b))), np.vdot(A, B), 400)
 
 
+@pytest.mark.nightly
 def test_l_bfgs_keeps_histories_sharded_like_the_parameters() -> None:
     params, grads = {"w": A, "b": B[0]}, [{"w": B * n, "b": A[0] / n} for n in (1, 2, 3)]
     types = {"w": "[_@dp, _@tp]", "b": "[_@tp]"}

@@ -98,6 +98,7 @@ def check_alike(names: list[str]) -> None:
         close(found, wanted[name], name)
 
 
+@pytest.mark.nightly
 def test_initialisers_and_samples_are_the_same_on_every_mesh() -> None:
     check_alike(QUICK)
 

@@ -161,6 +161,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 SHAPES = {"alike": (X, Y), "row": (X, ROW), "column": (COLUMN, Y), "scalar": (SCALAR, Y), "outer": (COLUMN, ROW)}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("axes", [{"x": 2}, {"x": 2, "y": 2}], ids=lambda axes: "x".join(map(str, axes.values())))
 def test_every_operator_that_types_is_right_forward_and_backward(axes: dict[str, int]) -> None:
     mesh = sh.make_mesh(axes)
@@ -292,7 +293,7 @@ def test_a_traced_weak_number_promotes_as_in_jax(dtype: str, number: Any) -> Non
     close(host(found), wanted, dtype)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("src", NUMPY_DTYPES)
 def test_casts_are_jax_s(src: str) -> None:
     needs(src)

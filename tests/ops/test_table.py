@@ -117,7 +117,7 @@ def calls_of(op: Op) -> list[str]:
     return [call for call in ALL_CALLS if typed(op, call, set())]
 
 
-CHOSEN = [op for op in OPS.values() if not op.space or op.space in ("linalg", "fft")][:: some(60, 1)]
+CHOSEN = [op for op in OPS.values() if not op.space or op.space in ("linalg", "fft")][:: some(150, 1)]
 
 
 @pytest.mark.parametrize("op", [op for op in CHOSEN if op.rule], ids=lambda op: op.name)

@@ -93,6 +93,7 @@ def _accepted(chosen: tuple[Program, ...], mesh: tuple[int, ...], count: int) ->
     ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("policy", "mesh"), [("partial", (2, 4)), ("jax", (2,))])
 def test_values_and_gradients_are_those_of_one_device(policy: Any, mesh: tuple[int, ...]) -> None:
     with sh.policy(policy):

@@ -69,7 +69,7 @@ def test_every_rule_is_what_the_meanings_say_on_three_devices(case: Case) -> Non
     assert problems(case, (3,)) == []
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(36)
 @pytest.mark.parametrize("case", _two_axes(), ids=lambda case: case.op.name)
 def test_every_rule_is_what_the_meanings_say_on_two_by_two_devices(case: Case) -> None:
     assert problems(case, (2, 2)) == []

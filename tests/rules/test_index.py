@@ -210,6 +210,7 @@ def test_indexing_is_what_the_meanings_say_under_the_other_policy(cases: Cases) 
         assert problems(cases, (2,)) == []
 
 
+@pytest.mark.nightly
 def test_lookups_are_what_the_meanings_say_on_two_by_two_devices() -> None:
     assert problems(_lookup_case((4,), (4,)), (2, 2)) == []
 

@@ -182,7 +182,7 @@ def test_a_loop_of_which_one_result_is_taken_keeps_all_its_operands() -> None:
     np.testing.assert_allclose(finished(found), on_one_device(beside_a_loop, lambda f: f), rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_less_is_sent_and_values_are_those_of_one_device(name: str, policy: str) -> None:
     f, fewer = PROGRAMS[name]
@@ -215,7 +215,7 @@ def test_the_ledger_is_what_the_compiled_program_sends(name: str, merges: bool, 
             assert sent_by_compiled(text) == sent_by_ledger(sh.ledger(program, *args))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("together", [False, True], ids=["neighbours", "together"])
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s < 4 else pytest.mark.nightly) for s in range(60)])
 def test_random_programs_never_send_more(seed: int, together: bool, policy: str) -> None:

@@ -106,7 +106,7 @@ CASES: Final = [
 ]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("name", "layout", "policy"), CASES)
 def test_three_steps_are_those_of_one_device(name: str, layout: str, policy: str) -> None:
     tx = OPTIMIZERS[name]()
@@ -202,6 +202,7 @@ def test_a_scope_around_holds_for_the_norm() -> None:
         optimizer.update(params, optimizer.init(params), params)
 
 
+@pytest.mark.nightly
 def test_more_than_scalars_is_communicated_only_where_that_is_asked_for() -> None:
     tx, plain = optax.adafactor(1e-2, min_dim_size_to_factor=8), {"up": _weights()["up"]}
     optimizer, params = sh.optim.lift(tx), _typed(plain, LAYOUTS["both"])

@@ -17,7 +17,7 @@ LAYOUTS = read()
 #: What those with stages compile to is in `test_pipeline`.
 WHOLE = [name for name, layout in LAYOUTS.items() if not layout.schedule]
 SMALL = model.Sizes(vocab=64, layers=2, hidden=32, heads=8, key_heads=4, head=4, inner=32, dtype="f32")
-DAILY = {("zero3_tp_sp", "partial", "everything"), ("ring_tp", "jax", "none")}
+DAILY = {("ring_tp", "jax", "none")}
 
 
 def run(layout: Layout, capacity: float | None = 1.25, accumulate: int = 1, **sizes: Any) -> training.Run:
@@ -48,7 +48,7 @@ def assert_sends_what_the_literature_says(small: training.Run) -> None:
         assert abs(found.bytes - costs.sent(small)) <= len(found.entries), "the ledger counts whole bytes"
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_step_sends_what_the_literature_says(name: str) -> None:
     for dtype, remat in (("f32", "none"), ("bf16", "everything")):
@@ -79,7 +79,7 @@ def other(mesh: dict[str, int], uses: list[str], zero: int, schedule: str, micro
     return Layout("other", mesh, dims, masters, zero, schedule, microbatches)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(20)
 @pytest.mark.parametrize("capacity", [1.25, None])
 @pytest.mark.parametrize("case", OTHERS, ids=lambda case: "_".join(case[0]) + case[3])
 @pytest.mark.parametrize("layers", [1, 2])

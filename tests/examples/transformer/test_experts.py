@@ -135,7 +135,7 @@ def some(daily: set[tuple[str, ...]], *choices: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "kind", "policy"),
     some(
-        {("ep_tp_sp", "capacity", "jax"), ("zero3_ep", "dropless", "partial"), ("pp_ep", "capacity", "partial")},
+        {("pp_ep", "capacity", "partial")},
         ["one", *LAYOUTS, *PIPELINES],
         CAPACITIES,
         ["partial", "jax"],
@@ -177,6 +177,7 @@ def test_all_tokens_may_choose_the_experts_of_one_device(name: str, kind: str) -
         assert_within(host(made), value, error)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "kind"),
     some({("ep_tp", "capacity"), ("ep_cp", "dropless"), ("dp_ep_tp", "dropless")}, LAYOUTS, ["capacity", "dropless"]),

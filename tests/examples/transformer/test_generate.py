@@ -37,6 +37,7 @@ def continued(name: str, temperature: float) -> np.ndarray[Any, Any]:
 one_device = functools.cache(functools.partial(continued, "one"))
 
 
+@pytest.mark.nightly
 def test_a_token_at_a_time_is_as_good_as_whole_sequences() -> None:
     found = one_device(0.0)
     with LAYOUTS["one"].use():

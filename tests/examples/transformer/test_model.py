@@ -23,7 +23,7 @@ TARGETS = np.roll(TOKENS, -1, 1)
 #: Those with stages are in `test_pipeline`.
 LAYOUTS = {name: layout for name, layout in read().items() if not layout.schedule}
 #: One of each kind runs each time, the others at night.
-DAILY = {("zero3", "partial"), ("dp_cp_tp_sp", "jax"), ("ring_tp", "partial")}
+DAILY = {("dp_cp_tp_sp", "jax")}
 
 
 def plain_loss(weights: Any) -> Any:

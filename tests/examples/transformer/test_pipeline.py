@@ -163,6 +163,7 @@ def assert_cases_of(name: str) -> None:
         print(kind, policy)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("name", "kind", "policy"),
     [

@@ -96,6 +96,7 @@ def check_losses(name: str, policy: str, steps: int, capacity: float | None = No
     assert off.max() < 0.01 * (wanted[0] - wanted[-1]), "the bound says nothing"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "policy"), [("zero3_cp_tp_sp", "jax")])
 def test_the_first_losses_are_those_of_one_device(name: str, policy: str) -> None:
     check_losses(name, policy, steps=12)
@@ -121,6 +122,7 @@ def test_two_hundred_losses_are_those_of_one_device(name: str, capacity: float |
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["zero1", pytest.param("zero3_tp", marks=pytest.mark.nightly)])
 def test_microbatches_make_the_step_of_their_batch(name: str) -> None:
     found = {}
@@ -151,6 +153,7 @@ def test_a_run_that_is_interrupted_goes_on_with_the_same_losses(tmp_path: Path) 
     assert training.losses(tmp_path / "broken") == training.losses(tmp_path / "whole")
 
 
+@pytest.mark.nightly
 def test_another_mesh_goes_on_with_the_same_weights_and_state(tmp_path: Path) -> None:
     first = LAYOUTS["zero3_tp"]
     turned = dataclasses.replace(first, mesh={"dp": 4, "tp": 2})
@@ -164,6 +167,7 @@ def test_another_mesh_goes_on_with_the_same_weights_and_state(tmp_path: Path) ->
             assert jax.tree.all(jax.tree.map(lambda x, y: np.array_equal(host(x), y), found, saved))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("broken", ["cut", pytest.param("empty", marks=pytest.mark.nightly)])
 def test_a_checkpoint_that_cannot_be_read_is_named(broken: str, tmp_path: Path) -> None:
     """Cut is what describes its arrays; where they are cut, orbax leaves tasks behind that fail in other tests."""
