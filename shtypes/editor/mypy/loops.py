@@ -101,7 +101,7 @@ class LoopHooks:
             if body is None:
                 returned = written.ret_type if isinstance(written, CallableType) else written
                 found = self._ended(context, loop, init_type, xs, get_proper_type(returned))
-                return found if self._is_sure(loop, xs, found) else map_arrays(found, without_text)
+                return found if self._is_sure(loop, init_type, xs, found) else map_arrays(found, without_text)
             element = map_arrays(xs, lambda a: self._element(context, a))
             given: list[tuple[Expression | None, Type]] = [(init, init_type)]
             if loop.counts:
@@ -128,12 +128,14 @@ class LoopHooks:
         length = self._length(xs)
         return found.copy_modified(items=[carry, map_arrays(collected, lambda a: self._stacked(context, a, length))])
 
-    def _is_sure(self, loop: _Loop, xs: Type, found: Type) -> bool:
+    def _is_sure(self, loop: _Loop, init: Type, xs: Type, found: Type) -> bool:
         """Whether a lambda was typed by what it is given: its carry comes back as it was, all elements are known."""
         ended = get_proper_type(found)
         carry = ended.items[0] if loop.xs >= 0 and isinstance(ended, TupleType) else ended
-        given = get_proper_type(xs)
-        return not isinstance(given, AnyType) and all(map(is_known, (*_arrays_in(given), *_arrays_in(carry))))
+        given, kept = get_proper_type(xs), _arrays_in(carry)
+        if isinstance(given, AnyType) or len(kept) != len(_arrays_in(init)):  # of what is refused nothing is known
+            return False
+        return all(map(is_known, (*_arrays_in(given), *kept)))
 
     def _read(self, array: Instance, *others: Type) -> ShType | None:
         axes = {a for t in (array, *others) for text in texts_in(t) for a in axes_of(text)}

@@ -184,7 +184,7 @@ def _equivariant() -> Module:
 
 #: Batches of which norms and averages are taken are summed in training; what edges need of nodes is gathered.
 PROGRAMS: Final = {
-    "haiku-ResNet": Program(_resnet, {"data": 3332, "tensor": 9198}),
+    "haiku-ResNet": Program(_resnet, {"data": 2020, "tensor": 9198}),
     "haiku-VectorQuantizerEMA": Program(_vqvae, {"data": 144, "tensor": 1272, "both": 816}),
     "haiku-transformer": Program(_haiku_transformer, {"data": 4, "tensor": 20614, "both": 16687}),
     "penzai-llama": Program(_penzai, {"data": 4, "both": 16615}),

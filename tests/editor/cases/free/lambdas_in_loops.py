@@ -15,6 +15,7 @@ def f(
     sh.fori_loop(0, 3, lambda i, c: u, w)  # w is cast first, which is free
     sh.fori_loop(0, 3, lambda i, c: u, x)
     sh.scan(lambda c, v: (c + v, sh.exp(u)), x, xs)
+    reveal_type(sh.scan(lambda c, v: (sh.exp(u), c * 2), x, xs)[1])
 
 
 # mypy says:
@@ -27,3 +28,8 @@ def f(
 # 17:41: each device holds one term of the sum, and exp(a + b) is not exp(a) + exp(b)
 # 17:41: in exp(f32[n]{U:dp})
 # 17:41: fix: sh.reshard(u, "[n@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
+# 18:17: type ?
+# 18:46: `exp` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
+# 18:46: each device holds one term of the sum, and exp(a + b) is not exp(a) + exp(b)
+# 18:46: in exp(f32[n]{U:dp})
+# 18:46: fix: sh.reshard(u, "[n@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
