@@ -241,3 +241,11 @@ def test_orbax_is_imported_by_who_uses_it_only() -> None:
 def test_a_pending_sum_is_read_by_nobody(read: Callable[[Any], Any]) -> None:
     with pytest.raises(sh.ShardingTypeError, match="cannot be read on the host: it is unreduced over `tp`"):
         read(pending())
+
+
+def test_keys_are_saved_in_whatever_mesh_is_in_context() -> None:
+    """Libraries ask JAX for the words of keys, as they ask for values."""
+    keys = sh.array(KEYS, "key<fry>[8@dp]")
+    words: Any = jax.random.key_data
+    with sh.use_mesh(sh.make_mesh({"tp": 4, "dp": 2})):
+        np.testing.assert_array_equal(np.asarray(words(keys)), np.asarray(jax.random.key_data(KEYS)))

@@ -11,7 +11,7 @@ import numpy as np
 from shtypes import rules
 from shtypes.context.user_line import public_op
 from shtypes.core.hitype import HiShType
-from shtypes.core.meshes import to_mesh
+from shtypes.core.meshes import context_mesh, to_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.samples import OnKeys, as_key, key_of_seed
 from shtypes.ops.dispatch import all_replicated, apply, is_number, is_typed, lift
@@ -147,6 +147,15 @@ def clone(key: Any) -> Any:
     return _alike("clone", jax.typeof(key).dtype_name, key)
 
 
-HiShType.key_data = staticmethod(_words)
+def _converted(keys: Any) -> Any:
+    """The words for JAX's own `key_data`: as other conversions, of a value on any mesh, whichever is in context."""
+    here = context_mesh()
+    if here is None or isinstance(keys, jax.core.Tracer) or to_mesh(here) is keys.type.mesh:
+        return _words(keys)
+    with use_mesh(keys.to_jax().sharding.mesh):
+        return _words(keys)
+
+
+HiShType.key_data = staticmethod(_converted)
 
 __all__ = ["clone", "fold_in", "key", "key_data", "key_impl", "split", "wrap_key_data"]
