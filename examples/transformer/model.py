@@ -30,7 +30,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import jax
 
@@ -101,8 +101,9 @@ class Sizes:
 
     def __post_init__(self) -> None:
         """Refuses a dtype and a policy of recomputation that are none."""
-        for field, known in (("dtype", ("f32", "bf16")), ("remat", ("none", "dots", "everything"))):
-            if getattr(self, field) not in known:
+        for field, hint in get_type_hints(Sizes).items():
+            known = get_args(hint) if get_origin(hint) is Literal else ()
+            if known and getattr(self, field) not in known:
                 raise sh.ShardingTypeError(f"`{field}` is one of {', '.join(known)}, not {getattr(self, field)!r}")
 
     def dims(self) -> dict[str, int]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import mypy
 from mypy.nodes import MypyFile
@@ -27,6 +26,7 @@ from mypy.plugin import (
 )
 from mypy.types import FunctionLike, Type
 
+from shtypes.context.whose import OURS
 from shtypes.editor.config import hash_of_rules, read_config
 from shtypes.editor.mypy.aliases import ANNOTATED, keep_texts, names_of_annotated
 from shtypes.editor.mypy.constants import constants_of
@@ -37,10 +37,8 @@ from shtypes.errors import ShardingTypeError
 if TYPE_CHECKING:
     from shtypes.editor.mypy.hooks import Hooks
 
-_PACKAGE = Path(__file__).parents[2]
-#: Folders of files in which nothing is typed: mypy's own and this package's, but its examples.
-_UNTYPED = (f"{Path(mypy.__file__).parent}{os.sep}", f"{_PACKAGE}{os.sep}")
-_TYPED = f"{_PACKAGE / 'tools'}{os.sep}"
+#: What files start with in which nothing is typed: mypy's own, and this package's but for its demo.
+_UNTYPED: Final = (os.path.join(os.path.dirname(mypy.__file__), ""), *OURS)
 
 
 class ShtypesPlugin(Plugin):
@@ -72,7 +70,7 @@ class ShtypesPlugin(Plugin):
 
     def report_config_data(self, ctx: ReportConfigContext) -> Any:
         """What the results depend on besides the files: the rules, and the configuration. Libraries do not."""
-        if ctx.path.startswith(_UNTYPED) and not ctx.path.startswith(_TYPED):
+        if ctx.path.startswith(_UNTYPED):
             return None
         config = self.config
         return [hash_of_rules(), config.policy, list(config.mesh.items()), sorted(config.dims.items())]

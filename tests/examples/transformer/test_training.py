@@ -123,7 +123,7 @@ def test_two_hundred_losses_are_those_of_one_device(name: str, capacity: float |
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["zero1", pytest.param("zero3_tp", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("name", ["zero1", "zero3_tp"])
 def test_microbatches_make_the_step_of_their_batch(name: str) -> None:
     found = {}
     for accumulate in (1, 4):
@@ -168,7 +168,7 @@ def test_another_mesh_goes_on_with_the_same_weights_and_state(tmp_path: Path) ->
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("broken", ["cut", pytest.param("empty", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("broken", ["cut", "empty"])
 def test_a_checkpoint_that_cannot_be_read_is_named(broken: str, tmp_path: Path) -> None:
     """Cut is what describes its arrays; where they are cut, orbax leaves tasks behind that fail in other tests."""
     layout = LAYOUTS["zero3_tp"]
