@@ -179,7 +179,7 @@ def n(request: pytest.FixtureRequest) -> int:
     return size
 
 
-@pytest.mark.one_in(12)
+@pytest.mark.one_in(6)
 @each_row
 def test_a_collective_does_what_the_devices_do_forward_and_backward(row: Row, n: int) -> None:
     before, after = row.states[0], row.states[1]

@@ -182,7 +182,7 @@ def test_a_loop_of_which_one_result_is_taken_keeps_all_its_operands() -> None:
     np.testing.assert_allclose(finished(found), on_one_device(beside_a_loop, lambda f: f), rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_less_is_sent_and_values_are_those_of_one_device(name: str, policy: str) -> None:
     f, fewer = PROGRAMS[name]
