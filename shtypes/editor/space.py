@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
+from shtypes.editor.alike import Forms
 from shtypes.editor.config import Config
 from shtypes.editor.sizes import LEAST, Sizes
 from shtypes.errors import ShardingTypeError
@@ -30,6 +31,7 @@ class Space:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.sizes = Sizes(config.dims, Mesh(config.mesh).size)
+        self.forms = Forms(config.dims)
         self._closed = functools.lru_cache(maxsize=8192)(self._read)
         self._texts: dict[object, str | None] = {}
         self._meshes: dict[frozenset[str], Mesh] = {}
@@ -83,7 +85,8 @@ class Space:
         found = self._texts[t.exact]
         if found is None:
             raise Unknown
-        self._made.setdefault((found, t.mesh), t)
+        if all(d.size < LEAST or d.name == self.sizes.text(d.size) for d in t.dims):  # else it is called otherwise
+            self._made.setdefault((found, t.mesh), t)
         return found
 
     def _written(self, t: ShType) -> str | None:

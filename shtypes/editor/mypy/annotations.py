@@ -6,6 +6,7 @@ from mypy.nodes import Context
 from mypy.plugin import AnalyzeTypeContext
 from mypy.types import Instance, RawExpressionType, Type, UnboundType
 
+from shtypes.editor.alike import Numbered, Numbering
 from shtypes.editor.mypy.aliases import MARK
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.report import CODE
@@ -27,6 +28,7 @@ class Annotations:
         self.space, self.leniency = checking.space, checking.leniency
         self.aside = False
         self.constants: dict[str, dict[str, str]] = {}
+        self._found: dict[Numbered, tuple[Numbered, bool]] = {}
 
     def read(self, context: AnalyzeTypeContext) -> Type:
         """The type of an annotation: that of an array, or of a tree of arrays, with its text."""
@@ -37,11 +39,11 @@ class Annotations:
         if text is None:
             return self._by_mypy(context)
         base = context.api.analyze_type(context.type.args[0])
-        known = self._known(text, context)
-        if known is None:
+        found = self._known(text, context)
+        if found is None:
             return base
+        known, opens = found
         string = context.api.named_type("builtins.str", [])
-        opens = is_open(pattern(text))
 
         def change(array: Instance) -> Type:
             if next(texts_in(array), None) is not None:
@@ -66,14 +68,31 @@ class Annotations:
         finally:
             self.aside = False
 
-    def _known(self, text: str, context: AnalyzeTypeContext) -> str | None:
-        """The text as types print; None where it is none."""
+    def _known(self, text: str, context: AnalyzeTypeContext) -> tuple[str, bool] | None:
+        """A text as types print, and whether it leaves something open; None where it is none.
+
+        It is read only where it is the first of those that differ in the names of dims.
+        """
+        names = Numbering(self.space.forms)
+        like = names.of(text)
+        if like is not None and like in self._found:
+            numbered, opens = self._found[like]
+            return names.text(numbered), opens
+        found = self._read(text, context)
+        if like is not None and found is not None:
+            printed = names.of(found[0], new=False)
+            if printed is not None:
+                self._found[like] = printed, found[1]
+        return found
+
+    def _read(self, text: str, context: AnalyzeTypeContext) -> tuple[str, bool] | None:
         try:
             read = pattern(text)
             mesh = self.space.mesh(read.axes)
             for axis in read.axes:
                 mesh.index(axis)
-            return text if is_open(read) else self.space.text(self.space.closed(text, mesh))
+            opens = is_open(read)
+            return text if opens else self.space.text(self.space.closed(text, mesh)), opens
         except ShardingTypeError as error:
             where: Context = context.context
             context.api.fail("; ".join(self.space.words(error)), where, code=CODE)

@@ -76,9 +76,8 @@ class Checking:
         config = self.space.config
         return around.policy in (None, config.policy) or bool(config.mesh)
 
-    def judge_moves(self, api: CheckerPluginInterface, call: Call, where: Context) -> None:
+    def judge_moves(self, api: CheckerPluginInterface, call: Call, where: Context, around: Around) -> None:
         """Reports what communicates though a scope around a call forbids it."""
-        around = self.around(api, where)
         if not any(isinstance(rule, NoComm) for rule in around.rules):
             return
         for move in call.moves:

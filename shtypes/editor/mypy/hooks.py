@@ -63,6 +63,8 @@ class Hooks:
 
     def function_signature(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
         """The hook for what mypy checks arguments by."""
+        if fullname in FUNCTIONS:
+            return None
         if fullname in SCOPES:
             return guards.signature(self._opened)
         if fullname in LOOPS:

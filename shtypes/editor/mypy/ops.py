@@ -13,12 +13,14 @@ from mypy.types import AnyType, Instance, TupleType, Type, TypeOfAny, UnionType,
 
 from shtypes.editor.call import Call
 from shtypes.editor.mypy.checking import Checking
+from shtypes.editor.mypy.memo import Known, Memo, Texts
+from shtypes.editor.mypy.regions import Around
 from shtypes.editor.mypy.report import past_one_filter, refuse
 from shtypes.editor.mypy.texts import ARRAY, is_array, map_arrays, texts_in, with_text, without_text
 from shtypes.editor.mypy.values import Value, members
 from shtypes.editor.ops import PARAMETERS, TYPINGS, Result
 from shtypes.editor.ops.moves import OPTIONS
-from shtypes.editor.space import Unknown, axes_of
+from shtypes.editor.space import Space, Unknown, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.of_arrays import BINARY, COMPARISONS, METHODS, PROPERTIES, UNARY
 from shtypes.ops.table import OPS
@@ -76,6 +78,7 @@ class OpHooks:
 
     def __init__(self, checking: Checking) -> None:
         self.checking = checking
+        self._memo = Memo(checking.space.forms)
 
     def function(self, context: FunctionContext, op: str) -> Type:
         """A call of a function."""
@@ -173,7 +176,7 @@ class OpHooks:
         unions = [v for v in everything if isinstance(v.type, UnionType)]
         if not unions:
             with checking.scope(around):
-                return self._one(op, given, keywords, receiver, context, default)
+                return self._one(op, given, keywords, receiver, context, default, around)
         try:
             combinations = members([v.type for v in unions if v.type is not None])
         except Unknown:
@@ -184,7 +187,7 @@ class OpHooks:
             now = {name: [swap.get(id(v), v) for v in values] for name, values in given.items()}
             first = receiver if receiver is None else swap.get(id(receiver), receiver)
             with checking.scope(around):
-                results.append(self._one(op, now, keywords, first, context, default))
+                results.append(self._one(op, now, keywords, first, context, default, around))
         return results[0] if len(results) == 1 else make_simplified_union(results)
 
     def _one(
@@ -195,24 +198,31 @@ class OpHooks:
         receiver: Value | None,
         context: FunctionContext | MethodContext | AttributeContext,
         default: Type,
+        around: Around,
     ) -> Type:
         checking = self.checking
+        question = None if keywords else self._memo.question(op, given, receiver)
+        known = None if question is None else self._memo.answer(question)
+        if known is not None and not (known.pending and around.forgiving) and not (known.moves and around.rules):
+            return self._result(known.texts, context, default)
         every = [v for values in given.values() for v in values] + ([] if receiver is None else [receiver])
         mesh = checking.space.mesh(self._axes(given, every, keywords))
         call = Call(op, given, mesh, checking.space, keywords, receiver)
         try:
-            try:
-                found = TYPINGS[op](call)
-            except ShardingTypeError as error:
-                if not checking.around(context.api, context.context).forgiving:
+            found = _texts(TYPINGS[op](call), checking.space)
+        except ShardingTypeError as error:
+            if not around.forgiving:
+                with contextlib.suppress(Unknown):
                     refuse(context.api, error, call, context.context, checking.space)
-                return map_arrays(default, without_text)
-            if call.has_pending() and checking.around(context.api, context.context).forgiving:
-                raise Unknown  # what was reduced before may be taken in its place
-            checking.judge_moves(context.api, call, context.context)
-            return self._result(found, default, context)
-        except Unknown:
             return map_arrays(default, without_text)
+        except Unknown:
+            found = None
+        if question is not None:
+            self._memo.keep(question, Known(found, bool(call.moves), call.has_pending()))
+        if found is None or (around.forgiving and call.has_pending()):
+            return map_arrays(default, without_text)  # what was reduced before may be taken in its place
+        checking.judge_moves(context.api, call, context.context, around)
+        return self._result(found, context, default)
 
     def _axes(
         self, given: Mapping[str, Sequence[Value]], values: Sequence[Value], keywords: Mapping[str, Value]
@@ -230,41 +240,41 @@ class OpHooks:
                 found.update(_written_axes(value))
         return found
 
-    def _result(
-        self,
-        found: Result,
-        default: Type,
-        context: FunctionContext | MethodContext | AttributeContext,
-    ) -> Type:
-        space, proper = self.checking.space, get_proper_type(default)
-        string = self.checking.string(context.api)
+    def _result(self, texts: Texts, context: FunctionContext | MethodContext | AttributeContext, default: Type) -> Type:
+        """The type of results that have some texts; that without the plugin where nothing is known of them."""
+        proper, string = get_proper_type(default), self.checking.string(context.api)
 
-        def one(t: ShType, like: Type) -> Type:
-            given = get_proper_type(like)
-            if isinstance(given, Instance) and is_array(given):
-                array = given
-            else:
-                made = self.checking.instance(ARRAY, [AnyType(TypeOfAny.special_form)])
-                if made is None:
-                    raise Unknown
-                array = made
-            try:
-                return with_text(array, space.text(t), string)
-            except Unknown:
-                return without_text(array)
+        def one(text: str, like: Type) -> Type:
+            array: Type | None = get_proper_type(like)
+            if not (isinstance(array, Instance) and is_array(array)):
+                array = self.checking.instance(ARRAY, [AnyType(TypeOfAny.special_form)])
+            if not isinstance(array, Instance):
+                return like
+            return with_text(array, text, string) if text else without_text(array)
 
-        if isinstance(found, ShType):
-            return one(found, default)
-        if isinstance(found, tuple):
-            items = proper.items if isinstance(proper, TupleType) else [default] * len(found)
-            fallback = proper.partial_fallback if isinstance(proper, TupleType) else None
-            if fallback is None or len(items) != len(found):
-                raise Unknown
-            return TupleType([one(t, i) for t, i in zip(found, items, strict=True)], fallback)
-        if isinstance(proper, Instance) and proper.type.fullname in _SEVERAL and found and proper.args:
-            types = {one(t, proper.args[0]) for t in found}
+        if isinstance(texts, str):
+            return one(texts, default)
+        if isinstance(texts, tuple) and isinstance(proper, TupleType) and len(proper.items) == len(texts):
+            return TupleType([one(t, i) for t, i in zip(texts, proper.items, strict=True)], proper.partial_fallback)
+        if isinstance(texts, list) and isinstance(proper, Instance) and proper.type.fullname in _SEVERAL:
+            types = {one(t, a) for t in texts for a in proper.args[:1]}
             return proper.copy_modified(args=[types.pop()]) if len(types) == 1 else default
-        raise Unknown
+        return map_arrays(default, without_text)
+
+
+def _texts(found: Result, space: Space) -> Texts:
+    """The texts of results; empty where a type has none."""
+    if isinstance(found, ShType):
+        return _text(found, space)
+    texts = [_text(t, space) for t in found]
+    return texts if isinstance(found, list) else tuple(texts)
+
+
+def _text(t: ShType, space: Space) -> str:
+    try:
+        return space.text(t)
+    except Unknown:
+        return ""
 
 
 #: What holds several results of one type.
