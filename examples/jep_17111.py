@@ -12,7 +12,7 @@ import os
 
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -41,8 +41,12 @@ f4 = sh.shard_map(lambda x: sh.lax.all_gather_invariant(x, "i", tiled=True), in_
 f5 = sh.shard_map(lambda x, y: sh.lax.all_gather(x, "i", tiled=True) * y, in_specs="[_@i]", out_specs="[_@i]")
 
 
+#: What one device has of a batch: inputs, and what they should give.
+Part = tuple[Annotated[sh.Array, "f32[batch, features]{V:i}"], Annotated[sh.Array, "f32[batch, targets]{V:i}"]]
+
+
 @sh.shard_map(in_specs=("[_, _]", "[_@i, _]"), out_specs="[]")
-def loss(params: Any, batch: Any) -> Any:
+def loss(params: Annotated[sh.Array, "f32[features, targets]"], batch: Part) -> Annotated[sh.Array, "f32[]"]:
     """The loss of a data-parallel step: each device has its part of the batch, and the mean of the losses is whole."""
     inputs, targets = batch
     predictions = inputs @ params

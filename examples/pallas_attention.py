@@ -11,8 +11,8 @@ import os
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from jax.experimental import pallas as pl
 import shtypes as sh
 
 QKV = "f32[batch@dp, heads@tp, seq, features]"
+Heads = Annotated[sh.Array, QKV]
 
 
 def forward_kernel(q_ref: Any, k_ref: Any, v_ref: Any, out_ref: Any, lse_ref: Any) -> None:
@@ -95,18 +96,23 @@ def attention_in_local_mode(q: Any, k: Any, v: Any) -> Any:
     return attention(q, k, v)
 
 
-def block(run: Any, x: Any, w_qkv: Any, w_out: Any) -> Any:
+def block(
+    run: Callable[..., Heads],
+    x: Annotated[sh.Array, "f32[batch@dp, seq, embed]"],
+    w_qkv: Sequence[Annotated[sh.Array, "f32[embed, heads@tp, features]"]],
+    w_out: Annotated[sh.Array, "f32[heads@tp, features, embed]"],
+) -> Annotated[sh.Array, "f32[batch@dp, seq, embed]{U:tp}"]:
     """A tensor parallel attention block; the sum over the heads is left pending."""
     q, k, v = (sh.einsum("bse,ehd->bhsd", x, w) for w in w_qkv)
     return sh.einsum("bhsd,hde->bse", run(q, k, v), w_out)
 
 
-def loss(run: Any, *args: Any) -> Any:
+def loss(run: Callable[..., Heads], *args: Any) -> Annotated[sh.Array, "f32[]{U:(dp,tp)}"]:
     """A loss that is a pending sum."""
     return sh.sum(block(run, *args))
 
 
-def reference(q: Any, k: Any, v: Any) -> Any:
+def reference(q: Heads, k: Heads, v: Heads) -> Heads:
     """Attention in ordinary array code."""
     weights = sh.softmax(sh.einsum("bhsd,bhtd->bhst", q, k) / q.shape[-1] ** 0.5, axis=-1)
     return sh.einsum("bhst,bhtd->bhsd", weights, v)

@@ -111,6 +111,20 @@ def test_a_configuration_that_is_none_is_said_in_words(project: Project) -> None
     project.write("pyproject.toml", CONFIG)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the statement is of Python 3.12")
+def test_a_type_statement_keeps_its_texts(project: Project, tmp_path: Path) -> None:
+    code = f"""{HEAD}type Rows = A[sh.Array, "f32[n@dp, d]"]
+type Pair = tuple[Rows, A[sh.Array, "f32[d]"]]
+
+def f(x: Rows, pair: Pair) -> None:
+    reveal_type(x)
+    reveal_type(pair[1])
+"""
+    (tmp_path / "statements.py").write_text(code, encoding="utf-8")
+    said = by_file(run_mypy(["statements.py"], project.folder / "pyproject.toml", project.cache, cwd=tmp_path))
+    assert said == {"statements": ["9:17: type f32[n@dp, d]", "10:17: type f32[d]"]}
+
+
 @pytest.fixture
 def daemon(project: Project) -> Iterator[list[str]]:
     command = [sys.executable, "-m", "mypy.dmypy", "--status-file", str(project.folder / "status.json")]

@@ -18,12 +18,16 @@ from mypy.nodes import (
     Import,
     ImportFrom,
     IndexExpr,
+    ListExpr,
     MemberExpr,
     MypyFile,
     NameExpr,
+    OpExpr,
+    ReturnStmt,
     Statement,
     StrExpr,
     TupleExpr,
+    TypeAliasStmt,
 )
 
 from shtypes.editor.mypy.constants import Constant, constant_of
@@ -60,10 +64,27 @@ def _keep(statements: list[Statement], names: set[str], constants: Mapping[str, 
         elif isinstance(statement, IfStmt):
             for block in statement.body:
                 _keep(block.body, names, constants)
-        elif isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, IndexExpr):
-            kept = _kept(statement.rvalue, names, constants)
+        elif isinstance(statement, AssignmentStmt) and isinstance(statement.rvalue, (IndexExpr, OpExpr)):
+            statement.rvalue = _with_texts(statement.rvalue, names, constants)
+        elif isinstance(statement, TypeAliasStmt):  # whose value mypy keeps as the body of a function
+            for line in statement.value.body.body:
+                if isinstance(line, ReturnStmt) and line.expr is not None:
+                    line.expr = _with_texts(line.expr, names, constants)
+
+
+def _with_texts(given: Expression, names: set[str], constants: Mapping[str, Constant]) -> Expression:
+    """An expression in which each ``Annotated`` keeps its text: that itself, in tuples and callables, in unions."""
+    match given:
+        case IndexExpr():
+            kept = _kept(given, names, constants)
             if kept is not None:
-                statement.rvalue = kept
+                return kept
+            given.index = _with_texts(given.index, names, constants)
+        case TupleExpr() | ListExpr():
+            given.items = [_with_texts(item, names, constants) for item in given.items]
+        case OpExpr(op="|"):
+            given.left, given.right = (_with_texts(side, names, constants) for side in (given.left, given.right))
+    return given
 
 
 def _kept(given: IndexExpr, names: set[str], constants: Mapping[str, Constant]) -> IndexExpr | None:
