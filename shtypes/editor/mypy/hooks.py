@@ -94,7 +94,9 @@ class Hooks:
         return guards.signature(self.calls.signature)
 
     def attribute(self, fullname: str) -> Callable[[AttributeContext], Type] | None:
-        """The hook for properties of arrays."""
+        """The hook for properties of arrays, and for what users' classes have."""
+        if not fullname.startswith(OF_ARRAYS):
+            return None if fullname.startswith(_OTHERS) else guards.attribute(self.transformations.field)
         return guards.attribute(functools.partial(self.ops.attribute, name=fullname.rpartition(".")[2]))
 
     def _is_users(self, fullname: str) -> bool:

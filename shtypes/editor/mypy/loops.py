@@ -28,7 +28,7 @@ from shtypes.editor.mypy.calls import Given, Matched, has_texts, is_local
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.names import names_around
 from shtypes.editor.mypy.report import fail, shown
-from shtypes.editor.mypy.texts import is_known, map_arrays, texts_in, with_text, without_text
+from shtypes.editor.mypy.texts import is_known, map_arrays, texts_in, unknown, with_text, without_text
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.space import Unknown, axes_of
 from shtypes.errors import ShardingTypeError
@@ -81,7 +81,7 @@ class LoopHooks:
         if xs:
             with self.checking.scope(self.checking.around(context.api, context.context)):
                 t = context.api.get_expression_type(xs[0])
-                takes[-1] = map_arrays(t, lambda a: self._element(context, a))
+                takes[-1] = map_arrays(t, lambda a: self._element(context, a), fields=True)
         asked = body.copy_modified(arg_types=takes, ret_type=_ANY)
         return given.copy_modified(arg_types=[asked if i == loop.body else a for i, a in enumerate(given.arg_types)])
 
@@ -101,8 +101,8 @@ class LoopHooks:
             if body is None:
                 returned = written.ret_type if isinstance(written, CallableType) else written
                 found = self._ended(context, loop, init_type, xs, get_proper_type(returned))
-                return found if self._is_sure(loop, init_type, xs, found) else map_arrays(found, without_text)
-            element = map_arrays(xs, lambda a: self._element(context, a))
+                return found if self._is_sure(loop, init_type, xs, found) else unknown(found)
+            element = map_arrays(xs, lambda a: self._element(context, a), fields=True)
             given: list[tuple[Expression | None, Type]] = [(init, init_type)]
             if loop.counts:
                 given.insert(0, (None, _ANY))
@@ -118,15 +118,16 @@ class LoopHooks:
         left, collected = found, None
         if loop.xs >= 0:
             if not isinstance(found, TupleType) or len(found.items) != 2:
-                return map_arrays(context.default_return_type, without_text)
+                return unknown(context.default_return_type)
             left, collected = found.items
             if any(t is not None and (not t.ndim or t.dims[0].axes) for t in map(self._read, _arrays_in(xs))):
-                return map_arrays(found, without_text)  # it is refused
+                return unknown(found)  # it is refused
         carry = self._carry(context, loop, init, left)
         if collected is None or not isinstance(found, TupleType):
             return carry
         length = self._length(xs)
-        return found.copy_modified(items=[carry, map_arrays(collected, lambda a: self._stacked(context, a, length))])
+        stacked = map_arrays(collected, lambda a: self._stacked(context, a, length), fields=True)
+        return found.copy_modified(items=[carry, stacked])
 
     def _is_sure(self, loop: _Loop, init: Type, xs: Type, found: Type) -> bool:
         """Whether a lambda was typed by what it is given: its carry comes back as it was, all elements are known."""
@@ -181,11 +182,11 @@ class LoopHooks:
         """The carry at the end; unknown where it is cast on the way, and an error where it cannot be."""
         before, after = _arrays_in(init), _arrays_in(left)
         if len(before) != len(after):
-            return map_arrays(left, without_text)
+            return unknown(left)
         for a, b in zip(before, after, strict=True):
             entered, returned = self._read(a, b), self._read(b, a)
             if entered is None or returned is None:
-                return map_arrays(left, without_text)
+                return unknown(left)
             if entered == returned:
                 continue
             try:
@@ -194,7 +195,7 @@ class LoopHooks:
                 space = self.checking.space
                 words = f"starts as {space.named(entered)} and comes back as {space.named(returned)}"
                 fail(context.api, context.args[loop.body][0], f"the carry of `{loop.name}` {words}", [_WHY])
-            return map_arrays(left, without_text)
+            return unknown(left)
         return left
 
 

@@ -16,7 +16,7 @@ from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.memo import Known, Memo, Texts
 from shtypes.editor.mypy.regions import Around
 from shtypes.editor.mypy.report import past_one_filter, refuse
-from shtypes.editor.mypy.texts import ARRAY, is_array, map_arrays, texts_in, with_text, without_text
+from shtypes.editor.mypy.texts import ARRAY, is_array, texts_in, unknown, with_text, without_text
 from shtypes.editor.mypy.values import Value, members
 from shtypes.editor.ops import PARAMETERS, TYPINGS, Result
 from shtypes.editor.ops.moves import OPTIONS
@@ -171,7 +171,7 @@ class OpHooks:
         checking, where = self.checking, context.context
         around = checking.around(context.api, where)
         if around.unknown or not checking.knows_policy(around):
-            return map_arrays(default, without_text)
+            return unknown(default)
         everything = [v for values in given.values() for v in values] + ([] if receiver is None else [receiver])
         unions = [v for v in everything if isinstance(v.type, UnionType)]
         if not unions:
@@ -180,7 +180,7 @@ class OpHooks:
         try:
             combinations = members([v.type for v in unions if v.type is not None])
         except Unknown:
-            return map_arrays(default, without_text)
+            return unknown(default)
         results: list[Type] = []
         for chosen in combinations:
             swap = {id(v): Value(v.expression, t, v.space, v.api) for v, t in zip(unions, chosen, strict=True)}
@@ -214,13 +214,13 @@ class OpHooks:
             if not around.forgiving:
                 with contextlib.suppress(Unknown):
                     refuse(context.api, error, call, context.context, checking.space)
-            return map_arrays(default, without_text)
+            return unknown(default)
         except Unknown:
             found = None
         if question is not None:
             self._memo.keep(question, Known(found, bool(call.moves), call.has_pending()))
         if found is None or (around.forgiving and call.has_pending()):
-            return map_arrays(default, without_text)  # what was reduced before may be taken in its place
+            return unknown(default)  # what was reduced before may be taken in its place
         checking.judge_moves(context.api, call, context.context, around)
         return self._result(found, context, default)
 
@@ -259,7 +259,7 @@ class OpHooks:
         if isinstance(texts, list) and isinstance(proper, Instance) and proper.type.fullname in _SEVERAL:
             types = {one(t, a) for t in texts for a in proper.args[:1]}
             return proper.copy_modified(args=[types.pop()]) if len(types) == 1 else default
-        return map_arrays(default, without_text)
+        return unknown(default)
 
 
 def _texts(found: Result, space: Space) -> Texts:

@@ -31,7 +31,7 @@ from shtypes.editor.config import hash_of_rules, read_config
 from shtypes.editor.mypy.aliases import ANNOTATED, keep_texts, names_of_annotated
 from shtypes.editor.mypy.constants import constants_of
 from shtypes.editor.mypy.guards import guarding
-from shtypes.editor.mypy.texts import ARRAY, OF_ARRAYS, give_parameter
+from shtypes.editor.mypy.texts import ARRAY, give_parameter
 from shtypes.errors import ShardingTypeError
 
 if TYPE_CHECKING:
@@ -123,5 +123,6 @@ class ShtypesPlugin(Plugin):
         return None if hooks is None else hooks.method_signature(fullname)
 
     def get_attribute_hook(self, fullname: str) -> Callable[[AttributeContext], Type] | None:
-        """Properties of arrays."""
-        return self.hooks.attribute(fullname) if fullname.startswith(OF_ARRAYS) else None
+        """Properties of arrays, and what users' classes have."""
+        hooks = self.active
+        return None if hooks is None else hooks.attribute(fullname)

@@ -8,7 +8,7 @@ has no parameter without the plugin, which gives it one. What a signature leaves
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from mypy.nodes import COVARIANT
 from mypy.plugin import ClassDefContext
@@ -17,10 +17,12 @@ from mypy.types import (
     CallableType,
     Instance,
     LiteralType,
+    NoneType,
     ProperType,
     TupleType,
     Type,
     TypeAliasType,
+    TypedDictType,
     TypeOfAny,
     TypeVarId,
     TypeVarType,
@@ -103,23 +105,65 @@ def mentions_array(t: Type) -> bool:
     return any(map(mentions_array, inner))
 
 
-def map_arrays(t: Type, change: Callable[[Instance], Type]) -> Type:
-    """A type with the types of arrays in it changed: in unions, tuples, and what is generic."""
+def map_arrays(t: Type, change: Callable[[Instance], Type], *, fields: bool = False) -> Type:
+    """A type with the types of arrays in it changed: in unions, tuples, typed dicts, and what is generic.
+
+    Args:
+        t: The type.
+        change: What the types of arrays become.
+        fields: Whether it is one of other values than before, so that classes do not say what their fields are.
+    """
     if is_endless(t):
         return t
     found = get_proper_type(t)
     if isinstance(found, Instance):
         if found.type.fullname == ARRAY:
             return change(found)
-        args = [map_arrays(a, change) for a in found.args]
-        return t if _same(args, found.args) else found.copy_modified(args=args)
+        args = [map_arrays(a, change, fields=fields) for a in found.args]
+        made = t if _same(args, found.args) else found.copy_modified(args=args)
+        return with_other_fields(made) if fields else made
     if isinstance(found, UnionType):
-        items = [map_arrays(a, change) for a in found.items]
+        items = [map_arrays(a, change, fields=fields) for a in found.items]
         return t if _same(items, found.items) else UnionType.make_union(items, found.line, found.column)
     if isinstance(found, TupleType):
-        items = [map_arrays(a, change) for a in found.items]
-        return t if _same(items, found.items) else found.copy_modified(items=items)
+        items = [map_arrays(a, change, fields=fields) for a in found.items]
+        fallback = with_other_fields(found.partial_fallback) if fields else found.partial_fallback
+        same = _same(items, found.items) and fallback is found.partial_fallback
+        return t if same else found.copy_modified(items=items, fallback=fallback)
+    if isinstance(found, TypedDictType):
+        values = [map_arrays(a, change, fields=fields) for a in found.items.values()]
+        same = _same(values, list(found.items.values()))
+        return t if same else found.copy_modified(item_types=values)
     return t
+
+
+def unknown(t: Type) -> Type:
+    """A type of values of which nothing is known: neither of arrays nor of what classes have."""
+    return map_arrays(t, without_text, fields=True)
+
+
+#: An attribute that instances have to mypy whose fields are not what their class says.
+_OTHER_FIELDS: Final = "__other_fields__"
+#: Where classes are whose fields are no arrays.
+_LIBRARIES: Final = frozenset(("builtins", "typing", "typing_extensions", "collections", "types", "shtypes"))
+
+
+def has_other_fields(t: Type) -> bool:
+    """Whether a type is one of instances whose fields are not what their class says."""
+    found = get_proper_type(t)
+    holder = found.partial_fallback if isinstance(found, TupleType) else found
+    return isinstance(holder, Instance) and holder.extra_attrs is not None and _OTHER_FIELDS in holder.extra_attrs.attrs
+
+
+I = TypeVar("I", Instance, Type)
+
+
+def with_other_fields(t: I) -> I:
+    """A type of instances whose fields are not what their class says: those of a gradient are none of its primal."""
+    found = get_proper_type(t)
+    if not isinstance(found, Instance) or found.type.module_name.partition(".")[0] in _LIBRARIES or has_other_fields(t):
+        return t
+    return found.copy_with_extra_attr(_OTHER_FIELDS, NoneType())
 
 
 def is_function_of_arrays(t: Type) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mypy.nodes import Decorator
-from mypy.plugin import FunctionContext, MethodContext
+from mypy.plugin import AttributeContext, FunctionContext, MethodContext
 from mypy.plugins.functools import partial_new_callback
 from mypy.types import (
     AnyType,
@@ -25,10 +25,12 @@ from shtypes.editor.mypy.quiet import is_quiet, quieted
 from shtypes.editor.mypy.regions import forbids
 from shtypes.editor.mypy.report import fail
 from shtypes.editor.mypy.texts import (
+    has_other_fields,
     is_function_of_arrays,
     is_known,
     map_arrays,
     text_of,
+    unknown,
     with_text,
     without_text,
     without_texts_of_functions,
@@ -102,7 +104,7 @@ class Transformations:
         default = get_proper_type(context.default_return_type)
         if isinstance(default, Instance) and default.type.get("__call__") is not None and default.args:
             return default.copy_modified(args=[_without_texts(a) for a in default.args])
-        return map_arrays(default, without_text)
+        return unknown(default)
 
     def item(self, context: MethodContext) -> Type:
         """A function out of a list or mapping."""
@@ -148,12 +150,19 @@ class Transformations:
         quiet = isinstance(where, Decorator) and forbids(where.original_decorators)
         return quieted(context.default_return_type) if quiet else context.default_return_type
 
+    def field(self, context: AttributeContext) -> Type:
+        """A field of an instance: of a gradient, and of what loops take apart, it is not what the class says."""
+        others = has_other_fields(context.type) and not context.is_lvalue
+        return unknown(context.default_attr_type) if others else context.default_attr_type
+
     def grad(self, context: FunctionContext) -> Type:
         """A gradient has the cotangent types of what it is taken by."""
         default = get_proper_type(context.default_return_type)
         given = get_proper_type(context.arg_types[0][0])
-        if not isinstance(given, CallableType) or not isinstance(default, Instance) or len(default.args) != 2:
+        if not isinstance(default, Instance) or len(default.args) != 2:
             return context.default_return_type
+        if not isinstance(given, CallableType):
+            return _of_unknown(default)
         options = {n: Value(e[0], t[0], self.checking.space) for n, e, t in self._options(context)}
         with self.checking.scope(self.checking.around(context.api, context.context)):
             try:
@@ -163,7 +172,7 @@ class Transformations:
                 self._check_loss(context, loss)
                 found = self._gradients(context, given, argnums)
             except Unknown:
-                return context.default_return_type
+                return _of_unknown(default)
         name = _GRADS["shtypes.autodiff.grad." + self._name(context, default)]
         parts = [given.ret_type, found] if name == "value_and_grad" else [found]
         if name == "grad" and has_aux:
@@ -207,7 +216,7 @@ class Transformations:
         count = len(given.arg_types)
         if not all(type(n) is int and -count <= n < count for n in chosen):
             raise Unknown
-        found = [map_arrays(given.arg_types[n], lambda a: self._cotangent(context, a)) for n in chosen]
+        found = [map_arrays(given.arg_types[n], lambda a: self._cotangent(context, a), fields=True) for n in chosen]
         return TupleType(found, _tuple(context)) if several else found[0]
 
     def _cotangent(self, context: FunctionContext, array: Instance) -> Type:
@@ -221,12 +230,22 @@ class Transformations:
         return with_text(array, space.text(t.cotangent()), string) if t.differentiable else without_text(array)
 
 
+def _of_unknown(function: Instance) -> Type:
+    """A function of whose gradients nothing is known; the value beside them is the loss."""
+    result = get_proper_type(function.args[1])
+    if isinstance(result, TupleType) and len(result.items) == 2:
+        changed: Type = result.copy_modified(items=[result.items[0], unknown(result.items[1])])
+    else:
+        changed = unknown(result)
+    return function.copy_modified(args=[function.args[0], changed])
+
+
 def _without_texts(t: Type) -> Type:
     """Parameters or a result of a function of which nothing is known."""
     found = get_proper_type(t)
     if isinstance(found, Parameters):
         return found.copy_modified(arg_types=[map_arrays(a, without_text) for a in found.arg_types])
-    return map_arrays(found, without_text)
+    return unknown(found)
 
 
 def _second(t: Type) -> Type:
