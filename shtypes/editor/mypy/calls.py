@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mypy.nodes import CallExpr, Context, Decorator, Expression, FuncItem, LambdaExpr, ListExpr, MypyFile, Var
+from mypy.nodes import CallExpr, Context, Decorator, Expression, FuncItem, LambdaExpr, ListExpr, MypyFile, RefExpr, Var
 from mypy.plugin import CheckerPluginInterface, FunctionContext, FunctionSigContext, MethodContext, MethodSigContext
 from mypy.types import CallableType, FunctionLike, Instance, TupleType, Type, UnionType, get_proper_type
 
@@ -22,6 +22,7 @@ from shtypes.editor.mypy.names import names_around, names_in, names_of_class, na
 from shtypes.editor.mypy.quiet import check_quiet
 from shtypes.editor.mypy.report import fail, shown
 from shtypes.editor.mypy.texts import (
+    callback,
     is_array,
     is_function_of_arrays,
     map_arrays,
@@ -79,7 +80,8 @@ class CallHooks:
         """The signature that mypy is to check the arguments by."""
         given = context.default_signature
         check_quiet(self.checking.around(context.api, context.context), context, given)
-        if not has_texts(given) and not any(map(is_function_of_arrays, given.arg_types)):
+        callbacks = list(map(callback, given.arg_types))
+        if not (has_texts(given) or any(callbacks) or any(map(is_function_of_arrays, given.arg_types))):
             return given
         fixed = self._fixed(context)
         if len(self._seen) > 1000:
@@ -89,7 +91,10 @@ class CallHooks:
         self._seen[id(context.context)] = _Seen(context.context, given, fixed, overloaded)
         asked = [map_arrays(a, without_text) for a in given.arg_types]
         for i, expressions in enumerate(context.args):
-            if any(isinstance(e, LambdaExpr) for e in expressions):  # whose names are those of the lines around it
+            written = callbacks[i]
+            if written is not None:  # asked for by its name, mypy would not say what it compares
+                asked[i] = written if all(map(_is_function, expressions)) else without_texts_of_functions(written)
+            elif any(isinstance(e, LambdaExpr) for e in expressions):  # whose names are those of the lines around it
                 asked[i] = without_texts_of_functions(asked[i])
         return given.copy_modified(arg_types=asked)
 
@@ -140,6 +145,12 @@ def is_local(callee: object) -> bool:
     if isinstance(node, Var):
         return not node.is_self and "." not in node.fullname and not isinstance(node, MypyFile)
     return isinstance(node, FuncItem) and "." not in node.fullname
+
+
+def _is_function(expression: Expression) -> bool:
+    """Whether an expression is the name of a function."""
+    node = expression.node if isinstance(expression, RefExpr) else None
+    return isinstance(node, (FuncItem, Decorator))
 
 
 class Given(NamedTuple):

@@ -24,7 +24,7 @@ from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.loops import LOOPS, LoopHooks
 from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
 from shtypes.editor.mypy.regions import SCOPES
-from shtypes.editor.mypy.texts import OF_ARRAYS, is_function_of_arrays, mentions_array
+from shtypes.editor.mypy.texts import OF_ARRAYS, callback, is_function_of_arrays, mentions_array
 from shtypes.editor.mypy.transformations import Transformations
 from shtypes.editor.ops import TYPINGS
 
@@ -151,4 +151,5 @@ def _mentions(t: CallableType) -> bool:
         any(map(mentions_array, t.arg_types))
         or is_function_of_arrays(t.ret_type)
         or any(map(is_function_of_arrays, t.arg_types))
+        or any(map(callback, t.arg_types))
     )

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from mypy.expandtype import expand_type_by_instance
 from mypy.nodes import COVARIANT
 from mypy.plugin import ClassDefContext
+from mypy.typeops import bind_self
 from mypy.types import (
     AnyType,
     CallableType,
@@ -176,6 +178,18 @@ def is_function_of_arrays(t: Type) -> bool:
     return isinstance(found, CallableType) and any(
         mentions_array(a) or is_function_of_arrays(a) for a in (*found.arg_types, found.ret_type)
     )
+
+
+def callback(t: Type) -> CallableType | None:
+    """The signature of a protocol that is a function of arrays and nothing else; None of any other type."""
+    found = get_proper_type(t)
+    if not isinstance(found, Instance) or found.type.protocol_members != ["__call__"]:
+        return None
+    method = found.type.get_method("__call__")
+    signature = None if method is None or method.type is None else get_proper_type(method.type)
+    if not isinstance(signature, CallableType) or not is_function_of_arrays(signature):
+        return None
+    return bind_self(expand_type_by_instance(signature, found))
 
 
 def without_texts_of_functions(t: Type) -> Type:

@@ -1,3 +1,4 @@
+from dataclasses import dataclass
 from typing import Annotated as A
 from typing import Protocol
 
@@ -13,8 +14,49 @@ def f(norm: Norm, x: A[sh.Array, "f32[a, b]"], y: A[sh.Array, "f32[a, b@dp]"]) -
     norm(y)
 
 
+@dataclass
+class Scale:
+    w: A[sh.Array, "f32[d]"]
+
+    def __call__(self, x: A[sh.Array, "f32[b, d]"]) -> A[sh.Array, "f32[b, d]"]:
+        return x * self.w
+
+
+def good(x: A[sh.Array, "f32[i, j]"]) -> A[sh.Array, "f32[i, j]"]:
+    return x
+
+
+def turned(x: A[sh.Array, "f32[i, j]"]) -> A[sh.Array, "f32[j, i]"]:
+    return x.T
+
+
+def only(norm: Norm) -> Norm:
+    return norm
+
+
+def g(norm: Norm, scale: Scale, x: A[sh.Array, "f32[a, b]"]) -> None:
+    f(norm, x, x)
+    f(scale, x, x)
+    f(good, x, x)
+    only(good)
+    only(turned)
+    only(lambda x: x * 2)
+    only(3)
+
+
 # mypy says:
-# 12:17: type f32[a, b]
-# 13:10: argument `x` of `norm` is f32[a, b@dp], not f32[n, h]  [sharding]
-# 13:10: dim 1 (`h`) is sharded over `dp`, and the signature has it not sharded
-# 13:10: fix: sh.reshard(y, "[a, b]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
+# 13:17: type f32[a, b]
+# 14:10: argument `x` of `norm` is f32[a, b@dp], not f32[n, h]  [sharding]
+# 14:10: dim 1 (`h`) is sharded over `dp`, and the signature has it not sharded
+# 14:10: fix: sh.reshard(y, "[a, b]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
+# 38:16: argument `y` of `f` is f32[a, b], not f32[a, b@dp]  [sharding]
+# 38:16: dim 1 (`b`) is not sharded, and the signature has it sharded over `dp`
+# 38:16: fix: sh.reshard(x, "[a, b@dp]")   [forward: none; backward: none]
+# 39:17: argument `y` of `f` is f32[a, b], not f32[a, b@dp]  [sharding]
+# 39:17: dim 1 (`b`) is not sharded, and the signature has it sharded over `dp`
+# 39:17: fix: sh.reshard(x, "[a, b@dp]")   [forward: none; backward: none]
+# 40:16: argument `y` of `f` is f32[a, b], not f32[a, b@dp]  [sharding]
+# 40:16: dim 1 (`b`) is not sharded, and the signature has it sharded over `dp`
+# 40:16: fix: sh.reshard(x, "[a, b@dp]")   [forward: none; backward: none]
+# 42:10: Argument 1 to "only" has incompatible type "Callable[[Array[Literal['f32[i, j]']]], Array[Literal['f32[j, i]']]]"; expected "Callable[[Array[Literal['f32[n, h]']]], Array[Literal['f32[n, h]']]]"  [arg-type]
+# 44:10: Argument 1 to "only" has incompatible type "int"; expected "Callable[[Array[Any]], Array[Any]]"  [arg-type]
