@@ -182,4 +182,4 @@ def linear_in(op: Op, pending: list[str]) -> bool:
     known = re.split(r"[*+]", op.linear)
     if not {*pending} <= {*known}:
         return False
-    return len(pending) == 1 or "+" in op.linear
+    return len({*pending}) == 1 or "+" in op.linear  # a parameter of a tree takes all of its leaves
