@@ -96,7 +96,10 @@ def applied(code: str, template: str, names: Sequence[str]) -> str:
 
 
 def cost(text: str, types: Mapping[str, Any]) -> tuple[int, int]:
-    """The bytes that a program sends forward and backward, by the ledger."""
+    """The bytes that a program sends forward and backward as it is written, by the ledger.
+
+    A fix costs what its reshard does; what stands behind it, such as the cast to a plain array, may be merged with it.
+    """
     names = list(types)
     given = [sh.abstract_array(t) for t in types.values()]
     chosen = [i for i, x in enumerate(given) if x.type.differentiable]
@@ -116,7 +119,8 @@ def cost(text: str, types: Mapping[str, Any]) -> tuple[int, int]:
     if chosen and differentiable:
         found = [leaves[i] for i in differentiable]
         cts = [sh.abstract_array(t.cotangent()) if isinstance(t, sh.ShType) else t for t in found]
-        book = sh.ledger(both, cts, *given)
+        with sh.merge_reshards(False):
+            book = sh.ledger(both, cts, *given)
     else:
         book = sh.ledger(lambda *xs: run(text, dict(zip(names, xs, strict=True))), *given)
     sent = {"forward": 0, "backward": 0}
