@@ -116,13 +116,15 @@ def cost(text: str, types: Mapping[str, Any]) -> tuple[int, int]:
         y, pull = jax.vjp(of_chosen, *[xs[i] for i in chosen])
         return y, pull(cts)
 
+    arguments: tuple[Any, ...]
     if chosen and differentiable:
         found = [leaves[i] for i in differentiable]
         cts = [sh.abstract_array(t.cotangent()) if isinstance(t, sh.ShType) else t for t in found]
-        with sh.merge_reshards(False):
-            book = sh.ledger(both, cts, *given)
+        arguments = both, cts, *given
     else:
-        book = sh.ledger(lambda *xs: run(text, dict(zip(names, xs, strict=True))), *given)
+        arguments = (lambda *xs: run(text, dict(zip(names, xs, strict=True))), *given)
+    with sh.merge_reshards(False):
+        book = sh.ledger(*arguments)
     sent = {"forward": 0, "backward": 0}
     for entry in book:
         sent["forward" if entry.direction == "forward" else "backward"] += entry.bytes
