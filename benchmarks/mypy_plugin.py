@@ -2,9 +2,9 @@
 
 A file of many functions is edited and checked again, everything else being cached, with the plugin and without; then
 once more with nothing changed. Processor time of the whole process, the least of all rounds, for what else a machine
-does only adds; both in turns. What one operation costs is the difference between a small file and a large one. In "typed" each function
-has dims of its own, so that no type was met before; in "shared" all have the same, as the layers of a model do. The
-goals are 0.15 ms for each array operation, and 0.05 s with nothing to do.
+does only adds; both in turns. What one operation costs is the difference between a small file and a large one. In
+"typed" each function has dims of its own, so that no type was met before; in "shared" all have the same, as the layers
+of a model do. The goals are 0.15 ms for each array operation, and 0.05 s with nothing to do.
 
     python benchmarks/mypy_plugin.py
     python benchmarks/mypy_plugin.py --functions 200 --rounds 9
