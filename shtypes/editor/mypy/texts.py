@@ -183,7 +183,7 @@ def is_function_of_arrays(t: Type) -> bool:
 def callback(t: Type) -> CallableType | None:
     """The signature of a protocol that is a function of arrays and nothing else; None of any other type."""
     found = get_proper_type(t)
-    if not isinstance(found, Instance) or found.type.protocol_members != ["__call__"]:
+    if not isinstance(found, Instance) or not found.type.is_protocol or found.type.protocol_members != ["__call__"]:
         return None
     method = found.type.get_method("__call__")
     signature = None if method is None or method.type is None else get_proper_type(method.type)

@@ -30,6 +30,13 @@ def turned(x: A[sh.Array, "f32[i, j]"]) -> A[sh.Array, "f32[j, i]"]:
     return x.T
 
 
+class Named(Norm):
+    """A class, not a function, though it says that it is a norm."""
+
+
+def one(named: Named) -> None: ...
+
+
 def only(norm: Norm) -> Norm:
     return norm
 
@@ -42,6 +49,7 @@ def g(norm: Norm, scale: Scale, x: A[sh.Array, "f32[a, b]"]) -> None:
     only(turned)
     only(lambda x: x * 2)
     only(3)
+    one(good)
 
 
 # mypy says:
@@ -49,14 +57,15 @@ def g(norm: Norm, scale: Scale, x: A[sh.Array, "f32[a, b]"]) -> None:
 # 14:10: argument `x` of `norm` is f32[a, b@dp], not f32[n, h]  [sharding]
 # 14:10: dim 1 (`h`) is sharded over `dp`, and the signature has it not sharded
 # 14:10: fix: sh.reshard(y, "[a, b]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
-# 38:16: argument `y` of `f` is f32[a, b], not f32[a, b@dp]  [sharding]
-# 38:16: dim 1 (`b`) is not sharded, and the signature has it sharded over `dp`
-# 38:16: fix: sh.reshard(x, "[a, b@dp]")   [forward: none; backward: none]
-# 39:17: argument `y` of `f` is f32[a, b], not f32[a, b@dp]  [sharding]
-# 39:17: dim 1 (`b`) is not sharded, and the signature has it sharded over `dp`
-# 39:17: fix: sh.reshard(x, "[a, b@dp]")   [forward: none; backward: none]
-# 40:16: argument `y` of `f` is f32[a, b], not f32[a, b@dp]  [sharding]
-# 40:16: dim 1 (`b`) is not sharded, and the signature has it sharded over `dp`
-# 40:16: fix: sh.reshard(x, "[a, b@dp]")   [forward: none; backward: none]
-# 42:10: Argument 1 to "only" has incompatible type "Callable[[Array[Literal['f32[i, j]']]], Array[Literal['f32[j, i]']]]"; expected "Callable[[Array[Literal['f32[n, h]']]], Array[Literal['f32[n, h]']]]"  [arg-type]
-# 44:10: Argument 1 to "only" has incompatible type "int"; expected "Callable[[Array[Any]], Array[Any]]"  [arg-type]
+# 45:16: argument `y` of `f` is f32[a, b], not f32[a, b@dp]  [sharding]
+# 45:16: dim 1 (`b`) is not sharded, and the signature has it sharded over `dp`
+# 45:16: fix: sh.reshard(x, "[a, b@dp]")   [forward: none; backward: none]
+# 46:17: argument `y` of `f` is f32[a, b], not f32[a, b@dp]  [sharding]
+# 46:17: dim 1 (`b`) is not sharded, and the signature has it sharded over `dp`
+# 46:17: fix: sh.reshard(x, "[a, b@dp]")   [forward: none; backward: none]
+# 47:16: argument `y` of `f` is f32[a, b], not f32[a, b@dp]  [sharding]
+# 47:16: dim 1 (`b`) is not sharded, and the signature has it sharded over `dp`
+# 47:16: fix: sh.reshard(x, "[a, b@dp]")   [forward: none; backward: none]
+# 49:10: Argument 1 to "only" has incompatible type "Callable[[Array[Literal['f32[i, j]']]], Array[Literal['f32[j, i]']]]"; expected "Callable[[Array[Literal['f32[n, h]']]], Array[Literal['f32[n, h]']]]"  [arg-type]
+# 51:10: Argument 1 to "only" has incompatible type "int"; expected "Callable[[Array[Any]], Array[Any]]"  [arg-type]
+# 52:9: Argument 1 to "one" has incompatible type "Callable[[Array[Literal['f32[i, j]']]], Array[Literal['f32[i, j]']]]"; expected "Named"  [arg-type]
