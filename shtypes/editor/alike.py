@@ -10,6 +10,8 @@ import re
 from collections.abc import Container
 from typing import Final, NamedTuple
 
+from shtypes.caches import Bounded
+
 _AXES: Final = r"@\s*(?:\w+|\([\w\s,]+\))"
 _DIM: Final = rf"\s*(?:\d+|(?!_\b)[^\W\d]\w*)\s*(?:{_AXES}\s*)?"
 #: A text whose dims are sizes and names, each with the axes that shard it.
@@ -34,15 +36,13 @@ class Forms:
 
     def __init__(self, known: Container[str]) -> None:
         self._known = known
-        self._of: dict[str, tuple[str, tuple[str, ...]] | None] = {}
+        self._read: Bounded[tuple[str, tuple[str, ...]] | None] = Bounded()
 
     def of(self, text: str) -> tuple[str, tuple[str, ...]] | None:
         """A text with ``%s`` in place of each name, and the names; None of one that is like no other."""
-        if text not in self._of:
-            self._of[text] = self._read(text)
-        return self._of[text]
+        return self._read[text] if text in self._read else self._read.put(text, self._form(text))
 
-    def _read(self, text: str) -> tuple[str, tuple[str, ...]] | None:
+    def _form(self, text: str) -> tuple[str, tuple[str, ...]] | None:
         if _PLAIN.fullmatch(text) is None:
             return None
         names: list[str] = []

@@ -6,6 +6,7 @@ from mypy.nodes import Context
 from mypy.plugin import AnalyzeTypeContext
 from mypy.types import Instance, RawExpressionType, Type, UnboundType
 
+from shtypes.caches import Bounded
 from shtypes.editor.alike import Numbered, Numbering
 from shtypes.editor.mypy.aliases import MARK
 from shtypes.editor.mypy.checking import Checking
@@ -28,7 +29,7 @@ class Annotations:
         self.space, self.leniency = checking.space, checking.leniency
         self.aside = False
         self.constants: dict[str, dict[str, str]] = {}
-        self._found: dict[Numbered, tuple[Numbered, bool]] = {}
+        self._found: Bounded[tuple[Numbered, bool]] = Bounded()
 
     def read(self, context: AnalyzeTypeContext) -> Type:
         """The type of an annotation: that of an array, or of a tree of arrays, with its text."""
@@ -82,7 +83,7 @@ class Annotations:
         if like is not None and found is not None:
             printed = names.of(found[0], new=False)
             if printed is not None:
-                self._found[like] = printed, found[1]
+                self._found.put(like, (printed, found[1]))
         return found
 
     def _read(self, text: str, context: AnalyzeTypeContext) -> tuple[str, bool] | None:

@@ -42,6 +42,7 @@ class Hooks:
         self.calls = CallHooks(self.checking)
         self.transformations = Transformations(self.checking)
         self.loops = LoopHooks(self.checking, self.transformations.unknown)
+        self._field = guards.attribute(self.transformations.field)
 
     def annotation(self, context: AnalyzeTypeContext) -> Type:
         """The type of an annotation."""
@@ -96,7 +97,7 @@ class Hooks:
     def attribute(self, fullname: str) -> Callable[[AttributeContext], Type] | None:
         """The hook for properties of arrays, and for what users' classes have."""
         if not fullname.startswith(OF_ARRAYS):
-            return None if fullname.startswith(_OTHERS) else guards.attribute(self.transformations.field)
+            return None if fullname.startswith(_OTHERS) else self._field
         return guards.attribute(functools.partial(self.ops.attribute, name=fullname.rpartition(".")[2]))
 
     def _is_users(self, fullname: str) -> bool:

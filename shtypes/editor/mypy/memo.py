@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from mypy.types import Instance
 
+from shtypes.caches import Bounded
 from shtypes.context.ambient import current_ambient
 from shtypes.editor.alike import Forms, Numbered, Numbering
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
@@ -50,7 +51,7 @@ class Memo:
 
     def __init__(self, forms: Forms) -> None:
         self._forms = forms
-        self._found: dict[Hashable, tuple[object, Known]] = {}
+        self._found: Bounded[tuple[object, Known]] = Bounded()
 
     def question(self, op: str, given: Mapping[str, Sequence[Value]], receiver: Value | None) -> Question | None:
         """A call that may be like another one; None of one whose arguments are not all written out."""
@@ -76,7 +77,7 @@ class Memo:
     def keep(self, question: Question, known: Known) -> None:
         """Keeps what was found of a call, unless its results have names that its operands have not."""
         try:
-            self._found[question.key] = _numbered(known.texts, question.names), known
+            self._found.put(question.key, (_numbered(known.texts, question.names), known))
         except Unknown:
             return
 

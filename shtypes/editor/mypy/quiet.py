@@ -6,41 +6,23 @@ from typing import Final
 
 from mypy.nodes import Context, Expression
 from mypy.plugin import FunctionSigContext, MethodSigContext
-from mypy.types import CallableType, ExtraAttrs, Instance, NoneType, Type, get_proper_type
+from mypy.types import CallableType
 
+from shtypes.editor.mypy.marks import QUIET, has_mark
 from shtypes.editor.mypy.regions import Around
 from shtypes.editor.mypy.report import fail, shown
 from shtypes.editor.mypy.texts import mentions_array
 from shtypes.scopes.comm import NoComm
 
-#: An attribute that such functions have to mypy, which keeps no decorators of other files.
-_QUIET: Final = "__no_comm__"
 #: What `sh.jit` and others make of functions.
 _OWN: Final = frozenset(("Function", "JitFunction"))
-
-
-def is_quiet(t: Type) -> bool:
-    """Whether a function, or what is made of one, runs in `no_comm`."""
-    found = get_proper_type(t)
-    holder = found.fallback if isinstance(found, CallableType) else found
-    return isinstance(holder, Instance) and holder.extra_attrs is not None and _QUIET in holder.extra_attrs.attrs
-
-
-def quieted(t: Type) -> Type:
-    """The type of a function, or of what is made of one, that runs in `no_comm`."""
-    found = get_proper_type(t)
-    if is_quiet(found) or not isinstance(found, (CallableType, Instance)):
-        return t
-    holder = (found.fallback if isinstance(found, CallableType) else found).copy_modified()
-    holder.extra_attrs = ExtraAttrs({_QUIET: NoneType()})
-    return found.copy_modified(fallback=holder) if isinstance(found, CallableType) else holder
 
 
 def check_quiet(around: Around, context: FunctionSigContext | MethodSigContext, called: CallableType) -> None:
     """Reports a call, where communication is forbidden, of a function of arrays that does not forbid it itself."""
     rules = [rule for rule in around.rules if isinstance(rule, NoComm)]
-    of_quiet = isinstance(context, MethodSigContext) and is_quiet(context.type)
-    if not rules or of_quiet or is_quiet(called) or not any(map(mentions_array, called.arg_types)):
+    of_quiet = isinstance(context, MethodSigContext) and has_mark(context.type, QUIET)
+    if not rules or of_quiet or has_mark(called, QUIET) or not any(map(mentions_array, called.arg_types)):
         return
     name = _named(called, context.context)
     what = f"`{rules[-1]}` cannot vouch for `{name}`, which takes arrays and is not `no_comm` itself"

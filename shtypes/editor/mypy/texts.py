@@ -8,7 +8,7 @@ has no parameter without the plugin, which gives it one. What a signature leaves
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from mypy.expandtype import expand_type_by_instance
 from mypy.nodes import COVARIANT
@@ -19,7 +19,6 @@ from mypy.types import (
     CallableType,
     Instance,
     LiteralType,
-    NoneType,
     ProperType,
     TupleType,
     Type,
@@ -31,6 +30,8 @@ from mypy.types import (
     UnionType,
     get_proper_type,
 )
+
+from shtypes.editor.mypy.marks import OTHER_FIELDS, with_mark
 
 ARRAY: Final = "shtypes.core.array.Array"
 #: What the full names of its methods begin with.
@@ -123,15 +124,14 @@ def map_arrays(t: Type, change: Callable[[Instance], Type], *, fields: bool = Fa
             return change(found)
         args = [map_arrays(a, change, fields=fields) for a in found.args]
         made = t if _same(args, found.args) else found.copy_modified(args=args)
-        return with_other_fields(made) if fields else made
+        return _with_other_fields(made, found) if fields else made
     if isinstance(found, UnionType):
         items = [map_arrays(a, change, fields=fields) for a in found.items]
         return t if _same(items, found.items) else UnionType.make_union(items, found.line, found.column)
     if isinstance(found, TupleType):
         items = [map_arrays(a, change, fields=fields) for a in found.items]
-        fallback = with_other_fields(found.partial_fallback) if fields else found.partial_fallback
-        same = _same(items, found.items) and fallback is found.partial_fallback
-        return t if same else found.copy_modified(items=items, fallback=fallback)
+        made = t if _same(items, found.items) else found.copy_modified(items=items)
+        return _with_other_fields(made, found.partial_fallback) if fields else made
     if isinstance(found, TypedDictType):
         values = [map_arrays(a, change, fields=fields) for a in found.items.values()]
         same = _same(values, list(found.items.values()))
@@ -144,28 +144,13 @@ def unknown(t: Type) -> Type:
     return map_arrays(t, without_text, fields=True)
 
 
-#: An attribute that instances have to mypy whose fields are not what their class says.
-_OTHER_FIELDS: Final = "__other_fields__"
 #: Where classes are whose fields are no arrays.
 _LIBRARIES: Final = frozenset(("builtins", "typing", "typing_extensions", "collections", "types", "shtypes"))
 
 
-def has_other_fields(t: Type) -> bool:
-    """Whether a type is one of instances whose fields are not what their class says."""
-    found = get_proper_type(t)
-    holder = found.partial_fallback if isinstance(found, TupleType) else found
-    return isinstance(holder, Instance) and holder.extra_attrs is not None and _OTHER_FIELDS in holder.extra_attrs.attrs
-
-
-I = TypeVar("I", Instance, Type)
-
-
-def with_other_fields(t: I) -> I:
+def _with_other_fields(t: Type, holder: Instance) -> Type:
     """A type of instances whose fields are not what their class says: those of a gradient are none of its primal."""
-    found = get_proper_type(t)
-    if not isinstance(found, Instance) or found.type.module_name.partition(".")[0] in _LIBRARIES or has_other_fields(t):
-        return t
-    return found.copy_with_extra_attr(_OTHER_FIELDS, NoneType())
+    return t if holder.type.module_name.partition(".")[0] in _LIBRARIES else with_mark(t, OTHER_FIELDS)
 
 
 def is_function_of_arrays(t: Type) -> bool:

@@ -21,11 +21,10 @@ from mypy.types import (
 
 from shtypes.editor.mypy.calls import has_texts
 from shtypes.editor.mypy.checking import Checking
-from shtypes.editor.mypy.quiet import is_quiet, quieted
+from shtypes.editor.mypy.marks import OTHER_FIELDS, QUIET, has_mark, with_mark
 from shtypes.editor.mypy.regions import forbids
 from shtypes.editor.mypy.report import fail
 from shtypes.editor.mypy.texts import (
-    has_other_fields,
     is_function_of_arrays,
     is_known,
     map_arrays,
@@ -95,8 +94,8 @@ class Transformations:
         """``sh.jit`` and its kind: what they make of a function that runs in `no_comm` does so too."""
         made = get_proper_type(context.default_return_type)
         given = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
-        if isinstance(made, Instance) and isinstance(given, CallableType) and is_quiet(given):
-            return quieted(made)
+        if isinstance(made, Instance) and isinstance(given, CallableType) and has_mark(given, QUIET):
+            return with_mark(made, QUIET)
         return made
 
     def unknown(self, context: FunctionContext) -> Type:
@@ -142,17 +141,17 @@ class Transformations:
 
     def quiet(self, context: FunctionContext) -> Type:
         """``@no_comm``: the function says so in its name."""
-        return quieted(context.default_return_type)
+        return with_mark(context.default_return_type, QUIET)
 
     def decorated(self, context: MethodContext) -> Type:
         """``@no_comm(...)``, or another scope, as a decorator."""
         where = context.context
         quiet = isinstance(where, Decorator) and forbids(where.original_decorators)
-        return quieted(context.default_return_type) if quiet else context.default_return_type
+        return with_mark(context.default_return_type, QUIET) if quiet else context.default_return_type
 
     def field(self, context: AttributeContext) -> Type:
         """A field of an instance: of a gradient, and of what loops take apart, it is not what the class says."""
-        others = has_other_fields(context.type) and not context.is_lvalue
+        others = has_mark(context.type, OTHER_FIELDS) and not context.is_lvalue
         return unknown(context.default_attr_type) if others else context.default_attr_type
 
     def grad(self, context: FunctionContext) -> Type:
