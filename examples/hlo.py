@@ -11,6 +11,7 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 import re
 from collections import Counter
+from typing import Annotated as A
 from typing import Any
 
 _COLLECTIVE = re.compile(
@@ -67,7 +68,7 @@ def main() -> None:
     sh.set_mesh(sh.make_mesh({"dp": 8}))
     x, w = sh.ones("f32[16@dp, 32]"), sh.ones("f32[32@dp, 32]")
 
-    def layers(x: Any, w: Any) -> Any:
+    def layers(x: A[sh.Array, "f32[16@dp, 32]"], w: A[sh.Array, "f32[32@dp, 32]"]) -> A[sh.Array, "f32[16@dp, 32]"]:
         """The same weights in each layer, gathered where they are used."""
         return sh.scan(lambda x, _: (sh.tanh(x @ sh.all_gather(w, "dp")), None), x, None, 6)[0]
 

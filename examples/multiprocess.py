@@ -21,7 +21,8 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated as A
+from typing import Any, TypedDict
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")
@@ -34,21 +35,33 @@ import orbax.checkpoint as ocp  # type: ignore[import-untyped]
 import shtypes as sh
 
 VOCAB, HIDDEN, INNER, BATCH, SEQ = 256, 16, 32, 8, 16
-TYPES = {
-    "embedding": f"f32[vocab={VOCAB}@tp, hidden={HIDDEN}]",
-    "up": f"f32[hidden={HIDDEN}, inner={INNER}@tp]",
-    "down": f"f32[inner={INNER}@tp, hidden={HIDDEN}]",
-}
+EMBEDDING = f"f32[vocab={VOCAB}@tp, hidden={HIDDEN}]"
+UP = f"f32[hidden={HIDDEN}, inner={INNER}@tp]"
+DOWN = f"f32[inner={INNER}@tp, hidden={HIDDEN}]"
 TOKENS = f"i32[batch={BATCH}@dp, seq={SEQ + 1}]"
 
+Tokens = A[sh.Array, "i32[batch@dp, seq]"]
 
-def init() -> Any:
+
+class Weights(TypedDict):
+    """What is trained."""
+
+    embedding: A[sh.Array, EMBEDDING]
+    up: A[sh.Array, UP]
+    down: A[sh.Array, DOWN]
+
+
+def init() -> Weights:
     """Weights, sampled alike on every mesh."""
-    keys = sh.random.split(sh.random.key(0), len(TYPES))
-    return {name: sh.random.normal(keys[i], t) / 4 for i, (name, t) in enumerate(TYPES.items())}
+    one, two, three = sh.random.split(sh.random.key(0), 3)
+    return {
+        "embedding": sh.random.normal(one, EMBEDDING) / 4,
+        "up": sh.random.normal(two, UP) / 4,
+        "down": sh.random.normal(three, DOWN) / 4,
+    }
 
 
-def loss(weights: Any, tokens: Any) -> Any:
+def loss(weights: Weights, tokens: Tokens) -> A[sh.Array, "f32[]{U:dp, I:tp}"]:
     """The mean cross entropy of the next byte: a pending sum over ``dp``."""
     x = sh.reshard(sh.nn.embedding(weights["embedding"], tokens[:, :-1]), "[batch@dp, seq, hidden]")
     x = x + sh.reshard(sh.silu(x @ weights["up"]) @ weights["down"], "[batch@dp, seq, hidden]")
@@ -71,7 +84,7 @@ def train(folder: str, steps: int, every: int, dp: int) -> None:
     sh.set_mesh(sh.make_mesh({"dp": dp, "tp": len(jax.devices()) // dp}))
     optimizer = sh.optim.lift(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2)), pending="finish")
 
-    def step(weights: Any, state: Any, tokens: Any) -> Any:
+    def step(weights: Weights, state: Any, tokens: Tokens) -> tuple[Weights, Any, A[sh.Array, "f32[]{I:tp}"]]:
         value, gradients = sh.value_and_grad(loss)(weights, tokens)
         updates, state = optimizer.update(gradients, state, weights)
         return sh.optim.apply_updates(weights, updates), state, sh.all_reduce(value)

@@ -53,13 +53,13 @@ def all_to_all_ref(x_blocks: Blocks, *, tiled: bool = False) -> Blocks:
     return [np.stack(s) for s in zip(*map(list, x_blocks), strict=True)]
 
 
-def psum_in_two_halves(x: Any, axis_name: str) -> Any:
+def psum_in_two_halves(x: sh.Array, axis_name: str) -> sh.Array:
     """How a sum is often done: scattered, and gathered."""
     summed_chunk = sh.lax.psum_scatter(x, axis_name, tiled=True)
     return sh.lax.all_gather(summed_chunk, axis_name, tiled=True, to="reduced")
 
 
-def psum_scatter_by_permutes(x: Any, axis_name: str) -> Any:
+def psum_scatter_by_permutes(x: sh.Array, axis_name: str) -> sh.Array:
     """A reduce-scatter as a ring: each device sends on what it received, and adds what it receives."""
     size, index = sh.lax.axis_size(axis_name), sh.lax.axis_index(axis_name)
     x = x.reshape(size, -1)
@@ -69,11 +69,13 @@ def psum_scatter_by_permutes(x: Any, axis_name: str) -> Any:
     return x[index]
 
 
-def shown(name: str, collective: Callable[[Any], Any], x: Any, out_specs: str, reference: Any = None) -> None:
+def shown(
+    name: str, collective: Callable[[sh.Array], sh.Array], x: sh.Array, out_specs: str, reference: Any = None
+) -> None:
     """Runs a collective in local mode, eagerly, and prints what the tutorial prints."""
 
     @sh.shard_map(out_specs=out_specs)
-    def f(x_block: Any) -> Any:
+    def f(x_block: sh.Array) -> sh.Array:
         print("BEFORE:", x_block)
         y_block = collective(x_block)
         print("AFTER:", y_block)

@@ -7,6 +7,7 @@ and what is sharded cannot meet it.
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -14,6 +15,9 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Scale = A[sh.Array, "f32[16]"]
+Batch = A[sh.Array, "f32[batch@dp, 16]"]
 
 
 def loss(scale: Any, x: Any, m: Any = jnp, whole: Any = lambda x: x) -> Any:
@@ -37,11 +41,11 @@ def plain(scale: Any, x: Any) -> Results:
     return {"loss": jax.lax.pmean(value, "dp"), "gradient": jax.lax.pmean(grad, "dp"), "running mean": mean}
 
 
-def naive(scale: Any, x: Any) -> Results:
+def naive(scale: Scale, x: Batch) -> Results:
     return of(sh.value_and_grad(lambda s: loss(s, x, sh), has_aux=True)(scale))
 
 
-def fixed(scale: Any, x: Any) -> Results:
+def fixed(scale: Scale, x: Batch) -> Results:
     return of(sh.value_and_grad(lambda s: loss(s, x, sh, sh.all_reduce), has_aux=True)(scale))
 
 

@@ -7,6 +7,7 @@ is refused.
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -14,6 +15,9 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Weight = A[sh.Array, "f32[16, 32@tp]"]
+Batch = A[sh.Array, "f32[batch@dp, 16]"]
 
 
 def loss(w: Any, x: Any, m: Any = jnp) -> Any:
@@ -33,16 +37,16 @@ def plain(w: Any, x: Any) -> Results:
     return {"loss": value, "clipped": jax.lax.all_gather(clipped, "tp", axis=1, tiled=True)}
 
 
-def naive(w: Any, x: Any) -> Results:
+def naive(w: Weight, x: Batch) -> Results:
     value, grad = sh.value_and_grad(lambda w: loss(w, x, sh))(w)
-    grad = sh.all_reduce(grad)
-    return {"loss": value, "clipped": grad / sh.sqrt(sh.sum(grad * grad))}
+    whole: Weight = sh.all_reduce(grad)
+    return {"loss": value, "clipped": whole / sh.sqrt(sh.sum(whole * whole))}  # type: ignore[sharding]
 
 
-def fixed(w: Any, x: Any) -> Results:
+def fixed(w: Weight, x: Batch) -> Results:
     value, grad = sh.value_and_grad(lambda w: loss(w, x, sh))(w)
-    grad = sh.all_reduce(grad)
-    return {"loss": value, "clipped": grad / sh.sqrt(sh.all_reduce(sh.sum(grad * grad)))}
+    whole: Weight = sh.all_reduce(grad)
+    return {"loss": value, "clipped": whole / sh.sqrt(sh.all_reduce(sh.sum(whole * whole)))}
 
 
 BUG = Bug(

@@ -8,6 +8,7 @@ under ``"partial"``, and the optimizer refuses it; summed under ``"jax"``, where
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -15,6 +16,10 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results, step
+
+First = A[sh.Array, "f32[16, 16]"]
+Second = A[sh.Array, "f32[16, inter@tp]"]
+Batch = A[sh.Array, "f32[batch@dp, 16]"]
 
 
 def loss(w0: Any, w1: Any, x: Any, m: Any = jnp) -> Any:
@@ -32,12 +37,12 @@ def plain(w0: Any, w1: Any, x: Any) -> Results:
     return {"loss": jax.lax.pmean(value, ("dp", "tp")), "step": step(w0, jax.lax.pmean(grad, "dp"))}
 
 
-def naive(w0: Any, w1: Any, x: Any) -> Results:
+def naive(w0: First, w1: Second, x: Batch) -> Results:
     value, grad = sh.value_and_grad(lambda w0: loss(w0, w1, x, sh))(w0)
     return {"loss": value, "step": step(w0, sh.all_reduce(grad, "dp"))}
 
 
-def fixed(w0: Any, w1: Any, x: Any) -> Results:
+def fixed(w0: First, w1: Second, x: Batch) -> Results:
     value, grad = sh.value_and_grad(lambda w0: loss(w0, w1, x, sh))(w0)
     return {"loss": value, "step": step(w0, sh.all_reduce(grad))}
 

@@ -6,6 +6,7 @@ over an axis over which nothing varies is refused.
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -13,6 +14,11 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Scores = A[sh.Array, "f32[examples@dp]"]
+#: What one device has of them.
+Part = A[sh.Array, "f32[examples]{V:dp}"]
+Count = A[sh.Array, "f32[]"]
 
 
 def one_device(scores: Any) -> Results:
@@ -25,17 +31,23 @@ def plain(scores: Any) -> Results:
     return {"count": jax.lax.psum(value, ("dp", "tp")), "gradient": jax.lax.all_gather(grad, "dp", tiled=True)}
 
 
-def counted(axes: tuple[str, ...]) -> Any:
-    return sh.shard_map(lambda scores: sh.lax.psum(sh.sum(sh.sigmoid(scores)), axes), out_specs="[]")
+@sh.shard_map(out_specs="[]")
+def naive_count(scores: Part) -> Count:
+    return sh.lax.psum(sh.sum(sh.sigmoid(scores)), ("dp", "tp"))  # type: ignore[sharding, arg-type]
 
 
-def naive(scores: Any) -> Results:
-    value, grad = sh.value_and_grad(counted(("dp", "tp")))(scores)
+@sh.shard_map(out_specs="[]")
+def count(scores: Part) -> Count:
+    return sh.lax.psum(sh.sum(sh.sigmoid(scores)), "dp")
+
+
+def naive(scores: Scores) -> Results:
+    value, grad = sh.value_and_grad(naive_count)(scores)
     return {"count": value, "gradient": grad}
 
 
-def fixed(scores: Any) -> Results:
-    value, grad = sh.value_and_grad(counted(("dp",)))(scores)
+def fixed(scores: Scores) -> Results:
+    value, grad = sh.value_and_grad(count)(scores)
     return {"count": value, "gradient": grad}
 
 

@@ -13,7 +13,7 @@ import jax
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
-from examples.silent_bugs.column_input import loss
+from examples.silent_bugs.column_input import Batch, First, Second, loss
 
 
 def one_device(w0: Any, w1: Any, x: Any) -> Results:
@@ -27,12 +27,12 @@ def plain(w0: Any, w1: Any, x: Any) -> Results:
     return {"loss": jax.lax.pmean(value, ("dp", "tp")), "gradient": jax.lax.psum(whole, "tp")}
 
 
-def naive(w0: Any, w1: Any, x: Any) -> Results:
+def naive(w0: First, w1: Second, x: Batch) -> Results:
     value, grad = sh.value_and_grad(lambda w0: loss(w0, w1, x, sh))(w0)
     return {"loss": value, "gradient": sh.all_reduce(sh.all_reduce(grad, "dp", "tp"), "tp")}
 
 
-def fixed(w0: Any, w1: Any, x: Any) -> Results:
+def fixed(w0: First, w1: Second, x: Batch) -> Results:
     value, grad = sh.value_and_grad(lambda w0: loss(w0, w1, x, sh))(w0)
     return {"loss": value, "gradient": sh.all_reduce(grad)}
 

@@ -6,6 +6,7 @@ Random numbers of a type stand for one array, of which each device makes its sli
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -32,7 +33,7 @@ def plain(x: Any) -> Results:
     return {"loss": jax.lax.psum(value, "tp"), "gradient": jax.lax.all_gather(grad, "tp", axis=1, tiled=True)}
 
 
-def naive(x: Any) -> Results:
+def naive(x: A[sh.Array, "f32[batch, hidden@tp]"]) -> Results:
     key = sh.random.key(SEED)
     value, grad = sh.value_and_grad(lambda x: sh.sum(sh.sin(sh.nn.dropout(x, 0.5, key))))(x)
     return {"loss": value, "gradient": grad}

@@ -8,6 +8,7 @@ factor is due later.
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -15,6 +16,9 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Experts = A[sh.Array, "f32[experts@ep, 16, 4]"]
+Tokens = A[sh.Array, "f32[experts, tokens@ep, 16]"]
 
 
 def one_device(experts: Any, x: Any) -> Results:
@@ -35,8 +39,8 @@ def plain(experts: Any, x: Any) -> Results:
     return {"loss": jax.lax.pmean(value, "ep"), "gradient of the experts": jax.lax.all_gather(grad, "ep", tiled=True)}
 
 
-def naive(experts: Any, x: Any) -> Results:
-    def loss(experts: Any) -> Any:
+def naive(experts: Experts, x: Tokens) -> Results:
+    def loss(experts: Experts) -> A[sh.Array, "f32[]{U:ep}"]:
         here = sh.all_to_all(x, "ep", 0)
         y = sh.tanh(sh.einsum("etd,edf->etf", here, experts))
         return sh.mean(sh.all_to_all(y, "ep", 1))

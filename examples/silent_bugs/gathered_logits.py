@@ -7,6 +7,7 @@ says that this one does not.
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -14,6 +15,8 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Logits = A[sh.Array, "f32[batch@dp, vocab]"]
 
 
 def one_device(logits: Any) -> Results:
@@ -28,16 +31,16 @@ def plain(logits: Any) -> Results:
 
 
 @sh.shard_map(out_specs="[_@dp]")
-def naive_loss(logits: Any) -> Any:
-    return sh.log(sh.lax.psum(sh.sum(sh.exp(logits), -1), "tp"))
+def naive_loss(logits: A[sh.Array, "f32[batch, vocab]{V:dp}"]) -> A[sh.Array, "f32[batch]{V:dp}"]:
+    return sh.log(sh.lax.psum(sh.sum(sh.exp(logits), -1), "tp"))  # type: ignore[sharding]
 
 
-def naive(logits: Any) -> Results:
+def naive(logits: Logits) -> Results:
     value, grad = sh.value_and_grad(lambda x: sh.sum(naive_loss(x)))(logits)
     return {"loss": value, "gradient": grad}
 
 
-def fixed(logits: Any) -> Results:
+def fixed(logits: Logits) -> Results:
     value, grad = sh.value_and_grad(lambda x: sh.sum(sh.logsumexp(x, -1)))(logits)
     return {"loss": value, "gradient": grad}
 

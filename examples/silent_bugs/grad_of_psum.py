@@ -8,6 +8,7 @@ seed of the backward pass follows from the type of the loss, which is one value,
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -15,6 +16,9 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Weight = A[sh.Array, "f32[16]"]
+Batch = A[sh.Array, "f32[batch@dp, 16]"]
 
 
 def one_device(w: Any, x: Any) -> Results:
@@ -27,12 +31,12 @@ def plain(w: Any, x: Any) -> Results:
     return {"loss": value, "gradient": jax.lax.psum(grad, "dp")}
 
 
-def naive(w: Any, x: Any) -> Results:
+def naive(w: Weight, x: Batch) -> Results:
     value, grad = sh.value_and_grad(lambda w: sh.all_reduce(sh.sum(sh.tanh(x @ w)), "dp"))(w)
     return {"loss": value, "gradient": sh.all_reduce(grad, "dp")}
 
 
-def fixed(w: Any, x: Any) -> Results:
+def fixed(w: Weight, x: Batch) -> Results:
     value, grad = sh.value_and_grad(lambda w: sh.all_reduce(sh.sum(sh.tanh(x @ w)), "dp"))(w)
     return {"loss": value, "gradient": sh.all_reduce(grad)}
 

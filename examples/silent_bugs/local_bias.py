@@ -8,33 +8,38 @@ where it meets the terms. That is what the program says, and it counts the bias 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated as A
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
-from examples.silent_bugs.row_bias import one_device, plain
+from examples.silent_bugs.row_bias import Bias, Inner, Weight, one_device, plain
+
+WeightRows = A[sh.Array, "f32[inter, 16]{V:tp}"]
+InnerColumns = A[sh.Array, "f32[batch@dp, inter]{V:tp}"]
+Outer = A[sh.Array, "f32[batch@dp, 16]"]
 
 
-def layer(bias: Any, w: Any, x: Any) -> Any:
+def layer(bias: Bias, w: WeightRows, x: InnerColumns) -> Outer:
     return sh.lax.psum(x @ w + bias, "tp")
 
 
-def results(layer: Any, bias: Any, w: Any, x: Any) -> Results:
+def results(layer: Callable[[Bias, Weight, Inner], Outer], bias: Bias, w: Weight, x: Inner) -> Results:
     value, grad = sh.value_and_grad(lambda bias: sh.mean(sh.sin(layer(bias, w, x))))(bias)
     return {"loss": value, "gradient of the bias": grad}
 
 
-def naive(bias: Any, w: Any, x: Any) -> Results:
+def naive(bias: Bias, w: Weight, x: Inner) -> Results:
     return results(sh.shard_map(layer, axes=("tp",), out_specs="[_@..., _]"), bias, w, x)
 
 
-def explicit(bias: Any, w: Any, x: Any) -> Results:
+def explicit(bias: Bias, w: Weight, x: Inner) -> Results:
     """The same, where every cast to varying must be written."""
     return results(sh.shard_map(layer, axes=("tp",), out_specs="[_@..., _]", explicit=True), bias, w, x)
 
 
-def fixed(bias: Any, w: Any, x: Any) -> Results:
-    def after(bias: Any, w: Any, x: Any) -> Any:
+def fixed(bias: Bias, w: Weight, x: Inner) -> Results:
+    def after(bias: Bias, w: WeightRows, x: InnerColumns) -> Outer:
         return sh.lax.psum(x @ w, "tp") + bias
 
     return results(sh.shard_map(after, axes=("tp",), out_specs="[_@..., _]", explicit=True), bias, w, x)

@@ -8,6 +8,7 @@ only what needs it.
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -15,6 +16,9 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Scores = A[sh.Array, "f32[batch@dp, 8]"]
+Mask = A[sh.Array, "bool[batch@dp, 8]"]
 
 
 def one_device(scores: Any, mask: Any) -> Results:
@@ -28,16 +32,18 @@ def plain(scores: Any, mask: Any) -> Results:
 
 
 @sh.shard_map(out_specs="[]")
-def ratio(scores: Any, mask: Any) -> Any:
+def ratio(
+    scores: A[sh.Array, "f32[batch, 8]{V:dp}"], mask: A[sh.Array, "bool[batch, 8]{V:dp}"]
+) -> A[sh.Array, "f32[]"]:
     return sh.lax.pmean(sh.sum(sh.sin(scores) * mask) / sh.sum(mask), "dp")
 
 
-def naive(scores: Any, mask: Any) -> Results:
+def naive(scores: Scores, mask: Mask) -> Results:
     value, grad = sh.value_and_grad(ratio)(scores, mask)
     return {"metric": value, "gradient": grad}
 
 
-def fixed(scores: Any, mask: Any) -> Results:
+def fixed(scores: Scores, mask: Mask) -> Results:
     count = sh.all_reduce(sh.sum(mask))
     value, grad = sh.value_and_grad(lambda x: sh.sum(sh.sin(x) * mask) / count)(scores)
     return {"metric": value, "gradient": grad}

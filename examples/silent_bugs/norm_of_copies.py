@@ -7,6 +7,7 @@ shards is pending, that of copies is whole, and adding the two adds the whole on
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -31,7 +32,7 @@ def plain(shards: Any, copies: Any) -> Results:
     return {"norm": value, "gradient": copies / value}
 
 
-def naive(shards: Any, copies: Any) -> Results:
+def naive(shards: A[sh.Array, "f32[16, 32@tp]"], copies: A[sh.Array, "f32[16]"]) -> Results:
     value, grad = sh.value_and_grad(lambda c: sh.sqrt(sh.all_reduce(squares(shards, c, sh), "tp")))(copies)
     return {"norm": value, "gradient": grad}
 

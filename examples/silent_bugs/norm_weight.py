@@ -8,6 +8,7 @@ copies drift. Under ``"partial"`` the gradient's type says what is pending, and 
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -15,6 +16,9 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results, step
+
+Scale = A[sh.Array, "f32[hidden]"]
+Batch = A[sh.Array, "f32[batch@dp, seq@tp, hidden]"]
 
 
 def loss(scale: Any, x: Any, m: Any = jnp) -> Any:
@@ -33,12 +37,12 @@ def plain(scale: Any, x: Any) -> Results:
     return {"loss": jax.lax.pmean(value, ("dp", "tp")), "step": step(scale, jax.lax.pmean(grad, "dp"))}
 
 
-def naive(scale: Any, x: Any) -> Results:
+def naive(scale: Scale, x: Batch) -> Results:
     value, grad = sh.value_and_grad(lambda scale: loss(scale, x, sh))(scale)
     return {"loss": value, "step": step(scale, sh.all_reduce(grad, "dp"))}
 
 
-def fixed(scale: Any, x: Any) -> Results:
+def fixed(scale: Scale, x: Batch) -> Results:
     value, grad = sh.value_and_grad(lambda scale: loss(scale, x, sh))(scale)
     return {"loss": value, "step": step(scale, sh.all_reduce(grad))}
 

@@ -8,6 +8,7 @@ the copies.)
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -15,6 +16,9 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Weight = A[sh.Array, "f32[16]"]
+Batch = A[sh.Array, "f32[batch@dp, 16]"]
 
 SEED, SHAPE = 3, (16,)
 
@@ -32,20 +36,20 @@ def plain(x: Any) -> Results:
 
 
 @sh.shard_map(out_specs="[_]")
-def drawn(key: Any) -> Any:
+def drawn(key: A[sh.Array, "key[]"]) -> A[sh.Array, "f32[16]{V:dp}"]:
     return sh.random.normal(sh.random.fold_in(key, sh.lax.axis_index("dp")), SHAPE)
 
 
-def of(w: Any, x: Any) -> Results:
+def of(w: Weight, x: Batch) -> Results:
     value, grad = sh.value_and_grad(lambda w: sh.mean(sh.sin(x @ w)))(w)
     return {"loss": value, "gradient": grad}
 
 
-def naive(x: Any) -> Results:
+def naive(x: Batch) -> Results:
     return of(drawn(sh.random.key(SEED)), x)
 
 
-def fixed(x: Any) -> Results:
+def fixed(x: Batch) -> Results:
     return of(sh.random.normal(sh.random.key(SEED), "f32[16]"), x)
 
 

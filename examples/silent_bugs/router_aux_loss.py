@@ -8,6 +8,7 @@ whole number that is added to a pending one is added once.
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -15,6 +16,10 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Router = A[sh.Array, "f32[16, experts]"]
+Experts = A[sh.Array, "f32[16, inter@tp]"]
+Tokens = A[sh.Array, "f32[tokens@dp, 16]"]
 
 
 def parts(router: Any, experts: Any, x: Any, m: Any = jnp) -> tuple[Any, Any]:
@@ -34,17 +39,21 @@ def plain(router: Any, experts: Any, x: Any) -> Results:
 
 
 @sh.shard_map(out_specs="[]")
-def naive_loss(router: Any, experts: Any, x: Any) -> Any:
+def naive_loss(
+    router: Router, experts: A[sh.Array, "f32[16, inter]{V:tp}"], x: A[sh.Array, "f32[tokens, 16]{V:dp}"]
+) -> A[sh.Array, "f32[]"]:
+    main: A[sh.Array, "f32[]{V:(dp,tp)}"]
+    aux: A[sh.Array, "f32[]{V:dp}"]
     main, aux = parts(router, experts, x, sh)
-    return sh.lax.psum(main, ("dp", "tp")) + sh.lax.psum(aux, ("dp", "tp"))
+    return sh.lax.psum(main, ("dp", "tp")) + sh.lax.psum(aux, ("dp", "tp"))  # type: ignore[sharding]
 
 
-def naive(router: Any, experts: Any, x: Any) -> Results:
+def naive(router: Router, experts: Experts, x: Tokens) -> Results:
     value, grad = sh.value_and_grad(naive_loss)(router, experts, x)
     return {"loss": value, "gradient of the router": grad}
 
 
-def fixed(router: Any, experts: Any, x: Any) -> Results:
+def fixed(router: Router, experts: Experts, x: Tokens) -> Results:
     value, grad = sh.value_and_grad(lambda router: sum(parts(router, experts, x, sh)))(router)
     return {"loss": value, "gradient of the router": grad}
 

@@ -7,6 +7,7 @@ sum on one device, so it counts once. (In local mode it is the program that adds
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -14,6 +15,10 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Bias = A[sh.Array, "f32[16]"]
+Weight = A[sh.Array, "f32[inter@tp, 16]"]
+Inner = A[sh.Array, "f32[batch@dp, inter@tp]"]
 
 
 def one_device(bias: Any, w: Any, x: Any) -> Results:
@@ -27,7 +32,7 @@ def plain(bias: Any, w: Any, x: Any) -> Results:
     return {"loss": jax.lax.pmean(jnp.mean(jnp.sin(y)), "dp"), "gradient of the bias": grad}
 
 
-def naive(bias: Any, w: Any, x: Any) -> Results:
+def naive(bias: Bias, w: Weight, x: Inner) -> Results:
     value, grad = sh.value_and_grad(lambda bias: sh.mean(sh.sin(sh.all_reduce(x @ w + bias, "tp"))))(bias)
     return {"loss": value, "gradient of the bias": grad}
 

@@ -7,6 +7,7 @@ and the two copies of one weight drift apart. Here it is one value over ``pp``, 
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -14,6 +15,11 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results, step
+
+Table = A[sh.Array, "f32[vocab, 16]"]
+Tokens = A[sh.Array, "i32[tokens]"]
+#: What each stage adds to the loss.
+Part = A[sh.Array, "f32[]{V:pp}"]
 
 
 def staged_loss(table: Any, tokens: Any, m: Any, lax: Any) -> Any:
@@ -34,16 +40,17 @@ def plain(table: Any, tokens: Any) -> Results:
 
 
 @sh.shard_map(out_specs="{U:pp}")
-def typed_loss(table: Any, tokens: Any) -> Any:
-    return staged_loss(table, tokens, sh, sh.lax)
+def typed_loss(table: Table, tokens: Tokens) -> Part:
+    part: Part = staged_loss(table, tokens, sh, sh.lax)
+    return part
 
 
-def naive(table: Any, tokens: Any) -> Results:
+def naive(table: Table, tokens: Tokens) -> Results:
     value, grad = sh.value_and_grad(typed_loss)(table, tokens)
     return {"loss": value, "step": step(table, grad)}
 
 
-def fixed(table: Any, tokens: Any) -> Results:
+def fixed(table: Table, tokens: Tokens) -> Results:
     value, grad = sh.value_and_grad(typed_loss)(table, tokens)
     return {"loss": value, "step": step(table, sh.all_reduce(grad))}
 

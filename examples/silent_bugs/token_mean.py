@@ -7,6 +7,7 @@ pending sum is refused: the count must be whole first. (The source has it for mi
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -14,6 +15,11 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Weight = A[sh.Array, "f32[16]"]
+Batch = A[sh.Array, "f32[batch@dp, seq, 16]"]
+Mask = A[sh.Array, "bool[batch@dp, seq]"]
+Loss = A[sh.Array, "f32[]{U:dp}"]
 
 
 def one_device(w: Any, x: Any, mask: Any) -> Results:
@@ -26,14 +32,21 @@ def plain(w: Any, x: Any, mask: Any) -> Results:
     return {"loss": jax.lax.pmean(value, "dp"), "gradient": jax.lax.pmean(grad, "dp")}
 
 
-def naive(w: Any, x: Any, mask: Any) -> Results:
-    value, grad = sh.value_and_grad(lambda w: sh.sum(sh.tanh(x @ w) * mask) / sh.sum(mask))(w)
+def naive(w: Weight, x: Batch, mask: Mask) -> Results:
+    def loss(w: Weight) -> Loss:
+        return sh.sum(sh.tanh(x @ w) * mask) / sh.sum(mask)  # type: ignore[sharding, no-any-return]
+
+    value, grad = sh.value_and_grad(loss)(w)
     return {"loss": value, "gradient": grad}
 
 
-def fixed(w: Any, x: Any, mask: Any) -> Results:
+def fixed(w: Weight, x: Batch, mask: Mask) -> Results:
     count = sh.all_reduce(sh.sum(mask))
-    value, grad = sh.value_and_grad(lambda w: sh.sum(sh.tanh(x @ w) * mask) / count)(w)
+
+    def loss(w: Weight) -> Loss:
+        return sh.sum(sh.tanh(x @ w) * mask) / count
+
+    value, grad = sh.value_and_grad(loss)(w)
     return {"loss": value, "gradient": grad}
 
 

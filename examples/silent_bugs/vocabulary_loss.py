@@ -8,6 +8,7 @@ is pending.
 
 from __future__ import annotations
 
+from typing import Annotated as A
 from typing import Any
 
 import jax
@@ -15,6 +16,9 @@ import jax.numpy as jnp
 
 import shtypes as sh
 from examples.silent_bugs.bug import Bug, Results
+
+Logits = A[sh.Array, "f32[batch@dp, vocab@tp]"]
+Loss = A[sh.Array, "f32[]{U:(dp,tp)}"]
 
 
 def one_device(logits: Any) -> Results:
@@ -37,13 +41,16 @@ def plain(logits: Any) -> Results:
     return {"loss": value, "gradient": grad}
 
 
-def naive(logits: Any) -> Results:
-    value, grad = sh.value_and_grad(lambda x: -sh.mean(sh.mean(x, -1) - sh.logsumexp(x, -1)))(logits)
+def naive(logits: Logits) -> Results:
+    def loss(x: Logits) -> Loss:
+        return -sh.mean(sh.mean(x, -1) - sh.logsumexp(x, -1))  # type: ignore[sharding]
+
+    value, grad = sh.value_and_grad(loss)(logits)
     return {"loss": value, "gradient": grad}
 
 
-def fixed(logits: Any) -> Results:
-    def loss(x: Any) -> Any:
+def fixed(logits: Logits) -> Results:
+    def loss(x: Logits) -> Loss:
         return -sh.mean(sh.mean(x, -1) - sh.logsumexp(x, -1, out="[_@...]{I:tp}"))
 
     value, grad = sh.value_and_grad(loss)(logits)
