@@ -139,10 +139,13 @@ def _sample(call: Call) -> ShType:
         wanted = call.closed(dtype + text.strip() if text.strip().startswith("[") else text)
         if wanted.dtype_name[0] not in kinds or (asked is not None and wanted.dtype_name != dtype):
             raise Unknown
-    else:
-        states = dict.fromkeys(call.mesh.axis_names, replicated())
+    else:  # of a shape: a sample varies where its key does
+        if key is None:
+            raise Unknown
+        varying = dict.fromkeys(key.axes(State.VARYING), State.VARYING)
+        states = dict.fromkeys(call.mesh.axis_names, replicated()) | varying
         wanted = ShType(call.mesh, dtype, list(ints(text)), states)
-    if key is None:  # whatever it is, the sample lies as it is asked to
+    if key is None:  # whatever it is, the sample lies as its type says
         return wanted
     found = call.typed(call.name, lambda ts: sample(call.name, ts[0], wanted), key)
     return found.with_axes(wanted.axes(State.UNREDUCED), State.UNREDUCED)
