@@ -13,7 +13,9 @@ from typing import Final
 from mypy.nodes import (
     AssignmentStmt,
     ClassDef,
+    Decorator,
     Expression,
+    FuncDef,
     IfStmt,
     Import,
     ImportFrom,
@@ -59,8 +61,12 @@ def names_of_annotated(file: MypyFile) -> set[str]:
 
 def _keep(statements: list[Statement], names: set[str], constants: Mapping[str, Constant]) -> None:
     for statement in statements:
+        if isinstance(statement, Decorator):
+            statement = statement.func
         if isinstance(statement, ClassDef):
             _keep(statement.defs.body, names, constants)
+        elif isinstance(statement, FuncDef):
+            _keep(statement.body.body, names, constants)
         elif isinstance(statement, IfStmt):
             for block in statement.body:
                 _keep(block.body, names, constants)

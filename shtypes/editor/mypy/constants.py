@@ -53,12 +53,29 @@ def constant_of(expression: Expression, known: Mapping[str, Constant]) -> Consta
             return expression.value
         case NameExpr():
             return known.get(expression.name)
-        case OpExpr(op="*", left=left, right=right):
-            a, b = constant_of(left, known), constant_of(right, known)
-            return a * b if isinstance(a, int) and isinstance(b, int) else None
+        case OpExpr(op=op, left=left, right=right):
+            return _computed(op, constant_of(left, known), constant_of(right, known))
         case CallExpr(callee=MemberExpr(expr=StrExpr(value=""), name="join"), args=[ListExpr(items=items)]):
             parts = [constant_of(item, known) for item in items]  # how mypy reads an f-string
             return None if None in parts else "".join(map(str, parts))
         case CallExpr(callee=MemberExpr(expr=StrExpr(value="{:{}}"), name="format"), args=[value, StrExpr(value="")]):
             return constant_of(value, known)
+    return None
+
+
+def _computed(op: str, a: Constant | None, b: Constant | None) -> Constant | None:
+    """What an operator makes of two numbers, or of two texts."""
+    if isinstance(a, str) and isinstance(b, str):
+        return a + b if op == "+" else None
+    if not isinstance(a, int) or not isinstance(b, int):
+        return None
+    match op:
+        case "+":
+            return a + b
+        case "-":
+            return a - b
+        case "*":
+            return a * b
+        case "//":
+            return a // b if b else None
     return None

@@ -38,6 +38,13 @@ def g(pair: Pair, maybe: Maybe, norm: Norm, tree: Tree) -> None:
     reveal_type(tree["w"][0][1])
 
 
+def h() -> None:
+    Local = A[sh.Array, f"i32[seq={SEQ + 1}, batch={BATCH // 2 - 1}@dp]"]
+
+    def inner(x: Local) -> None:
+        reveal_type(x)
+
+
 # mypy says:
 # 22:17: type f32[seq, batch@dp]
 # 23:17: type f32[n]
@@ -52,3 +59,4 @@ def g(pair: Pair, maybe: Maybe, norm: Norm, tree: Tree) -> None:
 # 37:10: dim 0 (`a`) is not sharded, and the signature has it sharded over `dp`
 # 37:10: dim 0 has size `b`, not `a`
 # 38:17: type f32[b]
+# 45:21: type i32[seq=17, batch=3@dp]
