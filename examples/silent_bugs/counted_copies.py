@@ -33,7 +33,7 @@ def plain(scores: Any) -> Results:
 
 @sh.shard_map(out_specs="[]")
 def naive_count(scores: Part) -> Count:
-    return sh.lax.psum(sh.sum(sh.sigmoid(scores)), ("dp", "tp"))  # type: ignore[sharding, arg-type]
+    return sh.lax.psum(sh.sum(sh.sigmoid(scores)), ("dp", "tp"))  # type: ignore[sharding]
 
 
 @sh.shard_map(out_specs="[]")

@@ -228,11 +228,9 @@ def _wrong_state(op: Op, operand: ShType, axis: str) -> ShardingTypeError:
     )
     quoted = f'"{axis}"'
     if state in REPLICATED and op.src is VARYING:
-        n = operand.mesh.shape[axis]
-        summing = op.name == "psum"
-        why = f"every device has the same value: their sum is {n} times the value" if summing else (
-            "every device has the same value"
-        )  # fmt: skip
+        n, why = operand.mesh.shape[axis], "every device has the same value"
+        if op.name == "psum":
+            why += f": their sum is {n} times the value" if n > 1 else ": their sum has it once for each device"
         return ShardingTypeError(what, why=why, fixes=_replicated_fixes(op, operand), axes=[axis])
     hints = {
         State.UNREDUCED: [f"sh.all_reduce(x, {quoted}) adds the partial values", f"sh.reduce_scatter(x, {quoted}, 0)"],

@@ -2,23 +2,29 @@
 
 It compares texts, so that ``f32[8@dp]`` is not ``f32[n@dp]`` to it, and a function is not one of the same types whose
 dims have other names. What may be so passes: a size that is written may be that of any name, and where a function is
-called or given, its names stand for any size.
+called or given, its names stand for any size. What follows from an error of sharding is not said a second time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from mypy.errorcodes import ARG_TYPE, NO_ANY_RETURN
 from mypy.errors import ErrorWatcher
 
 from shtypes.editor.mypy.guards import guarding
+from shtypes.editor.mypy.report import CODE
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Space, Unknown, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType
 
+#: How the type of an array that has a text begins.
+_TYPED: Final = "Array[Literal["
+#: What an error of sharding can make mypy say besides: of the unknown result, and of a result that was to be another.
+_FOLLOWING: Final = (ARG_TYPE, NO_ANY_RETURN)
 _ARRAY: Final = re.compile(r"Array\[Literal\['([^']*)'\]\]")
 #: How mypy says what there is and what there should be.
 _SAYS: Final = (
@@ -33,14 +39,17 @@ class Leniency:
 
     def __init__(self, space: Space) -> None:
         self.space = space
+        self._errors: Any = None
         self._watcher: ErrorWatcher | None = None
         self._passed: tuple[object, ...] = ()
+        self._refused: tuple[str, Iterable[int]] = "", ()
 
     def watch(self, errors: Any) -> None:
         """Sees the errors of a run from now on."""
         watchers = getattr(errors, "_watchers", None)
         if watchers is None or self._watcher in watchers:
             return
+        self._errors = errors
         self._watcher = ErrorWatcher(errors, filter_errors=self._passes)
         watchers.insert(0, self._watcher)
 
@@ -50,14 +59,27 @@ class Leniency:
             place = (file, info.line, info.code)
             if info.severity == "note":
                 return self._passed == place
-            passes = self.may_be_none(info.message)
+            if info.code is CODE:
+                self._refused = file, info.origin_span
+                self._take_back(file, info.origin_span)
+            passes = self._follows(file, info) or self.may_be_none(info.message)
             self._passed = place if passes else ()
             return passes
         return False
 
+    def _follows(self, file: str, info: Any) -> bool:
+        """Whether an error of mypy's own is there because the plugin refused what is on its line."""
+        refused, lines = self._refused
+        return file == refused and info.line in lines and info.code in _FOLLOWING and _TYPED in info.message
+
+    def _take_back(self, file: str, lines: Iterable[int]) -> None:
+        """Removes what mypy said of the arguments of a call before the plugin was asked for its result."""
+        found = self._errors.error_info_map.get(file, [])
+        found[:] = [info for info in found if not (info.line in lines and _is_of_argument(info))]
+
     def may_be_none(self, message: str) -> bool:
         """Whether an error of mypy's own speaks of types that may fit."""
-        if "Array[Literal[" not in message:
+        if _TYPED not in message:
             return False
         found = next((m for m in (says.search(message) for says in _SAYS) if m is not None), None)
         if found is None:
@@ -90,6 +112,12 @@ class Leniency:
         except (ShardingTypeError, Unknown):
             return None
         return list(zip(a.shape, b.shape, strict=True)) if _lies(a) == _lies(b) else None
+
+
+def _is_of_argument(info: Any) -> bool:
+    if info.severity == "note":
+        return info.code is ARG_TYPE or f'"{ARG_TYPE.code}"' in info.message  # that no comment covers it
+    return info.code is ARG_TYPE and _TYPED in info.message
 
 
 def _lies(t: ShType) -> object:
