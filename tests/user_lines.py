@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, assert_type
 
 import jax
+import jax.numpy as jnp
 
 import shtypes as sh
 from shtypes.core.hitype import HiShType
@@ -113,7 +114,20 @@ def carried(c: sh.Array, x: sh.Array) -> tuple[sh.Array, int]:
     return c + x, 1
 
 
+@sh.shard_map(out_specs="[_@dp]")
+def of_a_device(x: sh.Array, scale: float) -> sh.Array:
+    return x * scale
+
+
+@sh.local_map(out="[_@dp]")
+def sorted_shard(x: jax.Array) -> jax.Array:
+    return jnp.sort(x)
+
+
 def transformations(x: sh.Array, w: sh.Array) -> None:
+    assert_type(of_a_device(x, 2.0), sh.Array)
+    assert_type(sh.shard_map(loss, out_specs="[]")(w, x), sh.Array)
+    assert_type(sh.local_map(jnp.tanh, out="[_@dp]")(x), sh.Array)
     assert_type(step(w, x), tuple[sh.Array, int])
     assert_type(silent(x), sh.Array)
     assert_type(sh.checkpoint(loss)(w, x), sh.Array)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -19,4 +20,12 @@ class Function(Generic[P, T]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """What it makes of these arguments."""
+        raise NotImplementedError
+
+
+class Decorator:
+    """What makes a function of another one, and keeps its arguments and results; at run time a plain function."""
+
+    def __call__(self, f: Callable[P, T], /) -> Function[P, T]:
+        """The function that it makes."""
         raise NotImplementedError

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, overload
 
 import jax
 import numpy as np
 
 from shtypes.context.calls import check_function, name_of
+from shtypes.context.function import Function
 from shtypes.context.user_line import public
+from shtypes.core.array import Array
 from shtypes.core.hitype import hi
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.claims import claims, is_target
@@ -29,6 +31,36 @@ from shtypes.types import ShType
 Residuals = Literal["auto", "save", "recompute"]
 
 
+@overload
+def local_map(
+    f: Callable[..., jax.Array],
+    /,
+    *,
+    out: Any,
+    residuals: Residuals = "auto",
+    differentiable: bool = True,
+    name: str | None = None,
+) -> Function[..., Array]: ...
+@overload
+def local_map(
+    f: Callable[..., Any],
+    /,
+    *,
+    out: Any,
+    residuals: Residuals = "auto",
+    differentiable: bool = True,
+    name: str | None = None,
+) -> Callable[..., Any]: ...
+@overload
+def local_map(
+    f: None = None,
+    /,
+    *,
+    out: Any,
+    residuals: Residuals = "auto",
+    differentiable: bool = True,
+    name: str | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 def local_map(
     f: Any = None,
     /,

@@ -8,29 +8,32 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
 
 from shtypes.context.calls import check_function
+from shtypes.context.function import Decorator, Function
 from shtypes.context.user_line import line_of
 from shtypes.core.meshes import to_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.local_mode.specs import entering, leaving
 from shtypes.ops.dispatch import lift, located
 from shtypes.primitives.collective import reinterpreted
 from shtypes.primitives.moving import move
+from shtypes.rules.specs import entering, leaving
 from shtypes.scopes.judging import judge
 from shtypes.scopes.written import casts_are_written
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.target import Spec
 
-Function = Callable[..., Any]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
+@overload
 def shard_map(
-    f: Function | None = None,
+    f: Callable[P, T],
     /,
     *,
     out_specs: Any,
@@ -38,7 +41,28 @@ def shard_map(
     mesh: Any = None,
     axes: str | Sequence[str] | None = None,
     explicit: bool = False,
-) -> Function:
+) -> Function[P, T]: ...
+@overload
+def shard_map(
+    f: None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = None,
+    mesh: Any = None,
+    axes: str | Sequence[str] | None = None,
+    explicit: bool = False,
+) -> Decorator: ...
+def shard_map(
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = None,
+    mesh: Any = None,
+    axes: str | Sequence[str] | None = None,
+    explicit: bool = False,
+) -> Any:
     """A function of what one device has, as a function of whole values; `jax.shard_map` on types.
 
     Inside ``f`` the mapped axes that shard a dim of an argument are varying, and the dim is that of one device. Values
