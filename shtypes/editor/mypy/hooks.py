@@ -19,6 +19,7 @@ from mypy.types import CallableType, FunctionLike, Type, get_proper_type
 from shtypes.editor.config import Config
 from shtypes.editor.mypy import guards
 from shtypes.editor.mypy.annotations import Annotations
+from shtypes.editor.mypy.applied import APPLIED, BRANCHES, Applied
 from shtypes.editor.mypy.calls import CallHooks, has_texts
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.loops import LOOPS, LoopHooks
@@ -41,6 +42,7 @@ class Hooks:
         self.ops = OpHooks(self.checking)
         self.calls = CallHooks(self.checking)
         self.transformations = Transformations(self.checking)
+        self.applied = Applied(self.checking, self.transformations)
         self.loops = LoopHooks(self.checking, self.transformations.unknown)
         self._field = guards.attribute(self.transformations.field)
 
@@ -57,6 +59,8 @@ class Hooks:
             return guards.result(functools.partial(self.ops.function, op=op))
         if fullname in LOOPS:
             return guards.result(functools.partial(self.loops.result, loop=LOOPS[fullname]))
+        if fullname in BRANCHES:
+            return guards.result(functools.partial(self.applied.chosen, where=BRANCHES[fullname]))
         if self._is_users(fullname):
             return guards.result(self.calls.result)
         transformation = self.transformations.function(fullname)
@@ -86,7 +90,11 @@ class Hooks:
         transformation = self.transformations.method(fullname)
         if transformation is not None:
             return guards.result(transformation)
-        return guards.result(self.calls.result) if self._has_users_method(fullname) else None
+        if not self._has_users_method(fullname):
+            return None
+        if fullname in APPLIED:
+            return guards.result(functools.partial(self.applied.result, otherwise=self.calls.result))
+        return guards.result(self.calls.result)
 
     def method_signature(self, fullname: str) -> Callable[[MethodSigContext], FunctionLike] | None:
         """The hook for what mypy checks the arguments of methods by."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mypy.nodes import Decorator
+from mypy.nodes import Context, Decorator
 from mypy.plugin import AttributeContext, FunctionContext, MethodContext
 from mypy.plugins.functools import partial_new_callback
 from mypy.types import (
@@ -58,6 +58,8 @@ _ITEMS: Final = frozenset(
     )
 )
 _FUNCTION: Final = "shtypes.context.function.Function"
+#: What applies a decorator whose function takes and returns other types than what it is made of.
+_DECORATOR: Final = "shtypes.context.function.Decorator.__call__"
 _LIFT: Final = "shtypes.lifting.lift.Lift.__call__"
 _SCOPES: Final = frozenset(f"shtypes.{name}.__call__" for name in ("scopes.comm.CommScope", "context.scope.Scope"))
 
@@ -84,6 +86,8 @@ class Transformations:
         """The hook for a method; None if it is no transformation."""
         if fullname == _LIFT:
             return self.lift
+        if fullname == _DECORATOR:
+            return self.unknown
         if fullname in _ITEMS:
             return self.item
         if fullname == "builtins.float.__rpow__":
@@ -98,7 +102,7 @@ class Transformations:
             return with_mark(made, QUIET)
         return made
 
-    def unknown(self, context: FunctionContext) -> Type:
+    def unknown(self, context: FunctionContext | MethodContext) -> Type:
         """What mypy finds by itself for results of loops, derivatives and mapped functions is not what they are."""
         default = get_proper_type(context.default_return_type)
         if isinstance(default, Instance) and default.type.get("__call__") is not None and default.args:
@@ -163,25 +167,36 @@ class Transformations:
         if not isinstance(given, CallableType):
             return _of_unknown(default)
         options = {n: Value(e[0], t[0], self.checking.space) for n, e, t in self._options(context)}
-        with self.checking.scope(self.checking.around(context.api, context.context)):
-            try:
-                has_aux = options["has_aux"].static() if "has_aux" in options else False
-                argnums = options["argnums"].static() if "argnums" in options else 0
-                loss = self._loss(given, has_aux)
-                self._check_loss(context, loss)
-                found = self._gradients(context, given, argnums)
-            except Unknown:
-                return _of_unknown(default)
-        name = _GRADS["shtypes.autodiff.grad." + self._name(context, default)]
-        parts = [given.ret_type, found] if name == "value_and_grad" else [found]
-        if name == "grad" and has_aux:
-            parts = [found, _second(given.ret_type)]
-        result = parts[0] if len(parts) == 1 else TupleType(parts, _tuple(context))
+        try:  # that of values and gradients gives a tuple
+            both = isinstance(get_proper_type(default.args[1]), TupleType)
+            result = self.gradients(context, context.args[0][0], given, options, both)
+        except Unknown:
+            return _of_unknown(default)
         return default.copy_modified(args=[default.args[0], result])
 
-    def _name(self, context: FunctionContext, default: Instance) -> str:
-        """Which of the two it is: that of values and gradients gives a tuple."""
-        return "value_and_grad" if isinstance(get_proper_type(default.args[1]), TupleType) else "grad"
+    def gradients(
+        self,
+        context: FunctionContext | MethodContext,
+        where: Context,
+        given: CallableType,
+        options: Mapping[str, Value],
+        both: bool,
+    ) -> Type:
+        """What `grad` of a function gives, or `value_and_grad`.
+
+        Raises:
+            Unknown: it is not known.
+        """
+        with self.checking.scope(self.checking.around(context.api, context.context)):
+            has_aux = options["has_aux"].static() if "has_aux" in options else False
+            argnums = options["argnums"].static() if "argnums" in options else 0
+            loss = self._loss(given, has_aux)
+            self._check_loss(context, where, loss)
+            found = self._gradients(context, given, argnums)
+        parts = [given.ret_type, found] if both else [found]
+        if has_aux and not both:
+            parts = [found, _second(given.ret_type)]
+        return parts[0] if len(parts) == 1 else TupleType(parts, _tuple(context))
 
     @staticmethod
     def _options(context: FunctionContext) -> list[tuple[str, Any, Any]]:
@@ -197,7 +212,7 @@ class Transformations:
             return returned.items[0]
         raise Unknown
 
-    def _check_loss(self, context: FunctionContext, loss: Type) -> None:
+    def _check_loss(self, context: FunctionContext | MethodContext, where: Context, loss: Type) -> None:
         """Reports a loss that has no gradient."""
         found, space = get_proper_type(loss), self.checking.space
         text = text_of(found)
@@ -206,10 +221,10 @@ class Transformations:
         try:
             seed_type(space.closed(text, space.mesh(pattern(text).axes)))
         except ShardingTypeError as error:
-            fail(context.api, context.args[0][0], space.words(error)[0], [f"try: {h}" for h in error.hints[:1]])
+            fail(context.api, where, space.words(error)[0], [f"try: {h}" for h in error.hints[:1]])
             raise Unknown from None
 
-    def _gradients(self, context: FunctionContext, given: CallableType, argnums: Any) -> Type:
+    def _gradients(self, context: FunctionContext | MethodContext, given: CallableType, argnums: Any) -> Type:
         several = isinstance(argnums, (tuple, list))
         chosen = list(argnums) if several else [argnums]
         count = len(given.arg_types)
@@ -218,7 +233,7 @@ class Transformations:
         found = [map_arrays(given.arg_types[n], lambda a: self._cotangent(context, a), fields=True) for n in chosen]
         return TupleType(found, _tuple(context)) if several else found[0]
 
-    def _cotangent(self, context: FunctionContext, array: Instance) -> Type:
+    def _cotangent(self, context: FunctionContext | MethodContext, array: Instance) -> Type:
         text, space = text_of(array), self.checking.space
         if text is None or not is_known(array):
             return without_text(array)
@@ -254,5 +269,5 @@ def _second(t: Type) -> Type:
     raise Unknown
 
 
-def _tuple(context: FunctionContext) -> Instance:
+def _tuple(context: FunctionContext | MethodContext) -> Instance:
     return context.api.named_generic_type("builtins.tuple", [context.default_return_type])

@@ -21,7 +21,7 @@ def f(x: A[sh.Array, "f32[k]"], y: A[sh.Array, "f32[m, k]"]) -> None:
 # 12:17: type f32[k]
 # 13:17: type ?
 # 14:17: type ?
-# 15:17: type Any
+# 15:17: type ?
 # 16:17: type ?
 # 16:39: argument `x` of `sh.checkpoint(double)` is f32[m, k], not f32[n]  [sharding]
 # 16:39: it has 2 dims, and the signature 1 dim
