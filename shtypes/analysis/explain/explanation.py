@@ -11,16 +11,17 @@ from shtypes.analysis.check import mesh_scope, scopes
 from shtypes.analysis.explain.cotangents import name_cotangents, resolve
 from shtypes.analysis.explain.html import framed, to_html
 from shtypes.analysis.explain.json_ import to_json
-from shtypes.analysis.explain.listing import Item, Line, Lister, equations_in, lines_of, say_what_runs
+from shtypes.analysis.explain.listed import Listing
+from shtypes.analysis.explain.listing import Line, Lister, equations_in, say_what_runs
 from shtypes.analysis.explain.plot import plot
-from shtypes.analysis.explain.saved import Saved, saved_by
+from shtypes.analysis.explain.saved import saved_by
 from shtypes.analysis.explain.text import plain, rich
 from shtypes.analysis.explain.traced import TracedProgram, trace
 from shtypes.analysis.explain.values import BodyRun, Value
 from shtypes.analysis.explain.walk import Walker
 from shtypes.analysis.subject import subject
 from shtypes.core.meshes import AnyMesh
-from shtypes.traced.ledger import Ledger, ledger_from
+from shtypes.traced.ledger import ledger_from
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
@@ -28,7 +29,7 @@ from shtypes.types.policy import policy as under
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Listing):
     """The typed listing of a program.
 
     ``str()`` is its text, `rich` prints it in colours, notebooks show the page; see `to_json`, `to_html` and `plot`.
@@ -47,39 +48,6 @@ class Explanation:
         saved: What the forward pass keeps for the backward pass.
         fold: Whether text and page show once what is repeated, such as the layers of a model.
     """
-
-    function: str
-    policy: str
-    mesh: Mesh | None
-    gradient: bool
-    arguments: tuple[Line, ...]
-    results: tuple[Line, ...]
-    seeds: tuple[Line, ...]
-    gradients: tuple[Line, ...]
-    items: tuple[Item, ...]
-    ledger: Ledger
-    saved: tuple[Saved, ...]
-    fold: bool = True
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """All lines in program order, those inside loops and branches among them."""
-        return tuple(lines_of(self.items))
-
-    @property
-    def forward(self) -> tuple[Item, ...]:
-        """The lines and blocks of the forward pass."""
-        return tuple(item for item in self.items if item.direction == "forward")
-
-    @property
-    def backward(self) -> tuple[Item, ...]:
-        """The lines and blocks of the backward pass, what a checkpoint computes again among them."""
-        return tuple(item for item in self.items if item.direction != "forward")
-
-    @property
-    def saved_bytes(self) -> int:
-        """Bytes that each device keeps for the backward pass, besides the arguments."""
-        return sum(value.bytes for value in self.saved if not value.argument)
 
     def text(self, *, source: bool = True, totals: bool = True) -> str:
         """The listing as plain text.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.resources
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shtypes.analysis.explain.folding import Repeat, fold_values
 from shtypes.analysis.explain.html_source import anchor, source_html
+from shtypes.analysis.explain.listed import Listing
 from shtypes.analysis.explain.listing import Line, type_text
 from shtypes.analysis.explain.mesh_svg import mesh_svg
 from shtypes.analysis.explain.plot import bytes_sent
@@ -18,15 +19,12 @@ from shtypes.traced.entry import Entry
 from shtypes.traced.ledger import Ledger
 from shtypes.traced.tables import SEALED
 
-if TYPE_CHECKING:
-    from shtypes.analysis.explain.explanation import Explanation
-
 #: Rows of the ledger and lines of the text that a page shows; more is in the other formats.
 _MOST_ENTRIES: Final = 1000
 _MOST_LINES: Final = 5000
 
 
-def to_html(found: Explanation) -> str:
+def to_html(found: Listing) -> str:
     """The text of the page."""
     shown = sorted(spans(line.place for line in found.lines), key=lambda span: span.name != found.function)
     files = list(dict.fromkeys(span.file for span in shown))
@@ -60,7 +58,7 @@ def framed(page: str) -> str:
     return f"<iframe sandbox {of}></iframe>"
 
 
-def _text(found: Explanation) -> str:
+def _text(found: Listing) -> str:
     lines = str(found).splitlines()
     cut = [f"… and {len(lines) - _MOST_LINES} lines more"] if len(lines) > _MOST_LINES else []
     return "\n".join([*lines[:_MOST_LINES], *cut])
@@ -79,7 +77,7 @@ def size(count: int) -> str:
 # the cards
 
 
-def _cards(found: Explanation) -> Iterable[str]:
+def _cards(found: Listing) -> Iterable[str]:
     if found.mesh is not None:
         yield f'<section class="card"><h3>Mesh</h3>{mesh_svg(found.mesh)}</section>'
     ledger = found.ledger
@@ -97,7 +95,7 @@ def _cards(found: Explanation) -> Iterable[str]:
         yield f'<section class="card"><h3>Saved for the backward pass</h3>{_saved(found)}</section>'
 
 
-def _saved(found: Explanation) -> str:
+def _saved(found: Listing) -> str:
     sizes: dict[str, int] = {}
     for value in found.saved:
         if not value.argument:
@@ -116,7 +114,7 @@ def _bar(label: str, part: int, whole: int, kind: str) -> str:
     )
 
 
-def _tools(found: Explanation) -> str:
+def _tools(found: Listing) -> str:
     boxes = [("show-forward", "forward"), ("show-ops", "how values are made")]
     if any(line.direction != "forward" for line in found.lines):
         boxes.insert(1, ("show-backward", "backward"))

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from shtypes.analysis.explain.listed import Listing
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.analysis.explain.source import lines_of_file, spans
 from shtypes.traced.entry import entry_json
 from shtypes.types import ShType
-
-if TYPE_CHECKING:
-    from shtypes.analysis.explain.explanation import Explanation
 
 #: The version of what `Explanation.to_json` writes.
 SCHEMA: Final = 1
 _GIVEN: Final = ("arguments", "results", "seeds", "gradients")
 
 
-def to_json(found: Explanation, indent: int | None = None) -> str:
+def to_json(found: Listing, indent: int | None = None) -> str:
     """The text of the JSON document."""
     return json.dumps(document(found), indent=indent)
 
 
-def document(found: Explanation) -> dict[str, Any]:
+def document(found: Listing) -> dict[str, Any]:
     """What the JSON document holds."""
     return {
         "schema": SCHEMA,

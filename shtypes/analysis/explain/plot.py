@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from shtypes.analysis.explain.listed import Listing
 from shtypes.traced.ledger import Ledger
-
-if TYPE_CHECKING:
-    from shtypes.analysis.explain.explanation import Explanation
 
 DIRECTIONS: Final = ("forward", "recomputed", "backward")
 _COLOURS: Final = {"forward": "#2b7bb9", "recomputed": "#b8a93a", "backward": "#a2558f"}
@@ -18,7 +16,7 @@ class MissingPlotError(ImportError):
     """Matplotlib is not installed."""
 
 
-def plot(found: Explanation, path: str | Path | None = None) -> Any:
+def plot(found: Listing, path: str | Path | None = None) -> Any:
     """Draws the plot; see `Explanation.plot`."""
     try:
         from matplotlib.figure import Figure

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
+from shtypes.analysis.explain.listed import Listing
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.errors import how_many
 from shtypes.traced.columns import rich_group, rich_text
@@ -14,8 +15,6 @@ from shtypes.traced.ledger import Ledger
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-    from shtypes.analysis.explain.explanation import Explanation
 
 #: The column that the source stands in, at most; longer lines push it to the right.
 _WIDEST: Final = 88
@@ -34,14 +33,14 @@ class TextRow(NamedTuple):
     beside: str = ""  # the source
 
 
-def plain(found: Explanation, *, source: bool, totals: bool) -> str:
+def plain(found: Listing, *, source: bool, totals: bool) -> str:
     """The text of a listing."""
     rows = list(_single_spaced(_rows(found, totals=totals)))
     width = min(max((len(r.text) for r in rows if r.beside), default=0), _WIDEST)
     return "\n".join(f"{r.text:{width}}  | {r.beside}" if source and r.beside else r.text for r in rows)
 
 
-def rich(found: Explanation) -> Group:
+def rich(found: Listing) -> Group:
     """The listing for `rich`."""
     rows = list(_single_spaced(_rows(found, totals=False)))
     width = min(max((len(r.text) for r in rows if r.beside), default=0), _WIDEST)
@@ -66,7 +65,7 @@ _STYLES: Final = {
 }
 
 
-def _rows(found: Explanation, *, totals: bool) -> Iterator[TextRow]:
+def _rows(found: Listing, *, totals: bool) -> Iterator[TextRow]:
     mesh = "" if found.mesh is None else f" on the mesh {found.mesh}"
     yield TextRow("title", f'{found.function}{mesh}, policy "{found.policy}"')
     yield TextRow("note", "")
@@ -90,12 +89,12 @@ def _rows(found: Explanation, *, totals: bool) -> Iterator[TextRow]:
             yield TextRow("note", text)
 
 
-def sent(found: Explanation) -> Ledger:
+def sent(found: Listing) -> Ledger:
     """The ledger as a listing shows it."""
     return merged(found.ledger) if found.fold else found.ledger
 
 
-def _saved_rows(found: Explanation) -> list[str]:
+def _saved_rows(found: Listing) -> list[str]:
     if not found.gradient and not found.saved:
         return []
     kept = [value for value in found.saved if not value.argument]
@@ -112,7 +111,7 @@ def _saved_rows(found: Explanation) -> list[str]:
 class _Rows:
     """The rows of a listing, level by level."""
 
-    def __init__(self, found: Explanation) -> None:
+    def __init__(self, found: Listing) -> None:
         self.fold = found.fold
         self.types = {line.name: type_text(line.type) for line in (*found.arguments, *found.seeds, *found.lines)}
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shtypes.context.ambient import check_policy, current_ambient
+from shtypes.types.dim import Dim
+from shtypes.types.notation.parts import TypeParts
 from shtypes.types.policy import REPLICATED_STATE, current_policy
 from shtypes.types.state import State
-
-if TYPE_CHECKING:
-    from shtypes.types.dim import Dim
-    from shtypes.types.shtype import ShType
 
 #: The states that braces list, in the order in which they print.
 BRACED: Final = (State.VARYING, State.UNREDUCED, State.REDUCED, State.INVARIANT)
 
 
-def show(t: ShType, policy: str | None = None) -> str:
+def show(t: TypeParts, policy: str | None = None) -> str:
     """The text of a type; what the policy (by default the one in force) calls replicated goes without saying."""
     silent = REPLICATED_STATE[check_policy(policy or current_policy())]
     if not t.differentiable:
@@ -35,7 +33,7 @@ def _dim_in_scope(d: Dim, of_names: Mapping[str, Sequence[str]]) -> str:
     return show_dim(d.name or str(d.size), d.axes)
 
 
-def canonical(t: ShType) -> str:
+def canonical(t: TypeParts) -> str:
     """The text that means ``t`` under every policy: each R and I is written, and sizes instead of names."""
     dims = ",".join(show_dim(str(d.size), d.axes) for d in t.dims)
     return f"{t.dtype_name}[{dims}]{_show_states(t, None)}"
@@ -51,7 +49,7 @@ def show_axes(axes: Sequence[str]) -> str:
     return axes[0] if len(axes) == 1 else f"({','.join(axes)})"
 
 
-def _show_states(t: ShType, silent: State | None) -> str:
+def _show_states(t: TypeParts, silent: State | None) -> str:
     listed = ((s, t.axes(s)) for s in BRACED if s is not silent)
     text = ", ".join(f"{s.value}:{show_axes(axes)}" for s, axes in listed if axes)
     return f"{{{text}}}" if text else ""

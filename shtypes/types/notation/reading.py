@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from shtypes.context.ambient import DimAxes, Sizes, check_policy
 from shtypes.context.mapped import mapped_axes
@@ -15,12 +15,10 @@ from shtypes.types.dim import Dim, check_divides
 from shtypes.types.mesh import Mesh, NamedAxes, current_mesh
 from shtypes.types.notation.dim_axes import current_dim_axes, in_scope
 from shtypes.types.notation.dim_sizes import current_dims, sorted_sizes
+from shtypes.types.notation.parts import TypeParts
 from shtypes.types.notation.syntax import DimText, Syntax, caret, error_at, spread
 from shtypes.types.policy import REPLICATED_STATE, current_policy
 from shtypes.types.state import State
-
-if TYPE_CHECKING:
-    from shtypes.types.shtype import ShType
 
 
 class Known(NamedTuple):
@@ -37,7 +35,7 @@ class Known(NamedTuple):
         return tuple(d.size for d in self.dims or ())
 
 
-def common_mesh(mesh: Mesh | NamedAxes | None, like: ShType | None) -> Mesh | None:
+def common_mesh(mesh: Mesh | NamedAxes | None, like: TypeParts | None) -> Mesh | None:
     """The mesh that the caller and the value agree on, if either has one."""
     mesh = None if mesh is None else Mesh(mesh)  # it may be a JAX mesh
     if like is None:
@@ -47,7 +45,7 @@ def common_mesh(mesh: Mesh | NamedAxes | None, like: ShType | None) -> Mesh | No
     return like.mesh
 
 
-def describe(like: ShType | None, shape: Sequence[int] | None, dtype: Any) -> Known:
+def describe(like: TypeParts | None, shape: Sequence[int] | None, dtype: Any) -> Known:
     """What is known of a value, once everything that describes it agrees."""
     name = None if dtype is None else dtypes.from_any(dtype)
     sizes = None if shape is None else tuple(operator.index(n) for n in shape)
@@ -83,7 +81,7 @@ class Parts(NamedTuple):
 def reading_context(
     text: str,
     mesh: Mesh | NamedAxes | None,
-    like: ShType | None,
+    like: TypeParts | None,
     dims: Mapping[str, int] | None,
     shape: Sequence[int] | None,
     dtype: Any,
@@ -120,7 +118,7 @@ def read(text: str, context: ReadingContext) -> Parts:
     return Parts(mesh, dtype, dims, {a: state for a, state in states.items() if a not in sharding})
 
 
-def check_names_any(text: str, t: ShType) -> None:
+def check_names_any(text: str, t: TypeParts) -> None:
     """Checks that a text names some type over a type's mesh, whatever its shape.
 
     Raises:
