@@ -111,7 +111,7 @@ def of_elementwise(name: str, values: Sequence[ShType | Number]) -> str:
     if differentiable(dtype):
         if name in _F32 and dtype != "f32":
             raise Unknown
-        if name == "ldexp" or (dtype[0] == "f" and dtype not in _PLAIN_FLOATS):
+        if (name == "ldexp" and not _by_an_integer(values)) or (dtype[0] == "f" and dtype not in _PLAIN_FLOATS):
             raise Unknown
         return dtype
     if name in _KEPT or (name in _KEPT_BUT_BOOL and dtype != "bool"):
@@ -121,6 +121,11 @@ def of_elementwise(name: str, values: Sequence[ShType | Number]) -> str:
     if name in _KEPT_BUT_BOOL or name in _NEEDS_FLOAT:
         raise Unknown
     return "f32"
+
+
+def _by_an_integer(values: Sequence[ShType | Number]) -> bool:
+    """Whether the second operand is an integer."""
+    return isinstance(values[0], ShType) and isinstance(values[1], Number) and values[1].kind == "int"
 
 
 def of_sum(dtype: str) -> str:

@@ -43,6 +43,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     **{f"shtypes.{'namespaces.' if OPS[op].space else ''}{op}": _same(op) for op in OPS if _same(op) in TYPINGS},
     "builtins.abs": "abs",
     "shtypes.primitives.conversions.array": "array",
+    "shtypes.autodiff.checkpoint.checkpoint_name": "checkpoint_name",
 }
 
 

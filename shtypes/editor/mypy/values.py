@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -37,6 +38,7 @@ from shtypes.types.mesh import Mesh
 
 _NUMBERS: Final = {f"builtins.{kind}": kind for kind in ("bool", "int", "float", "complex")}
 _NAMES: Final = {"None": None, "True": True, "False": False}
+_INFINITIES: Final = frozenset(("jax.numpy.inf", "math.inf", "numpy.inf"))
 _DTYPES: Final = {**{name: name for name in LONG.values()}, "bool_": "bool"}
 _OPERATORS: Final = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv}
 
@@ -158,6 +160,8 @@ def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
             return _NAMES[expression.name]
         case NameExpr() | MemberExpr() if expression.name in _DTYPES and _is_dtype(expression.fullname):
             return _DTYPES[expression.name]
+        case NameExpr() | MemberExpr() if expression.fullname in _INFINITIES:
+            return math.inf
         case MemberExpr() if expression.name in _OF_ARRAYS:
             return _OF_ARRAYS[expression.name](*arrays(expression.expr))
         case UnaryExpr(op="-"):

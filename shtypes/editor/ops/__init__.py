@@ -11,8 +11,10 @@ from shtypes.editor.ops import making as making
 from shtypes.editor.ops import moves as moves
 from shtypes.editor.ops import products as products
 from shtypes.editor.ops import reductions as reductions
+from shtypes.editor.ops import searches as searches
 from shtypes.editor.ops import shapes as shapes
 from shtypes.editor.ops import slicing as slicing
+from shtypes.editor.ops import statistics as statistics
 from shtypes.editor.ops.registry import PARAMETERS as PARAMETERS
 from shtypes.editor.ops.registry import TYPINGS as TYPINGS
 from shtypes.editor.ops.registry import Result as Result

@@ -70,17 +70,6 @@ def _trace(call: Call) -> ShType:
     return call.typed("trace", lambda ts: rules.reduce_sum(ts[0], dims, False, dtype, "trace"), x)
 
 
-@op("cumulative_sum", "cumulative_prod")
-def _cumulative(call: Call) -> ShType:
-    x, axis = call.array("x"), call.static("axis", None)
-    call.only("x", "axis")
-    name = {"cumulative_sum": "cumsum", "cumulative_prod": "cumprod"}[call.name]
-    if axis is None and x.ndim != 1:
-        raise Unknown
-    dims = [one_dim(name, x, axis or 0)]
-    return whole(call, name, x, dims, linear=name == "cumsum", dtype=of_sum(x.dtype_name))
-
-
 @op("nancumsum", "nancumprod")
 def _skipping(call: Call) -> ShType:
     x, axis, name = call.array("a"), call.static("axis", None), call.name.removeprefix("nan")

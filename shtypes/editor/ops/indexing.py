@@ -161,6 +161,8 @@ def _take(call: Call) -> ShType:
         raise Unknown
     x, axis = (raveled(call, x), 0) if axis is None else (x, axis)
     dim = one_dim("take", x, axis)
+    if not x.shape[dim]:
+        raise Unknown
     found = looked_up(call, "take", x, ids, dim)
     return found if mode in ("clip", "wrap") else _filled(call, ids, found, x.ndim - dim - 1)
 

@@ -127,17 +127,23 @@ _SAMPLES = ("uniform", "normal", "gumbel", "exponential", "laplace", "logistic",
 _WHOLE_NUMBERS = ("rademacher", "randint")
 
 
-@op(*(f"random.{name}" for name in (*_SAMPLES, *_WHOLE_NUMBERS)))
+@op(*(f"random.{name}" for name in (*_SAMPLES, *_WHOLE_NUMBERS, "bernoulli")))
 def _sample(call: Call) -> ShType:
     key, text = _key_or_none(call), call.static("type", ())
     own, kinds = ("i32", "iu") if call.name.removeprefix("random.") in _WHOLE_NUMBERS else ("f32", "fb")
+    if call.name == "random.bernoulli":
+        if call.has("p") and not isinstance(call.operand("p"), Number):
+            raise Unknown
+        own, kinds, text = "bool", "b", () if text is None else text
     asked = call.static("dtype", None)
     if (key is not None and key.dtype_name != "key<fry>") or (call.has("mesh") and call.static("mesh") is not None):
         raise Unknown
     dtype = own if asked is None else dtype_of(asked)
     if isinstance(text, str):
         wanted = call.closed(dtype + text.strip() if text.strip().startswith("[") else text)
-        if wanted.dtype_name[0] not in kinds or (asked is not None and wanted.dtype_name != dtype):
+        if wanted.dtype_name[0] not in kinds or (own == "bool") != (wanted.dtype_name == "bool"):
+            raise Unknown
+        if asked is not None and wanted.dtype_name != dtype:
             raise Unknown
     else:  # of a shape: a sample varies where its key does
         if key is None:

@@ -13,10 +13,12 @@ from shtypes.editor.dtypes import together
 from shtypes.editor.ops.elementwise import added, dtype_of, linear, product
 from shtypes.editor.ops.moves import finished
 from shtypes.editor.ops.registry import op
-from shtypes.editor.ops.shapes import moved_to, raveled
+from shtypes.editor.ops.shapes import expanded, moved_to, raveled, reshaped
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
+from shtypes.rules.labelled import ProductDims
+from shtypes.rules.labelled import contraction as labelled_contraction
 from shtypes.types import ShType
 from shtypes.types.dtypes import differentiable
 
@@ -134,7 +136,7 @@ def _vdot(call: Call) -> ShType:
     return finished(call, contraction(call, "i,i->", (_conjugated(call, raveled(call, a)), raveled(call, b))))
 
 
-@op("vecdot", "linalg.vecdot")
+@op("vecdot", "linalg.vecdot", parameters="x1 x2")
 def _vecdot(call: Call) -> ShType:
     axis = call.static("axis", -1)
     a, b = (moved_to(call, call.array(n), axis, -1) for n in ("x1", "x2"))
@@ -153,14 +155,47 @@ def _linear(call: Call) -> ShType:
     return added(call, "add", [y, call.array("b")]) if call.given_as_value("b") else y
 
 
-@op("matvec")
+@op("matvec", parameters="x1 x2")
 def _matvec(call: Call) -> ShType:
     return finished(call, contraction(call, "...ij,...j->...i", (call.array("x1"), call.array("x2"))))
 
 
-@op("vecmat")
+@op("vecmat", parameters="x1 x2")
 def _vecmat(call: Call) -> ShType:
     a, b = call.array("x1"), call.array("x2")
     if not a.differentiable or not b.differentiable:
         raise Unknown
     return finished(call, contraction(call, "...i,...ij->...j", (_conjugated(call, a), b)))
+
+
+@op("kron")
+def _kron(call: Call) -> ShType:
+    a, b = call.array("a"), call.array("b")
+    if held((a, b)):
+        raise Unknown
+    count = max(a.ndim, b.ndim)
+    a, b = (expanded(call, t, tuple(range(count - t.ndim))) if t.ndim < count else t for t in (a, b))
+    left, right = string.ascii_letters[:count], string.ascii_letters[count : 2 * count]
+    pairs = "".join(i + j for i, j in zip(left, right, strict=True))
+    y = contraction(call, f"{left},{right}->{pairs}", (a, b))
+    return reshaped(call, y, [n * m for n, m in zip(a.shape, b.shape, strict=True)])
+
+
+@op("cross", "linalg.cross")
+def _cross(call: Call) -> ShType:
+    a, b = call.array("a", "x1"), call.array("b", "x2")
+    call.only("a", "b", "x1", "x2", "axis", "axisa", "axisb", "axisc")
+    if held((a, b)) or not a.ndim or not b.ndim:
+        raise Unknown
+    axis = call.static("axis", None)
+    first, second, last = (call.static(n, -1) if axis is None else axis for n in ("axisa", "axisb", "axisc"))
+    a, b = moved_to(call, a, first, -1), moved_to(call, b, second, -1)
+    if a.shape[-1] != 3 or a.shape != b.shape:
+        raise Unknown
+    names = tuple(("batch", d) for d in range(a.ndim - 1))
+    labels = tuple((*names, ("component", i)) for i in range(2))
+    result = tuple(zip((*names, ("made", 0)), a.shape, strict=True))
+    plan = ProductDims(labels, result, frozenset({("component", 0), ("component", 1)}))
+    dtype = together((a, b))
+    y = call.typed("cross", lambda ts: labelled_contraction("cross", ts, plan, dtype), a, b)
+    return moved_to(call, y, -1, last)

@@ -136,9 +136,10 @@ def _extreme(call: Call) -> ShType:
 def _position(call: Call) -> ShType:
     x = call.array("a")
     axis = call.static("axis", None)
-    if call.name.startswith("nan") and call.static("out", None) is not None:
-        raise Unknown
-    return _reduced(call, x, normal_dims(call.name, x, axis), "i32")
+    dims, name, keep = normal_dims(call.name, x, axis), call.name, _keepdims(call)
+    if name.startswith("nan"):
+        return finished(call, call.typed(name, lambda ts: rules.reduce_nonlinear(name, ts[0], dims, keep, "i32"), x))
+    return _reduced(call, x, dims, "i32")
 
 
 @op("nn.logsumexp")
@@ -250,18 +251,6 @@ def _roll(call: Call) -> ShType:
     return whole(call, "roll", x, moving, linear=True) if moving else x
 
 
-@op("diff")
-def _diff(call: Call) -> ShType:
-    x, n = call.array("a"), call.static("n", 1)
-    call.only("a", "n", "axis")
-    if not x.ndim or type(n) is not int or n < 0 or x.dtype_name == "bool":
-        raise Unknown
-    dim = one_dim("diff", x, call.static("axis", -1))
-    if not n:
-        return x
-    return sized(call, "diff", x, dim, max(x.shape[dim] - n, 0), linear=True)
-
-
 @op("repeat")
 def _repeat(call: Call) -> ShType:
     x, count, axis = call.array("a"), call.static("repeats"), call.static("axis", None)
@@ -302,16 +291,17 @@ def _average(call: Call) -> ShType:
     return finished(call, summed(call, "mean", x, _dims(call, x), _keepdims(call), of_mean(x.dtype_name)))
 
 
-@op("linalg.inv", "linalg.pinv", "linalg.cholesky", "linalg.det")
+@op("linalg.inv", "linalg.pinv", "linalg.cholesky", "linalg.det", "linalg.eigvalsh")
 def _matrices(call: Call) -> ShType:
     x, name = call.array("a"), call.name.removeprefix("linalg.")
     call.only("a")
     if x.ndim < 2 or x.shape[-1] != x.shape[-2] or x.dtype_name not in ("f32", "f64"):
         raise Unknown
     both = (x.ndim - 2, x.ndim - 1)
-    if name != "det":
+    if name not in ("det", "eigvalsh"):
         return whole(call, name, x, both, linear=False)
-    result = rules.WholeResult(x.dtype_name, tuple((n, d) for d, n in enumerate(x.shape[:-2])))
+    kept = enumerate(x.shape[: -2 if name == "det" else -1])
+    result = rules.WholeResult(x.dtype_name, tuple((n, d) for d, n in kept))
     return call.typed(name, lambda ts: rules.whole(name, ts[0], both, (result,), False), x)
 
 
