@@ -17,6 +17,7 @@ from shtypes.editor.call import Call
 from shtypes.editor.config import Config
 from shtypes.editor.fixes import priced
 from shtypes.editor.mypy.leniency import Leniency
+from shtypes.editor.mypy.parts import Parts
 from shtypes.editor.mypy.regions import NOTHING, Around, Regions
 from shtypes.editor.mypy.report import called, fail
 from shtypes.editor.space import Space
@@ -34,6 +35,7 @@ class Checking:
     def __init__(self, config: Config, lookup: Callable[[str], SymbolTableNode | None]) -> None:
         self.space, self.lookup = Space(config), lookup
         self.regions = Regions()
+        self.parts = Parts()
         self.leniency = Leniency(self.space)
         self._string: Instance | None = None
 
@@ -69,6 +71,7 @@ class Checking:
     def forget(self, path: str) -> None:
         """A file has been read anew."""
         self.regions.forget(path)
+        self.parts.forget(path)
         self._string = None
 
     def knows_policy(self, around: Around) -> bool:

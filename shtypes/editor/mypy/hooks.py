@@ -87,6 +87,8 @@ class Hooks:
             return guards.result(functools.partial(self.ops.method, name=fullname.rpartition(".")[2]))
         if fullname.startswith(_UPDATES) and f"at.{fullname.removeprefix(_UPDATES)}" in TYPINGS:
             return guards.result(functools.partial(self.ops.changed, how=fullname.removeprefix(_UPDATES)))
+        if fullname == "builtins.list.__getitem__":
+            return guards.result(self.ops.item)
         transformation = self.transformations.method(fullname)
         if transformation is not None:
             return guards.result(transformation)

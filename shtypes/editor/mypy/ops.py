@@ -80,6 +80,7 @@ class OpHooks:
     def __init__(self, checking: Checking) -> None:
         self.checking = checking
         self._memo = Memo(checking.space.forms)
+        self._lists: dict[Context, list[Type]] = {}  # what the items are of lists that calls make
 
     def function(self, context: FunctionContext, op: str) -> Type:
         """A call of a function."""
@@ -134,6 +135,15 @@ class OpHooks:
         receiver = Value(expression, context.type, self.checking.space)
         return self._typed(op, {}, {}, receiver, context, context.default_attr_type)
 
+    def item(self, context: MethodContext) -> Type:
+        """``sh.split(x, [3])[0]``: an item of a list that nothing else sees."""
+        match context.context:
+            case IndexExpr(base=CallExpr() as made, index=index) if made in self._lists:
+                items, place = self._lists[made], _static_or_none(Value(index, None, self.checking.space))
+                if type(place) is int and -len(items) <= place < len(items):
+                    return items[place]
+        return context.default_return_type
+
     def _transposed(self, context: MethodContext, receiver: Value) -> Type:
         """``x.transpose(1, 0)`` and ``x.transpose((1, 0))``."""
         given, _ = self._given(context)
@@ -170,6 +180,7 @@ class OpHooks:
     ) -> Type:
         """The type of a call; that without the plugin where nothing is known."""
         checking, where = self.checking, context.context
+        self._lists.pop(where, None)
         around = checking.around(context.api, where)
         if around.unknown or not checking.knows_policy(around):
             return unknown(default)
@@ -189,6 +200,7 @@ class OpHooks:
             first = receiver if receiver is None else swap.get(id(receiver), receiver)
             with checking.scope(around):
                 results.append(self._one(op, now, keywords, first, context, default, around))
+            self._lists.pop(where, None)
         return results[0] if len(results) == 1 else make_simplified_union(results)
 
     def _one(
@@ -257,9 +269,20 @@ class OpHooks:
             return one(texts, default)
         if isinstance(texts, tuple) and isinstance(proper, TupleType) and len(proper.items) == len(texts):
             return TupleType([one(t, i) for t, i in zip(texts, proper.items, strict=True)], proper.partial_fallback)
+        if isinstance(texts, tuple) and isinstance(proper, Instance) and proper.type.fullname == "builtins.tuple":
+            return TupleType([one(t, a) for t in texts for a in proper.args[:1]], proper)
         if isinstance(texts, list) and isinstance(proper, Instance) and proper.type.fullname in _SEVERAL:
-            types = {one(t, a) for t in texts for a in proper.args[:1]}
-            return proper.copy_modified(args=[types.pop()]) if len(types) == 1 else default
+            items = [one(t, a) for t in texts for a in proper.args[:1]]
+            if len(set(items)) == 1:
+                return proper.copy_modified(args=items[:1])
+            if proper.type.fullname != "builtins.list":
+                return default
+            if self.checking.parts.of(getattr(context.api, "tree", None), context.context, len(items)):
+                return TupleType(items, context.api.named_generic_type("builtins.tuple", list(proper.args[:1])))
+            if len(self._lists) > 1000:
+                self._lists.clear()
+            self._lists[context.context] = items
+            return default
         return unknown(default)
 
 
@@ -279,7 +302,7 @@ def _text(t: ShType, space: Space) -> str:
 
 
 #: What holds several results of one type.
-_SEVERAL: Final = frozenset(("builtins.list", "typing.Iterator"))
+_SEVERAL: Final = frozenset(("builtins.list", "builtins.tuple", "typing.Iterator"))
 
 
 class _Tuple(Value):

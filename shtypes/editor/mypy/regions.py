@@ -5,7 +5,7 @@ A hook is given a call and not what encloses it, so a file is walked once, when 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from mypy.nodes import (
@@ -101,7 +101,7 @@ class Regions:
             return NOTHING
         found = self._of.get(tree.path)
         if found is None:
-            found = self._of[tree.path] = list(_of_statements(tree.defs))
+            found = self._of[tree.path] = [r for s in statements_in(tree.defs) for r in _of(s)]
         inside = [r for r in found if r.first <= line <= r.last]
         if not inside:
             return NOTHING
@@ -145,44 +145,50 @@ def forbids(decorators: list[Expression]) -> bool:
     return any(r is not None and isinstance(r.rule, NoComm) and r.rule.direction == "both" for r in regions)
 
 
-def _of_statements(statements: list[Statement]) -> Iterator[Region]:
+def statements_in(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """Some statements, and those in them."""
     for statement in statements:
-        yield from _of(statement)
+        yield statement
+        for block in _blocks(statement):
+            if block is not None:
+                yield from statements_in(block.body)
 
 
-def _of(node: Node | None) -> Iterator[Region]:
-    match node:
+def _of(statement: Statement) -> Iterator[Region]:
+    """The regions that a statement opens."""
+    match statement:
         case WithStmt():
-            found = (scope_of(e, node.line, _last(node.body)) for e in node.expr)
-            yield from (r for r in found if r is not None)
-            yield from _of(node.body)
+            found = (scope_of(e, statement.line, _last(statement.body)) for e in statement.expr)
         case Decorator():
-            last = _last(node.func.body)
-            found = (scope_of(d, node.func.line, last) for d in node.original_decorators)
-            yield from (r for r in found if r is not None)
-            yield from _of(node.func.body)
+            last = _last(statement.func.body)
+            found = (scope_of(d, statement.func.line, last) for d in statement.original_decorators)
+        case _:
+            return
+    yield from (r for r in found if r is not None)
+
+
+def _blocks(node: Statement) -> list[Block | None]:
+    """The blocks of a statement."""
+    match node:
+        case WithStmt() | FuncDef():
+            return [node.body]
+        case Decorator():
+            return [node.func.body]
         case Block():
-            yield from _of_statements(node.body)
-        case FuncDef():
-            yield from _of(node.body)
+            return [node]
         case ClassDef():
-            yield from _of(node.defs)
+            return [node.defs]
         case OverloadedFuncDef():
-            for item in node.items:
-                yield from _of(item)
-        case IfStmt() | MatchStmt() | TryStmt() | ForStmt() | WhileStmt():
-            for block in _blocks(node):
-                yield from _of(block)
-
-
-def _blocks(node: IfStmt | MatchStmt | TryStmt | ForStmt | WhileStmt) -> list[Block | None]:
-    if isinstance(node, IfStmt):
-        return [*node.body, node.else_body]
-    if isinstance(node, MatchStmt):
-        return list(node.bodies)
-    if isinstance(node, TryStmt):
-        return [node.body, *node.handlers, node.else_body, node.finally_body]
-    return [node.body, node.else_body]
+            return [block for item in node.items for block in _blocks(item)]
+        case IfStmt():
+            return [*node.body, node.else_body]
+        case MatchStmt():
+            return list(node.bodies)
+        case TryStmt():
+            return [node.body, *node.handlers, node.else_body, node.finally_body]
+        case ForStmt() | WhileStmt():
+            return [node.body, node.else_body]
+    return []
 
 
 def _last(node: Node) -> int:

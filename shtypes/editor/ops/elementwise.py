@@ -87,6 +87,14 @@ def _subtract(call: Call) -> ShType:
     return _arithmetic(call, "sub", minus=True)
 
 
+@op("complex")
+def _complex(call: Call) -> ShType:
+    x, y = call.array("x"), call.array("y")
+    if {x.dtype_name, y.dtype_name} != {"f32"}:
+        raise Unknown
+    return added(call, "add", [x, product(call, [y, Number("complex")])])
+
+
 @op("multiply")
 def _multiply(call: Call) -> ShType:
     return product(call, [call.operand("x"), call.operand("y")])

@@ -264,6 +264,7 @@ def _repeat(call: Call) -> ShType:
 
 #: Of more parts nothing is said: a type for each would take long.
 _MOST_PARTS: Final = 4096
+_MOST_UNSTACKED: Final = 64
 
 
 def _parts(call: Call, x: ShType) -> tuple[int, list[int]]:
@@ -291,10 +292,12 @@ def _average(call: Call) -> ShType:
     return finished(call, summed(call, "mean", x, _dims(call, x), _keepdims(call), of_mean(x.dtype_name)))
 
 
-@op("linalg.inv", "linalg.pinv", "linalg.cholesky", "linalg.det", "linalg.eigvalsh")
+@op("linalg.inv", "linalg.pinv", "linalg.cholesky", "linalg.det", "linalg.eigvalsh", "linalg.matrix_power")
 def _matrices(call: Call) -> ShType:
     x, name = call.array("a"), call.name.removeprefix("linalg.")
-    call.only("a")
+    call.only("a", "n")
+    if call.has("n") and type(call.static("n")) is not int:
+        raise Unknown
     if x.ndim < 2 or x.shape[-1] != x.shape[-2] or x.dtype_name not in ("f32", "f64"):
         raise Unknown
     both = (x.ndim - 2, x.ndim - 1)
@@ -336,3 +339,13 @@ def _top_k(call: Call) -> list[ShType]:
     shape = tuple((k, d) if d == dim else (n, d) for d, n in enumerate(x.shape))
     results = tuple(rules.WholeResult(dtype, shape) for dtype in (x.dtype_name, "i32"))
     return list(call.typed_all("top_k", lambda ts: rules.whole("top_k", ts[0], (dim,), results, False), [x]))
+
+
+@op("unstack", parameters="x")
+def _unstack(call: Call) -> tuple[ShType, ...] | list[ShType]:
+    x = call.array("x")
+    dim = one_dim("unstack", x, call.static("axis", 0))
+    size = x.shape[dim]
+    result = rules.WholeResult(x.dtype_name, tuple((n, d) for d, n in enumerate(x.shape) if d != dim))
+    one = call.typed("unstack", lambda ts: rules.whole("unstack", ts[0], (dim,), (result,), True), x)
+    return (one,) * size if size <= _MOST_UNSTACKED else [one]

@@ -202,6 +202,19 @@ def _broadcast(call: Call) -> ShType:
     return finished(call, stretched(call, x, shape, range(len(shape) - x.ndim, len(shape)), "broadcast_to"))
 
 
+@op("broadcast_arrays")
+def _broadcast_arrays(call: Call) -> list[ShType]:
+    values = [t for t in call.several("args") if isinstance(t, ShType)]
+    if len(values) < len(call.given["args"]):
+        raise Unknown
+    rank = max(t.ndim for t in values)
+    sizes = [{t.shape[d - rank] for t in values if t.ndim >= rank - d} - {1} for d in range(rank)]
+    if any(len(several) > 1 for several in sizes):
+        raise Unknown
+    shape = [min(several, default=1) for several in sizes]
+    return [stretched(call, t, shape, range(rank - t.ndim, rank), "broadcast_to") for t in values]
+
+
 _AT_LEAST: dict[str, tuple[int, Callable[[int], tuple[int, ...]]]] = {
     "atleast_1d": (1, lambda n: (0,)),
     "atleast_2d": (2, lambda n: (0, 1) if n == 0 else (0,)),
