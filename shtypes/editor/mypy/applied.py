@@ -54,9 +54,9 @@ class Applied:
         values = {n: Value(e, None, self.checking.space) for n, e in options.items()}
         try:
             if name in _KEEP:
-                return _typed(context, function, given).ret_type
+                return typed_lambda(context, function, given).ret_type
             if name in _GRADS:
-                typed = _typed(context, function, given)
+                typed = typed_lambda(context, function, given)
                 if not is_known(get_proper_type(typed.ret_type)):
                     raise Unknown
                 return self.transformations.gradients(context, function, typed, values, _GRADS[name])
@@ -78,7 +78,7 @@ class Applied:
         if around.unknown or not is_one or not self.checking.knows_policy(around):
             return unknown(context.default_return_type)
         try:
-            found = [get_proper_type(_typed(context, f, given).ret_type) for f in functions]
+            found = [get_proper_type(typed_lambda(context, f, given).ret_type) for f in functions]
         except Unknown:
             found = []
         same = bool(found) and all(map(is_known, found)) and len(set(map(text_of, found))) == 1
@@ -102,7 +102,7 @@ class Applied:
         inside = [
             with_text(a, space.text(t), string) for a, t in zip(arrays, local, strict=True) if isinstance(a, Instance)
         ]
-        result = get_proper_type(_typed(context, function, inside).ret_type)
+        result = get_proper_type(typed_lambda(context, function, inside).ret_type)
         if not isinstance(result, Instance) or result.type.fullname != ARRAY:
             raise Unknown
         return with_text(result, space.text(leaving(self._read(result), spec, mapped)[1]), string)
@@ -128,7 +128,7 @@ def _made(where: object) -> tuple[str, LambdaExpr, Mapping[str, Expression]] | N
     return None if None in named else (name, first, {n: e for n, e in named.items() if n is not None})
 
 
-def _typed(context: FunctionContext | MethodContext, function: Expression, given: Sequence[Type]) -> CallableType:
+def typed_lambda(context: FunctionContext | MethodContext, function: Expression, given: Sequence[Type]) -> CallableType:
     """The type of a lambda that is given values of some types.
 
     Raises:

@@ -27,6 +27,7 @@ from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
 from shtypes.editor.mypy.regions import SCOPES
 from shtypes.editor.mypy.texts import OF_ARRAYS, callback, is_function_of_arrays, mentions_array
 from shtypes.editor.mypy.transformations import Transformations
+from shtypes.editor.mypy.updates import Updates
 from shtypes.editor.ops import TYPINGS
 
 Lookup = Callable[[str], SymbolTableNode | None]
@@ -40,6 +41,7 @@ class Hooks:
         self.checking = Checking(config, lookup)
         self.annotations = Annotations(self.checking)
         self.ops = OpHooks(self.checking)
+        self.updates = Updates(self.ops)
         self.calls = CallHooks(self.checking)
         self.transformations = Transformations(self.checking)
         self.applied = Applied(self.checking, self.transformations)
@@ -86,7 +88,9 @@ class Hooks:
         if fullname.startswith(OF_ARRAYS):
             return guards.result(functools.partial(self.ops.method, name=fullname.rpartition(".")[2]))
         if fullname.startswith(_UPDATES) and f"at.{fullname.removeprefix(_UPDATES)}" in TYPINGS:
-            return guards.result(functools.partial(self.ops.changed, how=fullname.removeprefix(_UPDATES)))
+            return guards.result(functools.partial(self.updates.changed, how=fullname.removeprefix(_UPDATES)))
+        if fullname == f"{_UPDATES}apply":
+            return guards.result(self.updates.applied)
         if fullname == "builtins.list.__getitem__":
             return guards.result(self.ops.item)
         transformation = self.transformations.method(fullname)

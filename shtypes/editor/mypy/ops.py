@@ -84,8 +84,8 @@ class OpHooks:
 
     def function(self, context: FunctionContext, op: str) -> Type:
         """A call of a function."""
-        given, keywords = self._given(context, op)
-        return self._typed(op, given, keywords, None, context, context.default_return_type)
+        given, keywords = self.given(context, op)
+        return self.typed(op, given, keywords, None, context, context.default_return_type)
 
     def method(self, context: MethodContext, name: str) -> Type:
         """A call of an operator or a method of arrays."""
@@ -101,30 +101,16 @@ class OpHooks:
             given: dict[str, list[Value]] = {first: [left], second: [right]}
             of_number = is_right and other.type is not None and not is_array(other.type)
             with past_one_filter(context.api) if of_number else contextlib.nullcontext():
-                return self._typed(op, given, {}, None, context, context.default_return_type)
+                return self.typed(op, given, {}, None, context, context.default_return_type)
         if name == "transpose":
             return self._transposed(context, receiver)
         op = _METHODS.get(name, "")
         if op not in TYPINGS:
             return context.default_return_type
-        given, keywords = self._given(context)
+        given, keywords = self.given(context)
         if name == "__getitem__":
             given = {"key": [v for values in given.values() for v in values]}
-        return self._typed(op, given, keywords, receiver, context, context.default_return_type)
-
-    def changed(self, context: MethodContext, how: str) -> Type:
-        """``x.at[key].add(values)``."""
-        given, _ = self._given(context)
-        match context.context:
-            case CallExpr(callee=MemberExpr(expr=IndexExpr(base=MemberExpr(expr=array), index=key))):
-                types = [context.api.get_expression_type(e) for e in (array, key)]
-            case _:
-                return context.default_return_type
-        space = self.checking.space
-        given |= {"x": [Value(array, types[0], space)], "key": [Value(key, types[1], space)]}
-        options = {n: v for n, v in given.items() if n not in ("x", "key", "values")}
-        keywords = {n: v[0] for n, v in options.items() if v}
-        return self._typed(f"at.{how}", given, keywords, None, context, context.default_return_type)
+        return self.typed(op, given, keywords, receiver, context, context.default_return_type)
 
     def attribute(self, context: AttributeContext, name: str) -> Type:
         """A property of arrays."""
@@ -133,7 +119,7 @@ class OpHooks:
             return context.default_attr_type
         expression = getattr(context.context, "expr", None)
         receiver = Value(expression, context.type, self.checking.space)
-        return self._typed(op, {}, {}, receiver, context, context.default_attr_type)
+        return self.typed(op, {}, {}, receiver, context, context.default_attr_type)
 
     def item(self, context: MethodContext) -> Type:
         """``sh.split(x, [3])[0]``: an item of a list that nothing else sees."""
@@ -146,13 +132,13 @@ class OpHooks:
 
     def _transposed(self, context: MethodContext, receiver: Value) -> Type:
         """``x.transpose(1, 0)`` and ``x.transpose((1, 0))``."""
-        given, _ = self._given(context)
+        given, _ = self.given(context)
         axes = given.get("axes", [])
         if len(axes) > 1 or (axes and type(_static_or_none(axes[0])) is int):
             axes = [_Tuple(axes, self.checking.space)]
-        return self._typed("transpose", {"axes": axes}, {}, receiver, context, context.default_return_type)
+        return self.typed("transpose", {"axes": axes}, {}, receiver, context, context.default_return_type)
 
-    def _given(
+    def given(
         self, context: FunctionContext | MethodContext, op: str = ""
     ) -> tuple[dict[str, list[Value]], dict[str, Value]]:
         """The arguments by parameter, and those that ``**kwargs`` takes by their names."""
@@ -169,7 +155,7 @@ class OpHooks:
 
     # typing
 
-    def _typed(
+    def typed(
         self,
         op: str,
         given: Mapping[str, Sequence[Value]],
