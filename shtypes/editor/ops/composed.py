@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from shtypes import rules
@@ -73,20 +74,26 @@ def _attention(call: Call) -> ShType:
     call.only("query", "key", "value", "bias", "mask", "scale", "is_causal", "local_window_size", "out")
     heads, kept = q.shape[-2] if q.ndim > 1 else 0, k.shape[-2] if k.ndim > 1 else 0
     fits = min(q.ndim, k.ndim, v.ndim) >= 3 and q.shape[-1] == k.shape[-1] and k.shape[-3:-1] == v.shape[-3:-1]
-    if not fits or not kept or heads % kept or (heads != kept and (stands_for_a_name(heads) or heads > kept > 1)):
+    if not fits or not kept or heads % kept or (heads != kept and stands_for_a_name(heads)):
         raise Unknown
     if call.static("out", None) is not None and (k.dims[-3].axes or v.dims[-3].axes):
         raise Unknown
     for operand in (k, v):
         for axis in operand.dims[-3].axes:
             raise reasons.along("dot_product_attention", operand, axis)
+    k, v = (_with_heads(call, t, q) for t in (k, v))
+    if k.shape[-2] != v.shape[-2]:
+        raise Unknown
+    kept = k.shape[-2]
     groups, dtype = "" if heads == kept else "g", _wide(q)
-    if groups:  # one head of keys for all
-        q = reshaped(call, q, (*q.shape[:-2], kept, heads // kept, q.shape[-1]))
+    extra = [call.array(n) for n in ("bias", "mask") if call.given_as_value(n)]
+    if groups:
+        q = _grouped(call, q, -2, kept)
+        extra = [_grouped(call, t, -3, kept) for t in extra]
     lead = "abcdef"[: k.ndim - 3]
     equation = f"{lead}tk{groups}h,{lead}skh->{lead}k{groups}ts"
     scores = contract_pair(call, equation, (q, k), dtype, held((q, k)))
-    scores = _masked(call, linear(call, "mul", scores, dtype), bool(groups))
+    scores = _masked(call, linear(call, "mul", scores, dtype), extra)
     if call.static("out", None) is not None and scores.dims[-1].axes:
         raise Unknown  # a bias or mask shards the keys, and `out` allows to communicate along them
     weights = cast(call, whole(call, "softmax", scores, [scores.ndim - 1], linear=False), k.dtype_name)
@@ -96,11 +103,29 @@ def _attention(call: Call) -> ShType:
     return finished(call, reshaped(call, y, (*y.shape[:-3], heads, y.shape[-1])) if groups else y)
 
 
-def _masked(call: Call, scores: ShType, grouped: bool) -> ShType:
-    """Scores with a bias and a mask; masks by position change no type."""
-    extra = [call.array(n) for n in ("bias", "mask") if call.given_as_value(n)]
-    if grouped and extra:
+def _with_heads(call: Call, x: ShType, query: ShType) -> ShType:
+    """Keys or values with so many heads that the axes of the queries' heads divide them."""
+    kept, heads = x.dims[-2], query.dims[-2]
+    if kept.size in (1, heads.size) or kept.axes or not heads.axes:
+        return x
+    if not call.knows(heads.axes):
         raise Unknown
+    if kept.size % query.mesh.product(heads.axes) == 0:
+        return x
+    return call.typed("repeat", lambda ts: rules.repeat(ts[0], x.ndim - 2, heads.size // kept.size), x)
+
+
+def _grouped(call: Call, x: ShType, dim: int, kept: int) -> ShType:
+    """A dim of heads in two: one for each head of keys, and those that share it."""
+    at = x.ndim + dim
+    if at < 0:
+        return x
+    parts = (1, 1) if x.shape[at] == 1 else (kept, x.shape[at] // kept)
+    return reshaped(call, x, (*x.shape[:at], *parts, *x.shape[at + 1 :]))
+
+
+def _masked(call: Call, scores: ShType, extra: Sequence[ShType]) -> ShType:
+    """Scores with a bias and a mask; masks by position change no type."""
     dtype = scores.dtype_name
     for t in extra:
         if t.dtype_name == "bool":

@@ -145,7 +145,7 @@ def span(part: slice, size: int) -> Slice:
 
 def looked_up(call: Call, name: str, x: ShType, ids: Any, dim: int) -> ShType:
     """The type of the rows at positions."""
-    if isinstance(ids, Number) or ids.dtype_name[0] not in "iu":
+    if isinstance(ids, Number) or ids.dtype_name[0] not in "iu" or not x.shape[dim]:
         raise Unknown
     entries: list[IndexEntry] = [Slice(0, n) for n in x.shape]
     entries[dim] = Position(operand=0)
@@ -161,8 +161,6 @@ def _take(call: Call) -> ShType:
         raise Unknown
     x, axis = (raveled(call, x), 0) if axis is None else (x, axis)
     dim = one_dim("take", x, axis)
-    if not x.shape[dim]:
-        raise Unknown
     found = looked_up(call, "take", x, ids, dim)
     return found if mode in ("clip", "wrap") else _filled(call, ids, found, x.ndim - dim - 1)
 

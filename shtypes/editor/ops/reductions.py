@@ -241,7 +241,9 @@ def _roll(call: Call) -> ShType:
     shift = ints(call.static("shift"))
     if axis is None:
         flat = raveled(call, x)
-        return reshaped(call, whole(call, "roll", flat, [0], linear=True), x.shape)
+        size = flat.shape[0]
+        moves = size and any(n % size for n in shift)  # all the way around is where it was
+        return reshaped(call, whole(call, "roll", flat, [0] if moves else [], linear=True), x.shape)
     dims = ints(axis)
     if len(shift) not in (1, len(dims)):
         raise Unknown

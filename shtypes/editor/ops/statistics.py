@@ -158,6 +158,8 @@ def _trapezoid(call: Call) -> ShType:
         if not isinstance(distance, Number) or distance.kind not in ("int", "float"):
             raise Unknown
     dim = one_dim("trapezoid", x, call.static("axis", -1))
+    if not x.shape[dim]:
+        raise Unknown
     result = rules.WholeResult(x.dtype_name, tuple((n, d) for d, n in enumerate(x.shape) if d != dim))
     return call.typed("trapezoid", lambda ts: rules.whole("trapezoid", ts[0], (dim,), (result,), True), x)
 
