@@ -44,6 +44,9 @@ class Argument(Protocol):
             Unknown: it is not written out.
         """
 
+    def function(self) -> str:
+        """The name of the function of JAX or of this library that it is."""
+
     def entries(self) -> list[Any]:
         """Of what stands between brackets: the value of each part, and arguments in place of arrays."""
 
@@ -103,7 +106,7 @@ class Call:
 
     def has(self, name: str) -> bool:
         """Whether an argument is given."""
-        return bool(self.given.get(name))
+        return bool(self.given.get(name)) or name in self.keywords
 
     def given_as_value(self, name: str) -> bool:
         """Whether an argument is given that is not None."""
@@ -114,11 +117,15 @@ class Call:
         except Unknown:
             return True
 
+    def _first(self, name: str) -> Argument:
+        """What is given for a parameter, or by its name for one of ``**xs``."""
+        return self.given[name][0] if self.given.get(name) else self.keywords[name]
+
     def operand(self, *names: str) -> Operand:
         """The operand that the first of some parameters has."""
         for name in names:
             if self.has(name):
-                return self.read_operand(self.given[name][0])
+                return self.read_operand(self._first(name))
         if self._receiver is None:
             raise Unknown
         return self.read_operand(self._receiver)
@@ -147,13 +154,13 @@ class Call:
         """The operands in a tuple or list."""
         for name in names:
             if self.has(name):
-                return self.given[name][0].operands(self.mesh)
+                return self._first(name).operands(self.mesh)
         raise Unknown
 
     def static(self, name: str, default: Any = REQUIRED) -> Any:
         """The value of a parameter."""
         if self.has(name):
-            return self.given[name][0].static()
+            return self._first(name).static()
         if default is REQUIRED:
             raise Unknown
         return default

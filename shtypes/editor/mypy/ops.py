@@ -205,7 +205,7 @@ class OpHooks:
         if known is not None and not (known.pending and around.forgiving) and not (known.moves and around.rules):
             return self._result(known.texts, context, default)
         every = [v for values in given.values() for v in values] + ([] if receiver is None else [receiver])
-        mesh = checking.space.mesh(self._axes(given, every, keywords))
+        mesh = checking.space.mesh(self._axes(op, given, every, keywords))
         call = Call(op, given, mesh, checking.space, keywords, receiver)
         try:
             found = _texts(TYPINGS[op](call), checking.space)
@@ -224,12 +224,12 @@ class OpHooks:
         return self._result(found, context, default)
 
     def _axes(
-        self, given: Mapping[str, Sequence[Value]], values: Sequence[Value], keywords: Mapping[str, Value]
+        self, op: str, given: Mapping[str, Sequence[Value]], values: Sequence[Value], keywords: Mapping[str, Value]
     ) -> set[str]:
         """The mesh axes that arguments name, where no mesh is configured."""
         if self.checking.space.config.mesh:
             return set()
-        found = set(keywords) - set(OPTIONS)
+        found = set(keywords) - set(OPTIONS) if op == "reshard" else set()
         for value in values:
             for t in value.types():
                 for text in texts_in(t):
@@ -237,6 +237,9 @@ class OpHooks:
         for name in _NAMING & set(given):
             for value in given[name]:
                 found.update(_written_axes(value))
+        if op != "reshard":
+            for name in _NAMING & set(keywords):
+                found.update(_written_axes(keywords[name]))
         return found
 
     def _result(self, texts: Texts, context: FunctionContext | MethodContext | AttributeContext, default: Type) -> Type:

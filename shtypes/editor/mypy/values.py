@@ -25,6 +25,7 @@ from mypy.nodes import (
     StrExpr,
     TupleExpr,
     UnaryExpr,
+    Var,
 )
 from mypy.plugin import CheckerPluginInterface
 from mypy.types import Instance, LiteralType, NoneType, ProperType, TupleType, Type, UnionType, get_proper_type
@@ -110,6 +111,15 @@ class Value:
         if text is None or not is_known(found):
             raise Unknown
         return text, self.space.closed(text, self.space.mesh(axes_of(text)))
+
+    def function(self) -> str:
+        """The name of the function of JAX or of this library that it is."""
+        found = self.expression
+        if not isinstance(found, (NameExpr, MemberExpr)) or not (
+            _is_of_jax(found) or found.fullname.startswith("shtypes.")
+        ):
+            raise Unknown
+        return found.name
 
     def entries(self) -> list[Any]:
         """The parts of an index: those that are written out, and values in place of arrays."""
@@ -207,6 +217,17 @@ def _item(shape: Sequence[int], index: Any) -> Any:
     if isinstance(index, slice) or (type(index) is int and -len(shape) <= index < len(shape)):
         return shape[index]
     raise Unknown
+
+
+def _is_of_jax(expression: RefExpr) -> bool:
+    """Whether something is JAX's, whose files mypy may skip."""
+    if expression.fullname.startswith("jax."):
+        return True
+    found: Expression = expression
+    while isinstance(found, MemberExpr):
+        found = found.expr
+    node = found.node if isinstance(found, NameExpr) else None
+    return isinstance(node, Var) and node.is_suppressed_import and node.name in ("jax", "lax")
 
 
 def _is_dtype(fullname: str) -> bool:

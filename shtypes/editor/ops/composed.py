@@ -40,6 +40,8 @@ def _cross_entropy(call: Call) -> ShType:
     asked = call.static("out", None) is not None
     if dense and (labels.dims[dim].axes or logits.dims[dim].axes):
         raise Unknown
+    if any(labels.dim_of(axis) is not None for axis in logits.dims[dim].axes):
+        raise Unknown  # each device would compare its rows with its own classes
     for axis in () if asked else logits.dims[dim].axes:
         raise reasons.along("cross_entropy", logits, axis)
     x = along(call, cast(call, logits, _wide(logits)), [dim])

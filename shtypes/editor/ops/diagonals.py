@@ -12,7 +12,7 @@ from shtypes.editor.ops.indexing import looked_up
 from shtypes.editor.ops.products import contraction
 from shtypes.editor.ops.reductions import whole
 from shtypes.editor.ops.registry import op
-from shtypes.editor.ops.shapes import expanded, one_dim
+from shtypes.editor.ops.shapes import expanded, one_dim, raveled
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
 from shtypes.rules.random import categorical
@@ -47,9 +47,10 @@ def _diagonal(call: Call) -> ShType:
     return _diagonal_of(call, x, *_matrix(call, x))
 
 
-@op("diag")
+@op("diag", "diagflat")
 def _diag(call: Call) -> ShType:
     x, k = call.array("v"), call.static("k", 0)
+    x = raveled(call, x) if call.name == "diagflat" else x
     if type(k) is not int or x.ndim not in (1, 2):
         raise Unknown
     if x.ndim == 2:

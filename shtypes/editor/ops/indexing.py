@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from shtypes.editor.call import Argument, Call, Number, constant, held
@@ -12,7 +13,8 @@ from shtypes.editor.ops.shapes import expanded, one_dim, raveled
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.index import IndexEntry, New, Position, Slice, index, update
+from shtypes.rules.index import IndexEntry, New, Position, Slice, index, result_labels, update
+from shtypes.rules.labelled import ProductDims, labelled
 from shtypes.rules.lookup import one_hot, segment_sum, take_along
 from shtypes.types import ShType
 
@@ -82,10 +84,20 @@ _BOUNDS: Final = (None, "drop", "fill", "clip", "promise_in_bounds")
 
 @op("at.get")
 def _got(call: Call) -> ShType:
-    """``x.at[key].get()``; where a position out of range is filled more is asked."""
-    if not _MODES.issuperset(call.keywords) or call.static("mode", None) not in (None, "clip", "promise_in_bounds"):
+    """``x.at[key].get()``."""
+    mode = call.static("mode", None)
+    if not (_MODES | {"fill_value"}).issuperset(call.keywords) or mode not in _BOUNDS:
         raise Unknown
-    return _read(call)
+    if mode not in ("fill", "drop"):
+        return _read(call)
+    x = call.array("x")
+    entries, ids = _entries(call, x)
+    if not ids or any(isinstance(e, Position) and e.operand is None for e in entries):
+        raise Unknown
+    found = indexed(call, "index", x, tuple(entries), ids)
+    labels = result_labels(entries, [("dim", d) for d in range(x.ndim)], max(t.ndim for t in ids))
+    places = [i for i, label in enumerate(labels) if isinstance(label, tuple) and label[0] == "ids"]
+    return _filled(call, ids, found, len(labels) - places[-1] - 1 if places else 0)
 
 
 @op(*(f"at.{how}" for how in CHANGES))
@@ -130,6 +142,8 @@ def _entry(call: Call, size: int, part: Any, ids: list[ShType]) -> IndexEntry:
         if isinstance(found, Number) and found.kind == "int":
             return Position(0)
         raise Unknown
+    if not size:
+        raise Unknown
     ids.append(found)
     return Position(operand=len(ids) - 1)
 
@@ -155,22 +169,27 @@ def looked_up(call: Call, name: str, x: ShType, ids: Any, dim: int) -> ShType:
 @op("take")
 def _take(call: Call) -> ShType:
     x, ids, axis = call.array("a"), call.array("indices"), call.static("axis", None)
-    call.only("a", "indices", "axis", "mode")
+    call.only("a", "indices", "axis", "mode", "fill_value")
     mode = call.static("mode", None)
     if mode not in (None, "fill", "clip", "wrap"):
         raise Unknown
     x, axis = (raveled(call, x), 0) if axis is None else (x, axis)
     dim = one_dim("take", x, axis)
     found = looked_up(call, "take", x, ids, dim)
-    return found if mode in ("clip", "wrap") else _filled(call, ids, found, x.ndim - dim - 1)
+    return found if mode in ("clip", "wrap") else _filled(call, [ids], found, x.ndim - dim - 1)
 
 
-def _filled(call: Call, ids: ShType, y: ShType, after: int) -> ShType:
+def _filled(call: Call, ids: Sequence[ShType], y: ShType, after: int) -> ShType:
     """The value with what marks a position out of range."""
-    valid = nonlinear(call, "in_range", [ids], "bool")
+    value = call.static("fill_value", None)
+    if value is not None and (type(value) not in (int, float) or not y.differentiable or y.dtype_name[0] == "c"):
+        raise Unknown
+    valid = nonlinear(call, "in_range", ids, "bool")
     if after:
         valid = expanded(call, valid, tuple(range(-after, 0)))
-    return chosen(call, valid, [y, Number("float", 1.0) if y.differentiable else Number("int", 1)])
+    if y.differentiable:
+        return chosen(call, valid, [y, Number("float", 1.0 if value is None else float(value))])
+    return chosen(call, valid, [y, Number("int", 1)])
 
 
 @op("embedding", "nn.embedding")
@@ -182,16 +201,14 @@ def _embedding(call: Call) -> ShType:
 def _take_along(call: Call) -> ShType:
     x, ids, axis = call.array("arr"), call.array("indices"), call.static("axis", -1)
     mode = call.static("mode", None)
-    if (
-        mode not in (None, "fill", "clip")
-        or ids.dtype_name[0] not in "iu"
-        or call.static("fill_value", None) is not None
-    ):
+    if mode not in (None, "fill", "clip") or ids.dtype_name[0] not in "iu":
         raise Unknown
     x, ids, axis = (raveled(call, x), raveled(call, ids), 0) if axis is None else (x, ids, axis)
     dim, constants = one_dim("take_along_axis", x, axis), held((x, ids))
+    if not x.shape[dim]:
+        raise Unknown
     found = call.typed("take_along_axis", lambda ts: take_along("take_along_axis", ts, dim, constants), x, ids)
-    return found if mode == "clip" else _filled(call, ids, found, 0)
+    return found if mode == "clip" else _filled(call, [ids], found, 0)
 
 
 @op("segment_sum")
@@ -203,6 +220,22 @@ def _segments(call: Call) -> ShType:
         raise Unknown
     constants = held((data, ids))
     return call.typed("segment_sum", lambda ts: segment_sum("segment_sum", ts, count, axes, constants), data, ids)
+
+
+@op("segment_max", "segment_min", "segment_prod")
+def _segments_reduced(call: Call) -> ShType:
+    data, ids, count, name = call.array("data"), call.array("segment_ids"), call.static("num_segments"), call.name
+    call.only("data", "segment_ids", "num_segments")
+    plain = data.dtype_name[0] in "iu" or (data.differentiable and data.dtype_name[0] != "c")
+    if type(count) is not int or count < 1 or ids.dtype_name[0] not in "iu" or not plain:
+        raise Unknown
+    if ids.ndim != 1 or data.shape[:1] != ids.shape:
+        raise Unknown
+    others = tuple(("dim", d) for d in range(1, data.ndim))
+    made = tuple(zip(("segments", *others), (count, *data.shape[1:]), strict=True))
+    plan = ProductDims((("rows", *others), ("rows",)), made, frozenset({"rows"}))
+    dtype, constants = data.dtype_name, held((data, ids))
+    return call.typed(name, lambda ts: labelled(name, ts, plan, dtype, constants), data, ids)
 
 
 @op("one_hot")

@@ -8,7 +8,7 @@ from importlib import import_module  # what needs numpy, for few calls
 from typing import Any
 
 from shtypes import rules
-from shtypes.editor.call import Call, arrays, held
+from shtypes.editor.call import Call, Move, arrays, held
 from shtypes.editor.dtypes import together
 from shtypes.editor.ops.elementwise import added, dtype_of, linear, product
 from shtypes.editor.ops.moves import finished
@@ -17,27 +17,55 @@ from shtypes.editor.ops.shapes import expanded, moved_to, raveled, reshaped
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
+from shtypes.rules.einsum import label_sizes, parse_equation
 from shtypes.rules.labelled import ProductDims
 from shtypes.rules.labelled import contraction as labelled_contraction
-from shtypes.types import ShType
+from shtypes.rules.moves import target_of
+from shtypes.rules.overlap import Ring, overlap
+from shtypes.rules.typing import Typing
+from shtypes.types import ShType, State
 from shtypes.types.dtypes import differentiable
 
 
 def contraction(call: Call, equation: str, values: Sequence[ShType], constants: frozenset[int] | None = None) -> ShType:
     """The type of an einsum."""
-    if call.static("overlap", False) is not False:
-        raise Unknown
     preferred = call.static("preferred_element_type", None)
     dtype = together(values) if preferred is None else dtype_of(preferred)
     if dtype == "bool" or (not differentiable(dtype) and any(t.differentiable for t in values)):
         raise Unknown
     explicit = rules.canonical_equation(equation, [t.ndim for t in values])
     fixed = held(values) if constants is None else constants
+    if call.static("overlap", False) is not False:
+        return _overlapped(call, explicit, values, dtype, fixed)
     if len(values) <= 2:
         return call.typed("einsum", lambda ts: rules.einsum(explicit, ts, dtype, fixed), *values)
     if any(stands_for_a_name(n) for t in values for n in t.shape):
         raise Unknown  # the order in which they are contracted depends on the sizes
     return _in_pairs(call, explicit, values, dtype, fixed)
+
+
+def _overlapped(call: Call, equation: str, values: Sequence[ShType], dtype: str, constants: frozenset[int]) -> ShType:
+    """The type of a contraction round a ring, before the reshard to what ``out`` asks for."""
+    out, how = call.static("out", None), call.static("overlap")
+    if not isinstance(out, str) or not (how is True or how == "bidirectional"):
+        raise Unknown
+    mesh, parsed = values[0].mesh, parse_equation(equation, tuple(t.ndim for t in values))
+    sizes, states = label_sizes(parsed, values), dict.fromkeys(mesh.axis_names, State.REDUCED)
+    target = target_of(ShType(mesh, dtype, [sizes[c] for c in parsed.output], states), out, {})
+    rings: list[Ring] = []
+
+    def rule(types: tuple[ShType, ...]) -> Typing:
+        rings.append(overlap(equation, types, dtype, target, constants))
+        return Typing(rings[-1].operands, (rings[-1].result,))
+
+    try:
+        found = call.typed("einsum", rule, *values)
+    except ShardingTypeError:
+        if not call.knows(mesh.axis_names):
+            raise Unknown from None  # where an axis has one device there may be other rings
+        raise
+    call.moves.append(Move("einsum", rings[0].moved, rings[0].becomes))
+    return found
 
 
 def _in_pairs(call: Call, equation: str, values: Sequence[ShType], dtype: str, constants: frozenset[int]) -> ShType:
@@ -136,7 +164,7 @@ def _vdot(call: Call) -> ShType:
     return finished(call, contraction(call, "i,i->", (_conjugated(call, raveled(call, a)), raveled(call, b))))
 
 
-@op("vecdot", "linalg.vecdot", parameters="x1 x2")
+@op("vecdot", "linalg.vecdot", parameters="x1 x2 axis")
 def _vecdot(call: Call) -> ShType:
     axis = call.static("axis", -1)
     a, b = (moved_to(call, call.array(n), axis, -1) for n in ("x1", "x2"))

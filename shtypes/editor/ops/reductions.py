@@ -171,10 +171,12 @@ def sized(call: Call, name: str, x: ShType, dim: int, size: int, *, linear: bool
     return call.typed(name, lambda ts: rules.whole(name, ts[0], (dim,), (result,), linear), x)
 
 
-def resized(call: Call, name: str, x: ShType, along: Sequence[int], sizes: Sequence[int]) -> ShType:
-    """The type of a linear op that acts along dims and gives them other sizes."""
+def resized(
+    call: Call, name: str, x: ShType, along: Sequence[int], sizes: Sequence[int], *, linear: bool = True
+) -> ShType:
+    """The type of an op that acts along dims and gives them other sizes."""
     result = rules.WholeResult(x.dtype_name, tuple((n, d) for d, n in enumerate(sizes)))
-    return call.typed(name, lambda ts: rules.whole(name, ts[0], tuple(along), (result,), True), x)
+    return call.typed(name, lambda ts: rules.whole(name, ts[0], tuple(along), (result,), linear), x)
 
 
 @op("nn.softmax", "nn.log_softmax", "nn.standardize")
@@ -227,10 +229,11 @@ def _sort(call: Call) -> ShType:
     return whole(call, name, x, [one_dim(name, x, axis)], linear=False, dtype="i32" if name == "argsort" else "")
 
 
-@op("flip", "fliplr", "flipud")
+@op("flip", "fliplr", "flipud", "rev")
 def _flip(call: Call) -> ShType:
-    x = call.array("m")
+    x = call.array("m", "operand")
     given: Any = {"fliplr": 1, "flipud": 0}.get(call.name, call.static("axis", None))
+    given = call.static("dimensions") if call.name == "rev" else given
     dims = normal_dims("flip", x, None if given is None else ints(given))
     return whole(call, "flip", x, dims, linear=True)
 
@@ -271,7 +274,8 @@ _MOST_UNSTACKED: Final = 64
 
 def _parts(call: Call, x: ShType) -> tuple[int, list[int]]:
     """The dim along which a value is split, and the sizes of the parts."""
-    dim = one_dim("split", x, call.static("axis", 0))
+    own: Any = {"vsplit": 0, "hsplit": min(x.ndim - 1, 1), "dsplit": 2}.get(call.name, call.static("axis", 0))
+    dim = one_dim("split", x, own)
     given, size = call.static("indices_or_sections"), x.shape[dim]
     if type(given) is int:
         if stands_for_a_name(size) or given > _MOST_PARTS:
@@ -310,7 +314,7 @@ def _matrices(call: Call) -> ShType:
     return call.typed(name, lambda ts: rules.whole(name, ts[0], both, (result,), False), x)
 
 
-@op("split")
+@op("split", "hsplit", "vsplit", "dsplit")
 def _split(call: Call) -> list[ShType]:
     x = call.array("ary")
     dim, sizes = _parts(call, x)
@@ -322,11 +326,14 @@ def _split(call: Call) -> list[ShType]:
 @op("array_split")
 def _array_split(call: Call) -> list[ShType]:
     x, count = call.array("ary"), call.static("indices_or_sections")
-    dim = one_dim("array_split", x, call.static("axis", 0))
-    size = x.shape[dim]
-    if type(count) is not int or not 0 < count <= _MOST_PARTS or stands_for_a_name(size):
-        raise Unknown
-    sizes = [size // count + (i < size % count) for i in range(count)]
+    if type(count) is not int:
+        dim, sizes = _parts(call, x)
+    else:
+        dim = one_dim("array_split", x, call.static("axis", 0))
+        size = x.shape[dim]
+        if not 0 < count <= _MOST_PARTS or stands_for_a_name(size):
+            raise Unknown
+        sizes = [size // count + (i < size % count) for i in range(count)]
     shapes = ([(n, d) if d == dim else (m, d) for d, m in enumerate(x.shape)] for n in sizes)
     results = tuple(rules.WholeResult(x.dtype_name, tuple(shape)) for shape in shapes)
     return list(call.typed_all("array_split", lambda ts: rules.whole("array_split", ts[0], (dim,), results, True), [x]))
@@ -343,9 +350,11 @@ def _top_k(call: Call) -> list[ShType]:
     return list(call.typed_all("top_k", lambda ts: rules.whole("top_k", ts[0], (dim,), results, False), [x]))
 
 
-@op("unstack", parameters="x")
+@op("unstack", parameters="x axis")
 def _unstack(call: Call) -> tuple[ShType, ...] | list[ShType]:
     x = call.array("x")
+    if 0 in (x.ndim, x.size):
+        raise Unknown
     dim = one_dim("unstack", x, call.static("axis", 0))
     size = x.shape[dim]
     result = rules.WholeResult(x.dtype_name, tuple((n, d) for d, n in enumerate(x.shape) if d != dim))

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import string
-from typing import Any
+from typing import Any, Final
 
-from shtypes.editor.call import Call, Number, held
+from shtypes.editor.call import Call, Number, arrays, held
+from shtypes.editor.ops.elementwise import added, chosen, nonlinear
 from shtypes.editor.ops.indexing import indexed, one_index, span
 from shtypes.editor.ops.moves import finished
 from shtypes.editor.ops.products import contraction
-from shtypes.editor.ops.reductions import resized, whole
+from shtypes.editor.ops.reductions import resized, sized, whole
 from shtypes.editor.ops.registry import op
-from shtypes.editor.ops.shapes import all_arrays, expanded, ints, joined, joined_dtype, one_dim, permuted, reshaped
+from shtypes.editor.ops.shapes import (
+    all_arrays,
+    expanded,
+    ints,
+    joined,
+    joined_dtype,
+    one_dim,
+    permuted,
+    raveled,
+    reshaped,
+)
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
 from shtypes.rules.index import IndexEntry, Slice, dynamic_slice, dynamic_update_slice
@@ -85,8 +97,8 @@ def _dynamic_slice(call: Call) -> ShType:
     return _dynamic(call, x, _starts(call, "start_indices", sizes, x), sizes)
 
 
-def _start_in_dim(call: Call, size: int, whole_size: int) -> list[ShType]:
-    start = call.operand("start_index")
+def _start_in_dim(call: Call, size: int, whole_size: int, name: str = "start_index") -> list[ShType]:
+    start = call.operand(name)
     return [] if isinstance(start, Number) or size == whole_size else [start]
 
 
@@ -125,6 +137,17 @@ def _dynamic_update_slice_in_dim(call: Call) -> ShType:
     return _updated(call, x, _start_in_dim(call, update.shape[dim], x.shape[dim]), update)
 
 
+@op("dynamic_update_index_in_dim")
+def _dynamic_update_index_in_dim(call: Call) -> ShType:
+    x, update = call.array("operand"), call.array("update")
+    dim = one_dim(call.name, x, call.static("axis"))
+    if update.ndim < x.ndim:
+        update = expanded(call, update, dim)
+    if x.ndim != update.ndim or not 1 <= update.shape[dim] <= x.shape[dim]:
+        raise Unknown
+    return _updated(call, x, _start_in_dim(call, update.shape[dim], x.shape[dim], "index"), update)
+
+
 # more of the same
 
 
@@ -140,18 +163,76 @@ def _widths(given: Any, ndim: int) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairs]
 
 
+#: The ways to pad in which what is put around is linear in the operand, and others; floats stay what they are.
+_LINEAR_MODES: Final = frozenset(("edge", "empty", "linear_ramp", "mean", "reflect", "symmetric", "wrap"))
+_EXTREMES: Final = frozenset(("maximum", "median", "minimum"))
+
+
 @op("pad")
 def _pad(call: Call) -> ShType:
     x = call.array("array")
     mode = call.static("mode", "constant")
-    value = call.keywords["constant_values"].static() if "constant_values" in call.keywords else 0
-    if mode != "constant" or type(value) not in (int, float, bool) or not call.has("pad_width"):
-        raise Unknown
-    if value and (x.axes(State.UNREDUCED) or not x.differentiable):
+    if not isinstance(mode, str) or not call.has("pad_width"):
         raise Unknown
     widths = _widths(call.static("pad_width"), x.ndim)
     along = [d for d, (a, b) in enumerate(widths) if a or b]
-    return resized(call, "pad", x, along, [n + a + b for n, (a, b) in zip(x.shape, widths, strict=True)])
+    sizes = [n + a + b for n, (a, b) in zip(x.shape, widths, strict=True)]
+    if mode != "constant":
+        known = mode in _LINEAR_MODES or mode in _EXTREMES
+        if not known or call.keywords or not x.differentiable or x.dtype_name[0] == "c":
+            raise Unknown
+        if any(not x.shape[d] for d in along):
+            raise Unknown
+        return resized(call, "pad", x, along, sizes, linear=mode in _LINEAR_MODES)
+    value = call.static("constant_values", 0)
+    if set(call.keywords) - {"constant_values"} or type(value) not in (int, float, bool):
+        raise Unknown
+    if value and not x.differentiable:
+        raise Unknown
+    padded = resized(call, "pad", x, along, sizes)
+    if not value or not along or not padded.axes(State.UNREDUCED):
+        return padded
+    return added(call, "add", [padded, padded])  # what is around counts once
+
+
+@op("delete")
+def _delete(call: Call) -> ShType:
+    x, axis = call.array("arr"), call.static("axis", None)
+    x, axis = (raveled(call, x), 0) if axis is None else (x, axis)
+    dim, given = one_dim("delete", x, axis), call.static("obj")
+    size, places = x.shape[dim], ints(given)
+    known = not stands_for_a_name(size) or type(given) is int
+    if not known or any(not -size <= n < size for n in places):
+        raise Unknown
+    left = size - len({n % size for n in places})
+    return sized(call, "delete", x, dim, left, linear=True)
+
+
+@op("resize")
+def _resize(call: Call) -> ShType:
+    x, shape = call.array("a"), ints(call.static("new_shape"))
+    wanted = math.prod(shape)
+    if any(map(stands_for_a_name, (*x.shape, *shape))) or not x.size or min(shape, default=1) < 0:
+        raise Unknown
+    if wanted == x.size:
+        return reshaped(call, x, shape)
+    return reshaped(call, sized(call, "resize", raveled(call, x), 0, wanted, linear=True), shape)
+
+
+@op("choose")
+def _choose(call: Call) -> ShType:
+    number, options, mode = call.array("a"), call.listed("choices"), call.static("mode", "raise")
+    call.only("a", "choices", "mode")
+    if mode not in ("clip", "wrap") or number.dtype_name not in ("i32", "u32") or len(options) < 2:
+        raise Unknown
+    if len(options) > 2 and not arrays(options[-2:]):
+        raise Unknown  # what is chosen of two numbers is an array all the same
+    number = nonlinear(call, "mod", [number, Number("int")]) if mode == "wrap" else number
+    picked = options[-1]
+    for option in options[-2::-1]:
+        picked = chosen(call, nonlinear(call, "less_equal", [number, Number("int")], "bool"), [option, picked])
+    (found,) = arrays([picked])
+    return found
 
 
 @op("tile")
