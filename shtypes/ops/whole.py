@@ -42,7 +42,7 @@ def made(fn: LocalFn, *operands: tuple[tuple[int, ...], str]) -> Any:
     try:
         with jax.sharding.use_abstract_mesh(_NO_MESH):  # JAX's own sharding rules do not matter here
             return jax.eval_shape(fn, *structs)
-    except (TypeError, ValueError, NotImplementedError) as error:
+    except (TypeError, ValueError, IndexError, NotImplementedError) as error:
         given = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands)
         raise ShardingTypeError(f"`{fn}` cannot be applied to {given}", why=str(error).strip().split("\n")[0]) from None
 

@@ -222,3 +222,9 @@ def test_an_extreme_along_a_sharded_dim_offers_priced_fixes() -> None:
         sh.max(sh.array(arr(4, 4), "[4@x,4@y]"))
     assert info.value.fixes[0].code == 'sh.max(..., out="[]{I:(x,y)}")'
     assert info.value.fixes[0].bytes_forward > 0 == info.value.fixes[0].bytes_backward
+
+
+@pytest.mark.parametrize("name", ["max", "ptp", "median", "nanmedian", "argmin", "trapezoid"])
+def test_what_needs_elements_is_refused_where_there_are_none(name: str) -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})), pytest.raises(sh.ShardingTypeError, match="cannot be applied to f32"):
+        jax.eval_shape(lambda a: getattr(sh, name)(a, axis=0), sh.ShType.parse("f32[0, 4@x]"))

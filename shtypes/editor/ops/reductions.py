@@ -129,7 +129,19 @@ def _extreme(call: Call) -> ShType:
             raise Unknown
     elif name == "ptp" and dtype == "bool":
         raise Unknown
-    return _reduced(call, x, _dims(call, x), dtype)
+    dims = _dims(call, x)
+    if name in _NEED_ELEMENTS:
+        _check_elements(x, dims)
+    return _reduced(call, x, dims, dtype)
+
+
+_NEED_ELEMENTS: Final = frozenset(("max", "min", "nanmax", "nanmin", "ptp", "median"))
+
+
+def _check_elements(x: ShType, dims: Sequence[int]) -> None:
+    """Nothing is known of what is refused for want of elements."""
+    if any(not x.shape[d] for d in dims):
+        raise Unknown
 
 
 @op("argmax", "argmin", "nanargmax", "nanargmin")
@@ -137,6 +149,7 @@ def _position(call: Call) -> ShType:
     x = call.array("a")
     axis = call.static("axis", None)
     dims, name, keep = normal_dims(call.name, x, axis), call.name, _keepdims(call)
+    _check_elements(x, dims)
     if name.startswith("nan"):
         return finished(call, call.typed(name, lambda ts: rules.reduce_nonlinear(name, ts[0], dims, keep, "i32"), x))
     return _reduced(call, x, dims, "i32")
