@@ -149,6 +149,9 @@ def statements_in(statements: Iterable[Statement]) -> Iterator[Statement]:
     """Some statements, and those in them."""
     for statement in statements:
         yield statement
+        if isinstance(statement, OverloadedFuncDef):
+            made = [] if statement.impl is None else [statement.impl]
+            yield from statements_in([*statement.items, *made])
         for block in _blocks(statement):
             if block is not None:
                 yield from statements_in(block.body)
@@ -178,8 +181,6 @@ def _blocks(node: Statement) -> list[Block | None]:
             return [node]
         case ClassDef():
             return [node.defs]
-        case OverloadedFuncDef():
-            return [block for item in node.items for block in _blocks(item)]
         case IfStmt():
             return [*node.body, node.else_body]
         case MatchStmt():
