@@ -20,7 +20,7 @@ def test_what_mypy_knows_of_random_programs_is_so_at_run_time(tmp_path: Path, my
     ]
     found = compared(given, tmp_path / "programs", mypy_cache)
     assert disagreements(found) == []
-    assert shares(found)["values"] >= 0.75
+    assert shares(found)["values"] >= 0.85
 
 
 @pytest.mark.nightly
