@@ -14,7 +14,7 @@ from mypy.types import AnyType, CallableType, Instance, Type, TypeOfAny, get_pro
 
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.regions import SCOPES
-from shtypes.editor.mypy.texts import ARRAY, is_array, is_known, text_of, unknown, with_text
+from shtypes.editor.mypy.texts import ARRAY, is_array, is_known, text_of, texts_in, unknown, with_text
 from shtypes.editor.mypy.transformations import Transformations
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.space import Unknown
@@ -51,6 +51,10 @@ class Applied:
         if around.unknown or ruled or not self.checking.knows_policy(around):
             return unknown(context.default_return_type)
         given = [t for types in context.arg_types for t in types]
+        if not given and name in _KEEP:
+            return context.default_return_type
+        if not _says_more(given):
+            return unknown(context.default_return_type)
         values = {n: Value(e, None, self.checking.space) for n, e in options.items()}
         try:
             if name in _KEEP:
@@ -75,7 +79,8 @@ class Applied:
         given = [t for types in context.arg_types[operands:] for t in types]
         choice = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
         is_one = isinstance(choice, Instance) and choice.type.fullname in _CHOICES
-        if around.unknown or not is_one or not self.checking.knows_policy(around):
+        says_more = not given or _says_more(given)
+        if around.unknown or not is_one or not says_more or not self.checking.knows_policy(around):
             return unknown(context.default_return_type)
         try:
             found = [get_proper_type(typed_lambda(context, f, given).ret_type) for f in functions]
@@ -126,6 +131,11 @@ def _made(where: object) -> tuple[str, LambdaExpr, Mapping[str, Expression]] | N
         return None
     named = dict(zip(made.arg_names[1:], others, strict=True))
     return None if None in named else (name, first, {n: e for n, e in named.items() if n is not None})
+
+
+def _says_more(given: Sequence[Type]) -> bool:
+    """Whether a lambda would be typed by more than mypy had: else each lambda in another one doubles the work."""
+    return any(next(texts_in(t), None) is not None for t in given)
 
 
 def typed_lambda(context: FunctionContext | MethodContext, function: Expression, given: Sequence[Type]) -> CallableType:
