@@ -66,15 +66,19 @@ class Sizes:
         if one < LEAST:
             return None
         count, rest = divmod(size, one)
-        if rest == 0 and count >= LEAST:
-            other = self.text(count, names)
-            return None if other is None else f"{name}*{other}"
         rest = rest if rest < one // 2 else rest - one
         count = (size - rest) // one
-        if not 0 < count < _SMALL or abs(rest) >= _SMALL:
+        if count <= 0 or abs(rest) >= _SMALL or _SMALL <= count < LEAST:
             return None
-        times = name if count == 1 else f"{count}*{name}"
-        return times if rest == 0 else f"{times} {'+' if rest > 0 else '-'} {abs(rest)}"
+        times = self._product(count, name, names)
+        return times if not rest or times is None else f"{times} {'+' if rest > 0 else '-'} {abs(rest)}"
+
+    def _product(self, count: int, name: str, names: Iterable[str]) -> str | None:
+        """So many times a name, where the number may stand for another one."""
+        if count < LEAST:
+            return name if count == 1 else f"{count}*{name}"
+        other = self.text(count, names)
+        return None if other is None else f"{name}*({other})" if " " in other else f"{name}*{other}"
 
     def in_words(self, text: str) -> str | None:
         """A text with names in place of the numbers that stand for them; None where one stands for no name."""

@@ -25,7 +25,7 @@ from shtypes.types import ShType
 _TYPED: Final = "Array[Literal["
 #: What an error of sharding can make mypy say besides: of the unknown result, and of a result that was to be another.
 _FOLLOWING: Final = (ARG_TYPE, NO_ANY_RETURN)
-_ARRAY: Final = re.compile(r"Array\[Literal\['([^']*)'\]\]")
+_ARRAY: Final = re.compile(r"Array\[(?:Any|Literal\['([^']*)'\])\]")
 #: How mypy says what there is and what there should be.
 _SAYS: Final = (
     re.compile(r'incompatible type (".*"); expected (".*")$'),
@@ -128,4 +128,5 @@ def _lies(t: ShType) -> object:
 def _pairings(given: str, wanted: str) -> Iterator[list[tuple[str, str]]]:
     """The texts in what there is, each with that in what there should be."""
     if _ARRAY.sub("Array", given) == _ARRAY.sub("Array", wanted):
-        yield list(zip(_ARRAY.findall(given), _ARRAY.findall(wanted), strict=True))
+        pairs = zip(_ARRAY.findall(given), _ARRAY.findall(wanted), strict=True)
+        yield [(a, b) for a, b in pairs if a and b]  # what is unknown fits everywhere

@@ -215,6 +215,9 @@ class Transformations:
     def _check_loss(self, context: FunctionContext | MethodContext, where: Context, loss: Type) -> None:
         """Reports a loss that has no gradient."""
         found, space = get_proper_type(loss), self.checking.space
+        if isinstance(found, TupleType):
+            fail(context.api, where, "a gradient needs a scalar loss, not a tuple", ["try: has_aux=True"])
+            raise Unknown
         text = text_of(found)
         if text is None or not is_known(found):
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from shtypes import rules
 from shtypes.editor.call import Call, Number, Operand, arrays, constant, held
@@ -11,21 +12,43 @@ from shtypes.editor.ops.registry import PARAMETERS, TYPINGS, op
 from shtypes.editor.space import Unknown
 from shtypes.ops.table import OPS
 from shtypes.types import ShType, State
-from shtypes.types.dtypes import short_name
+from shtypes.types.dtypes import is_key, short_name
 
 
 def nonlinear(call: Call, name: str, values: Sequence[Operand], dtype: str | None = None) -> ShType:
     """The type of a nonlinear function of each element."""
-    found = of_elementwise(name, values) if dtype is None else dtype
     types = arrays(values)
-    if not types:
+    if not types or not _takes(name, values):
         raise Unknown
+    found = of_elementwise(name, values) if dtype is None else dtype
     constants = held(types)
     return call.typed(name, lambda ts: rules.nonlinear(name, ts, found, constants), *types)
 
 
+#: What takes integers only, or integers and bools.
+_OF_BITS: Final = {
+    **dict.fromkeys(("left_shift", "right_shift", "bitwise_count"), "iu"),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"), "iub"),
+}
+_OF_KEYS: Final = frozenset(("equal", "not_equal", "where"))
+
+
+def _takes(name: str, values: Sequence[Operand]) -> bool:
+    """Whether a function of elements takes operands of these dtypes; of what is refused nothing is known."""
+    kinds = [v.dtype_name if isinstance(v, ShType) else v.kind for v in values]
+    if any(is_key(kind) for kind in kinds):
+        return name in _OF_KEYS
+    taken = _OF_BITS.get(name)
+    if taken is None:
+        return True
+    integers = all(kind[0] in taken for kind in kinds)
+    return integers and not any(kind.startswith("bf") for kind in kinds)
+
+
 def linear(call: Call, name: str, x: ShType, dtype: str) -> ShType:
     """The type of a linear function of one operand."""
+    if is_key(x.dtype_name):
+        raise Unknown
     return call.typed(name, lambda ts: rules.linear_unary(name, ts[0], dtype), x)
 
 
@@ -249,7 +272,7 @@ def _stop_gradient(call: Call) -> ShType:
 @op("optimization_barrier")
 def _barrier(call: Call) -> ShType:
     x = call.array("operand")
-    return linear(call, "barrier", x, x.dtype_name)
+    return x if is_key(x.dtype_name) else linear(call, "barrier", x, x.dtype_name)
 
 
 @op("modf")

@@ -153,7 +153,7 @@ def span(part: slice, size: int) -> Slice:
     if stands_for_a_name(size) and part.step not in (None, 1):
         raise Unknown
     start, stop, step = part.indices(size)
-    count = len(range(start, stop, step))
+    count = max(0, -((start - stop) // step))  # how many it is: `len` of a range counts to 2**63
     return Slice(start, count, step) if count > 1 else Slice(start if count else 0, count)
 
 
@@ -189,7 +189,7 @@ def _filled(call: Call, ids: Sequence[ShType], y: ShType, after: int) -> ShType:
         valid = expanded(call, valid, tuple(range(-after, 0)))
     if y.differentiable:
         return chosen(call, valid, [y, Number("float", 1.0 if value is None else float(value))])
-    return chosen(call, valid, [y, Number("int", 1)])
+    return chosen(call, valid, [y, Number("bool" if y.dtype_name == "bool" else "int", 1)])
 
 
 @op("embedding", "nn.embedding")
@@ -241,7 +241,12 @@ def _segments_reduced(call: Call) -> ShType:
 @op("one_hot")
 def _one_hot(call: Call) -> ShType:
     x, count, axis = call.array("x"), call.static("num_classes"), call.static("axis", -1)
-    if type(count) is not int or type(axis) is not int or not -x.ndim - 1 <= axis <= x.ndim:
+    if (
+        type(count) is not int
+        or type(axis) is not int
+        or not -x.ndim - 1 <= axis <= x.ndim
+        or x.dtype_name[0] not in "iu"
+    ):
         raise Unknown
     asked, over = call.static("dtype", None), call.static("over", ())
     dtype = "f32" if asked is None else dtype_of(asked)

@@ -48,7 +48,10 @@ def _reshard(call: Call) -> ShType:
 def _named(call: Call) -> ShType:
     x = call.array("x")
     axes = call.statics("axes") or call.statics("axis")
-    dst = named_form(call.name, x, axes, dim=call.static("dim", None), to=call.static("to", None))
+    dim = call.static("dim", None)
+    if dim is None and call.name in ("reduce_scatter", "all_to_all", "shard"):
+        raise Unknown  # Python refuses the call
+    dst = named_form(call.name, x, axes, dim=dim, to=call.static("to", None))
     call.moves.append(Move(call.name, x, dst))
     return dst
 

@@ -134,8 +134,10 @@ def _tensordot_of(call: Call) -> ShType:
     axes: Any = call.static("axes", 2)
     if isinstance(axes, int):
         first, second = tuple(range(a.ndim - axes, a.ndim)), tuple(range(axes))
-    else:
+    elif isinstance(axes, (tuple, list)) and len(axes) == 2:
         first, second = (tuple(x) if isinstance(x, (tuple, list)) else (x,) for x in axes)
+    else:
+        raise Unknown
     if len(first) != len(second) or any(not -a.ndim <= d < a.ndim for d in first):
         raise Unknown
     if any(not -b.ndim <= d < b.ndim for d in second):

@@ -18,7 +18,7 @@ from shtypes.editor.space import Unknown
 from shtypes.rules.reduce import normal_dims
 from shtypes.signatures.pattern import pattern
 from shtypes.types import ShType, State
-from shtypes.types.dtypes import differentiable
+from shtypes.types.dtypes import differentiable, is_key
 from shtypes.types.policy import replicated
 
 
@@ -33,6 +33,8 @@ def _keepdims(call: Call) -> bool:
 
 def summed(call: Call, name: str, x: ShType, dims: tuple[int, ...], keep: bool, dtype: str) -> ShType:
     """The type of a sum over dims."""
+    if is_key(x.dtype_name):
+        raise Unknown
     return call.typed(name, lambda ts: rules.reduce_sum(ts[0], dims, keep, dtype, name), x)
 
 
@@ -109,6 +111,8 @@ def along(call: Call, x: ShType, dims: Sequence[int]) -> ShType:
 
 def _reduced(call: Call, x: ShType, dims: tuple[int, ...], dtype: str) -> ShType:
     name, keep = call.name, _keepdims(call)
+    if is_key(x.dtype_name):
+        raise Unknown
     x = along(call, x, dims)
     return finished(call, call.typed(name, lambda ts: rules.reduce_nonlinear(name, ts[0], dims, keep, dtype), x))
 
@@ -172,6 +176,8 @@ def _logsumexp(call: Call) -> ShType:
 
 def whole(call: Call, name: str, x: ShType, dims: Sequence[int], *, linear: bool, dtype: str = "") -> ShType:
     """The type of an op that acts along dims and keeps the shape."""
+    if is_key(x.dtype_name) and not linear:
+        raise Unknown
     result = rules.WholeResult(dtype or x.dtype_name, tuple((n, d) for d, n in enumerate(x.shape)))
     places = tuple(sorted(set(dims)))
     return call.typed(name, lambda ts: rules.whole(name, ts[0], places, (result,), linear), x)

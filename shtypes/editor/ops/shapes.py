@@ -19,6 +19,7 @@ from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.reduce import normal_dims
 from shtypes.types import ShType
+from shtypes.types.dtypes import is_key
 
 
 def ints(given: Any) -> tuple[int, ...]:
@@ -246,7 +247,7 @@ def all_arrays(call: Call, *names: str) -> list[ShType]:
 
 def joined(call: Call, values: Sequence[ShType], dim: Any, dtype: str) -> ShType:
     """The operands one behind the other."""
-    if type(dim) is not int:
+    if type(dim) is not int or any(is_key(t.dtype_name) for t in values):
         raise Unknown
     constants = held(values)
     return call.typed("concatenate", lambda ts: rules.concatenate(ts, dim, dtype, constants), *values)

@@ -26,6 +26,12 @@ def f(x: A[sh.Array, "f32[a@dp, b]"], y: A[sh.Array, "f32[4@dp, b]"]) -> A[sh.Ar
     return x
 
 
+def with_an_unknown(
+    x: A[sh.Array, "f32[b@dp, 4]"], y: sh.Array
+) -> tuple[A[sh.Array, "i32[b@dp, t]"], A[sh.Array, "f32[b@dp, beam]"]]:
+    return y, x
+
+
 # mypy says:
 # 18:20: Argument 1 to "Cache" has incompatible type "Array[Literal['f32[4,16@dp]']]"; expected "Array[Literal['f32[batch@dp, 16]']]"  [arg-type]
 # 24:42: Incompatible types in assignment (expression has type "Array[Literal['f32[a@dp, b]']]", variable has type "Array[Literal['f32[b@dp, a]']]")  [assignment]
