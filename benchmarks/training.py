@@ -2,6 +2,7 @@
 
     python benchmarks/training.py                          # everything, several minutes
     python benchmarks/training.py --only accumulation      # one part: one, dp, dp_tp or accumulation
+    python benchmarks/training.py --only accumulation --rows 32
     python benchmarks/training.py --quick --json           # small sizes, machine-readable
 
 The step is that of the decoder of `examples/transformer`: loss, gradients and Adam, on one device, on ``dp=8`` and on
@@ -93,7 +94,12 @@ def _accumulation(config: Any) -> Part:
 
 
 def collect(
-    parts: tuple[str, ...] = PARTS, *, quick: bool = False, builds: int = 3, rounds: int | None = None
+    parts: tuple[str, ...] = PARTS,
+    *,
+    quick: bool = False,
+    builds: int = 3,
+    rounds: int | None = None,
+    rows: int = microbatch.Config().batch,
 ) -> dict[str, Any]:
     """Measures some parts.
 
@@ -102,12 +108,13 @@ def collect(
         quick: Small models: to see that it runs, and what is sent.
         builds: How often each variant is compiled.
         rounds: How often the variants take turns to run; by default 2 if quick, else 30.
+        rows: Those of a microbatch in "accumulation", of all devices.
     """
     found: dict[str, Any] = {"environment": environment()}
     for name in parts:
         accumulates = name == "accumulation"
         if accumulates:
-            part = _accumulation(microbatch.TINY if quick else microbatch.Config())
+            part = _accumulation(microbatch.TINY if quick else microbatch.Config(batch=rows))
         else:
             part = _decoder(decoder.TINY if quick else decoder.Config())
         with layout("dp" if accumulates else name).use() as mesh:
@@ -248,9 +255,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds")
     parser.add_argument("--builds", type=int, default=3, help="how often to compile each variant")
     parser.add_argument("--rounds", type=int, help="how often the variants take turns to run")
+    parser.add_argument("--rows", type=int, default=microbatch.Config().batch, help="of a microbatch in accumulation")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
-    found = collect(tuple(options.only or PARTS), quick=options.quick, builds=options.builds, rounds=options.rounds)
+    times = {"builds": options.builds, "rounds": options.rounds}
+    found = collect(tuple(options.only or PARTS), quick=options.quick, rows=options.rows, **times)
     if options.json:
         print(json.dumps(found, indent=2))
         return
