@@ -211,7 +211,7 @@ def test_numbers_of_one_value_and_two_kinds_are_two_functions() -> None:
 
 
 def test_it_is_a_decorator_and_keeps_the_name() -> None:
-    @sh.local_map(out="[_@dp, _]")  # type: ignore[untyped-decorator]
+    @sh.local_map(out="[_@dp, _]")
     def sorted_rows(x: Any) -> Any:
         """Sorts."""
         return jnp.sort(x, axis=1)
@@ -305,7 +305,7 @@ def test_a_constant_without_a_hash_and_an_unknown_option_are_errors() -> None:
 
     assert "has no hash" in _refused(Unhashable(), "[_]", "f32[8]")
     with pytest.raises(sh.ShardingTypeError, match="`residuals` of `local_map` is one of 'auto', 'save', 'recompute'"):
-        sh.local_map(plain, out="[_]", residuals="keep")  # type: ignore[arg-type]
+        sh.local_map(plain, out="[_]", residuals="keep")  # type: ignore[call-overload]
     with pytest.raises(sh.ShardingTypeError, match="needs an operand"):
         sh.local_map(lambda: jnp.ones(3), out="[_]", name="f")()
 
