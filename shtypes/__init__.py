@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
-from shtypes.absent import explanation as _explanation
 from shtypes.api import PURE as _PURE
 from shtypes.api import load as _load
 from shtypes.api import names as _names
+from shtypes.context.absent import explanation as _explanation
 
 __version__ = "0.1.0"
 

@@ -23,7 +23,6 @@ FILES = {
 ROOMS = (
     "caches",
     "errors",
-    "absent",
     "context",
     "types",
     "plans",
@@ -108,6 +107,10 @@ def imports(node: ast.AST, *, lazy: bool) -> Iterator[str]:
 def imported(module: str, lazy: bool = False) -> tuple[str, ...]:
     """What a module of this package imports."""
     return tuple(imports(ast.parse(FILES[module].read_text()), lazy=lazy))
+
+
+def test_at_most_six_files_are_loose() -> None:
+    assert len([*(ROOT / "shtypes").glob("*.py")]) <= 6
 
 
 def test_the_walk_sees_imports_where_they_are() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 import jax
 import jax.numpy as jnp
 
-from shtypes.absent import instead_of
+from shtypes.context.absent import instead_of
 from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
 from shtypes.context.whose import frames
 from shtypes.errors import ShardingTypeError

@@ -16,7 +16,7 @@ import pytest
 from jax import lax
 
 import shtypes as sh
-from shtypes.absent import ABSENT
+from shtypes.context.absent import ABSENT
 from tests.end_to_end import Case, check, host, sampled, some
 
 m: Any = sh  # for calls that a type checker refuses too
