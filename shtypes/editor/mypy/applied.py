@@ -13,9 +13,8 @@ from mypy.plugin import CheckerPluginInterface, FunctionContext, MethodContext
 from mypy.types import AnyType, CallableType, Instance, Type, TypeOfAny, get_proper_type
 
 from shtypes.editor.mypy.checking import Checking
-from shtypes.editor.mypy.regions import SCOPES
 from shtypes.editor.mypy.texts import ARRAY, is_array, is_known, text_of, texts_in, unknown, with_text
-from shtypes.editor.mypy.transformations import Transformations
+from shtypes.editor.mypy.transformations import GRADS, Transformations
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
@@ -26,8 +25,7 @@ from shtypes.types import ShType, State
 APPLIED: Final = frozenset(("shtypes.context.function.Function.__call__", "shtypes.programs.jit.JitFunction.__call__"))
 _ANY: Final = AnyType(TypeOfAny.special_form)
 #: What gives what the function gives.
-_KEEP: Final = frozenset(("shtypes.programs.jit.jit", "shtypes.autodiff.checkpoint.checkpoint", *SCOPES))
-_GRADS: Final = {"shtypes.autodiff.grad.grad": False, "shtypes.autodiff.grad.value_and_grad": True}
+_KEEP: Final = frozenset(("shtypes.programs.jit.jit", "shtypes.autodiff.checkpoint.checkpoint"))
 #: Where `cond` and `switch` have their functions, and what these are given.
 BRANCHES: Final = {"shtypes.control.branches.cond": (1, 3), "shtypes.control.branches.switch": (1, 2)}
 _CHOICES: Final = ("builtins.bool", "builtins.int")
@@ -59,11 +57,11 @@ class Applied:
         try:
             if name in _KEEP:
                 return typed_lambda(context, function, given).ret_type
-            if name in _GRADS:
+            if name in GRADS:
                 typed = typed_lambda(context, function, given)
                 if not is_known(get_proper_type(typed.ret_type)):
                     raise Unknown
-                return self.transformations.gradients(context, function, typed, values, _GRADS[name])
+                return self.transformations.gradients(context, function, typed, values, GRADS[name])
             with self.checking.scope(around):
                 return self._sharded(context, function, given, values)
         except (Unknown, ShardingTypeError):  # of what enters and leaves: it is refused
@@ -127,7 +125,7 @@ def _made(where: object) -> tuple[str, LambdaExpr, Mapping[str, Expression]] | N
         return None
     first, *others = made.args
     name = made.callee.fullname
-    if not isinstance(first, LambdaExpr) or name not in {*_KEEP, *_GRADS, _SHARD_MAP}:
+    if not isinstance(first, LambdaExpr) or name not in {*_KEEP, *GRADS, _SHARD_MAP}:
         return None
     named = dict(zip(made.arg_names[1:], others, strict=True))
     return None if None in named else (name, first, {n: e for n, e in named.items() if n is not None})

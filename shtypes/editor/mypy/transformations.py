@@ -40,7 +40,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.rules.cotangent import seed_type
 from shtypes.signatures.pattern import pattern
 
-_GRADS: Final = {f"shtypes.autodiff.grad.{name}": name for name in ("grad", "value_and_grad")}
+#: What takes gradients, and whether it gives the value beside them.
+GRADS: Final = {"shtypes.autodiff.grad.grad": False, "shtypes.autodiff.grad.value_and_grad": True}
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
 #: What makes functions that have the signature of the one that they are made of.
 _KEEP: Final = frozenset(
@@ -72,7 +73,7 @@ class Transformations:
 
     def function(self, fullname: str) -> Callable[[FunctionContext], Type] | None:
         """The hook for a function; None if it is no transformation."""
-        if fullname in _GRADS:
+        if fullname in GRADS:
             return self.grad
         if fullname == _PARTIAL:
             return self.partial

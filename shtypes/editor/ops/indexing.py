@@ -204,11 +204,16 @@ def _take_along(call: Call) -> ShType:
     if mode not in (None, "fill", "clip") or ids.dtype_name[0] not in "iu":
         raise Unknown
     x, ids, axis = (raveled(call, x), raveled(call, ids), 0) if axis is None else (x, ids, axis)
+    found = taken_along(call, x, ids, axis)
+    return found if mode == "clip" else _filled(call, [ids], found, 0)
+
+
+def taken_along(call: Call, x: ShType, ids: ShType, axis: Any) -> ShType:
+    """The type of the elements at positions along a dim."""
     dim, constants = one_dim("take_along_axis", x, axis), held((x, ids))
     if not x.shape[dim]:
         raise Unknown
-    found = call.typed("take_along_axis", lambda ts: take_along("take_along_axis", ts, dim, constants), x, ids)
-    return found if mode == "clip" else _filled(call, [ids], found, 0)
+    return call.typed("take_along_axis", lambda ts: take_along("take_along_axis", ts, dim, constants), x, ids)
 
 
 @op("segment_sum")

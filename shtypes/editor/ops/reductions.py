@@ -27,7 +27,8 @@ def _dims(call: Call, x: ShType, default: Any = None, name: str = "axis") -> tup
     return normal_dims(call.name, x, None if axis is None else ints(axis))
 
 
-def _keepdims(call: Call) -> bool:
+def keepdims(call: Call) -> bool:
+    """Whether dims that are reduced stay, of size 1."""
     return bool(call.static("keepdims", False))
 
 
@@ -59,14 +60,14 @@ def _sum(call: Call) -> ShType:
     dims, dtype = _dims(call, x), _wanted(call, "sum", x)
     if not call.static("promote_integers", True):
         raise Unknown
-    return finished(call, summed(call, "sum", x, dims, _keepdims(call), dtype or of_sum(x.dtype_name)))
+    return finished(call, summed(call, "sum", x, dims, keepdims(call), dtype or of_sum(x.dtype_name)))
 
 
 @op("count_nonzero")
 def _count_nonzero(call: Call) -> ShType:
     x = call.array("a")
     found = x if x.dtype_name == "bool" else nonlinear(call, "not_equal", [x], "bool")
-    return finished(call, summed(call, "sum", found, _dims(call, x), _keepdims(call), "i32"))
+    return finished(call, summed(call, "sum", found, _dims(call, x), keepdims(call), "i32"))
 
 
 @op("nansum")
@@ -76,7 +77,7 @@ def _nansum(call: Call) -> ShType:
     if not x.differentiable or x.dtype_name[0] == "c":
         raise Unknown
     present = chosen(call, nonlinear(call, "isnan", [x], "bool"), [Number("int", 0), x])
-    return finished(call, summed(call, "sum", present, _dims(call, x), _keepdims(call), x.dtype_name))
+    return finished(call, summed(call, "sum", present, _dims(call, x), keepdims(call), x.dtype_name))
 
 
 @op("reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or")
@@ -94,7 +95,7 @@ def _mean(call: Call) -> ShType:
     dims, dtype = _dims(call, x), _wanted(call, "mean", x)
     if dtype is not None and not differentiable(dtype):
         raise Unknown
-    return finished(call, summed(call, "mean", x, dims, _keepdims(call), dtype or of_mean(x.dtype_name)))
+    return finished(call, summed(call, "mean", x, dims, keepdims(call), dtype or of_mean(x.dtype_name)))
 
 
 def along(call: Call, x: ShType, dims: Sequence[int]) -> ShType:
@@ -110,7 +111,7 @@ def along(call: Call, x: ShType, dims: Sequence[int]) -> ShType:
 
 
 def _reduced(call: Call, x: ShType, dims: tuple[int, ...], dtype: str) -> ShType:
-    name, keep = call.name, _keepdims(call)
+    name, keep = call.name, keepdims(call)
     if is_key(x.dtype_name):
         raise Unknown
     x = along(call, x, dims)
@@ -152,7 +153,7 @@ def _check_elements(x: ShType, dims: Sequence[int]) -> None:
 def _position(call: Call) -> ShType:
     x = call.array("a")
     axis = call.static("axis", None)
-    dims, name, keep = normal_dims(call.name, x, axis), call.name, _keepdims(call)
+    dims, name, keep = normal_dims(call.name, x, axis), call.name, keepdims(call)
     _check_elements(x, dims)
     if name.startswith("nan"):
         return finished(call, call.typed(name, lambda ts: rules.reduce_nonlinear(name, ts[0], dims, keep, "i32"), x))
@@ -165,7 +166,7 @@ def _logsumexp(call: Call) -> ShType:
     call.only("a", "axis", "keepdims", "out")
     if not x.differentiable or x.dtype_name[0] == "c":
         raise Unknown
-    dims, keep = _dims(call, x), _keepdims(call)
+    dims, keep = _dims(call, x), keepdims(call)
     x = along(call, x, dims)
     dtype, name = x.dtype_name, "logsumexp"
     return finished(call, call.typed(name, lambda ts: rules.reduce_nonlinear(name, ts[0], dims, keep, dtype), x))
@@ -314,7 +315,7 @@ def _parts(call: Call, x: ShType) -> tuple[int, list[int]]:
 def _average(call: Call) -> ShType:
     x = call.array("a")
     call.only("a", "axis", "keepdims", "out")
-    return finished(call, summed(call, "mean", x, _dims(call, x), _keepdims(call), of_mean(x.dtype_name)))
+    return finished(call, summed(call, "mean", x, _dims(call, x), keepdims(call), of_mean(x.dtype_name)))
 
 
 @op("linalg.inv", "linalg.pinv", "linalg.cholesky", "linalg.det", "linalg.eigvalsh", "linalg.matrix_power")

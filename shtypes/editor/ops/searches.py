@@ -6,14 +6,14 @@ from typing import Any
 
 from shtypes.editor.call import Call, Number, constant, held
 from shtypes.editor.ops.elementwise import chosen, nonlinear
-from shtypes.editor.ops.indexing import indexed, span
+from shtypes.editor.ops.indexing import indexed, span, taken_along
 from shtypes.editor.ops.reductions import whole
 from shtypes.editor.ops.registry import op
 from shtypes.editor.ops.shapes import one_dim
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown
 from shtypes.rules.labelled import ProductDims, contraction, labelled
-from shtypes.rules.lookup import segment_sum, take_along
+from shtypes.rules.lookup import segment_sum
 from shtypes.types import ShType
 
 # in order
@@ -23,14 +23,6 @@ def _order(call: Call, keys: ShType, axis: Any) -> ShType:
     return whole(call, "argsort", keys, [one_dim("argsort", keys, axis)], linear=False, dtype="i32")
 
 
-def _along(call: Call, x: ShType, ids: ShType, axis: Any) -> ShType:
-    """The type of the elements at positions along a dim."""
-    dim, constants = one_dim("take_along_axis", x, axis), held((x, ids))
-    if not x.shape[dim]:
-        raise Unknown
-    return call.typed("take_along_axis", lambda ts: take_along("take_along_axis", ts, dim, constants), x, ids)
-
-
 @op("sort_key_val")
 def _sort_key_val(call: Call) -> tuple[ShType, ...]:
     keys, values, axis = call.array("keys"), call.array("values"), call.static("dimension", -1)
@@ -38,7 +30,7 @@ def _sort_key_val(call: Call) -> tuple[ShType, ...]:
     if keys.shape != values.shape:
         raise Unknown
     order = _order(call, keys, axis)
-    return _along(call, keys, order, axis), _along(call, values, order, axis)
+    return taken_along(call, keys, order, axis), taken_along(call, values, order, axis)
 
 
 @op("lexsort")
@@ -49,8 +41,8 @@ def _lexsort(call: Call) -> ShType:
         raise Unknown
     order = _order(call, arrays[0], axis)
     for column in arrays[1:]:
-        after = _order(call, _along(call, column, order, axis), axis)
-        order = _along(call, order, after, axis)
+        after = _order(call, taken_along(call, column, order, axis), axis)
+        order = taken_along(call, order, after, axis)
     return order
 
 

@@ -10,7 +10,7 @@ from shtypes.editor.call import Call, Number, constant, held
 from shtypes.editor.dtypes import of_sum
 from shtypes.editor.ops.elementwise import cast, linear, nonlinear
 from shtypes.editor.ops.moves import finished
-from shtypes.editor.ops.reductions import along, sized, summed, whole
+from shtypes.editor.ops.reductions import along, keepdims, sized, summed, whole
 from shtypes.editor.ops.registry import op
 from shtypes.editor.ops.shapes import ints, joined, joined_dtype, one_dim, raveled, stretched
 from shtypes.editor.space import Unknown
@@ -30,10 +30,6 @@ def _real(x: ShType) -> ShType:
 def _dims(call: Call, x: ShType, name: str) -> tuple[int, ...]:
     axis = call.static("axis", None)
     return normal_dims(name, x, None if axis is None else ints(axis))
-
-
-def _keepdims(call: Call) -> bool:
-    return bool(call.static("keepdims", False))
 
 
 # quantiles
@@ -57,7 +53,7 @@ def _quantile(call: Call) -> ShType:
         raise Unknown
     if call.static("method", "linear") not in _METHODS:
         raise Unknown
-    return _without(call, call.name, x, _dims(call, x, call.name), _keepdims(call), lead)
+    return _without(call, call.name, x, _dims(call, x, call.name), keepdims(call), lead)
 
 
 def _is_tuple(call: Call) -> bool:
@@ -73,14 +69,14 @@ def _is_tuple(call: Call) -> bool:
 def _nanmedian(call: Call) -> ShType:
     x = _real(call.array("a"))
     call.only("a", "axis", "keepdims", "overwrite_input")
-    return _without(call, "nanquantile", x, _dims(call, x, "nanquantile"), _keepdims(call), ())
+    return _without(call, "nanquantile", x, _dims(call, x, "nanquantile"), keepdims(call), ())
 
 
 @op("logmeanexp", "nn.logmeanexp")
 def _logmeanexp(call: Call) -> ShType:
     x = _real(call.array("x"))
     call.only("x", "axis", "keepdims")
-    dims, keep, dtype, name = _dims(call, x, "logmeanexp"), _keepdims(call), x.dtype_name, "logsumexp"
+    dims, keep, dtype, name = _dims(call, x, "logmeanexp"), keepdims(call), x.dtype_name, "logsumexp"
     found = call.typed(name, lambda ts: rules.reduce_nonlinear(name, ts[0], dims, keep, dtype), x)
     return linear(call, "sub", found, dtype)
 
@@ -105,7 +101,7 @@ def _joinable(call: Call, x: ShType, dims: tuple[int, ...]) -> ShType:
 
 def _normed(call: Call, name: str, x: ShType, dims: tuple[int, ...], order: Any) -> ShType:
     """The type of the norm of vectors along dims."""
-    keep, dtype = _keepdims(call), x.dtype_name
+    keep, dtype = keepdims(call), x.dtype_name
     if order in (0, 1):
         size = nonlinear(call, "abs", [x])
         terms = size if order else cast(call, nonlinear(call, "not_equal", [x, Number("int", 0)], "bool"), dtype)
@@ -142,7 +138,7 @@ def _norm(call: Call) -> ShType:
         return _normed(call, "norm", x, dims, order)
     if order not in _OF_MATRICES:
         raise Unknown
-    x, keep, dtype = _joinable(call, x, dims), _keepdims(call), x.dtype_name
+    x, keep, dtype = _joinable(call, x, dims), keepdims(call), x.dtype_name
     return finished(call, call.typed("norm", lambda ts: rules.reduce_nonlinear("norm", ts[0], dims, keep, dtype), x))
 
 
