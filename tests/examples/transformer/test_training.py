@@ -93,7 +93,10 @@ def check_losses(name: str, policy: str, steps: int, capacity: float | None = No
     found = losses(name, steps, policy, sizes_of(LAYOUTS[name], capacity))
     worst = float((np.abs(found - wanted) / off).max())
     assert worst <= 1, f"off by {worst:.2g} times what rounding explains"
-    assert off.max() < 0.01 * (wanted[0] - wanted[-1]), "the bound says nothing"
+    learned = wanted[0] - wanted[-1]
+    # a token that rounding sends to another expert moves one loss at once, and the bound from there on
+    assert np.median(off) < 0.01 * learned, "the bound says nothing"
+    assert off.max() < 0.05 * learned, "the bound says nothing"
 
 
 @pytest.mark.nightly
