@@ -671,7 +671,7 @@ _PLAIN: dict[str, Any] = {
     "ZERO": np.int32(0),
     "m_f32": jnp.float32,
     "ROW8": np.asarray([1.5, -0.5, 0.25, 1.0, 0.5, -2.0, 0.75, 0.125], np.float32),
-    "FAR": np.asarray([0, 9, 3]),
+    "FAR": np.asarray([0, 9, 3], np.int32),  # of int64, JAX 0.12 mixes up programs of both x64 modes
     "ROW4": np.asarray([0.5, -0.25, 2.0, 1.0], np.float32),
     "WEIGHT": np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4),
     "MASK8": np.asarray([True, False, False, True, True, False, True, True]),
