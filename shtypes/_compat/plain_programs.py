@@ -7,7 +7,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import private
 from shtypes._compat.annotations import replacements
 from shtypes._compat.jaxprs import bound, jaxpr_of
+from shtypes._compat.typed import type_of
 from shtypes.context.ambient import current_ambient, scope
 
 _source_info: Any = private("jax._src", "source_info_util")
@@ -99,7 +100,7 @@ def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
         return bound(eqn, operands)
 
 
-# provenance: what `jnp.zeros_like` was given
+# the trace
 
 
 class _Thread(threading.local):
@@ -114,12 +115,44 @@ def is_tracing_plain() -> bool:
     return _thread.tracing > 0
 
 
-def _filled(x: Any, *, value: Any, dtype: Any) -> Any:
-    return jax.lax.full(x.shape, value, dtype)
+# typed values that a program closes over
 
 
 class PlainPrimitive(Primitive):
     """A primitive of ours on plain arrays."""
+
+
+def closed_over(x: Any) -> Any:
+    """What a plain program that is being traced sees of a value: of a typed one, a plain array of its global shape.
+
+    What makes it plain is an equation of the program, so that it is the typed value again where that is evaluated.
+    """
+    return x if type_of(x) is None else closed_over_p.bind(x)
+
+
+def _no_constant(*values: Any) -> NoReturn:
+    """What differentiates with respect to it in the program, or computes at once, is refused."""
+    found = next(t for t in map(type_of, values) if t is not None)
+    found.refuse_native("")
+
+
+closed_over_p: Final = PlainPrimitive("closed_over")
+closed_over_p.def_abstract_eval(lambda t: jax.core.ShapedArray(t.shape, t.dtype))
+closed_over_p.def_impl(_no_constant)
+ad.primitive_jvps[closed_over_p] = lambda primals, tangents: _no_constant(*primals)
+batching.primitive_batchers[closed_over_p] = lambda operands, dims: (closed_over_p.bind(*operands), dims[0])
+
+
+def sees_plain() -> bool:
+    """Whether typed values are plain ones here: in a plain program that is being traced, on no mesh of its own."""
+    return _thread.tracing > 0 and jax.sharding.get_abstract_mesh().empty
+
+
+# provenance: what `jnp.zeros_like` was given
+
+
+def _filled(x: Any, *, value: Any, dtype: Any) -> Any:
+    return jax.lax.full(x.shape, value, dtype)
 
 
 full_like_p: Final = PlainPrimitive("full_like")
@@ -139,11 +172,13 @@ batching.primitive_batchers[full_like_p] = lambda args, dims, **params: (full_li
 _lax: Any = private("jax._src", "lax")
 _lax_module: Any = private("jax._src.lax", "lax")
 _places: Final = [m for m in (_lax_module, private("jax", "lax")) if m is not None and hasattr(m, "full_like")]
+_loops: Final = [m for m in (private("jax._src.lax.control_flow", "loops"), private("jax", "lax")) if m is not None]
 _own_full_like: Any = getattr(_lax_module, "full_like", None)
 
 
 def _full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Any:
     """JAX's own, which keeps in the program what it is like."""
+    x = closed_over(x) if sees_plain() else x
     same = isinstance(x, jax.core.Tracer) and (shape is None or tuple(shape) == x.shape) and sharding is None
     if not (is_tracing_plain() and same and isinstance(fill_value, (bool, int, float))):
         return _own_full_like(x, fill_value, dtype, shape, sharding=sharding)
@@ -157,7 +192,20 @@ def _full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sh
 def _replaced() -> list[tuple[Any, str, Any, Any]]:
     """What is another function while a plain program is traced: the module, the name, that function, and JAX's own."""
     like = [(module, "full_like", _full_like, _own_full_like) for module in _places]
-    return like + replacements(is_tracing_plain)
+    loops = [(m, name, getattr(m, name)) for m in _loops for name in ("scan", "while_loop") if hasattr(m, name)]
+    return like + [(m, name, _of_plain(own), own) for m, name, own in loops] + replacements(is_tracing_plain)
+
+
+def _of_plain(own: Callable[..., Any]) -> Callable[..., Any]:
+    """A loop of JAX's, which asks its operands what they are before any primitive does."""
+
+    @functools.wraps(own)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if sees_plain():
+            args, kwargs = jax.tree.map(closed_over, (args, kwargs))
+        return own(*args, **kwargs)
+
+    return call
 
 
 _lock: Final = threading.Lock()
@@ -188,22 +236,27 @@ def tracing_plain() -> Iterator[None]:
                     setattr(module, name, own)
 
 
-def trace_plain(f: Callable[..., Any], avals: Sequence[Any]) -> tuple[Any, Any]:
-    """The program of a function of plain arrays, and the structure of its results; JAX remembers it by the function."""
+def trace_plain(f: Callable[..., Any], avals: Sequence[Any]) -> tuple[Any, list[Any], Any]:
+    """The program of a function of plain arrays, and the structure of its results; JAX remembers it by the function.
+
+    Between them are the values of traces around this one that the function closes over: the program's first arguments.
+    """
     with tracing_plain(), _with_own_lines():
         traced = jax.jit(f).trace(*avals)
-    return traced.jaxpr, jax.tree.structure(traced.out_info)
+    return traced.jaxpr, list(getattr(traced, "_consts", ())), jax.tree.structure(traced.out_info)
 
 
 __all__ = [
     "PlainPrimitive",
     "as_written",
     "bind_plain",
+    "closed_over",
     "full_like_p",
     "has_transpose",
     "implementation_of",
     "is_tracing_plain",
     "needed",
+    "sees_plain",
     "trace_plain",
     "tracing_plain",
     "without_mesh",

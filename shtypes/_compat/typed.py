@@ -77,6 +77,16 @@ def type_of(x: Any) -> TypedType | None:
     return t
 
 
+def is_typed_var(var: Any) -> bool:
+    """Whether a variable of a program stands for a typed value."""
+    return isinstance(var.aval, TypedType)
+
+
+def is_of_typed(eqn: Any) -> bool:
+    """Whether an equation takes typed values, or makes some."""
+    return any(map(is_typed_var, (*eqn.invars, *eqn.outvars)))
+
+
 def register(kind: type, attribute: str) -> None:
     """Makes the objects of a class typed values, with the type that they have under a name.
 

@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from shtypes._compat import aval_method, aval_property
+from shtypes._compat.plain_programs import closed_over, sees_plain
 from shtypes._compat.typed import register
 from shtypes.context.user_line import placed
 from shtypes.core.carrier import carrier_sharding, hidden_axes, without_keys
@@ -305,22 +306,42 @@ def _concrete_only(what: str) -> Any:
 def install(operators: dict[str, Any], methods: dict[str, Any], properties: dict[str, Any]) -> None:
     """Gives values and tracers their operators (``add`` for ``__add__``), methods and properties."""
     for name, fn in operators.items():
-        setattr(Array, f"__{name}__", _method(fn))
-        setattr(HiShType, f"_{name}", staticmethod(fn))
+        method = _method(f"__{name}__", fn)
+        setattr(Array, f"__{name}__", method)
+        setattr(HiShType, f"_{name}", staticmethod(method))
     for name, fn in methods.items():
-        setattr(Array, name, _method(fn))
-        setattr(HiShType, name, aval_method(fn))
+        method = _method(name, fn)
+        setattr(Array, name, method)
+        setattr(HiShType, name, aval_method(method))
     for name, fn in properties.items():
-        setattr(Array, name, property(fn))
-        setattr(HiShType, name, aval_property(fn))
+        get = _getter(name, fn)
+        setattr(Array, name, property(get))
+        setattr(HiShType, name, aval_property(get))
 
 
-def _method(fn: Any) -> Any:
+def _method(name: str, fn: Any) -> Any:
+    if not hasattr(jax.Array, name):
+        return _bound(fn)
+
+    @functools.wraps(fn)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if sees_plain():
+            return getattr(closed_over(self), name)(*args, **kwargs)
+        return fn(self, *args, **kwargs)
+
+    return method
+
+
+def _bound(fn: Any) -> Any:
     @functools.wraps(fn)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return fn(self, *args, **kwargs)
 
     return method
+
+
+def _getter(name: str, fn: Any) -> Any:
+    return lambda self: getattr(closed_over(self), name) if sees_plain() and hasattr(jax.Array, name) else fn(self)
 
 
 def _no_data(tracer: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 import jax
 import jax.numpy as jnp
 
+from shtypes._compat.plain_programs import closed_over, sees_plain
 from shtypes.context.absent import instead_of
 from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
 from shtypes.context.whose import frames
@@ -123,9 +124,11 @@ def refuse_native(x: Any, called: str = "") -> NoReturn:
         hints.append("outside of traced code, np.asarray(x) reads the value")
     elif " " in name:
         hints = ["write the typed one first: x * a, not a * x", "sh.from_jax(a) gives the plain one a type"]
-    error = ShardingTypeError(
-        f"a typed value, {t}, was given to {said}", why="it does not know the value's type", hints=hints
-    )
+    why = "it does not know the value's type"
+    if sees_plain():
+        why = "a lifted program has the typed value that it closes over as a constant only"
+        hints = ["give the value to the lifted function as an argument"]
+    error = ShardingTypeError(f"a typed value, {t}, was given to {said}", why=why, hints=hints)
     if name and " " not in name:
         raise placed(error, f"{name}({t})")
     error.where, error.placed = user_line(), True
@@ -187,9 +190,13 @@ _NO_ARRAY: Final = object()
 def as_jax_array(x: Any) -> Any:
     """``__jax_array__``, which JAX asks of what it does not know: no function takes a typed value for an array.
 
+    Only the trace of a lifted program does, of one that the program closes over.
+
     An operator of a plain array is told that the value is none either, and then leaves the operation to ours. A library
     that asks which leaves are arrays is given the value: its functions of arrays refuse it.
     """
+    if sees_plain():
+        return closed_over(x)
     asking: FrameType | None = sys._getframe(1)
     outside = asking.f_back if asking is not None and asking.f_code.co_name == "<lambda>" else asking
     if outside is not None and not str(outside.f_globals.get("__name__", "")).startswith("jax."):
@@ -202,8 +209,13 @@ def as_jax_array(x: Any) -> Any:
     refuse_native(x)
 
 
-def refuse_lowering(x: Any) -> NoReturn:
-    """What JAX reaches for only after it took a value for a plain array, to lower an equation of its own."""
+def refuse_lowering(x: Any) -> Any:
+    """What JAX reaches for only after it took a value for a plain array, to lower an equation of its own.
+
+    While a plain program is traced that closes over the value, JAX is told what the plain array is.
+    """
+    if sees_plain():
+        return jax.core.ShapedArray(x.shape, x.dtype)
     for frame in frames(1):
         if frame.f_globals.get("__name__") != "jax._src.interpreters.partial_eval":
             break

@@ -9,6 +9,7 @@ from jax.core import ShapedArray
 from jax.sharding import NamedSharding
 
 from shtypes._compat.patches import install
+from shtypes._compat.plain_programs import sees_plain
 from shtypes._compat.typed import TypedType, is_shown_as_no_loss
 from shtypes.context.user_line import placed
 from shtypes.core.carrier import carrier_shape, explicit_spec
@@ -18,7 +19,7 @@ from shtypes.core.placement import asking as asking_package
 from shtypes.core.placement import is_jax, sharding_of
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.scopes.comm import program_runs
-from shtypes.types import Dim, ShType
+from shtypes.types import Dim, ShType, State
 
 
 class _NoManualAxes:
@@ -159,14 +160,15 @@ class HiShType(ShType, TypedType):
         if spec is None:
             return self
         dim = self.dims[spec]
-        if dim.axes:
+        if dim.axes and not sees_plain():
             error = ShardingTypeError(
                 f"cannot map over dim {spec} of {self}: it is sharded over {quoted(dim.axes)}",
                 why="each step would live on some of the devices only",
                 hints=["sh.vmap maps over sharded dims too", "reshard it so that the mapped dim is not sharded"],
             )
             raise placed(error, f"vmap({self})")
-        return self.replace(dims=self.dims[:spec] + self.dims[spec + 1 :])
+        whole = self.with_axes(dim.axes, State.INVARIANT) if dim.axes else self  # a plain program sees the shape only
+        return whole.replace(dims=whole.dims[:spec] + whole.dims[spec + 1 :])
 
     def inc_rank(self, size: int | None, spec: Any) -> HiShType:
         """The type of values stacked along a new dim."""

@@ -7,8 +7,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of
+from shtypes._compat.jaxprs import bound, captured, is_literal, jaxpr_of
 from shtypes._compat.plain_programs import as_written, bind_plain
+from shtypes._compat.typed import is_of_typed, is_typed_var
 from shtypes.context.origin import evaluating
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
@@ -127,6 +128,10 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
 
 def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
     name = eqn.primitive.name
+    if is_of_typed(eqn):  # of what the program closes over
+        if any(is_typed(x) and not is_typed_var(v) for x, v in zip(operands, eqn.invars, strict=True)):
+            raise missing(eqn)
+        return bound(eqn, operands)
     of_equation = EQUATIONS.get(name)
     if of_equation is not None:
         return _checked(eqn, of_equation(eqn, beside_others(operands)))

@@ -100,17 +100,22 @@ class _Program:
     """A plain function for arguments of one structure, and with these static leaves."""
 
     def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], outside: Outside) -> None:
-        def flat(*arrays: Any) -> Any:
-            given = iter(arrays)
-            leaves = [next(given) if s is None else s.value for s in static]
-            args, kwargs = jax.tree.unflatten(tree, leaves)
-            return f(*args, **kwargs)
-
-        flat.__name__ = flat.__qualname__ = getattr(f, "__name__", "f")
         self.f, self.tree, self.static = f, tree, static
-        self.flat, self._outside = flat, outside
+        self._flat, self._outside = self._of_arrays(), outside
         self._live: Bounded[Any] = Bounded(8)
         self._compiled: JitFunction[..., Any] = JitFunction(self._evaluated, None, {}, {})
+
+    def _of_arrays(self) -> Callable[..., Any]:
+        """The function as one of its arrays, which JAX has not traced yet."""
+
+        def flat(*arrays: Any) -> Any:
+            given = iter(arrays)
+            leaves = [next(given) if s is None else s.value for s in self.static]
+            args, kwargs = jax.tree.unflatten(self.tree, leaves)
+            return self.f(*args, **kwargs)
+
+        flat.__name__ = flat.__qualname__ = getattr(self.f, "__name__", "f")
+        return flat
 
     def __call__(self, *arrays: Any) -> Any:
         """The results; of typed values that no transformation looks at, by one compiled program."""
@@ -123,7 +128,9 @@ class _Program:
 
     def _evaluated(self, *arrays: Any) -> Any:
         outside = self._outside.again()
-        closed, tree = trace_plain(self.flat, [aval_of(x) for x in arrays])
+        closed, around, tree = trace_plain(self._flat, [aval_of(x) for x in arrays])
+        if around:  # their trace ends, and in the next one the function closes over others
+            self._flat = self._of_arrays()
         known = self._live.get(id(closed))
         if known is None:
             jaxpr, consts = needed(closed)
@@ -132,17 +139,18 @@ class _Program:
         _, jaxpr, consts = known
         try:
             with noting():
-                outs = evaluate_whole(jaxpr, consts, list(arrays), outside, self._arguments)
+                names = functools.partial(self._arguments, len(around))
+                outs = evaluate_whole(jaxpr, consts, [*around, *arrays], outside, names)
         except ShardingTypeError:
             outside.check_fit()  # what was said of a place and did not fit is the nearer reason
             raise
         outside.check_fit()
         return jax.tree.unflatten(tree, outs)
 
-    def _arguments(self) -> Sequence[str]:
-        """What the arrays among the arguments are called in the function."""
+    def _arguments(self, around: int) -> Sequence[str]:
+        """What the arrays among the arguments are called in the function, behind so many without a name."""
         tree = jax.tree.unflatten(self.tree, list(range(self.tree.num_leaves)))
-        names = []
+        names = [""] * around
         for (where, _), static in zip(jax.tree_util.tree_flatten_with_path(tree)[0], self.static, strict=True):
             if static is None:
                 names.append(_argument(self.f, where))
@@ -185,7 +193,8 @@ def lift(
     is empty), so what it annotates only on a mesh stays as it is.
 
     A call with typed arrays alone runs as one compiled program, as under `jit`: keep the lifted function and call it
-    again. With plain arrays among them the operations run one by one, and see their values.
+    again. With plain arrays among them the operations run one by one, and see their values. What ``f`` closes over,
+    typed values and values of a trace around it too, it uses like its arguments; it is a constant of the program.
 
     Args:
         f: A function of trees of arrays. What is no array in its arguments, it gets as it is.

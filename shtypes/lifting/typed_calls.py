@@ -17,9 +17,10 @@ import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 from shtypes._compat import Zero, instantiate_zeros, is_undefined_primal
-from shtypes._compat.plain_programs import PlainPrimitive, is_tracing_plain
+from shtypes._compat.plain_programs import PlainPrimitive, closed_over, is_tracing_plain
 from shtypes.caches import COMPILED
 from shtypes.context.user_line import connect_one_device
+from shtypes.control.vmap import vmap
 from shtypes.core.meshes import abstract_mesh, use_mesh
 from shtypes.lifting.constants import is_constant, is_inexact, typed_constant
 from shtypes.lifting.joins import aval_of, of_some, placed
@@ -121,7 +122,8 @@ def results(call: Any, xs: Sequence[Any], *, typed: bool) -> list[Any]:
         return jax.tree.leaves((call.on_values if typed else call.on_one_device)(*xs), is_leaf=is_typed)
     inner = functools.partial(results, call.call, typed=typed)
     if call.how == "mapped":
-        return list(jax.vmap(lambda *xs: inner(xs), in_axes=call.dims)(*xs))
+        mapping: Any = vmap if typed else jax.vmap
+        return list(mapping(lambda *xs: inner(xs), in_axes=call.dims)(*xs))
     n = len(call.live)
     primals, rest = list(xs[:n]), list(xs[n:])
     chosen = [i for i, live in enumerate(call.live) if live]
@@ -197,6 +199,11 @@ def _typed_call(eqn: Any, operands: list[Any]) -> list[Any]:
     return results(call, given, typed=True)
 
 
+@body_row("closed_over")
+def _closed_over(eqn: Any, operands: list[Any]) -> list[Any]:
+    return operands
+
+
 # calls where no mesh is set
 
 
@@ -204,8 +211,9 @@ def without_mesh(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     """A public function of plain arrays where no mesh is set; None where it is no op, or there are none."""
     name = _names().get(fn)
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda x: x is None)
-    arrays = [isinstance(x, (jax.Array, np.ndarray, np.generic)) for x in leaves]
     traced = is_tracing_plain()
+    leaves = [closed_over(x) if traced else x for x in leaves]
+    arrays = [isinstance(x, (jax.Array, np.ndarray, np.generic)) for x in leaves]
     if name is None or any(map(is_typed, leaves)) or not (traced or any(isinstance(x, jax.Array) for x in leaves)):
         return None
     static = tuple(None if a else Static(x) for x, a in zip(leaves, arrays, strict=True))

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
+from shtypes._compat.plain_programs import is_tracing_plain
 from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import carrier_sharding
 from shtypes.core.checks import check_values, checks_are_on
@@ -97,6 +98,8 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     wanted = None if type is None else hi(type_of(type, where, shape=tuple(x.shape), dtype=dtype))
     if wanted is not None and wanted.dtype_name != dtype:
         raise ShardingTypeError(f"an array of dtype {dtype} is not of type {wanted}", hints=["x.astype(...) first"])
+    if isinstance(x, jax.core.Tracer) and is_tracing_plain():
+        current_mesh()  # without one it gets its type where the program is evaluated, beside whatever typed value
     if not isinstance(x, jax.core.Tracer) and no_trace_is_running():
         own = _concrete(x, wanted, mesh)
         if checks_are_on():

@@ -39,7 +39,7 @@ def _is_own(eqn: Any) -> bool:
 def _program(name: str, avals: tuple[Any, ...]) -> str:
     given = [jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for shape, dtype, weak in avals]
     try:
-        closed, _ = trace_plain(_WHOLE[name], given)
+        closed, *_ = trace_plain(_WHOLE[name], given)
     except (TypeError, ValueError):
         return ""
     calls = [e for e in jaxpr_of(closed).eqns if e.params.get("name") == name]

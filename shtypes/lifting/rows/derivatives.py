@@ -33,8 +33,8 @@ def plainly(f: Callable[..., Any], *args: Any) -> Any:
         structure.append(found)
         return out
 
-    closed, _ = trace_plain(flat, avals)
-    return jax.tree.unflatten(structure[0], evaluate_closed(closed, leaves))
+    closed, around, _ = trace_plain(flat, avals)
+    return jax.tree.unflatten(structure[0], evaluate_closed(closed, [*around, *leaves]))
 
 
 def primitive_of(eqn: Any) -> Callable[..., list[Any]]:
@@ -60,9 +60,10 @@ def with_tangents(eqn: Any, primal: Callable[..., list[Any]], operands: list[Any
         with evaluating(here):
             ys = primal(*primals)
             given = [*primals, *(tangents[i] for i in live)]
-            closed, _ = trace_plain(push, [aval_of(x) for x in given])
-            dots = evaluate_closed(closed, given)
-        moved = reached(closed, range(len(primals), len(given)))
+            closed, around, _ = trace_plain(push, [aval_of(x) for x in given])
+            dots = evaluate_closed(closed, [*around, *given])
+        first = len(around) + len(primals)
+        moved = reached(closed, range(first, first + len(live)))
         return ys, [_as_tangent(t, y, there) for t, y, there in zip(dots, ys, moved, strict=True)]
 
     f.defjvp(rule, symbolic_zeros=True)

@@ -1,0 +1,191 @@
+"""What a lifted function closes over: typed values and plain ones, of its own process or of the traces around it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from tests.tolerance import assert_close
+
+RNG = np.random.default_rng(3)
+X, Y, W = (RNG.normal(size=shape).astype(np.float32) for shape in ((8, 4), (8, 8), (4, 8)))
+POLICIES = pytest.mark.parametrize("policy", ["partial", "jax"])
+
+
+@pytest.fixture(autouse=True)
+def _mesh() -> Any:
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
+        yield
+
+
+def typed() -> tuple[Any, Any, Any]:
+    return sh.array(W, "[4, 8@tp]"), sh.array(X, "[8@dp, 4]"), sh.array(Y, "[8@dp, 8@tp]")
+
+
+def loss(w: Any, x: Any, y: Any) -> Any:
+    return jnp.mean(jnp.square(jnp.tanh(x @ w) - y))
+
+
+def scanned(w: Any, x: Any, y: Any) -> Any:
+    gradient = sh.grad(sh.lift(lambda w: loss(w, x, y)))
+    start = gradient(w) * 0.0
+    return sh.scan(lambda total, _: (total + gradient(w) * 0.5, None), start, None, length=2)[0]
+
+
+#: By what is closed over, and where: the gradient of the loss with respect to the weights.
+GRADIENTS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "values": lambda w, x, y: sh.grad(sh.lift(lambda w: loss(w, x, y)))(w),
+    "values, compiled": lambda w, x, y: sh.jit(sh.grad(sh.lift(lambda w: loss(w, x, y))))(w),
+    "values, of a gradient inside": lambda w, x, y: sh.lift(jax.grad(lambda w: loss(w, x, y)))(w),
+    "values, in jax.jit inside": lambda w, x, y: sh.grad(sh.lift(jax.jit(lambda w: loss(w, x, y))))(w),
+    "values, in a checkpoint": lambda w, x, y: sh.grad(sh.lift(jax.checkpoint(lambda w: loss(w, x, y))))(w),
+    "traced": sh.jit(lambda w, x, y: sh.grad(sh.lift(lambda w: loss(w, x, y)))(w)),
+    "traced by JAX": jax.jit(lambda w, x, y: sh.grad(sh.lift(lambda w: loss(w, x, y)))(w)),
+    "differentiated": lambda w, x, y: sh.grad(lambda w: sh.lift(lambda x: loss(w, x, y))(x))(w),
+    "differentiated, compiled": sh.jit(sh.grad(lambda w, x, y: sh.lift(lambda y: loss(w, x, y))(y))),
+    "traced, in a checkpoint": sh.jit(lambda w, x, y: sh.grad(sh.checkpoint(sh.lift(lambda w: loss(w, x, y))))(w)),
+    "traced, in a scan": sh.jit(scanned),
+}
+
+
+@pytest.mark.core
+@POLICIES
+@pytest.mark.parametrize("how", GRADIENTS)
+def test_a_loss_that_closes_over_its_batch_is_the_one_that_takes_it(how: str, policy: str) -> None:
+    wanted = jax.grad(loss)(W, X, Y)
+    with sh.policy(policy):
+        given = typed()
+        found = GRADIENTS[how](*given)
+        taken = sh.grad(sh.lift(loss))(*given)
+        if how == "values, of a gradient inside":  # whose cotangents no policy types
+            taken = sh.lift(jax.grad(loss))(*given)
+        assert found.type == taken.type
+        assert_close(np.asarray(sh.all_reduce(found)), wanted, 400)
+
+
+#: What closes over an array like the operand, of shape ``[8, 4]``.
+PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
+    "an operator": lambda x, a: x * a,
+    "an operator, the other way": lambda x, a: a * x - a,
+    "a ufunc": jnp.add,
+    "of it alone": lambda x, a: jnp.sin(a) * x,
+    "its method": lambda x, a: a.mean(1)[:, None] + x,
+    "a part of it": lambda x, a: x + a[:, :1],
+    "lax": lambda x, a: jax.lax.dot_general(x, a, (((1,), (1,)), ((0,), (0,)))),
+    "einsum": lambda x, a: jnp.einsum("ab,ab->a", x, a),
+    "branches": lambda x, a: jax.lax.cond(True, lambda: x * a, lambda: x),
+    "a loop": lambda x, a: jax.lax.scan(lambda c, y: (c + y * a, None), x, jnp.ones(3))[0],
+    "like it": lambda x, a: x + jnp.ones_like(a),
+    "a result": lambda x, a: (x, a),
+    "stacked": lambda x, a: jnp.stack([x, a]),
+    "selected": lambda x, a: jnp.where(a > 0, x, a),
+    "a map over it": lambda x, a: jax.vmap(lambda row: jnp.sin(row) * jnp.ones(4))(a) * x,
+    "a map over both": jax.vmap(lambda u, v: u * v, out_axes=1),
+    "a loop from it": lambda x, a: jax.lax.fori_loop(0, 3, lambda i, c: c * x, a),
+    "an unknown number of turns": lambda x, a: jax.lax.while_loop(
+        lambda c: c[1] < 3, lambda c: (c[0] * x, c[1] + 1), (a, 0)
+    )[0],
+    "a branch of it": lambda x, a: jax.lax.cond(True, jnp.sin, jnp.cos, a) * x,
+    "a custom derivative": lambda x, a: jax.nn.relu(a) * x,
+    "asarray": lambda x, a: jnp.asarray(a) * x,
+    "an update": lambda x, a: a.at[:, 0].set(x[:, 1]),
+    "a key": lambda x, a: jax.random.normal(jax.random.key(0), a.shape) * a * x,
+    "its shape": lambda x, a: x.reshape(a.shape) / a.shape[1],
+}
+
+
+@POLICIES
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_that_closes_over_a_typed_value_is_the_one_that_takes_it(name: str, policy: str) -> None:
+    f, other = PROGRAMS[name], np.flip(X, 0).copy()
+    with sh.policy(policy):
+        x, a = sh.array(X, "[8@dp, 4]"), sh.array(other, "[8@dp, 4]")
+        found, taken = sh.lift(lambda x: f(x, a))(x), sh.lift(f)(x, a)
+        inside = sh.jit(lambda x, a: sh.lift(lambda x: f(x, a))(x))(x, a)
+    for one, of_trace, right, plain in zip(
+        *map(jax.tree.leaves, (found, inside, taken, f(jnp.asarray(X), jnp.asarray(other)))), strict=True
+    ):
+        assert one.type == of_trace.type == right.type
+        assert_close(np.asarray(one), plain, 100)
+        assert_close(np.asarray(of_trace), plain, 100)
+
+
+#: Ops of ours, of a plain array of the program and of what it closes over; and what they compute.
+TYPED: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    "add": (sh.add, lambda x, a: x + a),
+    "of it alone": (lambda x, a: sh.sin(a) * x, lambda x, a: np.sin(a) * x),
+    "einsum": (lambda x, a: sh.einsum("ab,ac->bc", a, x), lambda x, a: a.T @ x),
+    "a reshard": (lambda x, a: sh.all_reduce(a.T @ x, "dp"), lambda x, a: a.T @ x),
+    "in a map": (lambda x, a: jax.vmap(lambda x: sh.einsum("ab,b->a", a[:, :], x))(x.T), lambda x, a: x.T @ a.T),
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_typed_ops_inside_take_what_the_program_closes_over(name: str) -> None:
+    f, right = TYPED[name]
+    x, a = sh.array(X, "[8@dp, 4]"), sh.array(Y[:, :4] if name != "in a map" else Y, "[8@dp, ...]")
+    if name == "in a map":
+        x, a = sh.array(X, "[8, 4@tp]"), sh.array(Y, "[8@dp, 8]")
+    found = sh.lift(lambda x: f(x, a))(x)
+    assert_close(np.asarray(sh.all_reduce(found)), right(np.asarray(x), np.asarray(a)), 100)
+
+
+def test_a_module_that_is_closed_over_is_typed() -> None:
+    module = eqx.nn.MLP(4, 4, 8, 2, key=jax.random.key(0))
+    rules = {"layers/0/*": "[hidden@tp, ...]", "**": "[...]"}
+    weights = sh.tree.array(eqx.filter(module, eqx.is_array), rules)
+    placed = eqx.combine(weights, eqx.filter(module, eqx.is_array, inverse=True))
+    x = sh.array(X, "[8@dp, 4]")
+    with sh.implicit_comm():
+        found = sh.lift(jax.vmap(placed))(x)
+    assert_close(np.asarray(sh.all_reduce(found)), jax.vmap(module)(X), 400)
+
+
+@pytest.mark.core
+def test_plain_values_of_the_traces_around_are_closed_over() -> None:
+    x, c = sh.array(X, "[8@dp, 4]"), jnp.asarray(X)
+    assert_close(np.asarray(sh.jit(lambda x, c: sh.lift(lambda x: x * c)(x))(x, c)), X * X, 1)
+
+    def total(c: Any) -> Any:
+        return sh.all_reduce(sh.sum(sh.lift(lambda x: x * c)(x))).to_jax()
+
+    assert_close(jax.grad(total)(c), X, 1)
+
+
+def test_each_trace_has_its_own_values() -> None:
+    held: dict[str, Any] = {}
+    lifted = sh.lift(lambda x: x * held["c"])
+
+    def step(x: Any, c: Any) -> Any:
+        held["c"] = c
+        return lifted(x)
+
+    x = sh.array(X, "[8@dp, 4]")
+    for factor in (2.0, 3.0):
+        found = jax.jit(functools.partial(step))(x, sh.array(np.full((8, 4), factor, np.float32), "[8@dp, 4]"))
+        assert_close(np.asarray(found), factor * X, 1)
+
+
+def test_the_ledger_is_that_of_the_program_that_takes_it() -> None:
+    with sh.policy("jax"):
+        w, x, y = typed()
+        closed = sh.ledger(sh.grad(sh.lift(lambda w: loss(w, x, y))), w)
+        taken = sh.ledger(sh.grad(sh.lift(loss)), w, x, y)
+    assert closed.bytes == taken.bytes > 0
+
+
+def test_what_is_closed_over_is_a_constant_of_the_program() -> None:
+    x = sh.array(X, "[8, 4]")
+    with pytest.raises(sh.ShardingTypeError, match="was given to") as caught:
+        sh.lift(lambda y: jax.grad(lambda x: jnp.sum(x * y))(x))(x)
+    assert "test_closed_over.py" in caught.value.where
+    assert caught.value.why == "a lifted program has the typed value that it closes over as a constant only"
+    assert caught.value.hints == ("give the value to the lifted function as an argument",)
