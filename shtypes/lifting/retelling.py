@@ -19,11 +19,19 @@ _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
 
 
 class _Name(NamedTuple):
-    """How a fix says an operand: an expression of the user's, with its line if that is another, or a place."""
+    """How a fix says an operand: an expression of the user's, with its line if that is another, or a place.
+
+    Attributes:
+        expression: The expression.
+        line: Its line.
+        place: The place.
+        leading: How many dims of size 1 the operand has in front of those of the expression.
+    """
 
     expression: str = ""
     line: str = ""
     place: str = ""
+    leading: int = 0
 
 
 def in_the_programs_words(error: ShardingTypeError, step: Step, operands: Sequence[Any]) -> ShardingTypeError:
@@ -65,6 +73,8 @@ def _told(fix: Fix, known: dict[str, _Name], step: Step, program: str, *, alone:
     at: dict[str, str] = {}
     for name, target in _RESHARD.findall(fix.code):
         found = known.get(name, _Name())
+        if found.leading:
+            target = _without_leading(target, found.leading)
         if found.place:
             if at.setdefault(found.place, target) != target:
                 return None  # a place has one type
@@ -83,6 +93,12 @@ def _told(fix: Fix, known: dict[str, _Name], step: Step, program: str, *, alone:
     return fix._replace(code=code)
 
 
+def _without_leading(target: str, dims: int) -> str:
+    """A target without its first dims, which have size 1 and so no axes."""
+    inside, bracket, rest = target.removeprefix("[").partition("]")
+    return f"[{''.join(inside.split(',', dims)[dims:])}{bracket}{rest}"
+
+
 def _named(step: Step, x: Any) -> _Name:
     source = made(step, x)
     for _ in range(8):
@@ -90,7 +106,7 @@ def _named(step: Step, x: Any) -> _Name:
             return _Name()
         if source.step is None:
             return _Name(_argument(source))
-        found = _by_frames(step, source.step, source.var)
+        found = _by_frames(step, source.step, source.var) or _before(source.step) or _place(step, source)
         if found is not None:
             return found
         same = [y for y in _operands(source.step) if is_typed(y) and y.type == x.type]
@@ -112,7 +128,7 @@ def _argument(source: Made) -> str:
 
 
 def _by_frames(step: Step, maker: Step, var: Any) -> _Name | None:
-    """How the result of an equation is said where another uses it; None where both are of one call."""
+    """The user's expression for the result of an equation that another uses; None where both are of one call."""
     mine, its = step.frames(), maker.frames()
     used, gave = _users(mine), _users(its)
     if gave is not None and gave != used:
@@ -120,7 +136,37 @@ def _by_frames(step: Step, maker: Step, var: Any) -> _Name | None:
         if text and _is_value(maker, var, gave):
             same = used is not None and used.place == gave.place
             return _Name(text, "" if same else gave.place)
-    return _place(step, maker, var)
+    return None
+
+
+def _before(maker: Step) -> _Name | None:
+    """How the operand of an equation is said that only puts dims of size 1 in front, as `jax.numpy` does to add two.
+
+    So is what the program closes over, where it becomes a plain array of the program.
+    """
+    eqn, body = maker.eqn, maker.body
+    dims = _leading(eqn)
+    if dims is None:
+        return None
+    var = eqn.invars[0]
+    source = next((e for e in body.jaxpr.eqns if var in e.outvars), None)
+    if source is not None:
+        found = _by_frames(maker, Step(source, body), var)
+    else:
+        found = _Name(_argument(Made(None, var, body))) if body.outer is None and var in body.jaxpr.invars else None
+    return None if found is None or not found.expression else found._replace(leading=dims)
+
+
+def _leading(eqn: Any) -> int | None:
+    """How many dims of size 1 an equation puts in front of its operand's; None if it is another one."""
+    if eqn.primitive.name == "closed_over":
+        return 0
+    if eqn.primitive.name != "broadcast_in_dim" or len(eqn.invars) != 1:
+        return None
+    shape, given = eqn.params["shape"], eqn.invars[0].aval.shape
+    dims = len(shape) - len(given)
+    kept = tuple(range(dims, len(shape)))
+    return dims if shape == (1,) * dims + given and eqn.params["broadcast_dimensions"] == kept else None
 
 
 def _users(frames: Sequence[Frame]) -> Frame | None:
@@ -141,9 +187,10 @@ def _repeats(jaxpr: Any, run: Sequence[int]) -> bool:
     return any(frames_of(jaxpr.eqns[i]) == first for i in run[1:])
 
 
-def _place(step: Step, maker: Step, var: Any) -> _Name | None:
+def _place(step: Step, source: Made) -> _Name | None:
     """The place for `at=` that has the variable as a result, and whose result the failing equation is not."""
-    body = maker.body
+    maker, var, body = source
+    assert maker is not None
     scope = scope_of(str(maker.eqn.source_info.name_stack))
     mine = scope_of(str(step.eqn.source_info.name_stack)) if step.body is body else None
     candidates = []

@@ -189,3 +189,19 @@ def test_what_is_closed_over_is_a_constant_of_the_program() -> None:
     assert "test_closed_over.py" in caught.value.where
     assert caught.value.why == "a lifted program has the typed value that it closes over as a constant only"
     assert caught.value.hints == ("give the value to the lifted function as an argument",)
+
+
+@pytest.mark.parametrize(
+    ("f", "fix"),
+    [
+        (lambda x, a: x + a[0], 'sh.reshard(a[0], "[4]")'),
+        (lambda x, a: x - jnp.mean(a, 0), 'sh.reshard(jnp.mean(a, 0), "[4]")'),
+        (lambda x, a: jnp.sum(a) + x, 'sh.reshard(jnp.sum(a), "[]")'),
+    ],
+)
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_fix_speaks_of_the_operand_before_jax_puts_dims_in_front(f: Any, fix: str, closed: bool) -> None:
+    x, a = sh.array(X, "[8@dp, 4]"), sh.array(X, "[8@dp, 4]")
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        sh.lift(lambda x: f(x, a))(x) if closed else sh.lift(f)(x, a)
+    assert fix in [fix.code for fix in caught.value.fixes]
