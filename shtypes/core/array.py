@@ -320,28 +320,25 @@ def install(operators: dict[str, Any], methods: dict[str, Any], properties: dict
 
 
 def _method(name: str, fn: Any) -> Any:
-    if not hasattr(jax.Array, name):
-        return _bound(fn)
+    plain = hasattr(jax.Array, name)
 
     @functools.wraps(fn)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if sees_plain():
+        if plain and sees_plain():
             return getattr(closed_over(self), name)(*args, **kwargs)
         return fn(self, *args, **kwargs)
 
     return method
 
 
-def _bound(fn: Any) -> Any:
-    @functools.wraps(fn)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return fn(self, *args, **kwargs)
-
-    return method
-
-
 def _getter(name: str, fn: Any) -> Any:
-    return lambda self: getattr(closed_over(self), name) if sees_plain() and hasattr(jax.Array, name) else fn(self)
+    plain = hasattr(jax.Array, name)
+
+    @functools.wraps(fn)
+    def get(self: Any) -> Any:
+        return getattr(closed_over(self), name) if plain and sees_plain() else fn(self)
+
+    return get
 
 
 def _no_data(tracer: Any) -> Any:
