@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -226,5 +227,11 @@ def test_an_extreme_along_a_sharded_dim_offers_priced_fixes() -> None:
 
 @pytest.mark.parametrize("name", ["max", "ptp", "median", "nanmedian", "argmin", "trapezoid"])
 def test_what_needs_elements_is_refused_where_there_are_none(name: str) -> None:
-    with sh.use_mesh(sh.abstract_mesh({"x": 2})), pytest.raises(sh.ShardingTypeError, match="cannot be applied to f32"):
-        jax.eval_shape(lambda a: getattr(sh, name)(a, axis=0), sh.ShType.parse("f32[0, 4@x]"))
+    try:
+        jax.eval_shape(lambda a: getattr(jnp, name)(a, axis=0), jnp.zeros((0, 4)))
+        refused: AbstractContextManager[object] = nullcontext()  # JAX 0.12 gives NaN for the `nanmedian` of no elements
+    except (TypeError, ValueError, IndexError):
+        refused = pytest.raises(sh.ShardingTypeError, match="cannot be applied to f32")
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})), refused:
+        given = jax.eval_shape(lambda a: getattr(sh, name)(a, axis=0), sh.ShType.parse("f32[0, 4@x]"))
+        assert str(given) == "f32[4@x]"
