@@ -76,27 +76,28 @@ def losses(
 
 
 @functools.cache
-def one_device(steps: int, sizes: model.Sizes) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The losses of one device, and how far rounding takes each: as far as eight other roundings took it, and twice.
+def one_device(steps: int, sizes: model.Sizes) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], float]:
+    """The losses of one device, and how far rounding takes each, and most: as far as eight other roundings, and twice.
 
     What one step is off by, the next ones enlarge, each program in its own way: so far do runs of one device come apart
-    whose weights were rounded otherwise.
+    whose weights were rounded otherwise. A token that rounding sends to another expert moves one loss at once, and the
+    bound from there on; most losses it does not move.
     """
     wanted = losses("one", steps, sizes=sizes)
-    others = np.stack([losses("one", steps, sizes=sizes, seed=seed) for seed in range(8)])
-    spread = np.maximum.accumulate(np.abs(others - wanted).max(0))
-    return wanted, 2 * spread + 64 * eps(np.float32) * np.abs(wanted)
+    others = np.abs(np.stack([losses("one", steps, sizes=sizes, seed=seed) for seed in range(8)]) - wanted)
+    exact = 64 * eps(np.float32) * np.abs(wanted)
+    spread = np.maximum.accumulate(others.max(0))
+    return wanted, 2 * spread + exact, float(2 * np.median(others, 1).max() + exact.max())
 
 
 def check_losses(name: str, policy: str, steps: int, capacity: float | None = None) -> None:
-    wanted, off = one_device(steps, sizes_of(LAYOUTS[name], capacity))
+    wanted, off, most = one_device(steps, sizes_of(LAYOUTS[name], capacity))
     found = losses(name, steps, policy, sizes_of(LAYOUTS[name], capacity))
     worst = float((np.abs(found - wanted) / off).max())
     assert worst <= 1, f"off by {worst:.2g} times what rounding explains"
-    learned = wanted[0] - wanted[-1]
-    # a token that rounding sends to another expert moves one loss at once, and the bound from there on
-    assert np.median(off) < 0.01 * learned, "the bound says nothing"
-    assert off.max() < 0.05 * learned, "the bound says nothing"
+    typical = float(np.median(np.abs(found - wanted)))
+    assert typical <= most, f"most are off by {typical / most:.2g} times what rounding explains"
+    assert most < 0.01 * (wanted[0] - wanted[-1]), "the bound says nothing"
 
 
 @pytest.mark.nightly
