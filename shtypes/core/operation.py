@@ -103,9 +103,13 @@ class Operation:
 
     def bind(self, *operands: Any) -> list[Any]:
         """The results, in whatever JAX makes of them."""
-        found: list[Any] = self.primitive.bind(*operands, operation=self)
-        if _noted.bound is not None:
-            _noted.bound.append((self, operands, found))
+        noted, _noted.bound = _noted.bound, None  # what its derivative binds follows from it
+        try:
+            found: list[Any] = self.primitive.bind(*operands, operation=self)
+        finally:
+            _noted.bound = noted
+        if noted is not None:
+            noted.append((self, operands, found))
         return found
 
     def abstract_eval(self, *given: Any) -> tuple[list[Any], set[Any]]:
@@ -152,7 +156,7 @@ _noted: Final = _Noted()
 
 @contextlib.contextmanager
 def noting_bound() -> Iterator[list[tuple[Operation, Sequence[Any], Sequence[Any]]]]:
-    """Lists the operations that are bound in here, with their operands and results."""
+    """Lists the operations that are bound in here, with their operands and results; not what binding these binds."""
     outer, found = _noted.bound, list[tuple[Operation, Sequence[Any], Sequence[Any]]]()
     _noted.bound = found
     try:

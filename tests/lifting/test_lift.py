@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.lifting.registry import EQUATIONS
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
 
@@ -226,3 +228,21 @@ def test_a_mapped_loop_that_communicates_needs_one_predicate_for_all() -> None:
             sh.lift(f)(x, w)
         with sh.implicit_comm():
             assert_close(denoted(sh.lift(f)(x, w)), wanted, 100)
+
+
+@pytest.mark.parametrize(("first", "shape"), [("gradient", "f32[4@dp, 3]"), ("value", "f32[4@dp, 5]")])
+def test_an_equation_is_typed_once_for_all_layers_in_a_gradient_and_outside(
+    first: str, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever is traced first, and no other test has it of this shape: a program that is trained is evaluated too."""
+
+    def f(x: Any) -> Any:
+        return jnp.sum(jnp.tanh(jnp.tanh(jnp.tanh(x))))
+
+    programs: dict[str, Callable[..., Any]] = {"gradient": sh.grad(sh.lift(f)), "value": sh.lift(f)}
+    row = Mock(side_effect=EQUATIONS["tanh"])
+    monkeypatch.setitem(EQUATIONS, "tanh", row)
+    with sh.use_mesh(sh.abstract_mesh(MESH)):
+        for program in (programs[first], *programs.values()):
+            jax.make_jaxpr(program)(sh.abstract_array(shape))
+    assert row.call_count == 1
