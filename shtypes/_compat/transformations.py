@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from shtypes._compat.typed import TypedType, type_of
+from shtypes._compat.typed import is_typed_var, type_of
 
 
 class _Module:
@@ -28,7 +28,7 @@ def lowered_calls(original: Callable[..., Any]) -> Callable[..., Any]:
     """The call that `jax.checkpoint` makes of what does not change in a scan: lowered by doing what it calls."""
 
     def to_lojax(*args: Any, call_jaxpr: Any, **params: Any) -> Any:
-        if not any(isinstance(v.aval, TypedType) for v in (*call_jaxpr.jaxpr.invars, *call_jaxpr.jaxpr.outvars)):
+        if not any(map(is_typed_var, (*call_jaxpr.jaxpr.invars, *call_jaxpr.jaxpr.outvars))):
             return original(*args, call_jaxpr=call_jaxpr, **params)
         return jax.core.eval_jaxpr(call_jaxpr.jaxpr, call_jaxpr.consts, *args)
 

@@ -106,13 +106,14 @@ def _named(step: Step, x: Any) -> _Name:
             return _Name()
         if source.step is None:
             return _Name(_argument(source))
-        found = _by_frames(step, source.step, source.var) or _before(source.step) or _place(step, source)
+        maker, var = source.step, source.var
+        found = _by_frames(step, maker, var) or _before(maker) or _place(step, maker, var)
         if found is not None:
             return found
-        same = [y for y in _operands(source.step) if is_typed(y) and y.type == x.type]
+        same = [y for y in _operands(maker) if is_typed(y) and y.type == x.type]
         if len(same) != 1:
             return _Name()
-        source = made(source.step, same[0])
+        source = made(maker, same[0])
     return _Name()
 
 
@@ -187,10 +188,9 @@ def _repeats(jaxpr: Any, run: Sequence[int]) -> bool:
     return any(frames_of(jaxpr.eqns[i]) == first for i in run[1:])
 
 
-def _place(step: Step, source: Made) -> _Name | None:
+def _place(step: Step, maker: Step, var: Any) -> _Name | None:
     """The place for `at=` that has the variable as a result, and whose result the failing equation is not."""
-    maker, var, body = source
-    assert maker is not None
+    body = maker.body
     scope = scope_of(str(maker.eqn.source_info.name_stack))
     mine = scope_of(str(step.eqn.source_info.name_stack)) if step.body is body else None
     candidates = []
