@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -97,3 +98,25 @@ def test_jaxs_own_functions_are_back_after_a_trace() -> None:
     before = jax.lax.with_sharding_constraint, jnp.einsum, jax.lax.dot_general, jax.reshard
     sh.lift(jnp.sin)(sh.array(X, "f32[8@dp, 16@tp]"))
     assert before == (jax.lax.with_sharding_constraint, jnp.einsum, jax.lax.dot_general, jax.reshard)
+
+
+def _parameters(fn: Any) -> Any:
+    try:
+        return inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # no function, or none of Python
+        return ()
+
+
+@pytest.mark.parametrize("module", [jnp, jax.lax, jax.random], ids=lambda module: str(module.__name__))
+def test_every_function_that_takes_an_annotation_is_another_in_a_trace(module: Any) -> None:
+    own = {name: f for name, f in vars(module).items() if not name.startswith("_") and not isinstance(f, type)}
+    others: set[str] = set()
+
+    def program(x: Any) -> Any:
+        others.update(name for name, f in own.items() if getattr(module, name) is not f)
+        return x + 1
+
+    sh.lift(program)(sh.array(X, "f32[8@dp, 16@tp]"))
+    assert others - {"full_like", "with_sharding_constraint", "scan", "while_loop"} == {
+        name for name, f in own.items() if "out_sharding" in _parameters(f)
+    } - {"full_like"}
