@@ -76,15 +76,14 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
 @functools.lru_cache(maxsize=256)
 def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
     """Which variables nothing uses after each equation."""
-    found: dict[Any, int] = {}
-    for i, eqn in enumerate(jaxpr.eqns):
-        found.update((var, i) for var in (*eqn.outvars, *eqn.invars) if not is_literal(var))
-    for var in jaxpr.outvars:
-        if not is_literal(var):
-            found.pop(var, None)
     uses: dict[int, list[Any]] = {}
-    for var, i in found.items():
-        uses.setdefault(i, []).append(var)
+    kept = {var for var in jaxpr.outvars if not is_literal(var)}
+    for i in range(len(jaxpr.eqns) - 1, -1, -1):
+        eqn = jaxpr.eqns[i]
+        for var in (*eqn.outvars, *eqn.invars):
+            if not is_literal(var) and var not in kept:
+                kept.add(var)
+                uses.setdefault(i, []).append(var)
     return uses
 
 
