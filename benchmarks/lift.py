@@ -16,9 +16,10 @@ import functools
 import os
 import re
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,11 @@ def compiled(layers: int) -> dict[str, dict[str, int]]:
         return {name: counts(step, program.args) for name, step in steps.items()}
 
 
-def typing(layers: int, rounds: int) -> dict[str, float]:
+#: Whose typing is timed, by name.
+TYPED = ("plain", "sh", "lift", "plain loss", "lift loss")
+
+
+def typing(layers: int, rounds: int, names: Sequence[str] = TYPED) -> dict[str, float]:
     """Processor seconds to type the step and its loss, written and lifted, and to trace them in plain JAX: least."""
     import jax
 
@@ -62,20 +67,34 @@ def typing(layers: int, rounds: int) -> dict[str, float]:
     config = transformer.Config(layers=layers, batch=8, seq=2048, hidden=512, heads=8, inter=2048)
     program = transformer.only_types(config, mesh)
     plain = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), program.args)
+    steps: dict[str, tuple[Callable[..., Callable[..., Any]], Any]] = {
+        "plain": (transformer.plain_step, plain),
+        "sh": (transformer.typed_step, program.args),
+        "lift": (transformer.lifted_step, program.args),
+        "plain loss": (transformer.plain_loss, plain),
+        "lift loss": (transformer.lifted_loss, program.args),
+    }
     found = collections.defaultdict(list)
     for _ in range(rounds):
-        for name, step, args in (
-            ("plain", transformer.plain_step(config), plain),
-            ("sh", transformer.typed_step(config), program.args),
-            ("lift", transformer.lifted_step(config), program.args),
-            ("plain loss", transformer.plain_loss(config), plain),
-            ("lift loss", transformer.lifted_loss(config), program.args),
-        ):
+        for name in names:
+            step, args = steps[name]
             jax.clear_caches()
             with sh.use_mesh(mesh):
+                traced = step(config)
                 start = time.process_time()
-                jax.make_jaxpr(step)(*args)
+                jax.make_jaxpr(traced)(*args)
                 found[name].append(time.process_time() - start)
+    return {name: min(times) for name, times in found.items()}
+
+
+def first(layers: int, rounds: int) -> dict[str, float]:
+    """The same where nothing was traced before: each in a new process."""
+    found = collections.defaultdict(list)
+    for _ in range(rounds):
+        for name in TYPED:
+            command = [sys.executable, __file__, "--layers", str(layers), "--first", name]
+            child = subprocess.run(command, check=True, capture_output=True, text=True)
+            found[name].append(float(child.stdout))
     return {name: min(times) for name, times in found.items()}
 
 
@@ -108,15 +127,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--first", choices=TYPED, help="only this, once, in seconds")
     options = parser.parse_args()
+    if options.first:
+        print(typing(options.layers, 1, [options.first])[options.first])
+        return
     print("compiled  " + "".join(f"{name:>16}" for name in SHOWN))
     for name, row in compiled(options.layers).items():
         print(f"{name:10}" + "".join(f"{row[kind]:16}" for kind in SHOWN))
-    times = typing(options.layers, options.rounds)
-    print("\ntyped in      seconds   of plain JAX's trace")
-    for name, seconds in times.items():
-        plain = times["plain loss" if name.endswith("loss") else "plain"]
-        print(f"{name:10} {seconds:10.3f} {seconds / plain:22.2f}")
+    again, once = typing(options.layers, options.rounds), first(options.layers, options.rounds)
+    print("\ntyped in      seconds   of plain JAX's   first in a process   of plain JAX's")
+    for name in TYPED:
+        plain = "plain loss" if name.endswith("loss") else "plain"
+        print(f"{name:10} {again[name]:10.3f} {again[name] / again[plain]:16.2f}", end="")
+        print(f" {once[name]:20.3f} {once[name] / once[plain]:16.2f}")
     print("\ncalled        typed, us   lifted, us    ratio")
     for name, (typed, lifted) in eager(200).items():
         print(f"{name:10} {typed:12.0f} {lifted:12.0f} {lifted / typed:8.2f}")
