@@ -1,15 +1,12 @@
-"""Annotations of shardings in plain programs that are traced without a mesh: each is kept as one equation.
+"""What a plain program says about shardings, kept as equations while it is traced for `lift`.
 
-JAX reads a `PartitionSpec` by the mesh in context, and refuses it without one. With a mesh, its own functions place
-what they compute: `jnp.where(a > 0, a, 0)` gets reshards that nobody wrote. So the functions of its public modules that
-take annotations are others while a plain program is traced.
+All of it ends in parameters of JAX's primitives, however the program spells it: imported by name, kept as a default, as
+a method, of jit, of `auto_axes`, of a library's own function. So it is taken from there, where a primitive is bound.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import jax
@@ -17,15 +14,20 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from shtypes._compat import private
+from shtypes._compat.program_mesh import ProgramMesh
+from shtypes.context.user_line import placed
+from shtypes.context.whose import frames
+from shtypes.errors import ShardingTypeError
 
-#: The class of ``x.at[index]``, whose methods take annotations.
-_indexed: Any = private("jax._src.numpy.array_methods", "_IndexUpdateRef")
+#: A primitive applied to operands, with parameters.
+Bind = Callable[..., Any]
 
 
 class Annotation(Primitive):
-    """The primitive of ours that an annotation is. Its ``spec`` says nothing of the dims ``mapped``, of `jax.vmap`."""
+    """A primitive of ours that an annotation is."""
 
 
+#: A value in a sharding: ``spec`` says nothing of the dims ``mapped``, of `jax.vmap`.
 annotation_p: Final = Annotation("sharding_annotation")
 annotation_p.def_impl(lambda x, *, spec, mapped: x)
 annotation_p.def_abstract_eval(lambda x, *, spec, mapped: x)
@@ -35,75 +37,117 @@ ad.deflinear2(annotation_p, lambda ct, _, *, spec, mapped: [ct])  # what is said
 
 def _batched(args: Any, dims: Any, *, spec: Any, mapped: tuple[int, ...]) -> Any:
     (x,), (d,) = args, dims
-    return annotation_p.bind(x, spec=spec, mapped=(d, *(m + (m >= d) for m in mapped))), d
+    return annotation_p.bind(x, spec=spec, mapped=_with_mapped(mapped, d)), d
+
+
+def _with_mapped(mapped: tuple[int, ...], dim: int | None) -> tuple[int, ...]:
+    return mapped if dim is None else (dim, *(m + (m >= dim) for m in mapped))
 
 
 batching.primitive_batchers[annotation_p] = _batched
 
-
-def _is_annotation(s: Any) -> bool:
-    """Whether a program says it; JAX hands on the shardings of its own values, which without a mesh say nothing."""
-    return isinstance(s, jax.P) or (isinstance(s, jax.sharding.NamedSharding) and not s.mesh.empty)
-
-
-def _annotated(x: Any, shardings: Any) -> Any:
-    """A tree of arrays with a tree of annotations, which may end above its leaves."""
-
-    def below(s: Any, part: Any) -> Any:
-        if not _is_annotation(s):
-            return part
-        spec = s if isinstance(s, jax.P) else s.spec
-        return jax.tree.map(lambda leaf: annotation_p.bind(jax.numpy.asarray(leaf), spec=spec, mapped=()), part)
-
-    return jax.tree.map(below, shardings, x, is_leaf=lambda s: s is None or _is_annotation(s))
+#: A value in the sharding of another one, which is not known while a program is traced; ``mapped`` of both.
+same_sharding_p: Final = Annotation("same_sharding")
+same_sharding_p.def_impl(lambda x, like, *, mapped: x)
+same_sharding_p.def_abstract_eval(lambda x, like, *, mapped: x)
+mlir.register_lowering(same_sharding_p, lambda _, x, like, *, mapped: [x])
 
 
-def _of_constraint(own: Callable[..., Any], holds: Callable[[], bool]) -> Callable[..., Any]:
-    @functools.wraps(own)
-    def call(x: Any, shardings: Any, *args: Any, **kwargs: Any) -> Any:
-        return _annotated(x, shardings) if holds() else own(x, shardings, *args, **kwargs)
-
-    return call
+def _same_jvp(primals: Any, tangents: Any, *, mapped: Any) -> Any:
+    return same_sharding_p.bind(*primals, mapped=mapped), tangents[0]
 
 
-def _of_put(own: Callable[..., Any], holds: Callable[[], bool]) -> Callable[..., Any]:
-    @functools.wraps(own)
-    def call(x: Any, device: Any = None, **kwargs: Any) -> Any:
-        return _annotated(x, device) if holds() and _is_annotation(device) else own(x, device, **kwargs)
-
-    return call
+def _same_batched(args: Any, dims: Any, *, mapped: Any) -> Any:
+    both = tuple(_with_mapped(m, d) for m, d in zip(mapped, dims, strict=True))
+    return same_sharding_p.bind(*args, mapped=both), dims[0]
 
 
-def _of_result(own: Callable[..., Any], holds: Callable[[], bool]) -> Callable[..., Any]:
-    @functools.wraps(own)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not holds() or not _is_annotation(kwargs.get("out_sharding")):
-            return own(*args, **kwargs)
-        spec = kwargs.pop("out_sharding")
-        return _annotated(own(*args, **kwargs), spec)
+ad.primitive_jvps[same_sharding_p] = _same_jvp
+batching.primitive_batchers[same_sharding_p] = _same_batched
 
-    return call
+#: Parameters of primitives that say how the result is to lie.
+_OF_RESULT: Final = ("out_sharding", "sharding")
+#: What stands in an equation of jit where no sharding is given.
+_UNSPECIFIED: Final[Any] = private("jax._src.named_sharding", "UNSPECIFIED")
 
 
-def replacements(holds: Callable[[], bool]) -> list[tuple[Any, str, Any, Any]]:
-    """What takes annotations: the module, the name, what keeps them as equations while ``holds()``, and JAX's own."""
-    found = []
-    for module, name in ((jax.lax, "with_sharding_constraint"), (jax, "reshard"), (jax.sharding, "reshard")):
-        own = getattr(module, name, None)
-        if own is not None:
-            found.append((module, name, _of_constraint(own, holds), own))
-    found.append((jax, "device_put", _of_put(jax.device_put, holds), jax.device_put))
-    for module in (jax.numpy, jax.lax, jax.random, _indexed):
-        for name, own in list(getattr(module, "__dict__", {}).items()):
-            if not name.startswith("_") and callable(own) and not isinstance(own, type) and _takes_out_sharding(own):
-                found.append((module, name, _of_result(own, holds), own))
-    return found
+def annotated(bind: Bind, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """A primitive bound to plain operands, with what its parameters say about shardings as equations of their own.
+
+    Raises:
+        ShardingTypeError: a value is put into another memory.
+    """
+    name = primitive.name
+    if name == "reshard":
+        return _said(args[0], params["dst_sharding"], by_jax=_is_jaxs_own(params["dst_sharding"]))
+    if name == "sharding_constraint":
+        return _said(args[0], params["sharding"])
+    if name == "device_put":
+        return [_put(x, device) for x, device in zip(args, params["devices"], strict=True)]
+    if name == "jit":
+        return _of_jit(bind, args, params)
+    for key in _OF_RESULT:
+        sharding = params.get(key)
+        if sharding is not None and isinstance(sharding, jax.sharding.NamedSharding):
+            out, by_jax = bind(*args, **{**params, key: None}), _is_own(sharding.mesh)
+            if primitive.multiple_results:
+                return [_said(y, sharding, by_jax=by_jax) for y in out]
+            return _said(out, sharding, by_jax=by_jax)
+    return bind(*args, **params)
 
 
-def _takes_out_sharding(fn: Any) -> bool:
-    """Whether a function of JAX has such a parameter, by its code: its signature takes ten times as long to make."""
-    code = getattr(inspect.unwrap(fn), "__code__", None)
-    return code is not None and "out_sharding" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+def _said(x: Any, sharding: Any, *, by_jax: bool = False) -> Any:
+    """A value as an annotation wants it; ``by_jax``: nobody wrote it."""
+    if by_jax or not isinstance(sharding, jax.sharding.NamedSharding) or sharding.mesh.empty:
+        return x  # of one device, as all of a plain program is
+    mesh = sharding.mesh
+    if isinstance(mesh, ProgramMesh) and mesh.of is not None:
+        return same_sharding_p.bind(x, mesh.of, mapped=((), ()))
+    return annotation_p.bind(x, spec=sharding.spec, mapped=())
 
 
-__all__ = ["annotation_p", "replacements"]
+def _is_jaxs_own(sharding: Any) -> bool:
+    """Whether JAX reshards by itself: to how a value lies, where it broadcasts or enters a region of auto axes."""
+    if not _is_own(sharding.mesh):
+        return False
+    names = (str(frame.f_globals.get("__name__", "")) for frame in frames(2))
+    for name in names:
+        if name == "jax._src.pjit":  # `reshard` itself, or `auto_axes`
+            return next(names).startswith("jax.")
+    return False
+
+
+def _is_own(mesh: Any) -> bool:
+    return isinstance(mesh, ProgramMesh) and mesh.says_nothing
+
+
+def _put(x: Any, device: Any) -> Any:
+    if isinstance(device, jax.sharding.NamedSharding):
+        return _said(x, device)
+    if device is not None and not isinstance(device, (jax.Device, jax.sharding.SingleDeviceSharding)):
+        raise placed(
+            ShardingTypeError(
+                f"a lifted program puts a value into a memory: {device}",
+                why="a type says on which devices a value lies, and not in which memory of them",
+                hints=["jax.device_put of x.to_jax(), outside of the lifted function"],
+            ),
+            "device_put",
+        )
+    return x
+
+
+def _of_jit(bind: Bind, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """A call of a jitted function, with its shardings as annotations of its operands and results."""
+    given, wanted = params["in_shardings"], params["out_shardings"]
+    if all(s is _UNSPECIFIED for s in (*given, *wanted)):
+        return bind(*args, **params)
+    args = [_of_one(x, s) for x, s in zip(args, given, strict=True)]
+    free = {"in_shardings": (_UNSPECIFIED,) * len(given), "out_shardings": (_UNSPECIFIED,) * len(wanted)}
+    return [_of_one(x, s) for x, s in zip(bind(*args, **{**params, **free}), wanted, strict=True)]
+
+
+def _of_one(x: Any, sharding: Any) -> Any:
+    return _said(x, sharding) if isinstance(sharding, jax.sharding.NamedSharding) else x
+
+
+__all__ = ["Bind", "annotated", "annotation_p", "same_sharding_p"]

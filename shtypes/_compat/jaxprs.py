@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 from jax.extend.core import Var
 
 from shtypes._compat import private
 from shtypes.caches import Bounded
 from shtypes.context.whose import Whose, whose
+
+#: What JAX keeps the number of a literal in: with a type, and so with the mesh that its program saw.
+_typed_literal: Any = private("jax._src.literals", "TypedNdArray")
 
 
 def jaxpr_of(jaxpr: Any) -> Any:
@@ -64,6 +68,11 @@ def _user_frame(code: Any, last: int) -> UserFrame | None:
 def is_literal(atom: Any) -> bool:
     """Whether an equation's operand is a literal and not a variable."""
     return hasattr(atom, "val")
+
+
+def literal_value(atom: Any) -> Any:
+    """The number of a literal, on no mesh."""
+    return np.asarray(atom.val)[()] if type(atom.val) is _typed_literal else atom.val
 
 
 def inner_jaxprs(eqn: Any) -> list[tuple[Any, int | None]]:

@@ -11,7 +11,6 @@ from typing import Any, Final
 import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes._compat.plain_programs import closed_over, sees_plain
 from shtypes._compat.tracing import trace_ctx
 from shtypes._compat.typed import TypedType, type_of
 from shtypes.context.whose import frames
@@ -25,8 +24,6 @@ def bound_to_typed(original: Callable[..., Any], primitive: Any, args: tuple[Any
         if found is not None:
             return found
     if _takes_arrays_only(primitive):
-        if sees_plain():
-            return original(primitive, *map(closed_over, args), **params)
         _first_type(args).refuse_native("")
     return original(primitive, *args, **params)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from shtypes._compat import private
+from shtypes._compat.program_mesh import allowed_in_program, in_program, pspec_in_program
 from shtypes._compat.tracers import by_operands, by_type
 from shtypes._compat.transformations import Scoping, Selecting, lowered_calls, seeded
 
@@ -96,6 +97,30 @@ PATCHES: Final = (
         "0.10.2 to 0.12: the first cotangent is made by `full_like`, which takes arrays only",
         "types say what one is, as they say what zero is",
         seeded,
+    ),
+    Patch(
+        "jax._src.pjit",
+        "_create_sharding_for_array",
+        "``in_shardings=`` and ``out_shardings=`` of `jax.jit` in lifted programs",
+        "0.10.2 to 0.12: a `PartitionSpec` needs a mesh of devices in context, and not only an abstract one",
+        "jit takes a `PartitionSpec` for the abstract mesh in context, as `jax.reshard` does",
+        in_program,
+    ),
+    Patch(
+        "jax._src.pjit",
+        "check_shardings_are_auto",
+        "`jax.lax.with_sharding_constraint` in lifted programs, on meshes of explicit axes too",
+        "0.10.2 to 0.12: a constraint may name auto axes only",
+        "a constraint to explicit axes is a reshard",
+        allowed_in_program,
+    ),
+    Patch(
+        "jax._src.api",
+        "pspec_to_sharding",
+        "`jax.device_put` to a `PartitionSpec` in lifted programs",
+        "0.10.2 to 0.12: it needs a mesh of devices in context, and not only an abstract one",
+        "it takes a `PartitionSpec` for the abstract mesh in context, as `jax.reshard` does",
+        pspec_in_program,
     ),
 )
 

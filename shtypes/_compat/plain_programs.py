@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import threading
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -15,10 +15,16 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from shtypes._compat import private
-from shtypes._compat.annotations import replacements
+from shtypes._compat.annotations import annotated
+from shtypes._compat.in_force import mark, marked, noting_settings, without_marks
 from shtypes._compat.jaxprs import bound, jaxpr_of
-from shtypes._compat.typed import type_of
+from shtypes._compat.program_mesh import ProgramMesh, on_mesh, program_mesh, program_mesh_in_context, telling_types
+from shtypes._compat.typed import CLASSES
+from shtypes.context import plain
 from shtypes.context.ambient import current_ambient, scope
+from shtypes.context.user_line import line_of
+from shtypes.context.whose import frames
+from shtypes.errors import ShardingTypeError
 
 _source_info: Any = private("jax._src", "source_info_util")
 _dce: Any = private("jax._src.interpreters.partial_eval", "dce_jaxpr")
@@ -42,7 +48,11 @@ def _without_devices() -> contextlib.AbstractContextManager[Any]:
 def _under_one_plan() -> contextlib.AbstractContextManager[None]:
     """A scope that is the same for all that `implicit_comm` tries: what sends nothing is traced once."""
     now = current_ambient()
-    return scope(now._replace(plan=(), shared=False, tried=False, aim="")) if now.scopes else contextlib.nullcontext()
+    return (
+        scope(now._replace(plan=(), shared=False, tried=False, search=0, aim=""))
+        if now.scopes
+        else contextlib.nullcontext()
+    )
 
 
 def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -56,7 +66,7 @@ def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:
     """Around what an equation is evaluated to: its name scopes, and the lines of ``lines``, JAX's stack of it."""
     if _source_info is None:
         return contextlib.nullcontext()
-    names = _source_info.current_name_stack() + eqn.source_info.name_stack
+    names = _source_info.current_name_stack() + without_marks(eqn.source_info.name_stack)
     manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(lines, name_stack=names)
     return manager
 
@@ -96,26 +106,16 @@ def has_transpose(eqn: Any) -> bool:
 
 def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """An equation on plain arrays, under the settings that it was traced in."""
+    own = {k: None for k, v in eqn.params.items() if type(getattr(v, "mesh", None)) is ProgramMesh}
     with eqn.ctx.manager, without_mesh():
-        return bound(eqn, operands)
-
-
-# the trace
-
-
-class _Thread(threading.local):
-    tracing = 0
-
-
-_thread: Final = _Thread()
-
-
-def is_tracing_plain() -> bool:
-    """Whether a plain program is being traced here for `lift`."""
-    return _thread.tracing > 0
+        return bound(eqn, operands, **own)
 
 
 # typed values that a program closes over
+
+
+#: The names of the axes that a program sees, after their sizes.
+Mesh = tuple[tuple[int, ...], tuple[str, ...]]
 
 
 class PlainPrimitive(Primitive):
@@ -127,25 +127,24 @@ def closed_over(x: Any) -> Any:
 
     What makes it plain is an equation of the program, so that it is the typed value again where that is evaluated.
     """
-    return x if type_of(x) is None else closed_over_p.bind(x)
+    if type(x) not in CLASSES:
+        return x
+    mesh = program_mesh_in_context()
+    with plain.tracing(0):  # where a typed value has its own type
+        return closed_over_p.bind(x, mesh=None if mesh is None else mesh.inner)
 
 
-def _no_constant(*values: Any) -> NoReturn:
+def _no_constant(*values: Any, mesh: Any = None) -> Any:
     """What differentiates with respect to it in the program, or computes at once, is refused."""
-    found = next(t for t in map(type_of, values) if t is not None)
-    found.refuse_native("")
+    typed: Any = next(x for x in values if type(x) in CLASSES)
+    return typed.type.refuse_native("")
 
 
 closed_over_p: Final = PlainPrimitive("closed_over")
-closed_over_p.def_abstract_eval(lambda t: jax.core.ShapedArray(t.shape, t.dtype))
+closed_over_p.def_abstract_eval(lambda t, *, mesh: on_mesh(jax.core.ShapedArray(t.shape, t.dtype), mesh))
 closed_over_p.def_impl(_no_constant)
-ad.primitive_jvps[closed_over_p] = lambda primals, tangents: _no_constant(*primals)
-batching.primitive_batchers[closed_over_p] = lambda operands, dims: (closed_over_p.bind(*operands), dims[0])
-
-
-def sees_plain() -> bool:
-    """Whether typed values are plain ones here: in a plain program that is being traced, on no mesh of its own."""
-    return _thread.tracing > 0 and jax.sharding.get_abstract_mesh().empty
+ad.primitive_jvps[closed_over_p] = lambda primals, tangents, **_: _no_constant(*primals)
+batching.primitive_batchers[closed_over_p] = lambda xs, dims, mesh: (closed_over_p.bind(*xs, mesh=mesh), dims[0])
 
 
 # provenance: what `jnp.zeros_like` was given
@@ -169,94 +168,141 @@ def _full_like_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
 ad.primitive_jvps[full_like_p] = _full_like_jvp
 batching.primitive_batchers[full_like_p] = lambda args, dims, **params: (full_like_p.bind(*args, **params), dims[0])
 
-_lax: Any = private("jax._src", "lax")
-_lax_module: Any = private("jax._src.lax", "lax")
-_places: Final = [m for m in (_lax_module, private("jax", "lax")) if m is not None and hasattr(m, "full_like")]
-_loops: Final = [m for m in (private("jax._src.lax.control_flow", "loops"), private("jax", "lax")) if m is not None]
-_own_full_like: Any = getattr(_lax_module, "full_like", None)
+_FULL_LIKE: Final = getattr(private("jax._src.lax.lax", "full_like"), "__code__", None)
 
 
-def _full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Any:
-    """JAX's own, which keeps in the program what it is like."""
-    x = closed_over(x) if sees_plain() else x
-    same = isinstance(x, jax.core.Tracer) and (shape is None or tuple(shape) == x.shape) and sharding is None
-    if not (is_tracing_plain() and same and isinstance(fill_value, (bool, int, float))):
-        return _own_full_like(x, fill_value, dtype, shape, sharding=sharding)
-    wanted = jax.dtypes.canonicalize_dtype(x.dtype if dtype is None else dtype, allow_extended_dtype=True)
-    if not isinstance(wanted, np.dtype):  # keys
-        return _own_full_like(x, fill_value, dtype, shape, sharding=sharding)
-    return full_like_p.bind(x, value=fill_value, dtype=wanted)
+def _like(args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any] | None:
+    """What an equation that fills an array is to be like, and the number, where `jax.numpy.zeros_like` binds it.
+
+    Found on Python's stack: JAX's equation says the shape alone.
+    """
+    if len(args) != 1 or np.ndim(args[0]) or getattr(jax.typeof(args[0]), "weak_type", False):
+        return None
+    for frame in itertools.islice(frames(2), 12):
+        if frame.f_code is _FULL_LIKE:
+            x: Any = frame.f_locals.get("x")
+            number = frame.f_locals.get("fill_value")
+            same = isinstance(x, jax.core.Tracer) or type(x) in CLASSES
+            known = same and isinstance(number, (bool, int, float)) and frame.f_locals.get("shape") is None
+            return (x, number) if known and tuple(x.shape) == tuple(params["shape"]) else None
+    return None
 
 
-@functools.cache
-def _replaced() -> list[tuple[Any, str, Any, Any]]:
-    """What is another function while a plain program is traced: the module, the name, that function, and JAX's own."""
-    like = [(module, "full_like", _full_like, _own_full_like) for module in _places]
-    loops = [(m, name, getattr(m, name)) for m in _loops for name in ("scan", "while_loop") if hasattr(m, name)]
-    return like + [(m, name, _of_plain(own), own) for m, name, own in loops] + replacements(is_tracing_plain)
+# how equations are bound while a program is traced
+
+#: Primitives that run functions of the program, or hold programs of it: what these bind is the program's own.
+_CALLS: Final = frozenset(
+    {
+        *("jit", "closed_call", "core_call", "core_closed_call", "eval_jaxpr", "composite", "remat2", "checkpoint"),
+        *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "custom_transpose_call"),
+        *("scan", "while", "cond", "linear_call", "custom_linear_solve", "shard_map", "run_state", "xla_pmap"),
+        "call_hi_primitive",
+    }
+)
 
 
-def _of_plain(own: Callable[..., Any]) -> Callable[..., Any]:
-    """A loop of JAX's, which asks its operands what they are before any primitive does."""
+def bound_in_program(bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """What a plain program binds while it is traced: with its annotations and settings kept in the equations."""
+    mesh = program_mesh_in_context()
+    args = tuple([closed_over(x) if type(x) in CLASSES else x for x in args])
+    if mesh is None or mesh.is_inner:
+        return bind(*args, **params)
+    with marked(mark()):
+        if primitive.name == "broadcast_in_dim":
+            like = _like(args, params)
+            if like is not None:
+                x, number = like
+                return full_like_p.bind(closed_over(x), value=number, dtype=jax.typeof(args[0]).dtype)
+        own = bind if primitive.name in _CALLS else _bound_under(mesh.inner, bind)
+        return annotated(own, primitive, args, params)
 
-    @functools.wraps(own)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if sees_plain():
-            args, kwargs = jax.tree.map(closed_over, (args, kwargs))
-        return own(*args, **kwargs)
 
-    return call
+def _bound_under(mesh: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
+    def bound(*args: Any, **params: Any) -> Any:
+        with jax.sharding.use_abstract_mesh(mesh):
+            return bind(*args, **params)
 
-
-_lock: Final = threading.Lock()
-_users = 0
+    return bound
 
 
 @contextlib.contextmanager
-def tracing_plain() -> Iterator[None]:
-    """Around the trace of a plain program: no mesh; `zeros_like` keeps what it is like, and annotations are equations.
+def tracing_plain(mesh: Mesh | None = None) -> Iterator[None]:
+    """Around the trace of a plain program that is to be evaluated with typed values.
 
-    Some functions of JAX are others while any thread is in here; other threads find JAX's own behind them.
+    Args:
+        mesh: The axes that the program sees, with their sizes; those of the program around, if it has any, else none.
     """
-    global _users
-    with _lock:
-        _users += 1
-        for module, name, ours, _ in _replaced():
-            setattr(module, name, ours)
-    _thread.tracing += 1
-    try:
-        with without_mesh(), _without_devices(), _under_one_plan():
-            yield
-    finally:
-        _thread.tracing -= 1
-        with _lock:
-            _users -= 1
-            if not _users:
-                for module, name, _, own in _replaced():
-                    setattr(module, name, own)
+    around = program_mesh_in_context()
+    sees = program_mesh(*mesh) if mesh is not None else around
+    with plain.tracing(), contextlib.ExitStack() as entered:
+        entered.enter_context(without_mesh())
+        if sees is not None:
+            entered.enter_context(jax.sharding.use_abstract_mesh(sees))
+        entered.enter_context(_without_devices())
+        entered.enter_context(_under_one_plan())
+        entered.enter_context(noting_settings())
+        entered.enter_context(telling_types())
+        yield
 
 
-def trace_plain(f: Callable[..., Any], avals: Sequence[Any]) -> tuple[Any, list[Any], Any]:
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Around code that is traced for itself, in a plain program or not."""
+    with plain.tracing(0), without_mesh():
+        yield
+
+
+def trace_plain(f: Callable[..., Any], avals: Sequence[Any], mesh: Mesh | None = None) -> tuple[Any, list[Any], Any]:
     """The program of a function of plain arrays, and the structure of its results; JAX remembers it by the function.
 
     Between them are the values of traces around this one that the function closes over: the program's first arguments.
+
+    Raises:
+        ShardingTypeError: an annotation names an axis that the mesh does not have.
     """
-    with tracing_plain(), _with_own_lines():
-        traced = jax.jit(f).trace(*avals)
+    with tracing_plain(mesh), _with_own_lines():
+        try:
+            traced = jax.jit(f).trace(*map(_placed, avals))
+        except ValueError as error:
+            if not _names_no_axis(error):
+                raise
+            refusal = ShardingTypeError(
+                "an annotation does not fit the mesh", why=str(error).strip().partition("\n")[0]
+            )
+            refusal.where, refusal.placed = line_of(error.__traceback__), True
+            raise refusal from None
     return traced.jaxpr, list(getattr(traced, "_consts", ())), jax.tree.structure(traced.out_info)
+
+
+def _names_no_axis(error: ValueError) -> bool:
+    """Whether JAX found that a sharding does not fit the mesh which the program sees."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    home = "" if last is None else str(last.tb_frame.f_globals.get("__name__", ""))
+    return home == "jax._src.named_sharding"
+
+
+def _placed(aval: Any) -> Any:
+    """An argument of the program that is being traced here."""
+    mesh = program_mesh_in_context()
+    if mesh is None:
+        return aval
+    sharding = jax.NamedSharding(mesh.inner, jax.P(*[None] * len(aval.shape)))
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding)
 
 
 __all__ = [
     "PlainPrimitive",
+    "alone",
     "as_written",
     "bind_plain",
+    "bound_in_program",
     "closed_over",
     "full_like_p",
     "has_transpose",
     "implementation_of",
-    "is_tracing_plain",
     "needed",
-    "sees_plain",
     "trace_plain",
     "tracing_plain",
     "without_mesh",

@@ -6,13 +6,17 @@ two operands of one class it asks the left one only, but one of a subclass first
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any, Final
 
 from shtypes._compat import private
 from shtypes._compat.native import bound_to_typed, raised
+from shtypes._compat.plain_programs import bound_in_program
+from shtypes._compat.program_mesh import sees_plain
 from shtypes._compat.typed import CLASSES, TypedType, register
+from shtypes.context import plain
 
 _remat: Any = private("jax._src.ad_checkpoint", "remat_p")
 
@@ -70,6 +74,8 @@ def by_operands(original: Callable[..., Any]) -> Callable[..., Any]:
     """What binds a primitive; one of JAX's to typed values, as these take it."""
 
     def bind(self: Any, *args: Any, **params: Any) -> Any:
+        if plain.thread.depth and sees_plain():
+            return bound_in_program(functools.partial(original, self), self, args, params)
         for x in args:
             if type(x) in CLASSES:
                 return bound_to_typed(original, self, args, params)

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 import jax
 
 from shtypes._compat import HiType, private, register_hitype
+from shtypes._compat.program_mesh import sees_plain
+from shtypes.context import plain
 
 #: The classes of typed values: that of values, and those of tracers, as they are met.
 CLASSES: Final[set[type]] = set()
@@ -90,11 +92,14 @@ def is_of_typed(eqn: Any) -> bool:
 def register(kind: type, attribute: str) -> None:
     """Makes the objects of a class typed values, with the type that they have under a name.
 
-    To `jax.grad`, which asks what its loss is, a scalar is a scalar array.
+    To `jax.grad`, which asks what its loss is, a scalar is a scalar array. In a plain program that is being traced,
+    they are arrays of their global shapes.
     """
 
     def typeof(x: Any) -> Any:
         t = getattr(x, attribute)
+        if plain.thread.depth and sees_plain():
+            return jax.core.ShapedArray(t.shape, t.dtype)
         return t if t.dims or sys._getframe(2).f_code is not _CHECK_SCALAR else _scalar_array(t)
 
     CLASSES.add(kind)

@@ -10,10 +10,10 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import jax
 from jax.custom_derivatives import CustomVJPPrimal
 
-from shtypes._compat.plain_programs import is_tracing_plain
 from shtypes._compat.transformations import run_custom_derivatives
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.calls import check_function
+from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed

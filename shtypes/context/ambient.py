@@ -47,6 +47,7 @@ class Ambient(NamedTuple):
     #: Whether a function is only tried: no scope refuses anything, so that none decides what is chosen.
     tried: bool = False
     model: object = None  # the cost model by which reshards are planned; None for what sends least. Hashable
+    search: int = 0  # the number of the search in which code is tried; 0 outside of any
     aim: str = ""  # the direction that what is tried sends least in, whatever scopes say; empty for what they say
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
+from shtypes.context import plain
 from shtypes.context.calls import misfit, not_taken
 from shtypes.context.origin import origin
 from shtypes.context.whose import Whose, called_in, frames, is_whose, whose
@@ -119,10 +120,14 @@ def public_op(fn: Callable[P, T]) -> Callable[P, T]:
 def _with_line(fn: Callable[P, T], *, of_arrays: bool) -> Callable[P, T]:
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if plain.thread.depth:
+            noted = _without_mesh(call, args, kwargs, needs_mesh=False)
+            if noted is not None:
+                return noted  # type: ignore[no-any-return]
         try:
             return fn(*args, **kwargs)
         except NoMeshError as none:
-            taken = _without_mesh(call, args, kwargs)
+            taken = _without_mesh(call, args, kwargs, needs_mesh=True)
             if taken is not None:
                 return taken  # type: ignore[no-any-return]
             raise placed(none, fn.__name__) from None
@@ -180,15 +185,17 @@ _retold: list[Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]]
 
 
 #: `lifting.typed_calls.without_mesh`, which needs JAX and so comes here itself.
-_on_one_device: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = []
+_on_one_device: list[Callable[..., Any]] = []
 
 
-def _without_mesh(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _without_mesh(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, needs_mesh: bool) -> Any:
     """What a call of a public function is where no mesh is set; None where it is nothing, or within another op."""
-    return _on_one_device[0](call, args, kwargs) if _on_one_device and not _within(_A_CALL) else None
+    if not _on_one_device or _within(_A_CALL):
+        return None
+    return _on_one_device[0](call, args, kwargs, needs_mesh=needs_mesh)
 
 
-def connect_one_device(run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+def connect_one_device(run: Callable[..., Any]) -> None:
     """Sets what a public function is of values without types where no mesh is set; None where it is nothing."""
     _on_one_device[:] = [run]
 

@@ -14,7 +14,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from shtypes._compat import aval_method, aval_property
-from shtypes._compat.plain_programs import closed_over, sees_plain
+from shtypes._compat.plain_programs import closed_over
+from shtypes._compat.program_mesh import sees_plain
 from shtypes._compat.typed import register
 from shtypes.context.user_line import placed
 from shtypes.core.carrier import carrier_sharding, hidden_axes, without_keys

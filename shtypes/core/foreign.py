@@ -11,7 +11,8 @@ from typing import Any, Final, NoReturn
 import jax
 import jax.numpy as jnp
 
-from shtypes._compat.plain_programs import closed_over, sees_plain
+from shtypes._compat.plain_programs import closed_over
+from shtypes._compat.program_mesh import sees_plain
 from shtypes.context.absent import instead_of
 from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
 from shtypes.context.whose import frames

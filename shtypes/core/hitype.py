@@ -9,7 +9,7 @@ from jax.core import ShapedArray
 from jax.sharding import NamedSharding
 
 from shtypes._compat.patches import install
-from shtypes._compat.plain_programs import sees_plain
+from shtypes._compat.program_mesh import sees_plain
 from shtypes._compat.typed import TypedType, is_shown_as_no_loss
 from shtypes.context.user_line import placed
 from shtypes.core.carrier import carrier_shape, explicit_spec
@@ -67,6 +67,9 @@ class HiShType(ShType, TypedType):
     @property
     def sharding(self) -> NamedSharding:
         """How values lie, see `ShType.sharding`; absent to JAX, which would take a typed value for a plain array."""
+        if sees_plain():
+            plain: NamedSharding = ShapedArray(self.shape, self.dtype).sharding
+            return plain
         if not is_jax(asking_package()):
             return sharding_of(self)
         asking = sys._getframe(1).f_code.co_qualname.partition(".")[0]

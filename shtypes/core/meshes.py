@@ -10,6 +10,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType
 
 from shtypes._compat import no_trace_is_running
+from shtypes._compat.program_mesh import ProgramMesh, program_mesh_in_context
 from shtypes.caches import Bounded
 from shtypes.context.scope import Scope, simple
 from shtypes.context.user_line import placed
@@ -44,9 +45,9 @@ def to_mesh(mesh: AnyMesh) -> Mesh:
 
 
 def context_mesh() -> AbstractMesh | None:
-    """JAX's mesh in context, if any."""
+    """JAX's mesh in context, if any; what a plain program sees while it is traced is none of ours."""
     mesh = jax.sharding.get_abstract_mesh()
-    return None if mesh.empty else mesh
+    return None if mesh.empty or type(mesh) is ProgramMesh else mesh
 
 
 def jax_mesh(mesh: Mesh) -> AbstractMesh:
@@ -139,7 +140,7 @@ def set_mesh(mesh: AnyMesh) -> None:
             hints=["with sh.use_mesh(mesh): ... for a mesh without devices", "jax.set_mesh(None) to have none"],
         )
     to_mesh(mesh)
-    if not _in_the_program(mesh):
+    if not _is_the_programs(mesh) and not _in_the_program(mesh):
         jax.set_mesh(mesh)
 
 
@@ -163,6 +164,12 @@ def _in_the_program(mesh: jax.sharding.Mesh) -> bool:
     raise placed(error, "mesh")
 
 
+def _is_the_programs(mesh: AnyMesh) -> bool:
+    """Whether a mesh has the axes that a plain program sees which is traced here."""
+    seen = program_mesh_in_context()
+    return seen is not None and (seen.axis_names, seen.axis_sizes) == (mesh.axis_names, mesh.axis_sizes)
+
+
 def use_mesh(mesh: AnyMesh) -> Scope:
     """A scope with a mesh, with devices or without; the same as `jax.set_mesh` as a context manager, or a decorator.
 
@@ -177,7 +184,9 @@ def use_mesh(mesh: AnyMesh) -> Scope:
 def _using(mesh: AnyMesh) -> Iterator[None]:
     to_mesh(mesh)
     with contextlib.ExitStack() as scopes:
-        if isinstance(mesh, jax.sharding.Mesh):
+        if _is_the_programs(mesh):
+            pass
+        elif isinstance(mesh, jax.sharding.Mesh):
             if not _in_the_program(mesh):
                 scopes.enter_context(jax.set_mesh(mesh))
         else:

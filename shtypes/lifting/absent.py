@@ -32,6 +32,9 @@ _REASONS: Final = {
         "thunky.custom_call thunky.inline_constant thunky.memset thunky.memzero thunky.ptx_kernel "
         "thunky.reduce_scatter thunky.while"
     ),
+    "an annotation of shardings is kept as an equation of its own, where a program says it on the mesh that it sees": (
+        "reshard sharding_constraint device_put"
+    ),
     "its arrays are sparse, in a format that no sharding type describes": (
         "bcoo_dot_general bcoo_dot_general_sampled bcoo_extract bcoo_fromdense bcoo_sort_indices bcoo_spdot_general "
         "bcoo_sum_duplicates bcoo_todense bcoo_transpose bcsr_dot_general bcsr_extract bcsr_fromdense bcsr_todense "

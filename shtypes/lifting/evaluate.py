@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shtypes._compat.jaxprs import bound, captured, is_literal, jaxpr_of
+from shtypes._compat.jaxprs import bound, captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes._compat.typed import is_of_typed, is_typed_var
 from shtypes.context.origin import evaluating
@@ -15,6 +15,8 @@ from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.absent import REASONS, reason
 from shtypes.lifting.constants import beside_others, is_constant, note_constant
+from shtypes.lifting.in_force import scopes_of
+from shtypes.lifting.joins import mesh_of
 from shtypes.lifting.outside import Outside
 from shtypes.lifting.places import carry, follow
 from shtypes.lifting.registry import BODIES, EQUATIONS, FALLBACK, ROWS
@@ -23,9 +25,6 @@ from shtypes.lifting.retelling import in_the_programs_words
 from shtypes.lifting.steps import Body, Step, current
 from shtypes.lifting.unraveled import unraveled
 from shtypes.ops.dispatch import is_typed
-
-#: What is evaluated by its row whether or not an operand is typed: what it gives may be.
-_ALWAYS = frozenset({"jit", "typed_call", "platform_index"})
 
 
 def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
@@ -51,7 +50,7 @@ def evaluate_whole(
         outside: What is said of it from outside.
         arguments: What the arguments are called.
     """
-    return _run(jaxpr, consts, args, Body.whole(outside, arguments))
+    return _run(jaxpr, consts, args, Body.whole(outside, arguments, mesh_of(args)))
 
 
 def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> list[Any]:
@@ -61,15 +60,18 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
     body = body._replace(jaxpr=jaxpr, env=env)
 
     def read(atom: Any) -> Any:
-        return atom.val if is_literal(atom) else env[atom]
+        return literal_value(atom) if is_literal(atom) else env[atom]
 
     last = _last_uses(jaxpr)
     marks = body.outside.marks(jaxpr, body.scope, body.places)
-    for i, eqn in enumerate(jaxpr.eqns):
-        outs = _evaluated(Step(eqn, body), [read(atom) for atom in eqn.invars], marks.get(i, ()))
-        env.update(zip(eqn.outvars, outs, strict=True))
-        for var in last.get(i, ()):
-            env.pop(var, None)
+    with scopes_of(body.in_force) as scopes:
+        for i, eqn in enumerate(jaxpr.eqns):
+            scopes.enter(eqn)
+            step = Step(eqn, body, scopes.now)
+            outs = _evaluated(step, [read(atom) for atom in eqn.invars], marks.get(i, ()))
+            env.update(zip(eqn.outvars, outs, strict=True))
+            for var in last.get(i, ()):
+                env.pop(var, None)
     return [read(atom) for atom in jaxpr.outvars]
 
 
@@ -91,7 +93,7 @@ def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]
     eqn, outside = step.eqn, step.body.outside
     name = eqn.primitive.name
     constant = all(map(is_constant, operands))
-    if name not in _ALWAYS and not any(map(is_typed, operands)):
+    if name not in BODIES and not any(map(is_typed, operands)):
         outs = bind_plain(eqn, operands)
         for _, place in marks:
             outside.met.add(place)

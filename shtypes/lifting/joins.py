@@ -17,11 +17,17 @@ from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax
 from shtypes.scopes.judging import judge
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh, context
 
 
 def type_of(x: Any) -> ShType | None:
     """The sharding type of a value; None of a plain one."""
     return x.type if is_typed(x) else None
+
+
+def mesh_of(xs: Sequence[Any]) -> Mesh | None:
+    """The mesh of typed values among others; that of the context where none is typed."""
+    return next((x.type.mesh for x in xs if is_typed(x)), None) or context()
 
 
 def aval_of(x: Any) -> Any:

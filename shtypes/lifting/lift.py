@@ -5,25 +5,32 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeVar, cast
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
+from shtypes._compat.jaxpr_keys import key_of
 from shtypes._compat.plain_programs import needed, trace_plain
+from shtypes._compat.program_mesh import Lies, lying
 from shtypes.caches import PROGRAMS, Bounded
+from shtypes.context.ambient import current_ambient
 from shtypes.context.calls import check_function
+from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting import typed_calls
+from shtypes.lifting import observed as observed_
+from shtypes.lifting import recorded_calls
 from shtypes.lifting.constants import noting
 from shtypes.lifting.evaluate import evaluate_whole
-from shtypes.lifting.joins import aval_of
+from shtypes.lifting.joins import aval_of, mesh_of, type_of
 from shtypes.lifting.outside import Outside
+from shtypes.lifting.recorded_calls import recorded
 from shtypes.lifting.registry import BODIES, EQUATIONS, row
 from shtypes.lifting.rows import annotations as annotations_
 from shtypes.lifting.rows import control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes
+from shtypes.lifting.rows.annotations import spec_of
 from shtypes.lifting.static import Static
 from shtypes.ops.dispatch import is_typed
 from shtypes.programs.jit import JitFunction
@@ -32,7 +39,19 @@ R = TypeVar("R", bound=Callable[..., Any])
 
 #: The files that fill the table of primitives when they are imported.
 _FILLED: Final = (
-    *(annotations_, control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes, typed_calls),
+    *(
+        annotations_,
+        control,
+        derivatives,
+        elementwise,
+        lookups,
+        matrices,
+        numbers,
+        reductions,
+        shapes,
+        recorded_calls,
+        observed_,
+    ),
 )
 
 
@@ -96,47 +115,86 @@ def _with_register(fn: Callable[..., Callable[..., Any]]) -> Lift:
     return cast("Lift", fn)
 
 
+class _Traced(NamedTuple):
+    """A trace of a plain function.
+
+    Attributes:
+        jaxpr: The program, without what nothing uses.
+        consts: Its constants.
+        around: Values of traces around it that the function closes over: the program's first arguments.
+        tree: The structure of its results.
+    """
+
+    jaxpr: Any
+    consts: Sequence[Any]
+    around: Sequence[Any]
+    tree: Any
+
+
 class _Program:
     """A plain function for arguments of one structure, and with these static leaves."""
 
     def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], outside: Outside) -> None:
         self.f, self.tree, self.static = f, tree, static
-        self._flat, self._outside = self._of_arrays(), outside
-        self._live: Bounded[Any] = Bounded(8)
-        self._compiled: JitFunction[..., Any] = JitFunction(self._evaluated, None, {}, {})
+        self._outside = outside
+        self._searched: tuple[Any, Callable[..., Any]] | None = None
+        self._compiled: Bounded[JitFunction[..., Any]] = Bounded(PROGRAMS)
+        self._forms: Bounded[Any] = Bounded(PROGRAMS)
 
-    def _of_arrays(self) -> Callable[..., Any]:
-        """The function as one of its arrays, which JAX has not traced yet."""
+    def _of_arrays(self, arrays: Sequence[Any]) -> Callable[..., Any]:
+        """The function as one of its arrays, which JAX has not traced yet: what it closes over may be other by now.
+
+        One for all the traces of a search for what `implicit_comm` inserts, in which nothing else changes.
+        """
+        types = tuple(map(type_of, arrays))
+        search = current_ambient().search, types
+        if self._searched is not None and self._searched[0] == search:
+            return self._searched[1]
 
         def flat(*arrays: Any) -> Any:
-            given = iter(arrays)
-            leaves = [next(given) if s is None else s.value for s in self.static]
+            rest = iter(arrays)
+            leaves = [next(rest) if s is None else s.value for s in self.static]
             args, kwargs = jax.tree.unflatten(self.tree, leaves)
-            return self.f(*args, **kwargs)
+            with lying({id(x): Lies(t, spec_of(t)) for x, t in zip(arrays, types, strict=True) if t is not None}):
+                return self.f(*args, **kwargs)
 
         flat.__name__ = flat.__qualname__ = getattr(self.f, "__name__", "f")
+        self._searched = (search, flat) if search[0] else None
         return flat
 
     def __call__(self, *arrays: Any) -> Any:
-        """The results; of typed values that no transformation looks at, by one compiled program."""
-        if not arrays or not no_trace_is_running() or not all(map(is_typed, arrays)):
-            return self._evaluated(*arrays)
-        try:
-            return self._compiled(*arrays)
-        except ShardingTypeError:
-            return self._evaluated(*arrays)  # which says it without the frames of a trace
+        """The results; of typed values that no transformation looks at, by one compiled program.
 
-    def _evaluated(self, *arrays: Any) -> Any:
+        The function is traced in each call, as it runs in each of plain JAX. A program that differs from one before in
+        its numbers and constants alone is compiled only when it comes again.
+        """
+        traced = self._traced(arrays)
+        if not arrays or traced.around or not no_trace_is_running() or not all(map(is_typed, arrays)):
+            return self._evaluated(traced, *arrays)
+        key = key_of(traced.jaxpr, traced.consts, Static)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            last = self._forms.get(key.form)
+            self._forms.put(key.form, key.values)
+            if last is not None and last != key.values:
+                return self._evaluated(traced, *arrays)
+            run = functools.partial(self._evaluated, traced)
+            compiled = self._compiled.put(key, JitFunction(run, None, {}, {}))
+        try:
+            return compiled(*arrays)
+        except ShardingTypeError:
+            return self._evaluated(traced, *arrays)  # which says it without the frames of a trace
+
+    def _traced(self, arrays: Sequence[Any]) -> _Traced:
+        mesh = mesh_of(arrays)
+        axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
+        closed, around, tree = trace_plain(self._of_arrays(arrays), [aval_of(x) for x in arrays], axes)
+        return _Traced(*needed(closed), around, tree)
+
+    def _evaluated(self, traced: _Traced, *arrays: Any) -> Any:
         outside = self._outside.again()
-        closed, around, tree = trace_plain(self._flat, [aval_of(x) for x in arrays])
-        if around:  # their trace ends, and in the next one the function closes over others
-            self._flat = self._of_arrays()
-        known = self._live.get(id(closed))
-        if known is None:
-            jaxpr, consts = needed(closed)
-            outside.check(jaxpr)
-            known = self._live.put(id(closed), (closed, jaxpr, consts))  # held, so that its id stays its own
-        _, jaxpr, consts = known
+        jaxpr, consts, around, tree = traced
+        outside.check(jaxpr)
         try:
             with noting():
                 names = functools.partial(self._arguments, len(around))
@@ -188,13 +246,15 @@ def lift(
     the typed ops, one for each primitive. So what is written in `jax.numpy`, Flax, Equinox or optax is typed by the
     rules of this library, and what it communicates is known.
 
-    Annotations in the program are reshards: `jax.lax.with_sharding_constraint`, `jax.reshard`, and ``out_sharding=`` of
-    `jax.numpy` and `jax.lax`, with names of the mesh's axes. The program sees no mesh (`jax.sharding.get_abstract_mesh`
-    is empty), so what it annotates only on a mesh stays as it is.
+    The program sees the mesh of its arguments (`jax.sharding.get_abstract_mesh`), and `jax.typeof` of an argument says
+    how that lies. Annotations are reshards, however they are spelled: `jax.lax.with_sharding_constraint`,
+    `jax.reshard`, ``out_sharding=``, the shardings of `jax.jit`, of `jax.sharding.auto_axes` and of `jax.device_put`.
 
-    A call with typed arrays alone runs as one compiled program, as under `jit`: keep the lifted function and call it
-    again. With plain arrays among them the operations run one by one, and see their values. What ``f`` closes over,
-    typed values and values of a trace around it too, it uses like its arguments; it is a constant of the program.
+    Scopes that the program opens itself (`no_comm`, `policy`, `jax.enable_x64`, ...) hold for what it computes in them.
+
+    Each call traces ``f``, as each call of a plain function runs it, and sees what ``f`` closes over as it is by then:
+    typed values and values of a trace around it too. A call with typed arrays alone runs as one compiled program, which
+    is kept; with plain arrays among them the operations run one by one, and see their values.
 
     Args:
         f: A function of trees of arrays. What is no array in its arguments, it gets as it is.
@@ -237,6 +297,8 @@ def lift(
 
     @functools.wraps(f)
     def lifted(*args: Any, **kwargs: Any) -> Any:
+        if is_tracing_plain():
+            return recorded(lifted, args, kwargs, plain=f) if places or finish else f(*args, **kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
         static = tuple(None if _is_array(x) else Static(x) for x in leaves)
         key = (tree, static)

@@ -16,7 +16,8 @@ Row = Callable[..., Any]
 ROWS: Final[dict[str, Row]] = {}
 #: Of those that a row of parameters does not fit: from the equation and its operands to the list of results.
 EQUATIONS: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
-#: Of the primitives that have bodies or derivative rules: likewise, with constants among the operands as they are.
+#: Of the primitives that have bodies or derivative rules, and of ours: likewise, with constants among the operands as
+#: they are, and whether or not an operand is typed.
 BODIES: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
 
 #: What evaluates a primitive that has no row, if anything does: `rows.derivatives` sets it.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
+from shtypes._compat.in_force import InForce
 from shtypes._compat.jaxprs import is_literal
 from shtypes._compat.stacks import Frame, frames_of, has_users_line, origin_of
 from shtypes.context.origin import Origin, around
 from shtypes.context.user_line import is_users_call
 from shtypes.lifting.outside import Outside, scope_of
+from shtypes.types.mesh import Mesh
 
 
 class Body(NamedTuple):
@@ -23,6 +25,8 @@ class Body(NamedTuple):
         scope: The path of scopes around it.
         places: Those places of ``outside`` that it is in.
         arguments: What the arguments of the whole program are called.
+        mesh: The mesh that the program is evaluated on, if any.
+        in_force: What the program set around it.
     """
 
     jaxpr: Any
@@ -32,30 +36,35 @@ class Body(NamedTuple):
     scope: tuple[str, ...] = ()
     places: frozenset[str] = frozenset()
     arguments: Callable[[], Sequence[str]] = tuple
+    mesh: Mesh | None = None
+    in_force: InForce = InForce()
 
     @classmethod
-    def whole(cls, outside: Outside, arguments: Callable[[], Sequence[str]] = tuple) -> Body:
+    def whole(cls, outside: Outside, arguments: Callable[[], Sequence[str]] = tuple, mesh: Mesh | None = None) -> Body:
         """A whole program."""
-        return cls(None, {}, None, outside, arguments=arguments)
+        return cls(None, {}, None, outside, arguments=arguments, mesh=mesh)
 
     @classmethod
     def inside(cls, outer: Step) -> Body:
         """A body of an equation."""
         around = outer.body
         if not around.outside.at:
-            return cls(None, {}, outer, around.outside)
+            return cls(None, {}, outer, around.outside, mesh=around.mesh, in_force=outer.in_force)
         own = scope_of(str(outer.eqn.source_info.name_stack))
         places = around.places | around.outside.inside(outer.eqn, around.scope)
-        return cls(None, {}, outer, around.outside, (*around.scope, *own), places)
+        return cls(
+            None, {}, outer, around.outside, (*around.scope, *own), places, mesh=around.mesh, in_force=outer.in_force
+        )
 
 
 class Step:
-    """One equation, while it is evaluated: what messages ask where it comes from."""
+    """One equation, while it is evaluated: what messages ask where it comes from, and what the program set there."""
 
-    __slots__ = ("body", "eqn")
+    __slots__ = ("body", "eqn", "in_force")
 
-    def __init__(self, eqn: Any, body: Body) -> None:
+    def __init__(self, eqn: Any, body: Body, in_force: InForce | None = None) -> None:
         self.eqn, self.body = eqn, body
+        self.in_force = body.in_force if in_force is None else in_force
 
     def __call__(self) -> Origin:
         """Where it comes from."""

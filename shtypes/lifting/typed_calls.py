@@ -1,8 +1,4 @@
-"""Typed ops in plain programs: a call of `reshard`, `einsum`, ... on plain arrays where no mesh is set.
-
-On one device it is the same op without communication. While `lift` traces a plain program, it is recorded as one
-equation, which is evaluated as the op on typed values. So one model, with its reshards, runs in both ways.
-"""
+"""Calls of public functions on plain arrays: what they make on one device, and of typed values."""
 
 from __future__ import annotations
 
@@ -10,33 +6,37 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import CellType
 from typing import Any, Final
 
 import jax
-import numpy as np
-from jax.interpreters import ad, batching, mlir
 
-from shtypes._compat import Zero, instantiate_zeros, is_undefined_primal
-from shtypes._compat.plain_programs import PlainPrimitive, closed_over, is_tracing_plain
+from shtypes._compat.plain_programs import alone
 from shtypes.caches import COMPILED
-from shtypes.context.user_line import connect_one_device
 from shtypes.control.vmap import vmap
 from shtypes.core.meshes import abstract_mesh, use_mesh
-from shtypes.lifting.constants import is_constant, is_inexact, typed_constant
+from shtypes.errors import ShardingTypeError
+from shtypes.lifting.constants import is_inexact
 from shtypes.lifting.joins import aval_of, of_some, placed
-from shtypes.lifting.registry import body_row, op
+from shtypes.lifting.registry import op
 from shtypes.lifting.static import Static
+from shtypes.local_mode.shard_map import specs_of
 from shtypes.ops.dispatch import is_typed
-from shtypes.ops.table import OPS
-from shtypes.primitives.conversions import to_jax
+from shtypes.primitives.collective import reinterpreted
+from shtypes.primitives.conversions import abstract_array, to_jax
 from shtypes.primitives.native import from_jax
+from shtypes.primitives.placing import type_of
 from shtypes.region import Lowering
+from shtypes.scopes.comm import in_force
+from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
 #: Ops that give the value that they are given, on one device.
 _SAME: Final = frozenset(
     ("all_gather", "all_reduce", "all_to_all", "constant", "reduce_scatter", "reinterpret", "reshard", "shard")
 )
+#: What makes values of functions of shards varying.
+_ENTERING: Final = frozenset({"lax.pvary", "lax.pcast", "lax.axis_index", "lax.axis_size"})
 #: Where a type text names mesh axes: after ``@`` and after a state.
 _AXES: Final = re.compile(r"(?:@|\b[A-Z]:)\s*(\w+|\([^)]*\))")
 
@@ -46,33 +46,60 @@ class TypedCall:
     """A call of a public op: its arrays apart from all else.
 
     Attributes:
-        name: The op, as `OPS` calls it.
+        name: The op, as `OPS` calls it; what messages call any other function.
         tree: The structure of its arguments.
         static: The leaves that are no arrays; None in the places of arrays.
+        fn: The function, if it is no op.
+        axes: The axes of the mesh that the program sees, with their sizes; none where there is but one device.
+        plain: What it is on one device, if that is another function.
+        types: The types of its arrays, as far as they are known where a program is traced: of its own arguments.
     """
 
     name: str
     tree: Any
     static: tuple[Static | None, ...]
+    fn: Callable[..., Any] | None = None
+    axes: tuple[tuple[str, int], ...] = ()
+    plain: Callable[..., Any] | None = None
+    types: tuple[ShType | None, ...] = ()
 
     def __str__(self) -> str:
         return self.name
 
     @property
+    def is_of_local_mode(self) -> bool:
+        """Whether it is a collective of functions of shards, whose operands vary."""
+        return self.fn is None and self.name.startswith("lax.") and self.name not in _ENTERING
+
+    @property
     def is_the_value(self) -> bool:
         """Whether it gives its operand on one device."""
-        return self.name in _SAME and None in self.static
+        return self.fn is None and self.name in _SAME and None in self.static
 
     def on_values(self, *xs: Any) -> Any:
         """The op on these arrays."""
-        given = iter(xs)
-        args, kwargs = jax.tree.unflatten(self.tree, [next(given) if s is None else s.value for s in self.static])
-        return op(self.name)(*args, **kwargs)
+        return self._applied(self.fn or op(self.name), xs)
+
+    def alone_on_a_device(self, *xs: Any) -> Any:
+        """The op on typed values on a mesh of one device, where there is nothing to overlap."""
+        fn = self.fn or op(self.name)
+
+        def without_overlap(*args: Any, overlap: Any = False, **kwargs: Any) -> Any:
+            return fn(*args, **kwargs)
+
+        return self._applied(without_overlap, xs)
+
+    def _applied(self, fn: Callable[..., Any], xs: Sequence[Any]) -> Any:
+        rest = iter(xs)
+        args, kwargs = jax.tree.unflatten(self.tree, [next(rest) if s is None else s.value for s in self.static])
+        return fn(*args, **kwargs)
 
     def on_one_device(self, *xs: Any) -> Any:
         """The op on plain arrays: on a mesh that has one device along each axis that the call names."""
         if self.is_the_value:
             return xs[0]
+        if self.plain is not None:
+            return self._applied(self.plain, xs)
         program, axes, form = _on_one_device(self, tuple(aval_of(x) for x in xs))
         return jax.tree.unflatten(form, Lowering().on_one_device(program, axes, xs))
 
@@ -80,18 +107,112 @@ class TypedCall:
 @functools.lru_cache(maxsize=COMPILED)
 def _on_one_device(call: TypedCall, avals: tuple[Any, ...]) -> tuple[Any, tuple[str, ...], Any]:
     """The typed program of a call on one device, its axes, and the structure of its results."""
-    texts = " ".join(s.value for s in call.static if s is not None and isinstance(s.value, str))
-    axes = dict.fromkeys((n for part in _AXES.findall(texts) for n in re.findall(r"\w+", part)), 1) or {"one": 1}
+    texts = [s.value for s in call.static if s is not None and isinstance(s.value, str)]
+    named: Any = [n for part in _AXES.findall(" ".join(texts)) for n in re.findall(r"\w+", part)]
+    if call.is_of_local_mode:  # which names axes by themselves
+        named = [*named, *texts]
+    axes = dict.fromkeys(dict(call.axes) or named, 1) or {"one": 1}
     form: list[Any] = []
 
     def typed(*xs: Any) -> list[Any]:
-        made, tree = jax.tree.flatten(call.on_values(*map(from_jax, xs)), is_leaf=is_typed)
+        given = [from_jax(x) for x in xs]
+        if call.is_of_local_mode:
+            given = [reinterpreted(x, x.type.with_axes(tuple(axes), State.VARYING)) for x in given]
+        made, tree = jax.tree.flatten(call.alone_on_a_device(*given), is_leaf=is_typed)
         form.append(tree)
-        return [to_jax(y) if is_typed(y) else y for y in made]
+        return [_plain(y) if is_typed(y) else y for y in made]
 
-    with use_mesh(abstract_mesh(axes)):
+    with alone(), in_force(()), use_mesh(abstract_mesh(axes)):
         program = jax.make_jaxpr(typed)(*avals)
     return program, tuple(axes), form[0]
+
+
+def _plain(y: Any) -> Any:
+    """A result on one device as a plain array."""
+    varying = y.type.axes(State.VARYING)
+    return to_jax(reinterpreted(y, y.type.with_axes(varying, State.INVARIANT)) if varying else y)
+
+
+def check_closure(name: str, fn: Callable[..., Any]) -> None:
+    """Refuses a function that closes over values of the program, which are gone where it is evaluated."""
+    seen: set[int] = set()
+
+    def holds(f: Any) -> bool:
+        if id(f) in seen or not callable(f):
+            return isinstance(f, jax.core.Tracer)
+        seen.add(id(f))
+        cells = [c.cell_contents for c in getattr(f, "__closure__", None) or () if c != _EMPTY]
+        parts = [f.func, *f.args, *f.keywords.values()] if isinstance(f, functools.partial) else []
+        return any(map(holds, [*cells, *parts, getattr(f, "__wrapped__", None)]))
+
+    if holds(fn):
+        raise ShardingTypeError(
+            f"the function given to `{name}` closes over a value of the lifted program",
+            why="it is evaluated later, on typed values, when that value is gone",
+            hints=["give the value to the function as an argument"],
+        )
+
+
+#: A cell that holds nothing yet.
+_EMPTY: Final = CellType()
+
+
+@functools.lru_cache(maxsize=COMPILED)
+def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
+    """What a function makes of operands whose types are known, in its structure; None if they are not."""
+    specs: Sequence[Any] = call.types
+    if getattr(call.fn, "in_specs", None) is not None:
+        args, _ = jax.tree.unflatten(call.tree, [0 if s is None else s.value for s in call.static])
+        given = specs_of(call.fn.in_specs, args)  # type: ignore[union-attr]
+        specs = [spec for spec, s in zip(given, call.static, strict=True) if s is None]
+    if not specs or any(spec is None for spec in specs):
+        return None
+    with alone(), in_force(()), use_mesh(abstract_mesh(dict(call.axes))):
+        types = [
+            type_of(spec, None, shape=a.shape, dtype=dtypes.from_numpy(a.dtype))
+            for spec, a in zip(specs, avals, strict=True)
+        ]
+        made = jax.eval_shape(call.on_values, *map(abstract_array, types))
+    return jax.tree.map(_struct, made, is_leaf=lambda x: hasattr(x, "dtype"))
+
+
+def made_by(call: TypedCall, avals: tuple[Any, ...]) -> Any:
+    """The shapes and dtypes that a call makes of arrays of these, in their structure.
+
+    Raises:
+        ShardingTypeError: that follows from the operands' types, which are not known here.
+    """
+    if call.is_the_value:
+        return avals[0]
+    known = _of_types(call, avals) if call.axes and call.plain is None else None
+    if known is not None:
+        return known
+    if call.axes and call.is_of_local_mode:
+        return jax.tree.map(_struct, _of_varying(call, avals), is_leaf=lambda x: hasattr(x, "dtype"))
+    with alone():
+        try:
+            return jax.eval_shape(call.on_one_device, *avals)
+        except ShardingTypeError as error:
+            if call.fn is None or not call.axes:
+                raise
+            raise ShardingTypeError(
+                f"what `{call}` makes of its operands is not known where a lifted program is traced",
+                why=f"it follows from their types, which are found afterwards; on one device: {error.what}",
+                hints=["sh.shard_map(..., in_specs=...), which says how the operands lie"],
+            ) from None
+
+
+@functools.lru_cache(maxsize=COMPILED)
+def _of_varying(call: TypedCall, avals: tuple[Any, ...]) -> Any:
+    """What a collective makes of values of shards of these shapes."""
+    with alone(), in_force(()), use_mesh(abstract_mesh(dict(call.axes))):
+        states = dict.fromkeys(dict(call.axes), State.VARYING)
+        types = [ShType(current_mesh(), dtypes.from_numpy(a.dtype), list(a.shape), states) for a in avals]
+        return jax.eval_shape(call.on_values, *map(abstract_array, types))
+
+
+def _struct(x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
 @dataclass(frozen=True)
@@ -116,6 +237,26 @@ class Derived:
         return f"{self.how} of {self.call}"
 
 
+def shapes(call: Any, avals: Sequence[Any]) -> list[Any]:
+    """The shapes and dtypes of the arrays that a call gives."""
+    if isinstance(call, TypedCall):
+        return jax.tree.leaves(made_by(call, tuple(map(_struct, avals))))
+    if call.how == "cotangents":
+        return [a for a, live in zip(avals, call.live, strict=False) if live]
+    if call.how == "tangents":
+        return [y for y in shapes(call.call, avals[: len(call.live)]) if is_inexact(y)]
+    size = next(a.shape[d] for a, d in zip(avals, call.dims, strict=True) if d is not None)
+    one = [
+        a if d is None else jax.ShapeDtypeStruct(_without(a.shape, d), a.dtype)
+        for a, d in zip(avals, call.dims, strict=True)
+    ]
+    return [jax.ShapeDtypeStruct((size, *y.shape), y.dtype) for y in shapes(call.call, one)]
+
+
+def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
+    return shape[:dim] + shape[dim + 1 :]
+
+
 def results(call: Any, xs: Sequence[Any], *, typed: bool) -> list[Any]:
     """The arrays that a call gives, of typed values or of plain ones."""
     if isinstance(call, TypedCall):
@@ -135,102 +276,3 @@ def results(call: Any, xs: Sequence[Any], *, typed: bool) -> list[Any]:
         return list(jax.jvp(of_live, at, given)[1])
     ys, pull = jax.vjp(of_live, *at)
     return list(pull([placed(ct, y.type.cotangent()) if is_typed(y) else ct for ct, y in zip(rest, ys, strict=True)]))
-
-
-# the primitive
-
-typed_call_p: Final = PlainPrimitive("typed_call")
-typed_call_p.multiple_results = True
-
-
-def _plainly(*xs: Any, call: Any) -> list[Any]:
-    return results(call, xs, typed=False)
-
-
-def _abstract(*avals: Any, call: Any) -> Any:
-    if isinstance(call, TypedCall) and call.is_the_value:
-        return [jax.core.ShapedArray(avals[0].shape, avals[0].dtype)], set()
-    outs = jax.eval_shape(
-        functools.partial(_plainly, call=call), *[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
-    )
-    return [jax.core.ShapedArray(out.shape, out.dtype) for out in outs], set()
-
-
-typed_call_p.def_effectful_abstract_eval(_abstract)
-typed_call_p.def_impl(_plainly)
-mlir.register_lowering(typed_call_p, mlir.lower_fun(_plainly, multiple_results=True))
-
-
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Any) -> Any:
-    outs = typed_call_p.bind(*primals, call=call)
-    live = tuple(not isinstance(t, Zero) and is_inexact(x) for x, t in zip(primals, tangents, strict=True))
-    given = [t for t, is_live in zip(tangents, live, strict=True) if is_live]
-    made = iter(typed_call_p.bind(*primals, *given, call=Derived(call, "tangents", live)))
-    zero = [Zero(jax.typeof(y).to_tangent_aval()) for y in outs]
-    return outs, [next(made) if is_inexact(y) else z for y, z in zip(outs, zero, strict=True)]
-
-
-def _transpose(cts: Sequence[Any], *operands: Any, call: Any) -> list[Any]:
-    """Of the tangents of a call: its cotangents."""
-    n = len(call.live)
-    given = [instantiate_zeros(ct) for ct in cts]
-    found = typed_call_p.bind(*operands[:n], *given, call=Derived(call.call, "cotangents", call.live))
-    rest = [ct if is_undefined_primal(t) else None for t, ct in zip(operands[n:], found, strict=True)]
-    return [None] * n + rest
-
-
-def _batch(operands: Sequence[Any], dims: Sequence[Any], *, call: Any) -> Any:
-    mapped = tuple(None if d is None else int(d) for d in dims)
-    outs = typed_call_p.bind(*operands, call=Derived(call, "mapped", dims=mapped))
-    return outs, [0] * len(outs)
-
-
-ad.primitive_jvps[typed_call_p] = _jvp
-ad.primitive_transposes[typed_call_p] = _transpose
-batching.primitive_batchers[typed_call_p] = _batch
-
-
-@body_row("typed_call")
-def _typed_call(eqn: Any, operands: list[Any]) -> list[Any]:
-    mesh = next((x.type.mesh for x in operands if is_typed(x)), None) or current_mesh()
-    call = eqn.params["call"]
-    known = [isinstance(x, jax.core.Tracer) and not is_typed(x) and is_constant(x) for x in operands]
-    given = [typed_constant(x, mesh) if k else x for x, k in zip(operands, known, strict=True)]
-    return results(call, given, typed=True)
-
-
-@body_row("closed_over")
-def _closed_over(eqn: Any, operands: list[Any]) -> list[Any]:
-    return operands
-
-
-# calls where no mesh is set
-
-
-def without_mesh(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A public function of plain arrays where no mesh is set; None where it is no op, or there are none."""
-    name = _names().get(fn)
-    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda x: x is None)
-    traced = is_tracing_plain()
-    leaves = [closed_over(x) if traced else x for x in leaves]
-    arrays = [isinstance(x, (jax.Array, np.ndarray, np.generic)) for x in leaves]
-    if name is None or any(map(is_typed, leaves)) or not (traced or any(isinstance(x, jax.Array) for x in leaves)):
-        return None
-    static = tuple(None if a else Static(x) for x, a in zip(leaves, arrays, strict=True))
-    call = TypedCall(name, tree, static)
-    xs = [x for x, a in zip(leaves, arrays, strict=True) if a]
-    if not traced:
-        return call.on_one_device(*xs)
-    if call.is_the_value:
-        return typed_call_p.bind(*xs, call=call)[0]
-    form = jax.tree.structure(jax.eval_shape(call.on_one_device, *[jax.typeof(x) for x in xs]))
-    return jax.tree.unflatten(form, typed_call_p.bind(*xs, call=call))
-
-
-@functools.cache
-def _names() -> dict[Any, str]:
-    """The public ops, and what they are called."""
-    return {op(name): name for name in OPS}
-
-
-connect_one_device(without_mesh)

@@ -101,7 +101,7 @@ class _Unraveled:
         """What computes the result of an equation of each element with all dims."""
         known = [self._wide(x) for x in eqn.invars]
         shape = next((x.aval.shape for x in known if x is not None), None)
-        if shape is None or len(eqn.outvars) != 1 or eqn.params.get("sharding") is not None:
+        if shape is None or len(eqn.outvars) != 1:
             return []
         made, given = [], []
         for x, wide in zip(eqn.invars, known, strict=True):
@@ -136,7 +136,7 @@ class _Unraveled:
         if name == "dot_general":
             if _lists(eqn.params["dimension_numbers"]) == _PRODUCT and wide[1].aval.shape == shape:
                 params = {**eqn.params, "dimension_numbers": ((dims, dims), ((), ()))}
-        elif name in _REDUCTIONS and tuple(eqn.params["axes"]) == (0,) and eqn.params.get("out_sharding") is None:
+        elif name in _REDUCTIONS and tuple(eqn.params["axes"]) == (0,):
             params = {**eqn.params, "axes": dims}
         elif name == "reshape" and _is_plain(eqn) and tuple(eqn.params["new_sizes"]) == shape:
             params = eqn.params
@@ -166,7 +166,7 @@ def _is_ravel(eqn: Any) -> bool:
 
 
 def _is_plain(eqn: Any) -> bool:
-    return eqn.params.get("dimensions") is None and eqn.params.get("sharding") is None
+    return eqn.params.get("dimensions") is None
 
 
 def _lists(numbers: Any) -> Any:

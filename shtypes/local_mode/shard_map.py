@@ -114,7 +114,13 @@ def shard_map(
             specs = _specs(out_specs, results, "out_specs", optional=False)
             return _crossed("result", results, specs, leaving, names)
 
+    mapped.in_specs = in_specs  # type: ignore[attr-defined]  # what a lifted program asks, which sees no types
     return mapped
+
+
+def specs_of(in_specs: Any, args: tuple[Any, ...]) -> list[Any]:
+    """The spec of each leaf of the arguments."""
+    return _specs(in_specs, args, "in_specs", optional=True)
 
 
 def _of_a_collective_of_jax(error: Exception) -> ShardingTypeError | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AbstractMesh
 
 from shtypes._compat import no_trace_is_running
@@ -27,10 +29,17 @@ from shtypes.plans.moves import Kind
 from shtypes.plans.transport import AS_IT_IS, Transport
 from shtypes.types import ShType
 
+_64_BITS: Final = frozenset(map(np.dtype, ("float64", "complex128", "int64", "uint64")))
+
 
 def apply_local(fn: Callable[..., Any], shards: Sequence[Any], results: Sequence[ShType]) -> list[Any]:
-    """A local function on one device's shards; both lowerings go through it."""
-    outs = as_tuple(fn(*shards))
+    """A local function on one device's shards; both lowerings go through it.
+
+    It may be traced here first, outside of the scope in which a program enabled 64 bits.
+    """
+    wide = any(x.dtype in _64_BITS for x in (*shards, *results))
+    with jax.enable_x64(True) if wide else contextlib.nullcontext():
+        outs = as_tuple(fn(*shards))
     for out, t in zip(outs, results, strict=True):
         if out.shape != t.local_shape or out.dtype != t.dtype:
             name = getattr(fn, "__name__", fn)

@@ -6,13 +6,15 @@ What a scope sees besides single moves (their sum, and what JAX does on plain ar
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args, overload
 
 from shtypes.context import ambient
 from shtypes.context.ambient import current_ambient, now
+from shtypes.context.plain import is_tracing_plain
 from shtypes.context.scope import Open, Scope
 from shtypes.errors import ShardingTypeError
 from shtypes.plans import Direction, Kind
@@ -44,6 +46,9 @@ class Budget:
     axes: tuple[str, ...] | None
     bytes: int | None
     launches: int | None
+    run: int = (
+        0  # which run of the scope it is, in a plain program that is lifted; else they are told apart as they run
+    )
 
     @property
     def bounds_sums(self) -> bool:
@@ -199,7 +204,8 @@ def open_watches() -> list[Any]:
 @contextlib.contextmanager
 def _watched(rule: ScopeRule, spent: Any = None) -> Iterator[_ScopeWatch | None]:
     """Watches a part of a run of a scope, and checks it when it is left."""
-    if _make_watch is None or not isinstance(rule, (NoComm, Budget)) or current_ambient().tried:
+    nothing_runs = current_ambient().tried or is_tracing_plain()
+    if _make_watch is None or not isinstance(rule, (NoComm, Budget)) or nothing_runs:
         yield None
         return
     watch = _make_watch(rule, spent)
@@ -214,20 +220,27 @@ def _watched(rule: ScopeRule, spent: Any = None) -> Iterator[_ScopeWatch | None]
 # the public scopes
 
 
+_runs: Final = itertools.count(1)
+
+
 class CommScope(Scope):
     """A scope of communication: what it says is checked move by move, and on the trace when it is left."""
 
     def __init__(self, rule: ScopeRule) -> None:
-        super().__init__(self._new_run)
+        super().__init__(self.new_run)
         self.rule = rule
 
-    def _new_run(self) -> Open:
+    def new_run(self) -> Open:
+        """What opens each part of a run; what one part sent counts in the next."""
         spent: Any = None
+        rule = self.rule
+        if isinstance(rule, Budget) and is_tracing_plain():  # evaluated afterwards, each run by itself
+            rule = replace(rule, run=next(_runs))
 
         @contextlib.contextmanager
         def part() -> Iterator[None]:
             nonlocal spent
-            with in_force((*rules_in_force(), self.rule)), _watched(self.rule, spent) as watch:
+            with in_force((*rules_in_force(), rule)), _watched(rule, spent) as watch:
                 yield
                 spent = None if watch is None else watch.total()
 

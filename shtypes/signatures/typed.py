@@ -11,9 +11,11 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import user_line
 from shtypes.context.whose import frames
 from shtypes.errors import Fix, ShardingTypeError
+from shtypes.lifting.observed import observed
 from shtypes.signatures.annotations import Annotations, annotated, annotations_of
 from shtypes.signatures.matching import Bindings, fix_for, structure
 from shtypes.signatures.nodes import Checking, Problem, type_of
@@ -99,6 +101,8 @@ def typed(f: F) -> F:
     def call(*args: Any, **kwargs: Any) -> Any:
         if not known().ask:
             return f(*args, **kwargs)
+        if is_tracing_plain():
+            return _in_program(f, known(), args, kwargs)
         into, bound = _arguments(f, known(), args, kwargs)
         return _result(f, known(), into, bound, f(*args, **kwargs))
 
@@ -165,6 +169,20 @@ def _name(f: Any) -> str:
 
 
 # a call
+
+
+def _in_program(f: Callable[..., Any], asked: Annotations, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls a function in a plain program that is traced: it is checked where the program is evaluated."""
+    entered: list[tuple[Checking, Mapping[str, Any]]] = []
+
+    def arguments(given: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+        entered[:] = [_arguments(f, asked, *given)]
+
+    def result(value: Any) -> None:
+        _result(f, asked, *entered[0], value)
+
+    args, kwargs = observed(arguments, (args, kwargs))
+    return observed(result, f(*args, **kwargs))
 
 
 def _arguments(

@@ -35,6 +35,7 @@ _KNOWN: Final = 64
 #: Where a function keeps the one that looks ahead through it.
 _NAME: Final = "_shtypes_look_ahead"
 _attempts: Final = itertools.count()
+_searches: Final = itertools.count(1)
 
 
 #: At places, the types of the operands that are taken.
@@ -167,6 +168,7 @@ def _attempting(
     """What traces a function with other choices, shared or not, that aim at sending least in a direction."""
     arrays, again = split((args, kwargs), _is_array)
     specimens = list(map(_specimen, arrays))
+    search = next(_searches)
 
     def of_arrays(*values: Any) -> Any:
         args, kwargs = again(values)
@@ -176,7 +178,7 @@ def _attempting(
     def traced(choices: frozenset[tuple[ChoicePoint, tuple[ShType, ...]]], shared: bool, aim: str) -> tuple[Any, Seen]:
         # The number makes each attempt a trace of its own: what is cached notes no places.
         plan = (*choices, ((f"attempt {next(_attempts)}", ()), ()))
-        around = current_ambient()._replace(plan=plan, shared=shared, tried=True, aim=aim)
+        around = current_ambient()._replace(plan=plan, shared=shared, tried=True, aim=aim, search=search)
         with ambient.scope(around), noting() as seen:
             try:
                 return _sent(jax.make_jaxpr(of_arrays)(*specimens)), seen

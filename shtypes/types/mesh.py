@@ -162,10 +162,10 @@ def whole(size: Any, least: int, what: str) -> int:
 
 
 def context() -> Mesh | None:
-    """The mesh in JAX's context; None where there is none, or JAX is not loaded."""
+    """The mesh in JAX's context; None where there is none, in a plain program that is traced, or without JAX."""
     jax = sys.modules.get("jax")
     mesh = None if jax is None else jax.sharding.get_abstract_mesh()
-    return None if mesh is None or mesh.empty else Mesh(mesh)
+    return None if mesh is None or mesh.empty or hasattr(mesh, "is_of_program") else Mesh(mesh)
 
 
 def current_mesh() -> Mesh:

@@ -50,7 +50,6 @@ custom_jvp_call: jax.nn.relu(a)
 custom_linear_solve: jnp.linalg.solve(t + 9 * jnp.eye(4), g)
 custom_vjp_call: OWN_VJP(a)
 custom_vmap_call: OWN_VMAP(a)
-device_put: jax.device_put(a)
 digamma: jax.lax.digamma(a + 3)
 div: a / b
 dot_general: jnp.einsum('bij,bjk->bik', t, g)
@@ -154,7 +153,6 @@ schur: jnp.abs(jax.lax.linalg.schur(t + jnp.swapaxes(t, 1, 2))[0])
 select_and_gather_add: jax.jvp(lambda x: WINDOW(x), (a,), (b,))[1]
 select_and_scatter_add: jax.grad(lambda x: jnp.sum(WINDOW(x)))(a)
 select_n: jnp.where(p, a, b)
-sharding_constraint: jax.lax.with_sharding_constraint(a, jax.sharding.SingleDeviceSharding(jax.devices()[0]))
 shift_left: n << 2
 shift_right_arithmetic: n >> 1
 shift_right_logical: jax.lax.shift_right_logical(n, y)

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.lifting import lift as lift_
+from shtypes.programs.jit import JitFunction
 from tests.tolerance import assert_close
 
 RNG = np.random.default_rng(3)
@@ -182,13 +184,108 @@ def test_the_ledger_is_that_of_the_program_that_takes_it() -> None:
     assert closed.bytes == taken.bytes > 0
 
 
-def test_what_is_closed_over_is_a_constant_of_the_program() -> None:
-    x = sh.array(X, "[8, 4]")
-    with pytest.raises(sh.ShardingTypeError, match="was given to") as caught:
-        sh.lift(lambda y: jax.grad(lambda x: jnp.sum(x * y))(x))(x)
-    assert "test_closed_over.py" in caught.value.where
-    assert caught.value.why == "a lifted program has the typed value that it closes over as a constant only"
-    assert caught.value.hints == ("give the value to the lifted function as an argument",)
+def test_a_program_differentiates_with_respect_to_what_it_closes_over() -> None:
+    x, y = sh.array(X, "[8@dp, 4]"), sh.array(np.flip(X, 0).copy(), "[8@dp, 4]")
+    found = sh.lift(lambda y: jax.grad(lambda x: jnp.sum(jnp.sin(x) * y))(x))(y)
+    assert_close(np.asarray(found), np.cos(X) * np.flip(X, 0), 10)
+
+
+#: Ways to call a lifted function that nobody compiled: each gives an array that is proportional to what it closes over.
+WAYS: dict[str, Callable[[Any, Any], Any]] = {
+    "called": lambda lifted, x: lifted(x),
+    "with a plain array": lambda lifted, x: lifted(x, jnp.zeros(())),
+    "gradient": lambda lifted, x: sh.grad(lambda x: sh.all_reduce(sh.sum(lifted(x))))(x),
+    "derivative": lambda lifted, x: sh.jvp(lifted, (x,), (x,))[1],
+    "mapped": lambda lifted, x: sh.vmap(lifted)(x),
+    "linearized": lambda lifted, x: sh.linearize(lifted, x)[1](x),
+    "under plain jit of the results alone": lambda lifted, x: sh.jit(lambda y: y * 1)(lifted(x)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_bound_again_is_seen_as_plain_jax_sees_it(way: str) -> None:
+    row = sh.array(np.ones(4, np.float32), "[4]")
+    held: dict[str, Any] = {"row": row}
+    STATE["global"] = scale = 1.0
+
+    class Module:
+        factor = 1.0
+
+    module = Module()
+
+    def f(x: Any, *more: Any) -> Any:
+        return x * held["row"] * scale * module.factor * STATE["global"]
+
+    lifted, x = sh.lift(f), sh.array(np.ones((8, 4), np.float32), "[8@dp, 4]")
+
+    def now() -> float:
+        return float(np.asarray(sh.all_reduce(WAYS[way](lifted, x)))[0, 0])
+
+    assert now() == 1.0
+    held["row"] = row * 2
+    assert now() == 2.0
+    held["row"] = jnp.full(4, 3.0)
+    assert now() == 3.0
+    scale = 2.0
+    assert now() == 6.0
+    module.factor = 5.0
+    assert now() == 30.0
+    STATE["global"] = 2
+    assert now() == 60.0
+    assert now() == 60.0
+
+
+STATE: dict[str, Any] = {}
+
+
+def test_a_program_that_comes_again_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = sh.array(X, "[8@dp, 4]")
+    lifted = sh.lift(lambda x: jnp.sin(x) * 2)
+    compiled: list[Any] = []
+
+    class Counted(JitFunction[..., Any]):
+        def __init__(self, *args: Any) -> None:
+            compiled.append(self)
+            super().__init__(*args)
+
+    monkeypatch.setattr(lift_, "JitFunction", Counted)
+    for _ in range(3):
+        lifted(x)
+    assert len(compiled) == 1
+    scale = 1.0
+    other = sh.lift(lambda x: jnp.sin(x) * scale)
+    for scale in (1.0, 2.0, 3.0, 3.0):  # noqa: B007  # the first is compiled, and the one that comes again
+        other(x)
+    assert len(compiled) == 3
+
+
+def _reduced(y: Any) -> Any:
+    return sh.all_reduce(y, "tp")
+
+
+def test_a_model_that_ran_in_plain_jax_before_keeps_its_reshards() -> None:
+    inner = {
+        "jit": jax.jit(lambda y: sh.all_reduce(y, "tp")),
+        "checkpoint": jax.checkpoint(lambda y: sh.all_reduce(y, "tp")),
+        "scan": lambda y: jax.lax.scan(lambda c, _: (c + sh.all_reduce(y, "tp"), None), 0 * Y, None, length=1)[0],
+        "cond": lambda y: jax.lax.cond(True, lambda y: sh.all_reduce(y, "tp"), lambda y: sh.all_reduce(-y, "tp"), y),
+        "vmap": jax.vmap(lambda row: sh.all_reduce(row, "tp")),
+        "custom_jvp": jax.jit(lambda y: jax.nn.relu(_reduced(y))),
+    }
+    for name, reduced in inner.items():
+
+        def model(x: Any, w: Any, reduced: Any = reduced) -> Any:
+            return reduced(x @ w)
+
+        with jax.set_mesh(None):  # plain JAX, which traces and remembers
+            y = jnp.asarray(Y)
+            plain = np.asarray(jax.jit(model)(y, y))
+            jax.block_until_ready((model(y, y), jax.grad(lambda x, y, f=model: jnp.sum(f(x, y)))(y, y)))
+        x, w = sh.array(Y, "[8, 8@tp]"), sh.array(Y, "[8@tp, 8]")
+        assert sh.ledger(sh.lift(model), x, w).launches == 1, name
+        found = sh.lift(model)(x, w)
+        assert not found.type.axes(sh.State.UNREDUCED)
+        assert_close(np.asarray(found), plain, 400)
 
 
 @pytest.mark.parametrize(

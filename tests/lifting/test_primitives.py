@@ -49,7 +49,6 @@ ELSEWHERE = {
     "call_hi_primitive": "a typed call in a plain program",
     "eval_jaxpr": "`jax.lax.custom_root` on the newest JAX",
     "pvary": "bodies of `jax.shard_map`",
-    "reshard": "programs with an explicit mesh",
     "tie": "JAX's own collectives that run beside others",
     "eq_to": "JAX's total order of floats, which `sort` uses inside",
     "le_to": "as above",

@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shtypes.core.functions.basics import Full
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.constants import NARROW, is_inexact, known, note, typed_constant
 from shtypes.lifting.registry import equation_row, op, row
 from shtypes.lifting.rows.generic import sharing
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.pointwise import apply_nonlinear
+from shtypes.primitives.local import local
 from shtypes.types import State
 
 #: Those that are not linear: each is one local function, with its parameters.
@@ -148,7 +150,10 @@ def _optimization_barrier(*xs: Any) -> list[Any]:
 
 @row("full_like")
 def _full_like(x: Any, *, value: Any, dtype: Any) -> Any:
-    return op("full_like")(x, value, dtype)
+    """Typed like ``x``; what is not zero is no pending sum, which would be of no use."""
+    t = op("full_like")(x, 0, dtype).type
+    whole = t.with_axes(t.axes(State.UNREDUCED) if value else (), State.REDUCED)
+    return local(Full(value, whole.local_shape, whole.dtype_name), out=whole)
 
 
 @row("select_n")

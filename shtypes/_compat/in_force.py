@@ -1,0 +1,167 @@
+"""What is in force at an equation of a plain program: our scopes and JAX's settings, noted where it is bound.
+
+A program that is lifted is evaluated after its trace, when the scopes that it opened are left. So each equation that is
+bound under other settings than the program began with says so in its name stack, which JAX keeps through every
+transformation; the mark has no name, and prints as nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from jax.extend import source_info_util
+
+from shtypes._compat import private, trace_context
+from shtypes.context.ambient import Ambient, current_ambient, now, scope
+
+#: JAX's settings by name.
+_STATES: Final[dict[str, Any]] = private("jax._src.config", "config_states") or {}
+#: Those that no trace is keyed on, and which change what an equation does when it runs.
+_CHECKS: Final = tuple(_STATES[name] for name in ("jax_debug_nans", "jax_debug_infs") if name in _STATES)
+#: What speaks of the search for what `implicit_comm` inserts, and not of the program.
+_OF_SEARCH: Final = frozenset({"scopes", "plan", "shared", "tried", "search", "aim"})
+
+
+class InForce(NamedTuple):
+    """What a program set beyond what held where it began.
+
+    Attributes:
+        rules: What the scopes of communication say that it opened, outermost first.
+        fields: Our other settings, by field of `Ambient`.
+        jax: JAX's settings, by name.
+    """
+
+    rules: tuple[Any, ...] = ()
+    fields: tuple[tuple[str, Any], ...] = ()
+    jax: tuple[tuple[str, Any], ...] = ()
+
+
+class _Mark(NamedTuple):
+    """An element of a name stack that has no name."""
+
+    in_force: InForce
+
+    def wrap(self, stack: list[str]) -> None:
+        """Adds nothing to the names of a stack."""
+
+
+class _Start(NamedTuple):
+    """What holds where a plain program begins, and the marks of what was set in it since."""
+
+    ambient: Ambient
+    checks: tuple[Any, ...]
+    context: Any
+    states: dict[str, Any]
+    marks: dict[Any, _Mark | None]
+
+
+class _Thread(threading.local):
+    start: _Start | None = None
+
+
+_thread: Final = _Thread()
+
+
+@contextlib.contextmanager
+def noting_settings() -> Iterator[None]:
+    """Around the trace of a plain program: its equations note what it sets."""
+    outer = _thread.start
+    states = {name: state.value for name, state in _STATES.items()}
+    _thread.start = _Start(current_ambient(), _checks(), trace_context(), states, {})
+    try:
+        yield
+    finally:
+        _thread.start = outer
+
+
+def _checks() -> tuple[Any, ...]:
+    return tuple([state.value for state in _CHECKS])
+
+
+def mark() -> _Mark | None:
+    """What is in force here beyond what held where the program began; None where that is nothing."""
+    start = _thread.start
+    if start is None:
+        return None
+    ambient, checks, context = now.value, _checks(), trace_context()
+    if ambient is start.ambient and checks == start.checks and context == start.context:
+        return None
+    key = (ambient, checks, context)
+    try:
+        return start.marks[key]
+    except KeyError:
+        start.marks[key] = found = _difference(start, ambient)
+        return found
+
+
+def _difference(start: _Start, ambient: Ambient) -> _Mark | None:
+    before = start.ambient
+    rules = tuple(rule for i, rule in enumerate(ambient.scopes) if before.scopes[i : i + 1] != (rule,))
+    fields = tuple(
+        (name, value)
+        for name, value in zip(ambient._fields, ambient, strict=True)
+        if name not in _OF_SEARCH and value != getattr(before, name)
+    )
+    jax = tuple((name, s.value) for name, s in _STATES.items() if s.value is not start.states[name])
+    found = InForce(rules, fields, tuple((n, v) for n, v in jax if v != start.states[n]))
+    return _Mark(found) if any(found) else None
+
+
+def marked(found: _Mark | None) -> contextlib.AbstractContextManager[Any]:
+    """A scope in which equations carry a mark."""
+    if found is None:
+        return contextlib.nullcontext()
+    stack: Any = source_info_util.current_name_stack()
+    manager: contextlib.AbstractContextManager[Any] = source_info_util.set_name_stack(
+        type(stack)((*stack.stack, found))
+    )
+    return manager
+
+
+def set_at(eqn: Any) -> InForce | None:
+    """What was in force at an equation beyond what held where its program began; None where that was nothing."""
+    stack = eqn.source_info.name_stack.stack
+    for element in reversed(stack):
+        if type(element) is _Mark:
+            return element.in_force
+    return None
+
+
+def without_marks(stack: Any) -> Any:
+    """A name stack without what is noted of settings."""
+    if any(type(element) is _Mark for element in stack.stack):
+        return type(stack)(tuple(e for e in stack.stack if type(e) is not _Mark))
+    return stack
+
+
+@contextlib.contextmanager
+def settings(found: InForce) -> Iterator[None]:
+    """A scope in which a program's settings are in force again; not what its scopes of communication say."""
+    before = [(_STATES[name], value) for name, value in found.jax if name in _STATES]
+    with contextlib.ExitStack() as entered:
+        if found.fields:
+            entered.enter_context(scope(current_ambient()._replace(**dict(found.fields))))
+        for state, value in before:
+            entered.enter_context(_setting(state, value))
+        yield
+
+
+@contextlib.contextmanager
+def _setting(state: Any, value: Any) -> Iterator[None]:
+    """One of JAX's settings with a value that it had before."""
+    hook = getattr(state, "_update_thread_local_hook", None)
+    outer = state.swap_local(value)
+    if hook is not None:
+        hook(value)
+    try:
+        yield
+    finally:
+        state.set_local(outer)
+        if hook is not None:
+            hook(state.value)
+
+
+__all__ = ["InForce", "mark", "marked", "noting_settings", "set_at", "settings", "without_marks"]

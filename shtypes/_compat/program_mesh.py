@@ -1,0 +1,335 @@
+"""The mesh that a plain program sees while it is traced for `lift`, and the one that its equations are bound under.
+
+JAX resolves an annotation (``out_sharding=P("dp")``, `jax.reshard`, jit's shardings) by the mesh in context. On a mesh
+of explicit axes its own typing rules would refuse what the program computes; on one of auto axes it refuses
+annotations. So a program sees a mesh whose axes take annotations as explicit ones do, and are auto for all else.
+Primitives are bound under another one, in which JAX's rules compute the shardings of results: a sharding on it is
+JAX's own, and says nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import jax
+from jax.sharding import AbstractMesh, AxisType
+
+from shtypes._compat import private
+from shtypes.context import plain
+from shtypes.context.user_line import placed
+from shtypes.errors import ShardingTypeError
+
+#: Where JAX compares the mesh that a program names with the mesh in context.
+_COMPARING: Final = frozenset(
+    getattr(inspect.unwrap(found), "__code__", None)
+    for module, name in (
+        ("jax._src.sharding_impls", "canonicalize_sharding"),
+        ("jax._src.pjit", "_get_new_mesh"),
+        ("jax._src.shard_map", "_shmap_checks"),
+    )
+    if (found := private(module, name)) is not None
+)
+
+
+class ProgramMesh(AbstractMesh):
+    """An abstract mesh of a plain program, equal to itself only, so that JAX's caches keep its programs apart.
+
+    Attributes:
+        inner: The mesh that primitives are bound under; itself for that one.
+        auto: What the program sees in `jax.sharding.auto_axes`; itself for that one.
+        of: The value whose sharding is on it, where that is not known while the program is traced; else None.
+    """
+
+    inner: ProgramMesh
+    auto: ProgramMesh
+    of: Any
+    is_of_program = True
+
+    def __new__(cls, sizes: tuple[int, ...], names: tuple[str, ...]) -> ProgramMesh:
+        """The mesh of these axes, with those that go with it."""
+        mesh: ProgramMesh = object.__new__(cls)
+        size = functools.reduce(lambda a, b: a * b, sizes, 1)
+        fields = {"axis_sizes": sizes, "axis_names": names, "abstract_device": None, "size": size}
+        for name, value in {**fields, "axis_types": (AxisType.Auto,) * len(names)}.items():
+            object.__setattr__(mesh, name, value)
+        return mesh
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether primitives are bound under it."""
+        return self.inner is self
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether a sharding on it is JAX's own."""
+        return self is self.inner or self is self.auto
+
+    # to those who ask of single axes, the axes of an annotation are explicit
+
+    @property
+    def _name_to_type(self) -> dict[str, AxisType]:
+        auto = self.is_inner or sys._getframe(1).f_globals.get("__name__") == "jax._src.shard_map"
+        return dict.fromkeys(self.axis_names, AxisType.Auto if auto else AxisType.Explicit)
+
+    @functools.cached_property
+    def explicit_axes(self) -> tuple[str, ...]:
+        return () if self.is_inner else self.axis_names
+
+    @functools.cached_property
+    def auto_axes(self) -> tuple[str, ...]:
+        return self.axis_names if self.is_inner else ()
+
+    def update_axis_types(self, name_to_type: dict[str, AxisType]) -> AbstractMesh:
+        """The mesh that a program enters: the one of its equations for auto axes, JAX's own for manual ones."""
+        if AxisType.Manual not in name_to_type.values():
+            return self.auto if AxisType.Auto in name_to_type.values() else self
+        kinds = tuple(name_to_type.get(name, AxisType.Auto) for name in self.axis_names)
+        return AbstractMesh(self.axis_sizes, self.axis_names, kinds)
+
+    # a program may name its mesh itself: the axes are the same
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, AbstractMesh) or sys._getframe(1).f_code not in _COMPARING:
+            return self is other
+        return (self.axis_names, self.axis_sizes) == (other.axis_names, other.axis_sizes)
+
+    def __ne__(self, other: object) -> bool:
+        if self is other or not isinstance(other, AbstractMesh) or sys._getframe(1).f_code not in _COMPARING:
+            return self is not other
+        return (self.axis_names, self.axis_sizes) != (other.axis_names, other.axis_sizes)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"AbstractMesh({', '.join(f'{n!r}: {s}' for n, s in self.shape_tuple)})"
+
+
+@functools.cache  # one object for each, for the life of the process: JAX's caches hold it
+def program_mesh(sizes: tuple[int, ...], names: tuple[str, ...]) -> ProgramMesh:
+    """The mesh that plain programs see that are lifted on a mesh of these axes."""
+    seen, auto, inner = (ProgramMesh(sizes, names) for _ in range(3))
+    for mesh in (seen, auto, inner):
+        _go_together(mesh, auto, inner, None)
+    return seen
+
+
+def _go_together(mesh: ProgramMesh, auto: ProgramMesh, inner: ProgramMesh, of: Any) -> None:
+    for name, value in {"auto": auto, "inner": inner, "of": of}.items():
+        object.__setattr__(mesh, name, value)
+
+
+class SameSharding(jax.NamedSharding):
+    """The sharding of a traced program's value, which only typing tells; as an annotation it means that value's own.
+
+    Its spec is refused to all but JAX.
+    """
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]  # an attribute, which is only read
+        """Where the dims lie."""
+        if not _is_jaxs(sys._getframe(1)):
+            raise placed(
+                ShardingTypeError(
+                    "the sharding of a value that a lifted program makes itself has no spec while it is traced",
+                    why="how such values lie is found where the program is evaluated; of its arguments it is known",
+                    hints=["out_sharding=jax.typeof(x).sharding, as it is, means the same as x"],
+                ),
+                "jax.typeof(x).sharding.spec",
+            )
+        return jax.NamedSharding.spec.__get__(self)  # type: ignore[attr-defined]
+
+
+def _same_as(x: Any, aval: Any, mesh: ProgramMesh) -> Any:
+    """The type of a value with its sharding as one that can be given to other values."""
+    own = ProgramMesh(mesh.axis_sizes, mesh.axis_names)
+    _go_together(own, mesh.auto, mesh.inner, x)
+    return aval.update(sharding=SameSharding(own, jax.P(*[None] * aval.ndim)))
+
+
+def program_mesh_in_context() -> ProgramMesh | None:
+    """The mesh of the plain program that is being traced here; None outside of any, and in bodies with other meshes."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return mesh if type(mesh) is ProgramMesh else None
+
+
+def sees_plain() -> bool:
+    """Whether typed values are plain ones here: in a plain program that is being traced, on no mesh of its own."""
+    if not plain.thread.depth:
+        return False
+    mesh = jax.sharding.get_abstract_mesh()
+    return type(mesh) is ProgramMesh or mesh.empty
+
+
+# JAX's own checks, which ask for a mesh of devices
+
+
+def in_program(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What JAX makes of a sharding given to jit: in a plain program, one on the mesh that the program sees."""
+
+    def create_sharding_for_array(mesh: Any, x: Any, name: str, api_name: str) -> Any:
+        if mesh.empty and isinstance(x, jax.P):
+            mesh = program_mesh_in_context() or mesh
+        return original(mesh, x, name, api_name)
+
+    return create_sharding_for_array
+
+
+def allowed_in_program(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """JAX's check of the sharding of `with_sharding_constraint`, which in a plain program may name any axes."""
+
+    def check_shardings_are_auto(sharding: Any) -> None:
+        if program_mesh_in_context() is None:
+            original(sharding)
+
+    return check_shardings_are_auto
+
+
+def pspec_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What `jax.device_put` makes of a `PartitionSpec`: in a plain program, a sharding on the mesh that it sees."""
+
+    def pspec_to_sharding(name: str, val: Any) -> Any:
+        mesh = program_mesh_in_context()
+        return original(name, val if mesh is None or not isinstance(val, jax.P) else jax.NamedSharding(mesh, val))
+
+    return pspec_to_sharding
+
+
+# what values of a program are to JAX
+
+
+def on_mesh(aval: Any, mesh: Any) -> Any:
+    """The type of an array of a program that sees a mesh; as it is where it sees none."""
+    if mesh is None or not hasattr(aval, "ndim"):
+        return aval
+    return aval.update(sharding=jax.NamedSharding(mesh, jax.P(*[None] * aval.ndim)))
+
+
+#: JAX's table of how the type of a value is told, by its class.
+_TYPES: Final[dict[Any, Any]] = private("jax._src.core", "pytype_aval_mappings") or {}
+#: The classes whose values a program meets, of its own and from outside.
+_SEEN: Final = tuple(
+    kind
+    for module, name in (
+        ("jax._src.array", "ArrayImpl"),
+        ("jax._src.core", "Tracer"),
+        ("jax._src.interpreters.partial_eval", "DynamicJaxprTracer"),
+    )
+    if (kind := private(module, name)) in _TYPES
+)
+_lock: Final = threading.Lock()
+_users = 0
+
+
+@contextlib.contextmanager
+def telling_types() -> Iterator[None]:
+    """Around the trace of a plain program: values that are on other meshes outside are on its own.
+
+    Entries of JAX's table are others while any thread is in here; other threads find JAX's own behind them.
+    """
+    global _users
+    with _lock:
+        _users += 1
+        if _users == 1:
+            _TYPES.update({kind: _TypeOf(_TYPES[kind]) for kind in _SEEN})
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                _TYPES.update({k: f.original for k in _SEEN if isinstance(f := _TYPES[k], _TypeOf)})
+
+
+class _TypeOf:
+    """How JAX tells the type of an array; in a plain program, of one on the mesh of that.
+
+    To the program, and to libraries that it calls, the type of an argument says how that lies.
+    """
+
+    __slots__ = ("original",)
+
+    def __init__(self, original: Callable[[Any], Any]) -> None:
+        self.original = original
+
+    def __call__(self, x: Any) -> Any:
+        aval = self.original(x)
+        mesh = program_mesh_in_context() if plain.thread.depth else None
+        if mesh is None or type(aval) is not jax.core.ShapedArray:
+            return aval
+        own = aval.sharding.mesh
+        if own is mesh.inner and isinstance(x, jax.core.Tracer) and not _is_jaxs(sys._getframe(2)):
+            lies = _lying_as(x)
+            if lies is None:
+                return _same_as(x, aval, mesh)
+            return aval.update(sharding=jax.NamedSharding(mesh, lies.spec))
+        return aval if own.empty or own is mesh.inner or own._any_axis_manual else on_mesh(aval, mesh.inner)
+
+
+def _undifferentiated(x: Any) -> Any:
+    """The tracer without those that derivatives put around it."""
+    while isinstance(primal := getattr(x, "primal", None), jax.core.Tracer):
+        x = primal
+    return x
+
+
+def _is_jaxs(frame: Any) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "jax"
+
+
+class Lies(NamedTuple):
+    """How an argument of a program lies: its type, and what JAX's spec says of that."""
+
+    type: Any
+    spec: Any
+
+
+class _Arguments(threading.local):
+    """How the arguments of the program lie that is being traced, by the ids of their tracers."""
+
+    lies: Mapping[int, Lies] | None = None
+
+
+_arguments: Final = _Arguments()
+
+
+@contextlib.contextmanager
+def lying(lies: Mapping[int, Lies]) -> Iterator[None]:
+    """Around a program that runs to be traced: how its arguments lie, by the ids of their tracers."""
+    outer, _arguments.lies = _arguments.lies, lies
+    try:
+        yield
+    finally:
+        _arguments.lies = outer
+
+
+def _lying_as(x: Any) -> Lies | None:
+    return (_arguments.lies or {}).get(id(_undifferentiated(x)))
+
+
+def how_it_lies(x: Any) -> Any:
+    """The type of an argument of the program that is being traced; None of any other value."""
+    lies = _lying_as(x)
+    return None if lies is None else lies.type
+
+
+__all__ = [
+    "Lies",
+    "ProgramMesh",
+    "allowed_in_program",
+    "how_it_lies",
+    "in_program",
+    "lying",
+    "on_mesh",
+    "program_mesh",
+    "program_mesh_in_context",
+    "pspec_in_program",
+    "sees_plain",
+    "telling_types",
+]
