@@ -15,6 +15,7 @@ from jax.interpreters import ad, batching, mlir
 
 from shtypes._compat import private
 from shtypes._compat.program_mesh import ProgramMesh
+from shtypes._compat.symbolic_specs import with_operands
 from shtypes.context.user_line import placed
 from shtypes.context.whose import frames
 from shtypes.errors import ShardingTypeError
@@ -27,43 +28,37 @@ class Annotation(Primitive):
     """A primitive of ours that an annotation is."""
 
 
-#: A value in a sharding: ``spec`` says nothing of the dims ``mapped``, of `jax.vmap`.
+#: A value as a spec says; what that says of other values, it says of the operands after the first. ``mapped`` are the
+#: dims of each operand of which it says nothing: those of `jax.vmap`.
 annotation_p: Final = Annotation("sharding_annotation")
-annotation_p.def_impl(lambda x, *, spec, mapped: x)
-annotation_p.def_abstract_eval(lambda x, *, spec, mapped: x)
-mlir.register_lowering(annotation_p, lambda _, x, *, spec, mapped: [x])
-ad.deflinear2(annotation_p, lambda ct, _, *, spec, mapped: [ct])  # what is said of a value, not of its cotangent
+annotation_p.def_impl(lambda x, *likes, spec, mapped: x)
+annotation_p.def_abstract_eval(lambda x, *likes, spec, mapped: x)
+mlir.register_lowering(annotation_p, lambda _, x, *likes, spec, mapped: [x])
 
 
-def _batched(args: Any, dims: Any, *, spec: Any, mapped: tuple[int, ...]) -> Any:
-    (x,), (d,) = args, dims
-    return annotation_p.bind(x, spec=spec, mapped=_with_mapped(mapped, d)), d
+def _jvp(primals: Any, tangents: Any, **params: Any) -> Any:
+    (x, *likes), t = primals, tangents[0]
+    y = annotation_p.bind(x, *likes, **params)
+    return y, t if type(t) is ad.Zero else annotation_p.bind(t, *likes, **params)
+
+
+def _transpose(ct: Any, x: Any, *likes: Any, **params: Any) -> Any:
+    del x, params  # what is said of a value is not said of its cotangent
+    return [ct, *[None] * len(likes)]
+
+
+def _batched(args: Any, dims: Any, *, spec: Any, mapped: tuple[tuple[int, ...], ...]) -> Any:
+    both = tuple(_with_mapped(m, d) for m, d in zip(mapped, dims, strict=True))
+    return annotation_p.bind(*args, spec=spec, mapped=both), dims[0]
 
 
 def _with_mapped(mapped: tuple[int, ...], dim: int | None) -> tuple[int, ...]:
     return mapped if dim is None else (dim, *(m + (m >= dim) for m in mapped))
 
 
+ad.primitive_jvps[annotation_p] = _jvp
+ad.primitive_transposes[annotation_p] = _transpose
 batching.primitive_batchers[annotation_p] = _batched
-
-#: A value in the sharding of another one, which is not known while a program is traced; ``mapped`` of both.
-same_sharding_p: Final = Annotation("same_sharding")
-same_sharding_p.def_impl(lambda x, like, *, mapped: x)
-same_sharding_p.def_abstract_eval(lambda x, like, *, mapped: x)
-mlir.register_lowering(same_sharding_p, lambda _, x, like, *, mapped: [x])
-
-
-def _same_jvp(primals: Any, tangents: Any, *, mapped: Any) -> Any:
-    return same_sharding_p.bind(*primals, mapped=mapped), tangents[0]
-
-
-def _same_batched(args: Any, dims: Any, *, mapped: Any) -> Any:
-    both = tuple(_with_mapped(m, d) for m, d in zip(mapped, dims, strict=True))
-    return same_sharding_p.bind(*args, mapped=both), dims[0]
-
-
-ad.primitive_jvps[same_sharding_p] = _same_jvp
-batching.primitive_batchers[same_sharding_p] = _same_batched
 
 #: Parameters of primitives that say how the result is to lie.
 _OF_RESULT: Final = ("out_sharding", "sharding")
@@ -100,10 +95,8 @@ def _said(x: Any, sharding: Any, *, by_jax: bool = False) -> Any:
     """A value as an annotation wants it; ``by_jax``: nobody wrote it."""
     if by_jax or not isinstance(sharding, jax.sharding.NamedSharding) or sharding.mesh.empty:
         return x  # of one device, as all of a plain program is
-    mesh = sharding.mesh
-    if isinstance(mesh, ProgramMesh) and mesh.of is not None:
-        return same_sharding_p.bind(x, mesh.of, mapped=((), ()))
-    return annotation_p.bind(x, spec=sharding.spec, mapped=())
+    spec, likes = with_operands(sharding.spec)
+    return annotation_p.bind(x, *likes, spec=spec, mapped=((),) * (1 + len(likes)))
 
 
 def _is_jaxs_own(sharding: Any) -> bool:
@@ -150,4 +143,4 @@ def _of_one(x: Any, sharding: Any) -> Any:
     return _said(x, sharding) if isinstance(sharding, jax.sharding.NamedSharding) else x
 
 
-__all__ = ["Bind", "annotated", "annotation_p", "same_sharding_p"]
+__all__ = ["Bind", "annotated", "annotation_p"]

@@ -21,9 +21,8 @@ import jax
 from jax.sharding import AbstractMesh, AxisType
 
 from shtypes._compat import private
+from shtypes._compat.symbolic_specs import ByAxis, by_jax, spec_like
 from shtypes.context import plain
-from shtypes.context.user_line import placed
-from shtypes.errors import ShardingTypeError
 
 #: Where JAX compares the mesh that a program names with the mesh in context.
 _COMPARING: Final = frozenset(
@@ -43,12 +42,10 @@ class ProgramMesh(AbstractMesh):
     Attributes:
         inner: The mesh that primitives are bound under; itself for that one.
         auto: What the program sees in `jax.sharding.auto_axes`; itself for that one.
-        of: The value whose sharding is on it, where that is not known while the program is traced; else None.
     """
 
     inner: ProgramMesh
     auto: ProgramMesh
-    of: Any
     is_of_program = True
 
     def __new__(cls, sizes: tuple[int, ...], names: tuple[str, ...]) -> ProgramMesh:
@@ -70,12 +67,17 @@ class ProgramMesh(AbstractMesh):
         """Whether a sharding on it is JAX's own."""
         return self is self.inner or self is self.auto
 
+    @property
+    def shape(self) -> Any:
+        """The sizes of the axes by name."""
+        return ByAxis(zip(self.axis_names, self.axis_sizes, strict=True))
+
     # to those who ask of single axes, the axes of an annotation are explicit
 
     @property
     def _name_to_type(self) -> dict[str, AxisType]:
         auto = self.is_inner or sys._getframe(1).f_globals.get("__name__") == "jax._src.shard_map"
-        return dict.fromkeys(self.axis_names, AxisType.Auto if auto else AxisType.Explicit)
+        return ByAxis.fromkeys(self.axis_names, AxisType.Auto if auto else AxisType.Explicit)
 
     @functools.cached_property
     def explicit_axes(self) -> tuple[str, ...]:
@@ -116,41 +118,9 @@ def program_mesh(sizes: tuple[int, ...], names: tuple[str, ...]) -> ProgramMesh:
     """The mesh that plain programs see that are lifted on a mesh of these axes."""
     seen, auto, inner = (ProgramMesh(sizes, names) for _ in range(3))
     for mesh in (seen, auto, inner):
-        _go_together(mesh, auto, inner, None)
+        object.__setattr__(mesh, "auto", auto)
+        object.__setattr__(mesh, "inner", inner)
     return seen
-
-
-def _go_together(mesh: ProgramMesh, auto: ProgramMesh, inner: ProgramMesh, of: Any) -> None:
-    for name, value in {"auto": auto, "inner": inner, "of": of}.items():
-        object.__setattr__(mesh, name, value)
-
-
-class SameSharding(jax.NamedSharding):
-    """The sharding of a traced program's value, which only typing tells; as an annotation it means that value's own.
-
-    Its spec is refused to all but JAX.
-    """
-
-    @property
-    def spec(self) -> Any:  # type: ignore[override]  # an attribute, which is only read
-        """Where the dims lie."""
-        if not _is_jaxs(sys._getframe(1)):
-            raise placed(
-                ShardingTypeError(
-                    "the sharding of a value that a lifted program makes itself has no spec while it is traced",
-                    why="how such values lie is found where the program is evaluated; of its arguments it is known",
-                    hints=["out_sharding=jax.typeof(x).sharding, as it is, means the same as x"],
-                ),
-                "jax.typeof(x).sharding.spec",
-            )
-        return jax.NamedSharding.spec.__get__(self)  # type: ignore[attr-defined]
-
-
-def _same_as(x: Any, aval: Any, mesh: ProgramMesh) -> Any:
-    """The type of a value with its sharding as one that can be given to other values."""
-    own = ProgramMesh(mesh.axis_sizes, mesh.axis_names)
-    _go_together(own, mesh.auto, mesh.inner, x)
-    return aval.update(sharding=SameSharding(own, jax.P(*[None] * aval.ndim)))
 
 
 def program_mesh_in_context() -> ProgramMesh | None:
@@ -264,11 +234,10 @@ class _TypeOf:
         if mesh is None or type(aval) is not jax.core.ShapedArray:
             return aval
         own = aval.sharding.mesh
-        if own is mesh.inner and isinstance(x, jax.core.Tracer) and not _is_jaxs(sys._getframe(2)):
+        if own is mesh.inner and isinstance(x, jax.core.Tracer) and not by_jax(sys._getframe(2)):
             lies = _lying_as(x)
-            if lies is None:
-                return _same_as(x, aval, mesh)
-            return aval.update(sharding=jax.NamedSharding(mesh, lies.spec))
+            spec = spec_like(x) if lies is None else lies.spec
+            return aval.update(sharding=jax.NamedSharding(mesh, spec))
         return aval if own.empty or own is mesh.inner or own._any_axis_manual else on_mesh(aval, mesh.inner)
 
 
@@ -277,10 +246,6 @@ def _undifferentiated(x: Any) -> Any:
     while isinstance(primal := getattr(x, "primal", None), jax.core.Tracer):
         x = primal
     return x
-
-
-def _is_jaxs(frame: Any) -> bool:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "jax"
 
 
 class Lies(NamedTuple):

@@ -194,6 +194,20 @@ SAME: dict[str, Callable[[Any, Any], Any]] = {
         lambda c, _: (jax.reshard(x @ w, jax.typeof(c).sharding), None), x[:, :8] * 0, None, length=2
     )[0],
     "auto_axes": lambda x, w: jax.sharding.auto_axes(jnp.matmul, out_sharding=jax.typeof(x[:, :8] * 1).sharding)(x, w),
+    "spec": lambda x, w: jax.reshard(x @ w, jax.typeof(jnp.cos(x[:, :8])).sharding.spec),
+    "parts of a spec": lambda x, w: jax.reshard(x @ w, P(*jax.typeof(x * 2).sharding.spec[:1], None)),
+    "an entry of a spec": lambda x, w: jax.lax.with_sharding_constraint(
+        x @ w, jax.NamedSharding(jax.sharding.get_abstract_mesh(), P(jax.typeof(x * 2).sharding.spec[0]))
+    ),
+    "specs of two values": lambda x, w: jax.reshard(
+        x @ w, P(jax.typeof(x + 1).sharding.spec[0], jax.typeof(w + 1).sharding.spec[1])
+    ),
+    "in auto_axes in a jit": jax.jit(
+        lambda x, w: jax.sharding.auto_axes(jnp.matmul, out_sharding=P(jax.typeof(x).sharding.spec[0]))(x, w)
+    ),
+    "an entry, in vmap": lambda x, w: jax.vmap(lambda y, z: jax.reshard(y, P(jax.typeof(z).sharding.spec[0])), (0, 1))(
+        (x @ w)[None].repeat(2, 0), jnp.stack([x, x], 1)
+    )[0],
 }
 
 
@@ -207,9 +221,20 @@ def test_the_sharding_of_another_value_is_how_that_lies(form: str) -> None:
     assert_close(denoted(gradient), np.cos(X @ W) @ W.T, 400)
 
 
-def test_the_spec_of_a_value_that_a_program_makes_is_refused_in_words() -> None:
-    with pytest.raises(sh.ShardingTypeError, match="has no spec while it is traced") as caught:
-        sh.lift(lambda x: jax.reshard(x, jax.typeof(x * 2).sharding.spec))(sh.array(X, "f32[8@dp, 16@tp]"))
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda spec: spec[0] == "dp",
+        lambda spec: "dp" in spec,
+        lambda spec: jax.sharding.get_abstract_mesh().shape[spec[0]],
+        lambda spec: spec[0] == spec[1],
+    ],
+)
+def test_what_is_not_known_while_a_program_is_traced_is_refused_in_words(ask: Callable[[Any], Any]) -> None:
+    with pytest.raises(sh.ShardingTypeError, match="of a value that it makes itself") as caught:
+        sh.lift(lambda x: [jax.reshard(x, P("dp")), ask(jax.typeof(x * 2).sharding.spec)])(
+            sh.array(X, "f32[8@dp, 16@tp]")
+        )
     assert "test_annotations.py" in caught.value.where
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 
+from shtypes._compat.symbolic_specs import Wanted, resolved
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.constants import is_constant, typed_constant
 from shtypes.lifting.registry import body_row, op
 from shtypes.lifting.steps import current
 from shtypes.ops.dispatch import is_typed
 from shtypes.types import ShType, State
+from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated
 
 
@@ -29,8 +32,11 @@ def spec_of(t: ShType) -> Any:
     return jax.P(*dims, unreduced=frozenset(t.axes(State.UNREDUCED)), reduced=frozenset(reduced))
 
 
-def _meant(t: ShType, spec: Any) -> ShType:
-    """The type that a spec means: sharded as it says, replicated elsewhere; `UNCONSTRAINED` dims are as they are."""
+def _meant(t: ShType, spec: Any, given: Mapping[str, State]) -> ShType:
+    """The type that a spec means: sharded as it says, replicated elsewhere; `UNCONSTRAINED` dims are as they are.
+
+    Of axes that shard nothing, the states may be ``given``.
+    """
     entries = [*spec, *[None] * (t.ndim - len(spec))]
     dims, taken = [], set()
     for dim, entry in zip(t.dims, entries, strict=True):
@@ -51,44 +57,57 @@ def _meant(t: ShType, spec: Any) -> ShType:
         states[axis] = (
             State.UNREDUCED if axis in unreduced or keeps else State.REDUCED if axis in reduced else replicated()
         )
+    states |= {axis: state for axis, state in given.items() if axis in states}
     return ShType(t.mesh, t.dtype_name, dims, states)
 
 
 @body_row("sharding_annotation")
 def _annotation(eqn: Any, operands: list[Any]) -> list[Any]:
     """A reshard; of a constant, which lies as what it meets, where the annotation names axes."""
-    (x,), (spec, mapped) = operands, (eqn.params["spec"], sorted(eqn.params["mapped"]))
-    named = any(entry is not None for entry in spec) or bool(getattr(spec, "unreduced", ()))
-    if is_constant(x):
-        step = current()
-        mesh = x.type.mesh if is_typed(x) else step.body.mesh if step is not None else None
-        if not named or mesh is None:
+    (x, *likes), (spec, mapped) = operands, (eqn.params["spec"], eqn.params["mapped"])
+    states: dict[str, State] = {}
+    if isinstance(spec, Wanted):
+        types = [_type_of(like) for like in likes]
+        axes = [_unmapped(t, like, m) for t, like, m in zip(types, likes, mapped[1:], strict=True)]
+        if spec.is_whole:
+            (t,), (its,) = types, axes
+            if t is None:
+                return [x]  # as what has no type lies
+            if len(its) != len(x.shape) - len(mapped[0]):
+                raise ShardingTypeError(
+                    f"an annotation gives a value of {len(x.shape)} dims the sharding of one of {t.ndim}",
+                    hints=["jax.P(...) says how the result is to lie"],
+                )
+            states = {a: t.state(a) for a in t.axes(State.UNREDUCED, State.REDUCED, State.INVARIANT)}
+        spec = resolved(spec, [(), *axes])
+    if not is_typed(x):
+        mesh = _mesh_of(likes)
+        if mesh is None:
             return [x]
-        x = x if is_typed(x) else typed_constant(x, mesh)
-    entries = [*spec, *[None] * (x.type.ndim - len(mapped) - len(spec))]
-    for dim in mapped:
+        x = typed_constant(x, mesh)
+    if is_constant(x) and not states and all(e is None for e in spec) and not getattr(spec, "unreduced", ()):
+        return operands[:1]
+    entries = [*spec, *[None] * (x.type.ndim - len(mapped[0]) - len(spec))]
+    for dim in sorted(mapped[0]):
         entries.insert(dim, x.type.dims[dim].axes)
     unreduced, reduced = (getattr(spec, name, None) or frozenset() for name in ("unreduced", "reduced"))
-    return [op("reshard")(x, _meant(x.type, jax.P(*entries, unreduced=unreduced, reduced=reduced)))]
+    return [op("reshard")(x, _meant(x.type, jax.P(*entries, unreduced=unreduced, reduced=reduced), states))]
 
 
-@body_row("same_sharding")
-def _same_sharding(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A reshard to how another value lies; of what has no type, nothing."""
-    x, like = operands
+def _mesh_of(likes: Sequence[Any]) -> Mesh | None:
+    step = current()
+    return next((x.type.mesh for x in likes if is_typed(x)), None if step is None else step.body.mesh)
+
+
+def _type_of(like: Any) -> ShType | None:
+    """The type of a value of whose dims an annotation speaks; None of a constant that lies as what it meets."""
     if not is_typed(like) or (is_constant(like) and not like.type.axes(State.SHARDED)):
-        return [x]
-    x = x if is_typed(x) else typed_constant(x, like.type.mesh)
-    (mine, its), t = eqn.params["mapped"], like.type
-    left = iter([dim.axes for d, dim in enumerate(t.dims) if d not in its])
-    axes = [x.type.dims[d].axes if d in mine else next(left, ()) for d in range(x.type.ndim)]
-    if next(left, None) is not None:
-        raise ShardingTypeError(
-            f"an annotation gives a value of {x.type.ndim} dims the sharding of one of {t.ndim}",
-            hints=["jax.P(...) says how the result is to lie"],
-        )
-    taken = {axis for of_dim in axes for axis in of_dim}
-    states = {a: t.state(a) for a in t.mesh.axis_names if a not in taken}
-    states = {a: replicated() if s is State.SHARDED else s for a, s in states.items()}
-    dims = [dim._replace(axes=of_dim) for dim, of_dim in zip(x.type.dims, axes, strict=True)]
-    return [op("reshard")(x, ShType(t.mesh, x.type.dtype_name, dims, states))]
+        return None
+    t: ShType = like.type
+    return t
+
+
+def _unmapped(t: ShType | None, like: Any, mapped: Sequence[int]) -> list[tuple[str, ...]]:
+    """The axes of the dims of which a program knows, inside of `jax.vmap`."""
+    dims = [()] * len(like.shape) if t is None else [dim.axes for dim in t.dims]
+    return [axes for d, axes in enumerate(dims) if d not in mapped]

@@ -1,0 +1,156 @@
+"""Specs of values that a plain program makes: how they lie is found by typing, after the program was traced.
+
+`jax.typeof(x).sharding.spec` of such a value has an `AxesOf` for each dim, which stands for the mesh axes that shard
+it. A spec made of them, or with some of them, is an annotation like any other: the equation of an annotation takes the
+values that it speaks of as operands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import jax
+from jax.sharding import AxisType
+
+from shtypes._compat import private
+from shtypes.context.user_line import placed
+from shtypes.errors import ShardingTypeError
+
+#: Where JAX asks whether a mesh has the axes that a spec names.
+_IN_MESH: Final = frozenset(
+    inspect.unwrap(found).__code__
+    for name in ("_check_mesh_resource_axis", "_check_mesh_unreduced")
+    if (found := private("jax._src.named_sharding", name)) is not None
+)
+
+
+def by_jax(frame: Any) -> bool:
+    """Whether the code of a frame is JAX's."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "jax"
+
+
+def _unknown(what: str) -> ShardingTypeError:
+    return placed(
+        ShardingTypeError(
+            f"a lifted program asks {what} of a value that it makes itself",
+            why="how such values lie is found where the program is evaluated; while it is traced it is known of its "
+            "arguments",
+            hints=[
+                "jax.reshard(y, jax.typeof(x).sharding): a spec of another value means how that lies",
+                "jax.P(...) with the names of axes",
+            ],
+        ),
+        "jax.typeof(x).sharding.spec",
+    )
+
+
+class AxesOf(str):
+    """The mesh axes that shard a dim of a traced value, as an entry of a spec.
+
+    Attributes:
+        of: The value.
+        dim: Its dim.
+    """
+
+    __slots__ = ("dim", "of")
+    of: Any
+    dim: int
+
+    def __new__(cls, of: Any, dim: int) -> AxesOf:
+        """What stands for the axes of a dim of a value."""
+        made = super().__new__(cls, f"axes of dim {dim}")
+        made.of, made.dim = of, dim
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, AxesOf) and self.of is other.of and self.dim == other.dim:
+            return True
+        caller = sys._getframe(1)
+        if caller.f_code in _IN_MESH:
+            return not isinstance(other, AxesOf)
+        if by_jax(caller):
+            return False
+        raise _unknown(f"whether {other!r} is what shards a dim")
+
+    def __hash__(self) -> int:
+        return hash((id(self.of), self.dim))
+
+
+class ByAxis(dict[str, Any]):
+    """The sizes or kinds of mesh axes by name; to JAX, unknown axes have the size one, and are explicit."""
+
+    def __missing__(self, name: object) -> Any:
+        if not isinstance(name, AxesOf):
+            raise KeyError(name)
+        if by_jax(sys._getframe(1)):
+            return next(iter(self.values())) if isinstance(next(iter(self.values())), AxisType) else 1
+        raise _unknown("for the size of what shards a dim")
+
+
+def spec_like(x: Any) -> Any:
+    """The spec of a traced value, as far as it is known: that it is its own."""
+    return jax.P(*[AxesOf(x, dim) for dim in range(x.ndim)])
+
+
+@dataclasses.dataclass(frozen=True)
+class AxesOfOperand:
+    """In the spec of an equation: the axes that shard a dim of one of its operands."""
+
+    operand: int
+    dim: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """The spec of an equation that speaks of other values.
+
+    Attributes:
+        entries: For each dim, what a spec has, with `AxesOfOperand` among it.
+        is_whole: Whether it is all that is known of one other value: its states too.
+        unreduced: The mesh axes along which the result is a pending sum.
+        reduced: Those along which it is reduced.
+    """
+
+    entries: tuple[Any, ...]
+    is_whole: bool
+    unreduced: frozenset[str]
+    reduced: frozenset[str]
+
+
+def with_operands(spec: Any) -> tuple[Any, list[Any]]:
+    """A spec for an equation, and the values that it speaks of, which are operands after the first."""
+    likes: list[Any] = []
+
+    def one(entry: Any) -> Any:
+        if isinstance(entry, tuple):
+            return tuple(map(one, entry))
+        if not isinstance(entry, AxesOf):
+            return entry
+        if not any(x is entry.of for x in likes):
+            likes.append(entry.of)
+        return AxesOfOperand(1 + next(i for i, x in enumerate(likes) if x is entry.of), entry.dim)
+
+    entries = tuple(map(one, spec))
+    if not likes:
+        return spec, []
+    whole = len(likes) == 1 and entries == tuple(AxesOfOperand(1, d) for d in range(likes[0].ndim))
+    return Wanted(entries, whole, frozenset(spec.unreduced), frozenset(spec.reduced)), likes
+
+
+def resolved(wanted: Wanted, axes: Sequence[Sequence[tuple[str, ...]]]) -> Any:
+    """The spec of an equation, where ``axes`` are those of the dims of each operand."""
+
+    def one(entry: Any) -> tuple[str, ...]:
+        if isinstance(entry, AxesOfOperand):
+            return axes[entry.operand][entry.dim]
+        return tuple(axis for e in entry for axis in one(e)) if isinstance(entry, tuple) else (entry,)
+
+    entries = [e if e is None or e is jax.P.UNCONSTRAINED else one(e) or None for e in wanted.entries]
+    return jax.P(*entries, unreduced=wanted.unreduced, reduced=wanted.reduced)
+
+
+__all__ = ["AxesOf", "ByAxis", "Wanted", "by_jax", "resolved", "spec_like", "with_operands"]
