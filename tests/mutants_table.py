@@ -498,9 +498,23 @@ MUTANTS: Final = (
     Mutant(
         "an invariant result is claimed of a reduced operand",
         f"{_RULES}claims.py",
-        "if reduced is not None:",
-        "if reduced is None and axis is None:",
+        "if t.state(axis) is REDUCED:",
+        "if t.state(axis) is SHARDED:",
         ("tests/local_mode/test_local_map.py",),
+    ),
+    Mutant(
+        "one value is claimed of what varies",
+        f"{_RULES}claims.py",
+        "if claim in REPLICATED and (source.impure or varying is not None):",
+        "if claim in REPLICATED and source.impure:",
+        ("tests/local_mode/test_claims.py",),
+    ),
+    Mutant(
+        "what a loop carries round is not looked at again",
+        "shtypes/traced/dependence.py",
+        "        if after == carry:",
+        "        if True:",
+        ("tests/local_mode/test_claims.py",),
     ),
     Mutant(
         "ppermute numbers devices in the order of its axes",

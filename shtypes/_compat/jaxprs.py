@@ -259,6 +259,22 @@ def has_own_context(eqn: Any) -> bool:
     return any(getattr(eqn.ctx, name, None) for name in ("compute_type", "xla_metadata"))
 
 
+def references(eqn: Any) -> list[Any]:
+    """The references among its operands that an equation reads or writes in place."""
+    in_place = any(hasattr(effect, "input") for effect in eqn.effects)
+    return [v for v in eqn.invars if in_place and _is_reference(v)]
+
+
+def has_side_effects(eqn: Any) -> bool:
+    """Whether an equation does more than make and use references: what it gives is no function of its operands."""
+    makes = any(map(_is_reference, eqn.outvars))
+    return not makes and any(not hasattr(effect, "input") for effect in eqn.effects)
+
+
+def _is_reference(v: Any) -> bool:
+    return hasattr(v.aval, "inner_aval")
+
+
 def bound(eqn: Any, operands: Sequence[Any], **changed: Any) -> list[Any]:
     """An equation's primitive applied to other operands, with some parameters changed."""
     primitive = eqn.primitive

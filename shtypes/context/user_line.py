@@ -227,7 +227,7 @@ def maker(fn: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(fn)
     def make(*args: P.args, **kwargs: P.kwargs) -> Any:
         made = fn(*args, **kwargs)
-        return public(made) if isinstance(made, FunctionType) else made
+        return public(made) if isinstance(made, FunctionType) and not is_public(made) else made
 
     return public(make)
 

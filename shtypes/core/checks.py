@@ -1,7 +1,8 @@
 """Debug checks: values that are said to be equal on all devices are compared, and a wrong claim is an error.
 
-Types are proved, except for what a user claims (`local_map`) and what hardware does. Off, nothing of this runs: the
-switch is a part of the context that caches are keyed on, so that no program is compiled with the checks of another.
+Types are proved, except for what a function of `local_map` gets from its host, and for what hardware does. Off,
+nothing of this runs: the switch is a part of the context that caches are keyed on, so that no program is compiled with
+the checks of another.
 """
 
 from __future__ import annotations
@@ -58,11 +59,14 @@ def debug_checks(on: bool = True) -> Scope:
 
     Examples:
         >>> import shtypes as sh
-        >>> first = sh.local_map(lambda x: x[:1], out="[_]", name="first")
+        >>> import jax, numpy as np
+        >>> rng = np.random.default_rng()
+        >>> noise = lambda x: x + jax.pure_callback(lambda: np.float32(rng.normal()), jax.typeof(np.float32(0)))
+        >>> noisy = sh.local_map(noise, out="[_]", name="noisy")
         >>> with sh.use_mesh(sh.make_mesh({"x": 2})), sh.debug_checks():
-        ...     first(sh.array([1.0, 2.0], "f32[2@x]"))
+        ...     noisy(sh.array([1.0, 2.0], "f32[2]"))
         Traceback (most recent call last):
-        shtypes.errors.ShardingTypeError: `first` made a value that is not the same along mesh axis `x`
+        shtypes.errors.ShardingTypeError: `noisy` made a value that is not the same along mesh axis `x`
         ...
     """
     return simple(lambda: _checked(on))

@@ -204,6 +204,16 @@ def manual_mesh(mesh: Any) -> tuple[Any, dict[str, Any]]:
     return found, {"axis_names": set(found.axis_names) - manual} if manual else {}
 
 
+def inside_a_device() -> contextlib.AbstractContextManager[Any]:
+    """A scope in which JAX sees the mesh in context as a function of shards does: nothing in it places arrays."""
+    mesh = context_mesh()
+    if mesh is None:
+        return contextlib.nullcontext()
+    manual = mesh.update(axis_types=(AxisType.Manual,) * len(mesh.axis_names))
+    scope: contextlib.AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(manual)
+    return scope
+
+
 def abstract_mesh(axes: Mapping[str, int]) -> Mesh:
     """A mesh without devices, of any size: enough for types, checks and reports.
 

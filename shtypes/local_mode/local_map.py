@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args, overload
 
 import jax
@@ -14,19 +14,21 @@ from shtypes.context.function import Function
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.hitype import hi
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import Fix, ShardingTypeError
 from shtypes.local_mode.claims import claims, is_target
 from shtypes.local_mode.residuals import with_residuals
-from shtypes.local_mode.user_function import SHARD, UserFn, made, shards_of
+from shtypes.local_mode.user_function import SHARD, GradientsOf, UserFn, made, shards_of
 from shtypes.ops.dispatch import cast_all, is_typed, lift, typed
 from shtypes.ops.reinterpret import stop_gradient
+from shtypes.plans.transport import reshard_fix
 from shtypes.primitives.local import local_all
-from shtypes.rules.advice import Rule
+from shtypes.rules.advice import Rule, called_names, is_silent, silence
 from shtypes.rules.claims import claimed
 from shtypes.rules.implicit import note_shards
 from shtypes.rules.typing import Typing
 from shtypes.traced.leaves import split
-from shtypes.types import ShType
+from shtypes.types import ShType, State
+from shtypes.types.policy import replicated
 
 Residuals = Literal["auto", "save", "recompute"]
 
@@ -73,12 +75,14 @@ def local_map(
     """Any JAX function of shards as a typed op: a kernel with its own backward pass, or what no typed op does.
 
     ``f`` sees plain arrays, one device's own parts, and does not communicate. What its results mean is your word, by
-    their types; `debug_checks` verifies that results claimed to be replicated are equal on all devices. Checked without
-    devices: that ``f`` takes the shards, that what it makes fits the claims, that it does not communicate, and that
-    gradients can have the types that follow.
+    their types. Checked without devices: that ``f`` takes the shards, that what it makes fits the claims, that it does
+    not communicate, that no result is claimed to be one value that is computed from what varies, or a term of a sum
+    that is computed from what does not, and that gradients can have the types that follow. `debug_checks` compares
+    what calls of the host give.
 
-    Per axis: where the results are invariant, operands with a gradient are invariant too. Otherwise invariant operands
-    are cast to reduced, free forward. An unreduced operand needs unreduced results, and ``f`` to be linear in it.
+    Per axis: where the results that an operand with a gradient goes into are invariant, it is invariant too. Otherwise
+    an invariant operand is cast to reduced, free forward. What an unreduced operand goes into is unreduced, and ``f``
+    linear in it.
 
     Args:
         f: The function. JAX knows it by its identity: define it once, not at each call.
@@ -160,12 +164,22 @@ def _apply(
     if not operands:
         raise ShardingTypeError(f"`{name}` needs an operand: without any, nothing says on which mesh it runs")
 
-    def rule(types: tuple[ShType, ...]) -> Typing:
+    def typing_of(types: tuple[ShType, ...]) -> Typing:
         target = out
         if callable(out) and not is_target(out):
             args, kwargs = again(types)
             target = out(*args, **kwargs)
-        return claimed(name, types, claims(name, made(fn, shards_of(types)), target, types), constants)
+        shards = shards_of(types)
+        found = made(fn, shards)
+        results = claims(name, found, target, types)
+        return claimed(name, types, results, found.sources, GradientsOf(fn, shards), constants)
+
+    def rule(types: tuple[ShType, ...]) -> Typing:
+        try:
+            return typing_of(types)
+        except ShardingTypeError as error:
+            error.fixes = error.fixes or _with_whole_operands(typing_of, types, error.axes)
+            raise
 
     types = tuple(jax.typeof(x) for x in operands)
     note_shards(name, types)
@@ -181,6 +195,26 @@ def _apply(
     else:
         outs = local_all(fn, *values, out=typing.results)
     return jax.tree.unflatten(found.tree, outs)
+
+
+def _with_whole_operands(rule: Rule, operands: tuple[ShType, ...], axes: Sequence[str]) -> list[Fix]:
+    """The operand that axes shard as one value on all their devices, if the function then keeps its claims."""
+    whole = operands
+    for _ in operands[0].mesh.axis_names:
+        for axis in axes:
+            whole = tuple(t.with_axis(axis, replicated()) if t.state(axis) is State.SHARDED else t for t in whole)
+        changed = [(n, t, w) for n, t, w in zip(called_names(operands), operands, whole, strict=True) if t != w]
+        if len(changed) != 1 or is_silent():
+            break
+        try:
+            with silence():
+                rule(whole)
+        except ShardingTypeError as error:
+            axes = error.axes
+        else:
+            ((called, t, goal),) = changed
+            return [reshard_fix(t, goal, called)]
+    return []
 
 
 def _with_shards_of(given: tuple[ShType, ...], rule: Rule) -> Rule:

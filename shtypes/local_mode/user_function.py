@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -13,9 +14,12 @@ import jax.numpy as jnp
 from shtypes._compat.jaxprs import captured, inner_jaxprs, jaxpr_of
 from shtypes.caches import MOST
 from shtypes.core.localfn import LocalFn, as_tuple, tell_apart
+from shtypes.core.meshes import context_mesh, inside_a_device
 from shtypes.core.operation import applied_by
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed
+from shtypes.rules.claims import Dependence
+from shtypes.traced.dependence import dependences
 from shtypes.types import ShType, dtypes
 
 #: What determines the shapes of a call: the local shape and dtype of each operand.
@@ -71,8 +75,12 @@ class ShardResults(NamedTuple):
     shards: Shards  # the shape and dtype of each result
     tree: Any  # the structure in which it gives them
     has_own_backward: bool  # whether a `jax.custom_vjp` is somewhere in it
+    sources: tuple[Dependence, ...]  # what each is computed from
 
 
+#: What JAX says of a function of shards that places arrays.
+_SPEC: Final = re.compile("with_sharding_constraint|PartitionSpec|NamedSharding")
+_PLACES: Final = re.compile(r"with_sharding_constraint|\breshard\b|\beinsum\b")
 #: JAX's primitives that place arrays.
 _PLACING: Final = {"shard_map", "sharding_constraint", "mesh_cast", "reshard"}
 
@@ -90,22 +98,52 @@ def made(fn: UserFn, operands: Shards) -> ShardResults:
     own = _has_own_derivative(jaxpr_of(jaxpr))
     if own:  # what it does is not in the trace of the function
         _check_backward(fn, operands, shards)
-    return ShardResults(shards, tree, own and _has_own_derivative(jaxpr_of(jaxpr), "custom_vjp_call"))
+    has_own_backward = own and _has_own_derivative(jaxpr_of(jaxpr), "custom_vjp_call")
+    sources = [Dependence() if 0 in shape else d for (shape, _), d in zip(shards, dependences(jaxpr), strict=True)]
+    return ShardResults(shards, tree, has_own_backward, tuple(sources))
 
 
 def _check_backward(fn: UserFn, operands: Shards, results: Shards) -> None:
     """Traces the backward pass on shards, as `made` does the function."""
     active = [_is_float(dtype) for _, dtype in operands]
     kept = [_is_float(dtype) for _, dtype in results]
-    if not any(active) or not any(kept):
-        return
+    if any(active) and any(kept):
+        _traced_backward(fn, operands, results, active, kept)
+
+
+def _traced_backward(
+    fn: UserFn, operands: Shards, results: Shards, active: Sequence[bool], kept: Sequence[bool]
+) -> Any:
+    """What JAX traces of the backward pass: of the operands, and the cotangents of the kept results."""
 
     def backward(shards: Sequence[Any]) -> Any:
         _, pull = vjp_of(fn, active, kept, shards[: len(active)])
         return pull(tuple(shards[len(active) :]))
 
     cts = tuple(shard for shard, k in zip(results, kept, strict=True) if k)
-    _traced(fn, backward, (*operands, *cts), "the backward pass of ")
+    return _traced(fn, backward, (*operands, *cts), "the backward pass of ")[0]
+
+
+@dataclass(frozen=True)
+class GradientsOf:
+    """Says of a function of shards what its gradients are computed from; see `rules.claims.Gradients`."""
+
+    fn: UserFn
+    operands: Shards
+
+    def __call__(self, active: tuple[bool, ...], kept: tuple[bool, ...]) -> Sequence[Dependence] | None:
+        """For each active operand; None where JAX has no derivative of the function."""
+        return _gradients(self.fn, self.operands, active, kept)
+
+
+@functools.lru_cache(maxsize=MOST)
+def _gradients(
+    fn: UserFn, operands: Shards, active: tuple[bool, ...], kept: tuple[bool, ...]
+) -> Sequence[Dependence] | None:
+    try:
+        return dependences(_traced_backward(fn, operands, made(fn, operands).shards, active, kept))
+    except (NotImplementedError, ShardingTypeError):
+        return None
 
 
 def vjp_of(fn: LocalFn, active: Sequence[bool], kept: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
@@ -121,8 +159,11 @@ def vjp_of(fn: LocalFn, active: Sequence[bool], kept: Sequence[bool], shards: Se
 
 
 def structs_of(shards: Shards) -> list[jax.ShapeDtypeStruct]:
-    """The shapes and dtypes of shards, as JAX takes them."""
-    return [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in shards]
+    """The shapes and dtypes of shards, as JAX takes them in a function that is traced here."""
+    mesh = context_mesh()
+    # JAX would bring an array that is on no mesh to the one in context before it meets a scalar.
+    here = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.P())
+    return [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype), sharding=here) for shape, dtype in shards]
 
 
 def _is_float(dtype: str) -> bool:
@@ -139,7 +180,8 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
         return outs
 
     try:
-        jaxpr, outs = jax.make_jaxpr(plain, return_shape=True)(*structs_of(operands))
+        with inside_a_device():
+            jaxpr, outs = jax.make_jaxpr(plain, return_shape=True)(*structs_of(operands))
     except NameError as error:
         if "unbound axis name" not in str(error):
             raise
@@ -150,11 +192,17 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
         ) from None
     except ShardingTypeError:
         raise
-    except AssertionError as error:
-        if "with_sharding_constraint" not in str(error):
+    except NotImplementedError as error:
+        closed = re.search(r"Closing over inputs to shard_map.*shape (\w+\[[^\]]*\])", str(error))
+        if closed is None:
             raise
-        raise _places(fn, of, "with_sharding_constraint") from None
-    except (TypeError, ValueError) as error:
+        raise _captures(fn, of, "a traced value", closed[1]) from None
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        if _SPEC.search(str(error)):
+            placing = _PLACES.search(str(error))
+            raise _places(fn, of, placing[0] if placing else "a PartitionSpec") from None
+        if not isinstance(error, (TypeError, ValueError)):
+            raise
         raise ShardingTypeError(
             f"{of}`{fn}` cannot be applied to shards {given}", why=str(error).strip().split("\n")[0]
         ) from error
@@ -195,7 +243,11 @@ def _refuse_captured(fn: UserFn, of: str, x: Any) -> None:
         kind, what = "an array on several devices", str(jax.typeof(x))
     else:
         return
-    raise ShardingTypeError(
+    raise _captures(fn, of, kind, what)
+
+
+def _captures(fn: UserFn, of: str, kind: str, what: str) -> ShardingTypeError:
+    return ShardingTypeError(
         f"{of}`{fn}` is no function of shards: it captures {kind}, {what}",
         why="what each device sees of it has no type",
         hints=["pass it as an argument: a function of shards is given its shard", "np.asarray(x) is a constant"],

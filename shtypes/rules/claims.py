@@ -1,73 +1,180 @@
-"""Typing of a user's own function of shards: what results are is the user's word, what it means for gradients is not.
+"""Typing of a user's own function of shards: results are what the user claims, as far as the function can keep it.
 
-The function runs on each device, and so does its transpose. A claim is refused where the gradients could not be what
-the cotangent map says, however the function looks inside.
+The function runs on each device, and so does its transpose. What each result is computed from is known, and so on which
+mesh axes it may vary: by the rule of `jax.shard_map`, on those on which something that it is computed from does. A
+claim is refused that says otherwise, and one whose gradients could not be what the cotangent map says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from shtypes.errors import ShardingTypeError
+from shtypes.plans.transport import reshard_fix
 from shtypes.rules import reasons
+from shtypes.rules.advice import called_names
 from shtypes.rules.typing import NO_CONSTANTS, Typing, rule
-from shtypes.types import ShType, State
+from shtypes.types import REPLICATED, ShType, State
+from shtypes.types.policy import replicated
+
+SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
+
+
+class Dependence(NamedTuple):
+    """What a value of a function of shards is computed from."""
+
+    operands: frozenset[int] = frozenset()  # the operands
+    impure: bool = False  # whether it may differ from device to device, whatever the operands are
+
+
+#: From which operands are differentiated, and which results, to what the gradients are computed from: the operands and,
+#: numbered on, the cotangents. None where the function has no gradient.
+Gradients = Callable[[tuple[bool, ...], tuple[bool, ...]], Sequence[Dependence] | None]
 
 
 @rule
 def claimed(
-    name: str, operands: Sequence[ShType], results: Sequence[ShType], constants: frozenset[int] = NO_CONSTANTS
+    name: str,
+    operands: Sequence[ShType],
+    results: Sequence[ShType],
+    sources: Sequence[Dependence],
+    gradients: Gradients,
+    constants: frozenset[int] = NO_CONSTANTS,
 ) -> Typing:
     """A function of shards with the result types that its user claims.
 
-    Per axis: where results are invariant, so are the operands that have a gradient, or else those that are
-    invariant are cast to reduced, so that the gradient which each device finds is one term of theirs. An unreduced
-    operand makes every result unreduced.
+    Per axis: a result that varies is not claimed to be one value, and one that does not is no term of a sum. Where the
+    results that an operand with a gradient goes into are invariant, so is the operand; else it is cast to reduced if it
+    is invariant, so that the gradient which each device finds is one term of its own. What an unreduced operand goes
+    into is unreduced.
     """
     flows = [i for i, t in enumerate(operands) if t.differentiable and i not in constants]
-    made = [t for t in results if t.differentiable]
     casts = list(operands)
     for axis in operands[0].mesh.axis_names if operands else ():
-        for i, t in enumerate(operands):
-            if t.state(axis) is State.UNREDUCED:
-                _check_unreduced(name, results, axis, reasons.operand_word(i, len(operands)))
-        claims = {t.state(axis) for t in made}
-        if State.INVARIANT in claims and flows:
-            _check_invariant(name, [(reasons.operand_word(i, len(operands)), operands[i]) for i in flows], claims, axis)
-            continue
+        for t, source in zip(results, sources, strict=True):
+            _check_kept(name, operands, t, source, axis)
         for i in flows:
-            if made and casts[i].state(axis) is State.INVARIANT:
-                casts[i] = casts[i].with_axis(axis, State.REDUCED)
+            into = [t for t, s in zip(results, sources, strict=True) if t.differentiable and i in s.operands]
+            claims = {t.state(axis) for t in into}
+            if INVARIANT in claims:
+                _check_invariant(name, reasons.operand_word(i, len(operands)), operands[i], claims, axis)
+            elif operands[i].state(axis) is INVARIANT and any(t.differentiable for t in results):
+                casts[i] = casts[i].with_axis(axis, REDUCED)
+    _check_gradients(name, casts, flows, results, gradients)
     return Typing(tuple(casts), tuple(results))
 
 
-def _check_unreduced(name: str, results: Sequence[ShType], axis: str, operand: str) -> None:
-    """What is made of one term of a sum on each device is one term of a sum."""
-    wrong = next((t for t in results if t.state(axis) is not State.UNREDUCED), None)
-    if wrong is not None:
+def _check_kept(name: str, operands: Sequence[ShType], result: ShType, source: Dependence, axis: str) -> None:
+    """A result is on an axis what its operands let it be."""
+    claim = result.state(axis)
+    states = {i: operands[i].state(axis) for i in sorted(source.operands)}
+    unreduced = next((i for i, s in states.items() if s is UNREDUCED), None)
+    if unreduced is not None and claim is not UNREDUCED:
         raise ShardingTypeError(
-            f"`{name}` cannot make a result that is {reasons.state_word(wrong.state(axis))} on {reasons.on([axis])}",
-            why=f"{operand} is unreduced there: each device holds one term of it, and so one term of what a linear "
-            "function makes of it",
+            f"`{name}` cannot make a result that is {reasons.state_word(claim)} on {reasons.on([axis])}",
+            why=f"{reasons.operand_word(unreduced, len(operands))} is unreduced there: each device holds one term of "
+            "it, and so one term of what a linear function makes of it",
             axes=[axis],
         )
+    varying = next((i for i, s in states.items() if s not in REPLICATED), None)
+    if claim in REPLICATED and (source.impure or varying is not None):
+        raise _varies(name, operands, result, varying, axis)
+    if claim is UNREDUCED and states and varying is None and not source.impure:
+        raise _counted_often(name, operands, result, min(states), axis)
 
 
-def _check_invariant(name: str, flows: Sequence[tuple[str, ShType]], claims: set[State], axis: str) -> None:
+def _varies(name: str, operands: Sequence[ShType], result: ShType, varying: int | None, axis: str) -> ShardingTypeError:
+    """A result is claimed to be one value, and may differ from device to device."""
+    if varying is None:
+        why = "it comes from a call with side effects, which each device makes for itself"
+    else:
+        t, word = operands[varying], reasons.operand_word(varying, len(operands))
+        has = "each device holds its own part" if t.state(axis) is SHARDED else "each device has its own value"
+        why = f"it is computed from {word}, {t}, of which {has}"
+    return ShardingTypeError(
+        f"`{name}` makes a result that may differ along {reasons.on([axis])}, and it is claimed to be "
+        f"{reasons.state_word(result.state(axis))} there",
+        why=why,
+        hints=[
+            *([f"`_@{axis}` at a dim of `out`, if the devices' results are the parts of it"] if result.ndim else []),
+            f'`{{U:{axis}}}` in `out`, if they are the terms of a sum, and sh.all_reduce(y, "{axis}") to add them',
+            f'sh.shard_map, and a collective in the function: sh.lax.psum(y, "{axis}")',
+        ],
+        axes=[axis],
+    )
+
+
+def _counted_often(name: str, operands: Sequence[ShType], result: ShType, operand: int, axis: str) -> ShardingTypeError:
+    """A result that is one value is claimed to be a term of a sum."""
+    n = result.mesh.shape[axis]
+    times = f"{n} times the value" if n > 1 else "the value once for each device"
+    called = called_names(operands)[operand]
+    return ShardingTypeError(
+        f"`{name}` makes one value, the same on all devices of {reasons.on([axis])}, and it is claimed to be unreduced",
+        why=f"all that it is computed from is the same there, so that the sum of the terms has {times}",
+        hints=[
+            f'no `{axis}` in the braces of `out`: it is that value, and sh.reshard(y, {axis}="U") keeps it',
+            f'sh.lax.pvary({called}, "{axis}") as the operand, if each device\'s result is to be counted',
+        ],
+        axes=[axis],
+    )
+
+
+def _check_invariant(name: str, word: str, t: ShType, claims: set[State], axis: str) -> None:
     """The gradient of what an invariant result is made of is found whole on each device."""
-    if claims != {State.INVARIANT}:
-        other = next(s for s in State if s in claims and s is not State.INVARIANT)
+    if claims != {INVARIANT}:
+        other = next(s for s in State if s in claims and s is not INVARIANT)
         raise ShardingTypeError(
             f"`{name}` cannot make invariant and {reasons.state_word(other)} results on {reasons.on([axis])}",
-            why="the gradient of an operand would be whole on each device through one result, and one term of it "
+            why=f"the gradient of {word} would be whole on each device through one result, and one term of it "
             "through the other",
             hints=["claim `R` instead of `I`; a reshard from `R` to `I` is free"],
         )
-    reduced = next((word for word, t in flows if t.state(axis) is State.REDUCED), None)
-    if reduced is not None:
+    if t.state(axis) is REDUCED:
         raise ShardingTypeError(
             f"`{name}` cannot make an invariant result of a reduced operand on {reasons.on([axis])}",
-            why=f"each device would find the whole gradient of {reduced}, which is the sum of what they find",
+            why=f"each device would find the whole gradient of {word}, which is the sum of what they find",
             hints=["claim `R` instead of `I`; a reshard from `R` to `I` is free"],
             axes=[axis],
         )
+
+
+def _check_gradients(
+    name: str, operands: Sequence[ShType], flows: Sequence[int], results: Sequence[ShType], gradients: Gradients
+) -> None:
+    """The gradient of an operand is one value on all devices where its type says so."""
+    cts = [t.cotangent() for t in results if t.differentiable]
+    given = [*operands, *cts]
+    axes = [a for a in operands[0].mesh.axis_names if any(t.state(a) not in REPLICATED for t in given)] if cts else []
+    whole = [(a, k, i) for a in axes for k, i in enumerate(flows) if operands[i].state(a) in (UNREDUCED, INVARIANT)]
+    if not whole:
+        return
+    active = tuple(i in flows for i in range(len(operands)))
+    sources = gradients(active, tuple(t.differentiable for t in results))
+    for axis, k, i in whole if sources is not None else ():
+        varying = next((j for j in sorted(sources[k].operands) if given[j].state(axis) not in REPLICATED), None)
+        if varying is not None or sources[k].impure:
+            raise _gradient_varies(name, operands, given, i, varying, axis)
+
+
+def _gradient_varies(
+    name: str, operands: Sequence[ShType], given: Sequence[ShType], i: int, varying: int | None, axis: str
+) -> ShardingTypeError:
+    """The gradient of an operand is one value by its type, and may differ from device to device."""
+    t, word = operands[i], reasons.operand_word(i, len(operands))
+    if varying is None:
+        of = "a call with side effects"
+    elif varying == i:
+        of = f"{word} itself: the function is not linear in it"
+    elif varying < len(operands):
+        of = f"{reasons.operand_word(varying, len(operands))}, {given[varying]}"
+    else:
+        of = f"a cotangent, {given[varying]}"
+    pending = t.state(axis) is UNREDUCED
+    return ShardingTypeError(
+        f"the gradient of {word} of `{name}` may differ along {reasons.on([axis])}",
+        why=f"it has the type {t.cotangent()}, one value there, and is computed from {of}",
+        fixes=[reshard_fix(t, t.with_axis(axis, replicated()), called_names(operands)[i])] if pending else [],
+        axes=[axis],
+    )

@@ -151,7 +151,10 @@ def test_casts_that_must_be_written_are_asked_for_in_any_order(jit: str, explici
 
 @pytest.mark.parametrize("first", [False, True])
 def test_debug_checks_are_of_the_call(first: bool) -> None:
-    wrong = sh.local_map(lambda s: s[:1], out="[_]", name="wrong")
+    rng = np.random.default_rng(0)  # another number for each device that asks for one
+    drawn = jax.ShapeDtypeStruct((1,), np.dtype("float32"))
+    draw = lambda _: jax.pure_callback(lambda: rng.normal(size=1).astype(np.float32), drawn)  # noqa: E731
+    wrong = sh.local_map(draw, out="[_]", name="wrong")
     f = sh.jit(lambda x: wrong(x) * 2.0)
     x = sh.array(np.arange(4.0, dtype=np.float32), "f32[4@x]")
     for on in (first, not first, first, not first):
