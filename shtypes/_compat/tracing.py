@@ -10,10 +10,11 @@ import weakref
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import jax
 from jax.extend import source_info_util
 
-from shtypes._compat import private
-from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
+from shtypes._compat import Zero, private
+from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
 from shtypes.context.whose import frames
 
 
@@ -63,6 +64,42 @@ def open_traces() -> list[OpenTrace]:
             found.append(OpenTrace(str(purpose), frame))
         trace = getattr(trace, "parent_trace", None)
     return found
+
+
+def arguments_of(x: Any) -> list[Any] | None:
+    """The arguments of the traces around that a value depends on; None where this JAX hides what it is made of.
+
+    What stops gradients ends a dependence, and so does what has no tangent.
+    """
+    found, rest, seen = [], [x], set[int]()
+    while rest:
+        v = rest.pop()
+        if not isinstance(v, jax.core.Tracer) or id(v) in seen:
+            continue
+        seen.add(id(v))
+        if hasattr(v, "primal"):  # of a derivative
+            if not isinstance(v.tangent, Zero):
+                found.append(v)
+                continue
+            rest.append(v.primal)
+        elif hasattr(v, "batch_dim"):
+            rest.append(v.val)
+        elif hasattr(v, "parent") and hasattr(v, "val"):
+            made = _made_of(v)
+            found += [v] if made is None else []
+            rest += made or []
+        else:
+            return None
+    return found
+
+
+def _made_of(v: Any) -> list[Any] | None:
+    """What a value of a program that is being traced is made of; None if it is an argument."""
+    if v.parent is None:
+        held = getattr(getattr(v._trace, "frame", None), "constvar_to_val", {})
+        return [] if is_literal(v.val) else [held[v.val]] if v.val in held else None
+    stops = getattr(getattr(v.parent.params.get("operation"), "fn", None), "stops_gradient", False)
+    return [] if stops else list(v.parent.in_tracers)
 
 
 def open_scans() -> list[int]:

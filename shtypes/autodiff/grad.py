@@ -14,7 +14,7 @@ from shtypes.context.calls import check_function
 from shtypes.context.function import Function
 from shtypes.context.mapped import mapped_axes
 from shtypes.context.user_line import in_our_words, public
-from shtypes.control.loops import can_reshard
+from shtypes.control.joins import can_reshard
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full

@@ -6,8 +6,9 @@ type that all branches can have for free, and take a predicate that is another o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 from jax import lax
@@ -15,7 +16,8 @@ from jax import lax
 from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes.context.calls import check_function
 from shtypes.context.user_line import in_our_words, public
-from shtypes.control.loops import TypesDiffer, can_reshard, cast_leaves, leaf_types, scalar_of
+from shtypes.control.joins import TypesDiffer, becomes, can_reshard, cast_leaves, leaf_types, start_otherwise
+from shtypes.control.loops import scalar_of
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
@@ -44,7 +46,8 @@ def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *op
     Args:
         pred: A bool scalar, plain or typed; reduced, invariant or varying.
         true_fun: Applied where it holds.
-        false_fun: Applied where it does not. Results whose types differ by what is free are cast to one type.
+        false_fun: Applied where it does not. Results whose types differ by what is free, and
+            constants, are cast to one type.
         *operands: Arguments of both.
 
     Raises:
@@ -174,14 +177,14 @@ def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callabl
     wanted: list[ShType | None] | None = None
 
     def attempt() -> Any:
-        seen: dict[int, tuple[Any, list[ShType | None]]] = {}
+        seen: dict[int, tuple[Any, list[_Result]]] = {}
 
         def watched(position: int) -> Callable[..., Any]:
             def branch(*operands: Any) -> Any:
                 out = branches[position](*operands)
                 if wanted is not None:
                     return cast_leaves(out, wanted)
-                seen[position] = (jax.tree.structure(out), leaf_types(out))
+                seen[position] = (jax.tree.structure(out), _results(out))
                 if len(seen) == len(branches):
                     joined = _join_results(name, leaf_paths(out), list(seen.values()))
                     if joined is not None:
@@ -195,28 +198,54 @@ def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callabl
     try:
         return attempt()
     except TypesDiffer as differ:
+        if differ.loop is not None:
+            raise
         wanted = differ.types
     return attempt()
 
 
-def _join_results(
-    name: str, paths: list[str], found: list[tuple[Any, list[ShType | None]]]
-) -> list[ShType | None] | None:
+class _Result(NamedTuple):
+    """A leaf of what a branch returns."""
+
+    value: Any
+    type: ShType | None  # its type, if it is typed
+
+
+def _results(out: Any) -> list[_Result]:
+    return [_Result(x, t) for x, t in zip(jax.tree.leaves(out), leaf_types(out), strict=True)]
+
+
+def _join_results(name: str, paths: list[str], found: list[tuple[Any, list[_Result]]]) -> list[ShType | None] | None:
     """The types that the branches' results join in; None where nothing is to be done."""
-    trees, types = zip(*found, strict=True)
+    trees, results = zip(*found, strict=True)
     _check_alike(name, trees)
-    if all(t == types[0] for t in types):
+    if all([r.type for r in each] == [r.type for r in results[0]] for each in results):
         return None
-    joined: list[ShType | None] = []
-    for path, leaves in zip(paths, zip(*types, strict=True), strict=True):
-        typed = [t for t in leaves if t is not None]
-        if typed and len(typed) < len(leaves):
-            raise ShardingTypeError(
-                f"one branch of `{name}` returns a plain array{path}, another {typed[0]}",
-                hints=["sh.from_jax(x) or x.to_jax() in one of them"],
-            )
-        joined.append(_join_typed(name, path, tuple(typed)) if typed else None)
-    return joined
+    return [_join_leaf(name, path, leaves) for path, leaves in zip(paths, zip(*results, strict=True), strict=True)]
+
+
+def _join_leaf(name: str, path: str, leaves: Sequence[_Result]) -> ShType | None:
+    """The type of one result of all branches."""
+    typed = tuple(leaf.type for leaf in leaves if leaf.type is not None)
+    if not typed:
+        return None
+    if len(typed) == len(leaves):
+        with contextlib.suppress(ShardingTypeError):
+            return join(typed)
+    goals = list(dict.fromkeys(typed))
+    for goal in goals:
+        if all(leaf.type == goal or becomes(leaf.value, goal) for leaf in leaves):
+            return goal
+    for goal in goals:
+        for leaf in leaves:
+            if leaf.type != goal:
+                start_otherwise(leaf.value, goal)
+    if len(typed) < len(leaves):
+        raise ShardingTypeError(
+            f"one branch of `{name}` returns a plain array{path}, another {typed[0]}",
+            hints=["sh.from_jax(x) or x.to_jax() in one of them"],
+        )
+    return _join_typed(name, path, typed)
 
 
 def _price(types: Sequence[ShType], goal: ShType) -> tuple[Cost, int]:

@@ -7,7 +7,8 @@ Branches: `branches`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import jax
@@ -16,28 +17,31 @@ from jax import lax
 from shtypes import rules
 from shtypes.context.calls import check_function
 from shtypes.context.user_line import in_our_words, public
+from shtypes.control.joins import (
+    OpenLoop,
+    TypesDiffer,
+    becomes,
+    can_reshard,
+    cast_leaves,
+    leaf_types,
+    start_otherwise,
+    tracing_body,
+    types_differ,
+)
 from shtypes.control.vmap import own_steps
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.dispatch import is_typed, located, settled
 from shtypes.plans.join import join
 from shtypes.primitives.conversions import to_jax
-from shtypes.primitives.moving import move
 from shtypes.rules import Typing
 from shtypes.rules.advice import fixes
-from shtypes.scopes.comm import allows_implicit
+from shtypes.scopes.comm import allows_implicit, rules_in_force, trying
 from shtypes.scopes.judging import judge
 from shtypes.traced.leaves import leaf_paths
 from shtypes.types import ShType, State
 
 Carry = TypeVar("Carry")
 T = TypeVar("T")
-
-
-class TypesDiffer(Exception):  # noqa: N818  # a signal, not an error
-    """Leaves the trace of a body whose types differ; ``types`` are the joined ones, leaf by leaf, None for plain."""
-
-    def __init__(self, types: list[ShType | None]) -> None:
-        self.types = types
 
 
 @public
@@ -52,7 +56,8 @@ def scan(
     """A loop over the leading dim of ``xs`` with a carry, as `jax.lax.scan`.
 
     A carry that comes back in another type than it went in is cast, before the loop or at the end of each step, where
-    that is free in both directions: an accumulator may start as zeros of any replicated type and become unreduced.
+    that is free in both directions: an accumulator may start as zeros of any replicated type and become unreduced. One
+    that starts as a constant, to which no gradient comes back, starts in whatever type it comes back in.
 
     Args:
         f: ``(carry, x) -> (carry, y)``.
@@ -201,7 +206,10 @@ def _joined_loop(
     """Runs a loop, and again with its carry cast to the joined type if the body returns another."""
 
     def checked(carry: Any, x: Any) -> tuple[Any, Any]:
-        result: Any = body(carry, x)
+        loop = OpenLoop(jax.tree.leaves(carry), jax.tree.leaves(init))
+        opened.append(loop)
+        with tracing_body(loop):
+            result: Any = body(carry, x)
         if not isinstance(result, tuple) or len(result) != 2:
             kind = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
             raise ShardingTypeError(f"the body of `{name}` returns (carry, y), not {kind}")
@@ -213,35 +221,55 @@ def _joined_loop(
                 why=f"it starts as {entered} and comes back as {jax.tree.structure(out)}",
             )
         wanted, found = leaf_types(carry), leaf_types(out)
-        if any(_differ(w, f) for w, f in zip(wanted, found, strict=True)):
-            joined = [
-                _join_carry(name, path, w, f) for path, w, f in zip(leaf_paths(carry), wanted, found, strict=True)
-            ]
+        if any(types_differ(w, f) for w, f in zip(wanted, found, strict=True)):
+            ends = zip(leaf_paths(carry), wanted, jax.tree.leaves(out), loop.starts, strict=True)
+            joined = [_join_carry(name, *end) for end in ends]
             if joined != wanted:
                 raise TypesDiffer(joined)
             out = cast_leaves(out, wanted)
         return out, y
 
+    opened: list[OpenLoop] = []  # once for each time that the body is traced
+
+    def attempt() -> Any:
+        with in_our_words(f"`{name}` does not take these arguments"):
+            return run(checked, init)
+
     while True:  # each round moves the carry up a lattice of four states
         try:
-            with in_our_words(f"`{name}` does not take these arguments"):
-                return run(checked, init)
+            try:
+                return attempt()
+            except ShardingTypeError:
+                if not rules_in_force():
+                    raise
+                _trace_only(attempt)  # a scope may forbid what only a carry of another type than the last one has sent
+                raise
         except TypesDiffer as differ:
+            if differ.loop is not None and not any(differ.loop is loop for loop in opened):
+                raise
             init = cast_leaves(init, differ.types)
 
 
-def can_reshard(src: ShType, dst: ShType) -> bool:
-    """Whether `implicit_comm` may take a value from one type to another."""
-    same = src.mesh is dst.mesh and src.shape == dst.shape and src.dtype_name == dst.dtype_name
-    return same and State.VARYING not in (*src.states, *dst.states)
+def _trace_only(f: Callable[[], Any]) -> None:
+    """Traces a function for the signals that it raises, whatever scopes say."""
+    with trying(), contextlib.suppress(ShardingTypeError):
+        jax.make_jaxpr(lambda: (f(), ())[1])()
 
 
-def _join_carry(name: str, path: str, entered: ShType | None, left: ShType | None) -> ShType | None:
-    if not _differ(entered, left):
+def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: Any) -> ShType | None:
+    """The type of a leaf of the carry that enters a step in a type and leaves it as ``out``; ``start`` is the first."""
+    (left,) = leaf_types(out)
+    if not types_differ(entered, left):
         return entered
     what = f"the carry{path} of `{name}`"
+    if left is None and becomes(out, entered):
+        return entered
+    if entered is None and becomes(start, left):
+        return left
     if entered is None or left is None:
         typed = entered or left
+        if left is not None:
+            start_otherwise(start, left)
         raise ShardingTypeError(
             f"{what} is typed on one side only: it starts as {entered or 'a plain array'} and comes back as "
             f"{left or 'a plain array'}",
@@ -250,6 +278,11 @@ def _join_carry(name: str, path: str, entered: ShType | None, left: ShType | Non
     try:
         return join([entered, left])
     except ShardingTypeError:
+        if becomes(start, left):
+            return left
+        if becomes(out, entered):
+            return entered
+        start_otherwise(start, left)
         if allows_implicit() and can_reshard(left, entered):
             judge(name, left, entered, name="carry", inserted=True)
             return entered  # at the end of each step
@@ -272,22 +305,6 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
         axes = ", ".join(f'"{a}"' for a in varying)
         return [f"sh.lax.pvary(init, {axes if len(varying) == 1 else f'({axes})'}) before the loop"]
     return [f'sh.reshard(init, "{left}") before the loop', f'sh.reshard(carry, "{entered}") at the end of the body']
-
-
-def leaf_types(tree: Any) -> list[ShType | None]:
-    """The sharding types of the leaves; None for plain ones."""
-    return [jax.typeof(leaf) if is_typed(leaf) else None for leaf in jax.tree.leaves(tree)]
-
-
-def _differ(a: ShType | None, b: ShType | None) -> bool:
-    return a != b and (a is not None or b is not None)
-
-
-def cast_leaves(tree: Any, types: Sequence[ShType | None]) -> Any:
-    """The tree with its typed leaves cast to these types."""
-    leaves, structure = jax.tree.flatten(tree)
-    cast = [x if t is None else move(x, t, inserted=True) for x, t in zip(leaves, types, strict=True)]
-    return jax.tree.unflatten(structure, cast)
 
 
 # what decides where a program goes

@@ -9,7 +9,7 @@ from shtypes.plans import plan
 from shtypes.primitives.collective import vary
 from shtypes.primitives.reshard import resharded
 from shtypes.scopes.written import check_written
-from shtypes.types import ShType, State
+from shtypes.types import REPLICATED, ShType, State
 
 
 def move(x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False) -> Array:
@@ -27,11 +27,11 @@ def move(x: Array, dst: ShType, *, inserted: bool = False, constant: bool = Fals
     if inserted:
         check_written(src, dst)
     if State.VARYING in dst.states and src.axes(State.VARYING) != dst.axes(State.VARYING):
-        return move_to_varying(x, dst, inserted=inserted)
+        return move_to_varying(x, dst, inserted=inserted, constant=constant)
     return resharded(x, dst, inserted=inserted, constant=constant)
 
 
-def move_to_varying(x: Array, dst: ShType, *, inserted: bool) -> Array:
+def move_to_varying(x: Array, dst: ShType, *, inserted: bool, constant: bool = False) -> Array:
     """A cast some axes of which go from replicated to varying; the others move as ever.
 
     Raises:
@@ -41,7 +41,7 @@ def move_to_varying(x: Array, dst: ShType, *, inserted: bool) -> Array:
     gained = [a for a in dst.axes(State.VARYING) if src.state(a) is not State.VARYING]
     middle = dst
     for axis in gained:
-        if src.state(axis) not in (State.REDUCED, State.INVARIANT):
+        if src.state(axis) not in REPLICATED:
             plan(src, dst)  # says why not
-        middle = middle.with_axis(axis, src.state(axis))
-    return vary(move(x, middle, inserted=inserted), gained, inserted=inserted)
+        middle = middle.with_axis(axis, State.REDUCED if constant else src.state(axis))
+    return vary(move(x, middle, inserted=inserted, constant=constant), gained, inserted=inserted)
