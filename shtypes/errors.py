@@ -80,7 +80,10 @@ class ShardingTypeError(TypeError):
         operands: The types of the operands that ``fixes`` speak of, in their order; None where they speak of others.
         inner: Whether it left an op that another op called.
         subjects: The types of the operands that ``fixes`` name, in their order, once that is known.
+        of_plain: Whether it says that a function of plain arrays was given a typed value.
     """
+
+    of_plain = False
 
     def __init__(
         self,

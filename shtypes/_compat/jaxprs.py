@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
+import jax
 import numpy as np
 from jax.extend.core import Var
 
@@ -68,6 +69,22 @@ def _user_frame(code: Any, last: int) -> UserFrame | None:
 def is_literal(atom: Any) -> bool:
     """Whether an equation's operand is a literal and not a variable."""
     return hasattr(atom, "val")
+
+
+#: The dtypes that Python numbers can have.
+_PYTHON: Final = {"bool", "int32", "int64", "float32", "float64", "complex64", "complex128"}
+
+
+def without_its_mesh(literal: Any) -> Any:
+    """The value of a literal as a number or a numpy array: JAX's own object brings its mesh along."""
+    value = literal.val
+    if jax.numpy.issubdtype(literal.aval.dtype, jax.dtypes.extended):
+        return value
+    array = np.asarray(value, literal.aval.dtype)
+    if not literal.aval.weak_type or array.ndim or array.dtype.name not in _PYTHON:
+        return array
+    number = array.item()
+    return number if jax.typeof(number).dtype == array.dtype else array
 
 
 def literal_value(atom: Any) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from shtypes._compat import private
-from shtypes._compat.program_mesh import allowed_in_program, in_program, pspec_in_program
+from shtypes._compat.program_mesh import allowed_in_program, in_program, pspec_in_program, shard_map_in_program
 from shtypes._compat.tracers import by_operands, by_type
 from shtypes._compat.transformations import Scoping, Selecting, lowered_calls, seeded
 
@@ -121,6 +121,14 @@ PATCHES: Final = (
         "0.10.2 to 0.12: it needs a mesh of devices in context, and not only an abstract one",
         "it takes a `PartitionSpec` for the abstract mesh in context, as `jax.reshard` does",
         pspec_in_program,
+    ),
+    Patch(
+        "jax._src.shard_map",
+        "_shmap_checks",
+        "`jax.shard_map` in lifted programs, on the mesh that the user gives it",
+        "0.10.2 to 0.12: it wants the mesh in context, and that operands lie as ``in_specs`` say on explicit axes",
+        "`in_specs` are annotations on explicit axes too",
+        shard_map_in_program,
     ),
 )
 

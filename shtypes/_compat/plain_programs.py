@@ -18,13 +18,12 @@ from shtypes._compat import private
 from shtypes._compat.annotations import annotated
 from shtypes._compat.in_force import mark, marked, noting_settings, without_marks
 from shtypes._compat.jaxprs import bound, jaxpr_of
-from shtypes._compat.program_mesh import ProgramMesh, on_mesh, program_mesh, program_mesh_in_context, telling_types
+from shtypes._compat.local_axes import Axes, plain_aval, trace, untracked
+from shtypes._compat.program_mesh import ProgramMesh, program_mesh, program_mesh_in_context, telling_types
 from shtypes._compat.typed import CLASSES
 from shtypes.context import plain
 from shtypes.context.ambient import current_ambient, scope
-from shtypes.context.user_line import line_of
 from shtypes.context.whose import frames
-from shtypes.errors import ShardingTypeError
 
 _source_info: Any = private("jax._src", "source_info_util")
 _dce: Any = private("jax._src.interpreters.partial_eval", "dce_jaxpr")
@@ -114,10 +113,6 @@ def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 # typed values that a program closes over
 
 
-#: The names of the axes that a program sees, after their sizes.
-Mesh = tuple[tuple[int, ...], tuple[str, ...]]
-
-
 class PlainPrimitive(Primitive):
     """A primitive of ours on plain arrays."""
 
@@ -141,7 +136,7 @@ def _no_constant(*values: Any, mesh: Any = None) -> Any:
 
 
 closed_over_p: Final = PlainPrimitive("closed_over")
-closed_over_p.def_abstract_eval(lambda t, *, mesh: on_mesh(jax.core.ShapedArray(t.shape, t.dtype), mesh))
+closed_over_p.def_abstract_eval(lambda t, *, mesh: plain_aval(t.shape, t.dtype, mesh, [t]))
 closed_over_p.def_impl(_no_constant)
 ad.primitive_jvps[closed_over_p] = lambda primals, tangents, **_: _no_constant(*primals)
 batching.primitive_batchers[closed_over_p] = lambda xs, dims, mesh: (closed_over_p.bind(*xs, mesh=mesh), dims[0])
@@ -205,7 +200,7 @@ def bound_in_program(bind: Callable[..., Any], primitive: Any, args: tuple[Any, 
     """What a plain program binds while it is traced: with its annotations and settings kept in the equations."""
     mesh = program_mesh_in_context()
     args = tuple([closed_over(x) if type(x) in CLASSES else x for x in args])
-    if mesh is None or mesh.is_inner:
+    if mesh is None or (mesh.is_inner and not mesh.manual_axes):
         return bind(*args, **params)
     with marked(mark()):
         if primitive.name == "broadcast_in_dim":
@@ -226,7 +221,7 @@ def _bound_under(mesh: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def tracing_plain(mesh: Mesh | None = None) -> Iterator[None]:
+def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
     """Around the trace of a plain program that is to be evaluated with typed values.
 
     Args:
@@ -248,48 +243,22 @@ def tracing_plain(mesh: Mesh | None = None) -> Iterator[None]:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Around code that is traced for itself, in a plain program or not."""
-    with plain.tracing(0), without_mesh():
+    with plain.tracing(0), without_mesh(), untracked(), scope(current_ambient()._replace(local=())):
         yield
 
 
-def trace_plain(f: Callable[..., Any], avals: Sequence[Any], mesh: Mesh | None = None) -> tuple[Any, list[Any], Any]:
+def trace_plain(f: Callable[..., Any], avals: Sequence[Any], mesh: Axes | None = None) -> tuple[Any, list[Any], Any]:
     """The program of a function of plain arrays, and the structure of its results; JAX remembers it by the function.
 
     Between them are the values of traces around this one that the function closes over: the program's first arguments.
 
     Raises:
-        ShardingTypeError: an annotation names an axis that the mesh does not have.
+        ShardingTypeError: an annotation names an axis that the mesh does not have, or a collective one that is not
+            mapped.
     """
     with tracing_plain(mesh), _with_own_lines():
-        try:
-            traced = jax.jit(f).trace(*map(_placed, avals))
-        except ValueError as error:
-            if not _names_no_axis(error):
-                raise
-            refusal = ShardingTypeError(
-                "an annotation does not fit the mesh", why=str(error).strip().partition("\n")[0]
-            )
-            refusal.where, refusal.placed = line_of(error.__traceback__), True
-            raise refusal from None
+        traced = trace(f, avals)
     return traced.jaxpr, list(getattr(traced, "_consts", ())), jax.tree.structure(traced.out_info)
-
-
-def _names_no_axis(error: ValueError) -> bool:
-    """Whether JAX found that a sharding does not fit the mesh which the program sees."""
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    home = "" if last is None else str(last.tb_frame.f_globals.get("__name__", ""))
-    return home == "jax._src.named_sharding"
-
-
-def _placed(aval: Any) -> Any:
-    """An argument of the program that is being traced here."""
-    mesh = program_mesh_in_context()
-    if mesh is None:
-        return aval
-    sharding = jax.NamedSharding(mesh.inner, jax.P(*[None] * len(aval.shape)))
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding)
 
 
 __all__ = [

@@ -23,6 +23,8 @@ from jax.sharding import AbstractMesh, AxisType
 from shtypes._compat import private
 from shtypes._compat.symbolic_specs import ByAxis, by_jax, spec_like
 from shtypes.context import plain
+from shtypes.context.user_line import placed
+from shtypes.errors import ShardingTypeError
 
 #: Where JAX compares the mesh that a program names with the mesh in context.
 _COMPARING: Final = frozenset(
@@ -35,6 +37,8 @@ _COMPARING: Final = frozenset(
     if (found := private(module, name)) is not None
 )
 
+_INFER: Final[Any] = private("jax._src.shard_map", "Infer")
+
 
 class ProgramMesh(AbstractMesh):
     """An abstract mesh of a plain program, equal to itself only, so that JAX's caches keep its programs apart.
@@ -42,18 +46,21 @@ class ProgramMesh(AbstractMesh):
     Attributes:
         inner: The mesh that primitives are bound under; itself for that one.
         auto: What the program sees in `jax.sharding.auto_axes`; itself for that one.
+        given: The mesh that the program gave to `jax.shard_map`, for which it stands there.
     """
 
     inner: ProgramMesh
     auto: ProgramMesh
+    given: Any = None
     is_of_program = True
 
-    def __new__(cls, sizes: tuple[int, ...], names: tuple[str, ...]) -> ProgramMesh:
+    def __new__(cls, sizes: tuple[int, ...], names: tuple[str, ...], manual: tuple[str, ...] = ()) -> ProgramMesh:
         """The mesh of these axes, with those that go with it."""
         mesh: ProgramMesh = object.__new__(cls)
         size = functools.reduce(lambda a, b: a * b, sizes, 1)
-        fields = {"axis_sizes": sizes, "axis_names": names, "abstract_device": None, "size": size}
-        for name, value in {**fields, "axis_types": (AxisType.Auto,) * len(names)}.items():
+        types = tuple(AxisType.Manual if name in manual else AxisType.Auto for name in names)
+        fields = {"axis_sizes": sizes, "axis_names": names, "axis_types": types, "abstract_device": None, "size": size}
+        for name, value in fields.items():
             object.__setattr__(mesh, name, value)
         return mesh
 
@@ -76,7 +83,10 @@ class ProgramMesh(AbstractMesh):
 
     @property
     def _name_to_type(self) -> dict[str, AxisType]:
-        auto = self.is_inner or sys._getframe(1).f_globals.get("__name__") == "jax._src.shard_map"
+        if self.manual_axes:
+            return ByAxis(zip(self.axis_names, self.axis_types, strict=True))
+        caller = sys._getframe(1)
+        auto = self.is_inner or (_is_shard_map(caller) and not _infers_specs(caller, anywhere=True))
         return ByAxis.fromkeys(self.axis_names, AxisType.Auto if auto else AxisType.Explicit)
 
     @functools.cached_property
@@ -85,14 +95,14 @@ class ProgramMesh(AbstractMesh):
 
     @functools.cached_property
     def auto_axes(self) -> tuple[str, ...]:
-        return self.axis_names if self.is_inner else ()
+        return tuple([a for a in self.axis_names if a not in self.manual_axes]) if self.is_inner else ()
 
     def update_axis_types(self, name_to_type: dict[str, AxisType]) -> AbstractMesh:
         """The mesh that a program enters: the one of its equations for auto axes, JAX's own for manual ones."""
         if AxisType.Manual not in name_to_type.values():
             return self.auto if AxisType.Auto in name_to_type.values() else self
-        kinds = tuple(name_to_type.get(name, AxisType.Auto) for name in self.axis_names)
-        return AbstractMesh(self.axis_sizes, self.axis_names, kinds)
+        manual = [a for a in self.axis_names if name_to_type.get(a) is AxisType.Manual or a in self.manual_axes]
+        return program_mesh(self.axis_sizes, self.axis_names, tuple(manual))
 
     # a program may name its mesh itself: the axes are the same
 
@@ -114,9 +124,11 @@ class ProgramMesh(AbstractMesh):
 
 
 @functools.cache  # one object for each, for the life of the process: JAX's caches hold it
-def program_mesh(sizes: tuple[int, ...], names: tuple[str, ...]) -> ProgramMesh:
-    """The mesh that plain programs see that are lifted on a mesh of these axes."""
-    seen, auto, inner = (ProgramMesh(sizes, names) for _ in range(3))
+def program_mesh(sizes: tuple[int, ...], names: tuple[str, ...], manual: tuple[str, ...] = ()) -> ProgramMesh:
+    """The mesh that plain programs see that are lifted on a mesh of these axes; ``manual`` ones are of local mode."""
+    seen, auto, inner = (ProgramMesh(sizes, names, manual) for _ in range(3))
+    if manual:  # it is that of the values of one device: JAX gives them the mesh in context
+        auto = inner = seen
     for mesh in (seen, auto, inner):
         object.__setattr__(mesh, "auto", auto)
         object.__setattr__(mesh, "inner", inner)
@@ -169,6 +181,62 @@ def pspec_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(name, val if mesh is None or not isinstance(val, jax.P) else jax.NamedSharding(mesh, val))
 
     return pspec_to_sharding
+
+
+#: Where `jax.shard_map` asks how its operands lie, if it has no ``in_specs``.
+_INFERRING: Final = ("_shard_map.<locals>.wrapped", "_shard_map.<locals>.wrapped.<locals>.<listcomp>")
+
+
+def _is_shard_map(frame: Any) -> bool:
+    return bool(frame.f_globals.get("__name__") == "jax._src.shard_map")
+
+
+def _infers_specs(frame: Any, *, anywhere: bool = False) -> bool:
+    """Whether `jax.shard_map` asks how its operands lie, or, ``anywhere``, whatever it asks, and has no ``in_specs``."""
+    if not _is_shard_map(frame) or not (anywhere or frame.f_code.co_qualname in _INFERRING):
+        return False
+    while frame is not None and "in_specs" not in frame.f_locals:
+        frame = frame.f_back
+    return frame is not None and frame.f_locals["in_specs"] is _INFER
+
+
+def _not_inferred(aval: Any) -> ShardingTypeError:
+    return placed(
+        ShardingTypeError(
+            f"`jax.shard_map` has no in_specs, and how its operand {aval.str_short()} lies is not known yet",
+            why="how values lie that a lifted program makes is found after it was traced; of its arguments it is known",
+            hints=["jax.shard_map(f, in_specs=..., out_specs=...)"],
+        ),
+        "jax.shard_map",
+    )
+
+
+def shard_map_in_program(original: Callable[..., Any]) -> Callable[..., Any]:
+    """JAX's checks of `jax.shard_map`, and the mesh that it is over: in a plain program, that of the program.
+
+    JAX keeps the mesh with the function; one of a program stands there for the one that the function was given.
+    """
+
+    def shmap_checks(mesh: Any, *args: Any) -> Any:
+        mesh = mesh.given if type(mesh) is ProgramMesh else mesh
+        program = program_mesh_in_context()
+        if program is None:
+            return original(mesh, *args)
+        if mesh is not None and dict(mesh.shape) != dict(program.shape):
+            error = ShardingTypeError(f"`jax.shard_map` is over {mesh}, and the program is on {program}")
+            raise placed(error, "jax.shard_map")
+        return original(_standing_for(program, mesh), *args)
+
+    return shmap_checks
+
+
+@functools.cache
+def _standing_for(program: ProgramMesh, given: Any) -> ProgramMesh:
+    mesh = ProgramMesh(program.axis_sizes, program.axis_names, program.manual_axes)
+    inner, auto = (mesh, mesh) if program.manual_axes else (program.inner, program.auto)
+    for name, value in {"inner": inner, "auto": auto, "given": given}.items():
+        object.__setattr__(mesh, name, value)
+    return mesh
 
 
 # what values of a program are to JAX
@@ -234,8 +302,13 @@ class _TypeOf:
         if mesh is None or type(aval) is not jax.core.ShapedArray:
             return aval
         own = aval.sharding.mesh
-        if own is mesh.inner and isinstance(x, jax.core.Tracer) and not by_jax(sys._getframe(2)):
+        if own is mesh.inner and not mesh.manual_axes and isinstance(x, jax.core.Tracer):
+            infers = _infers_specs(sys._getframe(2))
+            if by_jax(sys._getframe(2)) and not infers:
+                return aval
             lies = _lying_as(x)
+            if infers and lies is None:
+                raise _not_inferred(aval)
             spec = spec_like(x) if lies is None else lies.spec
             return aval.update(sharding=jax.NamedSharding(mesh, spec))
         return aval if own.empty or own is mesh.inner or own._any_axis_manual else on_mesh(aval, mesh.inner)
@@ -296,5 +369,6 @@ __all__ = [
     "program_mesh_in_context",
     "pspec_in_program",
     "sees_plain",
+    "shard_map_in_program",
     "telling_types",
 ]

@@ -36,6 +36,8 @@ class Ambient(NamedTuple):
     checks: bool = False  # whether results are compared across devices
     #: The mesh axes that shard the dims that are mapped over: along them each device is at steps of its own.
     mapped: tuple[str, ...] = ()
+    #: The axes of the mesh that `shard_map` maps over some of, their sizes, and whether it maps over them.
+    local: tuple[tuple[str, int, bool], ...] = ()
     written: tuple[str, ...] = ()  # the mesh axes along which every cast must be written
     region: str = "auto"  # how programs are lowered where they do not say
     only_types: bool = False  # whether values are made without data

@@ -1,14 +1,15 @@
-"""Which mesh axes `vmap` maps over here: along them each device is at steps of its own. Pure.
+"""Which mesh axes `vmap` and `shard_map` map over here. Pure.
 
-A gradient that is taken inside of the mapped function is that of one step. The cotangent map speaks of whole programs:
-it would have a replicated value's gradient summed over the devices, which are other steps.
+Along those of `vmap` each device is at steps of its own. A gradient that is taken inside of the mapped function is that
+of one step. The cotangent map speaks of whole programs: it would have a replicated value's gradient summed over the
+devices, which are other steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from shtypes.context.ambient import current_ambient
+from shtypes.context.ambient import Ambient, current_ambient
 from shtypes.context.scope import Scope, changed
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
@@ -22,6 +23,21 @@ def mapped_axes() -> tuple[str, ...]:
 def mapped_over(axes: Sequence[str]) -> Scope:
     """The body of a function that is mapped over a dim sharded over ``axes``."""
     return changed(lambda now: now._replace(mapped=(*now.mapped, *axes)))
+
+
+def local_axes() -> tuple[tuple[str, int], ...]:
+    """The mesh axes of local mode, and their sizes: those that the `shard_map`s around the code map."""
+    return tuple([(axis, n) for axis, n, is_mapped in current_ambient().local if is_mapped])
+
+
+def in_local_mode(axes: Sequence[str], sizes: Mapping[str, int]) -> Scope:
+    """The body of a function that is mapped over some of the axes of a mesh, whose sizes are given in its order."""
+
+    def mapped(now: Ambient) -> Ambient:
+        around = {axis for axis, _, is_mapped in now.local if is_mapped}
+        return now._replace(local=tuple([(a, n, a in axes or a in around) for a, n in sizes.items()]))
+
+    return changed(mapped)
 
 
 def check_not_mapped(axes: Sequence[str]) -> None:

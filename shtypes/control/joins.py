@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import jax
@@ -12,8 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat.tracing import arguments_of
-from shtypes.ops.dispatch import constant, constant_of, is_number, is_typed
+from shtypes.context.user_line import in_our_words
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.dispatch import constant, constant_of, is_number, is_typed, located
+from shtypes.plans.join import join
 from shtypes.primitives.moving import move
+from shtypes.primitives.native import from_jax
+from shtypes.scopes.comm import allows_implicit, rules_in_force, trying
+from shtypes.scopes.judging import judge
+from shtypes.traced.leaves import leaf_paths
 from shtypes.types import REPLICATED, ShType, State
 
 
@@ -131,5 +138,118 @@ def cast_leaves(tree: Any, types: Sequence[ShType | None]) -> Any:
 def _cast(x: Any, t: ShType) -> Any:
     if not is_typed(x):
         x = jnp.asarray(x, t.dtype)
-        x = constant_of(x, t.mesh) if isinstance(x, jax.core.Tracer) else constant(x, t.mesh)
+        if not isinstance(x, jax.core.Tracer):
+            x = constant(x, t.mesh)
+        else:
+            x = constant_of(x, t.mesh) if is_constant(x) else from_jax(x, mesh=t.mesh)
     return x if x.type == t else move(x, t, inserted=True, constant=is_constant(x))
+
+
+# loops
+
+
+def joined_loop(
+    name: str, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, run: Callable[[Callable[..., Any], Any], Any]
+) -> Any:
+    """Runs a loop, and again with its carry cast to the joined type if the body returns another."""
+
+    def checked(carry: Any, x: Any) -> tuple[Any, Any]:
+        loop = OpenLoop(jax.tree.leaves(carry), jax.tree.leaves(init))
+        opened.append(loop)
+        with tracing_body(loop):
+            result: Any = body(carry, x)
+        if not isinstance(result, tuple) or len(result) != 2:
+            kind = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+            raise ShardingTypeError(f"the body of `{name}` returns (carry, y), not {kind}")
+        out, y = result
+        entered: Any = jax.tree.structure(carry)
+        if entered != jax.tree.structure(out):
+            raise ShardingTypeError(
+                f"the carry of `{name}` comes back as another structure",
+                why=f"it starts as {entered} and comes back as {jax.tree.structure(out)}",
+            )
+        wanted, found = leaf_types(carry), leaf_types(out)
+        if any(types_differ(w, f) for w, f in zip(wanted, found, strict=True)):
+            ends = zip(leaf_paths(carry), wanted, jax.tree.leaves(out), loop.starts, strict=True)
+            joined = [_join_carry(name, *end) for end in ends]
+            if joined != wanted:
+                raise TypesDiffer(joined)
+            out = cast_leaves(out, wanted)
+        return out, y
+
+    opened: list[OpenLoop] = []  # once for each time that the body is traced
+
+    def attempt() -> Any:
+        with in_our_words(f"`{name}` does not take these arguments"):
+            return run(checked, init)
+
+    while True:  # each round moves the carry up a lattice of four states
+        try:
+            try:
+                return attempt()
+            except ShardingTypeError:
+                if not rules_in_force():
+                    raise
+                _trace_only(attempt)  # a scope may forbid what only a carry of another type than the last one has sent
+                raise
+        except TypesDiffer as differ:
+            if differ.loop is not None and not any(differ.loop is loop for loop in opened):
+                raise
+            init = cast_leaves(init, differ.types)
+
+
+def _trace_only(f: Callable[[], Any]) -> None:
+    """Traces a function for the signals that it raises, whatever scopes say."""
+    with trying(), contextlib.suppress(ShardingTypeError):
+        jax.make_jaxpr(lambda: (f(), ())[1])()
+
+
+def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: Any) -> ShType | None:
+    """The type of a leaf of the carry that enters a step in a type and leaves it as ``out``; ``start`` is the first."""
+    (left,) = leaf_types(out)
+    if not types_differ(entered, left):
+        return entered
+    what = f"the carry{path} of `{name}`"
+    if left is None and entered is not None and becomes(out, entered):
+        return entered
+    if entered is None and left is not None and becomes(start, left):
+        return left
+    if entered is None or left is None:
+        typed = entered or left
+        if left is not None:
+            start_otherwise(start, left)
+        raise ShardingTypeError(
+            f"{what} is typed on one side only: it starts as {entered or 'a plain array'} and comes back as "
+            f"{left or 'a plain array'}",
+            hints=[f'start from sh.zeros("{typed}") or sh.from_jax(x)', "end with x.to_jax()"],
+        )
+    try:
+        return join([entered, left])
+    except ShardingTypeError:
+        if becomes(start, left):
+            return left
+        if becomes(out, entered):
+            return entered
+        start_otherwise(start, left)
+        if allows_implicit() and can_reshard(left, entered):
+            judge(name, left, entered, name="carry", inserted=True)
+            return entered  # at the end of each step
+        raise located(
+            ShardingTypeError(
+                f"{what} starts as {entered} and comes back as {left}",
+                why="the carry has one type at each step, and no cast between these two is free in both directions",
+                hints=_carry_hints(entered, left),
+            ),
+            name,
+            [entered, left],
+        ) from None
+
+
+def _carry_hints(entered: ShType, left: ShType) -> list[str]:
+    if entered.shape != left.shape or entered.dtype_name != left.dtype_name:
+        return []
+    varying = [a for a in left.axes(State.VARYING) if entered.state(a) is not State.VARYING]
+    if varying:
+        axes = ", ".join(f'"{a}"' for a in varying)
+        return [f"sh.lax.pvary(init, {axes if len(varying) == 1 else f'({axes})'}) before the loop"]
+    return [f'sh.reshard(init, "{left}") before the loop', f'sh.reshard(carry, "{entered}") at the end of the body']

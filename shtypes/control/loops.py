@@ -7,38 +7,28 @@ Branches: `branches`.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from shtypes import rules
 from shtypes.context.calls import check_function
-from shtypes.context.user_line import in_our_words, public
-from shtypes.control.joins import (
-    OpenLoop,
-    TypesDiffer,
-    becomes,
-    can_reshard,
-    cast_leaves,
-    leaf_types,
-    start_otherwise,
-    tracing_body,
-    types_differ,
-)
+from shtypes.context.user_line import public
+from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types
 from shtypes.control.vmap import own_steps
+from shtypes.core.localfn import LocalFn
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.dispatch import is_typed, located, settled
-from shtypes.plans.join import join
 from shtypes.primitives.conversions import to_jax
+from shtypes.primitives.local import local
 from shtypes.rules import Typing
 from shtypes.rules.advice import fixes
-from shtypes.scopes.comm import allows_implicit, rules_in_force, trying
-from shtypes.scopes.judging import judge
-from shtypes.traced.leaves import leaf_paths
-from shtypes.types import ShType, State
+from shtypes.scopes.comm import allows_implicit, no_comm
+from shtypes.types import REPLICATED, ShType, State, dtypes
 
 Carry = TypeVar("Carry")
 T = TypeVar("T")
@@ -91,7 +81,7 @@ def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int |
     def run(body: Callable[..., Any], start: Any) -> Any:
         return lax.scan(body, start, xs, steps, **options)
 
-    return _joined_loop(name, f, init, run)
+    return joined_loop(name, f, init, run)
 
 
 @public
@@ -139,28 +129,98 @@ map_.__name__ = "map"
 def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Carry], init_val: Carry) -> Carry:
     """A loop that runs while a predicate holds, as `jax.lax.while_loop`; the predicate may be typed.
 
+    Where the predicate varies, each device goes round as often as its own holds. Then the loop does not communicate,
+    and all of its carry varies.
+
     Args:
-        cond_fun: ``carry -> bool``, the same on every device: reduced or invariant, or plain.
+        cond_fun: ``carry -> bool``; reduced, invariant or varying, or plain.
         body_fun: ``carry -> carry``.
         init_val: The first carry; joins as in `scan`.
 
     Raises:
-        ShardingTypeError: the predicate is unreduced or varies; the carry changes its type.
+        ShardingTypeError: the predicate is unreduced, or varies and the loop communicates; the carry changes its type.
     """
     check_function("while_loop", cond_fun, "the predicate")
     check_function("while_loop", body_fun, "the body")
 
-    def predicate(carry: Any) -> Any:
-        return scalar_of(cond_fun(carry), "the predicate of `while_loop`", "bool")
-
     def body(carry: Any, _: Any) -> tuple[Any, Any]:
         return body_fun(carry), None
 
-    def run(step: Callable[..., Any], start: Any) -> Any:
-        return lax.while_loop(predicate, lambda carry: step(carry, None)[0], start)
+    def looped(*, own: bool) -> Carry:
+        def predicate(carry: Any) -> Any:
+            pred = cond_fun(carry)
+            axes = jax.typeof(pred).axes(State.VARYING) if is_typed(pred) else ()
+            if axes and not own:
+                raise _PredicateVaries(axes)
+            pred = scalar_of(pred, "the predicate of `while_loop`", "bool", varying=bool(axes))
+            return _own_value(pred, carry) if axes else pred
 
-    carry: Carry = _joined_loop("while_loop", body, init_val, run)
-    return carry
+        def run(step: Callable[..., Any], start: Any) -> Any:
+            return lax.while_loop(predicate, lambda carry: step(carry, None)[0], start)
+
+        carry: Carry = joined_loop("while_loop", body, init_val, run)
+        return carry
+
+    try:
+        return looped(own=False)
+    except _PredicateVaries as varies:
+        axes = varies.axes
+    try:
+        with no_comm("forward"):
+            return looped(own=True)
+    except ShardingTypeError as error:
+        if not error.what.startswith("`no_comm"):
+            raise
+        call = f'jax.lax.pmax(pred, "{axes[0]}")' if len(axes) == 1 else "jax.lax.pmax(pred, axes)"
+        raise ShardingTypeError(
+            f"the predicate of `while_loop` varies over {quoted(axes)}, and the loop communicates",
+            why="each device would go round as often as its own predicate holds, and those that communicate would wait "
+            f"for each other; here {error.what.partition(': ')[2]}",
+            hints=[f"{call} makes one predicate for all devices"],
+        ) from None
+
+
+class _PredicateVaries(Exception):  # noqa: N818  # a signal, not an error
+    """Leaves the trace of a predicate that each device has its own of."""
+
+    def __init__(self, axes: tuple[str, ...]) -> None:
+        self.axes = axes
+
+
+@dataclass(frozen=True)
+class _OwnValue(LocalFn):
+    """What each device has, as the value by which it goes on."""
+
+    compared = False
+
+    def __str__(self) -> str:
+        return "own"
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+def _own_value(pred: Any, carry: Any) -> Any:
+    """A predicate that varies as the plain one that each device goes by; all that the loop carries varies as it does.
+
+    Raises:
+        TypesDiffer: something in the carry does not.
+    """
+    t = jax.typeof(pred)
+    axes = t.axes(State.VARYING)
+    wanted = [_varying_leaf(x, t, axes) for x in jax.tree.leaves(carry)]
+    if wanted != leaf_types(carry):
+        raise TypesDiffer(list(wanted))
+    return to_jax(local(_OwnValue(), pred, out=t.with_axes(axes, State.INVARIANT)))
+
+
+def _varying_leaf(x: Any, pred: ShType, axes: Sequence[str]) -> ShType:
+    """The type of a leaf of a carry that is another one on each device along some axes."""
+    if is_typed(x):
+        t: ShType = jax.typeof(x)
+        return t.with_axes([a for a in axes if t.state(a) in REPLICATED], State.VARYING)
+    states = {a: State.VARYING if a in axes else State.REDUCED for a in pred.mesh.axis_names}
+    return ShType(pred.mesh, dtypes.from_numpy(jnp.result_type(x)), list(jnp.shape(x)), states)
 
 
 @public
@@ -193,118 +253,8 @@ def fori_loop(
     def run(step: Callable[..., Any], first: Any) -> Any:
         return lax.fori_loop(start, end, lambda i, carry: step(carry, i)[0], first, unroll=unroll)
 
-    carry: Carry = _joined_loop("fori_loop", body, init_val, run)
+    carry: Carry = joined_loop("fori_loop", body, init_val, run)
     return carry
-
-
-# joins
-
-
-def _joined_loop(
-    name: str, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, run: Callable[[Callable[..., Any], Any], Any]
-) -> Any:
-    """Runs a loop, and again with its carry cast to the joined type if the body returns another."""
-
-    def checked(carry: Any, x: Any) -> tuple[Any, Any]:
-        loop = OpenLoop(jax.tree.leaves(carry), jax.tree.leaves(init))
-        opened.append(loop)
-        with tracing_body(loop):
-            result: Any = body(carry, x)
-        if not isinstance(result, tuple) or len(result) != 2:
-            kind = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
-            raise ShardingTypeError(f"the body of `{name}` returns (carry, y), not {kind}")
-        out, y = result
-        entered: Any = jax.tree.structure(carry)
-        if entered != jax.tree.structure(out):
-            raise ShardingTypeError(
-                f"the carry of `{name}` comes back as another structure",
-                why=f"it starts as {entered} and comes back as {jax.tree.structure(out)}",
-            )
-        wanted, found = leaf_types(carry), leaf_types(out)
-        if any(types_differ(w, f) for w, f in zip(wanted, found, strict=True)):
-            ends = zip(leaf_paths(carry), wanted, jax.tree.leaves(out), loop.starts, strict=True)
-            joined = [_join_carry(name, *end) for end in ends]
-            if joined != wanted:
-                raise TypesDiffer(joined)
-            out = cast_leaves(out, wanted)
-        return out, y
-
-    opened: list[OpenLoop] = []  # once for each time that the body is traced
-
-    def attempt() -> Any:
-        with in_our_words(f"`{name}` does not take these arguments"):
-            return run(checked, init)
-
-    while True:  # each round moves the carry up a lattice of four states
-        try:
-            try:
-                return attempt()
-            except ShardingTypeError:
-                if not rules_in_force():
-                    raise
-                _trace_only(attempt)  # a scope may forbid what only a carry of another type than the last one has sent
-                raise
-        except TypesDiffer as differ:
-            if differ.loop is not None and not any(differ.loop is loop for loop in opened):
-                raise
-            init = cast_leaves(init, differ.types)
-
-
-def _trace_only(f: Callable[[], Any]) -> None:
-    """Traces a function for the signals that it raises, whatever scopes say."""
-    with trying(), contextlib.suppress(ShardingTypeError):
-        jax.make_jaxpr(lambda: (f(), ())[1])()
-
-
-def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: Any) -> ShType | None:
-    """The type of a leaf of the carry that enters a step in a type and leaves it as ``out``; ``start`` is the first."""
-    (left,) = leaf_types(out)
-    if not types_differ(entered, left):
-        return entered
-    what = f"the carry{path} of `{name}`"
-    if left is None and becomes(out, entered):
-        return entered
-    if entered is None and becomes(start, left):
-        return left
-    if entered is None or left is None:
-        typed = entered or left
-        if left is not None:
-            start_otherwise(start, left)
-        raise ShardingTypeError(
-            f"{what} is typed on one side only: it starts as {entered or 'a plain array'} and comes back as "
-            f"{left or 'a plain array'}",
-            hints=[f'start from sh.zeros("{typed}") or sh.from_jax(x)', "end with x.to_jax()"],
-        )
-    try:
-        return join([entered, left])
-    except ShardingTypeError:
-        if becomes(start, left):
-            return left
-        if becomes(out, entered):
-            return entered
-        start_otherwise(start, left)
-        if allows_implicit() and can_reshard(left, entered):
-            judge(name, left, entered, name="carry", inserted=True)
-            return entered  # at the end of each step
-        raise located(
-            ShardingTypeError(
-                f"{what} starts as {entered} and comes back as {left}",
-                why="the carry has one type at each step, and no cast between these two is free in both directions",
-                hints=_carry_hints(entered, left),
-            ),
-            name,
-            [entered, left],
-        ) from None
-
-
-def _carry_hints(entered: ShType, left: ShType) -> list[str]:
-    if entered.shape != left.shape or entered.dtype_name != left.dtype_name:
-        return []
-    varying = [a for a in left.axes(State.VARYING) if entered.state(a) is not State.VARYING]
-    if varying:
-        axes = ", ".join(f'"{a}"' for a in varying)
-        return [f"sh.lax.pvary(init, {axes if len(varying) == 1 else f'({axes})'}) before the loop"]
-    return [f'sh.reshard(init, "{left}") before the loop', f'sh.reshard(carry, "{entered}") at the end of the body']
 
 
 # what decides where a program goes

@@ -90,6 +90,8 @@ class NotAnArrayError(ShardingTypeError, AttributeError):
     JAX looks often. So the user's line is found only when it is asked for.
     """
 
+    of_plain = True
+
     def __init__(self, what: str, *, why: str, hints: Sequence[str]) -> None:
         super().__init__(what, why=why, hints=hints)
         self._where = ""
@@ -130,6 +132,7 @@ def refuse_native(x: Any, called: str = "") -> NoReturn:
         why = "a lifted program has the typed value that it closes over as a constant only"
         hints = ["give the value to the lifted function as an argument"]
     error = ShardingTypeError(f"a typed value, {t}, was given to {said}", why=why, hints=hints)
+    error.of_plain = True
     if name and " " not in name:
         raise placed(error, f"{name}({t})")
     error.where, error.placed = user_line(), True

@@ -38,6 +38,8 @@ class LocalFn:
     linear: Linear = Linear.NO
     #: Whether it acts on each element alone, so that mapped at the front of all operands it is itself.
     per_element: bool = False
+    #: Whether `debug_checks` compare what its type says that devices have alike: not where each takes its own for it.
+    compared: bool = True
 
     def __call__(self, *shards: Any) -> Any:
         """The result's shard, or a tuple of them."""

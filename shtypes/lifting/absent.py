@@ -6,16 +6,12 @@ from typing import Final
 
 #: By reason, the primitives that have it.
 _REASONS: Final = {
-    "it is a collective of `jax.shard_map`, whose axes are not bound in a plain program": (
-        "all_gather all_gather_done all_gather_invariant all_gather_reduced all_gather_reduced_start all_gather_start "
-        "all_to_all all_to_all_done all_to_all_start axis_index pbroadcast pbroadcast_done pbroadcast_dynamic "
-        "pbroadcast_start ppermute ppermute_done ppermute_start precv preduced psend psum_done "
-        "psum_invariant psum_invariant_start psum_start ragged_all_to_all reduce_scatter reduce_scatter_done "
-        "reduce_scatter_start reduced_vary_cast reduced_vary_cast_p unreduced_pmax unreduced_pmin unreduced_psum "
-        "unreduced_psum_start unreduced_reduce_scatter unreduced_reduce_scatter_start vary_unreduced_cast "
-        "vary_unreduced_cast_p"
+    "it sends to one device, or starts what another call ends, which no collective of `sh.lax` does": (
+        "all_gather_done all_gather_reduced_start all_gather_start all_to_all_done all_to_all_start pbroadcast_done "
+        "pbroadcast_start ppermute_done ppermute_start precv psend psum_done psum_invariant_start psum_start "
+        "reduce_scatter_done reduce_scatter_start unreduced_psum_start unreduced_reduce_scatter_start"
     ),
-    "it is the body of a `jax.shard_map`, which has a mesh of its own: `sh.shard_map` takes typed values": "shard_map",
+    "it finishes a pending maximum or minimum, and types have pending sums only": "unreduced_pmax unreduced_pmin",
     "it changes a reference in place, which typed values do not have": (
         "accum_grad_in_ref addupdate empty_ref free_ref freeze get new_ref swap run_state run_scoped masked_load "
         "masked_swap pin unpin box_get box_set new_box new_log log_extend log_read empty2 get_global"

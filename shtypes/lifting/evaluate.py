@@ -19,7 +19,7 @@ from shtypes.lifting.in_force import scopes_of
 from shtypes.lifting.joins import mesh_of
 from shtypes.lifting.outside import Outside
 from shtypes.lifting.places import carry, follow
-from shtypes.lifting.registry import BODIES, EQUATIONS, FALLBACK, ROWS
+from shtypes.lifting.registry import BODIES, EQUATIONS, FALLBACK, OF_ONE_DEVICE, ROWS
 from shtypes.lifting.remembered import again
 from shtypes.lifting.retelling import in_the_programs_words
 from shtypes.lifting.steps import Body, Step, current
@@ -138,7 +138,9 @@ def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
         return _checked(eqn, of_equation(eqn, beside_others(operands)))
     found = ROWS.get(name)
     if found is None:
-        traced = None if name in REASONS else FALLBACK[0](eqn, operands)
+        traced = OF_ONE_DEVICE[0](eqn, operands)
+        if traced is None and name not in REASONS:
+            traced = FALLBACK[0](eqn, operands)
         if traced is None:
             raise missing(eqn)
         return traced

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from shtypes._compat.local_axes import struct
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.constants import is_constant, typed_constant
 from shtypes.ops.dispatch import is_typed
@@ -33,9 +34,9 @@ def mesh_of(xs: Sequence[Any]) -> Mesh | None:
 def aval_of(x: Any) -> Any:
     """What stands for a value in the trace of a plain program: its global shape and dtype."""
     if is_typed(x):
-        return jax.ShapeDtypeStruct(x.type.shape, x.type.dtype)
+        return struct(x.type.shape, x.type.dtype, x.type)
     aval = jax.typeof(x)
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+    return struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
 
 
 def of_some(f: Callable[[list[Any]], Any], xs: Sequence[Any], chosen: Sequence[int]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting import observed as observed_
-from shtypes.lifting import recorded_calls
+from shtypes.lifting import plain_collectives, recorded_calls
 from shtypes.lifting.constants import noting
 from shtypes.lifting.evaluate import evaluate_whole
 from shtypes.lifting.joins import aval_of, mesh_of, type_of
@@ -29,9 +29,20 @@ from shtypes.lifting.outside import Outside
 from shtypes.lifting.recorded_calls import recorded
 from shtypes.lifting.registry import BODIES, EQUATIONS, row
 from shtypes.lifting.rows import annotations as annotations_
-from shtypes.lifting.rows import control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes
+from shtypes.lifting.rows import (
+    collectives,
+    control,
+    derivatives,
+    elementwise,
+    lookups,
+    matrices,
+    numbers,
+    reductions,
+    shapes,
+)
 from shtypes.lifting.rows.annotations import spec_of
 from shtypes.lifting.static import Static
+from shtypes.local_mode.bodies import connect_lift
 from shtypes.ops.dispatch import is_typed
 from shtypes.programs.jit import JitFunction
 
@@ -39,19 +50,8 @@ R = TypeVar("R", bound=Callable[..., Any])
 
 #: The files that fill the table of primitives when they are imported.
 _FILLED: Final = (
-    *(
-        annotations_,
-        control,
-        derivatives,
-        elementwise,
-        lookups,
-        matrices,
-        numbers,
-        reductions,
-        shapes,
-        recorded_calls,
-        observed_,
-    ),
+    *(annotations_, collectives, control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes),
+    *(observed_, plain_collectives, recorded_calls),
 )
 
 
@@ -322,5 +322,7 @@ def _checked(at: Any, pending: Any) -> tuple[dict[str, Any], bool]:
         raise ShardingTypeError(f"`pending` of `lift` is {pending!r}", hints=['pending="keep"', 'pending="finish"'])
     return dict(at or {}), pending == "finish"
 
+
+connect_lift(lift)
 
 __all__ = ["lift"]

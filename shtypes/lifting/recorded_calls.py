@@ -16,15 +16,16 @@ import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 from shtypes._compat import Zero, instantiate_zeros, is_undefined_primal
+from shtypes._compat.local_axes import plain_aval
 from shtypes._compat.plain_programs import PlainPrimitive, closed_over
-from shtypes._compat.program_mesh import how_it_lies, on_mesh, program_mesh_in_context
+from shtypes._compat.program_mesh import how_it_lies, program_mesh_in_context
 from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import connect_one_device
 from shtypes.core.meshes import use_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.constants import is_constant, is_inexact, typed_constant
 from shtypes.lifting.joins import aval_of
-from shtypes.lifting.registry import body_row, op
+from shtypes.lifting.registry import PLAIN_FORMS, body_row, op
 from shtypes.lifting.static import Static
 from shtypes.lifting.steps import current
 from shtypes.lifting.typed_calls import Derived, TypedCall, check_closure, made_by, results, shapes
@@ -46,7 +47,7 @@ def _plainly(*xs: Any, call: Any) -> list[Any]:
 
 def _abstract(*avals: Any, call: Any) -> Any:
     mesh = next((a.sharding.mesh for a in avals if not a.sharding.mesh.empty), None)
-    return [on_mesh(jax.core.ShapedArray(y.shape, y.dtype), mesh) for y in shapes(call, avals)], set()
+    return [plain_aval(y.shape, y.dtype, mesh, avals) for y in shapes(call, avals)], set()
 
 
 typed_call_p.def_effectful_abstract_eval(_abstract)
@@ -129,6 +130,8 @@ def without_mesh(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         needs_mesh: Whether it was found to need a mesh.
     """
     name, traced = _names().get(fn), is_tracing_plain()
+    if traced and fn in PLAIN_FORMS:
+        return PLAIN_FORMS[fn](*args, **kwargs)
     if name is not None:
         return _called(name, args, kwargs)
     if needs_mesh and traced:  # what makes typed values, or runs functions of shards

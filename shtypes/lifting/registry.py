@@ -20,8 +20,13 @@ EQUATIONS: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
 #: they are, and whether or not an operand is typed.
 BODIES: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
 
+#: By public function, what it is of plain arrays where a plain program is traced: one of JAX's.
+PLAIN_FORMS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {}
+
 #: What evaluates a primitive that has no row, if anything does: `rows.derivatives` sets it.
 FALLBACK: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = [lambda eqn, operands: None]
+#: What evaluates one in local mode, before that: `rows.collectives` sets it.
+OF_ONE_DEVICE: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = [lambda eqn, operands: None]
 
 
 def row(*names: str) -> Callable[[Row], Row]:

@@ -178,7 +178,7 @@ def _apply(
         try:
             return typing_of(types)
         except ShardingTypeError as error:
-            error.fixes = error.fixes or _with_whole_operands(typing_of, types, error.axes)
+            error.fixes = error.fixes or tuple(_with_whole_operands(typing_of, types, error.axes))
             raise
 
     types = tuple(jax.typeof(x) for x in operands)

@@ -14,9 +14,10 @@ import jax
 
 from shtypes.context.calls import check_function
 from shtypes.context.function import Decorator, Function
-from shtypes.context.user_line import line_of
+from shtypes.context.mapped import in_local_mode
 from shtypes.core.meshes import to_mesh
 from shtypes.errors import ShardingTypeError
+from shtypes.local_mode.bodies import Body
 from shtypes.ops.dispatch import lift, located
 from shtypes.primitives.collective import reinterpreted
 from shtypes.primitives.moving import move
@@ -98,6 +99,7 @@ def shard_map(
             shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axes=axes, explicit=explicit
         )
     check_function("shard_map", f)
+    body = Body(f)
     chosen = (axes,) if isinstance(axes, str) else None if axes is None else tuple(axes)
 
     @functools.wraps(f)
@@ -105,35 +107,33 @@ def shard_map(
         over = _mesh(mesh, jax.tree.leaves(args))
         args = jax.tree.map(lambda x: lift([x])[0][0], args)
         names = _mapped(chosen, over, jax.tree.leaves(args))
-        inside = _crossed("argument", args, _specs(in_specs, args, "in_specs", optional=True), entering, names)
-        with casts_are_written(names if explicit else ()):
-            try:
-                results = f(*inside)
-            except (NameError, AttributeError) as error:
-                raise _of_a_collective_of_jax(error) or error from None
-            specs = _specs(out_specs, results, "out_specs", optional=False)
-            return _crossed("result", results, specs, leaving, names)
+        return mapped_over(names, over, body, args, in_specs, out_specs, explicit=explicit)
 
     mapped.in_specs = in_specs  # type: ignore[attr-defined]  # what a lifted program asks, which sees no types
     return mapped
 
 
+def mapped_over(
+    axes: Sequence[str],
+    mesh: Mesh,
+    body: Callable[..., Any],
+    args: tuple[Any, ...],
+    in_specs: Any,
+    out_specs: Any,
+    *,
+    explicit: bool = False,
+) -> Any:
+    """The results of a function of what one device has, mapped over some axes of a mesh, for typed arguments."""
+    inside = _crossed("argument", args, _specs(in_specs, args, "in_specs", optional=True), entering, axes)
+    with in_local_mode(axes, mesh.shape), casts_are_written(axes if explicit else ()):
+        results = body(*inside)
+        specs = _specs(out_specs, results, "out_specs", optional=False)
+        return _crossed("result", results, specs, leaving, axes)
+
+
 def specs_of(in_specs: Any, args: tuple[Any, ...]) -> list[Any]:
     """The spec of each leaf of the arguments."""
     return _specs(in_specs, args, "in_specs", optional=True)
-
-
-def _of_a_collective_of_jax(error: Exception) -> ShardingTypeError | None:
-    """What JAX's own collectives say of typed values and of axes that only types know, in our words."""
-    if "unbound axis name" not in str(error) and "has no attribute 'varying'" not in str(error):
-        return None
-    found = ShardingTypeError(
-        "a collective of JAX's own was used inside `shtypes.shard_map`",
-        why="it knows neither typed values nor the axes that they vary over",
-        hints=["use the function of the same name in shtypes.lax"],
-    )
-    found.where, found.placed = line_of(error.__traceback__), True
-    return found
 
 
 def _mesh(given: Any, leaves: Sequence[Any]) -> Mesh:

@@ -113,7 +113,7 @@ def run(fn: LocalFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> 
         return [wrap(t, jax.numpy.zeros(carrier_shape(t), jax.dtypes.float0)) for t in results]
     name = str(fn)
     compiled = _compiled_local(fn, name.split("[")[0], tuple(x.type for x in operands), results)
-    return _noted(name, compiled, operands, results, local=True)
+    return _noted(name, compiled, operands, results, local=fn.compared)
 
 
 def _compiled_local(fn: LocalFn, name: str, ins: tuple[ShType, ...], outs: tuple[HiShType, ...]) -> Callable[..., Any]:

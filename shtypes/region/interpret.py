@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend import source_info_util
 
 from shtypes._compat import HiPrimitive
-from shtypes._compat.jaxprs import bound, captured, control, equation_context, inner_jaxprs, is_literal, jaxpr_of
+from shtypes._compat.jaxprs import (
+    bound,
+    captured,
+    control,
+    equation_context,
+    inner_jaxprs,
+    is_literal,
+    jaxpr_of,
+    without_its_mesh,
+)
 from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import from_shard, to_shard
 from shtypes.core.checks import check_shards, checks_are_on
@@ -22,8 +30,6 @@ from shtypes.region.control import run_control
 from shtypes.region.on_shards import on_shards
 from shtypes.region.planning import Planner, Segment, UnsupportedError, check_supported, is_typed, spec_of
 
-#: The dtypes that Python numbers can have.
-_PYTHON: Final = {"bool", "int32", "int64", "float32", "float64", "complex64", "complex128"}
 #: Applies one equation to values.
 Step = Callable[[Any, list[Any]], list[Any]]
 
@@ -169,14 +175,5 @@ def _note(err: Exception, eqn: Any) -> None:
 
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
-    """The value of an operand. A literal comes as a number or a numpy array: as JAX's it would bring its mesh along."""
-    if not is_literal(atom):
-        return env[atom]
-    value = atom.val
-    if jax.numpy.issubdtype(atom.aval.dtype, jax.dtypes.extended):
-        return value
-    array = np.asarray(value, atom.aval.dtype)
-    if not atom.aval.weak_type or array.ndim or array.dtype.name not in _PYTHON:
-        return array
-    number = array.item()
-    return number if jax.typeof(number).dtype == array.dtype else array
+    """The value of an operand."""
+    return without_its_mesh(atom) if is_literal(atom) else env[atom]

@@ -152,7 +152,9 @@ def _check_gradients(
         return
     active = tuple(i in flows for i in range(len(operands)))
     sources = gradients(active, tuple(t.differentiable for t in results))
-    for axis, k, i in whole if sources is not None else ():
+    if sources is None:
+        return
+    for axis, k, i in whole:
         varying = next((j for j in sorted(sources[k].operands) if given[j].state(axis) not in REPLICATED), None)
         if varying is not None or sources[k].impure:
             raise _gradient_varies(name, operands, given, i, varying, axis)

@@ -48,7 +48,16 @@ ELSEWHERE = {
     "io_callback": "refused",
     "call_hi_primitive": "a typed call in a plain program",
     "eval_jaxpr": "`jax.lax.custom_root` on the newest JAX",
-    "pvary": "bodies of `jax.shard_map`",
+    **dict.fromkeys(
+        (
+            *("all_gather", "all_gather_invariant", "all_gather_reduced", "all_to_all", "axis_index", "pbroadcast"),
+            *("pbroadcast_dynamic", "ppermute", "preduced", "psum_invariant", "pvary"),
+            *("ragged_all_to_all", "reduce_scatter", "unreduced_psum", "unreduced_reduce_scatter"),
+            *("reduced_vary_cast", "reduced_vary_cast_p", "vary_unreduced_cast", "vary_unreduced_cast_p"),
+        ),
+        "tests/local_mode/test_plain_bodies.py: bodies of `jax.shard_map`",
+    ),
+    "shard_map": "tests/lifting/test_shard_map_inside.py",
     "tie": "JAX's own collectives that run beside others",
     "eq_to": "JAX's total order of floats, which `sort` uses inside",
     "le_to": "as above",

@@ -87,7 +87,7 @@ LOOPS: dict[Callable[[Any, Start], Any], Callable[[Any], Any]] = {
 @pytest.mark.parametrize("run", RUN.values(), ids=RUN)
 def test_a_constant_starts_a_carry_of_any_type(loop: Any, start: Any, mapped: bool, policy: Any, run: Any) -> None:
     with sh.policy(policy):
-        op = sh.shard_map(lambda x: loop(x, start), out_specs="[_@x, _]") if mapped else lambda x: loop(x, start)
+        op: Any = sh.shard_map(lambda x: loop(x, start), out_specs="[_@x, _]") if mapped else lambda x: loop(x, start)
         x = sh.array(X, "[8@x, 2]")
         close(host(run(op)(x)), LOOPS[loop](X), "value")
 

@@ -32,7 +32,7 @@ def spec_of(t: ShType) -> Any:
     return jax.P(*dims, unreduced=frozenset(t.axes(State.UNREDUCED)), reduced=frozenset(reduced))
 
 
-def _meant(t: ShType, spec: Any, given: Mapping[str, State]) -> ShType:
+def meant(t: ShType, spec: Any, given: Mapping[str, State]) -> ShType:
     """The type that a spec means: sharded as it says, replicated elsewhere; `UNCONSTRAINED` dims are as they are.
 
     Of axes that shard nothing, the states may be ``given``.
@@ -91,7 +91,7 @@ def _annotation(eqn: Any, operands: list[Any]) -> list[Any]:
     for dim in sorted(mapped[0]):
         entries.insert(dim, x.type.dims[dim].axes)
     unreduced, reduced = (getattr(spec, name, None) or frozenset() for name in ("unreduced", "reduced"))
-    return [op("reshard")(x, _meant(x.type, jax.P(*entries, unreduced=unreduced, reduced=reduced), states))]
+    return [op("reshard")(x, meant(x.type, jax.P(*entries, unreduced=unreduced, reduced=reduced), states))]
 
 
 def _mesh_of(likes: Sequence[Any]) -> Mesh | None:

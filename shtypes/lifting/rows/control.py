@@ -15,6 +15,7 @@ from shtypes.autodiff.checkpoint import checkpoint, checkpoint_name
 from shtypes.control.branches import switch
 from shtypes.control.loops import scan, while_loop
 from shtypes.errors import ShardingTypeError
+from shtypes.lifting.constants import is_constant, note_constant
 from shtypes.lifting.evaluate import evaluate_closed
 from shtypes.lifting.joins import is_free, joined, placed, type_of
 from shtypes.lifting.registry import body_row, op
@@ -107,6 +108,18 @@ def _settling(carry: list[Any], run: Any) -> Any:
     return run(carry)
 
 
+def _plain_are_constant(operands: list[Any]) -> bool:
+    """Whether the operands of a loop that have no type depend on nothing that has a gradient."""
+    return all(is_typed(x) or is_constant(x) for x in operands)
+
+
+def _note_plain(values: list[Any], constant: bool) -> None:
+    """Notes of what a step of such a loop is given plain that it is constant too: it comes of plain values alone."""
+    for x in values if constant else ():
+        if not is_typed(x):
+            note_constant(x)
+
+
 @body_row("scan")
 def _scan(eqn: Any, operands: list[Any]) -> list[Any]:
     loop = control(eqn)
@@ -114,7 +127,10 @@ def _scan(eqn: Any, operands: list[Any]) -> list[Any]:
     n, m = loop.consts, loop.consts + loop.carry
     consts, carry, xs = operands[:n], operands[n:m], operands[m:]
 
+    constant = _plain_are_constant(operands)
+
     def body(state: list[Any], x: Any) -> tuple[list[Any], list[Any]]:
+        _note_plain([*state, *x], constant)
         out = evaluate_closed(loop.body, [*consts, *state, *x])
         return _returned(state, out[: loop.carry]), out[loop.carry :]
 
@@ -132,14 +148,17 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
     n, m = loop.cond_consts, loop.cond_consts + loop.body_consts
     asked, given, start = operands[:n], operands[n:m], operands[m:]
     mapped = len(jaxpr_of(loop.cond).outvars[0].aval.shape)
+    constant = _plain_are_constant(operands)
 
     def goes_on(state: list[Any], asks: Callable[[Any], Any]) -> Any:
+        _note_plain(state, constant)
         pred = evaluate_closed(loop.cond, [*asked, *state])[0]
         if not mapped:
             return pred
         return asks(pred) if is_typed(pred) else jax.numpy.any(pred)
 
     def body(state: list[Any]) -> list[Any]:
+        _note_plain(state, constant)
         new = evaluate_closed(loop.body, [*given, *state])
         if mapped:  # a loop under `vmap` runs while any element does; those that are done keep what they have
             pred = evaluate_closed(loop.cond, [*asked, *state])[0]

@@ -12,7 +12,6 @@ import numpy as np
 
 from shtypes.core.functions.basics import NamedFn
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.evaluate import missing
 from shtypes.lifting.registry import equation_row, op, row
 from shtypes.lifting.rows.annotations import annotated
 from shtypes.lifting.rows.elementwise import narrowly
@@ -58,20 +57,6 @@ for _name, _called in _REDUCTIONS.items():
 @row("reduce_xor")
 def _reduce_xor(x: Any, *, axes: Any, out_sharding: Any = None) -> Any:
     return _by_jax("reduce_xor", x, ints(axes))
-
-
-def _mapped(eqn: Any, operands: list[Any]) -> list[Any]:
-    """A collective over an axis that `jax.vmap` has named: a reduction of a dim."""
-    p = eqn.params
-    axes, groups = p["axes"], p.get("axis_index_groups")
-    if groups is not None or not all(isinstance(axis, int) for axis in axes):
-        raise missing(eqn)
-    called = {"psum": "sum", "pmax": "max", "pmin": "min"}[eqn.primitive.name]
-    return [_of_dtype(op(called)(x, ints(axes)), x.type.dtype) if is_typed(x) else x for x in operands]
-
-
-for _name in ("psum", "pmax", "pmin"):
-    equation_row(_name)(_mapped)
 
 
 def _position(name: str) -> Callable[..., Any]:

@@ -1,0 +1,196 @@
+"""Plain programs of one device: the mesh axes that their collectives go along, bound while they are traced.
+
+As in the body of a `jax.shard_map`, JAX then tracks over which axes each value varies, and its own derivatives of such
+a program are right. It refuses what `check_vma=False` is for, such as a carry that starts as zeros and comes back
+varying; then the program is traced without, as `jax.shard_map` does when it is told so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import jax
+
+from shtypes._compat import private
+from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
+from shtypes._compat.program_mesh import ProgramMesh, on_mesh, program_mesh, program_mesh_in_context
+from shtypes.context.ambient import current_ambient
+from shtypes.context.mapped import local_axes
+from shtypes.context.user_line import line_of
+from shtypes.errors import ShardingTypeError, quoted
+from shtypes.types import ShType, State
+
+_extend_axis_env: Any = private("jax._src.core", "extend_axis_env_nd")
+_check_vma: Any = private("jax._src.config", "_check_vma")
+
+#: The sizes of a mesh's axes, and their names.
+Axes = tuple[tuple[int, ...], tuple[str, ...]]
+
+_UNBOUND: Final = re.compile(r"unbound axis name: (\w+)")
+
+
+def local_mesh() -> ProgramMesh | None:
+    """The mesh that plain programs see in local mode; None outside of it."""
+    local = current_ambient().local
+    if not local:
+        return None
+    names, sizes, mapped = zip(*local, strict=True)
+    return program_mesh(sizes, names, tuple([a for a, is_mapped in zip(names, mapped, strict=True) if is_mapped]))
+
+
+def struct(shape: Sequence[int], dtype: Any, t: ShType | None = None, *, weak_type: bool = False) -> Any:
+    """What stands for a value in the trace of a plain program: in local mode, with the axes over which ``t`` varies."""
+    mesh = local_mesh()
+    if mesh is None:
+        return jax.ShapeDtypeStruct(shape, dtype, weak_type=weak_type)
+    tracked = {"sharding": _on(mesh, len(shape)), "manual_axis_type": _tracked(mesh, [t])}
+    return jax.ShapeDtypeStruct(shape, dtype, weak_type=weak_type, **tracked)
+
+
+def plain_aval(shape: Sequence[int], dtype: Any, mesh: Any, of: Sequence[Any]) -> Any:
+    """The type of a plain array on the mesh of a program, made of values of some types, sharding types or JAX's."""
+    aval = on_mesh(jax.core.ShapedArray(shape, dtype), mesh)
+    return aval if mesh is None or not mesh.manual_axes else aval.update(manual_axis_type=_tracked(mesh, of))
+
+
+def _on(mesh: ProgramMesh, ndim: int) -> Any:
+    return jax.NamedSharding(mesh.inner, jax.P(*[None] * ndim))
+
+
+def _tracked(mesh: Any, types: Sequence[Any]) -> Any:
+    """What JAX is told of an array in local mode: over which axes it varies, and along which it is a pending sum."""
+    manual, varying, unreduced = set(mesh.manual_axes), set[str](), set[str]()
+    for t in types:
+        if isinstance(t, ShType):
+            varying |= manual.intersection(t.axes(State.VARYING, State.SHARDED))
+            unreduced |= manual.intersection(t.axes(State.UNREDUCED))
+        elif t is not None:
+            varying |= t.mat.varying
+            unreduced |= t.mat.unreduced
+    return jax.sharding.ManualAxisType(varying=frozenset(varying), unreduced=frozenset(unreduced - varying))
+
+
+@contextlib.contextmanager
+def untracked() -> Iterator[None]:
+    """A scope in which JAX does not track which values vary: that of code which is on no mesh."""
+    with contextlib.nullcontext() if _check_vma is None else _check_vma(False):
+        yield
+
+
+@contextlib.contextmanager
+def _bound(mesh: ProgramMesh, *, tracked: bool) -> Iterator[None]:
+    """A scope in which collectives know the axes of local mode; JAX tracks what varies over them, or does not."""
+    if _extend_axis_env is None or _check_vma is None:
+        raise ShardingTypeError("this release of JAX binds the axes of `jax.shard_map` in another way")
+    sees = mesh if tracked else program_mesh(mesh.axis_sizes, mesh.axis_names)
+    with _extend_axis_env(list(local_axes())), jax.sharding.use_abstract_mesh(sees), _check_vma(tracked):
+        yield
+
+
+def trace(f: Callable[..., Any], avals: Sequence[Any]) -> Any:
+    """What JAX traces of a plain function, in the scope of a plain program, for arguments that `struct` made.
+
+    Raises:
+        ShardingTypeError: an annotation names an axis that the mesh does not have, or a collective one that is not
+            mapped.
+    """
+    mesh = local_mesh()
+    try:
+        return _traced(f, avals) if mesh is None else _traced_in(mesh, f, avals)
+    except NameError as error:
+        axis = _UNBOUND.search(str(error))
+        if axis is None:
+            raise
+        raise _placed_by(error, _unbound(axis[1])) from None
+    except ValueError as error:
+        if not _names_no_axis(error):
+            raise
+        why = str(error).strip().partition("\n")[0]
+        raise _placed_by(error, ShardingTypeError("an annotation does not fit the mesh", why=why)) from None
+
+
+def _placed_by(error: Exception, refusal: ShardingTypeError) -> ShardingTypeError:
+    """A refusal at the user's line that an error of JAX's came from."""
+    refusal.where, refusal.placed = line_of(error.__traceback__), True
+    return refusal
+
+
+def _unbound(axis: str) -> ShardingTypeError:
+    mapped = quoted(name for name, _ in local_axes())
+    return ShardingTypeError(
+        f"a collective of JAX's own goes along `{axis}`, over which nothing is mapped",
+        why=f"`shard_map` maps over {mapped} here" if mapped else "it is not in a function given to `shard_map`",
+        hints=[f'sh.shard_map(f, axes="{axis}", ...)' if mapped else "sh.shard_map(f, in_specs=..., out_specs=...)"],
+    )
+
+
+def _names_no_axis(error: ValueError) -> bool:
+    """Whether JAX found that a sharding does not fit the mesh which the program sees."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    home = "" if last is None else str(last.tb_frame.f_globals.get("__name__", ""))
+    return home == "jax._src.named_sharding"
+
+
+def _traced(f: Callable[..., Any], avals: Sequence[Any], *, anew: bool = False) -> Any:
+    mesh = program_mesh_in_context()
+    if mesh is not None:
+        given = [a if not anew and a.sharding is not None else _placed(a, mesh) for a in avals]
+        return jax.jit(f).trace(*given)
+    return jax.jit(f).trace(*avals)
+
+
+def _placed(aval: Any, mesh: ProgramMesh) -> Any:
+    """An argument of a program that sees a mesh."""
+    sharding = _on(mesh, len(aval.shape))
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding)
+
+
+def _traced_in(mesh: ProgramMesh, f: Callable[..., Any], avals: Sequence[Any]) -> Any:
+    """A program of local mode, tracked if JAX can."""
+    try:
+        with _bound(mesh, tracked=True):
+            return _traced(f, avals)
+    except (ShardingTypeError, NameError):
+        raise
+    except Exception as error:
+        refused = error
+    try:
+        with _bound(mesh, tracked=False):
+            traced = _traced(f, avals, anew=True)
+    except NameError:
+        raise
+    except Exception:
+        raise refused from None
+    if _sums_cotangents(traced.jaxpr):
+        raise _untracked_gradient(refused)
+    return traced
+
+
+def _sums_cotangents(program: Any, backward: bool = False) -> bool:
+    """Whether a backward pass that JAX wrote has the transpose of a sum: without tracking, a sum again."""
+    for eqn in jaxpr_of(program).eqns:
+        here = backward or "transpose(" in str(eqn.source_info.name_stack)
+        if (here and eqn.primitive.name == "psum") or any(_sums_cotangents(b, here) for b, _ in inner_jaxprs(eqn)):
+            return True
+    return False
+
+
+def _untracked_gradient(refused: Exception) -> ShardingTypeError:
+    return ShardingTypeError(
+        "the function given to `shard_map` takes a gradient through a sum over devices, and JAX does not track there "
+        "which values vary",
+        why="JAX refuses to, and without it the transpose of a sum is a sum again: each gradient would be counted once "
+        f"for each device. It says: {str(refused).strip().splitlines()[0]}",
+        hints=[
+            'jax.lax.pcast(init, axis, to="varying") where a loop starts with what does not vary',
+            "sh.grad around sh.shard_map, whose gradients need no tracking",
+        ],
+    )
+
+
+__all__ = ["Axes", "local_mesh", "plain_aval", "struct", "trace", "untracked"]
