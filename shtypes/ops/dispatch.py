@@ -180,13 +180,22 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> 
     Inside `implicit_comm`, the typing of resharded operands; ``held`` are types that each operand has already.
     """
     try:
-        return rule(types)
+        typing = rule(types)
+        return (
+            typing if not finishes_scalars() or _is_no_larger(typing, types) else _with_scalars(rule, types) or typing
+        )
     except ShardingTypeError as error:
         implicit = allows_implicit()
         fixed = chosen(name, rule, types, held, minimizing()) if implicit else _with_scalars(rule, types)
         if fixed is not None:
             return fixed
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
+
+
+def _is_no_larger(typing: Typing, types: tuple[ShType, ...]) -> bool:
+    """Whether an op makes no pending sum of one element one of more elements, which would be dearer to finish."""
+    scalars = {a for t in types if t.size == 1 for a in t.axes(State.UNREDUCED)}
+    return not any(t.size > 1 and scalars.intersection(t.axes(State.UNREDUCED)) for t in typing.results)
 
 
 def _with_scalars(rule: Rule, types: tuple[ShType, ...]) -> Typing | None:

@@ -1,8 +1,7 @@
-"""How an optimizer's trees lie: the types that it works in, and those of its state."""
+"""How an optimizer's trees lie: the types that it works in, and those of its updates."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,21 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes._compat import no_trace_is_running
-from shtypes.core.hitype import hi
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.joins import placed
-from shtypes.ops.dispatch import is_typed, versions
+from shtypes.ops.dispatch import is_typed
 from shtypes.plans import plan
 from shtypes.plans.transport import reshard_fix
 from shtypes.primitives.moving import move
-from shtypes.primitives.placing import place, type_of
+from shtypes.primitives.placing import type_of
 from shtypes.primitives.together import move_together
-from shtypes.scopes.comm import allows_implicit, finishes_scalars
+from shtypes.scopes.comm import allows_implicit
 from shtypes.scopes.judging import judge
+from shtypes.training.states import placed
 from shtypes.types import ShType, State, dtypes
-from shtypes.types.mesh import Mesh
-from shtypes.types.policy import replicated
 
 #: A tree of types or texts, a function from a type to one, or None for the types that values have.
 Layout = Any | Callable[[ShType], Any] | None
@@ -74,89 +69,11 @@ def in_types(tree: Tree, goals: Sequence[ShType | None]) -> Tree:
     return jax.tree.unflatten(structure, leaves)
 
 
-# states
-
-
-def typed_state(state: Tree, params: Tree) -> Tree:
-    """A first state in which each array is typed.
-
-    A plain one lies like the parameter whose path its own path contains: in the dims that it has of it. So a history of
-    a parameter, with one dim before the parameter's, is sharded as that is, and a factored moment, which lacks one.
-    """
-    known = [(tuple(map(str, path)), x.type) for path, x in jax.tree.leaves_with_path(params) if is_typed(x)]
-    mesh = known[0][1].mesh
-    leaves, structure = jax.tree.flatten_with_path(state)
-    return jax.tree.unflatten(structure, [_typed(x, tuple(map(str, path)), known, mesh) for path, x in leaves])
-
-
-def _typed(x: Any, path: Sequence[str], known: Sequence[tuple[tuple[str, ...], ShType]], mesh: Mesh) -> Any:
-    if is_typed(x) or not hasattr(x, "dtype"):
-        return x
-    x = x if hasattr(x, "shape") else np.asarray(x, x.dtype)  # a number that JAX knows the dtype of
-    if jnp.issubdtype(x.dtype, jax.dtypes.extended):
-        return x
-    t = ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), dict.fromkeys(mesh.axis_names, replicated()))
-    if jnp.issubdtype(x.dtype, jnp.inexact):
-        ways = [_with_dims_of(p, t) for at, p in known if _contains(path, at)]
-        found = list(dict.fromkeys(way for way in ways if way is not None))
-        t = found[0] if len(found) == 1 else t
-    if isinstance(x, jax.core.Tracer) or not no_trace_is_running():
-        return placed(x, t)
-    return place(x, hi(t))
-
-
-def _contains(path: Sequence[str], part: Sequence[str]) -> bool:
-    return any(tuple(path[i : i + len(part)]) == part for i in range(len(path) - len(part), -1, -1))
-
-
-def _with_dims_of(p: ShType, t: ShType) -> ShType | None:
-    """A replicated type with the dims of a parameter's, if it has more before them, or some of them; else None."""
-    more = t.ndim - p.ndim
-    if more >= 0:
-        ways = [(*t.dims[:more], *p.dims)] if t.shape[more:] == p.shape and p.ndim else []
-    else:
-        ways = [dims for dims in itertools.combinations(p.dims, t.ndim) if tuple(d.size for d in dims) == t.shape]
-    if len({tuple(d.axes for d in dims) for dims in ways}) != 1:
-        return t if p.shape == t.shape else None  # two dims of one size: either may be meant
-    taken = {a for d in ways[0] for a in d.axes}
-    states = {a: p.state(a) if more == 0 else replicated() for a in p.mesh.axis_names if a not in taken}
-    return ShType(p.mesh, t.dtype_name, ways[0], states)
-
-
-def like_state(new: Tree, state: Tree) -> Tree:
-    """The next state in the types of the one before, so that a loop and a compiled step carry it.
-
-    Raises:
-        ShardingTypeError: one has another type, and to get from it would communicate more than a scalar.
-    """
-    if not _alike(new, state):
-        return new
-    return jax.tree.map(_kept, new, state)
-
-
-def _kept(x: Any, before: Any) -> Any:
-    if not is_typed(before) or (is_typed(x) and x.type == before.type):
-        return x
-    t = before.type
-    if not is_typed(x):
-        fits = getattr(x, "dtype", None) == t.dtype and np.shape(x) == t.shape
-        return placed(x, t) if fits else x
-    if (x.type.shape, x.type.dtype_name) != (t.shape, t.dtype_name):
-        return x
-    x = min((x, *versions(x, t)), key=lambda y: plan(y.type, t).bytes)
-    sent = plan(x.type, t)
-    if sent.communicates and not (allows_implicit() or (finishes_scalars() and t.size == 1)):
-        raise ShardingTypeError(
-            f"`update` gives a part of the state the type {x.type}, and it had {t}",
-            why=f"to keep its type takes {sent.words}, {sent.bytes} B/device",
-            hints=["sh.implicit_comm() around `update` allows it"],
-        )
-    judge("update", x.type, t, inserted=True)
-    return move(x, t, inserted=True)
+# updates
 
 
 def like_values(tree: Tree, others: Tree) -> Tree:
-    """Values in the types of others, where they have these for free, or may communicate."""
+    """Values in the types of others, where they have these for free, or may communicate; plain ones too."""
     return jax.tree.map(_like, tree, others) if _alike(tree, others) else tree
 
 
@@ -180,8 +97,10 @@ def like_value(x: Any, other: Any) -> Any:
 
 
 def _like(x: Any, other: Any) -> Any:
-    if not is_typed(x) or not is_typed(other) or x.type.shape != other.type.shape:
+    if not is_typed(other) or np.shape(x) != other.type.shape:
         return x
+    if not is_typed(x):
+        return placed(x, other.type.replace(dtype=dtypes.from_numpy(jnp.result_type(x))))
     t = other.type.replace(dtype=x.type.dtype_name)
     if x.type == t or (plan(x.type, t).communicates and not allows_implicit()):
         return x
@@ -194,4 +113,4 @@ def _alike(tree: Tree, other: Tree) -> bool:
     return bool(one == jax.tree.structure(other))
 
 
-__all__ = ["Layout", "in_types", "layout_of", "like_state", "like_value", "like_values", "typed_state"]
+__all__ = ["Layout", "in_types", "layout_of", "like_value", "like_values"]

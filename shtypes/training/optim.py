@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import jax
+import numpy as np
 
 from shtypes.context.user_line import placed, public, public_op
 from shtypes.errors import Fix, ShardingTypeError, quoted
 from shtypes.lifting.lift import lift as lifted
 from shtypes.ops.dispatch import finished_type, is_typed
 from shtypes.primitives.together import move_together, sent_together
-from shtypes.scopes.comm import finishing_scalars
-from shtypes.training.layouts import Layout, in_types, layout_of, like_state, like_value, like_values, typed_state
+from shtypes.scopes.comm import finishing_scalars, rules_in_force
+from shtypes.training.layouts import Layout, in_types, layout_of, like_value, like_values
+from shtypes.training.states import first_state, like_state, typed_state
 from shtypes.types import ShType, State
 
 Pending = Literal["refuse", "finish"]
@@ -39,7 +41,7 @@ T = TypeVar("T", bound=Transformation)
 
 
 @public
-def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
+def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mapping[str, Any] | None = None) -> T:
     """A gradient transformation, such as `optax.adamw(1e-3)`, as one of typed trees.
 
     What it computes is what it says of whole arrays, on any layout of the parameters: its norms are those of the whole
@@ -48,11 +50,12 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
     `optax.MultiSteps` or `optax.masked` make of a transformation. On trees without a typed value it is the one given.
 
     ``init(params)`` gives a state in which all is typed. What is kept for each parameter has the parameter's type, in
-    its own dtype; counts and other numbers are replicated over the mesh, as a checkpoint and a compiled step with a
-    donated state want them. An array that says nothing of a parameter is sharded like the one whose path its own path
+    its own dtype; counts, other numbers and keys are replicated over the mesh, as a checkpoint and a compiled step with
+    a donated state want them. An array that says nothing of a parameter is sharded like the one whose path its own path
     contains, in the dims that it has of it: a history of it, or a factored moment; else it is replicated.
     ``update(grads, state, params)`` returns updates of the parameters' types, and a state of the types that it was
-    given: a compiled step is traced once.
+    given: a compiled step is traced once, and a loop carries it. What is not typed in the state it was given, such as
+    a hyperparameter that was set, is typed as by ``init``; what a first step adds to a state is typed, too.
 
     Args:
         tx: A named tuple with ``init`` and ``update``. Of an `optax.MultiSteps`, its `gradient_transformation()`.
@@ -63,6 +66,7 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
             of types or texts of the structure of the parameters, or a function from a parameter's type to one. Where it
             is sharded over an axis over which parameters are replicated, gradients are reduce-scattered, and updates
             all-gathered: each device keeps and updates its part of the state (ZeRO). Needs ``params`` in ``update``.
+        at: Reshards at lines of the transformation, as in `shtypes.lift`: the fixes of an error name them.
 
     Returns:
         A transformation of the class of ``tx``.
@@ -70,11 +74,12 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
     Raises:
         ShardingTypeError: ``tx`` is no transformation; (when called) gradients are pending and to be refused, with the
             price of finishing them; a step of the transformation does not type, such as a factored moment of a sharded
-            matrix, which `implicit_comm` around the call allows to communicate; types do not fit the parameters.
+            matrix, which `implicit_comm` around the call allows to communicate; a part of the state has another shape
+            or a wider dtype than before; types do not fit the parameters.
 
-    Communicates: in ``init`` nothing; in ``update`` an all-reduce of a scalar for each norm of sharded arrays, one for
-    a norm of the whole tree, and for each other reduction to one element, such as whether all are finite; and what
-    ``pending`` and ``types`` say. Transpose: that of each operation.
+    Communicates: an all-reduce of a scalar for each norm of sharded arrays, one for a norm of the whole tree, and for
+    each other reduction to one element, such as whether all are finite; and what ``pending`` and ``types`` say.
+    Transpose: that of each operation.
 
     Examples:
         >>> import optax
@@ -94,13 +99,14 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
             hints=['pending="refuse"', 'pending="finish"'],
         )
     _check(tx)
-    of_params, of_grads = lifted(tx.init), lifted(tx.update)
+    of_params, of_grads = lifted(tx.init), lifted(tx.update, at=at)
 
     def init(params: Tree) -> Tree:
         if not _has_types(params):
             return tx.init(params)
         held = in_types(params, layout_of(types, params))
-        return typed_state(of_params(held), held)
+        with finishing_scalars():
+            return first_state(of_params(held), held)
 
     def update(updates: Tree, state: Tree, params: Tree = None, **extra: Any) -> tuple[Tree, Tree]:
         if not _has_types((updates, state, params)):
@@ -113,15 +119,20 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None) -> T:
             )
         layout = None if types is None else layout_of(types, params)
         held = params if layout is None else in_types(params, layout)
-        grads = _finished(updates, held, pending, everywhere=layout is not None)
+        also = {name: x for name, x in extra.items() if _is_like(x, updates)}  # the gradients of a line search
+        grads, also = _finished((updates, also), held, pending, everywhere=layout is not None)
+        extra |= also
+        known = next(tree for tree in (held, grads, state) if _has_types(tree))
+        state = typed_state(state, known)
         with finishing_scalars():
             steps, new = of_grads(grads, state, held, **extra)
-            new = like_state(new, state)
-        if params is not None:
-            steps = in_types(steps, layout_of(None, params)) if layout is not None else like_values(steps, params)
+            new = like_state(new, state, known)
+        steps = like_values(steps, grads if params is None else held)
+        if layout is not None:
+            steps = in_types(steps, layout_of(None, params))
         return steps, new
 
-    made: T = tx._replace(init=_located(init), update=_located(update))
+    made: T = tx._replace(init=_located(init, tx.init), update=_located(update, tx.update))
     return made
 
 
@@ -148,7 +159,7 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
     return jax.tree.map(added, params, updates, is_leaf=lambda x: x is None)
 
 
-def _located(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _located(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
     """The function, whose errors name the user's line; those of the plain program name that line already."""
 
     @functools.wraps(fn)
@@ -156,9 +167,20 @@ def _located(fn: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return fn(*args, **kwargs)
         except ShardingTypeError as error:
-            raise placed(error, fn.__name__) from None
+            raise placed(_of_transformation(error, fn.__name__, plain), fn.__name__) from None
 
     return call
+
+
+def _of_transformation(error: ShardingTypeError, called: str, plain: Callable[..., Any]) -> ShardingTypeError:
+    """The error with fixes of the transformation, where it has those of a lifted function of it; the same object."""
+    lifts = f"sh.lift({getattr(plain, '__name__', 'f')}, "
+    moves = any(lifts in fix.code or fix.code.startswith("sh.reshard(") for fix in error.fixes)
+    fixes = [fix for fix in error.fixes if called == "update" or lifts not in fix.code]  # `at` is of `update` alone
+    error.fixes = tuple(fix._replace(code=fix.code.replace(lifts, "sh.optim.lift(tx, ")) for fix in fixes)
+    if moves and not rules_in_force():
+        error.hints = (*error.hints, f"sh.implicit_comm() around `{called}` allows it")
+    return error
 
 
 def _check(tx: Any) -> None:
@@ -178,20 +200,26 @@ def _has_types(tree: Tree) -> bool:
 # gradients that are pending sums
 
 
-def _finished(grads: Tree, held: Tree, pending: Pending, *, everywhere: bool) -> Tree:
-    """The gradients in the types that they are wanted in: where they are pending, or all of them."""
+def _is_like(tree: Tree, grads: Tree) -> bool:
+    """Whether a tree has an array for each gradient, of its shape."""
+    alike: Any = jax.tree.structure(tree) == jax.tree.structure(grads)
+    return alike and jax.tree.map(np.shape, tree) == jax.tree.map(np.shape, grads)  # type: ignore[no-any-return]
+
+
+def _finished(grads: tuple[Tree, dict[str, Tree]], held: Tree, pending: Pending, *, everywhere: bool) -> Any:
+    """The gradients, and trees that are like them, in the types that they are wanted in: where pending, or all."""
     leaves, structure = jax.tree.flatten_with_path(grads)
-    types = [x.type if is_typed(x) else None for _, x in leaves]
-    wanted = _wanted(types, jax.tree.leaves(held) if held is not None else None)
-    sums = [i for i, t in enumerate(types) if t is not None and t.axes(State.UNREDUCED)]
-    if sums and pending == "refuse":
-        raise _refused([(jax.tree_util.keystr(leaves[i][0]), types[i], wanted[i]) for i in sums], len(leaves))
-    moving = [i for i, t in enumerate(types) if t is not None and (i in sums or everywhere) and t != wanted[i]]
     values = [x for _, x in leaves]
-    moved = move_together([values[i] for i in moving], [wanted[i] for i in moving])
-    for i, x in zip(moving, moved, strict=True):
-        values[i] = x
-    return jax.tree.unflatten(structure, values)
+    types = [x.type if is_typed(x) else None for x in values]
+    wanted = _wanted(types, None if held is None else jax.tree.leaves(held) * (1 + len(grads[1])))
+    first = {id(x): i for i, x in reversed(list(enumerate(values)))}  # one that is there twice is moved once
+    once = [i for i, x in enumerate(values) if types[i] is not None and first[id(x)] == i]
+    sums = [i for i in once if types[i].axes(State.UNREDUCED)]  # type: ignore[union-attr]
+    if sums and pending == "refuse":
+        raise _refused([(jax.tree_util.keystr(leaves[i][0][1:]), types[i], wanted[i]) for i in sums], len(once))
+    moving = [i for i in once if (everywhere or i in sums) and types[i] != wanted[i]]
+    moved = dict(zip(moving, move_together([values[i] for i in moving], [wanted[i] for i in moving]), strict=True))
+    return jax.tree.unflatten(structure, [moved.get(first[id(x)], x) for x in values])
 
 
 def _wanted(types: Sequence[ShType | None], held: Sequence[Any] | None) -> list[Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import jax
@@ -31,48 +30,6 @@ def _weights(k: int = 0) -> dict[str, Any]:
     return {name: rng.normal(size=size).astype(np.float32) for name, size in SIZES.items()}
 
 
-def _schedule() -> Any:
-    return optax.warmup_cosine_decay_schedule(0.0, 1e-1, 2, 10)
-
-
-def _masked() -> Any:
-    return optax.masked(optax.add_decayed_weights(1e-1), {name: len(size) > 1 for name, size in SIZES.items()})
-
-
-#: Optimizers that need nothing from other devices but norms.
-OPTIMIZERS: Final[dict[str, Callable[[], Any]]] = {
-    "clipped adamw": lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(_schedule())),
-    "lamb": lambda: optax.lamb(1e-2),
-    "accumulated": lambda: optax.MultiSteps(optax.adam(1e-2), 2).gradient_transformation(),
-    "sgd": lambda: optax.sgd(1e-2),
-    "momentum": lambda: optax.sgd(1e-2, momentum=0.9, nesterov=True),
-    "adam": lambda: optax.adam(1e-2),
-    "narrow": lambda: optax.adam(1e-2, mu_dtype="bfloat16"),
-    "amsgrad": lambda: optax.amsgrad(1e-2),
-    "adabelief": lambda: optax.adabelief(1e-2),
-    "adadelta": lambda: optax.adadelta(1e-2),
-    "adagrad": lambda: optax.adagrad(1e-2),
-    "adamax": lambda: optax.adamax(1e-2),
-    "adan": lambda: optax.adan(1e-2),
-    "lars": lambda: optax.lars(1e-2),
-    "lion": lambda: optax.lion(1e-2),
-    "nadamw": lambda: optax.nadamw(1e-2),
-    "novograd": lambda: optax.novograd(1e-2),
-    "radam": lambda: optax.radam(1e-2),
-    "rmsprop": lambda: optax.rmsprop(1e-2, momentum=0.9),
-    "yogi": lambda: optax.yogi(1e-2),
-    "masked": lambda: optax.chain(_masked(), optax.scale_by_learning_rate(1e-2)),
-    "injected": lambda: optax.inject_hyperparams(optax.adamw)(1e-2),
-}
-#: Those that run by default, under which policy and in which layout; the others where there is time.
-FEW: Final = {
-    ("clipped adamw", "both", "partial"),
-    ("clipped adamw", "tensor", "jax"),
-    ("lamb", "both", "partial"),
-    ("accumulated", "tensor", "jax"),
-}
-
-
 @pytest.fixture(autouse=True)
 def mesh() -> Iterator[Any]:
     with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})) as found:
@@ -98,31 +55,6 @@ def _step(optimizer: Any) -> Any:
         return sh.optim.apply_updates(params, updates), state
 
     return step
-
-
-CASES: Final = [
-    pytest.param(*case, marks=[] if case in FEW else [pytest.mark.nightly])
-    for case in itertools.product(OPTIMIZERS, LAYOUTS, ("partial", "jax"))
-]
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize(("name", "layout", "policy"), CASES)
-def test_three_steps_are_those_of_one_device(name: str, layout: str, policy: str) -> None:
-    tx = OPTIMIZERS[name]()
-    with sh.policy(policy):
-        optimizer = sh.optim.lift(tx)
-        params = _typed(_weights(), LAYOUTS[layout])
-        state = optimizer.init(params)
-        kept = sh.tree.types((params, state))
-        step = sh.jit(_step(optimizer), donate_argnums=(0, 1))
-        for k in range(3):
-            grads = _typed(_weights(k + 1), LAYOUTS[layout])
-            params, state = jax.block_until_ready(step(params, state, grads))
-            assert sh.tree.types((params, state)) == kept
-    # A step divides by roots of moments that may be small, and by powers of 0.999 that are taken from one.
-    for one, other in zip(params.values(), _on_one_device(tx, 3).values(), strict=True):
-        assert_close(np.asarray(one), other, 4096)
 
 
 @pytest.mark.parametrize("policy", ["partial", "jax"])
@@ -157,6 +89,93 @@ def test_a_state_that_names_no_parameter_is_typed_by_its_path_and_shape() -> Non
         "other": "f32[7]",
     }
     assert str(state["key"].type) == "u32[2]"
+
+
+def test_numbers_and_keys_of_a_state_are_typed_and_what_is_no_array_stays() -> None:
+    def init(params: Any) -> Any:
+        return {"steps": 3, "rate": 0.5, "on": True, "key": jax.random.key(0), "raw": jax.random.PRNGKey(0)}
+
+    params = _typed(_weights(), LAYOUTS["both"])
+    optimizer = sh.optim.lift(
+        optax.GradientTransformation(init, lambda g, s, p=None: (g, {**s, "steps": 4, "on": False}))
+    )
+    for state in (optimizer.init(params), sh.jit(optimizer.init)(params), jax.jit(optimizer.init)(params)):
+        assert {k: str(x.type) for k, x in state.items()} == {
+            "steps": "i32[]", "rate": "f32[]", "on": "bool[]", "key": "key<fry>[]", "raw": "u32[2]"
+        }  # fmt: skip
+        for update in (optimizer.update, sh.jit(optimizer.update), jax.jit(optimizer.update)):
+            _, after = update(params, state, params)
+            assert sh.tree.types(after) == sh.tree.types(state)
+            assert (int(after["steps"]), bool(after["on"])) == (4, False)
+
+
+def test_a_hyperparameter_that_is_set_between_steps_is_typed_again() -> None:
+    params = _typed(_weights(), LAYOUTS["both"])
+    optimizer = sh.optim.lift(optax.inject_hyperparams(optax.sgd)(1e-2))
+    state = optimizer.init(params)
+    for rate in (0.5, np.float32(0.25), jnp.float32(0.125)):
+        state.hyperparams["learning_rate"] = rate
+        updates, state = jax.jit(optimizer.update)(params, state, params)
+        assert str(state.hyperparams["learning_rate"].type) == "f32[]"
+        assert_close(updates["up"], -float(rate) * _weights()["up"])
+
+
+def test_a_step_is_the_body_of_a_loop() -> None:
+    params, tx = (
+        _typed(_weights(), LAYOUTS["both"]),
+        optax.chain(optax.add_noise(0.1, 0.5, 0), optax.optimistic_adam_v2(1e-2)),
+    )
+    optimizer = sh.optim.lift(tx)
+    grads = {
+        n: sh.array(np.stack([_weights(k)[n] for k in (1, 2, 3)]), LAYOUTS["both"][n].replace("[", "[3,"))
+        for n in params
+    }
+
+    def body(carry: Any, grads: Any) -> Any:
+        return _step(optimizer)(*carry, grads), None
+
+    (found, _), _ = jax.block_until_ready(sh.scan(body, (params, optimizer.init(params)), grads))
+    for one, other in zip(found.values(), _on_one_device(tx, 3).values(), strict=True):
+        assert_close(np.asarray(one), other, 4096)
+
+
+def test_a_state_keeps_its_dtypes_and_wider_ones_are_refused() -> None:
+    layout, tx = LAYOUTS["both"], optax.optimistic_gradient_descent(1e-2)
+    params, optimizer = _typed(_weights(), layout), sh.optim.lift(tx)
+    narrow = {name: p.astype("bf16") for name, p in params.items()}
+    state = optimizer.init(params)
+    _, after = optimizer.update(narrow, state, params)  # optax keeps the gradient as it came
+    assert sh.tree.types(after) == sh.tree.types(state)
+    assert_close(after[0].previous_gradient["up"], _weights()["up"].astype(jnp.bfloat16).astype(np.float32), 0)
+
+    with pytest.raises(sh.ShardingTypeError) as error:
+        optimizer.update(params, optimizer.init(narrow), narrow)
+    assert error.value.what == (
+        "`update` gives the state at [0].previous_gradient['bias'] the type f32[16@dp], and it had bf16[16@dp]"
+    )
+    assert error.value.hints[-1] == 'optimizer.init(jax.tree.map(lambda p: p.astype("f32"), params))'
+    assert "test_optim.py" in error.value.where
+    state = optimizer.init(params)
+    assert sh.tree.types(optimizer.update(params, state, narrow)[1]) == sh.tree.types(state)
+
+
+def test_a_state_of_another_shape_is_refused() -> None:
+    tx = optax.GradientTransformation(
+        lambda p: {"last": jnp.zeros(1)}, lambda g, s, p=None: (g, {"last": jnp.zeros(2)})
+    )
+    params, optimizer = _typed(_weights(), LAYOUTS["both"]), sh.optim.lift(tx)
+    with pytest.raises(sh.ShardingTypeError, match=r"the state at \['last'\] the type f32\[2\], and it had f32\[1\]"):
+        optimizer.update(params, optimizer.init(params), params)
+
+
+def test_updates_that_say_nothing_of_the_gradients_are_typed() -> None:
+    params = _typed(_weights(), LAYOUTS["both"])
+    for tx in (
+        optax.set_to_zero(),
+        optax.stateless(lambda g, p: {n: np.ones(np.shape(x), "f4") for n, x in g.items()}),
+    ):
+        updates, _ = sh.optim.lift(tx).update(params, optax.EmptyState(), params)
+        assert sh.tree.types(updates) == sh.tree.types(params)
 
 
 def test_the_norm_of_a_tree_is_reduced_once_over_all_axes() -> None:
@@ -216,6 +235,31 @@ def test_more_than_scalars_is_communicated_only_where_that_is_asked_for() -> Non
     assert_close(np.asarray(updates["up"]), wanted["up"], 1024)
 
 
+def test_a_refusal_says_what_to_write_around_the_transformation() -> None:
+    params = {"up": sh.array(_weights()["up"], LAYOUTS["both"]["up"])}
+    tx = optax.adaptive_grad_clip(0.1)
+    optimizer = sh.optim.lift(tx)
+    with pytest.raises(sh.ShardingTypeError, match="nonlinear") as error:
+        optimizer.update(params, optimizer.init(params), params)
+    assert error.value.hints == ("sh.implicit_comm() around `update` allows it",)
+    code = error.value.fixes[0].code
+    at = eval(code.removeprefix("sh.optim.lift(tx, at=").removesuffix(")"))
+    with pytest.raises(sh.ShardingTypeError):  # which is of one of the two norms
+        sh.optim.lift(tx, at=at).update(params, optimizer.init(params), params)
+    (place,) = at
+    updates, _ = sh.optim.lift(tx, at={place: "[...]"}).update(params, optimizer.init(params), params)
+    plain = {"up": _weights()["up"]}
+    assert_close(updates["up"], tx.update(plain, tx.init(plain), plain)[0]["up"])
+
+
+def test_a_scalar_is_finished_before_it_becomes_many_numbers() -> None:
+    params = {"up": sh.array(_weights()["up"], LAYOUTS["both"]["up"])}
+    tx = optax.stateless(lambda g, _: jax.tree.map(lambda x: x * jnp.max(jnp.tanh(jnp.ones(6) * jnp.sum(x))), g))
+    optimizer = sh.optim.lift(tx)
+    sent = sh.ledger(optimizer.update, params, optax.EmptyState(), params)
+    assert [(e.kind, e.src.size) for e in sent] == [("all-reduce", 1)]
+
+
 def test_of_a_sharded_dim_only_a_reduction_to_one_element_is_finished() -> None:
     tx = optax.stateless(lambda updates, _: jax.tree.map(lambda g: g / jnp.max(g, 0, keepdims=True), updates))
     params = {"up": sh.array(_weights()["up"], "f32[16@dp,32]")}
@@ -264,6 +308,24 @@ def test_pending_gradients_are_finished_in_one_collective() -> None:
     for found in (step(params, state, grads)[0], _step(optimizer)(params, state, grads)[0]):
         for one, other in zip(found.values(), _on_one_device(optax.adam(1e-2), 1).values(), strict=True):
             assert_close(np.asarray(jax.block_until_ready(one)), other, 1024)
+
+
+def test_the_gradients_that_a_line_search_takes_are_finished_with_the_others() -> None:
+    params, grads = _pending()
+
+    def update(updates: Any, state: Any, params: Any, *, grad: Any, value: Any) -> Any:
+        return jax.tree.map(lambda u, g: jnp.tanh(u) * jnp.tanh(g) * jnp.tanh(value), updates, grad), state
+
+    optimizer = sh.optim.lift(optax.GradientTransformationExtraArgs(optax.init_empty_state, update), pending="finish")
+    value, state = sh.array(np.float32(1.0), "f32[]{U:dp}"), optax.EmptyState()
+
+    def step(grads: Any, params: Any, value: Any) -> Any:
+        return optimizer.update(grads, state, params, grad=grads, value=value)[0]
+
+    sent = sh.ledger(step, grads, params, value)
+    assert [(e.kind, e.axes, e.src.ndim) for e in sent] == [("all-reduce", ("dp",), 1), ("all-reduce", ("dp",), 0)]
+    found = jax.block_until_ready(step(grads, params, value))
+    assert_close(found["up"], np.tanh(_weights(1)["up"]) ** 2 * np.tanh(np.float32(1.0)))
 
 
 def test_a_state_sharded_over_data_takes_a_scatter_and_a_gather() -> None:
