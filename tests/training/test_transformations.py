@@ -26,6 +26,8 @@ SHARDED: Final = {
 TENSOR: Final = {"bias": "f32[16]", "down": "f32[32@tp,16]", "scale": "f32[32@tp]", "up": "f32[16,32@tp]"}
 WHOLE: Final = {"bias": "f32[16]", "down": "f32[32,16]", "scale": "f32[32]", "up": "f32[16,32]"}
 STEPS: Final = 3
+#: optax says of some of its transformations that they will go.
+pytestmark: Final = pytest.mark.filterwarnings("ignore:.*deprecated.*:DeprecationWarning")
 
 
 class Way(NamedTuple):
@@ -151,7 +153,6 @@ def numbers(x: Any) -> Any:
     return np.asarray(words(x))
 
 
-@pytest.mark.filterwarnings("ignore:.*optimistic_adam.*deprecated:DeprecationWarning")
 @pytest.mark.parametrize(("name", "way"), CASES)
 def test_the_steps_of_every_transformation_are_those_of_one_device_and_keep_all_types(name: str, way: str) -> None:
     case, how = TRANSFORMATIONS[name], WAYS[way]

@@ -77,6 +77,10 @@ def _ascent() -> Any:
     return optax.chain(contrib.normalize(), optax.sgd(0.05))
 
 
+def _dims(params: Any) -> Any:
+    return jax.tree.map(lambda _: contrib.MuonDimensionNumbers(), params)
+
+
 def _skipping(**how: Any) -> Any:
     return optax.MultiSteps(optax.adam(1e-2), 2, **how).gradient_transformation()
 
@@ -91,10 +95,11 @@ _OF_A_RATE: Final = {
     optax: (
         "adabelief adadelta adagrad adam adamax adamaxw adamw adan amsgrad fromage lamb lars lion nadam nadamw "
         "novograd optimistic_adam optimistic_adam_v2 optimistic_gradient_descent radam rmsprop rprop sgd sign_sgd "
-        "signum sm3 yogi add_decayed_weights clip_by_block_rms clip scale"
+        "signum sm3 yogi scale_by_rprop add_decayed_weights clip_by_block_rms clip scale"
     ),
     contrib: (
-        "acprop ademamix adopt dadapt_adamw dog galore madgrad muon prodigy schedule_free_sgd simplified_ademamix"
+        "acprop ademamix adopt dadapt_adamw dog galore madgrad scale_by_madgrad muon prodigy schedule_free_sgd "
+        "simplified_ademamix"
     ),
 }
 _OF_NOTHING: Final = {
@@ -125,6 +130,7 @@ TRANSFORMATIONS: Final[dict[str, Case]] = {
     ),
     "scale_by_galore": Case(lambda: contrib.scale_by_galore(rank=4)),
     "scale_by_learning_rate": Case(lambda: optax.scale_by_learning_rate(_RATE)),
+    "scale_by_muon": Case(lambda: optax.masked(contrib.scale_by_muon(weight_dimension_numbers=_dims), MATRICES)),
     "scale_by_polyak": Case(optax.scale_by_polyak, _with_value),
     "scale_by_schedule": Case(lambda: optax.scale_by_schedule(_RATE)),
     "scale_by_zoom_linesearch": Case(
