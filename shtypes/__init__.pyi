@@ -40,6 +40,7 @@ from shtypes.control.loops import scan as scan
 from shtypes.control.loops import while_loop as while_loop
 from shtypes.control.vmap import vmap as vmap
 from shtypes.core.array import Array as Array
+from shtypes.core.array import ArrayLike
 from shtypes.core.checks import debug_checks as debug_checks
 from shtypes.core.checks import set_debug_checks as set_debug_checks
 from shtypes.core.meshes import abstract_mesh as abstract_mesh
@@ -61,12 +62,10 @@ from shtypes.namespaces import optim as optim
 from shtypes.namespaces import random as random
 from shtypes.namespaces import tree as tree
 from shtypes.ops.arithmetic import add as add
-from shtypes.ops.arithmetic import astype as _convert_element_type
 from shtypes.ops.arithmetic import astype as astype
 from shtypes.ops.arithmetic import clip as clip
 from shtypes.ops.arithmetic import divide as _true_divide
 from shtypes.ops.arithmetic import divide as divide
-from shtypes.ops.arithmetic import multiply as _mul
 from shtypes.ops.arithmetic import multiply as multiply
 from shtypes.ops.arithmetic import negative as _neg
 from shtypes.ops.arithmetic import negative as negative
@@ -90,13 +89,13 @@ from shtypes.ops.conv import conv_with_general_padding as conv_with_general_padd
 from shtypes.ops.create import arange as arange
 from shtypes.ops.create import asarray as asarray
 from shtypes.ops.create import copy as copy
+from shtypes.ops.create import empty_like as empty_like
 from shtypes.ops.create import full as full
 from shtypes.ops.create import full_like as full_like
 from shtypes.ops.create import ones as ones
 from shtypes.ops.create import ones_like as ones_like
 from shtypes.ops.create import zeros as _empty
 from shtypes.ops.create import zeros as zeros
-from shtypes.ops.create import zeros_like as _empty_like
 from shtypes.ops.create import zeros_like as zeros_like
 from shtypes.ops.cumulative import cumprod as cumprod
 from shtypes.ops.cumulative import cumsum as cumsum
@@ -220,7 +219,6 @@ from shtypes.ops.elementwise import exp as exp
 from shtypes.ops.elementwise import exp1 as exp1
 from shtypes.ops.elementwise import exp2 as exp2
 from shtypes.ops.elementwise import expi as expi
-from shtypes.ops.elementwise import expit as _logistic
 from shtypes.ops.elementwise import expit as expit
 from shtypes.ops.elementwise import expm1 as expm1
 from shtypes.ops.elementwise import expn as expn
@@ -231,7 +229,6 @@ from shtypes.ops.elementwise import floor as floor
 from shtypes.ops.elementwise import floor_divide as floor_divide
 from shtypes.ops.elementwise import fmax as fmax
 from shtypes.ops.elementwise import fmin as fmin
-from shtypes.ops.elementwise import fmod as _rem
 from shtypes.ops.elementwise import fmod as fmod
 from shtypes.ops.elementwise import gamma as gamma
 from shtypes.ops.elementwise import gammainc as _igamma
@@ -295,6 +292,7 @@ from shtypes.ops.elementwise import logical_and as logical_and
 from shtypes.ops.elementwise import logical_not as logical_not
 from shtypes.ops.elementwise import logical_or as logical_or
 from shtypes.ops.elementwise import logical_xor as logical_xor
+from shtypes.ops.elementwise import logistic as logistic
 from shtypes.ops.elementwise import logit as logit
 from shtypes.ops.elementwise import maximum as maximum
 from shtypes.ops.elementwise import minimum as minimum
@@ -319,6 +317,7 @@ from shtypes.ops.elementwise import reduce_precision as reduce_precision
 from shtypes.ops.elementwise import rel_entr as rel_entr
 from shtypes.ops.elementwise import relu as relu
 from shtypes.ops.elementwise import relu6 as relu6
+from shtypes.ops.elementwise import rem as rem
 from shtypes.ops.elementwise import remainder as remainder
 from shtypes.ops.elementwise import right_shift as _bitwise_right_shift
 from shtypes.ops.elementwise import right_shift as right_shift
@@ -371,7 +370,9 @@ from shtypes.ops.joins import stack as stack
 from shtypes.ops.joins import unstack as unstack
 from shtypes.ops.joins import vsplit as vsplit
 from shtypes.ops.joins import vstack as vstack
+from shtypes.ops.lax_names import convert_element_type as convert_element_type
 from shtypes.ops.lax_names import dynamic_update_index_in_dim as dynamic_update_index_in_dim
+from shtypes.ops.lax_names import mul as mul
 from shtypes.ops.lax_names import reduce_and as reduce_and
 from shtypes.ops.lax_names import reduce_max as reduce_max
 from shtypes.ops.lax_names import reduce_min as reduce_min
@@ -395,6 +396,9 @@ from shtypes.ops.products import kron as kron
 from shtypes.ops.products import polyval as polyval
 from shtypes.ops.products import ragged_dot as ragged_dot
 from shtypes.ops.products import trapezoid as trapezoid
+from shtypes.ops.quantiles import nancumprod as nancumprod
+from shtypes.ops.quantiles import nancumsum as nancumsum
+from shtypes.ops.quantiles import nanmedian as nanmedian
 from shtypes.ops.ranges import broadcasted_iota as broadcasted_iota
 from shtypes.ops.ranges import diag_indices_from as diag_indices_from
 from shtypes.ops.ranges import eye as eye
@@ -481,9 +485,6 @@ from shtypes.ops.statistics import cov as cov
 from shtypes.ops.statistics import ediff1d as ediff1d
 from shtypes.ops.statistics import gradient as gradient
 from shtypes.ops.statistics import logmeanexp as logmeanexp
-from shtypes.ops.statistics import nancumprod as nancumprod
-from shtypes.ops.statistics import nancumsum as nancumsum
-from shtypes.ops.statistics import nanmedian as nanmedian
 from shtypes.ops.statistics import unwrap as unwrap
 from shtypes.ops.statistics import vander as vander
 from shtypes.ops.windows import reduce_window as reduce_window
@@ -534,11 +535,9 @@ bitwise_right_shift = _bitwise_right_shift
 complex = _complex
 concat = _concat
 conjugate = _conjugate
-convert_element_type = _convert_element_type
 degrees = _degrees
 divmod = _divmod
 empty = _empty
-empty_like = _empty_like
 eq = _eq
 erf_inv = _erf_inv
 ge = _ge
@@ -549,16 +548,13 @@ invert = _invert
 is_finite = _is_finite
 le = _le
 lgamma = _lgamma
-logistic = _logistic
 lt = _lt
 map = _map
-mul = _mul
 ne = _ne
 neg = _neg
 permute_dims = _permute_dims
 pow = _pow
 radians = _radians
-rem = _rem
 shift_left = _shift_left
 sub = _sub
 true_divide = _true_divide
@@ -596,7 +592,15 @@ def cumulative_sum(
 def diag_indices(n: Any, ndim: int = 2) -> tuple[Array, ...]: ...
 def hamming(M: Any) -> Array: ...
 def hanning(M: Any) -> Array: ...
-def intersect1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array: ...
+def intersect1d(
+    ar1: ArrayLike,
+    ar2: ArrayLike,
+    assume_unique: bool = False,
+    return_indices: bool = False,
+    *,
+    size: Any = None,
+    fill_value: Any = None,
+) -> Any: ...
 def kaiser(M: Any, beta: Any) -> Array: ...
 def log_softmax(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array: ...
 def max(
@@ -611,14 +615,7 @@ def nanmax(
     a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array: ...
 def nanmean(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: bool = False,
-    *,
-    where: Any = None,
-    **rest: Any,
+    a: ArrayLike, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, where: Any = None
 ) -> Array: ...
 def nanmin(
     a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
@@ -631,16 +628,17 @@ def nanpercentile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
+    weights: Any = None,
 ) -> Array: ...
 def nanprod(
-    a: Any,
-    axis: Axis = None,
+    a: ArrayLike,
+    axis: Any = None,
     dtype: Any = None,
     out: Any = None,
     keepdims: bool = False,
-    *,
+    initial: Any = None,
     where: Any = None,
-    **rest: Any,
 ) -> Array: ...
 def nanquantile(
     a: Any,
@@ -650,26 +648,28 @@ def nanquantile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
+    weights: Any = None,
 ) -> Array: ...
 def nanstd(
-    a: Any,
-    axis: Axis = None,
+    a: ArrayLike,
+    axis: Any = None,
     dtype: Any = None,
     out: Any = None,
+    ddof: int = 0,
     keepdims: bool = False,
-    *,
     where: Any = None,
-    **rest: Any,
+    mean: Any = None,
 ) -> Array: ...
 def nanvar(
-    a: Any,
-    axis: Axis = None,
+    a: ArrayLike,
+    axis: Any = None,
     dtype: Any = None,
     out: Any = None,
+    ddof: int = 0,
     keepdims: bool = False,
-    *,
     where: Any = None,
-    **rest: Any,
+    mean: Any = None,
 ) -> Array: ...
 def percentile(
     a: Any,
@@ -679,6 +679,8 @@ def percentile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
+    weights: Any = None,
 ) -> Array: ...
 def quantile(
     a: Any,
@@ -688,6 +690,8 @@ def quantile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
+    weights: Any = None,
 ) -> Array: ...
 def scatter(
     operand: Any,
@@ -776,10 +780,14 @@ def segment_prod(
     bucket_size: int | None = None,
     mode: Any = None,
 ) -> Array: ...
-def setdiff1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array: ...
-def setxor1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array: ...
+def setdiff1d(
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: Any = None, fill_value: Any = None
+) -> Array: ...
+def setxor1d(
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: Any = None, fill_value: Any = None
+) -> Array: ...
 def slice(
-    x: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
+    operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array: ...
 def softmax(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array: ...
 def std(
@@ -796,7 +804,7 @@ def std(
 ) -> Array: ...
 def tril_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
 def triu_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
-def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array: ...
+def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: Any = None, fill_value: Any = None) -> Array: ...
 def var(
     a: Any,
     axis: Axis = None,

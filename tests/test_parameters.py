@@ -110,7 +110,8 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "what JAX calls it": (
         lambda x: m.sum(x, out_sharding=None),
         "`sum` has no parameter `out_sharding`\n  where: LINE: sum\n"
-        "  why:   it has a, axis, dtype, out, keepdims, initial, where, promote_integers\n  try:   out=",
+        "  why:   a result's type says how it lies; it has a, axis, dtype, out, keepdims, initial, where, "
+        "promote_integers\n  try:   out=\n  try:   sh.reshard(y, type)",
     ),
     "an update": (
         lambda x: x.at[:, 0].add(1.0, banana=3),

@@ -1,4 +1,4 @@
-"""The functions of `jax.numpy` and `jax.lax` that are not here, and what to use instead. Pure."""
+"""The functions of `jax.numpy` and `jax.lax` that are not here, their parameters, and what to use instead. Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,102 @@ ABSENT: Final[tuple[Absence, ...]] = (
     ),
 )
 
+
+class Untaken(NamedTuple):
+    """Parameters of JAX that a function does not take.
+
+    Attributes:
+        names: The parameters.
+        why: The reason.
+        instead: What to use; empty if there is nothing.
+        functions: The functions whose they are; all others if there are none.
+    """
+
+    names: tuple[str, ...]
+    why: str
+    instead: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+
+
+#: The first one that fits says it.
+UNTAKEN: Final[tuple[Untaken, ...]] = (
+    Untaken(
+        ("axis_name", "axis_index_groups", "axis", "tiled", "split_axis", "concat_axis"),
+        "it changes how a global value lies, and names mesh axes",
+        ("the functions of that name in sh.lax, inside sh.shard_map",),
+        ("all_gather", "all_to_all"),
+    ),
+    Untaken(("xs", "out_shardings"), "its keywords are mesh axes", ("sh.reshard(x, type)",), ("reshard",)),
+    Untaken(("out_sharding",), "a result's type says how it lies", ("out=", "type=", "sh.reshard(y, type)")),
+    Untaken(("device",), "a type says over which mesh a value lies", ("mesh=", "sh.reshard(x, type)")),
+    Untaken(
+        ("implementation", "return_residual"),
+        "each device runs what XLA makes of the formula",
+        ("sh.local_map around a kernel",),
+        ("dot_product_attention",),
+    ),
+    Untaken(
+        ("mode",),
+        "each element is made of its own bits, as in JAX's default mode",
+        functions=("bernoulli", "categorical", "choice", "gumbel"),
+    ),
+    Untaken(
+        ("method",),
+        "the numbers are those of JAX's default method, which all its releases have",
+        functions=("beta", "chisquare", "gamma", "loggamma", "poisson"),
+    ),
+    Untaken(
+        (
+            *("_dot_general", "_split_transpose", "_use_logging", "skip_format_check"),
+            *("in_nzs", "saveable_args"),
+        ),
+        "it is JAX's own",
+    ),
+    Untaken(("out",), "it is numpy's, and JAX refuses it too: values do not change in place", ("x.at[...].set",)),
+    Untaken(("where",), "it is numpy's, and JAX refuses it too", ("sh.where",)),
+    Untaken(
+        ("axis_shapes", "axis_names", "axis_types"),
+        "its axes are explicit, and given with their sizes",
+        ('sh.make_mesh({"x": 2})',),
+        ("make_mesh",),
+    ),
+    Untaken(
+        ("axis_names", "check_vma"), "types say where values vary", ("axes=", "explicit="), functions=("shard_map",)
+    ),
+    Untaken(
+        ("static_argnames", "concrete"),
+        "arguments that are no arrays are taken as they are",
+        ("static_argnums=",),
+        ("checkpoint",),
+    ),
+    Untaken(("nondiff_argnames",), "arguments are told by their places", ("nondiff_argnums=",), ("custom_vjp",)),
+    Untaken(
+        ("reduce_axes",),
+        "types say which sums are pending",
+        ("sh.all_reduce",),
+        ("grad", "value_and_grad", "vjp"),
+    ),
+    Untaken(("allow_int",), "integers have no cotangents", ("argnums=",), ("jacrev",)),
+    Untaken(("operand",), "it is JAX's old name", ("operands by place",), ("cond", "switch")),
+    Untaken(("spmd_axis_name", "sum_match"), "types say how the mapped dim lies", ("axis_name=",), ("vmap",)),
+    Untaken(("partitioned",), "each device calls with its own part", functions=("callback", "print")),
+    Untaken(
+        ("object", "dtype", "copy", "order", "ndmin", "args"),
+        "it takes an array or numbers, and a type",
+        ("sh.asarray", 'sh.array(x, "bf16[...]")'),
+        ("array",),
+    ),
+)
+
 _BY_NAME: Final = {name: absence for absence in ABSENT for name in absence.names}
+
+
+def untaken(function: str, parameter: str) -> Untaken | None:
+    """What is said of a parameter of JAX's that a function does not take."""
+    for found in UNTAKEN:
+        if parameter in found.names and function in (found.functions or (function,)):
+            return found
+    return None
 
 
 def instead_of(name: str) -> str:

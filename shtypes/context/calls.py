@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from shtypes.context.absent import untaken
 from shtypes.errors import ShardingTypeError
 
-#: What JAX calls some parameters, and what they are called here.
-_OF_JAX: Final = {"out_sharding": ("out", "type"), "axis": ("dim", "dims"), "dim": ("axis",), "dims": ("axis",)}
+#: What numpy, JAX or we call some parameters elsewhere, and what they are called where they have another name.
+_ELSEWHERE: Final = {"axis": ("dim", "dims"), "dim": ("axis",), "dims": ("axis",)}
 #: What functions of jax.numpy have for compatibility with numpy, and refuse themselves.
 _FOR_NUMPY: Final = {"out", "where", "inplace"}
 
@@ -28,13 +29,25 @@ def refuse_unknown(name: str, given: Iterable[str], known: Sequence[str]) -> Non
 
 
 def _no_parameter(name: str, keyword: str, known: Sequence[str]) -> ShardingTypeError:
-    translated = [k for k in _OF_JAX.get(keyword, ()) if k in known]
+    has = f"it has {', '.join(known)}" if known else "it has none"
+    of_jax = untaken(name, keyword)
+    if of_jax is not None:
+        hints = [way for way in of_jax.instead if way[-1] != "=" or way[:-1] in known]
+        return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=f"{of_jax.why}; {has}", hints=hints)
+    translated = [k for k in _ELSEWHERE.get(keyword, ()) if k in known]
     near = translated or difflib.get_close_matches(keyword, known, n=1, cutoff=0.6)
-    return ShardingTypeError(
-        f"`{name}` has no parameter `{keyword}`",
-        why=f"it has {', '.join(known)}" if known else "it has none",
-        hints=[f"{k}=" for k in near],
-    )
+    return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=has, hints=[f"{k}=" for k in near])
+
+
+def refuse_untaken(name: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuses those keywords of JAX's function that ours would take for the user's.
+
+    Raises:
+        ShardingTypeError: there is one.
+    """
+    for keyword in given:
+        if untaken(name, keyword) is not None:
+            raise _no_parameter(name, keyword, known)
 
 
 def signature_of(parameters: str, returns: str = "Array", operands: int = 1) -> inspect.Signature:

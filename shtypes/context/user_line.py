@@ -137,7 +137,8 @@ def _with_line(fn: Callable[P, T], *, of_arrays: bool) -> Callable[P, T]:
             raise placed(error, fn.__name__) from None
         except (TypeError, ValueError, NotImplementedError, OverflowError) as error:
             if _did_not_fit(error):
-                raise placed(misfit(fn.__name__, fn, error), fn.__name__) from None
+                name = fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__
+                raise placed(misfit(name, fn, error), name) from None
             if not of_arrays or line_of(error.__traceback__):  # what the user's own functions raise stays as it is
                 raise
             raise placed(not_taken(fn.__name__, fn, args, kwargs, error), fn.__name__) from None

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
-from shtypes.context.calls import check_function
+from shtypes.context.calls import check_function, refuse_untaken
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, lift
@@ -58,6 +58,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
         [x=0] 1.0 (a term of f32[]{U:x})
         [x=1] 2.0 (a term of f32[]{U:x})
     """
+    refuse_untaken("print", kwargs, ("fmt", "ordered"))
     _check_format(fmt, args, kwargs)
 
     def show(place: AxisIndices, values: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
@@ -72,17 +73,19 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
 
 
 @public
-def callback(f: Callable[..., Any], *args: Any, ordered: bool = False, places: bool = False, **kwargs: Any) -> None:
+def callback(
+    callback: Callable[..., Any], *args: Any, ordered: bool = False, places: bool = False, **kwargs: Any
+) -> None:
     """Calls a Python function when the program runs, as `jax.debug.callback`; see `print` for where it works.
 
     Each device calls it with its own part of each value, a numpy array. Devices that would call it with the same call
     it once.
 
     Args:
-        f: The function; what it returns is dropped.
+        callback: The function; what it returns is dropped.
         *args: Typed values, plain arrays, anything else that it takes.
         ordered: As for `print`.
-        places: Whether ``f`` takes first the place of the device: a dict from each mesh axis along which the values
+        places: Whether it takes first the place of the device: a dict from each mesh axis along which the values
             differ to its index.
         **kwargs: More arguments by name.
 
@@ -97,10 +100,11 @@ def callback(f: Callable[..., Any], *args: Any, ordered: bool = False, places: b
         >>> seen
         [({'x': 0}, [1.0]), ({'x': 1}, [2.0])]
     """
-    check_function("debug.callback", f)
+    check_function("debug.callback", callback)
+    refuse_untaken("callback", kwargs, ("callback", "ordered", "places"))
 
     def run(place: AxisIndices, values: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
-        f(*([dict(place)] if places else []), *values[0], **values[1])
+        callback(*([dict(place)] if places else []), *values[0], **values[1])
 
     _on_each_device("debug.callback", run, args, kwargs, ordered, lambda part, t: part)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -14,6 +15,9 @@ from shtypes.rules.typing import Typing
 from shtypes.types import ShType, State, dtypes
 
 # out
+
+#: What is told that the data of a typed value is read.
+READ: Final[list[Callable[[], None]]] = []
 
 
 def host_value(x: Any, read_by: str) -> np.ndarray[Any, Any]:
@@ -36,6 +40,8 @@ def host_value(x: Any, read_by: str) -> np.ndarray[Any, Any]:
 def readable(x: Any) -> Any:
     """The carrier of a typed value that this process can read whole; refused if there is none."""
     t = x.type
+    for told in READ:
+        told()
     if x.data is None:
         raise without_data(t)
     refuse_hidden(t, "be read on the host")

@@ -87,7 +87,7 @@ _KEPT: Final = _names(
     "real trunc"
 )
 _KEPT_BUT_BOOL: Final = _names(
-    "clz fmod floor_divide gcd hard_tanh integer_pow lcm left_shift mod population_count power relu remainder "
+    "clz fmod floor_divide gcd hard_tanh integer_pow lcm left_shift mod population_count power relu rem remainder "
     "right_shift round shift_right_arithmetic shift_right_logical sign square"
 )
 _REAL: Final = _names("abs angle imag real")

@@ -17,7 +17,8 @@ from shtypes.caches import MOST
 from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.samples import as_key, asked, default_float, sample
+from shtypes.lowering.replay import public
+from shtypes.numerics.bits.samples import as_key, asked, default_float, sample, type_or_shape
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.ops import create
 from shtypes.types import ShType
@@ -30,9 +31,10 @@ def _initializer(name: str, make: Callable[[Any, ShType], Array], dtype: Any) ->
     """An initializer from a function of a key and the type that the weights have."""
     preset = dtype
 
-    def init(key: Any, type: Any, dtype: Any = None, *, mesh: Any = None) -> Array:
+    def init(key: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
         key = as_key(name, key)
-        return make(key, asked(jax.typeof(key), type, preset if dtype is None else dtype, mesh, default_float()))
+        wanted = type_or_shape(type, shape)
+        return make(key, asked(jax.typeof(key), wanted, preset if dtype is None else dtype, mesh, default_float()))
 
     init.__name__ = name
     return public_op(init)
@@ -44,16 +46,16 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
     return _initializer("constant", lambda key, t: create.full(t, value), dtype)
 
 
-@public_op
-def zeros(key: Any, type: Any, dtype: Any = None, *, mesh: Any = None) -> Array:
+@public
+def zeros(key: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Zeros; itself an initializer."""
-    return constant(0)(key, type, dtype, mesh=mesh)
+    return constant(0)(key, type, dtype, shape=shape, mesh=mesh)
 
 
-@public_op
-def ones(key: Any, type: Any, dtype: Any = None, *, mesh: Any = None) -> Array:
+@public
+def ones(key: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Ones; itself an initializer."""
-    return constant(1)(key, type, dtype, mesh=mesh)
+    return constant(1)(key, type, dtype, shape=shape, mesh=mesh)
 
 
 def _scaled(name: str, scale: float, dtype: Any, **params: Any) -> Initializer:

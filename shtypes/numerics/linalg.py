@@ -21,11 +21,13 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public, published
 from shtypes.numerics.matrices import (
     block_diag,
+    cross,
     diagonal,
     lstsq,
     lu,
     lu_factor,
     of_matrices,
+    outer,
     tensorinv,
     tensorsolve,
     toeplitz,
@@ -35,11 +37,10 @@ from shtypes.numerics.results import QRResult, SVDResult
 from shtypes.ops.across import extreme
 from shtypes.ops.arithmetic import astype, multiply, power
 from shtypes.ops.asking import over
-from shtypes.ops.dispatch import apply, dtype_name, lift
-from shtypes.ops.einsum import einsum, matmul, outer, tensordot, vecdot
+from shtypes.ops.dispatch import apply, as_ints, dtype_name, lift
+from shtypes.ops.einsum import einsum, matmul, tensordot, vecdot
 from shtypes.ops.elementwise import abs as abs_
 from shtypes.ops.elementwise import conj, not_equal, real, sqrt
-from shtypes.ops.products import cross
 from shtypes.ops.reduce import Axis, normalize_dims
 from shtypes.ops.reduce import sum as sum_
 from shtypes.ops.reduce_nonlinear import added
@@ -80,16 +81,18 @@ def _by_default(p: inspect.Parameter) -> str:
 
 cholesky = _matrix_function("cholesky", "The Cholesky factor", "a, upper=False, symmetrize_input=True")
 inv = _matrix_function("inv", "The inverse", "a")
-pinv = _matrix_function("pinv", "The pseudo-inverse", "a, rtol=None, hermitian=False")
+pinv = _matrix_function("pinv", "The pseudo-inverse", "a, rtol=None, hermitian=False, *, rcond=None")
 det = _matrix_function("det", "The determinant", "a")
-slogdet = _matrix_function("slogdet", "Sign and logarithm of the determinant", "a", "SlogdetResult")
+slogdet = _matrix_function("slogdet", "Sign and logarithm of the determinant", "a, *, method=None", "SlogdetResult")
 svdvals = _matrix_function("svdvals", "The singular values", "x")
-eigh = _matrix_function("eigh", "Eigenvalues and eigenvectors of Hermitian matrices", "a, UPLO='L'", "EighResult")
-eigvalsh = _matrix_function("eigvalsh", "Eigenvalues of Hermitian matrices", "a, UPLO='L'")
+eigh = _matrix_function(
+    "eigh", "Eigenvalues and eigenvectors of Hermitian matrices", "a, UPLO=None, symmetrize_input=True", "EighResult"
+)
+eigvalsh = _matrix_function("eigvalsh", "Eigenvalues of Hermitian matrices", "a, UPLO='L', *, symmetrize_input=True")
 matrix_power = _matrix_function("matrix_power", "The matrix to a whole power", "a, n")
-matrix_rank = _matrix_function("matrix_rank", "The rank", "M, rtol=None")
-expm = _matrix_function("expm", "The exponential of a matrix", "A")
-sqrtm = _matrix_function("sqrtm", "The square root of a matrix; on CPUs only", "A")
+matrix_rank = _matrix_function("matrix_rank", "The rank", "M, rtol=None, *, hermitian=False, tol=None")
+expm = _matrix_function("expm", "The exponential of a matrix", "A, *, upper_triangular=False, max_squarings=16")
+sqrtm = _matrix_function("sqrtm", "The square root of a matrix; on CPUs only", "A, blocksize=1")
 eig = _matrix_function("eig", "Eigenvalues and eigenvectors; on CPUs only", "a", "EigResult")
 eigvals = _matrix_function("eigvals", "Eigenvalues; on CPUs only", "a")
 cond = _matrix_function("cond", "The condition number", "x, p=None")
@@ -113,16 +116,37 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
 
 @overload
 def svd(
-    a: ArrayLike, full_matrices: bool = True, compute_uv: Literal[True] = True, hermitian: bool = False
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: Literal[True] = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
 ) -> SVDResult: ...
 @overload
-def svd(a: ArrayLike, full_matrices: bool = True, *, compute_uv: Literal[False], hermitian: bool = False) -> Array: ...
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    *,
+    compute_uv: Literal[False],
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Array: ...
 @overload
 def svd(
-    a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
 ) -> SVDResult | Array: ...
 @public
-def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Any:
     """The singular value decomposition, as `jax.numpy.linalg.svd`; typed as `cholesky`.
 
     Args:
@@ -130,10 +154,11 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermi
         full_matrices: Whether the factors are square.
         compute_uv: Whether to give the factors, or the singular values alone.
         hermitian: Whether the matrices are Hermitian.
+        subset_by_index: Which singular values to give, the first and the end.
     """
-    return of_matrices(
-        "svd", jnp.linalg.svd, a, full_matrices=full_matrices, compute_uv=compute_uv, hermitian=hermitian
-    )
+    chosen = {"full_matrices": full_matrices, "compute_uv": compute_uv, "hermitian": hermitian}
+    subset = None if subset_by_index is None else as_ints(subset_by_index, "`subset_by_index` of `svd`")
+    return of_matrices("svd", jnp.linalg.svd, a, **chosen, subset_by_index=subset)
 
 
 @public
@@ -293,9 +318,19 @@ def solve(a: ArrayLike, b: ArrayLike) -> Array:
 
 @public
 def solve_triangular(
-    a: ArrayLike, b: ArrayLike, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False
+    a: ArrayLike,
+    b: ArrayLike,
+    trans: Any = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    overwrite_b: bool = False,
+    debug: Any = None,
+    check_finite: bool = True,
 ) -> Array:
-    """``x`` with ``a @ x = b`` for triangular ``a``, as `jax.scipy.linalg.solve_triangular`; typed as `solve`."""
+    """``x`` with ``a @ x = b`` for triangular ``a``, as `jax.scipy.linalg.solve_triangular`; typed as `solve`.
+
+    ``overwrite_b``, ``debug`` and ``check_finite`` are accepted for compatibility and ignored, as in JAX.
+    """
     if not isinstance(trans, (int, str)) or trans not in (0, 1, 2, "N", "T", "C"):
         raise ShardingTypeError(f"`solve_triangular` knows no `trans={trans!r:.40}`", hints=["0, 1 or 2", "N, T or C"])
     given = {"trans": trans, "lower": lower, "unit_diagonal": unit_diagonal}
@@ -318,14 +353,24 @@ def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
 
 
 @public
-def cho_factor(a: ArrayLike, lower: bool = False) -> tuple[Any, bool]:
-    """The Cholesky factor and whether it is the lower one, as `jax.scipy.linalg.cho_factor`; see `cholesky`."""
+def cho_factor(
+    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Any, bool]:
+    """The Cholesky factor and whether it is the lower one, as `jax.scipy.linalg.cho_factor`; see `cholesky`.
+
+    ``overwrite_a`` and ``check_finite`` are accepted for compatibility and ignored, as in JAX.
+    """
     return cholesky(a, upper=not lower), bool(lower)
 
 
 @public
-def cho_solve(c_and_lower: tuple[Any, bool], b: ArrayLike) -> Array:
-    """``x`` with ``a @ x = b``, from the result of `cho_factor`; linear in ``b``, typed as `solve`."""
+def cho_solve(
+    c_and_lower: tuple[Any, bool], b: ArrayLike, overwrite_b: bool = False, check_finite: bool = True
+) -> Array:
+    """``x`` with ``a @ x = b``, from the result of `cho_factor`; linear in ``b``, typed as `solve`.
+
+    ``overwrite_b`` and ``check_finite`` are accepted for compatibility and ignored, as in JAX.
+    """
     factor, lower = c_and_lower
     first = solve_triangular(factor, b, trans=0 if lower else 2, lower=lower)
     return solve_triangular(factor, first, trans=2 if lower else 0, lower=lower)

@@ -15,13 +15,14 @@ from shtypes.core.localfn import as_tuple
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.numerics.results import LstsqResult
-from shtypes.ops import diagonals
+from shtypes.ops import diagonals, einsum, products
 from shtypes.ops.create import zeros
 from shtypes.ops.dispatch import lift, meeting
 from shtypes.ops.elementwise import conj
 from shtypes.ops.index import getitem
 from shtypes.ops.joins import concatenate
 from shtypes.ops.labelled import all_whole, all_whole_tree
+from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.shape import atleast_2d, reshape
 from shtypes.ops.whole import apply_whole, apply_whole_tree, function, made
 
@@ -39,20 +40,45 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: Any = None) -> Array:
 
 
 @public
-def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None) -> LstsqResult:
+def outer(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Every product of two elements of vectors, as `jax.numpy.linalg.outer`; see `shtypes.outer`."""
+    x, y = meeting([x1, x2])
+    if jax.typeof(x).ndim != 1 or jax.typeof(y).ndim != 1:
+        raise ShardingTypeError(
+            f"`linalg.outer` takes vectors, not {jax.typeof(x)} and {jax.typeof(y)}", hints=["sh.outer(x1, x2)"]
+        )
+    return einsum.outer(x, y)
+
+
+@public
+def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
+    """The cross product of vectors of three numbers, as `jax.numpy.linalg.cross`; see `shtypes.cross`."""
+    x, y = meeting([x1, x2])
+    for v in (x, y):
+        t = jax.typeof(v)
+        (dim,) = normalize_dims(axis, t.ndim, "linalg.cross")
+        if t.shape[dim] != 3:
+            raise ShardingTypeError(f"`linalg.cross` takes vectors of three numbers along dim {dim}, not {t}")
+    return products.cross(x, y, axis=axis)
+
+
+@public
+def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid: bool = False) -> LstsqResult:
     """``x`` with the least ``|a @ x - b|``, as `jax.numpy.linalg.lstsq`; everything must be whole.
 
     Args:
         a (n, m): A matrix.
         b (n, k) or (n,): Right-hand sides.
         rcond: Which singular values count as zero.
+        numpy_resid: Whether the sums of squared differences are empty where numpy's are.
 
     Returns:
         The solution (m, k) or (m,), the sums of squared differences (k,), the rank, the singular values (min(n, m),).
 
     Communicates: nothing. Transpose: by JAX.
     """
-    return LstsqResult(*all_whole_tree("lstsq", function("lstsq", jnp.linalg.lstsq, rcond=rcond), [a, b]))
+    fn = function("lstsq", jnp.linalg.lstsq, rcond=rcond, numpy_resid=bool(numpy_resid))
+    return LstsqResult(*all_whole_tree("lstsq", fn, [a, b]))
 
 
 @public

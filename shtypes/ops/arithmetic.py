@@ -132,6 +132,7 @@ def negative(x: ArrayLike) -> Array:
     return apply_linear("neg", Scale(-1), x)
 
 
+@public
 def positive(x: ArrayLike) -> Array:
     """``+x``."""
     return lift([x])[0][0]

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 
 from shtypes.context.calls import check_function
-from shtypes.context.user_line import public_op
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.ops.arrange import flip
 from shtypes.ops.dispatch import is_typed, lift
 from shtypes.ops.index import getitem
@@ -18,7 +18,7 @@ from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.shape import reshape
 
 
-@public_op
+@public
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """All partial results of an associative function along a dim, as `jax.lax.associative_scan`.
 

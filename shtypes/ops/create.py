@@ -11,13 +11,13 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.functions.basics import Full
 from shtypes.core.host import check_width
 from shtypes.core.localfn import LocalFn, tell_apart
 from shtypes.core.meshes import to_mesh
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.dispatch import all_replicated, dtype_name, is_number, is_typed, lift
 from shtypes.primitives.conversions import array
@@ -57,7 +57,7 @@ def masked(fn: LocalFn, t: ShType) -> Array:
     return move(local(fn, out=whole), t)
 
 
-@public_op
+@public
 def zeros(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Zeros of a type.
 
@@ -84,14 +84,14 @@ def _either(type: Any, shape: Any) -> Any:
 empty = zeros  # XLA has no arrays that nobody wrote
 
 
-@public_op
+@public
 def ones(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Ones of a type; on unreduced axes they are on index 0, so that they denote ones. See `zeros`."""
     t = _wanted(_either(type, shape), dtype, mesh, _default_float())
     return full(t, True if t.dtype_name == "bool" else 1)
 
 
-@public_op
+@public
 def full(type: Any = None, fill_value: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """One number everywhere.
 
@@ -115,13 +115,16 @@ def full(type: Any = None, fill_value: Any = None, dtype: Any = None, *, shape: 
     return masked(Full(fill_value, t.local_shape, t.dtype_name), t)
 
 
-@public_op
+@public
 def zeros_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
     """Zeros of the type of ``a``, or of its dtype in another shape. Communicates: nothing."""
     return zeros(_like(a, dtype, shape))
 
 
-empty_like = zeros_like
+@public
+def empty_like(prototype: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
+    """As `zeros_like`: XLA has no arrays that nobody wrote."""
+    return zeros_like(prototype, dtype, shape)
 
 
 def _like(a: Any, dtype: Any, shape: Any) -> ShType:
@@ -133,32 +136,41 @@ def _like(a: Any, dtype: Any, shape: Any) -> ShType:
     return _wanted(t, dtype, t.mesh, t.dtype_name)
 
 
-@public_op
+@public
 def ones_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
     """Ones of the type of ``a``; where it is unreduced they count once. Communicates: nothing."""
     return full_like(a, 1, dtype, shape)
 
 
-@public_op
+@public
 def full_like(a: ArrayLike, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
     """One number, in the type of ``a``; where it is unreduced it counts once. Communicates: nothing."""
     return full(_like(a, dtype, shape), fill_value)
 
 
-@public_op
+@public
 def copy(a: ArrayLike, order: str | None = None) -> Array:
     """The value itself: typed values do not change. ``order`` is accepted for compatibility and ignored."""
     return lift([a])[0][0]
 
 
-@public_op
-def asarray(a: Any, dtype: Any = None, order: str | None = None, *, type: Any = None, mesh: Any = None) -> Array:
+@public
+def asarray(
+    a: Any,
+    dtype: Any = None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    type: Any = None,
+    mesh: Any = None,
+) -> Array:
     """A typed value from an array or from nested lists of numbers, as `jax.numpy.asarray`; a typed one stays as it is.
 
     Args:
         a (...): A typed value, a plain array or numbers.
         dtype: The dtype.
         order: Accepted for compatibility; ignored.
+        copy: Accepted for compatibility; ignored: typed values do not change, and host arrays are copied.
         type: The type of what has none yet; replicated by policy by default.
         mesh: The mesh of a text; by default the one in context.
 
@@ -195,7 +207,7 @@ class Iota(LocalFn):
         return jnp.asarray(self.start, dtype) + index.astype(dtype) * jnp.asarray(self.step, dtype)
 
 
-@public_op
+@public
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, type: Any = None, mesh: Any = None
 ) -> Array:

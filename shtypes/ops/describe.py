@@ -102,9 +102,9 @@ def finfo(dtype: Any) -> Any:
 
 
 @public_op
-def iinfo(dtype: Any) -> Any:
+def iinfo(int_type: Any) -> Any:
     """The limits of a dtype of integers, as `jax.numpy.iinfo`; of a value, those of its dtype."""
-    return _iinfo(_described(dtype))
+    return _iinfo(_described(int_type))
 
 
 @public_op

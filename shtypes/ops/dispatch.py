@@ -24,6 +24,7 @@ from shtypes.core.hitype import hi
 from shtypes.core.localfn import LocalFn, local_dtype
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.per_op import only_types
+from shtypes.lowering.replay import recording
 from shtypes.plans import Cost
 from shtypes.primitives.doors import from_concrete_p
 from shtypes.primitives.local import local_all
@@ -148,7 +149,11 @@ def constant(x: Any, mesh: Mesh) -> Array:
     if only_types():
         return wrap(t, None)
     if no_trace_is_running():
-        return wrap(t, jax.device_put(x, carrier_sharding(t)))
+        made = wrap(t, jax.device_put(x, carrier_sharding(t)))
+        noted = recording()
+        if noted is not None:
+            noted.made(made)
+        return made
     value: Array = from_concrete_p.bind(x, ty=t)
     return value
 

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
+from shtypes.ops.arithmetic import astype
 from shtypes.ops.create import zeros
 from shtypes.ops.diagonals import diag
 from shtypes.ops.dispatch import as_ints, is_number, is_typed, lift, meeting
@@ -29,7 +30,7 @@ from shtypes.ops.shape import broadcast_in_dim, broadcast_to, expand_dims, ravel
 from shtypes.ops.whole import apply_whole, function
 
 
-@public_op
+@public
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """Values put behind others, as `jax.numpy.append`; typed as `concatenate`."""
     a, b = meeting([arr, values])
@@ -50,7 +51,7 @@ def _flat(arr: Any, axis: int | None, name: str) -> tuple[Any, int]:
     return x, normalize_dims(axis, jax.typeof(x).ndim, name)[0]
 
 
-@public_op
+@public
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
     """The value without some positions of a dim, as `jax.numpy.delete`; the positions must be known.
 
@@ -78,7 +79,7 @@ def _taken(x: Any, places: tuple[int, ...], dim: int) -> Any:
     return jnp.take(x, np.asarray(places, np.int32), dim, mode="clip")
 
 
-@public_op
+@public
 def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
     """Values put in before positions of a dim, as `jax.numpy.insert`; the positions must be known.
 
@@ -112,7 +113,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     return take(concatenate([x, new], dim), order.astype(np.int32), dim, mode="clip")
 
 
-@public_op
+@public
 def resize(a: ArrayLike, new_shape: Any) -> Array:
     """The elements in order, as often as they fit into another shape, as `jax.numpy.resize`; they must be whole."""
     shape = as_ints(new_shape, "the shape of `resize`")
@@ -125,7 +126,7 @@ def resize(a: ArrayLike, new_shape: Any) -> Array:
     return reshape(_rows("resize", ravel(a), np.arange(wanted) % size, 0), shape)
 
 
-@public_op
+@public
 def compress(
     condition: Any, a: ArrayLike, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0
 ) -> Array:
@@ -137,7 +138,7 @@ def compress(
     return getitem(x, (*[slice(None)] * dim, np.nonzero(mask)[0]))
 
 
-@public_op
+@public
 def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """At each element the choice of that number, as `jax.numpy.choose`; typed as `where`, choice by choice.
 
@@ -162,7 +163,7 @@ def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") ->
     return picked
 
 
-@public_op
+@public
 def put_along_axis(
     arr: ArrayLike, indices: Any, values: ArrayLike, axis: int | None = None, inplace: bool = False, *, mode: Any = None
 ) -> Array:
@@ -199,7 +200,7 @@ def put_along_axis(
     return reshape(scatter(x, expand_dims(ids, -1), updates, numbers, mode=mode), shape)
 
 
-@public_op
+@public
 def fill_diagonal(a: ArrayLike, val: Any, wrap: bool = False, *, inplace: bool = False) -> Array:
     """The main diagonal replaced by numbers, as `jax.numpy.fill_diagonal`; any dim may be sharded.
 
@@ -230,13 +231,13 @@ def fill_diagonal(a: ArrayLike, val: Any, wrap: bool = False, *, inplace: bool =
     return where(on, val, x)
 
 
-@public_op
+@public
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """The matrix with all elements on diagonal ``k``, as `jax.numpy.diagflat`; see `diag`."""
     return diag(ravel(v), k)
 
 
-@public_op
+@public
 def ix_(*args: Any) -> tuple[Array, ...]:
     """Vectors of positions that span a grid, as `jax.numpy.ix_`."""
     vectors, _ = lift([np.asarray(a) if not hasattr(a, "dtype") else a for a in args])
@@ -245,9 +246,14 @@ def ix_(*args: Any) -> tuple[Array, ...]:
     return tuple(broadcast_in_dim(v, shape, (i,)) for i, (v, shape) in enumerate(zip(vectors, shapes, strict=True)))
 
 
-@public_op
-def ravel_multi_index(multi_index: Any, dims: Sequence[int], mode: str = "clip", order: str = "C") -> Array:
-    """Positions in the dims as one, as `jax.numpy.ravel_multi_index`, with ``mode`` ``"clip"`` or ``"wrap"``."""
+@public
+def ravel_multi_index(
+    multi_index: Any, dims: Sequence[int], mode: str = "clip", order: str = "C", *, dtype: Any = None
+) -> Array:
+    """Positions in the dims as one, as `jax.numpy.ravel_multi_index`, with ``mode`` ``"clip"`` or ``"wrap"``.
+
+    ``dtype`` is that of the result; by default that of the positions.
+    """
     sizes = tuple(map(operator.index, dims))
     if mode not in ("clip", "wrap") or order not in ("C", "F") or len(multi_index) != len(sizes):
         raise ShardingTypeError(
@@ -257,13 +263,14 @@ def ravel_multi_index(multi_index: Any, dims: Sequence[int], mode: str = "clip",
     flat: Any = 0
     for ids, size in pairs if order == "C" else pairs[::-1]:
         ((at,), _) = lift([ids])
+        at = at if dtype is None else astype(at, dtype)
         at = at % size if mode == "wrap" else at.clip(0, size - 1)
         flat = flat * size + at
     position: Array = flat
     return position
 
 
-@public_op
+@public
 def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Array, ...]:
     """One position as positions in the dims, as `jax.numpy.unravel_index`; those out of range are brought into it.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import string
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import opt_einsum
 
 from shtypes import rules
-from shtypes.context.calls import refuse_unknown
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.functions.basics import NamedFn, Permute
 from shtypes.core.functions.products import Einsum, Own
@@ -264,60 +263,102 @@ def tensordot(
     return einsum(equation, a, b, out=out, precision=precision, preferred_element_type=preferred_element_type)
 
 
-_OPTIONS: Final = ("out", "overlap", "precision", "preferred_element_type")
-_OPTIONS_OF_DOT: Final = ("out", "precision", "preferred_element_type")
-
-
 @public
-def inner(a: ArrayLike, b: ArrayLike, **options: Any) -> Array:
+def inner(
+    a: ArrayLike, b: ArrayLike, *, out: Any = None, precision: Any = None, preferred_element_type: Any = None
+) -> Array:
     """`jax.numpy.inner`: sums over the last dims; typed as `einsum`, and takes its options."""
-    refuse_unknown("inner", options, _OPTIONS_OF_DOT)
     values, _ = lift([a, b])
     n, m = (v.type.ndim for v in values)
+    options = {"out": out, "precision": precision, "preferred_element_type": preferred_element_type}
     return dot(a, b, **options) if 0 in (n, m) else tensordot(a, b, ((n - 1,), (m - 1,)), **options)
 
 
 @public
-def outer(a: ArrayLike, b: ArrayLike, **options: Any) -> Array:
+def outer(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    out: Any = None,
+    overlap: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """`jax.numpy.outer`: every product of two elements; typed as `einsum`, and takes its options."""
-    refuse_unknown("outer", options, _OPTIONS)
     x, y = meeting([a, b])
-    return einsum("i,j->ij", ravel(x), ravel(y), **options)
+    options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
+    return einsum("i,j->ij", ravel(x), ravel(y), out=out, **options)
 
 
 @public
-def vdot(a: ArrayLike, b: ArrayLike, **options: Any) -> Array:
+def vdot(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    out: Any = None,
+    overlap: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """`jax.numpy.vdot`: the inner product of all elements, ``a`` conjugated; takes the options of `einsum`.
 
     Values of one shape may be sharded in any way; others are taken as one dim first.
     """
-    refuse_unknown("vdot", options, _OPTIONS)
     x, y = meeting([a, b])
+    options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
     ndim = x.type.ndim
     if x.type.shape == y.type.shape and ndim <= len(string.ascii_letters):
         labels = string.ascii_letters[:ndim]
-        return einsum(f"{labels},{labels}->", conj(x), y, **options)
-    return einsum("i,i->", conj(ravel(x)), ravel(y), **options)
+        return einsum(f"{labels},{labels}->", conj(x), y, out=out, **options)
+    return einsum("i,i->", conj(ravel(x)), ravel(y), out=out, **options)
 
 
 @public
-def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, **options: Any) -> Array:
+def vecdot(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    axis: int = -1,
+    out: Any = None,
+    overlap: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """`jax.numpy.vecdot`: inner products along a dim, batched over the others; takes the options of `einsum`."""
-    refuse_unknown("vecdot", options, _OPTIONS)
     x1, x2 = (moveaxis(v, axis, -1) for v in meeting([x1, x2]))
-    return einsum("...i,...i->...", conj(x1), x2, **options)
+    options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
+    return einsum("...i,...i->...", conj(x1), x2, out=out, **options)
 
 
 @public
-def matvec(x1: ArrayLike, x2: ArrayLike, /, **options: Any) -> Array:
+def matvec(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    out: Any = None,
+    overlap: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """`jax.numpy.matvec`: matrices by vectors, batched; takes the options of `einsum`."""
-    refuse_unknown("matvec", options, _OPTIONS)
-    return einsum("...ij,...j->...i", x1, x2, **options)
+    options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
+    return einsum("...ij,...j->...i", x1, x2, out=out, **options)
 
 
 @public
-def vecmat(x1: ArrayLike, x2: ArrayLike, /, **options: Any) -> Array:
+def vecmat(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    out: Any = None,
+    overlap: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """`jax.numpy.vecmat`: conjugated vectors by matrices, batched; takes the options of `einsum`."""
-    refuse_unknown("vecmat", options, _OPTIONS)
     x1, x2 = meeting([x1, x2])
-    return einsum("...i,...ij->...j", conj(x1), x2, **options)
+    options = {"overlap": overlap, "precision": precision, "preferred_element_type": preferred_element_type}
+    return einsum("...i,...ij->...j", conj(x1), x2, out=out, **options)

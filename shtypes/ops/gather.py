@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.context.user_line import named, public_op
+from shtypes.context.user_line import named
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.functions.basics import NamedFn
 from shtypes.core.localfn import Linear, LocalFn
+from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import apply, as_ints, lift
 from shtypes.ops.elementwise import greater_equal, less_equal, logical_and
 from shtypes.ops.extremes import all as all_
@@ -161,7 +162,7 @@ _SCATTERS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-@public_op
+@public
 def gather(
     operand: ArrayLike,
     start_indices: Any,
@@ -273,7 +274,7 @@ def _scatter(how: str, name: str) -> Callable[..., Array]:
 
         return apply(name, local, rule, x, ids, update)
 
-    return public_op(
+    return public(
         named(
             op,
             name,

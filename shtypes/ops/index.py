@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes import rules
-from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike, install
 from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import apply, lift
 from shtypes.ops.positions import (
     Bound,
@@ -159,7 +159,7 @@ def default_fill(t: ShType) -> np.ndarray[Any, Any]:
     return np.asarray(2**bits - 1 if t.dtype_name[0] == "u" else -(2 ** (bits - 1)), dtype)
 
 
-@public_op
+@public
 def getitem(x: ArrayLike, key: Any) -> Array:
     """``x[key]``, with integers, slices, ``None``, ``...``, integer arrays and known masks, as in `jax.numpy`.
 

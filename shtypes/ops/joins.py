@@ -18,6 +18,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import apply, is_typed, lift, meeting
 from shtypes.ops.pad import Crop, Pad
+from shtypes.ops.reshard import finished
 from shtypes.ops.shape import expand_dims, ravel, reshape
 from shtypes.ops.whole import apply_whole_tree, one_dim
 from shtypes.types import ShType, dtypes
@@ -147,7 +148,7 @@ concat = concatenate
 
 
 @public
-def stack(arrays: Any, axis: int = 0, dtype: Any = None) -> Array:
+def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Array:
     """Values of one shape side by side along a new dim, which is not sharded, as in `jax.numpy.stack`.
 
     Per axis: the operands meet as in `add`; see `concatenate`.
@@ -155,18 +156,20 @@ def stack(arrays: Any, axis: int = 0, dtype: Any = None) -> Array:
     Args:
         arrays: The operands.
         axis: The place of the new dim in the result.
+        out: A type to reshard the result to.
         dtype: The dtype of the result.
 
     Raises:
         ShardingTypeError: the operands' states do not meet.
 
-    Transpose: each operand's part of the cotangent. Communicates: nothing; the cast of an invariant operand
-    communicates backward.
+    Transpose: each operand's part of the cotangent. Communicates: nothing but what ``out`` asks for; the cast of an
+    invariant operand communicates backward.
     """
     values, constants = lift(_all("stack", arrays))
     name, ndim = _dtype(values, dtype), jax.typeof(values[0]).ndim + 1
     dim = axis + ndim if -ndim <= axis < 0 else axis
-    return apply("stack", Stack(dim, name), lambda types: rules.stack(types, dim, name, constants), *values)
+    made = apply("stack", Stack(dim, name), lambda types: rules.stack(types, dim, name, constants), *values)
+    return finished(made, out)
 
 
 def _at_least(x: Any, ndim: int) -> Any:

@@ -12,10 +12,10 @@ import numpy as np
 from jax import lax
 
 from shtypes import rules
-from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import apply, dtype_name, lift
 from shtypes.ops.index import DROP, GET_MODES, InRange, bound_of, filled, gather
 from shtypes.ops.positions import Bound, LocalPosition, found, only_where
@@ -43,7 +43,7 @@ def as_positions(ids: Any, name: str) -> Any:
     return ids
 
 
-@public_op
+@public
 def take(
     a: ArrayLike,
     indices: Any,
@@ -93,7 +93,7 @@ def _taken(name: str, x: Any, ids: Any, dim: int, bound: Bound, fill_value: Any)
     return gather(x, tuple(entries), [ids], bound, fill_value, name)
 
 
-@public_op
+@public
 def embedding(table: Any, ids: Any) -> Array:
     """The rows of a table, one for each id; with the vocabulary sharded the result is unreduced, without communication.
 
@@ -137,7 +137,7 @@ class TakeAlong(LocalFn):
         return only_where(here, y, 0)
 
 
-@public_op
+@public
 def take_along_axis(
     arr: ArrayLike,
     indices: Any,
@@ -145,7 +145,7 @@ def take_along_axis(
     mode: Any = None,
     fill_value: Any = None,
     *,
-    wrap_negative_indices: bool = True,
+    wrap_negative_indices: bool | None = None,
 ) -> Array:
     """One position of a dim for each place of the other dims, as `jax.numpy.take_along_axis`.
 
@@ -159,7 +159,7 @@ def take_along_axis(
         axis: The dim; None takes both values as one dim.
         mode: ``"fill"`` (the default) or ``"clip"``, for positions out of range; negative ones count from the end.
         fill_value: The value for ``"fill"``.
-        wrap_negative_indices: Whether they do.
+        wrap_negative_indices: Whether they do; so they do by default.
 
     Returns:
         (..., m, ...): The elements.
@@ -171,7 +171,8 @@ def take_along_axis(
     (arr, ids), constants = lift([arr, ids])
     t = jax.typeof(arr)
     (dim,) = normalize_dims(axis, t.ndim, "take_along_axis")
-    bound = bound_of("fill" if mode is None else mode, GET_MODES)._replace(negative=wrap_negative_indices)
+    bound = bound_of("fill" if mode is None else mode, GET_MODES)
+    bound = bound._replace(negative=wrap_negative_indices in (None, True))
     if not t.shape[dim]:
         raise ShardingTypeError(f"`take_along_axis` looks up dim {dim} of {t}, which has no elements")
 
@@ -212,7 +213,7 @@ class OneHot(LocalFn):
         return jax.nn.one_hot(own - jnp.asarray(first, own.dtype), self.size, dtype=dtype, axis=self.dim)
 
 
-@public_op
+@public
 def one_hot(
     x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int = -1, over: str | Sequence[str] = ()
 ) -> Array:
@@ -267,7 +268,7 @@ class SegmentSum(LocalFn):
         return zeros.at[at].add(data, mode="drop", wrap_negative_indices=False)
 
 
-@public_op
+@public
 def segment_sum(
     data: Any,
     segment_ids: Any,

@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from shtypes.context.user_line import named, public_op
+from shtypes.context.user_line import named
 from shtypes.core.array import Array, install
+from shtypes.lowering.replay import public
 from shtypes.ops import edits, shape
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.einsum import dot
@@ -54,7 +55,7 @@ def _foreign(x: Any) -> bool:
 
 def _method(name: str, fn: Any) -> Any:
     """A method that is no function of the same arguments."""
-    return public_op(named(fn, name, fn.__doc__))
+    return public(named(fn, name, fn.__doc__))
 
 
 def install_operators() -> None:

@@ -187,24 +187,30 @@ correlate = _of_vectors("correlate", "The correlation", "valid")
 
 
 @public
-def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
+def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int | None = None) -> Array:
     """A polynomial at places, as `jax.numpy.polyval`: linear in its coefficients, which must be whole.
 
     Args:
-        p (n): The coefficients, the highest power first; they may be unreduced.
+        p (n, ...): The coefficients, the highest power first; they may be unreduced. Their other dims are those of
+            several polynomials, and broadcast with the places.
         x (...): The places; every state but unreduced is kept.
-        unroll: As in JAX.
+        unroll: As in JAX; changes no value.
 
     Communicates: nothing. Transpose: by JAX.
     """
     p, x = meeting([p, x])
+    t, places = jax.typeof(p), jax.typeof(x)
+    if not t.ndim:
+        raise ShardingTypeError(f"`polyval` takes coefficients along a dim, not {t}")
 
     def plan(shape: tuple[int, ...]) -> ProductDims:
-        own = tuple(("place", d) for d in range(len(shape)))
+        own = [("place", d) for d in range(len(shape))]
+        labels = ("coefficient", *_aligned(t.shape[1:], shape, own)), tuple(_aligned(places.shape, shape, own))
         result = tuple(zip(own, shape, strict=True))
-        return ProductDims((("coefficient",), own), result, frozenset({"coefficient"}), ids=frozenset({1}))
+        return ProductDims(labels, result, frozenset({"coefficient"}), ids=frozenset({1}))
 
-    fn = multilinear("polyval", jnp.polyval, frozenset({1}), unroll=operator.index(unroll))
+    given = {} if unroll is None else {"unroll": operator.index(unroll)}
+    fn = multilinear("polyval", jnp.polyval, frozenset({1}), **given)
     return product("polyval", fn, [p, x], plan)
 
 

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.context.calls import bound, signature_of
-from shtypes.context.user_line import named, public_op
+from shtypes.context.user_line import named
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import LocalFn, tell_apart
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.ops.create import masked
 from shtypes.ops.diagonals import OwnIndices, span
 from shtypes.ops.dispatch import as_ints, dtype_name, is_number, lift
@@ -74,7 +75,7 @@ def _sizes(name: str, rows: Any, columns: Any) -> tuple[int, int]:
     return (shape[0], shape[-1])
 
 
-@public_op
+@public
 def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Array:  # noqa: N803  # the names that JAX gives them
     """Ones on diagonal ``k`` and zeros elsewhere, as `jax.numpy.eye`.
 
@@ -91,13 +92,13 @@ def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = Non
     return _by_index("eye", _on_diagonal, _sizes("eye", N, M), _float(dtype), type, mesh, k=operator.index(k))
 
 
-@public_op
+@public
 def identity(n: Any, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Array:
     """The identity matrix; see `eye`."""
     return eye(n, dtype=dtype, type=type, mesh=mesh)
 
 
-@public_op
+@public
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None, *, type: Any = None, mesh: Any = None) -> Array:  # noqa: N803  # the names that JAX gives them
     """Ones on and below diagonal ``k``, zeros above, as `jax.numpy.tri`; parameters as for `eye`."""
     return _by_index("tri", _below, _sizes("tri", N, M), _float(dtype), type, mesh, k=operator.index(k))
@@ -107,7 +108,7 @@ def _index_of(*own: Any, dimension: int) -> Any:
     return own[dimension]
 
 
-@public_op
+@public
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, type: Any = None, mesh: Any = None) -> Array:
     """At each element its index in one dim, as `jax.lax.broadcasted_iota`; the global index, whatever is sharded.
 
@@ -127,13 +128,13 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, type: 
     return _by_index("iota", _index_of, sizes, dtype, type, mesh, dimension=dim)
 
 
-@public_op
+@public
 def iota(dtype: Any, size: int, *, type: Any = None, mesh: Any = None) -> Array:
     """The numbers from 0 up, as `jax.lax.iota`; see `broadcasted_iota`."""
     return broadcasted_iota(dtype, (size,), 0, type=type, mesh=mesh)
 
 
-@public_op
+@public
 def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Array | tuple[Array, ...]:
     """The indices of a grid, one array for each dim, stacked; as `jax.numpy.indices`. Communicates: nothing."""
     sizes = as_ints(dimensions, "the dimensions of `indices`")
@@ -188,7 +189,7 @@ def linspace(
     type: Any = None,
     mesh: Any = None,
 ) -> tuple[Array, float]: ...
-@public_op
+@public
 def linspace(
     start: Any,
     stop: Any,
@@ -224,7 +225,7 @@ def linspace(
     return (made, (stop - start) / parts if parts else float("nan")) if retstep else made
 
 
-@public_op
+@public
 def logspace(
     start: Any,
     stop: Any,
@@ -242,7 +243,7 @@ def logspace(
     return _spaced("logspace", dtype, type, mesh, (start, stop, base), **given)
 
 
-@public_op
+@public
 def geomspace(
     start: Any,
     stop: Any,
@@ -259,7 +260,7 @@ def geomspace(
     return _spaced("geomspace", dtype, type, mesh, (start, stop), **given)
 
 
-@public_op
+@public
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
     """Each vector along a dim of its own of one grid, as `jax.numpy.meshgrid`.
 
@@ -300,7 +301,7 @@ def _constant_of(native: Callable[..., Any], parameters: str, returns: str = "Ar
 
     The parameters are JAX's: numbers that are known when it is traced. Communicates: nothing. It has no gradient.
     """
-    return public_op(named(op, name, doc, signature=signature))
+    return public(named(op, name, doc, signature=signature))
 
 
 bartlett, blackman, hamming, hanning = (
@@ -316,7 +317,7 @@ fftfreq, rfftfreq = (
 )
 
 
-@public_op
+@public
 def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """The positions on and below diagonal ``k`` of a matrix, as `jax.numpy.tril_indices_from`."""
     n, m = jax.typeof(lift([arr])[0][0]).shape[-2:]
@@ -324,7 +325,7 @@ def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     return rows, columns
 
 
-@public_op
+@public
 def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """The positions on and above diagonal ``k`` of a matrix, as `jax.numpy.triu_indices_from`."""
     n, m = jax.typeof(lift([arr])[0][0]).shape[-2:]
@@ -332,7 +333,7 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     return rows, columns
 
 
-@public_op
+@public
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """The positions on the diagonal of an array of equal dims, as `jax.numpy.diag_indices_from`."""
     shape = jax.typeof(lift([arr])[0][0]).shape

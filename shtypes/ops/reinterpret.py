@@ -10,6 +10,7 @@ from jax import lax
 from shtypes.core.array import Array
 from shtypes.core.functions.basics import Identity
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.reshard import normalize_dim
 from shtypes.plans.moves import REINTERPRETATIONS
@@ -22,6 +23,7 @@ from shtypes.types import Dim, ShType, State
 from shtypes.types.policy import replicated
 
 
+@public
 def stop_gradient(x: Any) -> Any:
     """The value, a constant to derivatives, as `jax.lax.stop_gradient`; types stay.
 
@@ -39,6 +41,7 @@ def stop_gradient(x: Any) -> Any:
     return jax.tree.map(stopped, x)
 
 
+@public
 def constant(x: Any, *, to: str | State | None = None) -> Any:
     """The value without a gradient, ready to meet others: what casts it communicates in neither direction.
 
@@ -71,6 +74,7 @@ def constant(x: Any, *, to: str | State | None = None) -> Any:
 _LETTERS: Final = frozenset({*State, *(s.value for s in State)}) - {State.SHARDED, State.SHARDED.value}
 
 
+@public
 def reinterpret(x: Any, target: Any = None, /, **states: Any) -> Array:
     """The same shards under another type, which changes what they denote: the door to varying values and back.
 

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.context.calls import check_function, refuse_unknown
-from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, install
 from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.dispatch import apply, is_number, lift
 from shtypes.ops.index import CLIP, DROP, GET_MODES, bound_of, get
@@ -150,29 +150,29 @@ class Updates:
     def __repr__(self) -> str:
         return f"Updates({self.value!r}, {self.key!r})"
 
-    @public_op
+    @public
     def get(self, *, fill_value: Any = None, **options: Unpack[Options]) -> Array:
         """``x[key]``; positions out of range are clipped, or with ``mode="fill"`` give ``fill_value`` (NaN)."""
         _check_options("get", options, "fill_value")
         y = get(self.value, self.key, bound_of(options.get("mode"), GET_MODES), fill_value, "at_get")
         return finished(y, options.get("out"))
 
-    @public_op
+    @public
     def set(self, values: Any, **options: Unpack[Options]) -> Array:
         """The part replaced. Transpose: the cotangent with zeros there, and that part of it."""
         return _changed("set", self, values, options)
 
-    @public_op
+    @public
     def add(self, values: Any, **options: Unpack[Options]) -> Array:
         """Values added to the part, once for each time that it is named. Transpose: the part of the cotangent."""
         return _changed("add", self, values, options)
 
-    @public_op
+    @public
     def subtract(self, values: Any, **options: Unpack[Options]) -> Array:
         """Values subtracted from the part."""
         return _changed("subtract", self, values, options)
 
-    @public_op
+    @public
     def multiply(self, values: Any, **options: Unpack[Options]) -> Array:
         """The part times values; by the values differentiated only where no element is named twice.
 
@@ -182,27 +182,27 @@ class Updates:
 
     mul = multiply
 
-    @public_op
+    @public
     def divide(self, values: Any, **options: Unpack[Options]) -> Array:
         """The part divided by values; differentiated as `multiply` is."""
         return _changed("divide", self, values, options)
 
-    @public_op
+    @public
     def power(self, values: Any, **options: Unpack[Options]) -> Array:
         """The part to the power of values; differentiated as `multiply` is."""
         return _changed("power", self, values, options)
 
-    @public_op
+    @public
     def min(self, values: Any, **options: Unpack[Options]) -> Array:
         """The smaller of the part and values; where several are the smallest, they share the cotangent as in JAX."""
         return _changed("min", self, values, options)
 
-    @public_op
+    @public
     def max(self, values: Any, **options: Unpack[Options]) -> Array:
         """The greater of the part and values; where several are the greatest, they share the cotangent as in JAX."""
         return _changed("max", self, values, options)
 
-    @public_op
+    @public
     def apply(self, func: Any, **options: Unpack[Options]) -> Array:
         """The part given to a function of typed values, and what that makes put in its place.
 

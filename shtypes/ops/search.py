@@ -5,6 +5,7 @@ What is searched must be whole on every device; what is looked for may be sharde
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any, overload
@@ -13,13 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shtypes.context.calls import bound, signature_of
 from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public, published
 from shtypes.ops.dispatch import is_number, lift
 from shtypes.ops.elementwise import greater, less, logical_not
 from shtypes.ops.index import getitem
-from shtypes.ops.labelled import all_whole, labelled, multilinear, product
+from shtypes.ops.labelled import all_whole_tree, labelled, multilinear, product
 from shtypes.ops.lookup import take
 from shtypes.ops.select import where as chosen
 from shtypes.ops.shape import ravel
@@ -212,6 +214,7 @@ def unique(
     equal_nan: bool = True,
     size: int | None = None,
     fill_value: Any = None,
+    sorted: bool = True,
 ) -> Array:
     """The different elements in order, as `jax.numpy.unique` with a known ``size``.
 
@@ -224,6 +227,7 @@ def unique(
         equal_nan: Whether NaNs are equal.
         size: How many; missing ones are ``fill_value``, by default the least.
         fill_value: A number.
+        sorted: Accepted for compatibility; they are in order, as JAX's are.
 
     Raises:
         ShardingTypeError: ``size`` is missing; ``ar`` is sharded or unreduced.
@@ -235,13 +239,21 @@ def unique(
     return _of_all("unique", jnp.unique, ar, size=_sized("unique", size), **given)
 
 
-def _set_op(name: str) -> Callable[..., Array]:
+def _set_op(name: str) -> Callable[..., Any]:
     native = getattr(jnp, name)
 
-    def op(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-        fn = function(name, native, size=_sized(name, size), fill_value=fill_value)
-        return all_whole(name, fn, [ar1, ar2])
+    own = [n for n in ("assume_unique", "return_indices") if n in inspect.signature(native).parameters]
+    shown = ["ar1", "ar2", *(f"{n}=False" for n in own), "*", "size=None", "fill_value=None"]
+    signature = signature_of(", ".join(shown), "Any" if "return_indices" in own else "Array", operands=2)
 
+    def op(*args: Any, **kwargs: Any) -> Any:
+        given = bound(name, signature, args, kwargs)
+        values = [given.pop("ar1"), given.pop("ar2")]
+        fn = function(name, native, **{**given, "size": _sized(name, given["size"])})
+        return all_whole_tree(name, fn, values)
+
+    said = {"assume_unique": "Whether no element of a value is there twice.", "return_indices": "Gives positions too."}
+    listed = "".join(f"\n        {n}: {said[n]}" for n in own)
     return published(
         op,
         name,
@@ -249,12 +261,13 @@ def _set_op(name: str) -> Callable[..., Array]:
 
     Args:
         ar1 (...): A value; whole, not unreduced.
-        ar2 (...): Another.
+        ar2 (...): Another.{listed}
         size: How many elements.
         fill_value: What stands for missing ones.
 
     Communicates: nothing.
     """,
+        signature,
     )
 
 

@@ -100,6 +100,8 @@ def reshape(
     Communicates: nothing but what ``out`` asks for. Transpose: the reshape back.
     """
     ((a,), _) = lift([a])
+    if sizes and isinstance(sizes[-1], str):  # as `jax.numpy.reshape` takes it
+        *sizes, order = sizes
     _in_order("reshape", order)
     given = sizes[0] if len(sizes) == 1 else sizes
     new = as_ints(given if shape is None else shape, "the shape of `reshape`")

@@ -77,13 +77,14 @@ def _sorted(name: str, native: Any, a: Any, axis: int | None, **params: Any) -> 
 
 
 @public
-def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> list[Array]:
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True) -> list[Array]:
     """The ``k`` largest elements along a dim, and their indices, as in `jax.lax.top_k`; typed as `sort`.
 
     Args:
         operand (...): A value.
         k: How many.
         axis: The dim.
+        is_stable: Accepted for compatibility: of equal elements the first ones come first.
 
     Returns:
         (...): The elements, the largest first, and their indices along the dim, which have no gradient.
@@ -150,12 +151,13 @@ def sort_key_val(
 
 
 @public
-def lexsort(keys: Any, axis: int = -1) -> Array:
+def lexsort(keys: Any, axis: int = -1, *, batch_size: int = 16) -> Array:
     """The indices that put several keys in order, the last one first, as in `jax.numpy.lexsort`; typed as `argsort`.
 
     Args:
         keys: Values of one shape, or one value whose first dim they are stacked along.
         axis: The dim.
+        batch_size: Accepted for compatibility; changes no value.
 
     Communicates: nothing.
     """

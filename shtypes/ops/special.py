@@ -112,9 +112,9 @@ def bitcast_convert_type(operand: ArrayLike, new_dtype: Any) -> Array:
 
 
 @public
-def divmod_(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+def divmod_(x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
     """Quotient and remainder, as `jax.numpy.divmod`; nonlinear."""
-    return floor_divide(x, y), mod(x, y)
+    return floor_divide(x1, x2), mod(x1, x2)
 
 
 @public

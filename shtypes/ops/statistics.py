@@ -1,4 +1,4 @@
-"""Quantiles, covariances and comparisons of whole values; reductions that skip what is not a number."""
+"""Covariances, differences, and comparisons of whole values."""
 
 from __future__ import annotations
 
@@ -10,147 +10,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.context.calls import refuse_unknown
 from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public, published
-from shtypes.ops.arithmetic import astype, divide, subtract
+from shtypes.ops.arithmetic import astype, divide, multiply, subtract
 from shtypes.ops.cumulative import cumprod, cumsum, diff
 from shtypes.ops.diagonals import diagonal
-from shtypes.ops.dispatch import beside, beside_others, dtype_name, is_number, lift, meeting
+from shtypes.ops.dispatch import beside, beside_others, is_number, lift, meeting
 from shtypes.ops.einsum import einsum
+from shtypes.ops.elementwise import abs as abs_
 from shtypes.ops.elementwise import conj, isclose, isnan, log, sqrt
 from shtypes.ops.elementwise import equal as equal_
 from shtypes.ops.extremes import all as all_
 from shtypes.ops.joins import concatenate
+from shtypes.ops.labelled import multilinear, product
+from shtypes.ops.means import average
 from shtypes.ops.means import mean as mean_
+from shtypes.ops.quantiles import is_known, known
 from shtypes.ops.reduce import Axis, normalize_dims
+from shtypes.ops.reduce import sum as sum_
 from shtypes.ops.reduce_nonlinear import logsumexp
 from shtypes.ops.select import where as where_
-from shtypes.ops.shape import expand_dims, ravel
-from shtypes.ops.whole import apply_whole, function, one_dim, reduced
-from shtypes.types import dtypes
-
-
-def _number(name: str, what: str, value: Any) -> Any:
-    """A parameter that must be known: a number or a tuple of them."""
-    if isinstance(value, jax.core.Tracer) or type(value).__module__.startswith("shtypes"):
-        raise ShardingTypeError(f"`{name}` needs {what} that is known when it is traced")
-    table = np.asarray(value)
-    return table.item() if table.ndim == 0 else tuple(table.tolist())
-
-
-def _quantile(name: str) -> Callable[..., Array]:
-    native = getattr(jnp, name)
-
-    def op(
-        a: Any,
-        q: Any,
-        axis: Axis = None,
-        out: Any = None,
-        overwrite_input: bool = False,
-        method: str = "linear",
-        keepdims: bool = False,
-    ) -> Array:
-        _no_out(name, out)
-        ((x,), _) = lift([a])
-        dims = normalize_dims(axis, jax.typeof(x).ndim, name)
-        chosen = _number(name, "`q`", q)
-        fn = function(name, _at_quantiles, native=native, q=chosen, axis=dims, method=method, keepdims=bool(keepdims))
-        kept = [d if d not in dims else None for d in range(jax.typeof(x).ndim) if keepdims or d not in dims]
-        if isinstance(chosen, tuple):
-            kept = [None, *kept]
-        return apply_whole(name, fn, x, dims, [kept])
-
-    return published(
-        op,
-        name,
-        f"""`jax.numpy.{name}`: nonlinear, and the dims must be whole.
-
-    Args:
-        a (...): A value.
-        q: Which, known when it is traced: a number, or a vector of them.
-        axis: The dims; all by default.
-        out: Not supported.
-        overwrite_input: Accepted for compatibility; ignored.
-        method: As in JAX.
-        keepdims: Keeps the dims with size 1.
-
-    Raises:
-        ShardingTypeError: one of the dims is sharded, or the value is unreduced.
-
-    Communicates: nothing. Transpose: by JAX.
-    """,
-    )
-
-
-def _at_quantiles(x: Any, native: Callable[..., Any], q: Any, **params: Any) -> Any:
-    return native(x, jnp.asarray(q, jnp.result_type(x.dtype, jnp.float32)), **params)
-
-
-def _no_out(name: str, out: Any) -> None:
-    if out is not None:
-        raise ShardingTypeError(f"`{name}` takes no `out`", hints=["sh.reshard(x, type) first: the dims must be whole"])
-
-
-quantile, percentile = _quantile("quantile"), _quantile("percentile")
-nanquantile, nanpercentile = _quantile("nanquantile"), _quantile("nanpercentile")
-
-
-def _reduction(name: str, *parameters: str) -> Callable[..., Array]:
-    native = getattr(jnp, name)
-
-    def op(
-        a: Any,
-        axis: Axis = None,
-        dtype: Any = None,
-        out: Any = None,
-        keepdims: bool = False,
-        *,
-        where: Any = None,
-        **rest: Any,
-    ) -> Array:
-        _no_out(name, out)
-        refuse_unknown(name, rest, ("axis", "dtype", "keepdims", "where", *parameters))
-        ((x,), _) = lift([a])
-        if where is not None:
-            x = where_(where, x, float("nan"))
-        dims = normalize_dims(axis, jax.typeof(x).ndim, name)
-        given = {} if dtype is None else {"dtype": dtypes.to_numpy(dtype_name(dtype))}
-        return reduced(name, native, x, dims, keepdims, **given, **{k: _number(name, k, v) for k, v in rest.items()})
-
-    return published(
-        op,
-        name,
-        f"""`jax.numpy.{name}`: skips NaNs; nonlinear, and the dims must be whole.
-
-    Args:
-        a (...): A value.
-        axis: The dims; all by default.
-        dtype: The dtype to compute in.
-        out: Not supported.
-        keepdims: Keeps the dims with size 1.
-        where: A bool array that says which elements count.
-        **rest: {", ".join(f"``{p}``" for p in parameters) or "Nothing more"}, as in JAX.
-
-    Raises:
-        ShardingTypeError: one of the dims is sharded, or the value is unreduced.
-
-    Communicates: nothing. Transpose: by JAX.
-    """,
-    )
-
-
-nanmean, nanprod = _reduction("nanmean"), _reduction("nanprod", "initial")
-nanvar, nanstd = _reduction("nanvar", "ddof"), _reduction("nanstd", "ddof")
-
-
-@public
-def nanmedian(
-    a: ArrayLike, axis: Axis = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
-) -> Array:
-    """The median that skips NaNs, as `jax.numpy.nanmedian`; typed as `quantile`."""
-    return nanquantile(a, 0.5, axis, out, keepdims=keepdims)
+from shtypes.ops.shape import ravel, reshape
+from shtypes.ops.whole import apply_whole, function, one_dim
+from shtypes.rules.labelled import ProductDims
 
 
 @public
@@ -168,25 +51,6 @@ def logmeanexp(x: ArrayLike, axis: Axis = None, where: Any = None, keepdims: boo
 
 def _log(count: int) -> float:
     return math.log(count) if count else -math.inf
-
-
-def _without_nan(x: Any, number: float) -> Array:
-    ((x,), _) = lift([x])
-    return where_(isnan(x), number, x) if jax.typeof(x).differentiable else x
-
-
-@public
-def nancumsum(a: ArrayLike, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """`cumsum` with zeros for NaNs; nonlinear."""
-    _no_out("nancumsum", out)
-    return cumsum(_without_nan(a, 0.0), axis, dtype)
-
-
-@public
-def nancumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """`cumprod` with ones for NaNs."""
-    _no_out("nancumprod", out)
-    return cumprod(_without_nan(a, 1.0), axis, dtype)
 
 
 def _cumulative(name: str, native: Callable[..., Any], first: int) -> Callable[..., Array]:
@@ -221,7 +85,7 @@ def cov(
     aweights: Any = None,
     dtype: Any = None,
 ) -> Array:
-    """The covariance of variables, as `jax.numpy.cov`, without weights.
+    """The covariance of variables, as `jax.numpy.cov`.
 
     Per axis: nonlinear; variables may be sharded where there is no ``y``. Sharded observations make the mean pending,
     so they must be whole.
@@ -232,29 +96,55 @@ def cov(
         rowvar: Whether variables are rows.
         bias: Divides by ``k``, not ``k - 1``.
         ddof: Divides by ``k - ddof``.
-        fweights: Not supported.
-        aweights: Not supported.
+        fweights (k): How often each observation counts: integers.
+        aweights (k): Weights of the observations.
         dtype: The dtype to compute in.
 
     Communicates: nothing.
     """
-    if fweights is not None or aweights is not None:
-        raise ShardingTypeError("`cov` knows no weights", hints=["sh.average and sh.einsum"])
 
     def rows(v: Any) -> Any:
         ((v,), _) = lift([v])
         if jax.typeof(v).ndim > 2:
             raise ShardingTypeError(f"`cov` takes vectors and matrices, not {jax.typeof(v)}")
         v = v if dtype is None else v.astype(dtype)
-        v = expand_dims(v, 0) if jax.typeof(v).ndim < 2 else v
+        v = reshape(v, (1, -1)) if jax.typeof(v).ndim < 2 else v
         return v.T if not rowvar and jax.typeof(v).shape[0] != 1 else v
 
     x = rows(m) if y is None else concatenate([*map(rows, meeting([m, y]))], 0)
     count = jax.typeof(x).shape[1]
-    x = subtract(x, mean_(x, 1, keepdims=True))
     taken = (0 if bias else 1) if ddof is None else ddof
-    made = divide(einsum("ik,jk->ij", x, conj(x)), count - taken)
+    if fweights is None and aweights is None:
+        x = subtract(x, mean_(x, 1, keepdims=True))
+        made = divide(einsum("ik,jk->ij", x, conj(x)), count - taken)
+    else:
+        made = _weighted_cov(x, fweights, aweights, taken, dtype)
     return made.reshape(()) if jax.typeof(made).shape == (1, 1) else made
+
+
+def _weighted_cov(x: Any, fweights: Any, aweights: Any, taken: Any, dtype: Any) -> Array:
+    """The covariance of rows whose elements have weights."""
+    given = [abs_(_of_observations(x, w, w is fweights)) for w in (fweights, aweights) if w is not None]
+    w = given[0] if len(given) == 1 else multiply(*given)
+    w = w if dtype is None else astype(w, dtype)
+    centres, sums = average(x, 1, w, returned=True, keepdims=True)
+    whole = reshape(sums[:1], ())
+    if taken:
+        relative = sum_(multiply(w, given[-1])) / whole if aweights is not None else 1
+        whole = whole - taken * relative
+    x = subtract(x, centres)
+    return divide(einsum("ik,jk->ij", x, conj(multiply(x, w))), whole)
+
+
+def _of_observations(x: Any, w: Any, counts: bool) -> Array:
+    """Weights of observations, one for each column."""
+    ((w,), _) = lift([w])
+    t, name = jax.typeof(w), "fweights" if counts else "aweights"
+    if t.shape != jax.typeof(x).shape[1:]:
+        raise ShardingTypeError(f"`{name}` of `cov` has one number for each observation of {jax.typeof(x)}, not {t}")
+    if counts and not jnp.issubdtype(t.dtype, jnp.integer):
+        raise ShardingTypeError(f"`fweights` of `cov` are integers, not {t}", hints=["aweights="])
+    return beside(w, x)
 
 
 @public
@@ -270,11 +160,11 @@ def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtyp
 
 @public
 def gradient(f: ArrayLike, *varargs: Any, axis: Any = None, edge_order: Any = None) -> Array | list[Array]:
-    """Central differences along dims, as `jax.numpy.gradient` with equal distances: linear; the dims must be whole.
+    """Central differences along dims, as `jax.numpy.gradient`: linear; the dims must be whole.
 
     Args:
         f (...): A value; an unreduced one stays unreduced.
-        *varargs: A distance for all dims, or one for each.
+        *varargs: A distance for all dims, or one for each; or, for each, the places (n) along it.
         axis: The dims; all by default.
         edge_order: As in JAX, None.
 
@@ -285,19 +175,38 @@ def gradient(f: ArrayLike, *varargs: Any, axis: Any = None, edge_order: Any = No
     """
     ((x,), _) = lift([f])
     dims = normalize_dims(axis, jax.typeof(x).ndim, "gradient")
-    steps = [_number("gradient", "a distance", v) for v in varargs]
-    if edge_order is not None or len(steps) not in (0, 1, len(dims)) or not all(map(is_number, steps)):
+    if edge_order is not None or len(varargs) not in (0, 1, len(dims)):
         raise ShardingTypeError("`gradient` takes one distance for all dims or one for each, and no `edge_order`")
-    steps = steps * len(dims) if len(steps) == 1 else steps or [1.0] * len(dims)
-    made = [
-        apply_whole("gradient", function("gradient", _differences, linear=True, axis=d, step=h), x, [d])
-        for d, h in zip(dims, steps, strict=True)
-    ]
+    steps = list(varargs) * len(dims) if len(varargs) == 1 else list(varargs) or [1.0] * len(dims)
+    made = [_gradient(x, d, h) for d, h in zip(dims, steps, strict=True)]
     return made[0] if len(made) == 1 and (axis is None or not isinstance(axis, (tuple, list))) else made
+
+
+def _gradient(x: Any, dim: int, step: Any) -> Array:
+    """Differences along a dim by a known distance, by one that is an operand, or between places."""
+    if is_known(step) and not np.ndim(step):
+        fn = function("gradient", _differences, linear=True, axis=dim, step=known("gradient", "a distance", step))
+        return apply_whole("gradient", fn, x, [dim])
+    x, places = lift([x, step])[0]
+    t, p = jax.typeof(x), jax.typeof(places)
+    if p.shape not in ((), (t.shape[dim],)):
+        raise ShardingTypeError(f"`gradient` along dim {dim} of {t} takes a distance, or as many places, not {p}")
+    own = tuple(("dim", d) for d in range(t.ndim))
+
+    def plan(shape: tuple[int, ...]) -> ProductDims:
+        labels = own, (own[dim],) * p.ndim
+        return ProductDims(labels, tuple(zip(own, shape, strict=True)), frozenset({own[dim]}), ids=frozenset({1}))
+
+    fn = multilinear("gradient", _between, frozenset({1}), axis=dim)
+    return product("gradient", fn, [x, places], plan)
 
 
 def _differences(x: Any, axis: int, step: float) -> Any:
     return jnp.gradient(x, step, axis=axis)
+
+
+def _between(x: Any, places: Any, axis: int) -> Any:
+    return jnp.gradient(x, places, axis=axis)
 
 
 @public

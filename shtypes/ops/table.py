@@ -20,26 +20,29 @@ OPS: Final[Mapping[str, Op]] = {
             "jax.numpy",
             "x, /",
             "abs arccos arccosh arcsin arcsinh arctan arctanh bitwise_count bitwise_not cbrt ceil cos cosh exp "
-            "exp2 expm1 fabs floor isfinite isinf isnan isneginf isposinf log log10 log1p log2 logical_not "
+            "exp2 expm1 fabs floor isinf isnan isneginf isposinf log log10 log1p log2 logical_not "
             "reciprocal rint sign signbit sin sinc sinh spacing sqrt square tan tanh",
         ),
         *elementwise("jax.numpy", "z; deg=False", "angle"),
+        *elementwise("jax.numpy", "x", "isfinite"),
+        *elementwise("jax.numpy", "x1, x2", "fmax fmin gcd lcm"),
         *elementwise(
             "jax.numpy",
             "x1, x2, /",
-            "arctan2 copysign floor_divide fmax fmin fmod gcd heaviside hypot lcm ldexp mod remainder right_shift",
+            "arctan2 copysign floor_divide fmod heaviside hypot ldexp mod remainder right_shift",
         ),
         *elementwise("jax.scipy.special", "a, b", "beta betaln"),
         *elementwise("jax.scipy.special", "a, b, x", "betainc hyp1f1"),
         *elementwise(
             "jax.numpy",
             "x, y, /",
-            "bitwise_and bitwise_or bitwise_xor equal float_power greater greater_equal left_shift less "
-            "less_equal logaddexp logaddexp2 logical_and logical_or logical_xor maximum minimum nextafter "
-            "not_equal",
+            "bitwise_and bitwise_or bitwise_xor float_power logaddexp logaddexp2 logical_and logical_or logical_xor "
+            "maximum minimum nextafter",
         ),
+        *elementwise("jax.numpy", "x, y", "equal greater greater_equal left_shift less less_equal not_equal"),
         *elementwise("jax.nn", "x; alpha=1.0", "celu elu"),
-        *elementwise("jax.lax", "x", "clz population_count rsqrt"),
+        *elementwise("jax.lax", "x", "clz population_count"),
+        *elementwise("jax.lax", "x; accuracy=None", "logistic rsqrt"),
         *elementwise(
             "jax.scipy.special",
             "x",
@@ -67,7 +70,7 @@ OPS: Final[Mapping[str, Op]] = {
         *elementwise("jax.scipy.special", "z, m", "poch"),
         *elementwise("jax.lax", "operand; exponent_bits, mantissa_bits", "reduce_precision"),
         *elementwise("jax.numpy", "a; decimals=0", "round"),
-        *elementwise("jax.lax", "x, y", "shift_right_arithmetic shift_right_logical"),
+        *elementwise("jax.lax", "x, y", "rem shift_right_arithmetic shift_right_logical"),
         *elementwise("jax.nn", "x; b=4", "squareplus"),
         *elementwise("jax.scipy.special", "x, y", "xlog1py xlogy"),
         *elementwise("jax.scipy.special", "x, q", "zeta"),
@@ -162,9 +165,9 @@ OPS: Final[Mapping[str, Op]] = {
         *written("ops.arithmetic", "astype", rule="cast", linear="x"),
         *written("ops.arithmetic", "clip pow=power power", rule="nonlinear"),
         *written("ops.arithmetic", "negative", rule="linear_unary", linear="x"),
-        *written("ops.arithmetic", "convert_element_type=astype", jax="jax.lax", rule="cast", linear="x"),
+        *written("ops.lax_names", "convert_element_type", jax="jax.lax", rule="cast", linear="operand"),
         *written("ops.arithmetic", "divide true_divide=divide", rule="divide", linear="x"),
-        *written("ops.arithmetic", "mul=multiply", jax="jax.lax", rule="multilinear", linear="x*y"),
+        *written("ops.lax_names", "mul", jax="jax.lax", rule="multilinear", linear="x*y"),
         *written("ops.arithmetic", "multiply", rule="multilinear", linear="x*y"),
         *written("ops.arithmetic", "neg=negative", jax="jax.lax", rule="linear_unary", linear="x"),
         *written("ops.arithmetic", "positive", linear="x"),
@@ -184,9 +187,7 @@ OPS: Final[Mapping[str, Op]] = {
             linear="lhs*rhs",
             out=True,
         ),
-        *written(
-            "ops.create", "arange empty=zeros empty_like=zeros_like full full_like ones ones_like zeros zeros_like"
-        ),
+        *written("ops.create", "arange empty=zeros empty_like full full_like ones ones_like zeros zeros_like"),
         *written("ops.create", "asarray copy", linear="a"),
         *written("ops.cumulative", "cumlogsumexp cummax cummin", jax="jax.lax", rule="whole"),
         *written("ops.cumulative", "cumprod", rule="whole"),
@@ -205,11 +206,11 @@ OPS: Final[Mapping[str, Op]] = {
         *written("ops.edits", "resize", rule="whole", linear="a"),
         *written("ops.einsum", "dot matmul tensordot", linear="a*b", out=True),
         *written("ops.einsum", "einsum", rule="einsum", linear="*operands", out=True),
-        *written("ops.einsum", "inner outer vdot", linear="a*b"),
-        *written("ops.einsum", "matvec vecdot vecmat", linear="x1*x2"),
+        *written("ops.einsum", "inner outer vdot", linear="a*b", out=True),
+        *written("ops.einsum", "matvec vecdot vecmat", linear="x1*x2", out=True),
         *written("ops.einsum", "matmul tensordot", jax="jax.numpy.linalg", space="linalg", linear="a*b", out=True),
-        *written("ops.einsum", "outer", jax="jax.numpy.linalg", space="linalg", linear="a*b"),
-        *written("ops.einsum", "vecdot", jax="jax.numpy.linalg", space="linalg", linear="x1*x2"),
+        *written("numerics.matrices", "outer", jax="jax.numpy.linalg", space="linalg", linear="x1*x2"),
+        *written("ops.einsum", "vecdot", jax="jax.numpy.linalg", space="linalg", linear="x1*x2", out=True),
         *written("ops.elementwise", "conjugate=conj degrees=rad2deg radians=deg2rad", rule="linear_unary", linear="x"),
         *written(
             "ops.elementwise",
@@ -221,8 +222,8 @@ OPS: Final[Mapping[str, Op]] = {
         *written(
             "ops.elementwise",
             "bessel_i0e=i0e bessel_i1e=i1e eq=equal erf_inv=erfinv ge=greater_equal gt=greater "
-            "igamma=gammainc igammac=gammaincc is_finite=isfinite le=less_equal lgamma=gammaln logistic=expit "
-            "lt=less ne=not_equal rem=fmod shift_left=left_shift",
+            "igamma=gammainc igammac=gammaincc is_finite=isfinite le=less_equal lgamma=gammaln lt=less ne=not_equal "
+            "shift_left=left_shift",
             jax="jax.lax",
             rule="nonlinear",
         ),
@@ -247,7 +248,7 @@ OPS: Final[Mapping[str, Op]] = {
         *written("ops.joins", "column_stack dstack hstack vstack", linear="+tup"),
         *written("ops.joins", "concat=concatenate concatenate", rule="concatenate", linear="+arrays"),
         *written("ops.joins", "dsplit hsplit vsplit", linear="ary"),
-        *written("ops.joins", "stack", rule="stack", linear="+arrays"),
+        *written("ops.joins", "stack", rule="stack", linear="+arrays", out=True),
         *written("ops.joins", "unstack", rule="whole", linear="x"),
         *written("ops.lax_names", "dynamic_update_index_in_dim", jax="jax.lax", linear="operand+update"),
         *written("ops.lax_names", "reduce_and reduce_max reduce_min reduce_or reduce_prod", jax="jax.lax", out=True),
@@ -274,7 +275,9 @@ OPS: Final[Mapping[str, Op]] = {
         *written("ops.products", "polyval", rule="contraction", linear="p"),
         *written("ops.products", "ragged_dot", jax="jax.lax", rule="contraction", linear="lhs*rhs"),
         *written("ops.products", "trapezoid", rule="whole", linear="y*x"),
-        *written("ops.products", "cross", jax="jax.numpy.linalg", space="linalg", rule="contraction", linear="a*b"),
+        *written(
+            "numerics.matrices", "cross", jax="jax.numpy.linalg", space="linalg", rule="contraction", linear="x1*x2"
+        ),
         *written(
             "ops.ranges",
             "bartlett blackman diag_indices diag_indices_from eye geomspace hamming hanning identity indices "
@@ -316,12 +319,18 @@ OPS: Final[Mapping[str, Op]] = {
         *written("ops.shape", "squeeze", rule="squeeze", linear="a"),
         *written("ops.shape", "matrix_transpose", jax="jax.numpy.linalg", space="linalg", linear="x"),
         *written(
-            "ops.slices", "dynamic_index_in_dim slice=slice_ slice_in_dim", jax="jax.lax", rule="index", linear="x"
+            "ops.slices",
+            "dynamic_index_in_dim slice=slice_ slice_in_dim",
+            jax="jax.lax",
+            rule="index",
+            linear="operand",
         ),
-        *written("ops.slices", "dynamic_slice", jax="jax.lax", rule="dynamic_slice", linear="x"),
-        *written("ops.slices", "dynamic_slice_in_dim index_in_dim", jax="jax.lax", linear="x"),
-        *written("ops.slices", "dynamic_update_slice", jax="jax.lax", rule="dynamic_update_slice", linear="x+update"),
-        *written("ops.slices", "dynamic_update_slice_in_dim", jax="jax.lax", linear="x+update"),
+        *written("ops.slices", "dynamic_slice", jax="jax.lax", rule="dynamic_slice", linear="operand"),
+        *written("ops.slices", "dynamic_slice_in_dim index_in_dim", jax="jax.lax", linear="operand"),
+        *written(
+            "ops.slices", "dynamic_update_slice", jax="jax.lax", rule="dynamic_update_slice", linear="operand+update"
+        ),
+        *written("ops.slices", "dynamic_update_slice_in_dim", jax="jax.lax", linear="operand+update"),
         *written("ops.sorting", "argpartition argsort partition sort", rule="whole"),
         *written("ops.sorting", "lexsort sort_complex"),
         *written("ops.sorting", "sort_key_val", jax="jax.lax", linear="values"),
@@ -339,9 +348,9 @@ OPS: Final[Mapping[str, Op]] = {
         *written("ops.statistics", "ediff1d", linear="ary+to_end+to_begin"),
         *written("ops.statistics", "gradient", rule="whole", linear="f"),
         *written("ops.statistics", "logmeanexp", jax="jax.nn"),
-        *written("ops.statistics", "nancumprod nancumsum", out=True),
-        *written("ops.statistics", "nanmean nanprod nanstd nanvar", rule="reduce_nonlinear", out=True),
-        *written("ops.statistics", "nanmedian nanpercentile nanquantile percentile quantile", rule="whole", out=True),
+        *written("ops.quantiles", "nancumprod nancumsum", out=True),
+        *written("ops.quantiles", "nanmean nanprod nanstd nanvar", rule="reduce_nonlinear", out=True),
+        *written("ops.quantiles", "nanmedian nanpercentile nanquantile percentile quantile", rule="whole", out=True),
         *written("ops.statistics", "unwrap vander", rule="whole"),
         *written("ops.statistics", "logmeanexp", jax="jax.nn", space="nn"),
         *written("ops.windows", "reduce_window", jax="jax.lax", rule="whole"),

@@ -33,8 +33,8 @@ def reduce_window(
     init_value: Any,
     computation: Callable[..., Any],
     window_dimensions: Sequence[int],
-    window_strides: Sequence[int],
-    padding: Any,
+    window_strides: Sequence[int] | None = None,
+    padding: Any = "VALID",
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Array:
@@ -47,7 +47,7 @@ def reduce_window(
         init_value: The number from which each reduction starts: 0 for sums, ``-inf`` for maxima.
         computation: ``add``, ``max``, ``min`` or ``mul`` of `jax.lax`, or the function of this library.
         window_dimensions: The size of a window in each dim.
-        window_strides: Its steps.
+        window_strides: Its steps; 1 by default.
         padding: ``"SAME"``, ``"VALID"``, or a pair for each dim.
         base_dilation: How far apart the elements are put.
         window_dilation: How far apart those of a window lie.
@@ -71,7 +71,9 @@ def reduce_window(
     windows = as_ints(window_dimensions, "the window of `reduce_window`")
     params: dict[str, Any] = {
         "window_dimensions": windows,
-        "window_strides": as_ints(window_strides, "the strides of `reduce_window`"),
+        "window_strides": (
+            (1,) * len(windows) if window_strides is None else as_ints(window_strides, "the strides of `reduce_window`")
+        ),
         "padding": padding if isinstance(padding, str) else tuple(tuple(map(int, pair)) for pair in padding),
         "base_dilation": None if base_dilation is None else as_ints(base_dilation, "a dilation"),
         "window_dilation": None if window_dilation is None else as_ints(window_dilation, "a dilation"),

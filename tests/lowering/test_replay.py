@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +15,7 @@ import shtypes as sh
 from shtypes.caches import Bounded
 from shtypes.lowering import replay
 from shtypes.lowering.replay import Recording, replayed
-from shtypes.ops import dispatch
+from shtypes.ops import dispatch, table
 from tests.tolerance import assert_close
 
 
@@ -48,6 +49,13 @@ OPS: dict[str, Callable[[Any, Any], Any]] = {
     "einsum with a target": lambda x, y: sh.einsum("ij,ij->j", x, y, out="[_]"),
     "reshard": lambda x, y: sh.reshard(x, "[_, 4@dp]"),
     "gather": lambda x, y: sh.all_gather(x, "dp"),
+    "a list": lambda x, y: sh.concatenate([x, y], axis=1),
+    "a dict in a list": lambda x, y: sh.stop_gradient([{"a": x}, y])[0]["a"],
+    "the second result": lambda x, y: sh.top_k(y, 2)[1],
+    "a lookup": lambda x, y: sh.take(x, sh.astype(sh.abs(sh.reshard(y, "[8,4]")[0]), "i32"), 1),
+    "known positions": lambda x, y: sh.take(x, np.array([1, 0, 3]), 1),
+    "a constant of its own": lambda x, y: sh.nanprod(x, 1, initial=2.0),
+    "of nothing": lambda x, y: sh.arange(8, type="[_@dp]"),
 }
 
 
@@ -69,7 +77,7 @@ def test_a_second_call_asks_no_rule_and_makes_no_plan(name: str, monkeypatch: py
         raise AssertionError("the general path was taken")
 
     monkeypatch.setattr(dispatch, "lift", refuse)
-    for module in ("pointwise", "arithmetic", "reduce", "shape", "einsum", "reshard"):
+    for module in ("pointwise", "arithmetic", "reduce", "shape", "einsum", "reshard", "joins", "lookup", "sorting"):
         monkeypatch.setattr(f"shtypes.ops.{module}.lift", refuse)
     OPS[name](value(2), value(3))
 
@@ -139,6 +147,57 @@ def test_an_op_that_has_nothing_to_do_returns_its_operand_again() -> None:
         assert sh.reshape(x, (8, 4)) is x
 
 
+def test_data_that_decides_is_read_in_every_call() -> None:
+    x = value(0)
+    for count in (1, 3):
+        size = sh.array(np.int32(count), "i32[]")
+        assert sh.top_k(x, size)[0].type.shape == (8, count)
+
+
+def test_a_known_array_is_told_apart_by_its_elements() -> None:
+    x = value(0)
+    for places in ([0, 1], [1, 0], [0, 1]):
+        np.testing.assert_array_equal(np.asarray(sh.take(x, np.array(places), 1)), np.asarray(x)[:, places])
+
+
+def test_a_constant_on_other_devices_is_made_again() -> None:
+    found = []
+    for devices in (jax.devices()[:4], jax.devices()[4:]):
+        with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2}, devices=devices)):
+            x = value(0)
+            y = jax.block_until_ready(sh.take(x, np.array([1, 0, 3]), 1))
+            found.append(y.data.sharding.device_set)
+            np.testing.assert_array_equal(np.asarray(y), np.asarray(x)[:, [1, 0, 3]])
+            found.append(sh.arange(8, type="[_@dp]").data.sharding.device_set)
+    assert found[0] == found[1] == set(jax.devices()[:4])
+    assert found[2] == found[3] == set(jax.devices()[4:])
+
+
+def test_results_in_a_tree_are_made_anew() -> None:
+    x = value(0)
+    first, second = sh.top_k(x, 2), sh.top_k(x, 2)
+    assert type(first) is list
+    assert first is not second
+    for one, other in zip(first, second, strict=True):
+        same(one, other)
+
+
+#: Functions that are called by programs alone, in local mode, that make functions, or that take trees of anything.
+NOT_REPLAYED = ("lax.", "tree.", "init.")
+
+
+def test_every_function_of_arrays_remembers_its_calls() -> None:
+    def remembers(name: str) -> bool:
+        f: Any = functools.reduce(getattr, name.split("."), sh)
+        while f is not None and f.__code__.co_qualname != "replayed.<locals>.call":
+            f = getattr(f, "__wrapped__", None)
+        return f is not None
+
+    forgetting = {name for name in table.OPS if not remembers(name)}
+    assert all(name.startswith(NOT_REPLAYED) for name in forgetting), forgetting
+    assert len(forgetting) < 40
+
+
 def test_values_without_data_are_typed_in_every_call() -> None:
     x = value(0)
     t: Any = sh.abstract_array(x.type)
@@ -175,7 +234,11 @@ def test_what_was_not_noted_makes_no_recipe() -> None:
     noted.ran(lambda *carriers: carriers, [y], [x + x])
     assert noted.recipe(x) is None
     assert Recording([x]).recipe(y) is None
-    assert Recording([x]).recipe((x, x)) is None
+    assert Recording([x]).recipe((x, y)) is None
+    assert Recording([x]).recipe((x, np.ones(100))) is None
+    read = Recording([x])
+    read.read()
+    assert read.recipe(x) is None
 
 
 def test_an_op_with_ever_new_numbers_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

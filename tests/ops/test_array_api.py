@@ -105,6 +105,12 @@ LINEAR: list[Function] = [
     ("toeplitz", lambda m, x, y: _linalg(m, "toeplitz")(x, y), (arr(4), arr(6))),
     ("diagonals", lambda m, x: _linalg(m, "diagonal")(x, offset=1), (arr(4, 3, 3),)),
     ("map", lambda m, x: m.map(lambda v: 2 * v, x), (arr(3, 4),)),
+    ("gradient between places", lambda m, x: m.gradient(x, np.array([0.0, 1, 3, 4], "f4"), axis=1), (arr(8, 4),)),
+    ("a slice before the first", lambda m, x: _of_lax(m).dynamic_slice(
+        x, (-3, 1), (2, 4), allow_negative_indices=False), (arr(4, 8),)),
+    ("a slice replaced", lambda m, x, y: _of_lax(m).dynamic_update_slice(
+        x, y, (-3, -2), allow_negative_indices=(False, True)), (arr(4, 8), arr(2, 4))),
+    ("an index", lambda m, x: _of_lax(m).dynamic_index_in_dim(x, -2, 0, allow_negative_indices=False), (arr(4, 8),)),
 ]  # fmt: skip
 
 NONLINEAR: list[Function] = [
@@ -162,7 +168,42 @@ NONLINEAR: list[Function] = [
     ("tensorinv", lambda m, x: _linalg(m, "tensorinv")(x), (MATRIX.reshape(2, 2, 4),)),
     ("cond", lambda m, x: _linalg(m, "cond")(x), (np.stack([MATRIX] * 4),)),
     ("sort_complex", lambda m, x: m.sort_complex(x), (arr(6),)),
+    ("gradient by a distance", lambda m, x, h: m.gradient(x, h[0], axis=0), (arr(4, 3), np.array([0.5], "f4"))),
+    ("gradient at places", lambda m, x, h: m.gradient(x, h, axis=0), (arr(4, 3), np.array([0, 1, 3, 4], "f4"))),
+    ("polynomials", lambda m, p, x: m.polyval(p, x), (arr(3, 4), arr(2, 4))),
+    ("quantile at run time", lambda m, x, q: m.quantile(x, q, axis=1), (arr(4, 5), np.array([0.25, 0.5], "f4"))),
+    ("nanquantile at run time", lambda m, x, q: m.nanquantile(x, q[0], axis=(0, 1), keepdims=True),
+     (arr(4, 5, 2), np.array([0.25], "f4"))),
+    ("weighted quantile", lambda m, x, w: m.quantile(x, 0.25, axis=1, method="inverted_cdf", weights=w),
+     (arr(4, 5), np.array([1, 2, 3, 1, 2], "f4"))),
+    ("weighted percentile", lambda m, x, w: m.percentile(x, 30.0, axis=1, method="inverted_cdf", weights=w),
+     (arr(4, 5), np.abs(arr(4, 5)) + 1)),
+    ("cov, counts", lambda m, x, w: m.cov(x, fweights=w), (arr(4, 6), np.array([1, 2, 3, 1, 2, 1], np.int32))),
+    ("cov, weights", lambda m, x, w: m.cov(x, aweights=w), (arr(4, 6), np.arange(1, 7).astype("f4"))),
+    ("cov, both", lambda m, x, f, a: m.cov(x, ddof=2, fweights=f, aweights=a),
+     (arr(4, 6), np.array([1, 2, 3, 1, 2, 1], np.int32), np.arange(1, 7).astype("f4"))),
+    ("cov of one, weighted", lambda m, x, w: m.cov(x, bias=True, aweights=w), (arr(6), np.arange(1, 7).astype("f4"))),
+    ("cov of a number", lambda m, x: m.cov(x[0], bias=True), (arr(1),)),
+    ("nanvar of known means", lambda m, x: m.nanvar(x, 0, ddof=1, mean=m.nanmean(x, 0, keepdims=True)),
+     (np.where(arr(4, 4) > 1, np.nan, arr(4, 4)).astype(np.float32),)),
+    ("nanprod from a number", lambda m, x: m.nanprod(x, 0, initial=2.0, where=np.arange(4) < 3), (arr(4, 4),)),
+    ("intersect1d", lambda m, x, y: m.intersect1d(x, y, True, True, size=3)[2], (np.arange(4), np.arange(2, 6))),
+    ("setdiff1d", lambda m, x, y: m.setdiff1d(x, y, True, size=3), (np.array([3, 1, 2, 0]), np.arange(2, 6))),
+    ("pinv", lambda m, x: _linalg(m, "pinv")(x, rcond=1e-3), (MATRIX,)),
+    ("svd, in part", lambda m, x: _linalg(m, "svd")(x, False, False, subset_by_index=(0, 2)), (MATRIX,)),
+    ("eigvalsh", lambda m, x: _linalg(m, "eigvalsh")(x, symmetrize_input=False), (MATRIX @ MATRIX.T,)),
+    ("expm", lambda m, x: _linalg(m, "expm")(x, max_squarings=8), (MATRIX,)),
+    ("matrix_rank", lambda m, x: _linalg(m, "matrix_rank")(x, hermitian=True, tol=1e-3), (MATRIX @ MATRIX.T,)),
+    ("mul", lambda m, x, y: _of_lax(m).mul(x, y, out_dtype=np.dtype("f4")), (ints(4, 8), ints(4, 8))),
+    ("ravel_multi_index, dtype", lambda m, i, j: m.ravel_multi_index((i, j), (4, 5), "clip", dtype=np.int8),
+     (ints(4, 8), ints(5, 8))),
+    ("windows by one", lambda m, x: m.reduce_window(x, -np.inf, lax.max, (1, 3)), (arr(4, 4),)),
 ]  # fmt: skip
+
+
+def _of_lax(m: Any) -> Any:
+    """Where a function of `jax.lax` is, here and on one device."""
+    return sh if m is sh else lax
 
 
 def cases(mesh: Any, functions: list[Function], grad: bool) -> Iterator[Case]:
@@ -311,7 +352,6 @@ def test_what_is_not_here_says_what_to_use() -> None:
         (lambda x: x.at[np.array([1])].apply(sh.sin), "`at[...].apply` needs positions that differ"),
         (lambda x: sh.linalg.norm(sh.zeros("f32[4@x,2,2]"), 1, out="[]"), "`norm` with axis=None and ord=1"),
         (sh.linalg.lu, "`lu` takes matrices, not f32[4]"),
-        (lambda x: sh.quantile(x, x[0]), "`quantile` needs `q` that is known"),
         (lambda x: sh.ravel(x, "F"), "`ravel` reads the last dim first"),
         (lambda x: sh.linspace(x, 1), "`linspace` takes numbers"),
     ],

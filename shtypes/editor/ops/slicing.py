@@ -41,7 +41,7 @@ def _taken(call: Call, x: ShType, entries: list[IndexEntry], ids: list[ShType]) 
 
 @op("slice_in_dim")
 def _slice_in_dim(call: Call) -> ShType:
-    x = call.array("x")
+    x = call.array("operand")
     dim, entries = one_dim("slice_in_dim", x, call.static("axis", 0)), _whole_entries(x)
     part = slice(call.static("start_index"), call.static("limit_index"), call.static("stride", 1))
     entries[dim] = span(part, x.shape[dim])
@@ -50,7 +50,7 @@ def _slice_in_dim(call: Call) -> ShType:
 
 @op("slice")
 def _slice(call: Call) -> ShType:
-    x, starts, limits = call.array("operand", "x"), call.static("start_indices"), call.static("limit_indices")
+    x, starts, limits = call.array("operand"), call.static("start_indices"), call.static("limit_indices")
     steps = call.static("strides", None) or (1,) * x.ndim
     parts = list(zip(ints(starts), ints(limits), ints(steps), strict=False))
     if len(parts) != x.ndim or any(map(stands_for_a_name, x.shape)):
@@ -62,7 +62,7 @@ def _slice(call: Call) -> ShType:
 
 @op("index_in_dim", "dynamic_index_in_dim")
 def _index_in_dim(call: Call) -> ShType:
-    x = call.array("x", "operand")
+    x = call.array("operand")
     dim, entries = one_dim(call.name, x, call.static("axis", 0)), _whole_entries(x)
     ids: list[ShType] = []
     entries[dim] = one_index(call, x.shape[dim], call.given["index"][0], ids)
@@ -91,7 +91,7 @@ def _dynamic(call: Call, x: ShType, starts: list[ShType], sizes: tuple[int, ...]
 
 @op("dynamic_slice")
 def _dynamic_slice(call: Call) -> ShType:
-    x, sizes = call.array("x", "operand"), ints(call.static("slice_sizes"))
+    x, sizes = call.array("operand"), ints(call.static("slice_sizes"))
     if len(sizes) != x.ndim:
         raise Unknown
     return _dynamic(call, x, _starts(call, "start_indices", sizes, x), sizes)
@@ -104,7 +104,7 @@ def _start_in_dim(call: Call, size: int, whole_size: int, name: str = "start_ind
 
 @op("dynamic_slice_in_dim")
 def _dynamic_slice_in_dim(call: Call) -> ShType:
-    x, size = call.array("x", "operand"), call.static("slice_size")
+    x, size = call.array("operand"), call.static("slice_size")
     dim = one_dim(call.name, x, call.static("axis", 0))
     if type(size) is not int or not 0 <= size <= x.shape[dim]:
         raise Unknown
@@ -122,7 +122,7 @@ def _updated(call: Call, x: ShType, starts: list[ShType], update: ShType) -> ShT
 
 @op("dynamic_update_slice")
 def _dynamic_update_slice(call: Call) -> ShType:
-    x, update = call.array("x", "operand"), call.array("update")
+    x, update = call.array("operand"), call.array("update")
     if x.ndim != update.ndim:
         raise Unknown
     return _updated(call, x, _starts(call, "start_indices", update.shape, x), update)
@@ -130,7 +130,7 @@ def _dynamic_update_slice(call: Call) -> ShType:
 
 @op("dynamic_update_slice_in_dim")
 def _dynamic_update_slice_in_dim(call: Call) -> ShType:
-    x, update = call.array("x", "operand"), call.array("update")
+    x, update = call.array("operand"), call.array("update")
     dim = one_dim(call.name, x, call.static("axis"))
     if x.ndim != update.ndim:
         raise Unknown

@@ -109,6 +109,19 @@ class Sample(LocalFn):
         return SAMPLERS[self.name](key, self.shape, dtypes.to_numpy(self.dtype), **dict(self.params))
 
 
+def type_or_shape(type: Any, shape: Any) -> Any:
+    """What is asked for: a type, or the shape that is given by name, as in JAX.
+
+    Raises:
+        ShardingTypeError: both are given.
+    """
+    if shape is None:
+        return type
+    if type is not None and type != ():
+        raise ShardingTypeError(f"a type and a shape are given, {type!r:.60} and {shape!r:.60}", hints=["type="])
+    return shape
+
+
 def as_key(name: str, key: Any) -> Array:
     """One key as a typed value."""
     if not is_typed(key):

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.numerics.nn.positions import positions
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
 from shtypes.ops.arrange import repeat
@@ -27,7 +27,7 @@ from shtypes.rules import reasons
 from shtypes.types import ShType
 
 
-@public_op
+@public
 def dot_product_attention(
     query: Any,
     key: Any,

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 
 from shtypes.context.calls import refuse_unknown
-from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.numerics import random
 from shtypes.ops.arithmetic import add, divide, multiply
 from shtypes.ops.create import zeros_like
@@ -24,7 +24,7 @@ from shtypes.ops.select import where
 from shtypes.types import ShType, State
 
 
-@public_op
+@public
 def linear(
     x: ArrayLike, w: Any, b: ArrayLike | None = None, *, dims: int = 1, out: Any = None, **options: Any
 ) -> Array:
@@ -62,7 +62,7 @@ def linear(
     return y if b is None else add(y, b)
 
 
-@public_op
+@public
 def glu(x: ArrayLike, axis: int = -1) -> Array:
     """The first half of a dim times the sigmoid of the second, as `jax.nn.glu`; the dim must be whole.
 
@@ -72,21 +72,21 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
     return multiply(a, sigmoid(b))
 
 
-@public_op
+@public
 def swiglu(gate: Any, value: Any) -> Array:
     """``silu(gate) * value``. Communicates: nothing."""
     gate, value = meeting([gate, value])
     return multiply(silu(gate), value)
 
 
-@public_op
+@public
 def geglu(gate: Any, value: Any, *, approximate: bool = True) -> Array:
     """``gelu(gate) * value``. Communicates: nothing."""
     gate, value = meeting([gate, value])
     return multiply(gelu(gate, approximate=approximate), value)
 
 
-@public_op
+@public
 def dropout(
     x: ArrayLike, rate: float, key: Any, *, broadcast_dims: int | Sequence[int] = (), deterministic: bool = False
 ) -> Array:

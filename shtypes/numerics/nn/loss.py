@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.numerics.nn.positions import positions
 from shtypes.ops.across import total
 from shtypes.ops.arithmetic import astype, multiply, subtract
@@ -28,7 +28,7 @@ from shtypes.rules import reasons
 from shtypes.types import REPLICATED, ShType
 
 
-@public_op
+@public
 def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = None) -> Array:
     """The loss ``-log softmax(logits)[label]`` of each row, in at least 32 bits.
 

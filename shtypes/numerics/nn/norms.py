@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
+from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
 from shtypes.ops.asking import along
 from shtypes.ops.dispatch import meeting
@@ -44,7 +44,7 @@ def _local(x: Any, axis: tuple[int, ...], epsilon: float, centered: bool) -> Any
     return (y * lax.rsqrt(jnp.square(y).mean(axis, keepdims=True) + epsilon)).astype(x.dtype)
 
 
-@public_op
+@public
 def rms_norm(x: ArrayLike, scale: Any = None, *, axis: Axis = -1, epsilon: float = 1e-6, out: Any = None) -> Array:
     """Rows over their root mean square, times a scale.
 
@@ -79,7 +79,7 @@ def rms_norm(x: ArrayLike, scale: Any = None, *, axis: Axis = -1, epsilon: float
     return finished(multiply(y, *factors) if factors else y, out)
 
 
-@public_op
+@public
 def layer_norm(
     x: ArrayLike,
     scale: Any = None,

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes import rules
-from shtypes.context.user_line import public_op
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import Linear, LocalFn
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.ops.create import arange
 from shtypes.ops.dispatch import apply, lift
 from shtypes.ops.reduce_nonlinear import wide
@@ -56,7 +56,7 @@ class Rotary(LocalFn):
         return Rotary(self.base, -self.turn)
 
 
-@public_op
+@public
 def rotary_embedding(x: ArrayLike, at: Any = None, *, base: float = 10_000.0) -> Array:
     """Rotary position embedding: pairs ``(x[i], x[i + H/2])`` turned by ``position * base ** (-2i/H)``.
 

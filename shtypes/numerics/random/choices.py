@@ -8,8 +8,8 @@ from typing import Any
 import jax
 
 from shtypes import rules
-from shtypes.context.user_line import public_op
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.numerics.bits.samples import (
     Categorical,
     OnKeys,
@@ -19,6 +19,7 @@ from shtypes.numerics.bits.samples import (
     default_int,
     folded_axes,
     layout_of,
+    type_or_shape,
 )
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.numerics.random.samples import gumbel, randint
@@ -35,7 +36,7 @@ from shtypes.rules.whole import WholeResult
 from shtypes.types import ShType, State
 
 
-@public_op
+@public
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, *, out: Any = None
 ) -> Any:
@@ -98,9 +99,17 @@ def _unlike(key: Any, logits: Any, *, shape: tuple[int, ...], dtype: Any, axis: 
     return jax.random.categorical(key, logits, axis, shape, replace).astype(dtype)
 
 
-@public_op
+@public
 def choice(
-    key: Any, a: Any, type: Any = (), replace: bool = True, p: Any = None, axis: int = 0, *, mesh: Any = None
+    key: Any,
+    a: Any,
+    type: Any = (),
+    replace: bool = True,
+    p: Any = None,
+    axis: int = 0,
+    *,
+    shape: Any = None,
+    mesh: Any = None,
 ) -> Any:
     """Positions or rows sampled at random, as `jax.random.choice`.
 
@@ -111,6 +120,7 @@ def choice(
         replace: Whether one may be sampled twice.
         p (n): Probabilities, whole on each device; alike by default.
         axis: The dim of the rows; of a sharded one each row is a lookup, and the result unreduced.
+        shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape; by default that of the key.
 
     Returns:
@@ -119,6 +129,7 @@ def choice(
     Communicates: nothing. Each device samples its own positions; with ``p`` or without ``replace`` all of them, of
     which it keeps its own.
     """
+    type = type_or_shape(type, shape)
     value = None if is_number(a) else lift([a])[0][0]
     (dim,) = (0,) if value is None else normalize_dims(axis, jax.typeof(value).ndim, "choice")
     count = operator.index(a) if value is None else jax.typeof(value).shape[dim]
@@ -135,7 +146,7 @@ def _choice(key: Any, p: Any = None, *, shape: tuple[int, ...], dtype: Any, a: i
     return jax.random.choice(key, a, shape, replace, p).astype(dtype)
 
 
-@public_op
+@public
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Any:
     """Positions in random order, or the rows of a value, as `jax.random.permutation`.
 

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from shtypes import rules
-from shtypes.context.user_line import public_op
 from shtypes.core.hitype import HiShType
 from shtypes.core.meshes import context_mesh, to_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.numerics.bits.samples import OnKeys, as_key, key_of_seed
 from shtypes.ops.dispatch import all_replicated, apply, is_number, is_typed, lift
 from shtypes.rules.whole import WholeResult
@@ -20,27 +20,38 @@ from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import current_mesh
 
 
-@public_op
-def key(seed: Any, *, impl: str | None = None, mesh: Any = None) -> Any:
+@public
+def key(seed: Any, *, impl: str | None = None, dtype: Any = None, mesh: Any = None) -> Any:
     """A key, the same on every device.
 
     Args:
         seed: An integer, or a scalar integer value.
         impl: The generator, as in `jax.random.key`; the default (threefry) can make sharded arrays.
+        dtype: The dtype of its keys, instead of its name.
         mesh: The mesh; by default the one in context.
 
     Communicates: nothing.
     """
-    dtype = dtypes.from_numpy(jax.eval_shape(lambda: jax.random.key(0, impl=impl)).dtype)
+    impl, name = _generator(impl, dtype)
     if is_number(seed) or isinstance(seed, np.integer):
         where = current_mesh() if mesh is None else to_mesh(mesh)
         try:
             number = operator.index(seed)
         except TypeError:
             raise ShardingTypeError(f"a seed is an integer, not {seed!r:.40}") from None
-        return key_of_seed(number, impl, ShType(where, dtype, [], all_replicated(where)))
+        return key_of_seed(number, impl, ShType(where, name, [], all_replicated(where)))
     ((value,), _) = lift([seed])
-    return _alike("key", dtype, value, impl=impl)
+    return _alike("key", name, value, impl=impl)
+
+
+def _generator(impl: str | None, dtype: Any) -> tuple[str | None, str]:
+    """A generator by its name or the dtype of its keys: both."""
+    if dtype is not None:
+        name = dtypes.from_any(dtype)
+        if impl is not None or not dtypes.is_key(name):
+            raise ShardingTypeError(f"a key has a generator's name or a dtype of keys, not {impl!r} and `{name}`")
+        impl = dtypes.key_impl(name)
+    return impl, dtypes.from_numpy(jax.eval_shape(lambda: jax.random.key(0, impl=impl)).dtype)
 
 
 def _alike(name: str, dtype: str, *operands: Any, **params: Any) -> Any:
@@ -57,7 +68,7 @@ def _made(
     return apply(name, fn, lambda types: rules.whole(name, types[0], along, (result,), False), x)
 
 
-@public_op
+@public
 def split(key: Any, num: int = 2) -> Any:
     """New keys from one, as `jax.random.split`.
 
@@ -75,7 +86,7 @@ def split(key: Any, num: int = 2) -> Any:
     return _made("split", jax.typeof(key).dtype_name, [(count, None)], key, num=count)
 
 
-@public_op
+@public
 def fold_in(key: Any, data: Any) -> Any:
     """A new key from a key and an integer, as `jax.random.fold_in`.
 
@@ -93,7 +104,7 @@ def fold_in(key: Any, data: Any) -> Any:
     return _alike("fold_in", name, key, data)
 
 
-@public_op
+@public
 def key_data(keys: Any) -> Any:
     """The words of a key, as `jax.random.key_data`.
 
@@ -110,27 +121,28 @@ def _words(keys: Any) -> Any:
     return _made("key_data", "u32", [*((n, d) for d, n in enumerate(t.shape)), *((n, None) for n in words)], keys)
 
 
-@public_op
-def wrap_key_data(words: Any, *, impl: str | None = None) -> Any:
+@public
+def wrap_key_data(key_bits_array: Any, *, impl: str | None = None, dtype: Any = None) -> Any:
     """The key that has these words, as `jax.random.wrap_key_data`.
 
     Args:
-        words (..., n): Unsigned integers; the last dim must be whole.
+        key_bits_array (..., n): Unsigned integers; the last dim must be whole.
         impl: The generator, as in `key`.
+        dtype: The dtype of its keys, instead of its name.
 
     Returns:
         (...): Keys.
     """
-    ((words,), _) = lift([words])
+    ((words,), _) = lift([key_bits_array])
     t = jax.typeof(words)
     if not t.ndim or t.dtype_name != "u32":
         raise ShardingTypeError(f"the words of a key are u32[..., n], not {t}")
-    dtype = dtypes.from_numpy(jax.eval_shape(lambda: jax.random.key(0, impl=impl)).dtype)
+    impl, name = _generator(impl, dtype)
     dims: list[tuple[int, int | None]] = [(n, d) for d, n in enumerate(t.shape[:-1])]
-    return _made("wrap_key_data", dtype, dims, words, (t.ndim - 1,), impl=impl)
+    return _made("wrap_key_data", name, dims, words, (t.ndim - 1,), impl=impl)
 
 
-@public_op
+@public
 def key_impl(keys: Any) -> Any:
     """The name of a key's generator, as `jax.random.key_impl`."""
     if not is_typed(keys):
@@ -140,7 +152,7 @@ def key_impl(keys: Any) -> Any:
     return found[0]
 
 
-@public_op
+@public
 def clone(key: Any) -> Any:
     """The same key, for `jax.experimental.key_reuse` a new one, as `jax.random.clone`."""
     key = as_key("clone", key)

@@ -9,9 +9,10 @@ from typing import Any
 import jax
 
 from shtypes.context.calls import bound, signature_of
-from shtypes.context.user_line import named, public_op
+from shtypes.context.user_line import named
 from shtypes.core.array import Array
-from shtypes.numerics.bits.samples import default_float, default_int, sample
+from shtypes.lowering.replay import public
+from shtypes.numerics.bits.samples import default_float, default_int, sample, type_or_shape
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.ops.dispatch import is_number, lift
 from shtypes.ops.elementwise import less
@@ -30,23 +31,24 @@ def distribution(
     required = len(params) - len(optional)
     defaults = dict(zip(params[required:], optional, strict=True))
     shown = ["key", *params[:required], *(f"{n}={v}" for n, v in defaults.items()), "type=None", "dtype=None"]
-    signature = signature_of(", ".join([*shown, "*", "mesh=None"]), operands=0)
+    signature = signature_of(", ".join([*shown, "*", "shape=None", "mesh=None"]), operands=0)
 
     def op(*args: Any, **kwargs: Any) -> Array:
         given = bound(name, signature, args, kwargs)
-        made: Array = make(given["key"], [given[p] for p in params], given["type"], given["dtype"], given["mesh"])
+        wanted = type_or_shape(given["type"], given["shape"])
+        made: Array = make(given["key"], [given[p] for p in params], wanted, given["dtype"], given["mesh"])
         return made
 
-    return public_op(named(op, name, doc, "shtypes.numerics.random", signature))
+    return public(named(op, name, doc, "shtypes.numerics.random", signature))
 
 
 def _plain(name: str, what: str, default: Callable[[], str] = default_float) -> Callable[..., Array]:
     """A distribution without parameters."""
 
-    def op(key: Any, type: Any = (), dtype: Any = None, *, mesh: Any = None) -> Array:
-        return sample(name, key, type, dtype, mesh, default())
+    def op(key: Any, type: Any = (), dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
+        return sample(name, key, type_or_shape(type, shape), dtype, mesh, default())
 
-    return public_op(named(op, name, f"{what}, as `jax.random.{name}`; see `uniform`.", "shtypes.numerics.random"))
+    return public(named(op, name, f"{what}, as `jax.random.{name}`; see `uniform`.", "shtypes.numerics.random"))
 
 
 def _of_numbers(
@@ -64,9 +66,16 @@ def _of_numbers(
     return distribution(name, doc, params, make, optional)
 
 
-@public_op
+@public
 def uniform(
-    key: Any, type: Any = (), dtype: Any = None, minval: float = 0.0, maxval: float = 1.0, *, mesh: Any = None
+    key: Any,
+    type: Any = (),
+    dtype: Any = None,
+    minval: float = 0.0,
+    maxval: float = 1.0,
+    *,
+    shape: Any = None,
+    mesh: Any = None,
 ) -> Array:
     """Numbers in ``[minval, maxval)``: the global array that `jax.random.uniform` makes, each device its own part.
 
@@ -76,6 +85,7 @@ def uniform(
         dtype: The dtype, where the type leaves it out; the default float.
         minval: The least number.
         maxval: The end, not included.
+        shape: A shape by name, as in JAX, instead of ``type``.
         mesh: The mesh of a text or shape; by default that of the key.
 
     Returns:
@@ -87,28 +97,38 @@ def uniform(
 
     Communicates: nothing.
     """
-    return sample("uniform", key, type, dtype, mesh, default_float(), minval=float(minval), maxval=float(maxval))
+    bounds = {"minval": float(minval), "maxval": float(maxval)}
+    return sample("uniform", key, type_or_shape(type, shape), dtype, mesh, default_float(), **bounds)
 
 
-@public_op
+@public
 def truncated_normal(
-    key: Any, lower: float, upper: float, type: Any = (), dtype: Any = None, *, mesh: Any = None
+    key: Any,
+    lower: float,
+    upper: float,
+    type: Any = (),
+    dtype: Any = None,
+    *,
+    shape: Any = None,
+    mesh: Any = None,
 ) -> Array:
     """Standard normal numbers between bounds, as `jax.random.truncated_normal`; see `uniform`."""
     bounds = {"lower": float(lower), "upper": float(upper)}
-    return sample("truncated_normal", key, type, dtype, mesh, default_float(), **bounds)
+    return sample("truncated_normal", key, type_or_shape(type, shape), dtype, mesh, default_float(), **bounds)
 
 
-@public_op
-def bernoulli(key: Any, p: Any = 0.5, type: Any = None, *, mesh: Any = None) -> Array:
+@public
+def bernoulli(key: Any, p: Any = 0.5, type: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """True with probability ``p``, as `jax.random.bernoulli`; see `uniform`.
 
     Args:
         key (): A key.
         p (...): A number, or typed probabilities: then the samples lie as they do.
         type: The type; one value by default.
+        shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape.
     """
+    type = type_or_shape(type, shape)
     if is_number(p):
         return sample("bernoulli", key, () if type is None else type, "bool", mesh, "bool", p=float(p), mode="low")
     ((p,), _) = lift([p])
@@ -116,13 +136,20 @@ def bernoulli(key: Any, p: Any = 0.5, type: Any = None, *, mesh: Any = None) -> 
     return less(sample("uniform", key, t if type is None else type, t.dtype_name, mesh, "f32"), p)
 
 
-@public_op
+@public
 def randint(
-    key: Any, type: Any = (), minval: int = 0, maxval: int = 2, dtype: Any = None, *, mesh: Any = None
+    key: Any,
+    type: Any = (),
+    minval: int = 0,
+    maxval: int = 2,
+    dtype: Any = None,
+    *,
+    shape: Any = None,
+    mesh: Any = None,
 ) -> Array:
     """Integers in ``[minval, maxval)``, as `jax.random.randint`; see `uniform`."""
     bounds = {"minval": operator.index(minval), "maxval": operator.index(maxval)}
-    return sample("randint", key, type, dtype, mesh, default_int(), **bounds)
+    return sample("randint", key, type_or_shape(type, shape), dtype, mesh, default_int(), **bounds)
 
 
 normal = _plain("normal", "Standard normal numbers")

@@ -8,17 +8,17 @@ from typing import Any
 
 import jax
 
-from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics.bits.samples import default_float, default_int
+from shtypes.lowering.replay import public
+from shtypes.numerics.bits.samples import default_float, default_int, type_or_shape
 from shtypes.numerics.bits.samples_whole import sample_whole
 from shtypes.numerics.random.samples import distribution
-from shtypes.ops.dispatch import lift
+from shtypes.ops.dispatch import as_ints, lift
 
 
-@public_op
-def gamma(key: Any, a: Any, type: Any = None, dtype: Any = None, *, mesh: Any = None) -> Array:
+@public
+def gamma(key: Any, a: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Gamma numbers of shape ``a``, as `jax.random.gamma`.
 
     Each device makes all of the numbers and keeps its own part: so they are the same on every mesh, and are made as
@@ -29,6 +29,7 @@ def gamma(key: Any, a: Any, type: Any = None, dtype: Any = None, *, mesh: Any = 
         a (...): A number, or an array that broadcasts to the result; whole on each device.
         type: The type of the result, as in `uniform`; by default that of the parameters together.
         dtype: The dtype, where the type leaves it out.
+        shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape; by default that of the key.
 
     Returns:
@@ -39,6 +40,7 @@ def gamma(key: Any, a: Any, type: Any = None, dtype: Any = None, *, mesh: Any = 
 
     Communicates: nothing; the cast of an invariant parameter communicates backward. Transpose: by JAX.
     """
+    type = type_or_shape(type, shape)
     return sample_whole("gamma", jax.random.gamma, key, [a], type, dtype, mesh, default_float())
 
 
@@ -59,24 +61,29 @@ binomial = _whole("binomial", "How many of ``n`` trials succeed with probability
 wald = _whole("wald", "Wald numbers (inverse Gaussian)", "mean")
 
 
-@public_op
-def generalized_normal(key: Any, p: float, type: Any = (), dtype: Any = None, *, mesh: Any = None) -> Array:
+@public
+def generalized_normal(
+    key: Any, p: float, type: Any = (), dtype: Any = None, *, shape: Any = None, mesh: Any = None
+) -> Array:
     """Generalised normal numbers of power ``p``, as `jax.random.generalized_normal`; see `gamma`."""
+    type = type_or_shape(type, shape)
     native = jax.random.generalized_normal
     return sample_whole("generalized_normal", native, key, [], type, dtype, mesh, default_float(), p=float(p))
 
 
-@public_op
-def maxwell(key: Any, type: Any = (), dtype: Any = None, *, mesh: Any = None) -> Array:
+@public
+def maxwell(key: Any, type: Any = (), dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Maxwell numbers, as `jax.random.maxwell`; see `gamma`."""
+    type = type_or_shape(type, shape)
     return sample_whole("maxwell", jax.random.maxwell, key, [], type, dtype, mesh, default_float())
 
 
-@public_op
+@public
 def double_sided_maxwell(
-    key: Any, loc: float, scale: float, type: Any = (), dtype: Any = None, *, mesh: Any = None
+    key: Any, loc: float, scale: float, type: Any = (), dtype: Any = None, *, shape: Any = None, mesh: Any = None
 ) -> Array:
     """Maxwell numbers with a random sign, as `jax.random.double_sided_maxwell`; see `gamma`."""
+    type = type_or_shape(type, shape)
     params: dict[str, Any] = {"loc": float(loc), "scale": float(scale)}
     native = jax.random.double_sided_maxwell
     return sample_whole("double_sided_maxwell", native, key, [], type, dtype, mesh, default_float(), **params)
@@ -85,8 +92,10 @@ def double_sided_maxwell(
 # of vectors and matrices: the type is that of all of it; a shape is that of the batch, as in JAX
 
 
-@public_op
-def dirichlet(key: Any, alpha: Any, type: Any = None, dtype: Any = None, *, mesh: Any = None) -> Array:
+@public
+def dirichlet(
+    key: Any, alpha: Any, type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None
+) -> Array:
     """Points of a simplex, as `jax.random.dirichlet`; see `gamma`.
 
     Args:
@@ -94,15 +103,17 @@ def dirichlet(key: Any, alpha: Any, type: Any = None, dtype: Any = None, *, mesh
         alpha (..., n): Concentrations.
         type: The type of the result (..., n), or the shape of its batch.
         dtype: The dtype, where the type leaves it out.
+        shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape.
     """
+    type = type_or_shape(type, shape)
     ((alpha,), _) = lift([alpha])
     *batch, n = jax.typeof(alpha).shape or _vector("dirichlet", alpha)
     native = jax.random.dirichlet
     return sample_whole("dirichlet", native, key, [alpha], type, dtype, mesh, default_float(), event=(n,), batch=batch)
 
 
-@public_op
+@public
 def multivariate_normal(
     key: Any,
     mean: Any,
@@ -111,6 +122,7 @@ def multivariate_normal(
     dtype: Any = None,
     method: str = "cholesky",
     *,
+    shape: Any = None,
     mesh: Any = None,
 ) -> Array:
     """Normal vectors, as `jax.random.multivariate_normal`; see `gamma`.
@@ -122,18 +134,40 @@ def multivariate_normal(
         type: The type of the result (..., n), or the shape of its batch.
         dtype: The dtype, where the type leaves it out.
         method: ``"cholesky"``, ``"eigh"`` or ``"svd"``.
+        shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape.
     """
+    type = type_or_shape(type, shape)
     (mean, cov), _ = lift([mean, cov])
-    shape = jax.typeof(mean).shape or _vector("multivariate_normal", mean)
-    batch = jax.numpy.broadcast_shapes(shape[:-1], jax.typeof(cov).shape[:-2])
+    means = jax.typeof(mean).shape or _vector("multivariate_normal", mean)
+    batch = jax.numpy.broadcast_shapes(means[:-1], jax.typeof(cov).shape[:-2])
     native = jax.random.multivariate_normal
-    options = {"event": shape[-1:], "batch": batch, "method": method}
-    return sample_whole("multivariate_normal", native, key, [mean, cov], type, dtype, mesh, default_float(), **options)
+    options = {"event": means[-1:], "batch": batch, "method": method}
+    return sample_whole(
+        "multivariate_normal",
+        native,
+        key,
+        [mean, cov],
+        type_or_shape(type, shape),
+        dtype,
+        mesh,
+        default_float(),
+        **options,
+    )
 
 
-@public_op
-def multinomial(key: Any, n: Any, p: Any, type: Any = None, dtype: Any = None, *, mesh: Any = None) -> Array:
+@public
+def multinomial(
+    key: Any,
+    n: Any,
+    p: Any,
+    type: Any = None,
+    dtype: Any = None,
+    *,
+    shape: Any = None,
+    unroll: int = 1,
+    mesh: Any = None,
+) -> Array:
     """How often each class is sampled in ``n`` trials, as `jax.random.multinomial`; see `gamma`.
 
     Args:
@@ -142,20 +176,31 @@ def multinomial(key: Any, n: Any, p: Any, type: Any = None, dtype: Any = None, *
         p (..., k): Probabilities.
         type: The type of the result (..., k), or the shape of its batch.
         dtype: The dtype, where the type leaves it out.
+        shape: The whole shape of the result by name, as in JAX, instead of ``type``.
+        unroll: As in JAX.
         mesh: The mesh of a text or shape.
     """
     (n, p), _ = lift([n, p])
-    shape = jax.typeof(p).shape or _vector("multinomial", p)
-    options = {"event": shape[-1:], "batch": jax.numpy.broadcast_shapes(jax.typeof(n).shape, shape[:-1])}
-    return sample_whole("multinomial", _multinomial, key, [n, p], type, dtype, mesh, default_float(), **options)
+    classes = jax.typeof(p).shape or _vector("multinomial", p)
+    if shape is not None:
+        *batch, last = as_ints(shape, "the shape of `multinomial`") or (0,)
+        if last != classes[-1]:
+            raise ShardingTypeError(f"the shape of `multinomial` ends in the number of classes, {classes[-1]}: {shape}")
+        shape = tuple(batch)
+    options = {"event": classes[-1:], "batch": jax.numpy.broadcast_shapes(jax.typeof(n).shape, classes[:-1])}
+    given: dict[str, Any] = {**options, "unroll": operator.index(unroll)}
+    wanted = type_or_shape(type, shape)
+    return sample_whole("multinomial", _multinomial, key, [n, p], wanted, dtype, mesh, default_float(), **given)
 
 
-def _multinomial(key: Any, n: Any, p: Any, *, shape: tuple[int, ...], dtype: Any) -> Any:
-    return jax.random.multinomial(key, n.astype(dtype), p, shape=(*shape, p.shape[-1]), dtype=dtype)
+def _multinomial(key: Any, n: Any, p: Any, *, shape: tuple[int, ...], dtype: Any, unroll: int) -> Any:
+    return jax.random.multinomial(key, n.astype(dtype), p, shape=(*shape, p.shape[-1]), dtype=dtype, unroll=unroll)
 
 
-@public_op
-def orthogonal(key: Any, n: int, type: Any = (), dtype: Any = None, m: int | None = None, *, mesh: Any = None) -> Array:
+@public
+def orthogonal(
+    key: Any, n: int, type: Any = (), dtype: Any = None, m: int | None = None, *, shape: Any = None, mesh: Any = None
+) -> Array:
     """Orthogonal matrices, as `jax.random.orthogonal`; see `gamma`.
 
     Args:
@@ -164,16 +209,30 @@ def orthogonal(key: Any, n: int, type: Any = (), dtype: Any = None, m: int | Non
         type: The type of the result (..., n, m), or the shape of its batch.
         dtype: The dtype, where the type leaves it out.
         m: How many columns; n by default.
+        shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape.
     """
+    type = type_or_shape(type, shape)
     rows = operator.index(n)
     event = rows, rows if m is None else operator.index(m)
     options: dict[str, Any] = {"event": event, "n": rows, "m": m}
-    return sample_whole("orthogonal", jax.random.orthogonal, key, [], type, dtype, mesh, default_float(), **options)
+    return sample_whole(
+        "orthogonal",
+        jax.random.orthogonal,
+        key,
+        [],
+        type_or_shape(type, shape),
+        dtype,
+        mesh,
+        default_float(),
+        **options,
+    )
 
 
-@public_op
-def ball(key: Any, d: int, p: float = 2, type: Any = (), dtype: Any = None, *, mesh: Any = None) -> Array:
+@public
+def ball(
+    key: Any, d: int, p: float = 2, type: Any = (), dtype: Any = None, *, shape: Any = None, mesh: Any = None
+) -> Array:
     """Points of the unit ball of ``d`` dims in the norm ``p``, as `jax.random.ball`; see `gamma`.
 
     Args:
@@ -182,8 +241,10 @@ def ball(key: Any, d: int, p: float = 2, type: Any = (), dtype: Any = None, *, m
         p: The norm.
         type: The type of the result (..., d), or the shape of its batch.
         dtype: The dtype, where the type leaves it out.
+        shape: A shape by name, instead of ``type``.
         mesh: The mesh of a text or shape.
     """
+    type = type_or_shape(type, shape)
     size = operator.index(d)
     options: dict[str, Any] = {"event": (size,), "d": size, "p": p}
     return sample_whole("ball", jax.random.ball, key, [], type, dtype, mesh, default_float(), **options)

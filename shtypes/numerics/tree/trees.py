@@ -58,7 +58,7 @@ def _type(leaf: Any) -> ShType | None:
 
 
 @public_op
-def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
     """`jax.tree.map`: typed values are leaves."""
     check_function("tree.map", f)
-    return jax.tree.map(f, tree, *rest)
+    return jax.tree.map(f, tree, *rest, is_leaf=is_leaf)
