@@ -194,6 +194,16 @@ def test_what_a_checkpoint_does_not_hold_is_refused(tmp_path: Path) -> None:
         by_checkpointer(tmp_path / "other", tree(), lambda: {**tree(), "w": sh.abstract_array("f32[8,16]")})
 
 
+def test_words_are_restored_where_words_are_asked_and_keys_where_keys_are(tmp_path: Path) -> None:
+    keys = sh.array(KEYS, "key<fry>[8@dp]")
+    for i, text in enumerate(("u32[8,2]", "u32[8@dp,2]", "u32[8@(dp,tp),2]", "key<fry>[8]", "key<fry>[8@tp]")):
+        (restored,) = by_checkpointer(tmp_path / str(i), [keys], lambda text=text: [sh.abstract_array(text)])  # type: ignore[misc]
+        assert str(restored.type) == text
+        np.testing.assert_array_equal(host(restored), np.asarray(jax.random.key_data(KEYS)))
+    with pytest.raises(ValueError, match="not compatible with the stored shape"):
+        by_checkpointer(tmp_path / "other", [keys], lambda: [sh.abstract_array("u32[2,8]")])
+
+
 def test_plain_arrays_come_back_as_ever(tmp_path: Path) -> None:
     """With no target, with a plain one, and beside typed ones."""
     x = sh.array(X, "f32[8@dp,8@tp]")

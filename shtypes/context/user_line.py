@@ -107,6 +107,13 @@ def _called() -> str:
     return names[-1] if names and names[-1] != names[0] else ""
 
 
+#: What Python, numpy and JAX raise of arguments that they cannot use; what devices raise is another thing.
+_OF_ARGUMENTS: Final = (
+    *(TypeError, ValueError, NotImplementedError),
+    *(ArithmeticError, LookupError, AttributeError, AssertionError),
+)
+
+
 def public(fn: Callable[P, T]) -> Callable[P, T]:
     """A function of the public surface: its errors leave with the user's line."""
     return _with_line(fn, of_arrays=False)
@@ -135,7 +142,7 @@ def _with_line(fn: Callable[P, T], *, of_arrays: bool) -> Callable[P, T]:
             if error.operands is not None or error.fixes:
                 _in_terms_of_the_call(error, fn, args, kwargs)
             raise placed(error, fn.__name__) from None
-        except (TypeError, ValueError, NotImplementedError, OverflowError) as error:
+        except _OF_ARGUMENTS as error:
             if _did_not_fit(error):
                 name = fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__
                 raise placed(misfit(name, fn, error), name) from None

@@ -167,8 +167,9 @@ class Array(_Base, metaclass=_ArrayMeta):
         return bool(self.data.is_deleted())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """The global value on the host; see `shtypes.core.host.host_value`."""
-        return np.asarray(host_value(self, "np.asarray"), dtype=dtype)
+        """The global value on the host, see `shtypes.core.host.host_value`; a copy where numpy asks for one."""
+        options: dict[str, Any] = {} if copy is None else {"copy": copy}
+        return np.asarray(host_value(self, "np.asarray"), dtype=dtype, **options)
 
     def __float__(self) -> float:
         return float(host_value(self, "float"))

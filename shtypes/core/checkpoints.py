@@ -11,12 +11,14 @@ import logging
 import sys
 import threading
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any, Final
 
 import jax
 from jax.sharding import NamedSharding
 
 from shtypes._compat.typed import type_of
+from shtypes.caches import Bounded
 from shtypes.context.user_line import placed
 from shtypes.core.carrier import carrier_sharding
 from shtypes.core.hitype import HiShType
@@ -56,12 +58,31 @@ class TypedSharding(NamedSharding):
         raise placed(error, f"restore({self.type})")
 
 
+#: Words that orbax asked for, by id, and the type of the keys that they are of: later it asks how the words lie.
+_WORDS: Final[Bounded[tuple[Any, HiShType]]] = Bounded()
+
+
+def note_words(words: Any, keys: HiShType) -> None:
+    """Notes of words that they are those of keys, where it is orbax that asks: it saves and restores keys as words."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_BETWEEN):
+        frame = None if frame is None else frame.f_back
+        if frame is not None and str(frame.f_globals.get("__name__", "")).startswith("orbax."):
+            _WORDS.put(id(words), (words, keys))
+            return
+
+
+#: At most so many calls are between orbax and us where it asks for the words of keys: those of JAX's function.
+_BETWEEN: Final = 12
+
+
 def sharding_for_orbax(x: Any) -> TypedSharding:
     """What orbax is told of how a typed value lies; refused where no devices are known for it."""
+    noted = _WORDS.get(id(x))
     found = sharding_of_value(x, IN_CHECKPOINTS)
     devices = found.mesh if isinstance(found.mesh, jax.sharding.Mesh) else concrete_mesh(x.type.mesh)
     typed = TypedSharding(devices, found.spec)
-    typed.type = x.type
+    typed.type = x.type if noted is None else noted[1]
     _prepare()
     return typed
 
@@ -128,8 +149,9 @@ def _typed(x: Any, sharding: Any) -> Any:
     if not isinstance(sharding, TypedSharding):
         return x
     t, own = sharding.type, dtypes.from_numpy(x.dtype)
-    if dtypes.is_key(own) and not dtypes.is_key(t.dtype_name):  # orbax asked the words of the keys
-        t = t.replace(dtype=own, dims=t.dims[: x.ndim])
+    if dtypes.is_key(own) and not dtypes.is_key(t.dtype_name):  # orbax gives keys where keys were saved
+        x = jax.random.key_data(x)
+        own = dtypes.from_numpy(x.dtype)
     if own != t.dtype_name or x.shape != t.shape:
         error = ShardingTypeError(
             f"{t} cannot be restored from a checkpoint that holds `{own}` of shape {x.shape} for it",
@@ -139,4 +161,4 @@ def _typed(x: Any, sharding: Any) -> Any:
     return t.raise_val(jax.device_put(x, carrier_sharding(t, sharding.mesh)))
 
 
-__all__ = ["TypedSharding", "sharding_for_orbax"]
+__all__ = ["TypedSharding", "note_words", "sharding_for_orbax"]

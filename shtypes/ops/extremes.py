@@ -17,9 +17,11 @@ from shtypes.ops.arithmetic import subtract
 from shtypes.ops.asking import DOC, over
 from shtypes.ops.dispatch import lift
 from shtypes.ops.elementwise import isnan, maximum, minimum, not_equal
-from shtypes.ops.reduce import Axis, only, scalar
+from shtypes.ops.joins import concatenate
+from shtypes.ops.reduce import Axis, normalize_dims, only, scalar
 from shtypes.ops.reshard import finished
 from shtypes.ops.select import where as select
+from shtypes.ops.shape import broadcast_to
 from shtypes.ops.whole import reduced
 
 
@@ -34,6 +36,10 @@ def _extreme(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
             if initial is None:
                 raise ShardingTypeError(f"`{name}` with `where` needs `initial`", why="it may find no element")
             x = only(name, x, where, initial)
+
+        for d in normalize_dims(axis, jax.typeof(x).ndim, name) if initial is not None else ():
+            if not jax.typeof(x).shape[d]:  # JAX reduces no elements
+                x = _with_one(name, x, d, initial)
 
         def begun(y: Any) -> Any:
             return y if initial is None else join(y, scalar(name, initial, y))
@@ -73,6 +79,12 @@ def _extreme(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
     that counts the elements which reach the result. Transpose: to those elements, in equal parts.
     """,
     )
+
+
+def _with_one(name: str, x: Any, dim: int, initial: Any) -> Array:
+    """A value that has no elements along a dim, with a number there."""
+    shape = tuple(1 if d == dim else n for d, n in enumerate(jax.typeof(x).shape))
+    return concatenate([x, broadcast_to(scalar(name, initial, x), shape)], dim)
 
 
 max, min = _extreme("max", maximum), _extreme("min", minimum)

@@ -200,3 +200,21 @@ def test_type_checkers_see_what_values_have() -> None:
                 wanted = [p.name for p in theirs if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)][1:]
                 given = [a.arg for a in (*mine.posonlyargs, *mine.args, *mine.kwonlyargs)][1:]
                 assert given == wanted, name
+
+
+@pytest.mark.parametrize("text", ["f32[4@x]", "f32[4]"])
+def test_numpy_gets_a_copy_of_its_own_where_it_asks_for_one(text: str) -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x, plain = sh.array(np.arange(4, dtype=np.float32), text), jax.numpy.arange(4.0)
+    reads: list[Any] = [
+        *(np.array, np.asarray, np.copy, np.ascontiguousarray),
+        *(lambda v: np.asarray(v, copy=True), lambda v: np.asarray(v, copy=False), lambda v: np.array(v, "f8")),
+    ]
+    for read in reads:
+        found, wanted = read(x), read(plain)
+        assert (found.flags.writeable, found.dtype) == (wanted.flags.writeable, wanted.dtype)
+    mine = np.array(x)
+    mine[0] = 7
+    np.testing.assert_array_equal(x, np.arange(4))
+    with pytest.raises(ValueError, match="Unable to avoid copy"):
+        np.array(x, dtype="f8", copy=False)

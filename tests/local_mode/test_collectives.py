@@ -392,6 +392,14 @@ def test_the_policy_says_where_sums_and_maxima_end(policy: str, state: str, n: i
 def test_numbers_bools_and_trees_are_summed_as_jax_sums_them(n: int) -> None:
     assert lax.psum(1, "x") == lax.axis_size("x") == n
     assert lax.pmean(2.5, "x") == 2.5
+    for dtype in ("i32", "u8", "bool"):
+        v = typed(np.arange(n)[:, None] % 2, "V").astype(dtype)
+        for policy, state in (("partial", "R"), ("jax", "I")):
+            with sh.policy(policy):
+                mean = lax.pmean(v, "x")
+                assert str(mean.type) == str(typed(random(n, (1,), "V", 3), "V").type.with_axis("x", sh.State(state)))
+                assert_close(np.asarray(mean), np.mean(np.arange(n) % 2, dtype=np.float32)[None])
+        assert lax.pmean(v, "x", to="I").type.state("x") is sh.State.INVARIANT
     index = lax.axis_index("x")
     assert str(index.type) == "i32[]{V:x}"
     total = lax.psum({"odd": index % 2 == 1, "index": index}, "x")

@@ -69,7 +69,8 @@ class Spread(LocalFn):
 
 def _wide(dtype: Any) -> Any:
     """The dtype to compute a mean in."""
-    return jnp.promote_types(dtype, jnp.float32)
+    narrow = jnp.issubdtype(dtype, jnp.floating) and jnp.dtype(dtype).itemsize < 4
+    return jnp.float32 if narrow else dtype  # by width: JAX promotes no floats of eight bits
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import jax
 from shtypes.context.user_line import public_op
 from shtypes.core.array import Array
 from shtypes.core.functions.arithmetic import DivideBy
-from shtypes.errors import ShardingTypeError
+from shtypes.core.localfn import local_dtype
 from shtypes.local_mode.lax.arguments import Axes, axes_of, counted, dim_from_front, each, no_groups, replicated_state
 from shtypes.local_mode.lax.devices import axis_size
-from shtypes.ops.dispatch import is_number, located
+from shtypes.ops.dispatch import is_number
 from shtypes.primitives.collective import collect
 from shtypes.primitives.local import local
 from shtypes.rules.local import Op
@@ -51,18 +51,25 @@ def psum(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None
 
 @public_op
 def pmean(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
-    """The mean of the devices' values along mesh axes; `jax.lax.pmean`: `psum` over the size of the axes."""
+    """The mean of the devices' values along mesh axes; `jax.lax.pmean`: `psum` over the size of the axes.
+
+    Of integers and bools it is a float, as in JAX.
+    """
     total: Any = psum(x, axis_name, axis_index_groups=axis_index_groups, to=to)
     averaged: T
+    axes = axes_of(axis_name)
     if is_number(total):
         averaged = total / axis_size(axis_name)
         return averaged
 
     def mean(leaf: Any) -> Array:
         t = jax.typeof(leaf)
-        if not t.differentiable:
-            raise located(ShardingTypeError(f"`pmean` of {t} is no integer"), "pmean", [t])
-        return local(DivideBy(t.mesh.product(axes_of(axis_name))), leaf, out=t)
+        by = DivideBy(t.mesh.product(axes))
+        out = t.replace(dtype=local_dtype(by, (t.dtype_name,)))
+        if not t.differentiable:  # of integers, which have no gradient, both replicated states are one
+            for axis in (*t.axes(REDUCED), *t.axes(INVARIANT)):
+                out = out.with_axis(axis, replicated_state(to if axis in axes else None, "pmean"))
+        return local(by, leaf, out=out)
 
     averaged = jax.tree.map(mean, total)
     return averaged

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from shtypes import rules
+from shtypes.core.checkpoints import note_words
 from shtypes.core.hitype import HiShType
 from shtypes.core.meshes import context_mesh, to_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
@@ -163,9 +164,12 @@ def _converted(keys: Any) -> Any:
     """The words for JAX's own `key_data`: as other conversions, of a value on any mesh, whichever is in context."""
     here = context_mesh()
     if here is None or isinstance(keys, jax.core.Tracer) or to_mesh(here) is keys.type.mesh:
-        return _words(keys)
-    with use_mesh(keys.to_jax().sharding.mesh):
-        return _words(keys)
+        words = _words(keys)
+    else:
+        with use_mesh(keys.to_jax().sharding.mesh):
+            words = _words(keys)
+    note_words(words, jax.typeof(keys))
+    return words
 
 
 HiShType.key_data = staticmethod(_converted)
