@@ -133,20 +133,19 @@ class Asked(NamedTuple):
 
 
 def _narrowed(given: Any, t: ShType, name: str) -> str | None:
-    """The dtype that an argument asks to send values of a type in; None for their own."""
+    """The dtype that an argument asks to send values of a type in; None for their own, which all have but floats."""
     if given is None:
         return None
     own, dtype = t.dtype_name, dtypes.from_any(given)
     if dtype == own:
         return None
-    if not dtypes.differentiable(own) or own[0] == "c":
-        raise ShardingTypeError(
-            f"`{name}` cannot send {own} as {dtype}",
-            why="a narrower float stands for a float within its rounding; other values are sent as they are",
-        )
+    is_float = dtypes.differentiable(own) and own[0] != "c"
+    if dtype in _SENT and not is_float:
+        return None
     if dtype not in _SENT or dtypes.itemsize(dtype) >= dtypes.itemsize(own):
-        hints = [f'{name}="{d}"' for d in ("bf16", "f8_e4m3fn") if dtypes.itemsize(d) < dtypes.itemsize(own)]
-        if dtypes.differentiable(dtype):
+        narrower = ("bf16", "f8_e4m3fn") if is_float else ()
+        hints = [f'{name}="{d}"' for d in narrower if dtypes.itemsize(d) < dtypes.itemsize(own)]
+        if dtypes.differentiable(dtype) and is_float:
             hints.append(f'x.astype("{dtype}") before it is sent, where the value itself may be of {dtype}')
         raise ShardingTypeError(
             f"`{name}` cannot send {own} as {dtype}, which is no narrower float",
