@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from shtypes._compat import private
 from shtypes._compat.program_mesh import allowed_in_program, in_program, pspec_in_program, shard_map_in_program
 from shtypes._compat.tracers import by_operands, by_type
-from shtypes._compat.transformations import Scoping, Selecting, lowered_calls, seeded
+from shtypes._compat.transformations import Scoping, Selecting, counted, lowered_calls, seeded
 
 
 class Patch(NamedTuple):
@@ -72,6 +72,14 @@ PATCHES: Final = (
         "0.10 and 0.11 are left behind: 0.12 has it",
         lowered_calls,
         needed=lambda: not _has_own("closed_call_p", "to_lojax"),
+    ),
+    Patch(
+        "jax._src.lax.control_flow.loops",
+        "_infer_scan_length",
+        "`jax.lax.scan` and `jax.lax.map` over typed values without `length`, and refusals of other sizes",
+        "0.10.2 to 0.12: of types that are not its own it asks for `length`, and believes it",
+        "a type can say how many slices its values have",
+        counted,
     ),
     Patch(
         "jax._src.lax.control_flow.conditionals",

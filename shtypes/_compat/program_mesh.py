@@ -192,7 +192,7 @@ def _is_shard_map(frame: Any) -> bool:
 
 
 def _infers_specs(frame: Any, *, anywhere: bool = False) -> bool:
-    """Whether `jax.shard_map` asks how its operands lie, or, ``anywhere``, whatever it asks, and has no ``in_specs``."""
+    """Whether `jax.shard_map` has no ``in_specs`` and asks how its operands lie; ``anywhere``, whatever it asks."""
     if not _is_shard_map(frame) or not (anywhere or frame.f_code.co_qualname in _INFERRING):
         return False
     while frame is not None and "in_specs" not in frame.f_locals:

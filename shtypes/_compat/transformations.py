@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from shtypes._compat.typed import is_typed_var, type_of
+from shtypes._compat.typed import TypedType, is_typed_var, type_of
 
 
 class _Module:
@@ -33,6 +33,27 @@ def lowered_calls(original: Callable[..., Any]) -> Callable[..., Any]:
         return jax.core.eval_jaxpr(call_jaxpr.jaxpr, call_jaxpr.consts, *args)
 
     return to_lojax
+
+
+# loops
+
+
+def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The number of steps of a `scan`, which typed values have as arrays do."""
+
+    def infer(xs: Sequence[Any], avals: Sequence[Any], length: Any) -> Any:
+        typed = [t for t in avals if isinstance(t, TypedType)]
+        if not typed:
+            return original(xs, avals, length)
+        counts = dict.fromkeys(t.steps() for t in typed)
+        plain = [(x, t) for x, t in zip(xs, avals, strict=True) if not isinstance(t, TypedType)]
+        if plain or length is not None:
+            counts[original([x for x, _ in plain], [t for _, t in plain], length)] = None
+        if len(counts) > 1:
+            typed[0].refuse_steps(list(counts))
+        return next(iter(counts))
+
+    return infer
 
 
 # branches

@@ -61,6 +61,14 @@ class TypedType(HiType):
         """Says that a sharding does not go with a typed value."""
         raise NotImplementedError
 
+    def steps(self) -> int:
+        """How many steps a loop over the leading dim has; refused where it cannot run over it."""
+        raise NotImplementedError
+
+    def refuse_steps(self, counts: Sequence[int]) -> NoReturn:
+        """Says that what a loop runs over has other sizes."""
+        raise NotImplementedError
+
     def refuse_forward(self) -> NoReturn:
         """Says that a function with a backward pass of its own has no forward derivative."""
         raise NotImplementedError

@@ -23,6 +23,8 @@ from shtypes.control.vmap import own_steps
 from shtypes.core.localfn import LocalFn
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.dispatch import is_typed, located, settled
+from shtypes.ops.joins import stack
+from shtypes.ops.slices import index_in_dim
 from shtypes.primitives.conversions import to_jax
 from shtypes.primitives.local import local
 from shtypes.rules import Typing
@@ -79,9 +81,28 @@ def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int |
     steps = _length(name, xs, length)
 
     def run(body: Callable[..., Any], start: Any) -> Any:
-        return lax.scan(body, start, xs, steps, **options)
+        if not jax.config.jax_disable_jit:
+            return lax.scan(body, start, xs, steps, **options)
+        if steps:
+            return _step_by_step(body, start, xs, steps, reverse=options.get("reverse", False))
+        with jax.disable_jit(False):  # of no steps JAX says that it does not know the results
+            return lax.scan(body, start, xs, steps, **options)
 
     return joined_loop(name, f, init, run)
+
+
+def _step_by_step(body: Callable[..., Any], carry: Any, xs: Any, steps: int, *, reverse: bool) -> Any:
+    """The loop in Python, as JAX runs it where `jax.disable_jit` is in force."""
+    ys = []
+    for i in range(steps)[:: -1 if reverse else 1]:
+        x = jax.tree.map(lambda x, i=i: index_in_dim(x, i, keepdims=False) if is_typed(x) else x[i], xs)
+        carry, y = body(carry, x)
+        ys.append(y)
+
+    def stacked(*parts: Any) -> Any:
+        return stack(parts) if any(map(is_typed, parts)) else jnp.stack(parts)
+
+    return carry, jax.tree.map(stacked, *ys[:: -1 if reverse else 1])
 
 
 @public

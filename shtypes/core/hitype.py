@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from jax.core import ShapedArray
@@ -110,6 +111,18 @@ class HiShType(ShType, TypedType):
             ),
             "jvp",
         )
+
+    def steps(self) -> int:
+        """How many steps a loop over the leading dim has; refused where there is none, or it is sharded."""
+        if not self.dims:
+            raise placed(ShardingTypeError(f"`scan` cannot run over {self}: it has no leading dim"), f"scan({self})")
+        self.dec_rank(None, 0)
+        return self.dims[0].size
+
+    def refuse_steps(self, counts: Sequence[int]) -> NoReturn:
+        """Says that what a loop runs over has other sizes."""
+        sizes = " and ".join(map(str, counts))
+        raise placed(ShardingTypeError(f"`scan` cannot run over leading dims of sizes {sizes}"), f"scan({self})")
 
     # lowering
 
