@@ -7,6 +7,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from inspect import Parameter
+from pathlib import Path
 from typing import Any, Final
 
 import jax
@@ -128,6 +129,14 @@ def test_a_parameter_that_is_not_taken_is_refused_with_a_reason(name: str) -> No
         with pytest.raises(sh.ShardingTypeError, match=rf"has no parameter `{parameter}`") as error:
             f(*ARGUMENTS.get(name, ()), **{parameter: 1})
         assert found.why in error.value.why
+
+
+def test_the_page_on_operations_lists_the_reasons() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "operations.md").read_text()
+    for found in UNTAKEN:
+        names = ", ".join(f"`{name}`" for name in found.names if name[0] != "_")
+        of = ", ".join(f"`{name}`" for name in found.functions) or "all others"
+        assert f"| {names} | {of} | {found.why} | {', '.join(found.instead)} |" in page
 
 
 def test_no_reason_is_left_over() -> None:

@@ -108,10 +108,14 @@ def not_taken(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> ShardingTypeError:
     """What Python or JAX says of an argument that a function of arrays cannot use, in our shape."""
-    given = inspect.signature(fn).bind(*args, **kwargs).arguments
+    try:
+        given = inspect.signature(fn).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # of a function that another one made
+        given = {}
     odd = [k for k, v in given.items() if _is_odd(inspect.signature(fn).parameters[k], v)]
     what = f"`{odd[0]}={_shown(given[odd[0]])}`" if len(odd) == 1 else "these arguments"
-    return ShardingTypeError(f"`{name}` does not take {what}", why=str(error).strip().partition("\n")[0])
+    said = str(error).strip().partition("\n")[0] or "an assertion of JAX does not hold, which says no more"
+    return ShardingTypeError(f"`{name}` does not take {what}", why=said)
 
 
 def _is_odd(parameter: inspect.Parameter, value: Any) -> bool:

@@ -107,24 +107,20 @@ def _called() -> str:
     return names[-1] if names and names[-1] != names[0] else ""
 
 
-#: What Python, numpy and JAX raise of arguments that they cannot use; what devices raise is another thing.
+#: What Python, numpy and JAX raise of arguments that they cannot use; what devices and checks of values raise is
+#: another thing.
 _OF_ARGUMENTS: Final = (
-    *(TypeError, ValueError, NotImplementedError),
-    *(ArithmeticError, LookupError, AttributeError, AssertionError),
+    *(TypeError, ValueError, NotImplementedError, OverflowError),
+    *(ZeroDivisionError, LookupError, AttributeError, AssertionError),
 )
 
 
 def public(fn: Callable[P, T]) -> Callable[P, T]:
-    """A function of the public surface: its errors leave with the user's line."""
-    return _with_line(fn, of_arrays=False)
+    """A function of the public surface: its errors leave with the user's line.
 
+    What Python and JAX raise inside it speaks of its arguments, unless it came through the user's own functions.
+    """
 
-def public_op(fn: Callable[P, T]) -> Callable[P, T]:
-    """As `public`, for a function of arrays: what Python and JAX raise inside it speaks of its arguments."""
-    return _with_line(fn, of_arrays=True)
-
-
-def _with_line(fn: Callable[P, T], *, of_arrays: bool) -> Callable[P, T]:
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         if plain.thread.depth:
@@ -146,7 +142,7 @@ def _with_line(fn: Callable[P, T], *, of_arrays: bool) -> Callable[P, T]:
             if _did_not_fit(error):
                 name = fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__
                 raise placed(misfit(name, fn, error), name) from None
-            if not of_arrays or line_of(error.__traceback__):  # what the user's own functions raise stays as it is
+            if line_of(error.__traceback__):  # what the user's own functions raise stays as it is
                 raise
             raise placed(not_taken(fn.__name__, fn, args, kwargs, error), fn.__name__) from None
 
@@ -166,7 +162,7 @@ def named(
 
 
 #: What hands a call's arguments on as they are.
-_HANDING_ON: Final = frozenset({"_with_line.<locals>.call", "replayed.<locals>.call", "maker.<locals>.make"})
+_HANDING_ON: Final = frozenset({"public.<locals>.call", "replayed.<locals>.call", "maker.<locals>.make"})
 
 
 def _did_not_fit(error: Exception) -> TypeGuard[TypeError]:

@@ -36,8 +36,8 @@ OURS: Final = tuple(
 _INSTALLED: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")})
 _PYTHON: Final = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "scripts")})
 _SITES: Final = frozenset({"site-packages", "dist-packages"})
-#: Packages that call back and forth with us; and what calls the command line.
-_BETWEEN: Final = ("jax", "jaxlib", "numpy", "click")
+#: Packages that call back and forth with us, those that JAX is made of; and what calls the command line.
+_BETWEEN: Final = ("jax", "jaxlib", "numpy", "ml_dtypes", "opt_einsum", "click")
 
 
 @functools.cache

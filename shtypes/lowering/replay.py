@@ -18,7 +18,8 @@ import numpy as np
 
 from shtypes._compat import no_trace_is_running, trace_context
 from shtypes.caches import COMPILED, Bounded
-from shtypes.context.user_line import named, public_op
+from shtypes.context import user_line
+from shtypes.context.user_line import named
 from shtypes.core.array import Array, wrap
 from shtypes.core.host import READ
 from shtypes.core.meshes import context_mesh
@@ -188,7 +189,7 @@ def replayed(op: Callable[P, T]) -> Callable[P, T]:
 
 def public(op: Callable[P, T]) -> Callable[P, T]:
     """A public op of values: its errors leave with the user's line, and its eager calls are remembered."""
-    return public_op(replayed(op))
+    return user_line.public(replayed(op))
 
 
 def published(op: Callable[P, T], name: str, doc: str, signature: inspect.Signature | None = None) -> Callable[P, T]:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from shtypes.caches import MOST
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import maker
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
@@ -37,10 +37,10 @@ def _initializer(name: str, make: Callable[[Any, ShType], Array], dtype: Any) ->
         return make(key, asked(jax.typeof(key), wanted, preset if dtype is None else dtype, mesh, default_float()))
 
     init.__name__ = name
-    return public_op(init)
+    return init
 
 
-@public_op
+@maker
 def constant(value: Any, dtype: Any = None) -> Initializer:
     """One number everywhere."""
     return _initializer("constant", lambda key, t: create.full(t, value), dtype)
@@ -65,19 +65,19 @@ def _scaled(name: str, scale: float, dtype: Any, **params: Any) -> Initializer:
     return _initializer(name, make, dtype)
 
 
-@public_op
+@maker
 def uniform(scale: float = 1e-2, dtype: Any = None) -> Initializer:
     """Numbers between 0 and ``scale``."""
     return _scaled("uniform", scale, dtype)
 
 
-@public_op
+@maker
 def normal(stddev: float = 1e-2, dtype: Any = None) -> Initializer:
     """Normal numbers."""
     return _scaled("normal", stddev, dtype)
 
 
-@public_op
+@maker
 def truncated_normal(stddev: float = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0) -> Initializer:
     """Normal numbers between ``lower`` and ``upper`` standard deviations."""
     return _scaled("truncated_normal", stddev, dtype, lower=float(lower), upper=float(upper))
@@ -91,7 +91,7 @@ _DENOMINATORS: dict[str, Callable[[float, float], float]] = {
 }
 
 
-@public_op
+@maker
 def variance_scaling(
     scale: float,
     mode: str,
@@ -154,7 +154,7 @@ xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
 
 
-@public_op
+@maker
 def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Orthogonal rows or columns, whichever are fewer.
 
@@ -168,7 +168,7 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> 
     return _decomposed("orthogonal", dtype, scale=float(scale), column_axis=column_axis)
 
 
-@public_op
+@maker
 def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Orthogonal matrices in the middle of convolution kernels, zero elsewhere; made as `orthogonal` is."""
     return _decomposed("delta_orthogonal", dtype, scale=float(scale), column_axis=column_axis)

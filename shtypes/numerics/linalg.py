@@ -181,6 +181,7 @@ def norm(x: ArrayLike, ord: Any = None, axis: Axis = None, keepdims: bool = Fals
     Communicates: nothing; along a sharded dim, an all-reduce of one number for each row. Transpose: by JAX.
     """
     ((x,), _) = lift([x])
+    _check_ord("norm", ord)
     ndim = jax.typeof(x).ndim
     dims = normalize_dims(axis, ndim, "norm")
     if len(dims) == 2 and (axis is not None or ord is not None):
@@ -211,6 +212,7 @@ def norm(x: ArrayLike, ord: Any = None, axis: Axis = None, keepdims: bool = Fals
 def vector_norm(x: ArrayLike, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2, out: Any = None) -> Array:
     """The norm of vectors, as `jax.numpy.linalg.vector_norm`; typed as `norm`."""
     ((x,), _) = lift([x])
+    _check_ord("vector_norm", ord)
     if ord in (0, 1):
         return _added(x, ord, normalize_dims(axis, jax.typeof(x).ndim, "vector_norm"), keepdims, out)
     return over(
@@ -222,6 +224,11 @@ def vector_norm(x: ArrayLike, /, *, axis: Axis = None, keepdims: bool = False, o
         lambda x, dims: reduced("vector_norm", jnp.linalg.vector_norm, x, axis, keepdims, ord=ord),
         lambda x, dims: _vector_norm(x, ord, dims),
     )
+
+
+def _check_ord(name: str, ord: Any) -> None:
+    if not (ord is None or isinstance(ord, (int, float, str, np.integer, np.floating))):
+        raise ShardingTypeError(f"the `ord` of `{name}` is a number or a text, not {ord!r:.40}")
 
 
 def _added(x: Any, ord: int, dims: tuple[int, ...], keepdims: bool, out: Any) -> Array:
@@ -360,7 +367,7 @@ def cho_factor(
 
     ``overwrite_a`` and ``check_finite`` are accepted for compatibility and ignored, as in JAX.
     """
-    return cholesky(a, upper=not lower), bool(lower)
+    return cholesky(a, upper=not lower), lower
 
 
 @public

@@ -23,7 +23,7 @@ from shtypes.ops.index import getitem
 from shtypes.ops.joins import concatenate
 from shtypes.ops.labelled import all_whole, all_whole_tree
 from shtypes.ops.reduce import normalize_dims
-from shtypes.ops.shape import atleast_2d, reshape
+from shtypes.ops.shape import atleast_1d, atleast_2d, broadcast_to
 from shtypes.ops.whole import apply_whole, apply_whole_tree, function, made
 
 
@@ -123,17 +123,19 @@ def toeplitz(c: Any, r: Any = None) -> Array:
     """The matrix of equal diagonals, as `jax.scipy.linalg.toeplitz`: linear; the vectors must be whole.
 
     Args:
-        c (n): The first column.
-        r (m): The first row; the first column, conjugated, by default.
+        c (..., n): First columns.
+        r (..., m): First rows; the first columns, conjugated, by default.
 
     Communicates: nothing. Transpose: sums along the diagonals.
     """
-    column, *given = (reshape(v, (-1,)) for v in meeting([c] if r is None else [c, r]))
+    column, *given = (atleast_1d(v) for v in meeting([c] if r is None else [c, r]))
     row = given[0] if given else conj(column)
-    n, m = jax.typeof(column).shape[0], jax.typeof(row).shape[0]
-    values = concatenate([column[::-1], row[1:]], 0)
+    (*batch, n), (*other, m) = jax.typeof(column).shape, jax.typeof(row).shape
+    both = np.broadcast_shapes(tuple(batch), tuple(other))
+    column, row = broadcast_to(column, (*both, n)), broadcast_to(row, (*both, m))
+    values = concatenate([column[..., ::-1], row[..., 1:]], -1)
     places = np.arange(n)[::-1][:, None] + np.arange(m)[None, :]
-    return getitem(values, places.astype(np.int32))
+    return getitem(values, (..., places.astype(np.int32)))
 
 
 def of_matrices(name: str, native: Callable[..., Any], a: Any, **params: Any) -> Any:

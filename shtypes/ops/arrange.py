@@ -152,6 +152,8 @@ def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> A
     if _at_run_time(shift):
         return _roll_by(x, shift, tuple(one_dim("roll", x, d) for d in given))
     shifts = [int(n) for n in np.atleast_1d(np.asarray(shift))]
+    if not shifts or not given:
+        return x
     if len(shifts) not in (1, len(given)) and len(given) != 1:
         raise ShardingTypeError(f"`roll` needs one shift for each of the dims {given}, not {shift}")
     count = max(len(shifts), len(given))

@@ -8,25 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import public
 from shtypes.core.array import ArrayLike
 from shtypes.ops.dispatch import dtype_name, is_typed
 from shtypes.types import dtypes
 
 
-@public_op
+@public
 def shape(a: ArrayLike) -> tuple[int, ...]:
     """The global shape."""
     return tuple(jax.typeof(a).shape) if is_typed(a) else tuple(np.shape(a))
 
 
-@public_op
+@public
 def ndim(a: ArrayLike) -> int:
     """The number of dims."""
     return len(shape(a))
 
 
-@public_op
+@public
 def size(a: ArrayLike, axis: int | None = None) -> int:
     """The number of elements, or the size of one dim."""
     return int(np.prod(shape(a), dtype=int)) if axis is None else shape(a)[axis]
@@ -43,49 +43,49 @@ def _long(name: str) -> Any:
     return dtypes.to_numpy(dtype_name(name))
 
 
-@public_op
+@public
 def result_type(*args: Any) -> Any:
     """The dtype of a result of values, dtypes and numbers, by JAX's promotion."""
     return jnp.result_type(*map(_described, args))
 
 
-@public_op
+@public
 def promote_types(a: Any, b: Any) -> Any:
     """The dtype that two dtypes promote to."""
     return jnp.promote_types(_described(a), _described(b))
 
 
-@public_op
+@public
 def iscomplexobj(x: Any) -> bool:
     """Whether the dtype is complex."""
     return bool(jnp.issubdtype(result_type(x), jnp.complexfloating))
 
 
-@public_op
+@public
 def isrealobj(x: Any) -> bool:
     """Whether the dtype is not complex."""
     return not iscomplexobj(x)
 
 
-@public_op
+@public
 def isscalar(element: Any) -> bool:
     """Whether this is a number, or a value without dims."""
     return not shape(element) if is_typed(element) else bool(jnp.isscalar(element))
 
 
-@public_op
+@public
 def issubdtype(arg1: Any, arg2: Any) -> bool:
     """Whether the dtype of the first is one of the second's kind, as `jax.numpy.issubdtype`."""
     return bool(jnp.issubdtype(_described(arg1), arg2))
 
 
-@public_op
+@public
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is of a kind, as `jax.numpy.isdtype`."""
     return bool(jnp.isdtype(_described(dtype), kind))
 
 
-@public_op
+@public
 def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
     """Whether a dtype can be cast to another, as `jax.numpy.can_cast`."""
     return bool(jnp.can_cast(_described(from_), _described(to), casting=casting))
@@ -95,19 +95,19 @@ _finfo: Any = jnp.finfo
 _iinfo: Any = jnp.iinfo
 
 
-@public_op
+@public
 def finfo(dtype: Any) -> Any:
     """The limits of a dtype of floats, as `jax.numpy.finfo`; of a value, those of its dtype."""
     return _finfo(_described(dtype))
 
 
-@public_op
+@public
 def iinfo(int_type: Any) -> Any:
     """The limits of a dtype of integers, as `jax.numpy.iinfo`; of a value, those of its dtype."""
     return _iinfo(_described(int_type))
 
 
-@public_op
+@public
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     """The shape that shapes broadcast to, as `jax.numpy.broadcast_shapes`."""
     return tuple(np.broadcast_shapes(*shapes))

@@ -17,7 +17,7 @@ from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.create import zeros
 from shtypes.ops.diagonals import diag
-from shtypes.ops.dispatch import as_ints, is_number, is_typed, lift, meeting
+from shtypes.ops.dispatch import as_ints, dtype_name, is_number, is_typed, lift, meeting
 from shtypes.ops.elementwise import equal
 from shtypes.ops.gather import scatter
 from shtypes.ops.index import getitem
@@ -86,7 +86,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     Args:
         arr (...): A value; the dim must be whole.
         obj: Positions: integers or a slice.
-        values (...): What to put in; typed as the parts of `concatenate`.
+        values (...): What to put in, in the dtype of ``arr``; typed as the parts of `concatenate`.
         axis: The dim; by default the value is taken as one dim.
 
     Communicates: nothing.
@@ -98,6 +98,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     places = np.where(at < 0, at + size, at)
     count = max(places.size, 1)
     ((new,), _) = lift([values if not is_number(values) else np.asarray(values, t.dtype)])
+    new = astype(new, t.dtype)
     if places.ndim == 0 and jax.typeof(new).ndim == t.ndim and axis is not None:
         count = jax.typeof(new).shape[dim]
         places = np.full(count, places)
@@ -241,6 +242,9 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
 def ix_(*args: Any) -> tuple[Array, ...]:
     """Vectors of positions that span a grid, as `jax.numpy.ix_`."""
     vectors, _ = lift([np.asarray(a) if not hasattr(a, "dtype") else a for a in args])
+    if any(jax.typeof(v).ndim != 1 for v in vectors):
+        raise ShardingTypeError(f"`ix_` takes vectors, not {', '.join(str(jax.typeof(v)) for v in vectors)}")
+    vectors = [v if jax.typeof(v).size else astype(v, dtype_name(jnp.int_)) for v in vectors]
     count = len(vectors)
     shapes = [[jax.typeof(v).shape[0] if d == i else 1 for d in range(count)] for i, v in enumerate(vectors)]
     return tuple(broadcast_in_dim(v, shape, (i,)) for i, (v, shape) in enumerate(zip(vectors, shapes, strict=True)))

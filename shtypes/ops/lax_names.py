@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+from jax import lax
 
 from shtypes.core.array import Array, ArrayLike
 from shtypes.lowering.replay import public
@@ -13,8 +14,11 @@ from shtypes.ops import extremes, reduce, reduce_nonlinear
 from shtypes.ops.arithmetic import astype, multiply
 from shtypes.ops.arrange import flip
 from shtypes.ops.dispatch import as_ints, is_number, lift
+from shtypes.ops.reduce import normalize_dims
+from shtypes.ops.reshard import finished
 from shtypes.ops.shape import expand_dims
 from shtypes.ops.slices import dynamic_update_slice_in_dim
+from shtypes.ops.whole import function, reduced_by
 
 
 def _dims(axes: Any) -> tuple[int, ...]:
@@ -47,14 +51,22 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int], *, out: Any = None) -> 
 
 @public
 def reduce_and(operand: ArrayLike, axes: Sequence[int], *, out: Any = None) -> Array:
-    """Whether all hold over dims, as `jax.lax.reduce_and` of bools; see `all`."""
-    return extremes.all(operand, _dims(axes), out=out)
+    """Whether all hold over dims, as `jax.lax.reduce_and`; see `all`. Of integers, the bits that all have."""
+    return _of_bits("reduce_and", lax.reduce_and, extremes.all, operand, axes, out)
 
 
 @public
 def reduce_or(operand: ArrayLike, axes: Sequence[int], *, out: Any = None) -> Array:
-    """Whether any holds over dims, as `jax.lax.reduce_or` of bools; see `any`."""
-    return extremes.any(operand, _dims(axes), out=out)
+    """Whether any holds over dims, as `jax.lax.reduce_or`; see `any`. Of integers, the bits that any has."""
+    return _of_bits("reduce_or", lax.reduce_or, extremes.any, operand, axes, out)
+
+
+def _of_bits(name: str, native: Any, of_bools: Any, operand: Any, axes: Any, out: Any) -> Any:
+    ((x,), _) = lift([operand])
+    dims = normalize_dims(_dims(axes), jax.typeof(x).ndim, name)
+    if jax.typeof(x).dtype_name == "bool":
+        return of_bools(x, dims, out=out)
+    return finished(reduced_by(name, function(name, native, axes=dims), x, dims, False), out)
 
 
 @public

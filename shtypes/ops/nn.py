@@ -13,9 +13,9 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public, published
 from shtypes.ops.across import bound, constant
-from shtypes.ops.arithmetic import add, divide, multiply, subtract
+from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
 from shtypes.ops.asking import along, sharding
-from shtypes.ops.dispatch import apply, lift
+from shtypes.ops.dispatch import apply, dtype_name, lift
 from shtypes.ops.elementwise import exp, log, maximum, rsqrt, square
 from shtypes.ops.reduce import Axis, normalize_dims, only
 from shtypes.ops.reduce_nonlinear import added, averaged
@@ -31,6 +31,8 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
 
     def op(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array:
         ((x,), _) = lift([x])
+        if not jax.typeof(x).differentiable:
+            x = astype(x, dtype_name(jnp.result_type(float)))
         dims = normalize_dims(axis, jax.typeof(x).ndim, name)
         if where is not None and not sharding(jax.typeof(only(name, x, where, 0)), dims):
             return finished(_masked(name, native, x, dims, where), out)

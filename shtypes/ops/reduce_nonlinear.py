@@ -238,6 +238,9 @@ def logsumexp(
         )
     if b is not None:
         ((b,), _) = lift([np.asarray(b) if is_number(b) else b])
+        dtype = jnp.result_type(jax.typeof(x).dtype, jax.typeof(b).dtype)
+        if jnp.issubdtype(dtype, jnp.complexfloating):
+            x = astype(x, dtype_name(dtype))
         x = _where(not_equal(b, 0), x, -jnp.inf)
 
     def signed(x: Any, dims: tuple[int, ...]) -> Any:

@@ -15,7 +15,7 @@ from shtypes.core.functions.basics import NamedFn
 from shtypes.core.localfn import Linear
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
-from shtypes.ops.arithmetic import add, divide, multiply, subtract
+from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
 from shtypes.ops.dispatch import apply, dtype_name, is_typed, lift, meeting, result_dtype
 from shtypes.ops.elementwise import floor_divide, less_equal, mod, trunc
 from shtypes.ops.pointwise import apply_nonlinear, together
@@ -128,6 +128,9 @@ def frexp(x: ArrayLike) -> tuple[Array, Array]:
 @public
 def modf(x: ArrayLike) -> tuple[Array, Array]:
     """Fraction and whole part, as `jax.numpy.modf`; nonlinear."""
+    ((x,), _) = lift([x])
+    if not jax.typeof(x).differentiable:
+        x = astype(x, dtype_name(jnp.result_type(float)))
     whole = trunc(x)
     return subtract(x, whole), whole
 

@@ -178,8 +178,14 @@ def gradient(f: ArrayLike, *varargs: Any, axis: Any = None, edge_order: Any = No
     if edge_order is not None or len(varargs) not in (0, 1, len(dims)):
         raise ShardingTypeError("`gradient` takes one distance for all dims or one for each, and no `edge_order`")
     steps = list(varargs) * len(dims) if len(varargs) == 1 else list(varargs) or [1.0] * len(dims)
+    dtype = jnp.result_type(jax.typeof(x).dtype, *(h if is_number(h) else h.dtype for h in map(_as_distance, steps)))
+    x = astype(x, dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float))
     made = [_gradient(x, d, h) for d, h in zip(dims, steps, strict=True)]
     return made[0] if len(made) == 1 and (axis is None or not isinstance(axis, (tuple, list))) else made
+
+
+def _as_distance(step: Any) -> Any:
+    return step if is_number(step) or hasattr(step, "dtype") else np.asarray(step)
 
 
 def _gradient(x: Any, dim: int, step: Any) -> Array:

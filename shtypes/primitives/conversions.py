@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 from shtypes._compat import no_trace_is_running
 from shtypes.context.calls import refuse_unknown
 from shtypes.context.scope import Scope, changed
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import public
 from shtypes.core.array import Array as Array
 from shtypes.core.array import install as install
 from shtypes.core.array import wrap as wrap
@@ -29,7 +29,7 @@ from shtypes.types import ShType, State, dtypes
 # in
 
 
-@public_op
+@public
 def abstract_array(type: Any, mesh: Any = None, **options: Any) -> Array:
     """A value that has only a type: for `jax.eval_shape`, `jax.make_jaxpr`, ``.lower()`` and checks without devices.
 
@@ -42,7 +42,7 @@ def abstract_array(type: Any, mesh: Any = None, **options: Any) -> Array:
     return wrap(hi(type_of(type, mesh, **options)), None)
 
 
-@public_op
+@public
 def array(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     """A typed value from a host array, which is copied, a number or a plain `jax.Array`.
 
@@ -90,7 +90,7 @@ def without_data() -> Scope:
     return changed(lambda now: now._replace(only_types=True))
 
 
-@public_op
+@public
 def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     """A typed value from a plain `jax.Array`, concrete or traced.
 
@@ -111,7 +111,7 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
     return convert(x, type, mesh=mesh)
 
 
-@public_op
+@public
 def to_jax(x: Array) -> Any:
     """A typed value as a plain `jax.Array`, which any JAX function takes.
 
@@ -143,7 +143,7 @@ def to_jax(x: Array) -> Any:
     )
 
 
-@public_op
+@public
 def typeof(x: Any) -> HiShType:
     """The sharding type of a typed value or tracer; equal to `jax.typeof`.
 

@@ -15,7 +15,7 @@ from jax.sharding import Mesh as JaxMesh
 from shtypes._compat import no_trace_is_running
 from shtypes.caches import MOST
 from shtypes.context.ambient import current_ambient
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import public
 from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import carrier_sharding
 from shtypes.core.hitype import hi
@@ -35,7 +35,7 @@ Slices = tuple[slice, ...]
 _WHAT: Final = "be made from the parts of processes"
 
 
-@public_op
+@public
 def addressable_slices(type: Any, *, mesh: Any = None) -> Slices:
     """Which part of a value is on devices of this process: what it has to load for `array_from_process`.
 
@@ -63,7 +63,7 @@ def addressable_slices(type: Any, *, mesh: Any = None) -> Slices:
     return _slices(t)
 
 
-@public_op
+@public
 def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = True) -> Array:
     """A typed value of which each process gives the part that its own devices hold.
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 import jax
 import numpy as np
 
-from shtypes.context.user_line import placed, public, public_op
+from shtypes.context.user_line import placed, public
 from shtypes.errors import Fix, ShardingTypeError, quoted
 from shtypes.lifting.lift import lift as lifted
 from shtypes.ops.dispatch import finished_type, is_typed
@@ -136,7 +136,7 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mappin
     return made
 
 
-@public_op
+@public
 def apply_updates(params: Tree, updates: Tree) -> Tree:
     """The parameters plus their updates, in the parameters' types and dtypes: `optax.apply_updates` of typed trees.
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, each, state_of
@@ -24,7 +24,7 @@ T = TypeVar("T")
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
-@public_op
+@public
 def pcast(x: T, axis_name: Axes, *, to: Any) -> T:
     """The same shards in another state; `jax.lax.pcast`.
 
@@ -69,13 +69,13 @@ def _cannot_cast(t: ShType, axis: str, state: State) -> ShardingTypeError:
     )
 
 
-@public_op
+@public
 def pvary(x: T, axis_name: Axes) -> T:
     """A replicated value as a varying one: ``pcast(x, axis_name, to="varying")``."""
     return pcast(x, axis_name, to=VARYING)
 
 
-@public_op
+@public
 def pbroadcast(x: T, axis_name: Axes, source: int | None = None) -> T:
     """A replicated value as a varying one, as in the design of efficient transposition; or one device's value on all.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.hitype import hi
 from shtypes.local_mode.lax.arguments import Axes, axes_of
@@ -14,7 +14,7 @@ from shtypes.types.mesh import Mesh, current_mesh
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
-@public_op
+@public
 def axis_index(axis_name: Axes) -> Array:
     """The index of each device along mesh axes, major to minor: ``i32[]``, varying; `jax.lax.axis_index`."""
     mesh, axes = current_mesh(), axes_of(axis_name)
@@ -24,7 +24,7 @@ def axis_index(axis_name: Axes) -> Array:
     return local(AxisIndex(axes), out=hi(ShType(mesh, "i32", [], states)))
 
 
-@public_op
+@public
 def axis_size(axis_name: Axes) -> int:
     """The number of devices along mesh axes; `jax.lax.axis_size`."""
     mesh: Mesh = current_mesh()

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, dim_from_front, each, no_groups, state_of
@@ -21,7 +21,7 @@ T = TypeVar("T")
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
-@public_op
+@public
 def all_gather(
     x: T,
     axis_name: Axes,
@@ -58,13 +58,13 @@ def all_gather(
     return each(name, x, make)
 
 
-@public_op
+@public
 def all_gather_invariant(x: T, axis_name: Axes, *, axis: int = 0, tiled: bool = False) -> T:
     """`all_gather` to an invariant value, whose transpose `pscatter` sends nothing."""
     return all_gather(x, axis_name, axis=axis, tiled=tiled, to=INVARIANT)
 
 
-@public_op
+@public
 def pscatter(x: T, axis_name: Axes, *, scatter_dimension: int = 0, tiled: bool = False) -> T:
     """Each device's own part of a replicated value.
 
@@ -94,7 +94,7 @@ def pscatter(x: T, axis_name: Axes, *, scatter_dimension: int = 0, tiled: bool =
     return each("pscatter", x, make)
 
 
-@public_op
+@public
 def ppermute(x: T, axis_name: Axes, perm: Sequence[tuple[int, int]]) -> T:
     """Values sent from device to device; `jax.lax.ppermute`.
 
@@ -112,7 +112,7 @@ def ppermute(x: T, axis_name: Axes, perm: Sequence[tuple[int, int]]) -> T:
     return each("ppermute", x, lambda leaf, t: collect(Op("ppermute", axes_of(axis_name), perm=pairs), leaf))
 
 
-@public_op
+@public
 def pshuffle(x: T, axis_name: Axes, perm: Sequence[int]) -> T:
     """Values taken from other devices; `jax.lax.pshuffle`: device ``i`` gets that of device ``perm[i]``."""
     n = axis_size(axis_name)
@@ -121,7 +121,7 @@ def pshuffle(x: T, axis_name: Axes, perm: Sequence[int]) -> T:
     return ppermute(x, axis_name, [(source, i) for i, source in enumerate(perm)])
 
 
-@public_op
+@public
 def all_to_all(
     x: T,
     axis_name: Axes,
@@ -156,7 +156,7 @@ def all_to_all(
     return each("all_to_all", x, make)
 
 
-@public_op
+@public
 def pswapaxes(x: T, axis_name: Axes, axis: int, *, axis_index_groups: Any = None) -> T:
     """A dim and a mesh axis swapped; `jax.lax.pswapaxes`: `all_to_all` that splits and stacks the same dim."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)

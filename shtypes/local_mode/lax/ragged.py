@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.operation import sent_by
 from shtypes.errors import ShardingTypeError
@@ -20,7 +20,7 @@ from shtypes.types import ShType, State
 _OFFSETS = ("input_offsets", "send_sizes", "output_offsets", "recv_sizes")
 
 
-@public_op
+@public
 def ragged_all_to_all(
     operand: Any,
     output: Any,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.functions.arithmetic import DivideBy
 from shtypes.core.localfn import local_dtype
@@ -23,7 +23,7 @@ T = TypeVar("T")
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 
 
-@public_op
+@public
 def psum(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
     """The sum of the devices' values along mesh axes, on each of them; `jax.lax.psum`.
 
@@ -49,7 +49,7 @@ def psum(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None
     return each("psum", x, lambda leaf, t: collect(Op("psum", axes, VARYING, state), counted(leaf)))
 
 
-@public_op
+@public
 def pmean(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
     """The mean of the devices' values along mesh axes; `jax.lax.pmean`: `psum` over the size of the axes.
 
@@ -75,7 +75,7 @@ def pmean(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = Non
     return averaged
 
 
-@public_op
+@public
 def psum_scatter(
     x: T, axis_name: Axes, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> T:
@@ -102,7 +102,7 @@ def psum_scatter(
     return each("psum_scatter", x, make)
 
 
-@public_op
+@public
 def pmax(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
     """The largest of the devices' values, element by element; `jax.lax.pmax`.
 
@@ -120,7 +120,7 @@ def pmax(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None
     return _extreme("pmax", x, axis_name, axis_index_groups, to)
 
 
-@public_op
+@public
 def pmin(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None) -> T:
     """The smallest of the devices' values, element by element; `jax.lax.pmin`. As `pmax`."""
     return _extreme("pmin", x, axis_name, axis_index_groups, to)

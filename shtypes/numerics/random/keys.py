@@ -42,6 +42,9 @@ def key(seed: Any, *, impl: str | None = None, dtype: Any = None, mesh: Any = No
             raise ShardingTypeError(f"a seed is an integer, not {seed!r:.40}") from None
         return key_of_seed(number, impl, ShType(where, name, [], all_replicated(where)))
     ((value,), _) = lift([seed])
+    t = jax.typeof(value)
+    if t.ndim or not jax.numpy.issubdtype(t.dtype, jax.numpy.integer):
+        raise ShardingTypeError(f"a seed is one integer, not {t}", hints=["sh.vmap of sh.random.key, for many"])
     return _alike("key", name, value, impl=impl)
 
 

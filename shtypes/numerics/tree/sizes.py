@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import jax
 
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.tree.leaves import leaves_of
 from shtypes.traced.tables import Table, page
@@ -84,7 +84,7 @@ class Overview:
         return page("Types of a tree", [self._table.to_html()])
 
 
-@public_op
+@public
 def bytes(tree: Any, depth: int | None = 1) -> BytesByPrefix:
     """Bytes per device of the arrays of a tree, by the prefix of their paths.
 
@@ -111,7 +111,7 @@ def bytes(tree: Any, depth: int | None = 1) -> BytesByPrefix:
     return BytesByPrefix({row.path: row.bytes for row in _grouped([*_rows(tree)], depth)})
 
 
-@public_op
+@public
 def show(tree: Any, depth: int | None = None) -> Overview:
     """A table of the arrays of a tree: path, type, elements and bytes per device, with the total.
 

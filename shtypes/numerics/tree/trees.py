@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from shtypes.context.calls import check_function
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed
 from shtypes.primitives import conversions as array
@@ -16,7 +16,7 @@ from shtypes.primitives.native import from_jax as value_from_jax
 from shtypes.types import ShType
 
 
-@public_op
+@public
 def to_jax(tree: Any) -> Any:
     """The tree with each typed value as a plain `jax.Array`, for an optimizer or a checkpoint; other leaves stay.
 
@@ -28,7 +28,7 @@ def to_jax(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: array.to_jax(leaf) if is_typed(leaf) else leaf, tree)
 
 
-@public_op
+@public
 def from_jax(tree: Any, *, like: Any) -> Any:
     """The tree with each plain array as a typed value, the inverse of `to_jax`.
 
@@ -57,7 +57,7 @@ def _type(leaf: Any) -> ShType | None:
     return jax.typeof(leaf) if is_typed(leaf) else None
 
 
-@public_op
+@public
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
     """`jax.tree.map`: typed values are leaves."""
     check_function("tree.map", f)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shtypes.context.user_line import public_op
+from shtypes.context.user_line import public
 from shtypes.core.hitype import HiShType, hi
 from shtypes.core.host import converted
 from shtypes.core.meshes import to_mesh
@@ -25,7 +25,7 @@ from shtypes.types.notation.dim_axes import current_dim_axes
 from shtypes.types.target import Target
 
 
-@public_op
+@public
 def array(tree: Any, rules: Rules = (), *, mesh: Any = None) -> Any:
     """The tree with each array as a typed value: `shtypes.array` for whole models.
 
@@ -66,7 +66,7 @@ def array(tree: Any, rules: Rules = (), *, mesh: Any = None) -> Any:
     return _each(tree, rules, lambda leaf, target: _made(leaf, target, on), on)
 
 
-@public_op
+@public
 def reshard(tree: Any, rules: Rules = ()) -> Any:
     """The tree with each typed value in the type that its rule says: `shtypes.reshard` for whole models.
 
@@ -91,7 +91,7 @@ def reshard(tree: Any, rules: Rules = ()) -> Any:
     return _each(tree, rules, moved, None)
 
 
-@public_op
+@public
 def types(tree: Any, rules: Rules | None = None, *, mesh: Any = None) -> Any:
     """The tree with types in place of its arrays: those that they have, or those that rules would give them.
 
