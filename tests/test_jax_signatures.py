@@ -61,11 +61,11 @@ def pairs() -> Iterator[tuple[str, Any, Any]]:
                 yield name, getattr(sh, name), theirs
                 break
     yield "custom_vjp", sh.custom_vjp, jax.custom_vjp
-    for space in ("debug", "tree"):
-        for name in getattr(sh, space).__all__:
-            theirs = getattr(getattr(jax, space), name, None)
-            if f"{space}.{name}" not in OPS and theirs is not None:
-                yield f"{space}.{name}", getattr(getattr(sh, space), name), theirs
+    for room in ("debug", "tree"):
+        for name in getattr(sh, room).__all__:
+            theirs = getattr(getattr(jax, room), name, None)
+            if f"{room}.{name}" not in OPS and theirs is not None:
+                yield f"{room}.{name}", getattr(getattr(sh, room), name), theirs
 
 
 def parameters(f: Any) -> list[Parameter]:

@@ -81,7 +81,7 @@ def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int |
     steps = _length(name, xs, length)
 
     def run(body: Callable[..., Any], start: Any) -> Any:
-        if not jax.config.jax_disable_jit:
+        if not getattr(jax.config, "jax_disable_jit", False):
             return lax.scan(body, start, xs, steps, **options)
         if steps:
             return _step_by_step(body, start, xs, steps, reverse=options.get("reverse", False))

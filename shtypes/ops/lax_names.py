@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -61,7 +61,7 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int], *, out: Any = None) -> Ar
     return _of_bits("reduce_or", lax.reduce_or, extremes.any, operand, axes, out)
 
 
-def _of_bits(name: str, native: Any, of_bools: Any, operand: Any, axes: Any, out: Any) -> Any:
+def _of_bits(name: str, native: Any, of_bools: Callable[..., Array], operand: Any, axes: Any, out: Any) -> Array:
     ((x,), _) = lift([operand])
     dims = normalize_dims(_dims(axes), jax.typeof(x).ndim, name)
     if jax.typeof(x).dtype_name == "bool":

@@ -101,7 +101,7 @@ def reshape(
     """
     ((a,), _) = lift([a])
     if sizes and isinstance(sizes[-1], str):  # as `jax.numpy.reshape` takes it
-        *sizes, order = sizes
+        sizes, order = sizes[:-1], sizes[-1]
     _in_order("reshape", order)
     given = sizes[0] if len(sizes) == 1 else sizes
     new = as_ints(given if shape is None else shape, "the shape of `reshape`")

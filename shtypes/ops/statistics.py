@@ -128,7 +128,7 @@ def _weighted_cov(x: Any, fweights: Any, aweights: Any, taken: Any, dtype: Any) 
     w = given[0] if len(given) == 1 else multiply(*given)
     w = w if dtype is None else astype(w, dtype)
     centres, sums = average(x, 1, w, returned=True, keepdims=True)
-    whole = reshape(sums[:1], ())
+    whole: Any = reshape(sums[:1], ())
     if taken:
         relative = sum_(multiply(w, given[-1])) / whole if aweights is not None else 1
         whole = whole - taken * relative
@@ -138,13 +138,14 @@ def _weighted_cov(x: Any, fweights: Any, aweights: Any, taken: Any, dtype: Any) 
 
 def _of_observations(x: Any, w: Any, counts: bool) -> Array:
     """Weights of observations, one for each column."""
-    ((w,), _) = lift([w])
+    ((w,), constants) = lift([w])
     t, name = jax.typeof(w), "fweights" if counts else "aweights"
     if t.shape != jax.typeof(x).shape[1:]:
         raise ShardingTypeError(f"`{name}` of `cov` has one number for each observation of {jax.typeof(x)}, not {t}")
     if counts and not jnp.issubdtype(t.dtype, jnp.integer):
         raise ShardingTypeError(f"`fweights` of `cov` are integers, not {t}", hints=["aweights="])
-    return beside(w, x)
+    found: Array = beside(w, x) if constants else w
+    return found
 
 
 @public

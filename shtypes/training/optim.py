@@ -202,8 +202,9 @@ def _has_types(tree: Tree) -> bool:
 
 def _is_like(tree: Tree, grads: Tree) -> bool:
     """Whether a tree has an array for each gradient, of its shape."""
-    alike: Any = jax.tree.structure(tree) == jax.tree.structure(grads)
-    return alike and jax.tree.map(np.shape, tree) == jax.tree.map(np.shape, grads)  # type: ignore[no-any-return]
+    one: Any = jax.tree.structure(tree)
+    same: bool = one == jax.tree.structure(grads)
+    return same and jax.tree.map(np.shape, tree) == jax.tree.map(np.shape, grads)
 
 
 def _finished(grads: tuple[Tree, dict[str, Tree]], held: Tree, pending: Pending, *, everywhere: bool) -> Any:

@@ -387,7 +387,7 @@ def test_what_is_no_narrower_float_is_refused(dtype: Any, argument: str) -> None
 def test_what_is_no_float_is_sent_as_it_is(text: str) -> None:
     x = sh.abstract_array(text)
     for argument in ("comm_dtype", "ct_comm_dtype"):
-        (sent,) = sh.ledger(lambda x, argument=argument: m.all_gather(x, "y", **{argument: "bf16"}), x)  # type: ignore[misc]
+        (sent,) = sh.ledger(lambda x, argument=argument: m.all_gather(x, "y", **{argument: "bf16"}), x)
         assert (sent.dtype, sent.bytes) == (
             x.type.dtype_name,
             sh.ledger(lambda x: sh.all_gather(x, "y"), x).total.bytes,

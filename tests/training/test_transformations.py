@@ -159,7 +159,8 @@ def test_the_steps_of_every_transformation_are_those_of_one_device_and_keep_all_
     with sh.policy(how.policy):
         found = run(case, how, implicit=name in COMMUNICATING)
     wanted = on_one_device(case)
-    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    structure: Any = jax.tree.structure(found)
+    assert structure == jax.tree.structure(wanted)
     # A step divides by roots of moments that may be small, and by powers of 0.999 that are taken from one. What is kept
     # in 16 bits may be rounded up on one side and down on the other, and all else is made of it.
     coarsest = max(eps(x.dtype) for x in jax.tree.leaves(wanted) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
