@@ -18,6 +18,7 @@ from shtypes.context.calls import check_function
 from shtypes.context.user_line import in_our_words, public
 from shtypes.control.joins import TypesDiffer, becomes, can_reshard, cast_leaves, leaf_types, start_otherwise
 from shtypes.control.loops import scalar_of
+from shtypes.control.own import own_value, varying_type
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
@@ -28,7 +29,7 @@ from shtypes.plans import Cost, backward, cost, plan
 from shtypes.plans.join import join
 from shtypes.rules import Typing
 from shtypes.rules.advice import fixes
-from shtypes.scopes.comm import allows_implicit, minimizing
+from shtypes.scopes.comm import allows_implicit, minimizing, no_comm
 from shtypes.scopes.judging import judge
 from shtypes.traced.leaves import leaf_paths
 from shtypes.types import ShType, State
@@ -40,8 +41,8 @@ T = TypeVar("T")
 def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *operands: Any) -> T:
     """One of two functions of the operands, as `jax.lax.cond`; the predicate may be typed.
 
-    Where the predicate varies, as it does inside `shtypes.vmap` over a sharded dim, each device has its own: both
-    functions run, and each device takes of the results those of its own.
+    Where the predicate varies, as it does inside `shtypes.vmap` over a sharded dim, each device has its own branch. If
+    the functions communicate, forward or backward, both run, and each device takes of the results those of its own.
 
     Args:
         pred: A bool scalar, plain or typed; reduced, invariant or varying.
@@ -53,14 +54,14 @@ def cond(pred: Any, true_fun: Callable[..., T], false_fun: Callable[..., T], *op
     Raises:
         ShardingTypeError: the predicate is unreduced; the results have no type in common.
 
-    Communicates: what the function that is applied does; both, where the predicate varies.
+    Communicates: what the function that is applied does; what both do, where the predicate varies.
     """
     for function in (true_fun, false_fun):
         check_function("cond", function, "a branch")
     if _varies(pred):
         own = scalar_of(pred, "the predicate of `cond`", varying=True)
         holds = own if jax.typeof(own).dtype_name == "bool" else not_equal(own, 0)
-        found: T = _each_its_own("cond", [holds], [true_fun, false_fun], operands)
+        found: T = _of_own("cond", holds, [holds], [true_fun, false_fun], operands)
         return found
     chosen = scalar_of(pred, "the predicate of `cond`")
 
@@ -88,7 +89,7 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> 
         raise ShardingTypeError("`switch` needs at least one branch")
     if _varies(index):
         own = scalar_of(index, "the index of `switch`", "integer", varying=True)
-        found: T = _each_its_own("switch", [less(own, i) for i in range(1, len(functions))], functions, operands)
+        found: T = _of_own("switch", own, [less(own, i) for i in range(1, len(functions))], functions, operands)
         return found
     chosen = scalar_of(index, "the index of `switch`", "integer")
 
@@ -105,6 +106,47 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any) -> 
 
 def _varies(pred: Any) -> bool:
     return is_typed(pred) and State.VARYING in jax.typeof(pred).states
+
+
+def _of_own(
+    name: str, which: Any, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
+) -> Any:
+    """On each device the results of its own branch: that one alone runs, or all do where they communicate.
+
+    Args:
+        name: The function.
+        which: A bool, the first branch where it holds; or an index.
+        holds: For each branch but the last, whether it is the one, if none before it is.
+        branches: The branches.
+        operands: Their arguments.
+    """
+    try:
+        with no_comm():
+            return _own_branch(name, which, branches, operands)
+    except ShardingTypeError as error:
+        if not error.what.startswith("`no_comm"):
+            raise
+    return _each_its_own(name, holds, branches, operands)
+
+
+def _own_branch(name: str, which: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
+    """Runs on each device its own branch; all results vary."""
+    t = jax.typeof(which)
+
+    def varying(branch: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*operands: Any) -> Any:
+            out = branch(*operands)
+            return cast_leaves(out, [varying_type(x, t) for x in jax.tree.leaves(out)])
+
+        return run
+
+    def run(branches: list[Any]) -> Any:
+        with in_our_words(f"`{name}` does not take these arguments"):
+            if t.dtype_name == "bool":
+                return lax.cond(own_value(which), *branches, *operands)
+            return lax.switch(own_value(which), branches, *operands)
+
+    return _joined_branches(name, list(map(varying, branches)), run)
 
 
 def _each_its_own(

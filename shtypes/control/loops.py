@@ -7,8 +7,7 @@ Branches: `branches`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import jax
@@ -19,18 +18,17 @@ from shtypes import rules
 from shtypes.context.calls import check_function
 from shtypes.context.user_line import public
 from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types
+from shtypes.control.own import own_value, varying_type
 from shtypes.control.vmap import own_steps
-from shtypes.core.localfn import LocalFn
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.dispatch import is_typed, located, settled
 from shtypes.ops.joins import stack
 from shtypes.ops.slices import index_in_dim
 from shtypes.primitives.conversions import to_jax
-from shtypes.primitives.local import local
 from shtypes.rules import Typing
 from shtypes.rules.advice import fixes
 from shtypes.scopes.comm import allows_implicit, no_comm
-from shtypes.types import REPLICATED, ShType, State, dtypes
+from shtypes.types import ShType, State
 
 Carry = TypeVar("Carry")
 T = TypeVar("T")
@@ -174,7 +172,12 @@ def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Car
             if axes and not own:
                 raise _PredicateVaries(axes)
             pred = scalar_of(pred, "the predicate of `while_loop`", "bool", varying=bool(axes))
-            return _own_value(pred, carry) if axes else pred
+            if not axes:
+                return pred
+            wanted = [varying_type(x, jax.typeof(pred)) for x in jax.tree.leaves(carry)]
+            if wanted != leaf_types(carry):
+                raise TypesDiffer(list(wanted))
+            return own_value(pred)
 
         def run(step: Callable[..., Any], start: Any) -> Any:
             return lax.while_loop(predicate, lambda carry: step(carry, None)[0], start)
@@ -206,42 +209,6 @@ class _PredicateVaries(Exception):  # noqa: N818  # a signal, not an error
 
     def __init__(self, axes: tuple[str, ...]) -> None:
         self.axes = axes
-
-
-@dataclass(frozen=True)
-class _OwnValue(LocalFn):
-    """What each device has, as the value by which it goes on."""
-
-    compared = False
-
-    def __str__(self) -> str:
-        return "own"
-
-    def __call__(self, x: Any) -> Any:
-        return x
-
-
-def _own_value(pred: Any, carry: Any) -> Any:
-    """A predicate that varies as the plain one that each device goes by; all that the loop carries varies as it does.
-
-    Raises:
-        TypesDiffer: something in the carry does not.
-    """
-    t = jax.typeof(pred)
-    axes = t.axes(State.VARYING)
-    wanted = [_varying_leaf(x, t, axes) for x in jax.tree.leaves(carry)]
-    if wanted != leaf_types(carry):
-        raise TypesDiffer(list(wanted))
-    return to_jax(local(_OwnValue(), pred, out=t.with_axes(axes, State.INVARIANT)))
-
-
-def _varying_leaf(x: Any, pred: ShType, axes: Sequence[str]) -> ShType:
-    """The type of a leaf of a carry that is another one on each device along some axes."""
-    if is_typed(x):
-        t: ShType = jax.typeof(x)
-        return t.with_axes([a for a in axes if t.state(a) in REPLICATED], State.VARYING)
-    states = {a: State.VARYING if a in axes else State.REDUCED for a in pred.mesh.axis_names}
-    return ShType(pred.mesh, dtypes.from_numpy(jnp.result_type(x)), list(jnp.shape(x)), states)
 
 
 @public

@@ -40,6 +40,8 @@ class LocalFn:
     per_element: bool = False
     #: Whether `debug_checks` compare what its type says that devices have alike: not where each takes its own for it.
     compared: bool = True
+    #: Whether it calls functions of the host, whose errors are kept until the program ends.
+    calls_host: bool = False
 
     def __call__(self, *shards: Any) -> Any:
         """The result's shard, or a tuple of them."""

@@ -47,8 +47,9 @@ _REASONS: Final = {
     ),
     "it has shapes that are known at run time only": ("dim_as_value dimension_size shape_assertion"),
     "it orders effects by tokens, which no typed value carries": "after_all create_token add_dependency call",
+    "`checkify.checkify` takes it out of the function that is lifted: `sh.lift(checkify.checkify(f))`": "check",
     "JAX's own transformations leave it, and no program is traced to it": (
-        "call_hi_primitive_linearized check create_linear custom_jvp_call_jaxpr custom_lin dce_sink "
+        "call_hi_primitive_linearized create_linear custom_jvp_call_jaxpr custom_lin dce_sink "
         "remat_opt stage unreachable zeros_like jaxpr_call reciprocal"
     ),
     "it says where bytes lie on one device, which a type does not": (

@@ -30,6 +30,7 @@ from shtypes.lifting.recorded_calls import recorded
 from shtypes.lifting.registry import BODIES, EQUATIONS, row
 from shtypes.lifting.rows import annotations as annotations_
 from shtypes.lifting.rows import (
+    callbacks,
     collectives,
     control,
     derivatives,
@@ -50,7 +51,19 @@ R = TypeVar("R", bound=Callable[..., Any])
 
 #: The files that fill the table of primitives when they are imported.
 _FILLED: Final = (
-    *(annotations_, collectives, control, derivatives, elementwise, lookups, matrices, numbers, reductions, shapes),
+    *(
+        annotations_,
+        callbacks,
+        collectives,
+        control,
+        derivatives,
+        elementwise,
+        lookups,
+        matrices,
+        numbers,
+        reductions,
+        shapes,
+    ),
     *(observed_, plain_collectives, recorded_calls),
 )
 

@@ -21,7 +21,8 @@ from shtypes.core.array import Array
 from shtypes.core.carrier import carrier_spec, to_shard, without_keys
 from shtypes.core.functions.basics import NamedFn
 from shtypes.core.hitype import HiShType
-from shtypes.core.localfn import Linear
+from shtypes.core.host_errors import are_kept, called, position_of
+from shtypes.core.localfn import Linear, LocalFn
 from shtypes.core.meshes import concrete_mesh, manual_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.primitives.local import local
@@ -120,10 +121,48 @@ def _at_once(what: HostCall, types: tuple[HiShType, ...], operands: Sequence[Arr
 
 
 def call_on_shards(what: HostCall, types: tuple[HiShType, ...], shards: Sequence[Any]) -> None:
-    """A call on one device, inside a region."""
-    shown = map(without_keys, types, shards)
-    index = tuple(lax.axis_index(axis) for axis in types[0].mesh.axis_names)
-    jax.debug.callback(functools.partial(_arrived, what, types), index, *shown, ordered=what.ordered)
+    """A call on one device, where the axes of the mesh are manual."""
+    shown, axes = map(without_keys, types, shards), types[0].mesh.axis_names
+    index, position = tuple(lax.axis_index(axis) for axis in axes), position_of(axes)
+    arrived = functools.partial(_kept_arrived if are_kept() else _arrived, what, types)
+    jax.debug.callback(arrived, index, *([position] if are_kept() else []), *shown, ordered=what.ordered)
+
+
+def _kept_arrived(
+    what: HostCall, types: tuple[HiShType, ...], index: Sequence[Any], position: Any, *parts: Any
+) -> None:
+    called(position, lambda: _arrived(what, types, index, *parts), lambda: None)
+
+
+@dataclass(frozen=True)
+class HostFunction(LocalFn):
+    """A function of the host that gives arrays; each device calls it."""
+
+    name: str
+    fn: Callable[..., Any]  # on shards, of JAX: what it is where errors need not wait
+    callback: Callable[..., Sequence[Any]]  # from arrays to arrays, both flat
+    results: tuple[tuple[tuple[int, ...], str], ...]
+    axes: tuple[str, ...]  # those of the mesh
+    vmap_method: str | None
+    calls_host = True
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __call__(self, *shards: Any) -> Any:
+        if not are_kept():
+            return self.fn(*shards)
+        structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in self.results]
+
+        def run(position: Any, *parts: Any) -> Sequence[Any]:
+            lead = np.shape(position)  # of a dim that `jax.vmap` hands on
+            return called(
+                position,
+                lambda: [np.asarray(x) for x in self.callback(*parts)],
+                lambda: [np.zeros((*lead, *s.shape), s.dtype) for s in structs],
+            )
+
+        return tuple(jax.pure_callback(run, structs, position_of(self.axes), *shards, vmap_method=self.vmap_method))
 
 
 def _arrived(what: HostCall, types: tuple[HiShType, ...], index: Sequence[Any], *parts: Any) -> None:

@@ -23,11 +23,12 @@ from shtypes._compat.jaxprs import (
 from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import from_shard, to_shard
 from shtypes.core.checks import check_shards, checks_are_on
+from shtypes.core.host_errors import raise_after
 from shtypes.core.meshes import concrete_mesh, context_mesh, manual_mesh
 from shtypes.core.operation import applied_by
 from shtypes.errors import ShardingTypeError
 from shtypes.region.control import run_control
-from shtypes.region.on_shards import on_shards
+from shtypes.region.on_shards import calls_host, on_shards
 from shtypes.region.planning import Planner, Segment, UnsupportedError, check_supported, is_typed, spec_of
 
 #: Applies one equation to values.
@@ -101,7 +102,10 @@ class Lowering:
             if checks_are_on():
                 check_shards("jit", [local[v] for v in typed], [v.aval for v in typed], given=True)
             _run(segment.equations, local, self._on_shards)
-            return [_leaving(v, local[v]) for v in segment.results]
+            results = [_leaving(v, local[v]) for v in segment.results]
+            if calls_host(segment.equations):
+                raise_after(mesh.axis_names, results)
+            return results
 
         mesh = next(v.aval.mesh for e in segment.equations for v in (*e.invars, *e.outvars) if is_typed(v))
         over, options = manual_mesh(mesh)

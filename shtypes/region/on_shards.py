@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -10,11 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from shtypes._compat import HiPrimitive
-from shtypes._compat.jaxprs import bound
+from shtypes._compat.jaxprs import bound, inner_jaxprs, jaxpr_of
 from shtypes.caches import COMPILED
 from shtypes.core.carrier import carrier_spec, to_shard
 from shtypes.core.checks import check_shards, checks_are_on
 from shtypes.core.hitype import hi
+from shtypes.core.host_errors import keeping
 from shtypes.core.operation import Operation, applied_by
 from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.per_op import apply_local
@@ -38,7 +40,8 @@ def _traced_once(applied: Local) -> Callable[..., Any]:
     """
 
     def local(*shards: Any) -> Any:
-        return applied.fn(*shards)
+        with keeping() if applied.fn.calls_host else contextlib.nullcontext():
+            return applied.fn(*shards)
 
     local.__name__ = str(applied.fn).split("[")[0]
     return jax.jit(local, inline=True)
@@ -83,8 +86,19 @@ def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
 
 
 def _callback(eqn: Any, shards: Sequence[Any]) -> list[Any]:
-    call_on_shards(eqn.params["call"], tuple(v.aval for v in eqn.invars), shards)
+    with keeping():
+        call_on_shards(eqn.params["call"], tuple(v.aval for v in eqn.invars), shards)
     return []
+
+
+def calls_host(equations: Sequence[Any]) -> bool:
+    """Whether something in a region calls a function of the host, whose errors are kept."""
+    return any(
+        isinstance(eqn.primitive, Callback)
+        or getattr(getattr(applied_by(eqn), "fn", None), "calls_host", False)
+        or any(calls_host(jaxpr_of(body).eqns) for body, _ in inner_jaxprs(eqn))
+        for eqn in equations
+    )
 
 
 #: What each of our operations and primitives does to shards.

@@ -137,7 +137,8 @@ def result(op: Op, operand: ShType) -> ShType:
     if op.row.transpose is None:
         for axis in operand.axes(UNREDUCED):
             raise reasons.nonlinear(op.name, axis)
-    if op.name in ("psum", "psum_scatter", "pmax", "pmin") and not dtypes.summable(operand.dtype_name):
+    truth = operand.dtype_name == "bool" and op.row.transpose is None  # the largest of some is whether any holds
+    if op.name in ("psum", "psum_scatter", "pmax", "pmin") and not (dtypes.summable(operand.dtype_name) or truth):
         raise ShardingTypeError(f"`{op.name}` cannot combine `{operand.dtype_name}` values")
     if op.row.transpose is None and operand.dtype_name[0] == "c":
         raise ShardingTypeError(f"`{op.name}` cannot order `{operand.dtype_name}` values")

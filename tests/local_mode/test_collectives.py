@@ -446,3 +446,22 @@ def test_a_mapped_collective_is_the_collective_of_each(row: Row) -> None:
     for i, xs in enumerate(rows):
         for a, b in zip(on_devices(found, n), row.spec(xs, n), strict=True):
             np.testing.assert_array_equal(a[i], b)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "bool"])
+def test_values_without_gradients_are_combined_as_jax_does(dtype: str) -> None:
+    value = (np.arange(8) % 3).astype(dtype)
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def combined(ours: Any, x: Any) -> Any:
+        return ours.psum(x, "x"), ours.pmean(x, "x"), ours.pmax(x, "x"), ours.pmin(x, "x")
+
+    with sh.use_mesh(mesh):
+        run = jax.shard_map(lambda x: combined(jax.lax, x), mesh=mesh, in_specs=jax.P("x"), out_specs=jax.P())
+        wanted = jax.device_get(jax.jit(run)(value))
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        mapped = sh.shard_map(lambda x: combined(sh.lax, x), out_specs="[_]")
+        found = jax.tree.map(np.asarray, sh.jit(mapped)(sh.array(value, "[8@x]")))
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_array_equal(mine, theirs)

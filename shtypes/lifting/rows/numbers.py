@@ -1,13 +1,9 @@
-"""Rows of keys and random bits, and of calls to the host."""
+"""Rows of keys and random bits."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-import jax
-
-from shtypes.control import debug
-from shtypes.errors import ShardingTypeError
 from shtypes.lifting.registry import equation_row, op
 from shtypes.lifting.rows.generic import Bind, batched
 from shtypes.ops.labelled import all_whole_tree
@@ -44,44 +40,3 @@ def _random_bits(eqn: Any, operands: list[Any]) -> list[Any]:
 def _rng_bit_generator(eqn: Any, operands: list[Any]) -> list[Any]:
     """Each device makes all bits: they are no function of their place alone."""
     return list(all_whole_tree("rng_bit_generator", function("rng_bit_generator", Bind(eqn)), operands))
-
-
-# calls to the host
-
-
-@equation_row("pure_callback")
-def _pure_callback(eqn: Any, operands: list[Any]) -> list[Any]:
-    made = all_whole_tree("pure_callback", function("pure_callback", Bind(eqn)), operands)
-    return list(made)
-
-
-@equation_row("debug_callback", "debug_print")
-def _debug(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Each device that has another part calls with its own, as `sh.debug` does."""
-    p = eqn.params
-    if eqn.primitive.name == "debug_print":
-        args, kwargs = _filled_in(p, operands)
-        debug.print(p["fmt"], *args, ordered=p["ordered"], **kwargs)
-    else:
-        bind = eqn.primitive.get_bind_params(p)
-        callback = bind["callback"]
-        debug.callback(callback, *operands, ordered=type(p.get("effect")).__name__.startswith("Ordered"))
-    return []
-
-
-def _filled_in(params: Any, operands: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a print: those that are arrays, and those that were known when it was traced."""
-    known = dict(params["static_args"])
-    rest = iter(operands)
-    count = params["in_tree"].num_leaves
-    leaves = [known[i] if i in known else next(rest) for i in range(count)]
-    args, kwargs = jax.tree.unflatten(params["in_tree"], leaves)
-    return list(args), dict(kwargs)
-
-
-@equation_row("io_callback")
-def _io_callback(eqn: Any, operands: list[Any]) -> list[Any]:
-    raise ShardingTypeError(
-        "`io_callback` of typed values would run once on each device",
-        hints=["sh.debug.callback, which calls once for each part", "x.to_jax() before it, outside of `lift`"],
-    )
