@@ -155,9 +155,9 @@ def _traced_in(mesh: ProgramMesh, f: Callable[..., Any], avals: Sequence[Any]) -
     try:
         with _bound(mesh, tracked=True):
             return _traced(f, avals)
-    except (ShardingTypeError, NameError):
+    except NameError:
         raise
-    except Exception as error:
+    except Exception as error:  # one of ours too, which may say what JAX refuses in our words
         refused = error
     try:
         with _bound(mesh, tracked=False):

@@ -305,6 +305,66 @@ def test_a_typed_value_that_a_plain_body_closes_over_is_a_constant_of_it() -> No
     close(host(op(typed(BODIES["psum"])[0])), np.sin(X).reshape(4, 2, 4, 6).sum(0) @ W, "value")
 
 
+def typed_transforms(x: Any) -> Any:
+    def step(c: Any, _: Any) -> Any:
+        return sh.checkpoint(lambda c: lax.ppermute(jnp.sin(c), "x", RING))(c) + x, None
+
+    total = sh.scan(step, sh.zeros("f32[2,3]"), None, length=2)[0]
+    slope = sh.grad(lambda x: jnp.sum(jnp.cos(x) ** 2))(x)
+    return sh.vmap(lambda row: lax.psum(row * jnp.sin(row), "x"))(x) + total + slope
+
+
+def plain_transforms(x: Any) -> Any:
+    def step(c: Any, _: Any) -> Any:
+        return jax.checkpoint(lambda c: jnp.roll(jnp.sin(c), 2, 0))(c) + x, None
+
+    total = lax.scan(step, jnp.zeros(x.shape), None, length=2)[0]
+    slope = jax.grad(lambda x: jnp.sum(jnp.cos(x) ** 2))(x)
+    return jnp.tile((x * jnp.sin(x)).reshape(4, 2, 3).sum(0), (4, 1)) + total + slope
+
+
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_transforms_of_types_take_functions_for_jax_in_a_body(policy: Any) -> None:
+    value = X[:, 0, :3]
+    with sh.policy(policy):
+        op = sh.shard_map(typed_transforms, in_specs="[_@x,_]", out_specs="[_@x,_]")
+        x = sh.array(value, "[8@x,3]")
+        close(host(sh.jit(op)(x)), plain_transforms(value), "value")
+        gradient = sh.grad(lambda x: sh.all_reduce(sh.sum(sh.sin(op(x))), to="I"))
+        close(host(sh.jit(gradient)(x)), jax.grad(lambda x: jnp.sum(jnp.sin(plain_transforms(x))))(value), "gradient")
+
+
+def loops(x: Any, lib: Any) -> Any:
+    return lib.while_loop(lambda c: c < 20, lambda c: c * x, x * 0 + 1)
+
+
+def branches(x: Any, lib: Any) -> Any:
+    def seen(x: Any) -> Any:
+        jax.debug.callback(lambda x: SEEN.append(int(x)), x) if lib is lax else sh.debug.callback(
+            lambda x: SEEN.append(int(x)), x
+        )
+        return x * 10
+
+    return lib.cond(x > 3, seen, lambda x: x, x)
+
+
+SEEN: list[int] = []
+
+
+@pytest.mark.parametrize("mode", ["eager", "jit"])
+@pytest.mark.parametrize("lib", [sh.lax, lax], ids=["typed", "plain"])
+@pytest.mark.parametrize("body", [loops, branches])
+def test_each_device_takes_branches_and_trips_of_its_own(body: Any, lib: Any, mode: str) -> None:
+    SEEN.clear()
+    values = np.arange(2, 6, dtype=np.int32)
+    module = sh if lib is sh.lax else lax
+    op = sh.shard_map(lambda x: body(x[0], module)[None], in_specs="[_@x]", out_specs="[_@x]")
+    found = host((sh.jit(op) if mode == "jit" else op)(sh.array(values, "i32[4@x]")))
+    jax.effects_barrier()
+    np.testing.assert_array_equal(found, [32, 27, 64, 25] if body is loops else [2, 3, 40, 50])
+    assert sorted(set(SEEN)) == ([4, 5] if body is branches else [])
+
+
 # what is refused
 
 
