@@ -64,8 +64,8 @@ def again(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[An
 
 
 def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What an equation follows from; None where that cannot be said, or values are at hand."""
-    if rules_in_force() or not any(isinstance(x, jax.core.Tracer) for x in operands):
+    """What an equation follows from; None where that cannot be said, it has effects, or values are at hand."""
+    if eqn.effects or rules_in_force() or not any(isinstance(x, jax.core.Tracer) for x in operands):
         return None
     context = trace_context()
     params = [(k, Static(v) if isinstance(v, (int, float, complex)) else v) for k, v in eqn.params.items()]

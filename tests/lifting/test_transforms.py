@@ -346,3 +346,22 @@ def test_a_plain_program_is_traced_once_for_all_that_a_search_tries() -> None:
         x, w = sh.array(X, "[_, _@tp]"), sh.array(W, "[_@tp, _]")
         jax.block_until_ready(sh.jit(sh.implicit_comm(sh.lift(f)))(x, w))
     assert len(traces) == 3  # to see that there is something to search for, in the search, and for what it chose
+
+
+@pytest.mark.parametrize("transform", [sh.lift, sh.shard_map(out_specs="[_@x]")], ids=["lift", "shard_map"])
+def test_each_trace_of_a_program_has_all_its_calls_of_the_host(transform: Any) -> None:
+    seen: list[str] = []
+
+    def f(x: Any) -> Any:
+        jax.debug.callback(lambda x: seen.append("first"), x)
+        jax.debug.callback(lambda x: seen.append("second"), x)
+        return x * 2
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x = sh.ones("f32[4@x]")
+        typed = transform(f)
+        for run in (typed, sh.jit(typed), sh.jit(typed)):
+            jax.block_until_ready(run(x))
+            jax.effects_barrier()
+            assert sorted(seen) == ["first"] * 2 + ["second"] * 2
+            seen.clear()
