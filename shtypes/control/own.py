@@ -30,7 +30,7 @@ class _OwnValue(LocalFn):
 
 def own_value(x: Any) -> Any:
     """A scalar that varies as the plain one that each device goes by; whatever follows from it varies as it does."""
-    t = jax.typeof(x)
+    t: ShType = jax.typeof(x)
     return to_jax(local(_OwnValue(), x, out=t.with_axes(t.axes(State.VARYING), State.INVARIANT)))
 
 

@@ -208,9 +208,9 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
         ) from error
     for x in captured(jaxpr):
         _refuse_captured(fn, of, x)
-    placed = _placing(jaxpr_of(jaxpr))
-    if placed is not None:
-        raise _places(fn, of, placed)
+    primitive = _placing(jaxpr_of(jaxpr))
+    if primitive is not None:
+        raise _places(fn, of, primitive)
     return jaxpr, outs
 
 

@@ -184,10 +184,10 @@ PATTERNS = {
         P("x"),
     ),
     "ring attention": Pattern(
-        lambda q, k, v: ring(q, k, v, lambda x: x, False), lambda *args: attention(*args, False), (Q, Q, Q), P("x")
+        lambda q, k, v: ring(q, k, v, lambda x: x, False), lambda q, k, v: attention(q, k, v, False), (Q, Q, Q), P("x")
     ),
     "causal ring attention, cast": Pattern(
-        lambda q, k, v: ring(q, k, v, varying, True), lambda *args: attention(*args, True), (Q, Q, Q), P("x")
+        lambda q, k, v: ring(q, k, v, varying, True), lambda q, k, v: attention(q, k, v, True), (Q, Q, Q), P("x")
     ),
 }  # fmt: skip
 

@@ -118,8 +118,9 @@ def _complex(call: Call) -> ShType:
     return added(call, "add", [x, product(call, [y, Number("complex")])])
 
 
-@op("multiply")
+@op("multiply", "mul")
 def _multiply(call: Call) -> ShType:
+    call.only("x", "y")
     return product(call, [call.operand("x"), call.operand("y")])
 
 
@@ -161,6 +162,11 @@ def _same(call: Call) -> ShType:
 def _astype(call: Call) -> ShType:
     dtype = dtype_of(call.static("dtype"))
     return cast(call, call.array("x"), dtype, bool(call.static("narrow", False)))
+
+
+@op("convert_element_type")
+def _convert_element_type(call: Call) -> ShType:
+    return cast(call, call.array("operand"), dtype_of(call.static("new_dtype")))
 
 
 def dtype_of(given: object) -> str:
@@ -294,7 +300,7 @@ def _select_n(call: Call) -> ShType:
 
 @op("divmod")
 def _divmod(call: Call) -> tuple[ShType, ...]:
-    values = [call.operand("x"), call.operand("y")]
+    values = [call.operand("x1"), call.operand("x2")]
     return nonlinear(call, "floor_divide", values), nonlinear(call, "mod", values)
 
 

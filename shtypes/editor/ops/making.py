@@ -84,7 +84,11 @@ def _arange(call: Call) -> ShType:
 
 @op("random.key")
 def _key(call: Call) -> ShType:
-    if call.static("impl", None) is not None or (call.has("mesh") and call.static("mesh") is not None):
+    if (
+        call.given_as_value("dtype")
+        or call.static("impl", None) is not None
+        or (call.has("mesh") and call.static("mesh") is not None)
+    ):
         raise Unknown
     seed = call.operand("seed")
     if not isinstance(seed, Number) or seed.kind != "int":
@@ -129,7 +133,7 @@ _WHOLE_NUMBERS = ("rademacher", "randint")
 
 @op(*(f"random.{name}" for name in (*_SAMPLES, *_WHOLE_NUMBERS, "bernoulli")))
 def _sample(call: Call) -> ShType:
-    key, text = _key_or_none(call), call.static("type", ())
+    key, text = _key_or_none(call), call.static("shape" if call.given_as_value("shape") else "type", ())
     own, kinds = ("i32", "iu") if call.name.removeprefix("random.") in _WHOLE_NUMBERS else ("f32", "fb")
     if call.name == "random.bernoulli":
         if call.has("p") and not isinstance(call.operand("p"), Number):

@@ -113,11 +113,11 @@ def _full(call: Call) -> ShType:
     return _made(call, _asked(call), OF_NUMBER[kind])
 
 
-@op("zeros_like", "ones_like", "full_like")
+@op("zeros_like", "ones_like", "full_like", "empty_like")
 def _like(call: Call) -> ShType:
     if call.static("shape", None) is not None:
         raise Unknown
-    x = call.array("a")
+    x = call.array("a", "prototype")
     if call.name == "full_like":
         call.operand("fill_value")
     dtype = call.static("dtype", None)

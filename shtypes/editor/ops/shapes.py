@@ -273,4 +273,4 @@ def _stack(call: Call) -> ShType:
     values = all_arrays(call, "arrays")
     dtype, axis = joined_dtype(call, values), operator.index(call.static("axis", 0))
     constants = held(values)
-    return call.typed("stack", lambda ts: rules.stack(ts, axis, dtype, constants), *values)
+    return finished(call, call.typed("stack", lambda ts: rules.stack(ts, axis, dtype, constants), *values))

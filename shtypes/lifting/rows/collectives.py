@@ -69,8 +69,8 @@ _OF_SUMS: Final[dict[str, _Collective]] = {
 }
 
 
-def _axes(eqn: Any) -> tuple[Any, ...]:
-    """The mesh axes that an equation goes along, and dims that `jax.vmap` has named."""
+def _along(eqn: Any) -> tuple[str | int, ...]:
+    """The mesh axes that an equation goes along, by name, and the dims that `jax.vmap` has named, by place."""
     params = eqn.params
     named = params["axes"] if "axes" in params else params["axis_name"]
     axes = tuple(named) if isinstance(named, (tuple, list)) else (named,)
@@ -78,9 +78,14 @@ def _axes(eqn: Any) -> tuple[Any, ...]:
         raise ShardingTypeError(
             f"`{eqn.primitive.name}` goes along whole mesh axes; there are no `axis_index_groups`",
             hints=['split the axis in two in the mesh: sh.make_mesh({"outer": 2, "inner": 4})'],
-            axes=axes,
+            axes=[str(a) for a in axes],
         )
     return axes
+
+
+def _axes(eqn: Any) -> tuple[str, ...]:
+    """The mesh axes that an equation goes along."""
+    return tuple(map(str, _along(eqn)))
 
 
 def _mesh(operands: Sequence[Any]) -> Mesh:
@@ -139,8 +144,8 @@ _OVER_DIMS: Final = {"psum": "sum", "pmax": "max", "pmin": "min"}
 @body_row("psum", "psum_invariant", "pmax", "pmin")
 def _in_one_value(eqn: Any, operands: list[Any]) -> list[Any]:
     name = eqn.primitive.name.removesuffix("_invariant")
-    axes = [a for a in _axes(eqn) if isinstance(a, str)]
-    dims = tuple(a for a in _axes(eqn) if not isinstance(a, str))
+    axes = [a for a in _along(eqn) if isinstance(a, str)]
+    dims = tuple(a for a in _along(eqn) if not isinstance(a, str))
     reduced = [_over_dims(_OVER_DIMS[name], x, dims) if dims else x for x in operands]
     return [_over_axes(name, x, axes) for x in reduced]
 
