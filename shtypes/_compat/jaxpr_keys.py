@@ -79,7 +79,7 @@ class _Walk:
         plain = isinstance(x, (np.ndarray, np.generic)) or (
             isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) and type(x).__module__.startswith("jax")
         )
-        if plain and x.dtype.kind in "biufc" and x.nbytes <= _SMALL:
+        if plain and isinstance(x.dtype, np.dtype) and x.dtype.kind in "biufc" and x.nbytes <= _SMALL:
             return (str(x.dtype), x.shape, np.asarray(x).tobytes())
         return self._static(x)
 

@@ -300,7 +300,7 @@ def _select_n(call: Call) -> ShType:
 
 @op("divmod")
 def _divmod(call: Call) -> tuple[ShType, ...]:
-    values = [call.operand("x1"), call.operand("x2")]
+    values = [call.operand("x1", "x"), call.operand("x2", "y")]
     return nonlinear(call, "floor_divide", values), nonlinear(call, "mod", values)
 
 
