@@ -30,19 +30,19 @@ def results(layer: Callable[[Bias, Weight, Inner], Outer], bias: Bias, w: Weight
 
 
 def naive(bias: Bias, w: Weight, x: Inner) -> Results:
-    return results(sh.shard_map(layer, axes=("tp",), out_specs="[_@..., _]"), bias, w, x)
+    return results(sh.shard_map(layer, axis_names=("tp",), out_specs="[_@..., _]"), bias, w, x)
 
 
 def explicit(bias: Bias, w: Weight, x: Inner) -> Results:
     """The same, where every cast to varying must be written."""
-    return results(sh.shard_map(layer, axes=("tp",), out_specs="[_@..., _]", explicit=True), bias, w, x)
+    return results(sh.shard_map(layer, axis_names=("tp",), out_specs="[_@..., _]", explicit=True), bias, w, x)
 
 
 def fixed(bias: Bias, w: Weight, x: Inner) -> Results:
     def after(bias: Bias, w: WeightRows, x: InnerColumns) -> Outer:
         return sh.lax.psum(x @ w, "tp") + bias
 
-    return results(sh.shard_map(after, axes=("tp",), out_specs="[_@..., _]", explicit=True), bias, w, x)
+    return results(sh.shard_map(after, axis_names=("tp",), out_specs="[_@..., _]", explicit=True), bias, w, x)
 
 
 BUG = Bug(

@@ -171,7 +171,7 @@ def dropless(x: Any, w: Tree, choice: Any, weight: Any) -> Any:
 
     sums = f"{{U:({','.join(axes)})}}" if axes else ""
     spec = f"[_@({','.join(where[0])}), _@({','.join(where[1])}), _, _]{sums}"
-    mapped = sh.shard_map(here, out_specs=spec, axes=(*where[0], *where[1], *axes))
+    mapped = sh.shard_map(here, out_specs=spec, axis_names=(*where[0], *where[1], *axes))
     return mapped(x, choice, weight, *(w[name] for name in ("gate", "up", "down")))
 
 

@@ -103,7 +103,7 @@ class Run:
 
     def last(self, ends: Tree, x: Any, targets: Any) -> Any:
         """The loss of what leaves the last stage: a pending sum over the axes, with one term that is not zero."""
-        x = sh.shard_map(lambda x: x[-1:], out_specs=f"[{self.over}, ...]", axes=self.axes)(x)
+        x = sh.shard_map(lambda x: x[-1:], out_specs=f"[{self.over}, ...]", axis_names=self.axes)(x)
         f = sh.vmap(lambda x, ends, targets: self.parts.last(self.own(ends), x, targets), (0, None, None))
         last = sh.arange(self.devices, type=f"[{self.over}]") == self.devices - 1
         return sh.sum(sh.where(last, f(x, ends, targets), 0))
@@ -120,7 +120,7 @@ class Run:
             came = sh.lax.ppermute(leaves, self.axes, pairs)
             return sh.concatenate([came, stays] if by > 0 else [stays, came])
 
-        return sh.shard_map(on, out_specs=sh.typeof(x), axes=self.axes)(x)
+        return sh.shard_map(on, out_specs=sh.typeof(x), axis_names=self.axes)(x)
 
     def where(self, stages: Any, x: Any, y: Any) -> Any:
         """One value at some stages, another at the others."""

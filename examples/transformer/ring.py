@@ -33,7 +33,7 @@ def passed_on(x: Any, axes: tuple[str, ...], dtype: Any) -> Any:
     pairs = [(i, (i + 1) % devices) for i in range(devices)]
 
     def sent(x: Any, pairs: Any) -> Any:
-        return sh.shard_map(lambda x: sh.lax.ppermute(x, axes, pairs), out_specs=sh.typeof(x), axes=axes)(x)
+        return sh.shard_map(lambda x: sh.lax.ppermute(x, axes, pairs), out_specs=sh.typeof(x), axis_names=axes)(x)
 
     @sh.custom_vjp
     def passed(x: Any) -> Any:

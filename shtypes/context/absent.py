@@ -125,7 +125,10 @@ UNTAKEN: Final[tuple[Untaken, ...]] = (
         ("make_mesh",),
     ),
     Untaken(
-        ("axis_names", "check_vma"), "types say where values vary", ("axes=", "explicit="), functions=("shard_map",)
+        ("check_vma", "check_rep"),
+        "types say where values vary, and what a spec claims is always checked",
+        ("without it", "explicit=True"),
+        ("shard_map",),
     ),
     Untaken(
         ("static_argnames", "concrete"),

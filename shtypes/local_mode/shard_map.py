@@ -7,7 +7,7 @@ transformation and both lowerings work inside as they do outside.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
@@ -40,7 +40,7 @@ def shard_map(
     out_specs: Any,
     in_specs: Any = None,
     mesh: Any = None,
-    axes: str | Sequence[str] | None = None,
+    axis_names: str | Collection[str] = (),
     explicit: bool = False,
 ) -> Function[P, T]: ...
 @overload
@@ -51,7 +51,7 @@ def shard_map(
     out_specs: Any,
     in_specs: Any = None,
     mesh: Any = None,
-    axes: str | Sequence[str] | None = None,
+    axis_names: str | Collection[str] = (),
     explicit: bool = False,
 ) -> Decorator: ...
 def shard_map(
@@ -61,7 +61,7 @@ def shard_map(
     out_specs: Any,
     in_specs: Any = None,
     mesh: Any = None,
-    axes: str | Sequence[str] | None = None,
+    axis_names: str | Collection[str] = (),
     explicit: bool = False,
 ) -> Any:
     """A function of what one device has, as a function of whole values; `jax.shard_map` on types.
@@ -81,7 +81,7 @@ def shard_map(
             An axis that is left out stays reduced, invariant or unreduced. Replicated arguments are sliced where a
             spec says so.
         mesh: The mesh; by default that of the arguments, or the one in context.
-        axes: The mesh axes to map over; by default all over which no argument varies already. The others stay as
+        axis_names: The mesh axes to map over; by default all over which no argument varies already. The others stay as
             they are, inside and outside.
         explicit: Whether each cast along the mapped axes must be written (`shtypes.lax.pvary`).
 
@@ -96,11 +96,11 @@ def shard_map(
     """
     if f is None:
         return functools.partial(
-            shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axes=axes, explicit=explicit
+            shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axis_names=axis_names, explicit=explicit
         )
     check_function("shard_map", f)
     body = Body(f)
-    chosen = (axes,) if isinstance(axes, str) else None if axes is None else tuple(axes)
+    chosen = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
 
     @functools.wraps(f)
     def mapped(*args: Any) -> Any:
@@ -148,8 +148,8 @@ def _mesh(given: Any, leaves: Sequence[Any]) -> Mesh:
     return found
 
 
-def _mapped(axes: Sequence[str] | None, mesh: Mesh, values: Sequence[Any]) -> tuple[str, ...]:
-    if axes is not None:
+def _mapped(axes: Sequence[str], mesh: Mesh, values: Sequence[Any]) -> tuple[str, ...]:
+    if axes:
         for axis in axes:
             mesh.index(axis)
         return tuple(axes)

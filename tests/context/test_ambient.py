@@ -92,7 +92,7 @@ def around(kind: Kind) -> dict[str, Callable[[Callable[..., Any]], Callable[...,
     }
     if kind.arguments:
         inside["vmap"] = lambda f: sh.vmap(f, None, axis_size=2)
-        inside["shard_map"] = lambda f: sh.shard_map(f, out_specs="[...]", axes="y")
+        inside["shard_map"] = lambda f: sh.shard_map(f, out_specs="[...]", axis_names="y")
     return inside
 
 

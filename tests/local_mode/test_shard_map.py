@@ -71,10 +71,10 @@ def test_a_type_is_a_spec() -> None:
 
 
 def test_only_the_chosen_axes_are_mapped() -> None:
-    assert inside_of("f32[8@(x,y),4]", "[_@x, _]", axes="x") == "f32[4@y,4]{V:x}"
-    assert inside_of("f32[8@x,4@y]", "[_@x, _]", axes=("x",)) == "f32[4,4@y]{V:x}"
+    assert inside_of("f32[8@(x,y),4]", "[_@x, _]", axis_names="x") == "f32[4@y,4]{V:x}"
+    assert inside_of("f32[8@x,4@y]", "[_@x, _]", axis_names=("x",)) == "f32[4,4@y]{V:x}"
 
-    @sh.shard_map(in_specs="[_@x, _]", out_specs="[_@x, _]", axes="x")
+    @sh.shard_map(in_specs="[_@x, _]", out_specs="[_@x, _]", axis_names="x")
     def f(x: Any) -> Any:
         assert str(sh.typeof(x)) == "f32[4@y,4]{V:x}"
         return sh.sum(x, 1, keepdims=True) * x
@@ -91,7 +91,7 @@ def test_a_function_in_local_mode_may_map_another_axis_in_it() -> None:
         assert str(sh.typeof(x)) == "f32[4,2]{V:(x,y)}"
         return lax.psum(x, "y") * lax.axis_index("x")
 
-    @sh.shard_map(in_specs="[_@x, ...]", out_specs="[_@x, ...]", axes="x")
+    @sh.shard_map(in_specs="[_@x, ...]", out_specs="[_@x, ...]", axis_names="x")
     def outer(x: Any) -> Any:
         assert str(sh.typeof(x)) == "f32[4,4@y]{V:x}"
         return sh.shard_map(inner, in_specs="[_, _@y]", out_specs="[_, _]")(x)
@@ -182,11 +182,11 @@ the spec does not say where mesh axis `x` goes, which shards dim 0 of f32[8@x,4]
 the spec asks for f32[8,4@x], and the argument has type f32[8@x,4]
   why:   entering sends nothing: only what is replicated may be sliced on the way in
   fix:   sh.reshard(x, "[8,4@x]")   {A2A}"""),
-    ("not the major axis", "f32[8@(y,x),4]", "[_@x, _]", "[_, _]", {"axes": "x"}, f"""\
+    ("not the major axis", "f32[8@(y,x),4]", "[_@x, _]", "[_, _]", {"axis_names": "x"}, f"""\
 the spec asks for f32[8@(x,y),4], and the argument has type f32[8@(y,x),4]
   why:   entering sends nothing: only what is replicated may be sliced on the way in
   fix:   sh.reshard(x, "[8@(x,y),4]")   {AROUND_XY}"""),
-    ("not the major axis, as it is", "f32[8@(y,x),4]", None, "[_, _]", {"axes": "x"}, f"""\
+    ("not the major axis, as it is", "f32[8@(y,x),4]", None, "[_, _]", {"axis_names": "x"}, f"""\
 the mapped mesh axis `x` must be the first to shard a dim of f32[8@(y,x),4]
   why:   the pieces of a device along `x` would not be contiguous: `y` would shard them again
   fix:   sh.reshard(x, "[8@(x,y),4]")   {AROUND_XY}"""),
@@ -441,7 +441,7 @@ def test_nothing_needs_devices_to_be_checked() -> None:
 )
 def test_a_collective_of_jax_along_an_axis_that_is_not_mapped_is_refused_in_words(body: Any) -> None:
     with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
-        mapped: Any = sh.shard_map(body, in_specs="[_@x]", out_specs="[_@x]", axes="x")
+        mapped: Any = sh.shard_map(body, in_specs="[_@x]", out_specs="[_@x]", axis_names="x")
         with pytest.raises(sh.ShardingTypeError, match="goes along `y`, over which nothing is mapped") as caught:
             mapped(sh.array(np.ones(2), "f32[_@x]"))
     assert "test_shard_map.py" in str(caught.value)

@@ -91,7 +91,9 @@ INSERTED: dict[str, Attempt] = {
     "a constant of a loop": attempt(lambda x, w: sh.scan(lambda c, _: (c @ w, None), x, None, 3)[0], X, W),
     "a constant of a counted loop": attempt(lambda x, w: sh.fori_loop(0, 3, lambda _, c: c @ w, x), X, W),
     "reinterpret": attempt(
-        lambda x, w: sh.shard_map(lambda w: sh.reinterpret(w, dp="V") * 2, out_specs="[_@dp,_]", axes="dp")(w), X, W
+        lambda x, w: sh.shard_map(lambda w: sh.reinterpret(w, dp="V") * 2, out_specs="[_@dp,_]", axis_names="dp")(w),
+        X,
+        W,
     ),
     "a reshard to reduced": attempt(lambda w: sh.reshard(w, dp="R"), W),
     "a reshard to sharded": attempt(lambda w: sh.reshard(w, dp=0), W),

@@ -204,10 +204,10 @@ def test_a_spec_takes_them() -> None:
 
     kept = sh.shard_map(f, in_specs="[_@..., _@...]", out_specs="[_@x, _@y]")(x)
     assert (types.pop(), str(kept.type)) == ("f32[2,4]{V:(x,y)}", "f32[4@x,8@y]")
-    one = sh.shard_map(f, in_specs="[_@..., _...]", out_specs="[_@x, _...]", axes="x")(x)
+    one = sh.shard_map(f, in_specs="[_@..., _...]", out_specs="[_@x, _...]", axis_names="x")(x)
     assert (types.pop(), str(one.type)) == ("f32[2,8@y]{V:x}", "f32[4@x,8@y]")
     with pytest.raises(ShardingTypeError, match="the spec names mesh axis `x` twice"):
-        sh.shard_map(f, in_specs="[_@..., _@x]", out_specs="[_...]", axes="x")(x)
+        sh.shard_map(f, in_specs="[_@..., _@x]", out_specs="[_...]", axis_names="x")(x)
     with pytest.raises(ShardingTypeError, match="has 3 dims, and f32"):
         sh.shard_map(f, in_specs="[_, _, _, _...]", out_specs="[_...]")(x)
     whole = sh.local_map(lambda a: a, out="[_...]")(sh.abstract_array("f32[4, 8]"))
