@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.xla_metadata import set_xla_metadata
 
 import shtypes as sh
 from shtypes.context.ambient import current_ambient
@@ -262,3 +263,21 @@ def test_named_scopes_of_a_program_name_what_it_sends() -> None:
     (line,) = [line for line in text.splitlines() if " all-reduce(" in line]
     assert "layer" in line
     assert "InForce" not in text
+
+
+@pytest.mark.parametrize("around", ["itself", "jit", "scan", "checkpoint", "vmap", "custom_vjp", "custom_jvp", "cond"])
+def test_metadata_for_xla_that_a_program_sets_is_that_of_its_operations(around: str) -> None:
+    def program(x: Any, w: Any) -> Any:
+        with set_xla_metadata(kept="here"):
+            return jnp.sin(x) @ w
+
+    program = AROUND[around](program)
+    x, w = sh.array(X, "f32[8@dp, 16]"), sh.array(W, "f32[16, 8]")
+    text = sh.jit(sh.lift(lambda x, w: jnp.cos(program(x, w)))).lower(x, w).as_text()
+    assert [op for op in ("sine", "dot_general", "cosine") if _has_metadata(text, op)] == ["sine", "dot_general"]
+
+
+def _has_metadata(text: str, op: str) -> bool:
+    lines = [line for line in text.splitlines() if f"stablehlo.{op} " in line]
+    assert lines
+    return all('kept = "here"' in line for line in lines)
