@@ -139,6 +139,8 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
                 _in_terms_of_the_call(error, fn, args, kwargs)
             raise placed(error, fn.__name__) from None
         except _OF_ARGUMENTS as error:
+            if _asserts(fn, error):
+                raise
             if _did_not_fit(error):
                 name = fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__
                 raise placed(misfit(name, fn, error), name) from None
@@ -167,11 +169,21 @@ _HANDING_ON: Final = frozenset({"public.<locals>.call", "replayed.<locals>.call"
 
 def _did_not_fit(error: Exception) -> TypeGuard[TypeError]:
     """Whether Python itself raised an error where a function of ours was called: the arguments do not fit it."""
-    last = error.__traceback__ if isinstance(error, TypeError) else None
+    code = _raising(error) if isinstance(error, TypeError) else None
+    return code is not None and code.co_qualname in _HANDING_ON and whose(code.co_filename) is Whose.OURS
+
+
+def _asserts(fn: Any, error: Exception) -> bool:
+    """Whether a function raised an `AssertionError` itself, as `assert_comm` does: it is meant."""
+    return isinstance(error, AssertionError) and _raising(error) is fn.__code__
+
+
+def _raising(error: Exception) -> CodeType | None:
+    """The code of the function that raised an error."""
+    last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    code = None if last is None else last.tb_frame.f_code
-    return code is not None and code.co_qualname in _HANDING_ON and whose(code.co_filename) is Whose.OURS
+    return None if last is None else last.tb_frame.f_code
 
 
 def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

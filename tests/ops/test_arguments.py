@@ -103,8 +103,13 @@ MESSAGES = {
         "`unravel_index` takes integers in an array that has elements, not f32[2] in [3]\n  where: LINE: unravel_index",
     ),
     "two that may be meant": (
-        lambda x: m.linalg.norm(x, ord=object, axis="a"),
-        "the axis of `norm` must be an integer or a sequence of integers, not 'a'\n  where: LINE: norm",
+        lambda x: m.fft.fft(x, n="k", axis="a"),
+        "`fft` does not take these arguments\n  where: LINE: fft\n"
+        "  why:   'str' object cannot be interpreted as an integer",
+    ),
+    "an order": (
+        lambda x: m.linalg.norm(x, ord=object),
+        "the `ord` of `norm` is a number or a text, not <class 'object'>\n  where: LINE: norm",
     ),
 }
 
