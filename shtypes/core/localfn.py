@@ -154,13 +154,23 @@ def _no_derivative(fn: LocalFn, operands: tuple[ShType, ...]) -> str:
     return ""
 
 
-@functools.lru_cache(maxsize=MOST)
+def promotion() -> tuple[Any, ...]:
+    """What JAX's promotion of dtypes follows from besides them: a part of the key of what is remembered of it."""
+    config: Any = jax.config
+    return config.jax_enable_x64, config.jax_numpy_dtype_promotion
+
+
 def local_dtype(fn: LocalFn, operands: tuple[str, ...], rank: int = 1) -> str:
     """The dtype of a local function's result on operands of ``rank`` dims, by JAX's promotion.
 
     Raises:
         ShardingTypeError: JAX refuses these dtypes, or a parameter of the function.
     """
+    return _local_dtype(fn, operands, rank, promotion())
+
+
+@functools.lru_cache(maxsize=MOST)
+def _local_dtype(fn: LocalFn, operands: tuple[str, ...], rank: int, promotion: tuple[Any, ...]) -> str:
     shape = (1,) * rank  # not (): a few functions of jax.numpy promote scalars otherwise
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(name)) for name in operands]
     try:

@@ -37,7 +37,7 @@ from shtypes.numerics.results import QRResult, SVDResult
 from shtypes.ops.across import extreme
 from shtypes.ops.arithmetic import astype, multiply, power
 from shtypes.ops.asking import over
-from shtypes.ops.dispatch import apply, as_ints, dtype_name, lift
+from shtypes.ops.dispatch import apply, as_ints, inexact, lift
 from shtypes.ops.einsum import einsum, matmul, tensordot, vecdot
 from shtypes.ops.elementwise import abs as abs_
 from shtypes.ops.elementwise import conj, not_equal, real, sqrt
@@ -234,7 +234,7 @@ def _check_ord(name: str, ord: Any) -> None:
 def _added(x: Any, ord: int, dims: tuple[int, ...], keepdims: bool, out: Any) -> Array:
     """The norm that is a sum of sizes, or a count: over a sharded dim it is pending."""
     if not jax.typeof(x).differentiable:
-        x = astype(x, dtype_name(jnp.result_type(float)))
+        x = astype(x, inexact(jax.typeof(x).dtype))
     size = abs_(x)
     terms = size if ord else astype(not_equal(x, 0), jax.typeof(size).dtype_name)
     return sum_(terms, dims, out=out, keepdims=keepdims)
@@ -243,7 +243,7 @@ def _added(x: Any, ord: int, dims: tuple[int, ...], keepdims: bool, out: Any) ->
 def _vector_norm(x: Any, ord: Any, dims: tuple[int, ...]) -> Array:
     """The norm over dims, which may be sharded; they are kept."""
     if not jax.typeof(x).differentiable:
-        x = astype(x, dtype_name(jnp.result_type(float)))
+        x = astype(x, inexact(jax.typeof(x).dtype))
     is_complex = jax.typeof(x).dtype_name[0] == "c"
     if ord in (np.inf, -np.inf):
         return extreme("max" if ord > 0 else "min", abs_(x), dims)
@@ -296,7 +296,8 @@ def _solved(name: str, native: Callable[..., Any], a: Any, b: Any, **params: Any
     fn = Solve(name, native, tuple(sorted(params.items())))
     types = jax.typeof(matrix), jax.typeof(rhs)
     vector = types[1].ndim == 1
-    dtype = dtypes.from_numpy(jnp.result_type(*(t.dtype for t in types), jnp.float32))
+    own = inexact(*(t.dtype for t in types))
+    dtype = dtypes.from_numpy(jnp.result_type(dtypes.to_numpy(own), jnp.float32))
 
     def rule(given: tuple[ShType, ...]) -> rules.Typing:
         return rules.solve(given[0], given[1], vector, dtype, constants, name)

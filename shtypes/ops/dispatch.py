@@ -5,23 +5,26 @@ The rule sees types alone. A Python number has no type: it becomes a part of the
 
 from __future__ import annotations
 
+import functools
 import numbers
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import set_current_trace
 
 from shtypes._compat import no_trace_is_running, trace_notes, trace_of
 from shtypes._compat.typed import CLASSES
+from shtypes.caches import MOST
 from shtypes.context.ambient import current_ambient
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import carrier_sharding
 from shtypes.core.hitype import hi
-from shtypes.core.localfn import LocalFn, local_dtype
+from shtypes.core.localfn import LocalFn, local_dtype, promotion
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.per_op import only_types
 from shtypes.lowering.replay import recording
@@ -92,16 +95,17 @@ def _strong(xs: Sequence[Any]) -> list[Any]:
 
 
 def _has_promotion(x: Any) -> bool:
-    return hasattr(x, "dtype") and not jax.numpy.issubdtype(x.dtype, jax.dtypes.extended)
+    return hasattr(x, "dtype") and not jnp.issubdtype(x.dtype, jax.dtypes.extended)
 
 
 def _among(x: Any, others: Sequence[Any]) -> Any:
-    """A weakly typed operand in the dtype of the others of its kind: their integers, floats or complex numbers."""
+    """A weakly typed operand as wide as it is among others: an integer as their integers, a float as their floats."""
     x = np.asarray(x) if is_number(x) else x
-    kinds = (jax.numpy.integer, jax.numpy.floating, jax.numpy.complexfloating)
-    kind = next((k for k in kinds if jax.numpy.issubdtype(x.dtype, k)), None)
-    peers = [d for d in others if kind is not None and jax.numpy.issubdtype(d, kind)]
-    return x.astype(jax.numpy.result_type(*peers)) if peers else x
+    if jnp.issubdtype(x.dtype, jnp.inexact) and others:
+        joined = jnp.result_type(*others, 0j if jnp.issubdtype(x.dtype, jnp.complexfloating) else 0.0)
+        return x.astype(np.zeros(0, joined).real.dtype if x.dtype.kind == "f" else joined)
+    peers = [d for d in others if all(jnp.issubdtype(each, jnp.integer) for each in (d, x.dtype))]
+    return x.astype(jnp.result_type(*peers)) if peers else x
 
 
 def dtype_name(dtype: Any) -> str:
@@ -116,6 +120,16 @@ def dtype_name(dtype: Any) -> str:
         return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True))
     except (TypeError, ValueError):
         raise ShardingTypeError(f"`{dtype!r:.60}` is no dtype", hints=['"f32"', "jnp.float32"]) from None
+
+
+def inexact(*given: Any) -> str:
+    """The dtype, by its short name, in which JAX computes what need not be whole: of floats as they are promoted."""
+    return _inexact(jnp.result_type(*given), promotion())
+
+
+@functools.lru_cache(maxsize=MOST)
+def _inexact(dtype: Any, promotion: tuple[Any, ...]) -> str:
+    return dtypes.from_numpy(jax.eval_shape(jnp.mean, jax.ShapeDtypeStruct((1,), dtype)).dtype)
 
 
 def as_ints(given: Any, what: str) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 import jax
-import numpy as np
 
 from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
@@ -16,7 +15,7 @@ from shtypes.ops.across import total
 from shtypes.ops.arithmetic import astype, divide, multiply, subtract
 from shtypes.ops.asking import may_communicate, with_own_fixes
 from shtypes.ops.create import full_like
-from shtypes.ops.dispatch import beside, dtype_name, lift, located
+from shtypes.ops.dispatch import beside, inexact, lift, located
 from shtypes.ops.elementwise import not_equal
 from shtypes.ops.reduce import Axis, dtype_to_sum_in, normalize_dims, only, sum_of
 from shtypes.ops.reshard import finished, reshard
@@ -112,7 +111,7 @@ def mean(
     if wanted is not None and not dtypes.differentiable(wanted):  # the parts of a mean are not whole numbers
         return astype(mean(x, dims, None, out, keepdims, where=where), wanted)
     if wanted is None and not t.differentiable:
-        wanted = dtype_name(np.float64)  # as JAX: before the sum, which could overflow
+        wanted = inexact(t.dtype)  # as JAX: before the sum, which could overflow
     if where is None:
         y = sum_of("mean", x, dims, keepdims, wanted, math.prod(t.shape[d] for d in dims))
         return y if out is None else reshard(y, out)
@@ -173,7 +172,7 @@ def average(
         y = mean(x, dims, None, out, keepdims)
         return (y, full_like(y, math.prod(shape[d] for d in dims))) if returned else y
     ((w,), held) = lift([weights])
-    w = beside(w, x) if held else w
+    w = astype(beside(w, x) if held else w, inexact(jax.typeof(x).dtype, jax.typeof(w).dtype))
     if jax.typeof(w).ndim == 1 and len(dims) == 1 and len(shape) > 1:
         w = expand_dims(w, tuple(d for d in range(len(shape)) if d not in dims))
     if any(m not in (1, n) for m, n in zip(jax.typeof(w).shape, shape, strict=False)):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
+from shtypes.core.localfn import local_dtype
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public, published
 from shtypes.ops.across import bound, constant
@@ -78,12 +79,13 @@ def _softmax(name: str, join: Callable[[Any, Any], Any]) -> Callable[..., Array]
 def _masked(name: str, native: Callable[..., Any], x: Any, dims: tuple[int, ...], where: Any) -> Array:
     """With a mask, which meets the value as an operand of a nonlinear function."""
     (x, mask), constants = lift([x, where])
-    dtype = jax.typeof(x).dtype_name
+    fn = function(name, _with_mask, native=native, axis=dims)
+    dtype = local_dtype(fn, (jax.typeof(x).dtype_name, jax.typeof(mask).dtype_name), jax.typeof(x).ndim)
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         return rules.nonlinear_along_all(name, types, dims, dtype, constants)
 
-    return apply(name, function(name, _with_mask, native=native, axis=dims), rule, x, mask)
+    return apply(name, fn, rule, x, mask)
 
 
 def _with_mask(x: Any, mask: Any, native: Callable[..., Any], axis: tuple[int, ...]) -> Any:

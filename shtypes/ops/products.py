@@ -20,7 +20,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public, published
 from shtypes.ops.arithmetic import astype, multiply
 from shtypes.ops.cumulative import diff
-from shtypes.ops.dispatch import as_ints, beside_others, dtype_name, lift, meeting
+from shtypes.ops.dispatch import as_ints, beside_others, dtype_name, inexact, lift, meeting
 from shtypes.ops.einsum import einsum
 from shtypes.ops.index import getitem
 from shtypes.ops.labelled import all_whole, multilinear, product
@@ -232,8 +232,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int
         kept = [d for d in range(jax.typeof(values[0]).ndim) if d != dim]
         fn = function("trapezoid", jnp.trapezoid, linear=True, dx=dx, axis=dim)
         return apply_whole("trapezoid", fn, values[0], [dim], [kept])
-    dtype = jnp.result_type(*(jax.typeof(v).dtype for v in values))
-    dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
+    dtype = inexact(*(jax.typeof(v).dtype for v in values))
     heights, places = beside_others([astype(v, dtype) for v in values], constants)
     moved = moveaxis(heights, dim, -1)
     places = places if jax.typeof(places).ndim == 1 else moveaxis(places, axis, -1)

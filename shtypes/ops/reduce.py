@@ -47,7 +47,8 @@ def only(name: str, x: Any, where: Any, instead: Any) -> Array:
     shape = jax.typeof(x).shape
     if len(mask) > len(shape) or any(m not in (1, n) for m, n in zip(mask[::-1], shape[::-1], strict=False)):
         raise ShardingTypeError(f"`{name}` of {jax.typeof(x)} cannot take a mask of shape {list(mask)}")
-    return select(where, x, instead)
+    flag = is_number(instead) and instead in (0, 1) and jax.typeof(x).dtype_name == "bool"
+    return select(where, x, bool(instead) if flag else instead)
 
 
 def sum_of(

@@ -17,7 +17,7 @@ from shtypes.ops import reduce
 from shtypes.ops.across import bound, constant, matching, product, total
 from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
 from shtypes.ops.asking import DOC, may_communicate, over, sharding, with_own_fixes
-from shtypes.ops.dispatch import dtype_name, is_number, lift
+from shtypes.ops.dispatch import dtype_name, inexact, is_number, lift
 from shtypes.ops.elementwise import abs as abs_
 from shtypes.ops.elementwise import exp, isfinite, less, log, not_equal, sign, sqrt, square
 from shtypes.ops.means import mean_of
@@ -141,7 +141,7 @@ def _variance(name: str) -> Callable[..., Array]:
 def _spread(x: Any, dims: tuple[int, ...], taken: Any, where: Any, mean: Any, dtype: str | None) -> Array:
     """The variance over dims, which may be sharded; the dims are kept."""
     t = jax.typeof(x)
-    kept = dtype or (t.dtype_name if t.differentiable else dtype_name(jnp.result_type(float)))
+    kept = dtype or (t.dtype_name if t.differentiable else inexact(t.dtype))
     x = astype(x, wide(kept))  # as JAX: rounded once
     away = subtract(x, averaged(x, dims, where) if mean is None else mean)
     squares = square(abs_(away)) if kept[0] == "c" else square(away)
@@ -222,8 +222,8 @@ def logsumexp(
     backward nothing. Transpose: by JAX.
     """
     ((x,), _) = lift([a])
-    if not jax.typeof(x).differentiable:
-        x = astype(x, dtype_name(jnp.result_type(float)))
+    factor: Any = b
+    x = astype(x, inexact(jax.typeof(x).dtype, *([] if b is None else [b if is_number(b) else factor.dtype])))
     if where is not None:
         x = only("logsumexp", x, where, -jnp.inf)
     if b is None and not return_sign:

@@ -13,7 +13,7 @@ from shtypes import rules
 from shtypes.caches import MOST
 from shtypes.core.array import Array
 from shtypes.core.functions.basics import NamedFn
-from shtypes.core.localfn import Linear, LocalFn, as_tuple, static_params
+from shtypes.core.localfn import Linear, LocalFn, as_tuple, promotion, static_params
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import apply, apply_all, settled
 from shtypes.ops.reduce import normalize_dims
@@ -31,13 +31,17 @@ def function(name: str, fn: Callable[..., Any], *, linear: bool = False, **param
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 
-@functools.lru_cache(maxsize=MOST)
 def made(fn: LocalFn, *operands: tuple[tuple[int, ...], str]) -> Any:
     """The shapes and dtypes that a function makes of operands of these, in the structure in which it gives them.
 
     Raises:
         ShardingTypeError: JAX refuses the operands or a parameter.
     """
+    return _made(fn, operands, promotion())
+
+
+@functools.lru_cache(maxsize=MOST)
+def _made(fn: LocalFn, operands: tuple[tuple[tuple[int, ...], str], ...], promotion: tuple[Any, ...]) -> Any:
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     try:
         with jax.sharding.use_abstract_mesh(_NO_MESH):  # JAX's own sharding rules do not matter here

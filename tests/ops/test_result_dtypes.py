@@ -1,0 +1,144 @@
+"""Results have the dtypes that JAX's function of that name gives, of operands of any dtype, with x64 and without."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import warnings
+from collections.abc import Iterator
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from shtypes.ops.rows import Op
+from shtypes.ops.table import OPS
+from shtypes.types import dtypes
+from tests.ops.test_table import ALL_CALLS, function, variables
+from tests.peers.programs import VARIABLES
+
+#: The dtypes of operands; those of 64 bits where x64 is on.
+DTYPES: Final = ("bool", "i8", "u8", "i16", "u16", "i32", "u32", "bf16", "f16", "f32", "c64")
+WIDE: Final = ("i64", "u64", "f64", "c128")
+#: Beside an operand of any dtype, another one of these.
+OTHERS: Final = ("bool", "i8", "u32", "bf16", "f32", "c64")
+#: Arguments by name that choose what is computed, of functions that have them.
+KEYWORDS: Final = (
+    "",
+    "keepdims=True",
+    "axis=0",
+    "ddof=1",
+    "weights=b",
+    "returned=True",
+    "where=p",
+    "q=0.5",
+    "dtype='f32'",
+)
+MORE: Final = [*(f"a, {k}" for k in KEYWORDS if k), "a, 0.5", "2, a", "a, b, 3", "n, keepdims=True", "n, axis=0"]
+#: But for scalars, which a few functions of JAX promote in a way of their own.
+CALLS: Final = [call for call in dict.fromkeys([*ALL_CALLS, *MORE]) if "s" not in variables(call)]
+
+
+#: What JAX has no kernel for: it computes nothing of these dtypes, and here they are computed in 32 bits.
+UNKNOWN: Final = {"linalg.solve": ("bf16", "f16"), "linalg.solve_triangular": ("bf16", "f16")}
+#: Where JAX's function does not promote its operands as it says that it does, and what is amiss with it.
+EXCEPTIONS: Final = {
+    "batch_matmul": "gives operands of two dtypes that of the second",
+    "linalg.cho_factor": "returns its flag as it was given",
+    "logsumexp": "takes booleans for others where some do not count",
+}
+
+
+def namesake(op: Op) -> Any:
+    module, _, name = op.jax.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def assigned(names: list[str], wide: bool) -> Iterator[dict[str, str]]:
+    """Dtypes for variables: all alike, and the first one beside another."""
+    every = (*DTYPES, *(WIDE if wide else ()))
+    for dtype in every:
+        yield dict.fromkeys(names, dtype)
+    if len(names) > 1:
+        for first, other in itertools.product(every, OTHERS):
+            if first != other:
+                yield {**dict.fromkeys(names, other), names[0]: first}
+
+
+def result(f: Any, call: str, operands: dict[str, Any]) -> Any:
+    """The dtypes of a call's results; None where it is refused."""
+
+    def run(*xs: Any) -> Any:
+        return eval(f"f({call})", {"f": f, **dict(zip(operands, xs, strict=True))})
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = jax.eval_shape(run, *operands.values())
+    except Exception:
+        return None
+    return [str(getattr(x, "dtype", type(x))) for x in jax.tree.leaves(found)]
+
+
+def operands_of(m: Any, dtypes_of: dict[str, str]) -> dict[str, Any]:
+    """Operands of a call that have no data: typed, or as JAX takes them."""
+    shapes = {name: VARIABLES[name].shape for name in dtypes_of}
+    if m is sh:
+        return {n: sh.abstract_array(f"{d}[{','.join(map(str, shapes[n]))}]") for n, d in dtypes_of.items()}
+    return {n: jax.ShapeDtypeStruct(shapes[n], dtypes.to_numpy(d)) for n, d in dtypes_of.items()}
+
+
+def taken(op: Op) -> list[str]:
+    """The calls that a function takes, and JAX's."""
+    given = {call: {n: VARIABLES[n].dtype for n in variables(call)} for call in CALLS}
+    return [
+        call
+        for call, own in given.items()
+        if result(namesake(op), call, operands_of(jax, own)) and result(function(op), call, operands_of(sh, own))
+    ]
+
+
+def differing(op: Op, wide: bool) -> Iterator[str]:
+    """The calls whose results have other dtypes than those of JAX's function."""
+    for call in taken(op):
+        names = variables(call)
+        varied = [n for n in names if f"where={n}" not in call and not VARIABLES[n].high]
+        for chosen in assigned(varied, wide) if varied else ():
+            given = {n: chosen.get(n, VARIABLES[n].dtype) for n in names}
+            if {*given.values()} & {*UNKNOWN.get(op.name, ())}:
+                continue
+            wanted = result(namesake(op), call, operands_of(jax, given))
+            found = wanted and result(function(op), call, operands_of(sh, given))
+            if found and found != wanted:
+                yield f"{op.name}({call}) of {given}: {found}, JAX {wanted}"
+
+
+DAILY = ("mean", "average")
+COMPARED = [op for op in OPS.values() if op.jax and op.name not in EXCEPTIONS]
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["32 bits", "x64"])
+@pytest.mark.parametrize(
+    "op",
+    [pytest.param(op, id=op.name, marks=() if op.name in DAILY else pytest.mark.nightly) for op in COMPARED],
+)
+def test_results_have_the_dtypes_of_jax(op: Op, wide: bool) -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})), jax.enable_x64(wide):
+        assert list(differing(op, wide)) == []
+
+
+@pytest.mark.parametrize(
+    "f", [sh.sum, sh.mean, lambda x: sh.quantile(x, 0.5), lambda x: x * 2.0], ids=["sum", "mean", "quantile", "times"]
+)
+def test_what_is_remembered_of_a_function_ends_with_the_mode_of_64_bits(f: Any) -> None:
+    sh.set_mesh(sh.make_mesh({"x": 2}))
+    x, plain = sh.array(np.ones(4, np.int8), "i8[4@x]"), np.ones(4, np.int8)
+    names = {sh.sum: jnp.sum, sh.mean: jnp.mean}
+    for wide in (True, False, True):
+        with jax.enable_x64(wide):
+            if f in names:
+                assert f(x).dtype == names[f](plain).dtype
+            assert np.isfinite(np.asarray(sh.reshard(f(sh.reshard(x, "[4]")), "[...]"))).all()
