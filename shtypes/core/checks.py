@@ -1,4 +1,4 @@
-"""Debug checks: values that are said to be equal on all devices are compared, and a wrong claim is an error.
+"""Debug checks: values that are said to be equal on all devices are compared, and terms of sums looked at for nan.
 
 Types are proved, except for what a function of `local_map` gets from its host, and for what hardware does. Off,
 nothing of this runs: the switch is a part of the context that caches are keyed on, so that no program is compiled with
@@ -32,7 +32,7 @@ from shtypes.core.array import Array
 from shtypes.core.carrier import carrier_spec, to_shard, without_keys
 from shtypes.core.meshes import concrete_mesh, manual_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.types import REPLICATED, ShType
+from shtypes.types import REPLICATED, ShType, State
 
 
 def checks_are_on() -> bool:
@@ -43,7 +43,9 @@ def checks_are_on() -> bool:
 def debug_checks(on: bool = True) -> Scope:
     """A scope in which each result of a local function is compared across the devices that should have it equal.
 
-    So is what comes from outside: what `shtypes.from_jax` makes of a `jax.Array`, and the arguments of a program.
+    So is what comes from outside: what `shtypes.from_jax` makes of a `jax.Array`, and the arguments of a program. And
+    where a function of a pending sum gives nan on some devices and not on others, of operands without nan, it is an
+    error too: the terms that are zero met an infinite factor (docs: reshard).
 
     An eager operation that is wrong raises at its line. Compiled programs compare while they run; their first wrong
     result raises when a call of an `sh.jit` function returns, at the next eager operation, or at the end of the scope.
@@ -53,9 +55,10 @@ def debug_checks(on: bool = True) -> Scope:
 
     Raises:
         ShardingTypeError: a result with a reduced or invariant axis differs along it; names the operation, its line,
-            and by how much.
+            and by how much. A term of a pending sum became nan.
 
-    Communicates: two all-reduces for each such value of a compiled program; eager values are compared on the host.
+    Communicates: two all-reduces for each such value of a compiled program; eager values are compared on the host. Two
+    for each function of a pending sum.
 
     Examples:
         >>> import shtypes as sh
@@ -263,3 +266,93 @@ def _spread(x: Any, axis: str) -> Any:
         return jnp.float32(jnp.nan)
     wide = x.astype(jnp.float32)
     return jnp.max(lax.pmax(wide, axis) - lax.pmin(wide, axis))
+
+
+# terms of pending sums
+
+
+def check_terms(name: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
+    """Looks at the results of a local function for terms of pending sums that became nan on a part of the devices."""
+    ins = tuple(x.type for x in operands)
+    for y in results:
+        axes = _pending_through(ins, y.type)
+        if not axes or y.data is None or any(x.data is None for x in operands):
+            continue
+        traced = isinstance(y.data, jax.core.Tracer)
+        line = _traced_line() if traced else user_line()
+        found = _terms_checker(name, ins, y.type, axes, line if traced else None)(*[x.data for x in operands], y.data)
+        if not traced and bool(found):
+            raise _terms_failure(name, y.type, axes, line)
+
+
+def check_terms_of_shards(
+    name: str, ins: Sequence[Any], shards: Sequence[Any], results: Sequence[ShType], outs: Sequence[Any]
+) -> None:
+    """The same inside a region, when the program runs."""
+    for t, out in zip(results, outs, strict=True):
+        axes = _pending_through(ins, t)
+        if axes:
+            note = functools.partial(_note_terms, name=name, t=t, axes=axes, line=_traced_line())
+            jax.debug.callback(note, _became_nan(shards, out, axes))
+
+
+def _pending_through(ins: Sequence[Any], t: ShType) -> tuple[str, ...]:
+    """The axes along which a result has terms of a sum that an operand has terms of."""
+    if not t.size or not jnp.issubdtype(t.dtype, jnp.inexact):
+        return ()
+    sums = [u for u in ins if isinstance(u, ShType) and jnp.issubdtype(u.dtype, jnp.inexact)]
+    pending = {a for u in sums for a in u.axes(State.UNREDUCED)}
+    return tuple(a for a in t.axes(State.UNREDUCED) if a in pending and t.mesh.shape[a] > 1)
+
+
+def _became_nan(shards: Sequence[Any], out: Any, axes: tuple[str, ...]) -> Any:
+    """Whether an element is nan on some devices along the axes, and not on all; and none was in what it is made of."""
+    nan = jnp.isnan(out)
+    before = [jnp.any(jnp.isnan(x)) for x in shards if jnp.issubdtype(x.dtype, jnp.inexact)]
+    some = nan & ~lax.pmin(nan.astype(jnp.int32), axes).astype(bool)
+    made = jnp.any(some) & ~functools.reduce(jnp.logical_or, before)
+    return lax.pmax(made.astype(jnp.int32), axes)
+
+
+@functools.lru_cache(maxsize=COMPILED)
+def _terms_checker(name: str, ins: tuple[ShType, ...], t: ShType, axes: tuple[str, ...], line: str | None) -> Any:
+    """Looks at carriers: of a program, which says it to ``line`` when it runs; without one it returns what it finds."""
+    over, options = manual_mesh(t.mesh)
+    given = (*ins, t)
+
+    def check(*carriers: Any) -> Any:
+        *shards, out = [to_shard(u, c) for u, c in zip(given, carriers, strict=True)]
+        found = _became_nan(shards, out, axes)
+        if line is None:
+            return lax.pmax(found, t.mesh.axis_names)
+        jax.debug.callback(functools.partial(_note_terms, name=name, t=t, axes=axes, line=line), found)
+        return None
+
+    specs: dict[str, Any] = {
+        "in_specs": tuple(map(carrier_spec, given)),
+        "out_specs": jax.P() if line is None else None,
+    }
+    return jax.jit(jax.shard_map(check, mesh=over, check_vma=False, **specs, **options), inline=True)
+
+
+def _note_terms(found: Any, *, name: str, t: ShType, axes: tuple[str, ...], line: str) -> None:
+    if bool(found):
+        with _lock:
+            _failures.append(_terms_failure(name, t, axes, line))
+
+
+def _terms_failure(name: str, t: ShType, axes: tuple[str, ...], line: str) -> ShardingTypeError:
+    over = ", ".join(f"`{a}`" for a in axes)
+    call = f"{name} -> {t}"
+    error = ShardingTypeError(
+        f"`{name}` made terms of a sum nan that is pending over {over}, on some of the devices only",
+        where=f"{line}: {call}" if line else call,
+        why="a replicated value that becomes a pending sum is zero on all devices but one, and zero times an infinite "
+        "factor is nan, where one device has the value times infinity",
+        hints=(
+            "keep the factor finite: sh.where(x > 0, x, 1) before a function whose derivative is infinite at 0",
+            'sh.reshard(x, axis="I"): the gradient of an invariant value is no pending sum',
+        ),
+    )
+    error.placed = bool(line)
+    return error

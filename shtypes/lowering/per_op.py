@@ -17,7 +17,7 @@ from shtypes._compat import no_trace_is_running
 from shtypes.caches import COMPILED
 from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import carrier_shape, carrier_sharding, carrier_spec, from_shard, to_shard
-from shtypes.core.checks import check_values, checks_are_on
+from shtypes.core.checks import check_terms, check_values, checks_are_on
 from shtypes.core.hitype import HiShType
 from shtypes.core.localfn import LocalFn, as_tuple
 from shtypes.core.meshes import concrete_mesh, context_mesh, manual_mesh
@@ -141,6 +141,7 @@ def _noted(
     outs = [wrap(t, c) for t, c in zip(results, compiled(*[x.data for x in operands]), strict=True)]
     if checks and local:
         check_values(name, outs)
+        check_terms(name, operands, outs)
         return outs  # not noted: each call is checked
     noted = recording()
     if noted is not None:

@@ -14,7 +14,7 @@ from shtypes._compat import HiPrimitive
 from shtypes._compat.jaxprs import bound, inner_jaxprs, jaxpr_of
 from shtypes.caches import COMPILED
 from shtypes.core.carrier import carrier_spec, to_shard
-from shtypes.core.checks import check_shards, checks_are_on
+from shtypes.core.checks import check_shards, check_terms_of_shards, checks_are_on
 from shtypes.core.hitype import hi
 from shtypes.core.host_errors import keeping
 from shtypes.core.operation import Operation, applied_by
@@ -62,6 +62,7 @@ def _local(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     outs = apply_local(_traced_once(applied), shards, applied.results)
     if checks_are_on() and applied.fn.compared:
         check_shards(str(applied.fn), outs, applied.results)
+        check_terms_of_shards(str(applied.fn), applied.operands, shards, applied.results, outs)
     return outs
 
 

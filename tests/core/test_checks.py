@@ -191,3 +191,43 @@ def test_copies_that_were_wrong_before_are_found_where_they_are_used(use: Any, r
 def test_values_without_elements_have_no_copies_to_compare(run: Callable[..., Any]) -> None:
     with sh.debug_checks():
         run(sh.local_map(lambda x: x[:0], out="[_,_]", name="none"))(x())
+
+
+# terms of pending sums
+
+
+def infinite_slope(w: Any) -> Any:
+    return sh.grad(lambda w: sh.sum(sh.sqrt(w)))(w)
+
+
+RUNS = [lambda f: f, jax.jit, sh.jit, lambda f: sh.jit(f, region="off")]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=["eager", "jax.jit", "sh.jit", "op by op"])
+def test_zero_terms_that_meet_an_infinite_factor_are_an_error_that_names_the_line(run: Any) -> None:
+    w = sh.array(np.array([0.0, 1.0], np.float32), "f32[2]")
+    assert np.isnan(host(sh.all_reduce(infinite_slope(w)))[0])
+    with pytest.raises(sh.ShardingTypeError, match=r"`jvp\(sqrt\)` made terms of a sum nan.*`dp`, `tp`") as caught:  # noqa: SIM117
+        with sh.debug_checks():
+            run(infinite_slope)(w)
+    assert "test_checks.py:" in caught.value.where
+
+
+@pytest.mark.parametrize("run", RUNS, ids=["eager", "jax.jit", "sh.jit", "op by op"])
+def test_what_is_nan_on_one_device_too_is_no_error(run: Any) -> None:
+    def of_nan(w: Any, p: Any) -> Any:
+        return (
+            sh.grad(lambda w: sh.sum(sh.sqrt(w)))(w),
+            p * sh.constant(np.float32(2)),
+            p * sh.constant(np.float32(np.nan)),
+        )
+
+    nan = np.array([np.nan, 1.0], np.float32)
+    with sh.debug_checks():
+        run(of_nan)(sh.array(nan, "f32[2]"), sh.reshard(sh.array(nan, "f32[2]"), dp="U"))
+
+
+def test_an_invariant_value_has_the_gradient_of_one_device() -> None:
+    w = sh.array(np.array([0.0, 1.0], np.float32), "f32[2]{I:(dp,tp)}")
+    with sh.debug_checks():
+        assert np.isposinf(host(infinite_slope(w))[0])
