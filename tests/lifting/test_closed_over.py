@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -198,6 +199,7 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "derivative": lambda lifted, x: sh.jvp(lifted, (x,), (x,))[1],
     "mapped": lambda lifted, x: sh.vmap(lifted)(x),
     "linearized": lambda lifted, x: sh.linearize(lifted, x)[1](x),
+    "in a scope": lambda lifted, x: sh.implicit_comm(lifted)(x),
     "under plain jit of the results alone": lambda lifted, x: sh.jit(lambda y: y * 1)(lifted(x)),
 }
 
@@ -236,6 +238,66 @@ def test_what_is_bound_again_is_seen_as_plain_jax_sees_it(way: str) -> None:
 
 
 STATE: dict[str, Any] = {}
+#: What reports say of a function that sends more the more often it goes round.
+REPORTS: dict[str, Callable[..., int]] = {
+    "ledger": lambda f, x: sh.ledger(f, x).bytes,
+    "ledger of a gradient": lambda f, x: sh.ledger(sh.grad(lambda x: sum(sh.sum(sh.sin(y)) for y in f(x))), x).bytes,
+    "check": lambda f, x: sh.check(f, x).ledger.bytes,
+    "explain": lambda f, x: sh.explain(f, x, grad=True).ledger.bytes,
+    "explain, in words": lambda f, x: len(str(sh.explain(f, x, fold=False))),
+    "memory": lambda f, x: sh.memory(f, x).peak,
+    "compare": lambda f, x: getattr(sh.compare(f, x), sh.current_policy()).ledger.bytes,
+    "assert_comm": lambda f, x: sh.assert_comm(f, x).bytes,
+}
+#: How a function is given to them, of which nothing is compiled by the user.
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "as it is": lambda f: f,
+    "lifted": sh.lift,
+    "in a scope": sh.implicit_comm,
+    "lifted, in a scope": lambda f: sh.implicit_comm(sh.lift(f)),
+    "with its annotations": sh.typed,
+}
+
+
+@POLICIES
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("report", REPORTS)
+def test_each_report_is_of_what_a_function_closes_over_now(report: str, form: str, policy: str) -> None:
+    STATE["global"] = turns = 1
+    listed, module = [1], types.SimpleNamespace(turns=1)
+
+    def f(x: Any) -> Any:
+        sums = []
+        for _ in range(turns * listed[0] * module.turns * STATE["global"] + 2 * jax.config.read("jax_enable_x64")):
+            x = x * x
+            sums.append(x.sum(0))
+        return sums
+
+    given, x = FORMS[form](f), sh.abstract_array("f32[8@dp, 4]")
+
+    def reduced(x: Any) -> Any:
+        return [sh.all_reduce(y) for y in given(x)]
+
+    def now() -> int:
+        return REPORTS[report](reduced, x)
+
+    with sh.policy(policy):
+        start = now()
+        for change in (functools.partial(listed.__setitem__, 0), functools.partial(setattr, module, "turns"), _global):
+            change(3)
+            assert now() > start
+            change(1)
+            assert now() == start
+        turns = 3
+        assert now() > start
+        turns = 1
+        with jax.enable_x64(True):
+            assert now() > start
+        assert now() == start
+
+
+def _global(turns: int) -> None:
+    STATE["global"] = turns
 
 
 def test_a_program_that_comes_again_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
