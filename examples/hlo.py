@@ -72,8 +72,9 @@ def main() -> None:
         """The same weights in each layer, gathered where they are used."""
         return sh.scan(lambda x, _: (sh.tanh(x @ sh.all_gather(w, "dp")), None), x, None, 6)[0]
 
-    print(sh.ledger(layers, x, w))
-    lowered = sh.jit(layers).lower(x, w)
+    run = sh.jit(layers)
+    print(sh.ledger(run, x, w))
+    lowered = run.lower(x, w)
     for disabled in ("", "cse", "cse,while-loop-invariant-code-motion"):
         text = lowered.compile(compiler_options={"xla_disable_hlo_passes": disabled}).as_text()
         print(f"compiled {f'without {disabled}' if disabled else 'as usual'}: {dict(collectives_run(text))}")

@@ -63,10 +63,10 @@ def main() -> None:
     for policy in ("partial", "jax"):
         with sh.policy(policy):
             args = arguments()
-            ledger = sh.ledger(step, *args)
-            compiled = collectives_run(compiled_text(sh.jit(step), *args))
-            print(f'policy "{policy}"\n{ledger}\ncompiled: {dict(compiled)}\n')
-            results[policy] = np.asarray(sh.jit(step)(*args))
+            run = sh.jit(step)
+            print(f'policy "{policy}"\n{sh.ledger(run, *args)}')
+            print(f"compiled: {dict(collectives_run(compiled_text(run, *args)))}\n")
+            results[policy] = np.asarray(run(*args))
     np.testing.assert_allclose(results["partial"], results["jax"], rtol=1e-5)
     print("the new weights are equal")
 

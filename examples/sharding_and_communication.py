@@ -152,8 +152,7 @@ def main() -> None:
     print("  " + "  ".join(found))
     for f, *types in CASES:
         a, b = map(sh.abstract_array, types)
-        with sh.merge_reshards(False):  # the two halves, as they are written
-            ledger = sh.ledger(f, a, b)
+        ledger = sh.ledger(f, a, b)
         sent = ", ".join(f"{e}: {e.bytes} B/device" for e in ledger) or "nothing"
         print(f"{f.__name__}: {a.type} @ {b.type} -> {sh.typeof(f(a, b))}; sends {sent}")
     try:

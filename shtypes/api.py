@@ -85,6 +85,7 @@ _CONNECTED: Final = (
     "shtypes.autodiff.behaviour",
     "shtypes.ops.composed",
     "shtypes.ops.operators",
+    "shtypes.traced.look_ahead",
 )
 #: Functions that take functions and return others.
 _MAKERS: Final = frozenset(

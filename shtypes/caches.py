@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable
-from typing import Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 V = TypeVar("V")
 
@@ -45,3 +46,21 @@ class Bounded(dict[Hashable, V]):
             return make()
         found = self.get(key)
         return self.put(key, make()) if found is None else found
+
+
+class NotesOn(Generic[V]):
+    """What is noted of objects, each itself and not what equals it, as long as they live."""
+
+    def __init__(self) -> None:
+        self._notes: dict[int, tuple[weakref.ref[Any], V]] = {}
+
+    def get(self, x: Any) -> V | None:
+        """The note on an object; None where there is none."""
+        known = self._notes.get(id(x))
+        return None if known is None else known[1]
+
+    def put(self, x: Any, note: V) -> V:
+        """Notes something on an object, and gives it back."""
+        key = id(x)
+        self._notes[key] = weakref.ref(x, lambda _: self._notes.pop(key, None)), note
+        return note

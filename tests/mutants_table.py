@@ -157,8 +157,8 @@ MUTANTS: Final = (
     Mutant(
         "the transpose of a cast counts as written",
         "shtypes/primitives/reshard.py",
-        "else resharded(ct, dst, inserted=self.inserted, transport=back)]",
-        "else resharded(ct, dst, transport=back)]",
+        "else returned(ct, dst, inserted=self.inserted, transport=back)]",
+        "else returned(ct, dst, inserted=False, transport=back)]",
         ("tests/ops/test_reshard.py", "tests/autodiff/test_grad.py", "tests/traced/test_ledger.py"),
     ),
     Mutant(

@@ -131,8 +131,9 @@ def check_together(programs: Sequence[Program], mode: str = "region") -> None:
         elif mode == "per op":
             found = jax.jit(run)(inputs)
         else:
-            program = compiled(sh.jit(run).lower(inputs))
-            _check_collectives(sh.ledger(run, inputs), program.as_text() or "")
+            jitted = sh.jit(run)
+            program = compiled(jitted.lower(inputs))
+            _check_collectives(sh.ledger(jitted, inputs), program.as_text() or "")
             found = program(inputs)
         jax.block_until_ready(found)
         for program, given, mine, *reference in zip(programs, inputs, found, wanted, errors, strict=True):

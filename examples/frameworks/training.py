@@ -98,9 +98,9 @@ def train(loss: Callable[..., Any], params: Tree, rules: Rules) -> dict[str, lis
             if policy == "partial":
                 for path, x in jax.tree_util.tree_leaves_with_path(mine, is_leaf=lambda x: isinstance(x, sh.Array)):
                     print(f"{name_of(path):<40} {x.type}")
-            state, step = sh.lift(optimizer.init)(mine), typed_step(loss, optimizer)
+            state, step = sh.lift(optimizer.init)(mine), sh.jit(typed_step(loss, optimizer))
             print(f"a step, policy {policy}:", str(sh.ledger(step, mine, state, *tokens)).splitlines()[-1])
-            losses[policy] = trained(sh.jit(step), mine, state, tokens)
+            losses[policy] = trained(step, mine, state, tokens)
     for name, found in losses.items():
         print(f"losses, {name}:", *(f"{x:.4f}" for x in found[::4]), f"{found[-1]:.4f}")
     return losses

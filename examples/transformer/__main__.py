@@ -146,7 +146,7 @@ def train(
     """Train, or go on training: the run in a folder goes on from its last checkpoint, in any layout."""
     console = rich.console.Console()
     with _opened(folder, joined, given, layout=layout, file=file, policy=policy) as run:
-        sent = sh.ledger(training.step(run), *training.abstract(run)).bytes
+        sent = sh.ledger(sh.jit(training.step(run)), *training.abstract(run)).bytes
         shown = rich.progress.Progress(
             rich.progress.TextColumn("step {task.completed}/{task.total}"),
             rich.progress.BarColumn(),
@@ -213,7 +213,7 @@ def sample(
         args = weights, sh.array(rows, "i32[batch, seq]"), sh.array(lengths, "i32[batch]"), sh.random.key(seed)
         if ledger:
             kept = generate.cache(run.sizes, len(rows), rows.shape[1] + tokens)
-            decode = functools.partial(generate.decode, sizes=run.sizes)
+            decode = sh.jit(functools.partial(generate.decode, sizes=run.sizes))
             click.echo(sh.ledger(decode, weights, kept, args[2], args[2], args[3]))
         run_once = functools.partial(generate.generate, sizes=run.sizes, new=tokens, temperature=temperature)
         made = sh.jit(run_once)(*args)
@@ -236,7 +236,7 @@ def listed(file: str | None) -> None:
     for layout in layouts.read(pathlib.Path(file or layouts.FILE)).values():
         with layout.use(abstract=True):
             run = run_of(layout)
-            found = sh.ledger(training.step(run), *training.abstract(run))
+            found = sh.ledger(sh.jit(training.step(run)), *training.abstract(run))
             mesh = " x ".join(f"{axis}={size}" for axis, size in layout.mesh.items()) or "one device"
             table.add_row(layout.name, mesh, f"{found.bytes:,}", f"{found.backward().bytes:,}")
     rich.console.Console().print(table)

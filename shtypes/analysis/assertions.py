@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shtypes.analysis.check import signature_of
+from shtypes.analysis.subject import subject
 from shtypes.errors import ShardingTypeError
 from shtypes.scopes.comm import KINDS
 from shtypes.traced.entry import Entry
-from shtypes.traced.gradient import with_gradient
-from shtypes.traced.ledger import Ledger, ledger
+from shtypes.traced.ledger import Ledger
 from shtypes.types.mesh import whole_axes
 
 #: Collectives by kind, or by kind and mesh axes: how many run.
@@ -29,7 +30,8 @@ def assert_comm(
 
     Args:
         f: A function of typed values and plain arrays.
-        *args: Its arguments: values, values that have only types, or types.
+        *args: Its arguments: values, values that have only types, types, or the texts of types. Without any, those that
+            the annotations of ``f`` say.
         forward: The collectives of the forward pass and no others: ``{"all-reduce": 2}`` over any axes, or
             ``{("all-reduce", "tp"): 2}`` over these. None does not ask; ``{}`` is for none at all.
         backward: The same for the backward pass, with what checkpoint runs again.
@@ -53,7 +55,8 @@ def assert_comm(
         ...         sh.all_reduce, t, forward={("all-reduce", "tp"): 1}, backward={"all-reduce": 1}, grad=True
         ...     )
     """
-    found = ledger(with_gradient(f) if grad else f, *args, **kwargs)
+    signature = signature_of(subject(f, args, kwargs), grad=grad)
+    found = signature.ledger
     problems = [
         line
         for direction, expected, part in (
@@ -68,8 +71,8 @@ def assert_comm(
     if found.not_covered:
         problems += [f"not covered: {item}" for item in dict.fromkeys(found.not_covered)]
     if problems:
-        name = getattr(f, "__name__", "the program")
-        raise AssertionError("\n".join([f"the communication of `{name}` is not what was expected", *problems]))
+        title = f"the communication of `{signature.name}` is not what was expected"
+        raise AssertionError("\n".join([title, *problems]))
     return found
 
 

@@ -16,7 +16,6 @@ from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
 from shtypes.traced.gradient import is_array, is_differentiated, with_gradient
 from shtypes.traced.ledger import Ledger, ledger_of
-from shtypes.traced.merging import merged
 from shtypes.types import ShType
 from shtypes.types.mesh import context
 from shtypes.types.notation import dim_sizes
@@ -34,7 +33,7 @@ class Signature:
         results: The results: a tree of types.
         gradients: The gradients of the arguments that have any, by name; None where they were not asked for.
         policy: The policy under which the program was typed, and types print.
-        program: The typed program: a closed jaxpr.
+        program: The typed program as it is compiled: a closed jaxpr.
         ledger: What the program communicates, backward too if gradients were asked for.
     """
 
@@ -48,7 +47,7 @@ class Signature:
     @functools.cached_property
     def ledger(self) -> Ledger:
         """What the program communicates."""
-        return ledger_of(merged(self.program))
+        return ledger_of(self.program)
 
     @property
     def rows(self) -> list[tuple[str, str]]:

@@ -17,8 +17,7 @@ from shtypes.signatures.annotations import Annotations, annotations_of
 from shtypes.signatures.matching import Bindings, named
 from shtypes.signatures.nodes import Checking, Making
 from shtypes.signatures.typed import is_typed_function, typed
-from shtypes.traced.gradient import is_array
-from shtypes.traced.leaves import split
+from shtypes.traced.program import is_merged, program_of
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.notation.dim_sizes import current_dims
@@ -31,6 +30,7 @@ class Subject(NamedTuple):
     function: Callable[..., Any]  # the function; its annotations are checked if they ask anything
     args: tuple[Any, ...]  # the arguments; types and texts have become values that have only types
     kwargs: dict[str, Any]  # more of them
+    merges: bool = False  # whether `sh.jit` compiles it; else `jax.jit` does
 
     @property
     def name(self) -> str:
@@ -56,21 +56,8 @@ class Subject(NamedTuple):
         return found
 
     def traced(self) -> tuple[Any, Any]:
-        """The typed program, with its inputs in the order of the arguments, and its results as types in their tree.
-
-        What is no array (numbers, texts, None) is as it is where Python runs the function.
-        """
-        arrays, again = split((self.args, self.kwargs), is_array)
-        results: list[Any] = []
-
-        def run(*values: Any) -> Any:
-            args, kwargs = again(values)
-            found, *results[:] = split(self.function(*args, **kwargs), is_array)
-            return found
-
-        run.__name__ = run.__qualname__ = self.name
-        program = jax.make_jaxpr(run)(*arrays)
-        return program, results[0](program.out_avals)
+        """The typed program as it is compiled, and its results as types in their tree; see `program_of`."""
+        return program_of(self.function, self.args, self.kwargs, merges=self.merges)
 
 
 def subject(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Subject:
@@ -91,7 +78,8 @@ def subject(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, A
     if not args and not kwargs and asked is not None:
         args = _from_annotations(f, asked.signature, asked.nodes)
     given = jax.tree.map(abstract, (args, dict(kwargs)))
-    return Subject(function, *(given if asked is None else _named(asked, given)))
+    args, kwargs = given if asked is None else _named(asked, given)
+    return Subject(function, args, kwargs, is_merged(f))
 
 
 def _named(asked: Annotations, given: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -69,7 +69,7 @@ class Array(_Base, metaclass=_ArrayMeta):
         data: The carrier (see `shtypes.core.carrier`), or None for a value that has only a type.
     """
 
-    __slots__ = ("data", "type")
+    __slots__ = ("__weakref__", "data", "type")
     __array_ufunc__ = as_numpy_ufunc
     __jax_array__ = as_jax_array
     __setitem__ = refuse_setting

@@ -99,6 +99,10 @@ class Recording:
         self._note(constant, ("constant", len(self._constants)))
         self._constants.append(constant.data)
 
+    def incomplete(self) -> None:
+        """Says that another call on operands of these types may run something else."""
+        self._complete = False
+
     def relabelled(self, operand: Array, result: Array) -> None:
         """Notes another type for the same carrier."""
         place = self._places.get(id(operand))

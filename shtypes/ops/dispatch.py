@@ -5,6 +5,7 @@ The rule sees types alone. A Python number has no type: it becomes a part of the
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import numbers
 import operator
@@ -37,7 +38,7 @@ from shtypes.rules import Typing
 from shtypes.rules.advice import Held, called_names, fixes, without_backward
 from shtypes.rules.alternatives import price_of, varies_no_more
 from shtypes.rules.implicit import chosen, may_look_ahead
-from shtypes.scopes.comm import allows_implicit, finishes_scalars, minimizing, rules_in_force
+from shtypes.scopes.comm import allows_implicit, finishes_scalars, inserted_forms, minimizing, rules_in_force
 from shtypes.scopes.judging import judge, look
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
@@ -250,11 +251,11 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
     """Applies an op that has several results."""
     held: Held = ()
     if allows_implicit():
-        finished = [_finished(x) for x in operands]
-        if any(x is not y for x, y in zip(finished, operands, strict=True)):
+        taken = [finished(x) for x in operands]
+        if any(x is not y for x, y in zip(taken, operands, strict=True)):
             may_look_ahead()
         if current_ambient().shared:
-            operands = finished
+            operands = taken
             held = [frozenset(y.type for y in versions(x)) for x in operands]
     types = tuple(x.type for x in operands)
     typing = typed(name, rule, types, held)
@@ -315,40 +316,63 @@ def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
     """An operand in the type that a rule asks for; ``constant`` if no gradient comes back.
 
     A traced value is cast where it was made, and once: a loop's constant before the loop, an operand of two ops for
-    both. So what the cast communicates backward runs once, on the sum of the cotangents.
+    both. So what the cast communicates backward runs once, on the sum of the cotangents. What communicates forward
+    serves the ops of one run of the scope that allows it, whether the value is traced or not.
     """
-    trace = trace_of(x)
-    notes = None if trace is None or x.type == t else trace_notes(trace)
+    notes = None if x.type == t else _notes(x)
     if notes is None:
         return move(x, t, inserted=True, constant=constant)
-    key = (id(x), t.exact, constant)
+    scope = inserted_forms()
+    key = (id(x), t.exact, constant, scope if scope is not None and price_of(x.type, t).forward else None)
     known = notes.get(key)
-
-    def cost(y: Array) -> Cost:
-        return price_of(y.type, t).cost(minimizing())
-
     if known is None:
-        with set_current_trace(trace):
-            src = x if not allows_implicit() else min((x, *versions(x, t)), key=cost)
-            moved = move(src, t, inserted=True, constant=constant)
-            known = notes[key] = x, moved  # x is kept, so that its id is not another's
-            notes.setdefault(("versions", id(x)), []).append(moved)
-    return known[1]
+        traced = isinstance(x, jax.core.Tracer)
+        with set_current_trace(trace_of(x)) if traced else contextlib.nullcontext():
+            src = min((x, *versions(x, t)), key=lambda y: _cost(y.type, t)) if allows_implicit() else x
+            known = x if traced else None, move(src, t, inserted=True, constant=constant)
+        notes[key] = known  # with x, so that its id is not another's
+    moved: Array = known[1]
+    if scope is not None:
+        noted = notes.setdefault(_versions_of(x), [])
+        if not any(y is moved for y in noted):
+            noted.append(moved)
+    return moved
+
+
+def _cost(src: ShType, dst: ShType) -> Cost:
+    return price_of(src, dst).cost(minimizing())
 
 
 def versions(x: Any, goal: ShType | None = None) -> Sequence[Any]:
-    """The value in other types, as it was cast before in the same trace; those that can become ``goal``."""
-    trace = trace_of(x) if isinstance(x, jax.core.Tracer) else None
-    notes = None if trace is None else trace_notes(trace)
-    found: list[Any] = [] if notes is None else notes.get(("versions", id(x)), [])
+    """The value in other types, as it was cast for ops before; those that can become ``goal``."""
+    notes = _notes(x) if type(x) in CLASSES else None
+    found: list[Any] = [] if notes is None else notes.get(_versions_of(x), [])
     return found if goal is None else [y for y in found if varies_no_more(y.type, goal)]
 
 
-def _finished(x: Any) -> Any:
+def finished(x: Any) -> Any:
     """The value without its pending sums, where those were reduced before: nothing is sent for it again."""
-    if not is_typed(x) or not x.type.axes(State.UNREDUCED):
+    if type(x) not in CLASSES or not x.type.axes(State.UNREDUCED):
         return x
     return next((y for y in versions(x, x.type) if not y.type.axes(State.UNREDUCED)), x)
+
+
+def _versions_of(x: Any) -> Any:
+    return "versions", id(x), inserted_forms()
+
+
+def _notes(x: Any) -> dict[Any, Any] | None:
+    """What is noted of a value: in its trace, or for the run of a scope that lets ops insert what communicates."""
+    if isinstance(x, jax.core.Tracer):
+        return trace_notes(trace_of(x))
+    scope = inserted_forms()
+    if scope is None or not no_trace_is_running():
+        return None
+    noting = recording()
+    if noting is not None:  # a call that is repeated takes no notice of what was inserted before
+        noting.incomplete()
+    found = scope.of.get(x)
+    return scope.of.put(x, {}) if found is None else found
 
 
 def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Array:

@@ -58,7 +58,9 @@ class Step:
 
     @property
     def launches(self) -> int:
-        """How many collectives the compiled program has for it; none over axes of one device."""
+        """How many collectives the compiled program has for it; none over axes of one device, or of no elements."""
+        if not self.src.size:
+            return 0
         if self.kind is Kind.PERMUTE:
             return sum(bool(r.pairs) for r in self.pieces.rounds) if self.pieces else int(bool(self.exchange))
         return int(self.kind.communicates and self.group > 1)

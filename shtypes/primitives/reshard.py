@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jax
 
-from shtypes._compat import Zero
+from shtypes._compat import Zero, trace_notes, trace_of
+from shtypes.caches import NotesOn
 from shtypes.core.array import Array
 from shtypes.core.hitype import HiShType, hi
-from shtypes.core.operation import LinearizedPrimitive, Sending, UnaryOperation
+from shtypes.core.operation import LinearizedPrimitive, Operation, Sending, UnaryOperation
 from shtypes.lowering.per_op import run_reshard
+from shtypes.lowering.replay import recording
 from shtypes.plans import plan
-from shtypes.plans.transport import AS_IT_IS, Transport, transport_in_force
+from shtypes.plans.transport import AS_IT_IS, Transport, one_transport, transport_in_force
 from shtypes.primitives.local import check_tangents
 from shtypes.types import ShType, State
 
@@ -67,7 +69,7 @@ class Reshard(UnaryOperation):
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
         (ct,) = cts
         dst, back = self.src.to_ct_aval(), self.transport.transposed()
-        return [Zero(dst) if isinstance(ct, Zero) else resharded(ct, dst, inserted=self.inserted, transport=back)]
+        return [Zero(dst) if isinstance(ct, Zero) else returned(ct, dst, inserted=self.inserted, transport=back)]
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         (x,), (d,) = operands, dims
@@ -100,5 +102,81 @@ def resharded(
     if src == dst:
         return x
     plan(src, dst)  # raises if there is no way
-    moved: Array = Reshard(src, hi(dst), inserted, constant, transport).applied(x)[0]
+    operation = Reshard(src, hi(dst), inserted, constant, transport)
+    moved: Array = operation.applied(x)[0]
+    if not operation.forth() and src.local_bytes <= dst.local_bytes:
+        _note_cast(moved, x, operation)
     return moved
+
+
+@dataclass(frozen=True)
+class Price:
+    """What is sent: bytes and launches, forward and when it is transposed."""
+
+    forth: tuple[int, int]
+    back: tuple[int, int]
+
+    @classmethod
+    def of(cls, operations: Sequence[Operation]) -> Price:
+        """The price of some operations."""
+        return cls(_sum([s for p in operations for s in p.forth()]), _sum([s for p in operations for s in p.back()]))
+
+    def saves(self, other: Price) -> bool:
+        """Whether it is nowhere more than another, and less in what is sent forward."""
+        pairs = [*zip(self.forth, other.forth, strict=True), *zip(self.back, other.back, strict=True)]
+        return all(a <= b for a, b in pairs) and self.forth != other.forth
+
+
+def _sum(sendings: Sequence[Sending]) -> tuple[int, int]:
+    return sum(s.step.bytes for s in sendings), sum(s.step.launches for s in sendings)
+
+
+# A cotangent that was cast for free
+
+
+def returned(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) -> Array:
+    """A cotangent in another type: from a form that it was cast from for free, where that sends less.
+
+    Transposition puts reshards in a row that nobody wrote: the seed of a reduced loss is 1, made unreduced, and the
+    all-reduce in which the loss ends sums it up again. The value before the cast holds the sum already.
+    """
+    best = Reshard(jax.typeof(ct), hi(dst), inserted, transport=transport)
+    if best.src == dst or not best.forth():
+        return resharded(ct, dst, inserted=inserted, transport=transport)
+    source, row = ct, [best]
+    for x, cast in _casts(ct):
+        row.append(cast)
+        if one_transport([move.transport for move in row]) is None:
+            break
+        move = Reshard(jax.typeof(x), hi(dst), inserted, transport=transport)
+        if Price.of([move]).saves(Price.of([best, *row[1:]])):
+            source, best = x, move
+    return resharded(source, dst, inserted=inserted, transport=transport)
+
+
+#: What values outside of traces were cast from.
+_cast_from: Final[NotesOn[tuple[Array, Reshard]]] = NotesOn()
+
+
+def _note_cast(moved: Any, x: Array, cast: Reshard) -> None:
+    """Notes what a value was cast from, which takes no more memory."""
+    if not isinstance(moved, jax.core.Tracer):
+        if recording() is None:  # a call that is repeated would note nothing
+            _cast_from.put(moved, (x, cast))
+        return
+    notes = trace_notes(trace_of(moved))
+    if notes is not None:
+        notes["cast", id(moved)] = moved, (x, cast)  # the value is kept, so that its id is not another's
+
+
+def _casts(x: Any) -> Iterator[tuple[Array, Reshard]]:
+    """The values that a value was cast from, the last first, with the casts."""
+    while True:
+        if isinstance(x, jax.core.Tracer):
+            _, known = (trace_notes(trace_of(x)) or {}).get(("cast", id(x)), (None, None))
+        else:
+            known = _cast_from.get(x)
+        if known is None:
+            return
+        yield known
+        x = known[0]

@@ -21,7 +21,7 @@ from shtypes.plans.transport import AS_IT_IS, Transport, transport_in_force
 from shtypes.primitives.joint import Joint
 from shtypes.primitives.local import check_tangents
 from shtypes.primitives.moving import move
-from shtypes.primitives.reshard import resharded
+from shtypes.primitives.reshard import resharded, returned
 from shtypes.types import Dim, ShType, State
 
 #: The kinds of steps that several values can take in one collective.
@@ -51,8 +51,8 @@ class Together(NamedTuple):
 
     @property
     def launches(self) -> int:
-        """One, or none along axes of one device."""
-        return int(self.steps[0].group > 1)
+        """One, or none along axes of one device or of values without elements."""
+        return int(any(step.launches for step in self.steps))
 
     @property
     def change(self) -> tuple[ShType, ShType]:
@@ -131,7 +131,10 @@ class Reshards(Joint):
         back = [t.to_ct_aval() for t in self.operands]
         pairs = zip(cts, back, strict=True)
         how = self.transport.transposed()
-        return [Zero(t) if isinstance(ct, Zero) else resharded(ct, t, transport=how) for ct, t in pairs]
+        return [
+            Zero(t) if isinstance(ct, Zero) else returned(ct, t, inserted=self.inserted, transport=how)
+            for ct, t in pairs
+        ]
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         given = zip(self.results, dims, strict=True)

@@ -29,7 +29,7 @@ from shtypes.programs.program import Program
 from shtypes.programs.stages import Lowered, Traced
 from shtypes.region import UnsupportedError
 from shtypes.scopes.comm import open_watches
-from shtypes.traced.look_ahead import look_ahead
+from shtypes.traced.program import Jitted
 from shtypes.traced.watching import counted
 
 P = ParamSpec("P")
@@ -54,7 +54,7 @@ def _checked(mode: Any) -> Region:
     return found
 
 
-class JitFunction(Generic[P, T]):
+class JitFunction(Jitted, Generic[P, T]):
     """A function that `jit` made; calls, traces and lowers like one that `jax.jit` made."""
 
     __name__: str
@@ -65,7 +65,7 @@ class JitFunction(Generic[P, T]):
         functools.update_wrapper(self, f)
         self.__wrapped__ = f
         self._roles, self._given = Roles(f, **roles), roles
-        self._plain: Any = jax.jit(look_ahead(f), **roles, **options)
+        self._plain: Any = jax.jit(f, **roles, **options)
         self._options = {k: v for k, v in options.items() if k in ("keep_unused", "compiler_options")}
         self._has_shardings = "in_shardings" in options or "out_shardings" in options
         self._region = region
@@ -112,6 +112,11 @@ class JitFunction(Generic[P, T]):
         plain = not (held.scopes or held.checks or self._roles.any_static or program.left_to_jax)
         self._quick = (program, held) if plain else (None, None)
         return results
+
+    @property
+    def merges(self) -> bool:
+        """Whether its reshards are merged: not where it is left to JAX."""
+        return (self._region or current_ambient().region) != "off"
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

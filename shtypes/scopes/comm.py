@@ -18,6 +18,7 @@ from shtypes.context.plain import is_tracing_plain
 from shtypes.context.scope import Open, Scope
 from shtypes.errors import ShardingTypeError
 from shtypes.plans import Direction, Kind
+from shtypes.scopes.inserting import InsertedForms, inserted_in_run, inserting
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -116,6 +117,7 @@ def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
         held = rules_in_force() if rules is None else rules
         with contextlib.ExitStack() as scopes:
             scopes.enter_context(in_force((*held, *more)))
+            scopes.enter_context(inserting(_forms_of(held)))
             if rules is not None:  # the scopes that they are of may be left by now
                 for rule in dict.fromkeys(held):
                     scopes.enter_context(_watched(rule))
@@ -233,14 +235,14 @@ class CommScope(Scope):
     def new_run(self) -> Open:
         """What opens each part of a run; what one part sent counts in the next."""
         spent: Any = None
-        rule = self.rule
+        rule, forms = self.rule, _forms_of((self.rule,))
         if isinstance(rule, Budget) and is_tracing_plain():  # evaluated afterwards, each run by itself
             rule = replace(rule, run=next(_runs))
 
         @contextlib.contextmanager
         def part() -> Iterator[None]:
             nonlocal spent
-            with in_force((*rules_in_force(), rule)), _watched(rule, spent) as watch:
+            with inserting(forms), in_force((*rules_in_force(), rule)), _watched(rule, spent) as watch:
                 yield
                 spent = None if watch is None else watch.total()
 
@@ -361,6 +363,15 @@ def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if given is None:
         return None
     return (given,) if isinstance(given, str) else tuple(sorted(given))
+
+
+def inserted_forms() -> InsertedForms | None:
+    """The run that is open here of a scope that lets ops insert what communicates; None where they may not."""
+    return inserted_in_run() if allows_implicit() or finishes_scalars() else None
+
+
+def _forms_of(rules: Rules) -> InsertedForms | None:
+    return InsertedForms() if any(isinstance(rule, Implicit | FinishesScalars) for rule in rules) else None
 
 
 def allows_implicit() -> bool:

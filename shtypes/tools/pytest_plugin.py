@@ -118,15 +118,11 @@ def each_policy(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def assert_comm() -> Callable[..., Any]:
-    """`shtypes.assert_comm`, which also takes the texts of types; without arguments, those of the annotations."""
+    """`shtypes.assert_comm`."""
 
     def check(f: Callable[..., Any], *args: Any, **options: Any) -> Any:
         __tracebackhide__ = True
-        from shtypes.analysis.subject import subject
-
-        wanted = {k: options.pop(k) for k in ("forward", "backward", "grad", "bytes") if k in options}
-        asked = subject(f, args, options)
-        return sh.assert_comm(asked.function, *asked.args, **asked.kwargs, **wanted)
+        return sh.assert_comm(f, *args, **options)
 
     return check
 

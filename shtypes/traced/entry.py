@@ -18,7 +18,8 @@ class Entry(NamedTuple):
         axes: The mesh axes that it runs over.
         dtype: What it sends.
         bytes: Bytes that each device sends, each time (ring model; all-to-all direct).
-        launches: Collectives in the compiled program: 1, or 0 where the axes have one device or each keeps its shard;
+        launches: Collectives in the compiled program: 1, or 0 where the axes have one device, each keeps its shard, or
+            there is no element;
             for an overlapped einsum, as many as its ring has permutes.
         times: How often it runs, or None where a while loop decides.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.

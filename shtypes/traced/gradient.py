@@ -11,13 +11,35 @@ import numpy as np
 
 from shtypes.core.array import Array
 from shtypes.primitives.local import zeros_of
+from shtypes.primitives.reshard import resharded
 from shtypes.traced.leaves import split
+from shtypes.types import ShType, State
 
 
-def with_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+def zero_cotangent(x: Any) -> Any:
+    """A zero of the cotangent type of a value."""
+    return zeros_of(jax.typeof(x).cotangent()) if isinstance(x, Array) else jnp.zeros_like(x)
+
+
+def zero_seed(x: Any) -> Any:
+    """The same, but of a scalar as the seed of a loss is: a number that each device has, cast to that type."""
+    if not isinstance(x, Array) or jax.typeof(x).dims:
+        return zero_cotangent(x)
+    t: ShType = jax.typeof(x).cotangent()
+    number = t
+    for axis in t.axes(State.UNREDUCED):
+        number = number.with_axis(axis, State.REDUCED)
+    return resharded(zeros_of(number), t)
+
+
+def with_gradient(f: Callable[..., Any], cotangent: Callable[[Any], Any] = zero_seed) -> Callable[..., Any]:
     """A function of any trees that also runs the backward pass of ``f``, to all its arguments that have gradients.
 
     It returns the results with a gradient, the others, and the cotangents of the arguments.
+
+    Args:
+        f: The function.
+        cotangent: What makes the cotangent of a result.
     """
 
     def both(*args: Any, **kwargs: Any) -> Any:
@@ -29,7 +51,7 @@ def with_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
             return [r for r in results if has_gradient(r)], [r for r in results if not has_gradient(r)]
 
         results, pull, others = jax.vjp(of_chosen, *chosen, has_aux=True)
-        return results, others, pull([zero_cotangent(r) for r in results])
+        return results, others, pull(list(map(cotangent, results)))
 
     return both
 
@@ -44,11 +66,6 @@ def has_gradient(x: Any) -> bool:
     if isinstance(x, Array):
         return bool(jax.typeof(x).differentiable)
     return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
-
-
-def zero_cotangent(x: Any) -> Any:
-    """A zero of the cotangent type of a value."""
-    return zeros_of(jax.typeof(x).cotangent()) if isinstance(x, Array) else jnp.zeros_like(x)
 
 
 def is_array(x: Any) -> bool:

@@ -20,8 +20,7 @@ from shtypes.primitives.conversions import abstract_array
 from shtypes.traced.columns import aligned, rich_group, rich_table, rich_text
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
 from shtypes.traced.equations import Equation, equations, outside
-from shtypes.traced.look_ahead import look_ahead
-from shtypes.traced.merging import merged
+from shtypes.traced.program import is_merged, program_of
 from shtypes.types import ShType
 
 if TYPE_CHECKING:
@@ -224,20 +223,15 @@ def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
 
     Args:
         f: A function of typed values and plain arrays; jitted or not.
-        *args: Its arguments: values, values that have only types (`shtypes.abstract_array`), or types (`ShType`).
+        *args: Its arguments: values, values that have only types (`shtypes.abstract_array`), or types (`ShType`);
+            numbers, and what else is no array, are as they are.
         **kwargs: More of them.
 
     Returns:
-        The entries, in program order, as `jit` compiles the program: unused collectives are left out, and
-        neighbours are merged (docs: resharding, merged reshards). What runs op by op runs as it is written.
+        The entries, in program order, as `jax.jit` compiles the program: unused collectives are left out. Of a function
+        that `shtypes.jit` made, as that compiles it: neighbours are merged (docs: resharding, merged reshards).
     """
-    return ledger_of(traced(f, *args, **kwargs))
-
-
-def traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The typed program of a function; ``f.trace`` knows its static arguments."""
     check_function("ledger", f)
     args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
-    if hasattr(f, "trace"):
-        return f.trace(*args, **kwargs).jaxpr
-    return merged(jax.make_jaxpr(look_ahead(f))(*args, **kwargs))
+    program, _ = program_of(f, args, kwargs, merges=is_merged(f))
+    return ledger_of(program)

@@ -7,16 +7,14 @@ from typing import Any
 
 from shtypes.plans.moves import in_words
 from shtypes.traced.entry import Entry
-from shtypes.traced.gradient import with_gradient
+from shtypes.traced.gradient import with_gradient, zero_cotangent
 from shtypes.traced.ledger import ledger
-from shtypes.traced.merging import merge_reshards
 from shtypes.types import ShType
 
 
 def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, int, int]:
     """What a function communicates as it is written: forward and backward, in words and in bytes per device."""
-    with merge_reshards(False):
-        both = ledger(with_gradient(f), *types)
+    both = ledger(with_gradient(f, zero_cotangent), *types)
     forward, backward = both.forward(), both.backward()
     return _words(forward), _words(backward), sum(e.bytes for e in forward), sum(e.bytes for e in backward)
 

@@ -92,7 +92,7 @@ def test_what_the_ledger_cannot_see_is_a_difference() -> None:
 
 def test_plain_and_integer_results_are_left_out_of_the_backward_pass() -> None:
     def f(x: Any, n: Any) -> Any:
-        return {"sum": sh.all_reduce(sh.sum(x), to="R"), "plain": jnp.sin(n * 1.0), "count": n}
+        return {"sum": sh.all_reduce(sh.sum(x, 0), to="R"), "plain": jnp.sin(n * 1.0), "count": n}
 
     sh.assert_comm(f, types()[0], np.int32(3), forward={"all-reduce": 1}, backward={"all-reduce": 1}, grad=True)
 

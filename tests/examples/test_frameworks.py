@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import shtypes as sh
 from tests.tolerance import SHORT, assert_within, eps
+from tests.traced.compiled import assert_compiled_as_said
 
 FOLDER = Path(__file__).parents[2] / "examples" / "frameworks"
 #: The roundings of a loss after some steps: each step has a chain of a few hundred, and Adam divides by small numbers.
@@ -18,10 +21,20 @@ ROUNDINGS = 20 * 4 * SHORT
 @pytest.mark.parametrize(
     ("name", "needs"), [("nnx", "flax"), ("linen", "flax"), ("equinox", "equinox"), ("haiku", "haiku")]
 )
-def test_a_transformer_of_a_framework_trains_as_on_one_device(
-    name: str, needs: str, capsys: pytest.CaptureFixture[str]
+def test_a_transformer_of_a_framework_trains_as_on_one_device_and_sends_what_the_ledger_says(
+    name: str, needs: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(needs)
+    training = importlib.import_module("examples.frameworks.training")
+    train = training.trained
+
+    def trained(step: Any, params: Any, state: Any, batch: Any) -> list[float]:
+        if isinstance(batch[0], sh.Array):
+            assert_compiled_as_said(step.__wrapped__, params, state, *batch, jits=[sh.jit])
+        losses: list[float] = train(step, params, state, batch)
+        return losses
+
+    monkeypatch.setattr(training, "trained", trained)
     losses = importlib.import_module(f"examples.frameworks.{name}_transformer").main()
     wanted = losses.pop("one device")
     assert wanted[-1] < wanted[0] / 4

@@ -17,6 +17,7 @@ OPS = {
 }
 CALL = re.compile(r"= (.*?) (" + "|".join(OPS) + r")(?:-start)?\((.*)")
 SIZES = {"f32": 4, "s32": 4, "pred": 1, "bf16": 2, "f16": 2, "u32": 4, "f8e4m3fn": 1}
+SIZES |= {"s8": 1, "u8": 1, "s16": 2, "u16": 2, "s64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16}
 
 
 def array_bytes(text: str) -> int:

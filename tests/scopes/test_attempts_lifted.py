@@ -10,7 +10,7 @@ import pytest
 
 import shtypes as sh
 from tests.scopes.attempts import ATTEMPTS, AXES
-from tests.scopes.test_attempts import STRICT, differentiated
+from tests.scopes.test_attempts import STRICT, arguments, differentiated
 
 m: Any = sh  # directions come from a table of texts
 
@@ -38,10 +38,8 @@ def each_policy(request: Any) -> Any:
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", LIFTED)
 def test_what_a_lifted_program_sends_is_refused_in_its_direction(name: str) -> None:
-    f, texts = ATTEMPTS[name]
-    args = [sh.abstract_array(text) for text in texts]
-    with sh.merge_reshards(False):
-        found = sh.ledger(differentiated(sh.lift(f)), *args)
+    f, args = ATTEMPTS[name].f, arguments(name, of=sh.lift(ATTEMPTS[name].f))
+    found = sh.ledger(differentiated(sh.lift(f)), *args)
     sends = {"forward": found.forward().launches > 0, "backward": found.backward().launches > 0}
     for direction, communicates in sends.items():
         for place, run in PLACES.items():

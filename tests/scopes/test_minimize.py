@@ -40,11 +40,7 @@ def decorated(f: Callable[..., Any], direction: Any) -> Callable[..., Any]:
 
 
 def jitted(f: Callable[..., Any], direction: Any) -> Callable[..., Any]:
-    def in_a_block(*args: Any) -> Any:
-        with sh.implicit_comm(minimize=direction):
-            return f(*args)
-
-    return step_of(sh.jit(in_a_block))
+    return step_of(sh.jit(sh.implicit_comm(f, minimize=direction)))
 
 
 FORMS = {"decorated": decorated, "jitted": jitted}

@@ -1,14 +1,19 @@
 """What a compiled program communicates, and what a ledger says of it, in the same terms: the one is to equal the other.
 
-XLA may combine several all-reduces into one with several operands, so operands are counted and not instructions.
+XLA may combine several all-reduces into one with several operands, so operands are counted and not instructions. The
+direction is told by the metadata of an instruction: JAX writes there what a derivative or a checkpoint made.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
+import jax
+
+import shtypes as sh
 from shtypes.traced.ledger import Ledger
 from tests.lowering.hlo import CALL, OPS, array_bytes, group_size
 
@@ -16,13 +21,17 @@ HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 CALLED = re.compile(r"(?:body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
 BRANCHES = re.compile(r"branch_computations=\{(.*?)\}")
+NAME = re.compile(r'op_name="(.*?)"')
+
+#: A kind of collectives, the number of devices that exchange data, and the direction.
+Key = tuple[str, int, str]
 
 
 class Sent(NamedTuple):
-    """Bytes that each device sends and arrays that are sent, by kind and number of devices that exchange them."""
+    """Bytes that each device sends, and arrays that are sent."""
 
-    bytes: dict[tuple[str, int], int]
-    arrays: dict[tuple[str, int], int]
+    bytes: dict[Key, int]
+    arrays: dict[Key, int]
 
 
 def sent_by_compiled(text: str, unknown: int | None = None) -> Sent:
@@ -42,14 +51,14 @@ def sent_by_compiled(text: str, unknown: int | None = None) -> Sent:
             entry = current if head[1] else entry
         elif current:
             computations[current].append(line)
-    size: Counter[tuple[str, int]] = Counter()
-    arrays: Counter[tuple[str, int]] = Counter()
+    size: Counter[Key] = Counter()
+    arrays: Counter[Key] = Counter()
 
     def visit(name: str, times: int) -> None:
         for line in computations[name]:
             call = CALL.search(line)
             if call:
-                _add(call, times, size, arrays)
+                _add(call, _direction(line), times, size, arrays)
             inner = CALLED.findall(line) + [b.strip(" %") for found in BRANCHES.findall(line) for b in found.split(",")]
             if not inner:
                 continue
@@ -73,34 +82,48 @@ def _trips(line: str, computations: dict[str, list[str]]) -> int | None:
     return int(bounds[0]) if len(bounds) == 1 and any("cond/lt" in each for each in lines) else None
 
 
-def _add(call: re.Match[str], times: int, size: Counter[tuple[str, int]], arrays: Counter[tuple[str, int]]) -> None:
+def _direction(line: str) -> str:
+    name = NAME.search(line)
+    assert name is not None, f"a collective that nothing in the program asks for: {line}"
+    return "recomputed" if "rematted_computation" in name[1] else "backward" if "transpose(" in name[1] else "forward"
+
+
+def _add(call: re.Match[str], direction: str, times: int, size: Counter[Key], arrays: Counter[Key]) -> None:
     kind, held = OPS[call[2]].value, array_bytes(call[1])
     if kind == "permute":
-        size[kind, 0] += held * times
-        arrays[kind, 0] += times
+        size[kind, 0, direction] += held * times
+        arrays[kind, 0, direction] += times
         return
     n = group_size(call[3])
     factor = {"reduce-scatter": n - 1, "all-reduce": 2 * (n - 1) / n}.get(kind, (n - 1) / n)
-    size[kind, n] += round(held * factor) * times
+    size[kind, n, direction] += round(held * factor) * times
     # Only all-reduces are combined; an all-to-all may have an operand for each device of the group.
-    arrays[kind, n] += times * (len(re.findall(r"\w+\[[\d,]*\]", call[1])) if kind == "all-reduce" else 1)
+    count = len(re.findall(r"\w+\[[\d,]*\]", call[1])) if kind == "all-reduce" else 1
+    arrays[kind, n, direction] += times * count
 
 
-def sent_by_ledger(ledger: Ledger) -> Sent:
-    """What a ledger says."""
-    size: Counter[tuple[str, int]] = Counter()
-    arrays: Counter[tuple[str, int]] = Counter()
+def sent_by_ledger(ledger: Ledger, unknown: int | None = None) -> Sent:
+    """What a ledger says; ``unknown`` as for `sent_by_compiled`."""
+    size: Counter[Key] = Counter()
+    arrays: Counter[Key] = Counter()
     for entry in ledger:
-        assert entry.times is not None
+        times = unknown if entry.times is None else entry.times
+        assert times is not None
         if entry.launches:
-            key = (entry.kind, 0 if entry.kind == "permute" else entry.group)
-            size[key] += entry.bytes * entry.times
-            arrays[key] += entry.launches * entry.times
+            key = (entry.kind, 0 if entry.kind == "permute" else entry.group, entry.direction)
+            size[key] += entry.bytes * times
+            arrays[key] += entry.launches * times
     return Sent(dict(size), dict(arrays))
 
 
-#: Passes of XLA that merge two collectives of the same value, which the ledger counts as the program has them.
-UNMERGED = {"xla_disable_hlo_passes": "cse", "xla_backend_optimization_level": 0}
+#: Passes of XLA that merge two collectives of the same value, or take one out of a loop, which the ledger counts as the
+#: program has them; and those that put several into one, which then has the name of one of them.
+UNMERGED = {
+    "xla_disable_hlo_passes": "cse,all-reduce-combiner,cpu-all-reduce-combiner,while-loop-invariant-code-motion",
+    "xla_backend_optimization_level": 0,
+}
+#: Who compiles a function: JAX's `jit` what is written, that of `sh` with its reshards merged.
+JITS: Final[tuple[Callable[..., Any], ...]] = (jax.jit, sh.jit)
 
 
 def compiled_text(jitted: Any, *args: Any, options: dict[str, Any] | None = UNMERGED) -> str:
@@ -109,3 +132,17 @@ def compiled_text(jitted: Any, *args: Any, options: dict[str, Any] | None = UNME
     text = compiled.as_text()
     assert isinstance(text, str)
     return text
+
+
+def assert_compiled_as_said(
+    f: Callable[..., Any], *args: Any, jits: Sequence[Callable[..., Any]] = JITS, unknown: int | None = None
+) -> Ledger:
+    """The ledger of a function, which is what JAX's `jit` of it sends; that of `sh.jit` of it is what this sends."""
+    written: Ledger | None = None
+    for jit in jits:
+        jitted = jit(f)
+        said = sh.ledger(jitted if jit is sh.jit else f, *args)
+        assert not said.not_covered
+        assert sent_by_compiled(compiled_text(jitted, *args), unknown) == sent_by_ledger(said, unknown), jit
+        written = written if jit is sh.jit else said
+    return sh.ledger(f, *args) if written is None else written

@@ -18,7 +18,7 @@ from shtypes.plans.costs import LINKS, Link, cost_model
 from shtypes.tools.demo import gated_mlp
 from shtypes.traced.ledger import Ledger, ledger
 from tests.end_to_end import some
-from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
+from tests.traced.compiled import assert_compiled_as_said, compiled_text, sent_by_compiled, sent_by_ledger
 from tests.traced.random_programs import AXES, random_program
 
 BATCH, HIDDEN, INNER = 8, 8, 16
@@ -109,13 +109,6 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 }
 
 
-def assert_compiled_as_said(f: Callable[..., Any], *args: Any) -> Ledger:
-    said = ledger(f, *args)
-    assert not said.not_covered
-    assert sent_by_compiled(compiled_text(sh.jit(f), *args)) == sent_by_ledger(said)
-    return said
-
-
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("name", list(PROGRAMS))
@@ -146,7 +139,7 @@ def test_a_random_program_compiles_to_what_its_ledger_says_forward_and_backward(
 
 def test_the_comparison_tells_a_missing_collective() -> None:
     said = ledger(loss, *values())
-    text = compiled_text(sh.jit(loss), *values())
+    text = compiled_text(jax.jit(loss), *values())
     assert sent_by_compiled(text) == sent_by_ledger(said)
     assert sent_by_compiled(text) != sent_by_ledger(Ledger(said[1:]))
     assert sent_by_compiled(text) != sent_by_ledger(Ledger(e._replace(times=2) for e in said))

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 import shtypes as sh
-from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
+from tests.traced.compiled import assert_compiled_as_said
 from tests.traced.random_programs import AXES
 
 
@@ -50,9 +50,7 @@ def test_a_collective_compiles_to_what_its_ledger_says(name: str) -> None:
         out, pull = sh.vjp(mapped(f), x)
         return out, pull(ct)
 
-    found = sh.ledger(step, x, ct)
-    assert not found.not_covered
-    assert sent_by_compiled(compiled_text(sh.jit(step), x, ct)) == sent_by_ledger(found)
+    found = assert_compiled_as_said(step, x, ct)
     assert {e.direction for e in found} == directions
 
 

@@ -18,7 +18,7 @@ from shtypes.primitives.reshard import Reshard
 from shtypes.traced.equations import equations
 from shtypes.traced.merging import merge
 from tests.analysis.explain.test_json import SCHEMA, faults
-from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
+from tests.traced.compiled import assert_compiled_as_said
 from tests.traced.random_programs import AXES, random_program
 
 X, W, PENDING = "f32[8@dp, 16]", "f32[16, 16@tp]", "f32[16@tp, 16]"
@@ -187,13 +187,10 @@ def test_a_loop_of_which_one_result_is_taken_keeps_all_its_operands() -> None:
 def test_less_is_sent_and_values_are_those_of_one_device(name: str, policy: str) -> None:
     f, fewer = PROGRAMS[name]
     args = arguments()
-    with sh.merge_reshards(False):
-        written = sh.ledger(f, *args)
-        backward = sh.ledger(gradients(f), *args)
-    merged = sh.ledger(f, *args)
+    written, merged = sh.ledger(f, *args), sh.ledger(sh.jit(f), *args)
     assert written.launches - merged.launches == fewer
     assert merged.bytes < written.bytes or name == "back to the start"
-    assert sh.ledger(gradients(f), *args).bytes <= backward.bytes
+    assert sh.ledger(sh.jit(gradients(f)), *args).bytes <= sh.ledger(gradients(f), *args).bytes
     for run in (lambda f: f, gradients):
         found = jax.block_until_ready(sh.jit(run(f))(*args))
         with sh.merge_reshards(False):
@@ -205,14 +202,14 @@ def test_less_is_sent_and_values_are_those_of_one_device(name: str, policy: str)
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if n not in ("while",)])
-@pytest.mark.parametrize("merges", [True, False], ids=["merged", "as written"])
-def test_the_ledger_is_what_the_compiled_program_sends(name: str, merges: bool, policy: str) -> None:
+def test_each_ledger_is_what_its_compiled_program_sends(name: str, policy: str) -> None:
     f, _ = PROGRAMS[name]
     args = arguments()
-    with sh.merge_reshards(merges):
-        for program in (f, gradients(f)):
-            text = compiled_text(sh.jit(program), *args)
-            assert sent_by_compiled(text) == sent_by_ledger(sh.ledger(program, *args))
+    for program in (f, gradients(f)):
+        written = assert_compiled_as_said(program, *args)
+        with sh.merge_reshards(False):
+            assert sh.ledger(sh.jit(program), *args).total == written.total
+            assert_compiled_as_said(program, *args, jits=[sh.jit])
 
 
 @pytest.mark.one_in(8)
@@ -222,13 +219,13 @@ def test_random_programs_never_send_more(seed: int, together: bool, policy: str)
     program = random_program(seed)
     args, cts = program.values(), program.cotangents()
     step = functools.partial(program.gradients)
+    written = sh.ledger(step, args, cts)
     with sh.merge_reshards(False):
-        written = sh.ledger(step, args, cts)
         expected = jax.block_until_ready(sh.jit(step)(args, cts))
     with sh.merge_reshards(together=together):
-        merged = sh.ledger(step, args, cts)
+        merged = sh.ledger(sh.jit(step), args, cts)
         found = jax.block_until_ready(sh.jit(step)(args, cts))
-        assert sent_by_compiled(compiled_text(sh.jit(step), args, cts)) == sent_by_ledger(merged)
+        assert_compiled_as_said(step, args, cts, jits=[sh.jit])
     assert merged.bytes <= written.bytes
     assert merged.launches <= written.launches
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
@@ -241,7 +238,7 @@ def test_random_programs_never_send_more(seed: int, together: bool, policy: str)
 
 
 def reshards(f: Callable[..., Any], *args: Any) -> Counter[str]:
-    return Counter(e.kind for e in sh.ledger(f, *args) if e.launches)
+    return Counter(e.kind for e in sh.ledger(sh.jit(f), *args) if e.launches)
 
 
 def test_a_value_with_another_use_stays() -> None:
@@ -330,8 +327,8 @@ def test_a_program_with_nothing_to_merge_is_itself() -> None:
 
 def test_eager_calls_and_jax_jit_run_what_is_written() -> None:
     args = arguments()
-    written = sh.ledger(jax.jit(there_and_on), *args)
-    assert [e.kind for e in written] == ["all-reduce"]
+    for f in (there_and_on, jax.jit(there_and_on)):
+        assert [e.kind for e in sh.ledger(f, *args)] == ["all-reduce"]
     assert [e.kind for e in sh.ledger(sh.jit(there_and_on), *args)] == ["reduce-scatter"]
     assert [e.kind for e in sh.ledger(sh.jit(there_and_on, region="off"), *args)] == ["all-reduce"]
 
@@ -347,23 +344,25 @@ def test_a_scope_judges_what_is_written() -> None:
 
 def test_the_ledger_says_what_was_merged() -> None:
     first = combined.__code__.co_firstlineno
-    (entry,) = sh.ledger(combined, *arguments())
+    said = sh.ledger(sh.jit(combined), *arguments())
+    (entry,) = said
     assert {place.line for place in entry.merged} == {first + 1}
     assert len(entry.merged) == 3
-    assert "written, merged from 3: test_merging.py:" in str(sh.ledger(combined, *arguments()))
-    assert '"merged": [{"file"' in sh.ledger(combined, *arguments()).to_json()
+    assert "written, merged from 3: test_merging.py:" in str(said)
+    assert '"merged": [{"file"' in said.to_json()
 
 
 def test_explain_shows_the_lines_as_written_and_what_runs() -> None:
-    found = sh.explain(there_and_on, *arguments())
+    f = sh.jit(there_and_on)
+    found = sh.explain(f, *arguments())
     text = found.text(source=False)
     assert "(merged)" in text.split("<- ")[0]
     assert "<- reduce-scatter over tp, 192 B/device, merged from 2: test_merging.py:" in text
-    assert found.ledger == sh.ledger(there_and_on, *arguments())
+    assert found.ledger == sh.ledger(f, *arguments())
 
 
 def test_the_json_of_merged_reshards_is_as_documented() -> None:
-    document = json.loads(sh.explain(combined, *arguments()).to_json())
+    document = json.loads(sh.explain(sh.jit(combined), *arguments()).to_json())
     assert list(faults(document, SCHEMA)) == []
     items = document["items"]
     assert sum(item.get("merged", False) for item in items) == 3
@@ -375,7 +374,8 @@ def test_the_json_of_merged_reshards_is_as_documented() -> None:
 def test_explain_and_the_ledger_agree(name: str, policy: str) -> None:
     f, _ = PROGRAMS[name]
     args = arguments()
-    assert sh.explain(f, *args).ledger.total == sh.ledger(f, *args).total
+    for program in (f, sh.jit(f)):
+        assert sh.explain(program, *args).ledger.total == sh.ledger(program, *args).total
 
 
 # small all-reduces together
@@ -392,9 +392,9 @@ def test_small_all_reduces_wait_for_one_another() -> None:
 
     args = [sh.abstract_array(t) for t in ("f32[8]{U:tp}", "f32[4]{U:tp}")]
     with sh.merge_reshards(together=True):
-        (entry,) = sh.ledger(apart, *args)
+        (entry,) = sh.ledger(sh.jit(apart), *args)
         assert (entry.launches, entry.bytes, len(entry.merged)) == (1, 72, 2)
-        assert [e.launches for e in sh.ledger(one_needs_the_other, *args)] == [1, 1]
+        assert [e.launches for e in sh.ledger(sh.jit(one_needs_the_other), *args)] == [1, 1]
 
 
 def test_large_ones_and_those_over_other_axes_go_alone() -> None:
@@ -402,7 +402,7 @@ def test_large_ones_and_those_over_other_axes_go_alone() -> None:
     other = [sh.abstract_array(t) for t in ("f32[8]{U:tp}", "f32[8]{U:dp}", "i32[8]{U:tp}")]
     with sh.merge_reshards(together=True):
         for args in (large, other):
-            assert sh.ledger(lambda *xs: [sh.all_reduce(x) for x in xs], *args).launches == len(args)
+            assert sh.ledger(sh.jit(lambda *xs: [sh.all_reduce(x) for x in xs]), *args).launches == len(args)
 
 
 def test_every_reshard_of_the_program_is_accounted_for() -> None:

@@ -150,21 +150,22 @@ def explain(
     with scopes(mesh, policy, dims):
         about = subject(f, args, kwargs)
         with mesh_scope(about):
-            return explained(about.name, trace(about, grad=grad), grad=grad, fold=fold)
+            return explained(about.name, trace(about, grad=grad), grad=grad, fold=fold, merges=about.merges)
 
 
-def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True) -> Explanation:
-    """The listing of a traced program, with its backward pass or without it."""
+def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True, merges: bool = False) -> Explanation:
+    """The listing of a traced program, with its backward pass or without it, and with its reshards merged or not."""
     walker = Walker()
     scope = walker.program(traced.jaxpr, traced.arguments)
     seeds = _begin(scope, traced)
     walker.backward_bodies(scope)
     name_cotangents(scope)
     gradients = _gradients(scope, traced)
-    say_what_runs(scope, traced.jaxpr)
+    if merges:
+        say_what_runs(scope, traced.jaxpr)
     ledger = ledger_from(equations_in(scope))
     saved = saved_by(scope)
-    started = {id(v.made) for v in seeds if v.made is not None}
+    started = {id(v.made) for seed in seeds for v in (seed, *_number(seed)) if v.made is not None}
     scope.records = [r for r in scope.records if id(r) not in started]
     arguments = tuple(Line(v.name, v.type) for v in scope.given)
     return Explanation(
@@ -192,6 +193,8 @@ def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
             if seed.of is not result:  # else the first equation of the backward pass named it
                 seed.gradient, seed.of = True, result
                 seed.name = scope.unique(f"g_{result.name or f'result{traced.results[source]}'}")
+            for number in _number(seed):
+                number.gradient, number.name = True, "1"
             seeds.append(seed)
     first = count + len(traced.sources)
     for i, argument in enumerate(traced.differentiated):
@@ -202,6 +205,11 @@ def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
             scope.unique.release(seed.name)
             seed.name = scope.unique(f"{seed.name}_given")
     return seeds
+
+
+def _number(seed: Value) -> list[Value]:
+    """The number that the seed of a scalar was cast from, which every device has."""
+    return [] if seed.made is None else seed.made.values
 
 
 def _gradients(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from shtypes.analysis.subject import Subject
-from shtypes.traced.gradient import has_gradient, is_array, zero_cotangent
+from shtypes.traced.gradient import has_gradient, is_array, zero_seed
 from shtypes.traced.leaves import leaf_paths, split
 
 
@@ -49,7 +49,7 @@ def trace(about: Subject, *, grad: bool) -> TracedProgram:
 
         ours, pull, others = jax.vjp(of_own, *own, has_aux=True)
         left, rest = iter(ours), iter(others)
-        seeds = [zero_cotangent(x) for x in ours]
+        seeds = list(map(zero_seed, ours))
         return [next(left) if s else next(rest) for s in smooth], seeds, list(pull(seeds))
 
     jaxpr = jax.make_jaxpr(both if grad else forward)(*arrays)

@@ -25,6 +25,7 @@ from shtypes.programs.stages import Traced
 from shtypes.traced.equations import SourceLine
 from shtypes.traced.gradient import is_array, with_gradient
 from shtypes.traced.leaves import split
+from shtypes.traced.merging import merge_reshards
 from shtypes.types import dtypes
 from shtypes.types.mesh import context
 
@@ -40,7 +41,7 @@ def memory(
     barriers: bool = True,
     **named: Any,
 ) -> Memory:
-    """What a function needs on each device, as `jit` compiles it, from types alone: no device, and no data.
+    """What a function needs on each device, as it is compiled, from types alone: no device, and no data.
 
     The program that would be compiled is walked on shards: what is fused is never in memory, a value lives until it is
     read for the last time, and what is done in place takes no more. The figures are an estimate of what the compiler
@@ -79,7 +80,10 @@ def memory(
         asked = subject(f, types, named)
         if isinstance(f, JitFunction):
             asked = asked._replace(function=f)
-        with contextlib.nullcontext() if mesh is not None else mesh_scope(asked):
+        with (
+            contextlib.nullcontext() if mesh is not None else mesh_scope(asked),
+            contextlib.nullcontext() if asked.merges else merge_reshards(False),
+        ):
             return _memory_of(asked, grad=grad, barriers=barriers)
 
 
@@ -121,7 +125,7 @@ def _memory_of(asked: Subject, *, grad: bool, barriers: bool) -> Memory:
 
 
 def _traced(asked: Subject, *, grad: bool) -> _Traced:
-    """The call, traced as it would be compiled."""
+    """The call, traced as it is compiled: with its reshards as they are written where `jax.jit` compiles it."""
     f = asked.function
     if isinstance(f, JitFunction) and not grad:
         traced = f.trace(*asked.args, **asked.kwargs)

@@ -66,8 +66,8 @@ def main() -> None:
     for policy in ("partial", "jax"):
         with sh.policy(policy):
             args = [sh.array(a, t) for a, t in zip(host, (X, W1, W3, W2), strict=True)]
-            step = sh.grad(loss, argnums=(0, 1, 2, 3))
-            grads, sent = sh.jit(step)(*args), sh.ledger(step, *args)
+            step = sh.jit(sh.grad(loss, argnums=(0, 1, 2, 3)))
+            grads, sent = step(*args), sh.ledger(step, *args)
             print(f'policy "{policy}"\n  result: {mlp(*args).type}')
             for name, g in zip(("x", "w1", "w3", "w2"), grads, strict=True):
                 print(f"  gradient of {name}: {g.type}")

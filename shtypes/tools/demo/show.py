@@ -34,10 +34,10 @@ class Run:
         with sh.policy(policy):
             args = [sh.array(a, t) for a, t in zip(host, TYPES, strict=True)]
             self.listing = explain(block, *args, grad=True)
-            step = sh.value_and_grad(loss, argnums=ARGNUMS)
+            step = sh.jit(sh.value_and_grad(loss, argnums=ARGNUMS))
             self.ledger = ledger(step, *args)
             out = sh.jit(block)(*args)
-            value, grads = sh.jit(step)(*args)
+            value, grads = step(*args)
             self.gradient_types = [str(g.type) for g in grads]
             self.pending_bytes = ledger(lambda *pending: [_whole(g) for g in pending], *grads).bytes
         self.errors = _errors([out, value, *grads], _reference(*host))

@@ -9,7 +9,7 @@ from typing import Any
 
 from shtypes._compat.jaxprs import is_literal
 from shtypes.core.functions.arithmetic import Add, DivideBy, Scale
-from shtypes.core.operation import Operation, Sending, applied_by
+from shtypes.core.operation import applied_by
 from shtypes.primitives.local import Local
 from shtypes.primitives.reshard import Reshard
 
@@ -98,25 +98,3 @@ def reshard_of(made: Made | None) -> Reshard | None:
     """The reshard that an equation applies."""
     op = None if made is None else applied_by(made.eqn)
     return op if isinstance(op, Reshard) else None
-
-
-@dataclass(frozen=True)
-class Price:
-    """What is sent: bytes and launches, forward and when it is transposed."""
-
-    forth: tuple[int, int]
-    back: tuple[int, int]
-
-    @classmethod
-    def of(cls, operations: Sequence[Operation]) -> Price:
-        """The price of some operations."""
-        return cls(_sum([s for p in operations for s in p.forth()]), _sum([s for p in operations for s in p.back()]))
-
-    def saves(self, other: Price) -> bool:
-        """Whether it is nowhere more than another, and less in what is sent forward."""
-        pairs = [*zip(self.forth, other.forth, strict=True), *zip(self.back, other.back, strict=True)]
-        return all(a <= b for a, b in pairs) and self.forth != other.forth
-
-
-def _sum(sendings: Sequence[Sending]) -> tuple[int, int]:
-    return sum(s.step.bytes for s in sendings), sum(s.step.launches for s in sendings)

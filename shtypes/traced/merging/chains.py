@@ -11,8 +11,8 @@ from shtypes.core.functions.arithmetic import Add, DivideBy, Scale
 from shtypes.core.operation import applied_by
 from shtypes.primitives.local import Local
 from shtypes.primitives.merged import MergedReshard, direct
-from shtypes.primitives.reshard import Reshard, reshard_p
-from shtypes.traced.merging.body import Made, Price, Sweep, reshard_of
+from shtypes.primitives.reshard import Price, Reshard, reshard_p
+from shtypes.traced.merging.body import Made, Sweep, reshard_of
 from shtypes.types import State
 
 #: Floats in which the terms of two sums may overflow on a device although both sums are small.

@@ -21,8 +21,8 @@ from shtypes.traced.merging.groups import grouped
 def merge_reshards(on: bool = True, *, together: bool = False) -> Scope:
     """A scope that says which reshards `jit` merges; with False, programs run them as they are written.
 
-    Without it, reshards in a row and sums of reshards are merged (docs: resharding, merged reshards). The ledger,
-    `explain` and what `jit` compiles agree, in any scope.
+    Without it, reshards in a row and sums of reshards are merged (docs: resharding, merged reshards). The ledger and
+    `explain` of what `jit` made agree with what it compiles, in any scope.
 
     Args:
         on: Whether to merge reshards in a row and sums of reshards.
@@ -38,10 +38,10 @@ def merge_reshards(on: bool = True, *, together: bool = False) -> Scope:
         ...     return sh.shard(sh.all_reduce(x), "tp", 0)
         >>> with sh.use_mesh(sh.abstract_mesh({"tp": 4})):
         ...     t = sh.abstract_array("f32[8]{U:tp}")
-        >>> [entry.kind for entry in sh.ledger(twice, t)]
+        >>> [entry.kind for entry in sh.ledger(sh.jit(twice), t)]
         ['reduce-scatter']
         >>> with sh.merge_reshards(False):
-        ...     [entry.kind for entry in sh.ledger(twice, t)]
+        ...     [entry.kind for entry in sh.ledger(sh.jit(twice), t)]
         ['all-reduce']
     """
     return changed(lambda now: now._replace(merges=bool(on), together=bool(together)))

@@ -11,7 +11,7 @@ import pytest
 import shtypes as sh
 from examples.transformer import costs, model, training
 from examples.transformer.layouts import FILE, Layout, read
-from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
+from tests.traced.compiled import assert_compiled_as_said
 
 LAYOUTS = read()
 #: What those with stages compile to is in `test_pipeline`.
@@ -37,9 +37,7 @@ def test_the_compiled_step_sends_what_the_ledger_says(name: str, policy: str, re
     with sh.policy(policy), LAYOUTS[name].use():
         small = run(LAYOUTS[name], remat=remat)
         step, args = training.step(small), training.abstract(small)
-        said = sh.ledger(step, *args)
-        assert not said.not_covered
-        assert sent_by_compiled(compiled_text(sh.jit(step), *args)) == sent_by_ledger(said)
+        assert_compiled_as_said(step, *args)
 
 
 def assert_sends_what_the_literature_says(small: training.Run) -> None:

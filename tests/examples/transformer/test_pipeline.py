@@ -57,8 +57,9 @@ def assert_is_one_device_and_compiles_as_said(layout: Layout, policy: str, f: An
     """Compares loss and gradients with one device, and what the compiled program sends with the ledger."""
     with sh.policy(policy), layout.use():
         args = sampled(layout), *batch()
-        compiled = sh.jit(f).lower(*args).compile(compiler_options=UNMERGED)
-        said = sh.ledger(f, *args)
+        run = sh.jit(f)
+        compiled = run.lower(*args).compile(compiler_options=UNMERGED)
+        said = sh.ledger(run, *args)
         assert not said.not_covered
         assert sent_by_compiled(compiled.as_text()) == sent_by_ledger(said)
         found = jax.block_until_ready(compiled(*args))
