@@ -22,9 +22,7 @@ _CONTEXTS: Final = ("xla_metadata", "compute_on", "pallas_tpu_interpret_mode")
 #: JAX's settings by name.
 _STATES: Final[dict[str, Any]] = dict(private("jax._src.config", "config_states") or {})
 _STATES.update(
-    (name, state)
-    for name in _CONTEXTS
-    if (state := private("jax._src.config", f"{name}_context_manager")) is not None
+    (name, state) for name in _CONTEXTS if (state := private("jax._src.config", f"{name}_context_manager")) is not None
 )
 #: Those that no trace is keyed on, and which change what an equation does when it runs.
 _CHECKS: Final = tuple(_STATES[name] for name in ("jax_debug_nans", "jax_debug_infs") if name in _STATES)
