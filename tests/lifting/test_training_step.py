@@ -38,9 +38,12 @@ def _finished(y: Any) -> Any:
 def test_it_sends_what_the_typed_step_sends(scan: bool) -> None:
     with sh.use_mesh(sh.abstract_mesh(MESH)), sh.policy("partial"), sh.merge_reshards(False):
         written = transformer.only_types(CONFIG, sh.abstract_mesh(MESH), scan=scan)
-        steps = [transformer.lifted_step(CONFIG, scan=scan)] + [with_its_own_gradient(CONFIG)] * (not scan)
         wanted = sh.ledger(written.step, *written.args).total
-        assert [sh.ledger(step, *written.args).total for step in steps] == [wanted] * len(steps)
+        assert sh.ledger(transformer.lifted_step(CONFIG, scan=scan), *written.args).total == wanted
+        if not scan:  # its backward pass is written out, so that a sum of the forward pass serves it too
+            own = sh.ledger(with_its_own_gradient(CONFIG), *written.args).total
+            assert wanted.launches - 1 <= own.launches <= wanted.launches
+            assert own.bytes <= wanted.bytes
 
 
 def test_under_jaxs_policy_the_lifted_loss_sends_what_the_typed_one_sends() -> None:

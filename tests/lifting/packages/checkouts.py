@@ -31,20 +31,25 @@ class Checkout(NamedTuple):
         """A module as it was published, imported from a folder; without a checkout, the test is skipped."""
         path = self.folder / folder
         if not path.exists():
-            pytest.skip(f"no checkout of {self.repository}: python -m tests.lifting.packages.checkouts")
+            get = "python -m tests.lifting.packages.checkouts"
+            pytest.skip(f"no checkout of {self.repository}: {get}", allow_module_level=True)
         before = set(sys.modules)
         sys.path.insert(0, str(path))
         try:
             return importlib.import_module(name)
         finally:
             sys.path.remove(str(path))
-            for other in set(sys.modules) - before:  # its neighbours have names that those of other programs have too
-                if str(path) in str(getattr(sys.modules[other], "__file__", "")):
+            for other in (
+                set(sys.modules) - before
+            ):  # files that are no packages have names that other programs' have too
+                found = sys.modules[other]
+                if "." not in other and not hasattr(found, "__path__") and str(path) in str(found.__file__):
                     del sys.modules[other]
 
 
 LLMS: Final = Checkout("jax-ml/jax-llm-examples", "8b4b24602e0652100e9835ec6d91fed58bbea472")
 FLAX: Final = Checkout("google/flax", "18f8f311c275d57f46d95e41b15aa97b454754c0")
+HALIAX: Final = Checkout("stanford-crfm/haliax", "f41e7d40c63dc486b69c5d854270a9158fe3dd39")
 RING: Final = Checkout("haoliuhl/ringattention", "6305e2fb15a4ba5402ccfb9b43be97bf3d4437b7")
 
 
@@ -59,6 +64,6 @@ def _fetch(checkout: Checkout) -> None:
 
 
 if __name__ == "__main__":
-    for each in (LLMS, FLAX, RING):
+    for each in (LLMS, FLAX, HALIAX, RING):
         print(f"{each.repository} at {each.commit[:12]}", flush=True)
         _fetch(each)
