@@ -7,6 +7,7 @@ only so that backward programs stay readable.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 from collections.abc import Iterable, Sequence
@@ -42,6 +43,8 @@ class LocalFn:
     compared: bool = True
     #: Whether it calls functions of the host, whose errors are kept until the program ends.
     calls_host: bool = False
+    #: Whether it adds its two operands, or subtracts one from the other.
+    adds: bool = False
 
     def __call__(self, *shards: Any) -> Any:
         """The result's shard, or a tuple of them."""
@@ -82,12 +85,30 @@ class LocalFn:
         """Whether results count as constants."""
         return False
 
+    @property
+    def factor(self) -> complex | None:
+        """The number by which it multiplies its one operand; None where it does something else."""
+        return None
+
     def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
         """The same function with one operand more, a number, and its value; None where it holds no number.
 
         Eager calls with one number after another then share a compilation.
         """
         return None
+
+
+_WIDE: Final = tuple(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
+#: The dtypes of 64 bits, which JAX makes in its x64 mode only, and their names.
+WIDE: Final = frozenset((*_WIDE, *map(dtypes.from_numpy, _WIDE)))
+
+
+def wide_enough(*found: Any) -> contextlib.AbstractContextManager[Any]:
+    """A scope in which JAX keeps numbers of 64 bits, where one of some dtypes, or of their names, has as many."""
+    manager: contextlib.AbstractContextManager[Any] = (
+        contextlib.nullcontext() if WIDE.isdisjoint(found) else jax.enable_x64(True)
+    )
+    return manager
 
 
 def tell_apart(fn: LocalFn, *numbers: Any) -> None:
@@ -146,7 +167,8 @@ def _no_derivative(fn: LocalFn, operands: tuple[ShType, ...]) -> str:
     """Why JAX has no derivative ``fn`` of a local function on such shards; empty if it has one."""
     structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
     try:
-        jax.eval_shape(fn, *structs)
+        with wide_enough(*(s.dtype for s in structs)):
+            jax.eval_shape(fn, *structs)
     except (NotImplementedError, TypeError, ValueError) as error:  # the function itself was typed before
         return str(error).strip().split("\n")[0]
     except NameError:  # it asks where it is on the mesh: found out when it is lowered
@@ -174,7 +196,8 @@ def _local_dtype(fn: LocalFn, operands: tuple[str, ...], rank: int, promotion: t
     shape = (1,) * rank  # not (): a few functions of jax.numpy promote scalars otherwise
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(name)) for name in operands]
     try:
-        return dtypes.from_numpy(jax.eval_shape(fn, *structs).dtype)
+        with wide_enough(*(s.dtype for s in structs)):
+            return dtypes.from_numpy(jax.eval_shape(fn, *structs).dtype)
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         what = f"`{fn}` cannot be applied to {' and '.join(operands)}"
         raise ShardingTypeError(what, why=str(error).strip().split("\n")[0]) from None

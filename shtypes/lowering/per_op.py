@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import AbstractMesh
 
 from shtypes._compat import no_trace_is_running
@@ -19,7 +17,7 @@ from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import carrier_shape, carrier_sharding, carrier_spec, from_shard, to_shard
 from shtypes.core.checks import check_terms, check_values, checks_are_on
 from shtypes.core.hitype import HiShType
-from shtypes.core.localfn import LocalFn, as_tuple
+from shtypes.core.localfn import WIDE, LocalFn, as_tuple, wide_enough
 from shtypes.core.meshes import concrete_mesh, context_mesh, manual_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.collectives import run_plan
@@ -29,16 +27,13 @@ from shtypes.plans.moves import Kind
 from shtypes.plans.transport import AS_IT_IS, Transport
 from shtypes.types import ShType
 
-_64_BITS: Final = frozenset(map(np.dtype, ("float64", "complex128", "int64", "uint64")))
-
 
 def apply_local(fn: Callable[..., Any], shards: Sequence[Any], results: Sequence[ShType]) -> list[Any]:
     """A local function on one device's shards; both lowerings go through it.
 
     It may be traced here first, outside of the scope in which a program enabled 64 bits.
     """
-    wide = any(x.dtype in _64_BITS for x in (*shards, *results))
-    with jax.enable_x64(True) if wide else contextlib.nullcontext():
+    with wide_enough(*[x.dtype for x in shards], *[t.dtype_name for t in results]):
         outs = as_tuple(fn(*shards))
     for out, t in zip(outs, results, strict=True):
         if out.shape != t.local_shape or out.dtype != t.dtype:
@@ -78,7 +73,16 @@ def _compiled(
     mapped = jax.jit(
         jax.shard_map(body, mesh=over, in_specs=in_specs, out_specs=out_specs, check_vma=False, **options), inline=True
     )
-    return mapped if all(t.size for t in (*ins, *outs)) else _around_empty(mapped, ins, outs)
+    call = mapped if all(t.size for t in (*ins, *outs)) else _around_empty(mapped, ins, outs)
+    dtypes = [t.dtype_name for t in (*ins, *outs)]
+    if WIDE.isdisjoint(dtypes):
+        return call
+
+    def in_wide(*carriers: Any) -> Sequence[Any]:
+        with wide_enough(*dtypes):  # JAX would make 32 bits of what a jitted function is given
+            return call(*carriers)
+
+    return in_wide
 
 
 def _around_empty(

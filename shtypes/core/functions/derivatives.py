@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shtypes.core.functions.basics import NamedFn
 from shtypes.core.localfn import Linear, LocalFn, as_tuple
 from shtypes.types import ShType, dtypes
 
@@ -42,15 +41,10 @@ class Jvp(LocalFn):
         # The derivative of a real elementwise function is diagonal, so it is its own transpose.
         alone = len(self.active) == 1 and index == 1
         real = result.dtype_name[0] != "c" != operands[0].dtype_name[0]
-        return self if alone and self._named and real and result.dtype_name == operands[0].dtype_name else None
+        return self if alone and self.fn.per_element and real and result.dtype_name == operands[0].dtype_name else None
 
     def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
-        return self if self._named and len(set(dims)) == 1 == len(set(ranks)) and dims[0] == 0 else None
-
-    @property
-    def _named(self) -> bool:
-        """Whether it is the derivative of an elementwise function of JAX's."""
-        return isinstance(self.fn, NamedFn) and self.fn.per_element
+        return self if self.fn.per_element and len(set(dims)) == 1 == len(set(ranks)) and dims[0] == 0 else None
 
 
 @dataclass(frozen=True)
@@ -67,18 +61,35 @@ class Transpose(LocalFn):
 
     def __call__(self, *shards: Any) -> Any:
         n = sum(op is None for op in self.linear_operands)
-        nonlinear, given = shards[:n], iter(shards[n:])
+        others, given = iter(shards[:n]), iter(shards[n:])
+        operands = [next(others) if op is None else _struct(*op) for op in self.linear_operands]
+        # A function that is linear in all of them together is transposed in all of them: what the others are is nothing
+        # to it, and JAX's rules for such primitives know no others.
+        jointly = self.fn.linear is Linear.JOINTLY
+        chosen = [
+            op is not None or (jointly and _is_inexact(x)) for op, x in zip(self.linear_operands, operands, strict=True)
+        ]
 
-        def of_linear(*values: Any) -> tuple[Any, ...]:
-            rest, others = iter(values), iter(nonlinear)
-            return as_tuple(self.fn(*[next(others) if op is None else next(rest) for op in self.linear_operands]))
+        def of_chosen(*values: Any) -> tuple[Any, ...]:
+            rest = iter(values)
+            return as_tuple(self.fn(*[next(rest) if c else x for x, c in zip(operands, chosen, strict=True)]))
 
         cts = tuple(
             next(given) if g else jnp.zeros(shape, dtypes.to_numpy(dtype))
             for g, (shape, dtype) in zip(self.given, self.results, strict=True)
         )
-        structs = [jax.ShapeDtypeStruct(op[0], dtypes.to_numpy(op[1])) for op in self.linear_operands if op]
-        return jax.linear_transpose(of_linear, *structs)(cts)
+        structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, c in zip(operands, chosen, strict=True) if c]
+        found = iter(jax.linear_transpose(of_chosen, *structs)(cts))
+        moved = [next(found) if c else None for c in chosen]
+        return tuple(ct for ct, op in zip(moved, self.linear_operands, strict=True) if op is not None)
+
+
+def _struct(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype))
+
+
+def _is_inexact(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.inexact))
 
 
 @dataclass(frozen=True)

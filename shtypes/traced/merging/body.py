@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from shtypes._compat.jaxprs import is_literal
-from shtypes.core.functions.arithmetic import Add, DivideBy, Scale
 from shtypes.core.operation import applied_by
 from shtypes.primitives.local import Local
 from shtypes.primitives.reshard import Reshard
@@ -91,7 +90,7 @@ class Sweep:
 
 def _computes(eqn: Any) -> bool:
     op = applied_by(eqn)
-    return not (isinstance(op, Reshard) or (isinstance(op, Local) and isinstance(op.fn, Add | Scale | DivideBy)))
+    return not (isinstance(op, Reshard) or (isinstance(op, Local) and (op.fn.adds or op.fn.factor is not None)))
 
 
 def reshard_of(made: Made | None) -> Reshard | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from shtypes._compat.jaxprs import is_literal, variable
-from shtypes.core.functions.arithmetic import Add, DivideBy, Scale
 from shtypes.core.operation import applied_by
 from shtypes.primitives.local import Local
 from shtypes.primitives.merged import MergedReshard, direct
@@ -136,12 +134,10 @@ def _is_multiple(eqn: Any, t: Any) -> bool:
     op = applied_by(eqn)
     if not isinstance(op, Local) or op.results != (t,) or op.operands != (t,):
         return False
-    if not isinstance(op.fn, Scale | DivideBy):
+    factor = op.fn.factor
+    if factor is None:
         return False
-    number = op.fn.number
-    size = abs(number.real) + abs(number.imag)
-    shrinks = size <= 1 if isinstance(op.fn, Scale) else size >= 1
-    return (shrinks and math.isfinite(size)) or (isinstance(op.fn, Scale) and t.dtype_name[0] in "iu")
+    return abs(factor.real) + abs(factor.imag) <= 1 or t.dtype_name[0] in "iu"
 
 
 def _moved_in(sweep: Sweep, term: _Term, at: int) -> Any:
@@ -163,6 +159,6 @@ def _params(eqn: Any, operation: Any) -> dict[str, Any]:
 def is_sum(eqn: Any) -> bool:
     """Whether an equation adds or subtracts two values of its result's type."""
     op = applied_by(eqn)
-    if not isinstance(op, Local) or not isinstance(op.fn, Add) or any(map(is_literal, eqn.invars)):
+    if not isinstance(op, Local) or not op.fn.adds or any(map(is_literal, eqn.invars)):
         return False
     return all(t == op.results[0] for t in op.operands)
