@@ -12,8 +12,10 @@ from shtypes.rules.elementwise import linear_unary as linear_unary
 from shtypes.rules.elementwise import multilinear as multilinear
 from shtypes.rules.elementwise import nonlinear as nonlinear
 from shtypes.rules.elementwise import select as select
+from shtypes.rules.elementwise import select_n as select_n
 from shtypes.rules.index import moved as moved
 from shtypes.rules.joins import concatenate as concatenate
+from shtypes.rules.joins import pad as pad
 from shtypes.rules.joins import stack as stack
 from shtypes.rules.linalg import solve as solve
 from shtypes.rules.reduce import reduce_nonlinear as reduce_nonlinear

@@ -139,6 +139,13 @@ def select(
 
 
 @rule
+def select_n(name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
+    """One of any number of branches; the first operand says which."""
+    casts = (FACTOR, *[TERM] * (len(operands) - 1))
+    return _elementwise(name, operands, _join_select, casts, dtype, constants)
+
+
+@rule
 def linear_unary(name: str, operand: ShType, dtype: str) -> Typing:
     """Linear in one operand and acting on each element alone, such as ``neg`` and ``real``."""
     return linear(operand, dtype, operand.dims)

@@ -64,3 +64,27 @@ def stack(
     dims = [met.dim(d, n) for d, n in enumerate(operands[0].shape)]
     dims.insert(dim % ndim, Dim(len(operands)))
     return met.typing(dims)
+
+
+@rule
+def pad(
+    operands: Sequence[ShType],
+    along: Sequence[int],
+    shape: Sequence[int],
+    constants: frozenset[int] = NO_CONSTANTS,
+    name: str = "pad",
+) -> Typing:
+    """An operand with a scalar around it: terms of a sum, each with zeros where the other is.
+
+    Args:
+        operands: What is padded, and the scalar.
+        along: The dims that are padded, which must be whole.
+        shape: The shape of the result.
+        constants: Operands without a gradient; see `rule`.
+        name: The op, for messages.
+    """
+    operand = operands[0]
+    reasons.check_whole(name, operand, along)
+    labels = [tuple(range(operand.ndim)), ()]
+    met = Meeting(name, operands, labels, ADDITIVE, [TERM] * 2, operand.dtype_name, constants)
+    return met.typing([met.dim(d, n) if n == operand.shape[d] else Dim(n) for d, n in enumerate(shape)])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import reasons
 from shtypes.rules.index import check_ids, check_summable, join_lookup
-from shtypes.rules.tables import FACTOR, MULTILINEAR, SUM, TERM, Role
+from shtypes.rules.tables import FACTOR, MULTILINEAR, NONLINEAR, SUM, TERM, Role
 from shtypes.rules.typing import NO_CONSTANTS, Label, Meeting, Typing, build, made_of, rule
 from shtypes.types import REPLICATED, Dim, ShType, State
 from shtypes.types.dim import check_divides
@@ -101,3 +101,43 @@ def _join_sum(meeting: Meeting, axis: str, states: Sequence[State | None]) -> St
     data, ids = states
     check_ids(meeting.name, axis, ids, meeting.word(1))
     return meeting.fold(MULTILINEAR, axis, [data, ids])
+
+
+@rule
+def sort(
+    name: str, operands: Sequence[ShType], dim: int, keys: int, constants: frozenset[int] = NO_CONSTANTS
+) -> Typing:
+    """The first ``keys`` operands in order along ``dim``, which must be whole, and the others with them.
+
+    Linear in the others, each of which meets the keys alone; one that is sharded along ``dim`` is looked up.
+    """
+    for t in operands[:keys]:
+        reasons.check_whole(name, t, (dim,))
+    types, results = list(operands), list(operands)
+    for i in (*range(len(operands)), *range(len(operands))):  # what one takes the keys to, the others meet
+        chosen = [*range(keys), *([i] if i >= keys else [])]
+        of_chosen = frozenset(j for j, k in enumerate(chosen) if k in constants)
+        met = _sorted(name, [types[k] for k in chosen], dim, keys, of_chosen)
+        for k, t in zip(chosen, met.operands, strict=True):
+            types[k] = t
+        results[i] = met.results[0].replace(dtype=operands[i].dtype_name)
+    return Typing(tuple(types), tuple(results))
+
+
+def _sorted(name: str, operands: Sequence[ShType], dim: int, keys: int, constants: frozenset[int]) -> Typing:
+    """The keys, and one of what goes with them."""
+    labels: list[Label] = [("dim", d) for d in range(operands[0].ndim)]
+    last = operands[-1]
+    looked = set(last.dims[dim].axes)
+    own: list[Label] = [("at", d) if d == dim and looked else label for d, label in enumerate(labels)]
+    check_summable(name, last, looked)
+
+    def join(meeting: Meeting, axis: str, states: Sequence[State | None]) -> State | None:
+        for i, state in enumerate(states[:keys]):
+            if state is not None and state not in NONLINEAR:
+                raise reasons.nonlinear(name, axis, meeting.word(i))
+        return meeting.fold(MULTILINEAR, axis, states)
+
+    each = [own if i == len(operands) - 1 else labels for i in range(len(operands))]
+    met = Meeting(name, operands, each, join, [FACTOR] * len(operands), last.dtype_name, constants)
+    return met.typing([met.dim(label, n) for label, n in zip(labels, last.shape, strict=True)], looked)

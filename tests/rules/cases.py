@@ -190,6 +190,23 @@ def _select_case(*shapes: tuple[int, ...], constants: frozenset[int] = frozenset
     )
 
 
+def _one_of_three(*shapes: tuple[int, ...]) -> Case:
+    """``p`` a + (1 - ``p``) b + ``p`` (1 - ``p``) c: a choice among more than two branches."""
+
+    def apply(operands: Sequence[Array], site: Site) -> Array:
+        p, a, b, c = operands
+        return np.asarray(p * a + (1 - p) * b + p * (1 - p) * c)
+
+    return case(
+        f"one of three {shapes}",
+        shapes,
+        apply,
+        lambda types: elementwise.select_n("select_n", types, "f32"),
+        constants=frozenset({0}),
+        predicate=True,
+    )
+
+
 def _unary(name: str, given: tuple[int, ...], f: Callable[[Array], Array], rule: Callable[[ShType], Typing]) -> Case:
     return case(
         f"{name} {given}", [given], lambda operands, site: np.asarray(f(operands[0])), lambda types: rule(types[0])
@@ -266,6 +283,7 @@ def elementwise_cases(n: int) -> list[Case]:
         _select_case(row, (), row),
         _select_case((), row, row),
         _select_case(row, row, (), constants=frozenset({2})),
+        _one_of_three(row, row, (), row),
         _unary("silu", full, np.square, lambda t: elementwise.nonlinear("silu", (t,), "f32")),
         _unary("neg", full, np.negative, lambda t: elementwise.linear_unary("neg", t, "f32")),
         _unary("widen", full, lambda x: x, lambda t: elementwise.cast(t, "f64")),

@@ -140,6 +140,12 @@ def cases(n: int) -> list[Case]:
             lambda types: linalg.solve(types[0], types[1], True, "f32"),
         ),
         case(
+            "solve from the right",
+            [(n, m, m), (n, n, m)],
+            lambda operands, site: _apart([operands[0], operands[1].swapaxes(1, 2)]).swapaxes(1, 2),
+            lambda types: linalg.solve(types[0], types[1], False, "f32", left=False),
+        ),
+        case(
             "masked softmax",
             [(m, n), (n,)],
             lambda operands, site: (operands[0] * operands[1] ** 2).sum(1, keepdims=True) * operands[0],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from shtypes.rules.typing import NO_CONSTANTS
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy
+from tests.meaning import Array, Site
 from tests.rules.cases import Case, case, problems
 
 MESH = Mesh({"x": 2, "y": 4})
@@ -40,6 +43,25 @@ def stack_case(dim: int, *shapes: tuple[int, ...], constants: frozenset[int] = N
     )
 
 
+def pad_case(along: tuple[int, ...], shape: tuple[int, ...], constants: frozenset[int] = NO_CONSTANTS) -> Case:
+    """One more on each side of the dims ``along``, linear in what is put there."""
+
+    def apply(operands: Sequence[Array], site: Site) -> Array:
+        x, value = operands
+        inside = np.pad(x, [(1, 1) if d in along else (0, 0) for d in range(x.ndim)])
+        frame = np.pad(np.zeros_like(x), [(1, 1) if d in along else (0, 0) for d in range(x.ndim)], constant_values=1)
+        return np.asarray(inside + frame * value)
+
+    result = tuple(n + 2 if d in along else n for d, n in enumerate(shape))
+    return case(
+        f"pad {along} {shape} {set(constants)}",
+        [shape, ()],
+        apply,
+        lambda types: joins.pad(types, along, result, constants),
+        constants=constants,
+    )
+
+
 def cases(n: int) -> list[Case]:
     return [
         concatenate_case(0, (n, n), (2 * n, n)),
@@ -50,6 +72,9 @@ def cases(n: int) -> list[Case]:
         stack_case(2, (n, n), (n, n)),
         stack_case(0, (), ()),
         stack_case(1, (n,), (n,), constants=frozenset({0})),
+        pad_case((0,), (n, n)),
+        pad_case((0, 1), (n, n)),
+        pad_case((1,), (n, n), frozenset({1})),
     ]
 
 
