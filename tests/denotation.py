@@ -39,7 +39,7 @@ def denoted(x: Any) -> np.ndarray[Any, Any]:
             where.append(slice(start * size, (start + 1) * size))
         assert total[tuple(where)].shape == data.shape, f"{t}: shards of {data.shape}"
         if hidden:
-            with np.errstate(invalid="ignore"):  # infinities of both signs
+            with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs, and sums that are
                 total[tuple(where)] += data
         else:
             total[tuple(where)] = data

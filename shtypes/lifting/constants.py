@@ -12,14 +12,15 @@ import jax
 import numpy as np
 
 from shtypes._compat import trace_notes, trace_of
+from shtypes.core.localfn import wide_enough
 from shtypes.ops.dispatch import constant, constant_of, is_number, is_typed
 from shtypes.primitives.moving import move
 from shtypes.types import State
 from shtypes.types.mesh import Mesh
 
-#: What is noted of a value that JAX has widened to sum it: its dtype before, and what makes it of that dtype. `jnp.sum`
-#: of bf16 gives bf16; so the pending sum is made of bf16 terms, as the typed op makes it, and none is rounded again.
-NARROW: Final = "narrow"
+#: What is noted of a value that the program has widened, and of sums of it: its dtype before. `jnp.sum` of bf16 adds in
+#: f32 and gives bf16; so of a pending sum each term is finished in f32, and rounded once.
+WIDENED: Final = "widened"
 #: What is noted of a value that depends on nothing that has a gradient, and of one that counts along a dim.
 CONSTANT: Final = "constant"
 PLACES: Final = "places"
@@ -98,7 +99,8 @@ def note(x: Any, kind: str, what: Any) -> None:
 
 def typed_constant(x: Any, mesh: Mesh) -> Any:
     """A plain constant as a typed value without gradient."""
-    return constant_of(x, mesh) if isinstance(x, jax.core.Tracer) else constant(x, mesh)
+    with wide_enough(x.dtype):
+        return constant_of(x, mesh) if isinstance(x, jax.core.Tracer) else constant(x, mesh)
 
 
 def number(x: Any) -> Any:

@@ -18,12 +18,13 @@ from shtypes.lifting.constants import beside_others, is_constant, note_constant
 from shtypes.lifting.in_force import scopes_of
 from shtypes.lifting.joins import mesh_of
 from shtypes.lifting.outside import Outside
-from shtypes.lifting.places import carry, follow
+from shtypes.lifting.places import carry
 from shtypes.lifting.registry import BODIES, EQUATIONS, FALLBACK, OF_ONE_DEVICE, ROWS
 from shtypes.lifting.remembered import again
 from shtypes.lifting.retelling import in_the_programs_words
 from shtypes.lifting.steps import Body, Step, current
 from shtypes.lifting.unraveled import unraveled
+from shtypes.lifting.widened import follow
 from shtypes.ops.dispatch import is_typed
 
 
@@ -135,7 +136,9 @@ def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
         return bound(eqn, operands)
     of_equation = EQUATIONS.get(name)
     if of_equation is not None:
-        return _checked(eqn, of_equation(eqn, beside_others(operands)))
+        given = beside_others(operands)
+        carry(name, operands, given)
+        return _checked(eqn, of_equation(eqn, given))
     found = ROWS.get(name)
     if found is None:
         traced = OF_ONE_DEVICE[0](eqn, operands)
@@ -145,7 +148,6 @@ def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
             raise missing(eqn)
         return traced
     given = beside_others(operands)
-    carry(name, operands, given)
     try:
         out = found(*given, **eqn.params)
     except TypeError as error:

@@ -1,4 +1,7 @@
-"""The table of primitives: what evaluates each with typed operands, or why nothing does."""
+"""The table of primitives: what evaluates each with typed operands.
+
+What each device runs is the primitive itself, bound on its shards; where it is not, `EXCEPTIONS` says why.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,26 @@ BODIES: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
 
 #: By public function, what it is of plain arrays where a plain program is traced: one of JAX's.
 PLAIN_FORMS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {}
+
+#: Why a device may do something else than the primitive on its shards, for those of which it may.
+_EXCEPTIONS: Final = {
+    "its result is its operand: nothing runs": "copy tie",
+    "of a position in a sharded dim each device has its own rows; a number that fills a pending sum counts once": (
+        "dynamic_slice gather slice"
+    ),
+    "of a sharded dim each device changes its own rows": (
+        "dynamic_update_slice scatter scatter-add scatter-max scatter-min scatter-mul scatter-sub"
+    ),
+    "of what goes with the keys and is sharded along them each device finds its own rows": "sort",
+    "along sharded dims, where it may communicate, each device reduces its own part and a collective joins these": (
+        "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"
+    ),
+    "it is the reduction of a dim, since an axis that `jax.vmap` names is one": "pmax pmin psum",
+    "as an einsum it is the same dot, and its transposes are dots that share their copies": "dot_general",
+    "it is no primitive of JAX's: the number in the type of its operand": "full_like",
+    "each device that has another part calls the host with that": "debug_callback debug_print io_callback",
+}
+EXCEPTIONS: Final = {name: why for why, names in _EXCEPTIONS.items() for name in names.split()}
 
 #: What evaluates a primitive that has no row, if anything does: `rows.derivatives` sets it.
 FALLBACK: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = [lambda eqn, operands: None]

@@ -15,7 +15,7 @@ from shtypes._compat import trace_context
 from shtypes.caches import COMPILED, Bounded
 from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound
-from shtypes.lifting.constants import CONSTANT, NARROW, PLACES, noted, number
+from shtypes.lifting.constants import CONSTANT, PLACES, WIDENED, noted, number
 from shtypes.lifting.static import Static
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.primitives.local import Local
@@ -58,8 +58,7 @@ def again(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[An
         return before.bound(operands)
     with noting_bound() as bound:
         outs = row(eqn, operands)
-    narrow = any(NARROW in noted(out) for out in outs)
-    _written.put(key, _NEVER if narrow else _recipe(operands, bound, outs) or _NEVER)
+    _written.put(key, _recipe(operands, bound, outs) or _NEVER)
     return outs
 
 
@@ -73,9 +72,8 @@ def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
     for x in operands:
         if is_typed(x):
             about, t = noted(x), x.type
-            if NARROW in about:
-                return None
-            key.append((t.serial, not t.differentiable or CONSTANT in about, about.get(PLACES)))
+            constant = not t.differentiable or CONSTANT in about
+            key.append((t.serial, constant, about.get(PLACES), about.get(WIDENED)))
         elif is_number(value := number(x)):
             key.append((type(value), repr(value), str(getattr(x, "dtype", ""))))
         else:

@@ -7,11 +7,11 @@ import math
 from typing import Any, Final
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, variable, with_equations
-from shtypes.lifting.rows.elementwise import LINEAR, NONLINEAR
+from shtypes.lifting.rows.elementwise import LINEAR_IN_SOME, NONLINEAR
 
 #: What computes each element of its result from those at its place.
 _ELEMENTWISE: Final = frozenset(
-    (*NONLINEAR.split(), *LINEAR, "mul", "select_n", "convert_element_type", "copy", "stop_gradient")
+    (*NONLINEAR.split(), *LINEAR_IN_SOME.split(), "convert_element_type", "copy", "stop_gradient")
 )
 _REDUCTIONS: Final = frozenset(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or", "xor"))
 _PRODUCT: Final = (((0,), (0,)), ((), ()))

@@ -18,12 +18,6 @@ from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated
 
 
-def annotated(x: Any, sharding: Any) -> Any:
-    """The value: what a program says of shardings is in equations of their own, the rest is JAX's."""
-    del sharding
-    return x
-
-
 def spec_of(t: ShType) -> Any:
     """What `jax.typeof` of an argument says in a program: as far as a spec can, the type."""
     other = State.REDUCED if replicated() is State.INVARIANT else None

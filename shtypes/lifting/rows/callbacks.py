@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import jax
 
@@ -10,11 +10,12 @@ from shtypes._compat import no_trace_is_running
 from shtypes._compat.plain_programs import bind_plain
 from shtypes.control import debug
 from shtypes.errors import ShardingTypeError
+from shtypes.lifting.bound import Bound
 from shtypes.lifting.constants import beside_others, typed_constant
 from shtypes.lifting.registry import body_row, equation_row
-from shtypes.lifting.rows.generic import Bind
+from shtypes.lifting.rows.families import all_whole
+from shtypes.lifting.rows.generic import Row
 from shtypes.ops.dispatch import all_replicated, is_typed
-from shtypes.ops.labelled import all_whole_tree
 from shtypes.primitives.callbacks import HostFunction
 from shtypes.primitives.local import local_all
 from shtypes.types import ShType, dtypes
@@ -31,9 +32,14 @@ def _pure_callback(eqn: Any, operands: list[Any]) -> list[Any]:
         operands = [typed_constant(x, mesh) for x in operands]
         if not operands:
             return _of_nothing(eqn, mesh)
-    values = beside_others(operands)
-    mesh = next(x.type.mesh for x in values if is_typed(x))
-    return list(all_whole_tree("pure_callback", _host_function(eqn, mesh), values))
+    return _PURE_CALLBACK(eqn, beside_others(operands))
+
+
+_PURE_CALLBACK: Final = Row(
+    "pure_callback",
+    all_whole("pure_callback"),
+    function=lambda call, operands, results: _host_function(call.eqn, operands[0].mesh),
+)
 
 
 def _of_nothing(eqn: Any, mesh: Mesh) -> list[Any]:
@@ -45,7 +51,9 @@ def _of_nothing(eqn: Any, mesh: Mesh) -> list[Any]:
 def _host_function(eqn: Any, mesh: Mesh) -> HostFunction:
     p = eqn.params
     results = tuple((tuple(v.aval.shape), dtypes.from_numpy(v.aval.dtype)) for v in eqn.outvars)
-    return HostFunction("pure_callback", Bind(eqn), p["callback"], results, mesh.axis_names, p["vmap_method"])
+    return HostFunction(
+        "pure_callback", Bound(eqn.primitive, p), p["callback"], results, mesh.axis_names, p["vmap_method"]
+    )
 
 
 @equation_row("debug_callback", "debug_print")

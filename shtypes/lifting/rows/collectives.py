@@ -22,15 +22,14 @@ from shtypes.lifting.absent import REASONS
 from shtypes.lifting.constants import beside_others, is_constant, typed_constant
 from shtypes.lifting.evaluate import evaluate
 from shtypes.lifting.joins import placed
-from shtypes.lifting.registry import OF_ONE_DEVICE, body_row, op
+from shtypes.lifting.registry import EQUATIONS, OF_ONE_DEVICE, body_row, op
 from shtypes.lifting.rows.annotations import meant
-from shtypes.lifting.rows.generic import Bind
+from shtypes.lifting.rows.families import all_whole
+from shtypes.lifting.rows.generic import Row
 from shtypes.lifting.steps import current
 from shtypes.local_mode import lax
 from shtypes.local_mode.shard_map import mapped_over
 from shtypes.ops.dispatch import cast, is_typed
-from shtypes.ops.labelled import all_whole_tree
-from shtypes.ops.whole import function
 from shtypes.primitives.collective import collect
 from shtypes.rules.local import Op
 from shtypes.scopes.judging import judge
@@ -138,7 +137,7 @@ def _preduced(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 #: What reduces the dims that `jax.vmap` has named, before the axes of the mesh.
-_OVER_DIMS: Final = {"psum": "sum", "pmax": "max", "pmin": "min"}
+_OVER_DIMS: Final = {"psum": jax.lax.reduce_sum_p, "pmax": jax.lax.reduce_max_p, "pmin": jax.lax.reduce_min_p}
 
 
 @body_row("psum", "psum_invariant", "pmax", "pmin")
@@ -146,13 +145,18 @@ def _in_one_value(eqn: Any, operands: list[Any]) -> list[Any]:
     name = eqn.primitive.name.removesuffix("_invariant")
     axes = [a for a in _along(eqn) if isinstance(a, str)]
     dims = tuple(a for a in _along(eqn) if not isinstance(a, str))
-    reduced = [_over_dims(_OVER_DIMS[name], x, dims) if dims else x for x in operands]
+    reduction = _OVER_DIMS[name]
+    reduced = [_over_dims(reduction, eqn, i, x, dims) if dims else x for i, x in enumerate(operands)]
     return [_over_axes(name, x, axes) for x in reduced]
 
 
-def _over_dims(name: str, x: Any, dims: tuple[int, ...]) -> Any:
-    made = op(name)(x, dims) if is_typed(x) else getattr(jax.numpy, name)(x, dims)
-    return made.astype(x.dtype)
+def _over_dims(reduction: Any, eqn: Any, i: int, x: Any, dims: tuple[int, ...]) -> Any:
+    """The reduction of dims of one of a collective's operands."""
+    params = {"axes": dims, "out_sharding": None}
+    if not is_typed(x):
+        return reduction.bind(x, **params)
+    one = eqn.replace(primitive=reduction, invars=[eqn.invars[i]], outvars=[eqn.outvars[i]], params=params)
+    return EQUATIONS[reduction.name](one, [x])[0]
 
 
 def _over_axes(name: str, x: Any, axes: Sequence[str]) -> Any:
@@ -226,7 +230,7 @@ def _of_one_device(eqn: Any, operands: list[Any]) -> list[Any] | None:
     if not all(hasattr(v.aval, "shape") and hasattr(v.aval, "dtype") for v in (*eqn.invars, *eqn.outvars)):
         return None
     name = eqn.primitive.name
-    return jax.tree.leaves(all_whole_tree(name, function(name, Bind(eqn)), beside_others(operands)), is_leaf=is_typed)
+    return Row(name, all_whole(name))(eqn, beside_others(operands))
 
 
 OF_ONE_DEVICE[:] = [_of_one_device]

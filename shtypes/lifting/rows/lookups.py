@@ -2,54 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, Final
 
 import jax
+import numpy as np
 
+from shtypes.core.localfn import Linear, LocalFn
+from shtypes.lifting.bound import LINEAR, Linearity
+from shtypes.lifting.own_rows import Component, OwnUpdates, OwnWindows
 from shtypes.lifting.places import counted
-from shtypes.lifting.registry import op, row
-from shtypes.lifting.rows.shapes import ints
+from shtypes.lifting.registry import equation_row
+from shtypes.lifting.rows.families import ints
+from shtypes.lifting.rows.generic import Call, Row, Types
 from shtypes.ops.dispatch import is_typed
+from shtypes.rules import Typing
 from shtypes.rules.gather import Numbers
+from shtypes.rules.gather import gather as _gather_rule
+from shtypes.rules.gather import scatter as _scatter_rule
+from shtypes.types import ShType, State
+
+#: What happens to windows that do not fit.
+_CLIP, _DROP = jax.lax.GatherScatterMode.CLIP, jax.lax.GatherScatterMode.FILL_OR_DROP
+#: How a scatter is typed: as one of ``x.at[...]``. One by a function of the user's is linear in nothing.
+_CHANGES: Final = {
+    "scatter": "set",
+    "scatter-add": "add",
+    "scatter-sub": "subtract",
+    "scatter-mul": "multiply",
+    "scatter-min": "min",
+    "scatter-max": "max",
+}
 
 
-def _together(x: Any, ids: Any, numbers: Numbers, *, changes: bool) -> tuple[Any, Numbers]:
-    """Positions without the components that count along a dim, and the numbers with that dim as a batch dim.
+# positions that count along a dim
+
+
+def _batch(x: Any, ids: Any, numbers: Numbers, changes: bool) -> dict[int, int]:
+    """By component, the dims of the positions that are to run together with what it indexes; never all of them.
 
     Only where that helps: the dim is sharded, and the positions are not, or alike. ``changes``: also where it is not
     sharded, since updates may be.
     """
-    batch = _batch(x, ids, numbers, changes)
-    if not batch or not is_typed(ids):
-        return ids, numbers
-    left = [j for j in range(len(numbers.indexed)) if j not in batch]
-    dims = [int(numbers.indexed[j]) for j in batch]
-    made = numbers._replace(
-        collapsed=tuple(d for d in numbers.collapsed if d not in dims),
-        indexed=tuple(numbers.indexed[j] for j in left),
-        batch=(*numbers.batch, *dims),
-        ids_batch=(*numbers.ids_batch, *batch.values()),
-    )
-    last = ids.type.ndim - 1
-    parts = [op("index_in_dim")(ids, j, last, keepdims=True) for j in left]
-    return (op("concatenate")(parts, last) if len(parts) > 1 else parts[0]), _sorted(made)
-
-
-def _sorted(numbers: Numbers) -> Numbers:
-    """With the batch dims in order, as JAX wants them."""
-    pairs = sorted(zip(map(int, numbers.batch), map(int, numbers.ids_batch), strict=True))
-    return numbers._replace(batch=tuple(d for d, _ in pairs), ids_batch=tuple(k for _, k in pairs))
-
-
-def _batch(x: Any, ids: Any, numbers: Numbers, changes: bool) -> dict[int, int]:
-    """By component, the dims of the positions that are to run together with what it indexes; never all of them."""
-    counts, taken = counted(ids), set(map(int, numbers.ids_batch))
     found: dict[int, int] = {}
-    if not is_typed(x):
+    if not is_typed(x) or not is_typed(ids):
         return found
+    counts, taken = counted(ids), set(map(int, numbers.ids_batch))
     by_need = sorted(counts.items(), key=lambda jk: not x.type.dims[int(numbers.indexed[jk[0]])].axes)
     for j, k in by_need:
-        dim, own = x.type.dims[int(numbers.indexed[j])], ids.type.dims[k].axes if is_typed(ids) else ()
+        dim, own = x.type.dims[int(numbers.indexed[j])], ids.type.dims[k].axes
         alike = dim.size == ids.shape[k] and numbers.indexed[j] in numbers.collapsed and k not in taken
         if alike and (own in ((), dim.axes) if dim.axes else changes) and len(found) + 1 < len(numbers.indexed):
             found[j] = k
@@ -57,71 +59,152 @@ def _batch(x: Any, ids: Any, numbers: Numbers, changes: bool) -> dict[int, int]:
     return found
 
 
-@row("gather")
-def _gather(
-    x: Any,
-    indices: Any,
-    *,
-    dimension_numbers: Any,
-    slice_sizes: Any,
-    mode: Any,
-    fill_value: Any,
-    unique_indices: bool,
-    indices_are_sorted: bool,
-) -> Any:
-    numbers = Numbers(
-        dimension_numbers.offset_dims,
-        dimension_numbers.collapsed_slice_dims,
-        dimension_numbers.start_index_map,
-        dimension_numbers.operand_batching_dims,
-        dimension_numbers.start_indices_batching_dims,
-    )
-    indices, numbers = _together(x, indices, numbers, changes=False)
-    return op("gather")(
-        x,
-        indices,
-        jax.lax.GatherDimensionNumbers(*map(ints, numbers)),
-        ints(slice_sizes),
-        unique_indices=unique_indices,
-        indices_are_sorted=indices_are_sorted,
-        mode=mode,
-        fill_value=fill_value,
+def _together(numbers: Numbers, batch: dict[int, int]) -> Numbers:
+    """The numbers with the dims that some components index as batch dims, which JAX wants in order."""
+    dims = [numbers.indexed[j] for j in batch]
+    pairs = sorted([*zip(numbers.batch, numbers.ids_batch, strict=True), *zip(dims, batch.values(), strict=True)])
+    return numbers._replace(
+        collapsed=tuple(d for d in numbers.collapsed if d not in dims),
+        indexed=tuple(d for j, d in enumerate(numbers.indexed) if j not in batch),
+        batch=tuple(d for d, _ in pairs),
+        ids_batch=tuple(k for _, k in pairs),
     )
 
 
-def _scatter(how: str) -> Any:
-    def scatter(
-        x: Any,
-        indices: Any,
-        updates: Any,
-        *,
-        dimension_numbers: Any,
-        mode: Any,
-        indices_are_sorted: bool,
-        unique_indices: bool,
-        update_jaxpr: Any = None,
-        update_consts: Any = (),
-    ) -> Any:
-        numbers = Numbers(
-            dimension_numbers.update_window_dims,
-            dimension_numbers.inserted_window_dims,
-            dimension_numbers.scatter_dims_to_operand_dims,
-            dimension_numbers.operand_batching_dims,
-            dimension_numbers.scatter_indices_batching_dims,
-        )
-        indices, numbers = _together(x, indices, numbers, changes=True)
-        return op(f"scatter{how}")(
-            x,
-            indices,
-            updates,
-            jax.lax.ScatterDimensionNumbers(*map(ints, numbers)),
-            mode=mode,
-            unique_indices=unique_indices,
-            indices_are_sorted=indices_are_sorted,
-        )
-
-    return scatter
+def _components(t: ShType, numbers: Numbers, sizes: Sequence[int]) -> tuple[Component, ...]:
+    """Of those in a sharded dim that is not taken whole, a device has some positions."""
+    made = []
+    for j, d in enumerate(numbers.indexed):
+        last, axes = t.shape[d] - sizes[d], t.dims[d].axes
+        made.append(Component(j, last, d, axes) if axes and last else Component(j, last))
+    return tuple(made)
 
 
-for _how in ("", "_add", "_sub", "_max", "_min", "_mul"):
-    row(f"scatter{_how}".replace("_", "-"))(_scatter(_how))
+def _is_sharded(t: ShType, dims: Sequence[int]) -> bool:
+    return any(t.dims[d].axes for d in dims)
+
+
+# lookups
+
+
+def _gather_numbers(eqn: Any) -> Numbers:
+    p = eqn.params["dimension_numbers"]
+    parts = p.offset_dims, p.collapsed_slice_dims, p.start_index_map
+    return Numbers(*map(ints, (*parts, p.operand_batching_dims, p.start_indices_batching_dims)))
+
+
+def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    numbers, sizes = _gather_numbers(eqn), ints(eqn.params["slice_sizes"])
+    batch = _batch(operands[0], operands[1], numbers, changes=False)
+
+    def rule(call: Call, types: Types) -> Typing:
+        return _gather_rule("gather", types, _together(numbers, batch), sizes, call.constants)
+
+    def own(call: Call, types: Types, results: Types) -> LocalFn:
+        return _own_windows(call, types, results, numbers, batch)
+
+    return Row("gather", rule, function=own)(eqn, operands)
+
+
+def _own_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> LocalFn:
+    """A lookup on a shard: the primitive, where no position is in a sharded dim and no number fills a pending sum."""
+    (t, ids), p = types, call.params
+    sizes = ints(p["slice_sizes"])
+    own = tuple(n if size == m else size for size, m, n in zip(sizes, t.shape, t.local_shape, strict=True))
+    fill = None if p["mode"] is not _DROP or not _counts(p["fill_value"]) else p["fill_value"]
+    once = tuple(results[0].axes(State.UNREDUCED)) if fill is not None else ()
+    runs_together = {j: k for j, k in batch.items() if t.dims[numbers.indexed[j]].axes or ids.dims[k].axes}
+    components = _components(t, numbers, sizes)
+    looked_up = [c for c in components if c.axes and c.place not in runs_together]
+    if not (looked_up or runs_together or once):
+        return call.bound(slice_sizes=own)
+    lookup = _together(numbers, runs_together)
+    left = tuple(j for j in range(len(numbers.indexed)) if j not in runs_together)
+    fn = call.bound(
+        slice_sizes=own,
+        dimension_numbers=jax.lax.GatherDimensionNumbers(*lookup),
+        fill_value=p["fill_value"] if fill is None else 0,
+        indices_are_sorted=False,
+        unique_indices=p["unique_indices"] and not looked_up,
+    )
+    return OwnWindows(fn, tuple(c for c in components if c.place in left), left, p["mode"] is not _DROP, fill, once)
+
+
+def _counts(fill: Any) -> bool:
+    """Whether a number in the place of windows that do not fit is one that sums tell from none."""
+    return fill is None or bool(np.asarray(fill) != 0) or bool(np.signbit(np.asarray(fill).real))
+
+
+equation_row("gather")(_gather)
+
+
+# changes
+
+
+def _scatter_numbers(eqn: Any) -> Numbers:
+    p = eqn.params["dimension_numbers"]
+    parts = p.update_window_dims, p.inserted_window_dims, p.scatter_dims_to_operand_dims
+    return Numbers(*map(ints, (*parts, p.operand_batching_dims, p.scatter_indices_batching_dims)))
+
+
+def _is_single(eqn: Any) -> bool:
+    return bool(math.prod(eqn.invars[1].aval.shape[:-1]) == 1)
+
+
+def _applies(eqn: Any) -> bool:
+    """Whether a scatter changes windows by a function of the user's."""
+    return bool(eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is not None)
+
+
+def _linearity(eqn: Any) -> Linearity:
+    """What is set is linear where none is set twice: else JAX finds out which is the last."""
+    if eqn.primitive.name != "scatter":
+        return LINEAR.get(eqn.primitive.name, Linearity())
+    once = eqn.params["unique_indices"] or _is_single(eqn)
+    return Linearity(Linear.BESIDE, slice(1, 2)) if once and not _applies(eqn) else Linearity()
+
+
+def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    numbers, name = _scatter_numbers(eqn), "scatter_apply" if _applies(eqn) else eqn.primitive.name.replace("-", "_")
+    how = "max" if _applies(eqn) else _CHANGES[eqn.primitive.name]
+    batch = _batch(operands[0], operands[1], numbers, changes=True)
+    x, _, update = (v.aval for v in eqn.invars)
+    windows = iter([update.shape[d] for d in numbers.window])
+    sizes = tuple(int(next(windows)) if d in numbers.windowed(x.ndim) else 1 for d in range(x.ndim))
+
+    def rule(call: Call, types: Types) -> Typing:
+        return _scatter_rule(name, how, types, _together(numbers, batch), sizes, call.constants)
+
+    def own(call: Call, types: Types, results: Types) -> LocalFn:
+        return _own_updates(call, types, numbers, batch, sizes)
+
+    return Row(name, rule, function=own, linearity=_linearity)(eqn, operands)
+
+
+def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> LocalFn:
+    """A change of a shard: the primitive, where no position is in a sharded dim."""
+    (t, ids, update), p = types, call.params
+    rows = [d for d in range(update.ndim) if d not in numbers.window]
+    runs_together = {
+        j: k
+        for j, k in batch.items()
+        if t.dims[numbers.indexed[j]].axes or ids.dims[k].axes or update.dims[rows[k]].axes
+    }
+    components = _components(t, numbers, sizes)
+    looked_up = [c for c in components if c.axes and c.place not in runs_together]
+    once = p["unique_indices"] or _is_single(call.eqn)
+    if not looked_up and not runs_together:
+        return call.bound(unique_indices=once)
+    left = tuple(j for j in range(len(numbers.indexed)) if j not in runs_together)
+    fn = call.bound(
+        dimension_numbers=jax.lax.ScatterDimensionNumbers(*_together(numbers, runs_together)),
+        mode=_DROP,
+        indices_are_sorted=False,
+        unique_indices=once,
+    )
+    own = tuple(c for c in components if c.place in left)
+    return OwnUpdates(fn, own, left, p["mode"] is _CLIP, _is_single(call.eqn))
+
+
+for _name in _CHANGES:
+    equation_row(_name)(_scatter)

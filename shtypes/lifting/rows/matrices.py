@@ -2,138 +2,134 @@
 
 from __future__ import annotations
 
+import string
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import jax
-
+from shtypes import rules
+from shtypes.core.functions.products import Einsum
+from shtypes.core.localfn import LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.registry import equation_row, op, row
-from shtypes.lifting.rows.annotations import annotated
-from shtypes.lifting.rows.generic import batched
-from shtypes.lifting.rows.shapes import ints
+from shtypes.lifting.registry import EQUATIONS
+from shtypes.lifting.rows.families import along, batched, ints, together
+from shtypes.lifting.rows.generic import Call, Row, Types, rows
+from shtypes.rules import Typing
+from shtypes.rules.conv import conv_plan, pointwise
+from shtypes.rules.labelled import contraction as _contraction
+from shtypes.rules.typing import Label
+
+# products
 
 
-@row("dot_general")
-def _dot_general(
-    a: Any,
-    b: Any,
-    *,
-    dimension_numbers: Any,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
-) -> Any:
-    made = op("dot_general")(
-        a, b, dimension_numbers, precision=precision, preferred_element_type=preferred_element_type
+def _equation(eqn: Any) -> str:
+    """A dot as an einsum."""
+    (summed_a, summed_b), (batch_a, batch_b) = (map(ints, pair) for pair in eqn.params["dimension_numbers"])
+    n, m = (v.aval.ndim for v in eqn.invars)
+    a, b = list(string.ascii_letters[:n]), list(string.ascii_letters[n : n + m])
+    for i, j in (*zip(summed_a, summed_b, strict=True), *zip(batch_a, batch_b, strict=True)):
+        b[j] = a[i]
+    kept = [a[i] for i in batch_a]
+    kept += [c for i, c in enumerate(a) if i not in (*summed_a, *batch_a)]
+    kept += [c for j, c in enumerate(b) if j not in (*summed_b, *batch_b)]
+    return f"{''.join(a)},{''.join(b)}->{''.join(kept)}"
+
+
+def _dotted(call: Call, types: Types) -> Typing:
+    return rules.einsum(_equation(call.eqn), types, call.dtypes[0], call.constants)
+
+
+def _einsum(call: Call, operands: Types, results: Types) -> LocalFn:
+    """An einsum of one dot; of two dtypes, which `jnp.einsum` would promote, the dot itself."""
+    if operands[0].dtype_name != operands[1].dtype_name:
+        return call.bound()
+    return Einsum(_equation(call.eqn), results[0].dtype_name, call.params["precision"])
+
+
+def _dot(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    row = Row(
+        f"einsum[{_equation(eqn)}]",
+        _dotted,
+        function=_einsum,
     )
-    return annotated(made, out_sharding)
+    return row(eqn, operands)
 
 
-@row("conv_general_dilated")
-def _conv_general_dilated(
-    x: Any,
-    w: Any,
-    *,
-    window_strides: Any,
-    padding: Any,
-    lhs_dilation: Any,
-    rhs_dilation: Any,
-    dimension_numbers: Any,
-    feature_group_count: int,
-    batch_group_count: int,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
-) -> Any:
-    made = op("conv_general_dilated")(
-        x,
-        w,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        dimension_numbers,
-        feature_group_count=feature_group_count,
-        batch_group_count=batch_group_count,
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-    )
-    return annotated(made, out_sharding)
+EQUATIONS["dot_general"] = _dot
 
 
-_TRANSFORMS: Final = {"FFT": "fft.fftn", "IFFT": "fft.ifftn", "RFFT": "fft.rfftn", "IRFFT": "fft.irfftn"}
+def _ragged(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
+    """Where a group ends follows from the sizes of those before: the ragged dim and the groups must be whole."""
+    numbers = call.params["ragged_dot_dimension_numbers"]
+    (summed, batch), groups = numbers.dot_dimension_numbers, ints(numbers.rhs_group_dimensions)
+
+    def of(side: int) -> tuple[Label, ...]:
+        known: dict[int, Label] = {int(d): ("sum", i) for i, d in enumerate(summed[side])}
+        known |= {int(d): ("batch", i) for i, d in enumerate(batch[side])}
+        known |= {d: ("groups", d) for d in groups if side}
+        return tuple(known.get(d, (side, d)) for d in range(operands[side]))
+
+    lhs, rhs = of(0), of(1)
+    sizes: tuple[Label, ...] = tuple(("sizes", d) for d in range(operands[2]))
+    ragged = {lhs[int(d)] for d in numbers.lhs_ragged_dimensions}
+    made: list[Label] = [label for kind in ("batch", 0, 1) for label in (*lhs, *rhs) if label[0] == kind]  # type: ignore[index]
+    made = [*([("made", 0)] if any(label[0] == "sum" for label in ragged) else []), *dict.fromkeys(made)]  # type: ignore[index]
+    whole = frozenset((*ragged, *sizes, *(label for label in rhs if label[0] == "groups")))  # type: ignore[index]
+    return (lhs, rhs, sizes), [tuple(made)], whole, frozenset({2})
 
 
-@row("fft")
-def _fft(x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
-    called = _TRANSFORMS[str(getattr(fft_type, "name", fft_type)).rpartition(".")[2]]
-    dims = range(x.type.ndim - len(fft_lengths), x.type.ndim)
-    return op(called)(x, ints(fft_lengths), tuple(dims))
+EQUATIONS["ragged_dot_general"] = Row("ragged_dot", together("ragged_dot", _ragged))
 
 
-@row("triangular_solve")
-def _triangular_solve(
-    a: Any, b: Any, *, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool
-) -> Any:
-    if conjugate_a and not transpose_a:
-        a, conjugate_a = op("conj")(a) if hasattr(a, "type") else jax.numpy.conj(a), False
-    trans = (2 if conjugate_a else 1) if transpose_a else 0
-    solve = op("linalg.solve_triangular")
-    if left_side:
-        return solve(a, b, trans=trans, lower=lower, unit_diagonal=unit_diagonal)
-    if trans == 2:
-        a, trans = op("conj")(a) if hasattr(a, "type") else jax.numpy.conj(a), 1
-    turned = op("swapaxes")(b, -1, -2)
-    return op("swapaxes")(solve(a, turned, trans=1 - trans, lower=lower, unit_diagonal=unit_diagonal), -1, -2)
+# convolutions
 
 
-@row("ragged_dot_general")
-def _ragged_dot_general(
-    lhs: Any,
-    rhs: Any,
-    sizes: Any,
-    *,
-    ragged_dot_dimension_numbers: Any,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    group_offset: Any = None,
-    out_sharding: Any = None,
-) -> Any:
-    given = {"precision": precision, "preferred_element_type": preferred_element_type, "group_offset": group_offset}
-    (lhs_dims, rhs_dims), batch = ragged_dot_dimension_numbers.dot_dimension_numbers
-    numbers = (ints(lhs_dims), ints(rhs_dims)), tuple(map(ints, batch))
-    ragged = ragged_dot_dimension_numbers
-    groups = ints(ragged.lhs_ragged_dimensions), ints(ragged.rhs_group_dimensions)
-    if (numbers, groups) != ((((1,), (1,)), ((), ())), ((0,), (0,))):
+def _convolved(call: Call, types: Types) -> Typing:
+    p, name = call.params, "conv_general_dilated"
+    numbers, window = p["dimension_numbers"], [types[1].shape[d] for d in p["dimension_numbers"].rhs_spec[2:]]
+    if 0 in window:
         raise ShardingTypeError(
-            "`lift` types `ragged_dot`, and no other form of `ragged_dot_general`", hints=["sh.local_map of it"]
+            f"`{name}` of shapes {types[0].shape} and {types[1].shape} has windows without elements",
+            why="JAX traces such a convolution, and cannot compile it",
         )
-    return annotated(op("ragged_dot")(lhs, rhs, sizes, **given), out_sharding)
+    alone = pointwise(window, ints(p["window_strides"]), p["padding"], p["lhs_dilation"])
+    plan = conv_plan(numbers, call.shapes[0], p["feature_group_count"], p["batch_group_count"], alone)
+    return _contraction(name, types, plan, call.dtypes[0], call.constants)
 
 
-#: Those of whole matrices, batched over what is before them: how many dims, from the back, the first operand's are.
-_WHOLE: Final = {
-    "cholesky": 2,
-    "cholesky_update": 2,
-    "eig": 2,
-    "eigh": 2,
-    "geqp3": 2,
-    "geqrf": 2,
-    "hessenberg": 2,
-    "householder_product": 2,
-    "lu": 2,
-    "lu_pivots_to_permutation": 1,
-    "ormqr": 2,
-    "qr": 2,
-    "schur": 2,
-    "svd": 2,
-    "symmetric_product": 2,
-    "tridiagonal": 2,
-    "tridiagonal_solve": 1,
+def _own_groups(call: Call, operands: Types, results: Types) -> Mapping[str, Any]:
+    """The groups of one device."""
+    p, kernel = call.params, operands[1]
+    devices = kernel.mesh.product(kernel.dims[p["dimension_numbers"].rhs_spec[0]].axes)
+    counts = {key: p[key] // devices if p[key] > 1 else 1 for key in ("feature_group_count", "batch_group_count")}
+    return {**p, **counts, "out_sharding": None} if "out_sharding" in p else {**p, **counts}
+
+
+EQUATIONS["conv_general_dilated"] = Row("conv_general_dilated", _convolved, _own_groups)
+
+
+# transforms, and matrices that every device holds whole
+
+
+def _transformed(call: Call) -> range:
+    ndim = call.eqn.invars[0].aval.ndim
+    return range(ndim - len(call.params["fft_lengths"]), ndim)
+
+
+rows("fft", lambda name: Row(name, along(name, _transformed)))
+
+
+def _solved(call: Call, types: Types) -> Typing:
+    left = bool(call.params["left_side"])
+    return rules.solve(types[0], types[1], False, call.dtypes[0], call.constants, "triangular_solve", left)
+
+
+rows("triangular_solve", lambda name: Row(name, _solved))
+
+#: Those that are mapped over what is before a matrix: how many dims, from the back, the first operand's core has.
+_CORES: Final = {
+    2: """cholesky cholesky_update eig eigh geqp3 geqrf hessenberg householder_product lu ormqr qr schur svd
+    symmetric_product tridiagonal""",
+    1: "lu_pivots_to_permutation tridiagonal_solve",
 }
-
-
-@equation_row(*_WHOLE)
-def _of_matrices(eqn: Any, operands: list[Any]) -> list[Any]:
-    name = eqn.primitive.name
-    return batched(name, eqn, operands, _WHOLE[name])
+for _core, _names in _CORES.items():
+    rows(_names, lambda name, core=_core: Row(name, batched(name, core)))  # type: ignore[misc]  # bound now

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from shtypes.lifting.registry import equation_row, op
-from shtypes.lifting.rows.generic import Bind, batched
-from shtypes.ops.labelled import all_whole_tree
-from shtypes.ops.whole import function
+from shtypes.lifting.rows.families import all_whole, batched, ints
+from shtypes.lifting.rows.generic import Call, Row, Types, rows
+from shtypes.rules import Typing
+from shtypes.rules.random import sample
+from shtypes.types import Dim, ShType, State
+from shtypes.types.policy import replicated
 
 #: Functions of keys that act on each: how many dims, from the back, of the first operand are one key.
 _KEYS: Final = {
-    "random_clone": 0,
-    "random_fold_in": 0,
-    "random_gamma": 0,
-    "random_seed": 0,
-    "random_split": 0,
-    "random_unwrap": 0,
-    "random_wrap": 1,
-    "threefry2x32": 0,
+    0: "random_clone random_fold_in random_gamma random_seed random_split random_unwrap threefry2x32",
+    1: "random_wrap",
 }
+for _core, _names in _KEYS.items():
+    rows(_names, lambda name, core=_core: Row(name, batched(name, core)))  # type: ignore[misc]  # bound now
 
 
-@equation_row(*_KEYS)
-def _of_keys(eqn: Any, operands: list[Any]) -> list[Any]:
-    return batched(eqn.primitive.name, eqn, operands, _KEYS[eqn.primitive.name])
+def _bits(call: Call, types: Types) -> Typing:
+    """Of one key all bits, on each device; of several, those of its own keys."""
+    (key,) = types
+    if key.ndim:
+        return batched("random_bits", 0)(call, types)
+    states = {a: State.VARYING if key.state(a) is State.VARYING else replicated() for a in key.mesh.axis_names}
+    wanted = ShType(key.mesh, call.dtypes[0], [Dim(n) for n in ints(call.params["shape"])], states)
+    return sample("random_bits", key, wanted)
 
 
-@equation_row("random_bits")
-def _random_bits(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Of one key each device makes its own part; of several, all bits of its own keys."""
-    (key,) = operands
-    if key.type.ndim:
-        return batched("random_bits", eqn, operands, 0)
-    return [op("random.bits")(key, tuple(eqn.params["shape"]), f"uint{eqn.params['bit_width']}")]
-
-
-@equation_row("rng_bit_generator")
-def _rng_bit_generator(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Each device makes all bits: they are no function of their place alone."""
-    return list(all_whole_tree("rng_bit_generator", function("rng_bit_generator", Bind(eqn)), operands))
+rows("random_bits", lambda name: Row(name, _bits))
+# Bits that are no function of their place alone: each device makes all.
+rows("rng_bit_generator", lambda name: Row(name, all_whole(name)))

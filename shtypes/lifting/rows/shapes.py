@@ -2,106 +2,276 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
-from shtypes.lifting.registry import op, row
-from shtypes.lifting.rows.annotations import annotated
+from shtypes import rules
+from shtypes.core.localfn import LocalFn, wide_enough
+from shtypes.lifting.bound import Bound
+from shtypes.lifting.own_rows import OwnPart, OwnRow, Place, Start
+from shtypes.lifting.registry import EQUATIONS, equation_row
+from shtypes.lifting.rows.families import along, ints
+from shtypes.lifting.rows.generic import Call, Row, Types, rows, unchanged
+from shtypes.rules import Typing, WholeResult
+from shtypes.rules.index import IndexEntry, New, Position, Slice, in_place
+from shtypes.rules.index import dynamic_update_slice as _update_rule
+from shtypes.rules.index import index as _index_rule
+from shtypes.types import ShType
 
-
-def ints(values: Any) -> tuple[int, ...]:
-    """Whole numbers as Python's."""
-    return tuple(int(n) for n in values)
-
-
-@row("broadcast_in_dim")
-def _broadcast_in_dim(x: Any, *, shape: Any, broadcast_dimensions: Any, sharding: Any = None) -> Any:
-    return annotated(op("broadcast_in_dim")(x, ints(shape), ints(broadcast_dimensions)), sharding)
-
-
-@row("reshape")
-def _reshape(x: Any, *, new_sizes: Any, dimensions: Any, sharding: Any = None) -> Any:
-    if dimensions is not None:
-        x = op("transpose")(x, ints(dimensions))
-    return annotated(op("reshape")(x, ints(new_sizes)), sharding)
+# in another shape
 
 
-@row("squeeze")
-def _squeeze(x: Any, *, dimensions: Any) -> Any:
-    return op("squeeze")(x, ints(dimensions)) if dimensions else x
+def _broadcast(call: Call, types: Types) -> Typing:
+    p = call.params
+    return rules.broadcast(types[0], ints(p["shape"]), ints(p["broadcast_dimensions"]), "broadcast_in_dim")
 
 
-@row("transpose")
-def _transpose(x: Any, *, permutation: Any) -> Any:
-    return op("transpose")(x, ints(permutation))
+def _reshaped(call: Call, types: Types) -> Typing:
+    (t,), order = types, call.params["dimensions"]
+    src = t if order is None else rules.transpose(t, ints(order)).results[0]
+    return Typing(types, rules.reshape(src, call.shapes[0]).results)
 
 
-@row("rev")
-def _rev(x: Any, *, dimensions: Any) -> Any:
-    return op("rev")(x, ints(dimensions)) if dimensions else x
+def _local_shape(parameter: str) -> Any:
+    def shard(call: Call, operands: Types, results: Types) -> Mapping[str, Any]:
+        return {**unchanged(call, operands, results), parameter: results[0].local_shape}
+
+    return shard
 
 
-@row("concatenate")
-def _concatenate(*xs: Any, dimension: int) -> Any:
-    some = [x for x in xs if np.shape(x)[dimension]] or xs
-    return op("concatenate")(list(some), dimension) if len(some) > 1 else some[0]
+def _same_shape(eqn: Any) -> bool:
+    shape = eqn.invars[0].aval.shape
+    dims = eqn.params.get("broadcast_dimensions", range(len(shape)))
+    return shape == eqn.outvars[0].aval.shape and ints(dims) == tuple(range(len(shape)))
 
 
-@row("stack")
-def _stack(*xs: Any, axis: int) -> Any:
-    return op("stack")(list(xs), axis)
+def _same_order(eqn: Any) -> bool:
+    return eqn.params["dimensions"] is None and _same_shape(eqn)
 
 
-@row("unstack")
-def _unstack(x: Any, *, axis: int) -> Any:
-    return op("unstack")(x, axis=axis)
+EQUATIONS["broadcast_in_dim"] = Row("broadcast_in_dim", _broadcast, _local_shape("shape"), idle=_same_shape)
+EQUATIONS["reshape"] = Row("reshape", _reshaped, _local_shape("new_sizes"), idle=_same_order)
+rows(
+    "squeeze",
+    lambda name: Row(
+        name,
+        lambda call, types: rules.squeeze(types[0], ints(call.params["dimensions"])),
+        idle=lambda eqn: not eqn.params["dimensions"],
+    ),
+)
+rows(
+    "transpose",
+    lambda name: Row(
+        name,
+        lambda call, types: rules.transpose(types[0], ints(call.params["permutation"])),
+        idle=lambda eqn: ints(eqn.params["permutation"]) == tuple(range(len(eqn.params["permutation"]))),
+    ),
+)
+rows(
+    "rev",
+    lambda name: Row(
+        "flip", along("flip", lambda call: call.params["dimensions"]), idle=lambda eqn: not eqn.params["dimensions"]
+    ),
+)
+rows(
+    "tile",
+    lambda name: Row(
+        name,
+        along(name, lambda call: [d for d, n in enumerate(call.params["reps"]) if n != 1]),
+        idle=lambda eqn: set(eqn.params["reps"]) <= {1},
+    ),
+)
+
+# side by side, and apart
+
+_CONCATENATE = Row(
+    "concatenate",
+    lambda call, types: rules.concatenate(types, int(call.params["dimension"]), call.dtypes[0], call.constants),
+)
 
 
-@row("split")
-def _split(x: Any, *, sizes: Any, axis: int) -> Any:
-    return op("split")(x, [int(n) for n in np.cumsum(sizes)[:-1]], axis)
+@equation_row("concatenate")
+def _concatenate(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """Operands without elements add none, however they lie."""
+    d = eqn.params["dimension"]
+    some = [i for i, v in enumerate(eqn.invars) if v.aval.shape[d]] or range(len(operands))
+    if len(some) == 1:
+        return [operands[some[0]]]
+    own = eqn if len(some) == len(operands) else eqn.replace(invars=[eqn.invars[i] for i in some])
+    return _CONCATENATE(own, [operands[i] for i in some])
 
 
-@row("tile")
-def _tile(x: Any, *, reps: Any) -> Any:
-    return op("tile")(x, ints(reps))
+rows(
+    "stack",
+    lambda name: Row(
+        name, lambda call, types: rules.stack(types, int(call.params["axis"]), call.dtypes[0], call.constants)
+    ),
+)
+rows("split", lambda name: Row(name, along(name, lambda call: (call.params["axis"],))))
+_UNSTACK = Row(
+    "unstack",
+    along("unstack", lambda call: (call.params["axis"],), dropped=lambda call: (call.params["axis"],)),
+)
+EQUATIONS["unstack"] = lambda eqn, operands: _UNSTACK(eqn, operands) if eqn.outvars else []
 
 
-@row("pad")
-def _pad(x: Any, value: Any, *, padding_config: Any) -> Any:
-    return op("pad")(x, value, [ints(edge) for edge in padding_config])
+def _padded(call: Call, types: Types) -> Typing:
+    """A known number around an operand, or a sum of the operand with zeros around it and the value with zeros in it."""
+    t, (shape,) = types[0], call.shapes
+    dims = tuple(d for d, edge in enumerate(call.params["padding_config"]) if any(edge))
+    if len(types) > 1:
+        return rules.pad(types, dims, shape, call.constants)
+    return rules.whole(
+        "pad", t, dims, (WholeResult(t.dtype_name, tuple(zip(shape, range(t.ndim), strict=True))),), True
+    )
 
 
-@row("slice")
-def _slice(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> Any:
-    start, stop = list(ints(start_indices)), list(ints(limit_indices))
-    step = list(ints(strides)) if strides is not None else [1] * len(start)
-    if any(a == b and dim.axes for a, b, dim in zip(start, stop, x.type.dims, strict=True)):
-        return jnp.zeros(np.subtract(stop, start), x.dtype)  # nothing of a sharded dim, as where it rolls by zero
-    for d, n in enumerate(x.type.shape):
-        if stop[d] - start[d] == 1 and n > 1:  # an index, which a sharded dim takes too
-            x = op("index_in_dim")(x, start[d], d, keepdims=True)
-            start[d], stop[d], step[d] = 0, 1, 1
-    if all((a, b, c) == (0, n, 1) for a, b, c, n in zip(start, stop, step, x.type.shape, strict=True)):
-        return x
-    return op("slice")(x, tuple(start), tuple(stop), tuple(step))
+rows("pad", lambda name: Row(name, _padded, numbers=True))
+
+# slices: a position in a sharded dim is a lookup
 
 
-@row("dynamic_slice")
-def _dynamic_slice(x: Any, *starts: Any, slice_sizes: Any) -> Any:
-    places, sizes = list(starts), ints(slice_sizes)
-    if not hasattr(x, "type"):
-        return op("dynamic_slice")(x, places, sizes)
-    for d, (n, m) in enumerate(zip(x.type.shape, sizes, strict=True)):
-        if m == n:
-            places[d] = 0
-        elif m == 1 and x.type.dims[d].axes:  # a lookup in what is sharded
-            x, places[d] = op("dynamic_index_in_dim")(x, places[d], d, keepdims=True), 0
-    return x if x.type.shape == sizes else op("dynamic_slice")(x, places, sizes)
+def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequence[int]) -> list[Slice | Place]:
+    """What a slice takes of each dim: a place where one position of a sharded dim is looked up.
+
+    Args:
+        t: The type of what is sliced.
+        starts: The first positions: known, or the operands that say them, from 1.
+        sizes: How many.
+        steps: How far apart.
+    """
+    spans: list[Slice | Place] = []
+    for d, (start, n, step) in enumerate(zip(starts, sizes, steps, strict=True)):
+        known = start if isinstance(start, int) else None
+        span = Slice(0, n) if n == t.shape[d] and step == 1 else Slice(known or 0, n, step if known is not None else 0)
+        looked_up = n == 1 < t.shape[d] and t.dims[d].axes and not in_place(span, t, d)
+        spans.append(Place(d, t.shape[d], t.dims[d].axes, start) if looked_up else span)
+    return spans
 
 
-@row("dynamic_update_slice")
-def _dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Any:
-    return op("dynamic_update_slice")(x, update, list(starts))
+def _entries(spans: Sequence[Slice | Place]) -> tuple[IndexEntry, ...]:
+    """The same as the rule of ``x[...]`` reads it: a place is one position, and a new dim."""
+    entries: list[IndexEntry] = []
+    for span in spans:
+        if isinstance(span, Place):
+            entries += [Position() if isinstance(span.start, int) else Position(operand=span.start.operand - 1), New()]
+        else:
+            entries.append(span)
+    return tuple(entries)
+
+
+def _own_row(fn: Bound, spans: Sequence[Slice | Place]) -> LocalFn:
+    places = tuple(span for span in spans if isinstance(span, Place))
+    return OwnRow(fn, places) if places else fn
+
+
+def _sliced_spans(call: Call, t: ShType) -> list[Slice | Place]:
+    p, ones = call.params, (1,) * t.ndim
+    return _spans(t, ints(p["start_indices"]), call.shapes[0], ints(p["strides"] or ones))
+
+
+def _own_slice(call: Call, operands: Types, results: Types) -> LocalFn:
+    """A slice on a shard: of a sharded dim that is taken whole or in place, of all that a device has."""
+    (t,), p = operands, call.params
+    spans = _sliced_spans(call, t)
+    start, limit, steps = (list(ints(p[key] or [1] * t.ndim)) for key in ("start_indices", "limit_indices", "strides"))
+    for d, (n, span) in enumerate(zip(t.local_shape, spans, strict=True)):
+        if t.dims[d].axes:
+            limit[d] = n
+        if isinstance(span, Place):
+            start[d], steps[d] = 0, 1
+    fn = call.bound(start_indices=tuple(start), limit_indices=tuple(limit), strides=tuple(steps))
+    return _own_row(fn, spans)
+
+
+_SLICE = Row(
+    "slice",
+    lambda call, types: _index_rule("slice", types, _entries(_sliced_spans(call, types[0])), call.constants),
+    function=_own_slice,
+    idle=_same_shape,
+)
+
+
+@equation_row("slice")
+def _slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    (x,), out = operands, eqn.outvars[0].aval
+    if any(n == 0 and dim.axes for n, dim in zip(out.shape, x.type.dims, strict=True)):
+        with wide_enough(out.dtype):
+            return [jnp.zeros(out.shape, out.dtype)]  # nothing of a sharded dim, as where it rolls by zero
+    return _SLICE(eqn, operands)
+
+
+def _starts(call: Call, first: int) -> list[Any]:
+    """Where a dynamic slice begins in each dim: a number, or which operand says it, from ``first`` on."""
+    known = call.known[first:] or (None,) * (len(call.eqn.invars) - first)
+    rest = itertools.count(first)
+    return [Start(next(rest)) if n is None else int(n) for n in known]
+
+
+def _dynamic_spans(call: Call, t: ShType) -> list[Slice | Place]:
+    return _spans(t, _starts(call, 1), ints(call.params["slice_sizes"]), (1,) * t.ndim)
+
+
+def _dynamically_sliced(call: Call, types: Types) -> Typing:
+    return _index_rule("dynamic_slice", types, _entries(_dynamic_spans(call, types[0])), call.constants)
+
+
+def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> LocalFn:
+    t, sizes = operands[0], ints(call.params["slice_sizes"])
+    spans = _dynamic_spans(call, t)
+    own = zip(t.local_shape, t.dims, sizes, strict=True)
+    fn = call.bound(slice_sizes=tuple(local if dim.axes else n for local, dim, n in own))
+    return _own_row(fn, spans)
+
+
+_DYNAMIC_SLICE = Row("dynamic_slice", _dynamically_sliced, numbers=True, function=_own_dynamic_slice, idle=_same_shape)
+
+
+def _settled(sizes: Sequence[int], shape: Sequence[int], starts: Sequence[Any]) -> list[Any]:
+    """Where a slice begins: of a dim that it takes whole, at 0, whatever it was told."""
+    return [0 if n == m else start for n, m, start in zip(sizes, shape, starts, strict=True)]
+
+
+@equation_row("dynamic_slice")
+def _dynamic_slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    x, *starts = operands
+    return _DYNAMIC_SLICE(eqn, [x, *_settled(eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape, starts)])
+
+
+def _updated(call: Call, types: Types) -> Typing:
+    """The rule takes the update behind the positions."""
+    x, update, *starts = types
+    typing = _update_rule("dynamic_update_slice", (x, *starts, update), _moved_last(call.constants, len(types)))
+    t, *by, new = typing.operands
+    return Typing((t, new, *by), typing.results)
+
+
+def _moved_last(constants: frozenset[int], count: int) -> frozenset[int]:
+    return frozenset(0 if i == 0 else count - 1 if i == 1 else i - 1 for i in constants)
+
+
+def _own_update(call: Call, operands: Types, results: Types) -> LocalFn:
+    """A slice replaced on a shard: of a sharded dim that is not replaced whole, a device's own part of it."""
+    t, update, *_ = operands
+    starts, fn = _starts(call, 2), call.bound()
+    replaced = zip(t.dims, t.shape, update.shape, starts, strict=True)
+    parts = tuple(Place(d, n, dim.axes, start) for d, (dim, n, m, start) in enumerate(replaced) if n != m and dim.axes)
+    return OwnPart(fn, parts) if parts else fn
+
+
+_UPDATE = Row(
+    "dynamic_update_slice",
+    _updated,
+    numbers=True,
+    function=_own_update,
+)
+
+
+@equation_row("dynamic_update_slice")
+def _dynamic_update_slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    x, update, *starts = operands
+    shape, sizes = (v.aval.shape for v in eqn.invars[:2])
+    return _UPDATE(eqn, [x, update, *_settled(sizes, shape, starts)])

@@ -1,0 +1,334 @@
+"""A primitive of JAX as the function that each device applies: bound on its shards, with the parameters of a shard.
+
+So it cannot have another meaning than the primitive. Its derivatives, its transposes and what it does mapped are JAX's;
+a transpose that is one primitive again is that one, bound likewise, so that backward programs read as forward ones.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+
+from shtypes._compat.jaxprs import is_literal, jaxpr_of
+from shtypes._compat.plain_programs import without_mesh
+from shtypes.caches import MOST
+from shtypes.core.functions.basics import IDENTITY
+from shtypes.core.localfn import Linear, LocalFn, wide_enough
+from shtypes.lifting.static import Static
+from shtypes.types import ShType, dtypes
+
+
+class Linearity(NamedTuple):
+    """In what a primitive is linear.
+
+    Attributes:
+        kind: In what sense.
+        held: The operands in which it is not, among those of the primitive: positions, predicates, denominators.
+    """
+
+    kind: Linear = Linear.NO
+    held: slice = slice(0, 0)
+
+    def beside(self, known: Sequence[Any], count: int) -> tuple[Linear, frozenset[int]]:
+        """In what sense the primitive is linear where some of its operands are known, and which others are held.
+
+        Args:
+            known: What is known of its operands, None in the places of the others; empty if nothing is.
+            count: How many others there are.
+        """
+        places = [i for i, x in enumerate(known) if not _is_known(x)] if known else range(count)
+        not_linear = range(max(count, len(known)))[self.held]
+        held = frozenset(j for j, i in enumerate(places) if i in not_linear)
+        if self.kind is not Linear.EACH or len(places) == len(known or places):
+            return self.kind, held
+        factors = len(places) - len(held)
+        return (Linear.NO, held) if not factors else (Linear.EACH, held) if held else (Linear.JOINTLY, held)
+
+
+_ALONE: Final = Linearity(Linear.JOINTLY)
+_EACH: Final = Linearity(Linear.EACH)
+_FIRST: Final = Linearity(Linear.EACH, slice(1, None))
+_ADDED: Final = Linearity(Linear.BESIDE, slice(1, 2))
+#: In what the primitives of JAX are linear that are linear in anything.
+LINEAR: Final[Mapping[str, Linearity]] = {
+    **dict.fromkeys(("add", "add_any", "sub", "complex", "concatenate", "pad", "stack"), _ALONE),
+    **dict.fromkeys(("broadcast_in_dim", "reshape", "rev", "slice", "split", "squeeze", "transpose", "tile"), _ALONE),
+    **dict.fromkeys(("conj", "convert_element_type", "copy", "imag", "neg", "real"), _ALONE),
+    **dict.fromkeys(("cumsum", "fft", "optimization_barrier", "reduce_sum", "reduce_window_sum", "unstack"), _ALONE),
+    **dict.fromkeys(("mul", "dot_general", "conv_general_dilated"), _EACH),
+    **dict.fromkeys(("div", "dynamic_slice"), _FIRST),
+    "gather": Linearity(Linear.BESIDE, slice(1, 2)),
+    "ragged_dot_general": Linearity(Linear.EACH, slice(2, None)),
+    "triangular_solve": Linearity(Linear.EACH, slice(0, 1)),
+    "select_n": Linearity(Linear.BESIDE, slice(0, 1)),
+    "dynamic_update_slice": Linearity(Linear.BESIDE, slice(2, None)),
+    "scatter-add": _ADDED,
+    "scatter-sub": _ADDED,
+}
+#: The signs with which the operands of a sum count.
+_SIGNS: Final = {"add": (1, 1), "add_any": (1, 1), "sub": (1, -1)}
+#: What listings and messages call primitives whose own names say less.
+NAMES: Final = {
+    "add_any": "add",
+    "broadcast_in_dim": "broadcast",
+    "conv_general_dilated": "conv",
+    "convert_element_type": "astype",
+    **{f"reduce_{name}": name for name in ("sum", "max", "min", "prod")},
+}
+#: Of these, the parameters that listings show.
+_SHOWN: Final = {
+    "broadcast_in_dim": ("shape",),
+    "convert_element_type": ("new_dtype",),
+    "reshape": ("new_sizes",),
+    "transpose": ("permutation",),
+    "cumsum": ("axis",),
+    "cumprod": ("axis",),
+    "dynamic_slice": ("slice_sizes",),
+    "gather": ("slice_sizes",),
+    "reduce_sum": ("axes",),
+}
+
+
+class _Operand:
+    """The place of an operand of the function among those of its primitive, if it is not the next."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+class Bound(LocalFn):
+    """A primitive with the parameters of a shard, and the operands that are known.
+
+    Two are equal if the primitive and the parameters are: a jaxpr, or an array, is equal to itself only.
+
+    Attributes:
+        primitive: The primitive.
+        params: Its parameters on a shard.
+        known: For each operand of the primitive, the array of no dims that it is; None in the places of operands.
+            Empty if all are operands.
+    """
+
+    def __init__(
+        self,
+        primitive: Any,
+        params: Mapping[str, Any],
+        known: Sequence[Any] = (),
+        linearity: Linearity | None = None,
+        *,
+        per_element: bool = False,
+    ) -> None:
+        """A primitive on shards.
+
+        Args:
+            primitive: The primitive.
+            params: Its parameters on a shard.
+            known: The operands that are known, and None in the places of the others.
+            linearity: In what it is linear; as `LINEAR` says by default.
+            per_element: Whether it acts on each element alone.
+        """
+        self.primitive, self.params, self.known = primitive, dict(params), tuple(known)
+        self.own = linearity or LINEAR.get(primitive.name, Linearity())
+        self.per_element = per_element
+        told = tuple(x.index if isinstance(x, _Operand) else _told(x) for x in self.known)
+        parts = (primitive, *sorted(self.params.items(), key=itemgetter(0)))
+        self._key = (Static(parts), told, self.own.kind)
+        self._hash = hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Bound) and self._hash == other._hash and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        name = self.primitive.name
+        shown = [_said(self.params[key]) for key in _SHOWN.get(name, ()) if key in self.params]
+        if any(x is not None and not isinstance(x, _Operand) for x in self.known):
+            shown += ["_" if x is None or isinstance(x, _Operand) else f"{x}" for x in self.known]
+        return f"{NAMES.get(name, name)}[{','.join(shown)}]" if shown else NAMES.get(name, name)
+
+    __repr__ = __str__
+
+    def __call__(self, *shards: Any) -> Any:
+        """The results of the primitive; a tuple where it has several."""
+        operands = shards
+        if self.known:
+            rest = iter(shards)
+            operands = tuple(
+                next(rest) if x is None else shards[x.index] if isinstance(x, _Operand) else x for x in self.known
+            )
+        outs = self.primitive.bind(*operands, **self.primitive.get_bind_params(self.params))
+        return tuple(outs) if self.primitive.multiple_results else outs
+
+    # in what it is linear
+
+    @functools.cached_property
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the primitive
+        """In what sense it is linear in the operands that are not known."""
+        kind, _ = self.own.beside(self.known, 1)
+        if kind not in (Linear.JOINTLY, Linear.BESIDE) or kind is not self.own.kind:
+            return kind
+        held = range(len(self.known))[self.own.held]
+        moved = any(_is_known(x) and i not in held and x.any() for i, x in enumerate(self.known))
+        return Linear.NO if moved or self._fills else kind
+
+    @property
+    def _fills(self) -> bool:
+        """Whether a number that is not zero is in the place of what is not found."""
+        fills = self.primitive.name == "gather" and self.params["mode"] is jax.lax.GatherScatterMode.FILL_OR_DROP
+        return fills and not (self.params["fill_value"] is not None and self.params["fill_value"] == 0)
+
+    def linear_in(self, index: int) -> bool:
+        count = max(len(self.known), index + 1)
+        told = {x.index: i for i, x in enumerate(self.known) if isinstance(x, _Operand)}
+        if told:
+            return told[index] not in range(count)[self.own.held]
+        return index not in self.own.beside(self.known, count)[1]
+
+    @property
+    def adds(self) -> bool:  # type: ignore[override]
+        """Whether it is a sum of two operands."""
+        return self.primitive.name in _SIGNS and not self.known
+
+    @property
+    def factor(self) -> complex | None:
+        name = self.primitive.name
+        if name == "neg":
+            return -1
+        if name in ("mul", "div") and self.known and self.linear is Linear.JOINTLY:
+            number = complex(next(x for x in self.known if _is_known(x)))
+            return number if name == "mul" else 1 / number if number else float("inf")
+        return None
+
+    @property
+    def stops_gradient(self) -> bool:
+        return bool(self.primitive.name == "stop_gradient")
+
+    @property
+    def linear_part(self) -> LocalFn | None:
+        if self.linear is not Linear.NO:
+            return super().linear_part
+        if self.own.kind not in (Linear.JOINTLY, Linear.BESIDE):
+            return None
+        signs = _SIGNS.get(self.primitive.name)
+        if signs is not None:
+            return _signed(signs[self.known.index(None)])
+        params = {**self.params, "fill_value": 0} if self._fills else self.params
+        zeros = [np.zeros_like(x) if _is_known(x) else x for x in self.known]
+        return Bound(self.primitive, params, zeros, self.own, per_element=self.per_element)
+
+    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        signs = _SIGNS.get(self.primitive.name)
+        at = list(kept).index(True)
+        same = operands[at].local_shape == result.local_shape
+        return _signed(signs[at]) if signs is not None and not self.known and same else None
+
+    # derivatives
+
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+        t = operands[index]
+        if self.adds and t.local_shape == result.local_shape:
+            return _signed(_SIGNS[self.primitive.name][index])
+        shapes = tuple((t.local_shape, t.dtype_name) for t in operands)
+        return _transposed(self, index, shapes, (result.local_shape, result.dtype_name))
+
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+        numbers = [i for i, x in enumerate(self.known) if _is_known(x)]
+        if len(numbers) != 1 or not self.per_element:
+            return None
+        (at,) = numbers
+        rest = iter(range(len(operands)))
+        places = [_Operand(len(operands)) if i == at else _Operand(next(rest)) for i in range(len(self.known))]
+        return Bound(self.primitive, self.params, places, Linearity(), per_element=True), self.known[at]
+
+
+def _is_known(x: Any) -> bool:
+    return x is not None and not isinstance(x, _Operand)
+
+
+def _told(x: Any) -> Any:
+    """What tells a known operand apart: 1 is not 1.0, 0.0 is not -0.0, and a NaN is itself."""
+    return None if x is None else (str(x.dtype), x.tobytes())
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(str, value))
+    return dtypes.from_numpy(value) if isinstance(value, np.dtype) else str(value)
+
+
+def _signed(sign: int) -> LocalFn:
+    return IDENTITY if sign > 0 else _NEG
+
+
+_NEG: Final = Bound(jax.lax.neg_p, {}, per_element=True)
+
+
+@functools.lru_cache(maxsize=MOST)
+def _transposed(
+    fn: Bound, index: int, operands: tuple[tuple[tuple[int, ...], str], ...], result: tuple[tuple[int, ...], str]
+) -> LocalFn | None:
+    """The transpose in one operand, if JAX writes it as one primitive; it takes what `LocalFn.adjoint` says."""
+    if fn.primitive.multiple_results:
+        return None
+    jointly = fn.linear is not Linear.EACH
+    structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
+    ct = jax.ShapeDtypeStruct(result[0], dtypes.to_numpy(result[1]))
+    beside = (
+        [i for i, t in enumerate(operands) if not dtypes.differentiable(t[1])] if fn.linear is Linear.BESIDE else []
+    )
+
+    def transpose(*given: Any) -> Any:
+        if fn.linear is Linear.EACH:
+            others = list(given)
+            others[index], cotangent = None, given[index]
+        else:
+            others = [np.zeros(s.shape, s.dtype) for s in structs]
+            for i, x in zip(beside, given, strict=False):
+                others[i] = x
+            cotangent = given[-1]
+
+        def of_one(x: Any) -> Any:
+            return fn(*others[:index], x, *others[index + 1 :])
+
+        return jax.linear_transpose(of_one, structs[index])(cotangent)[0]
+
+    given = [*(structs[i] for i in beside), ct] if jointly else [*structs[:index], ct, *structs[index + 1 :]]
+    with wide_enough(*(s.dtype for s in (*structs, ct))), without_mesh():
+        return _as_one(transpose, given)
+
+
+def _as_one(f: Callable[..., Any], given: Sequence[Any]) -> LocalFn | None:
+    """A function of arrays as a local function, if it is one primitive of its operands and of known numbers."""
+    try:
+        closed = jax.make_jaxpr(f)(*given)
+    except (NotImplementedError, TypeError, ValueError):
+        return None
+    jaxpr = jaxpr_of(closed)
+    (out,) = jaxpr.outvars
+    if len(jaxpr.eqns) != 1:
+        return IDENTITY if not jaxpr.eqns and len(given) == 1 and out is jaxpr.invars[0] else None
+    (eqn,) = jaxpr.eqns
+    places: list[Any] = []
+    for x in eqn.invars:
+        if is_literal(x):
+            places.append(np.asarray(x.val, x.aval.dtype))
+        elif x in jaxpr.invars:
+            places.append(_Operand(jaxpr.invars.index(x)))
+        else:
+            return None
+    if eqn.outvars != [out] or any(np.ndim(x) for x in places if _is_known(x)):
+        return None
+    order = [x.index for x in places if not _is_known(x)]
+    if order != list(range(len(given))):
+        return None if sorted(order) != list(range(len(given))) else Bound(eqn.primitive, eqn.params, places)
+    if not any(map(_is_known, places)):
+        return Bound(eqn.primitive, eqn.params)
+    return Bound(eqn.primitive, eqn.params, [x if _is_known(x) else None for x in places])

@@ -1,0 +1,317 @@
+"""Lookups and changes at positions in a sharded dim: of a device, those at its own positions.
+
+Positions are brought into range by the global size. One that another device has gives zeros, or changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shtypes.core.localfn import Linear, LocalFn
+from shtypes.lifting.bound import Bound
+
+
+class Start(NamedTuple):
+    """A position that is known at run time: the operand that says it."""
+
+    operand: int
+
+
+class Place(NamedTuple):
+    """Where a slice of a sharded dim begins.
+
+    Attributes:
+        dim: The dim.
+        size: Its global size.
+        axes: The mesh axes that shard it.
+        start: The position.
+    """
+
+    dim: int
+    size: int
+    axes: tuple[str, ...]
+    start: int | Start
+
+    def at(self, operands: Sequence[Any], count: int) -> Any:
+        """The position for ``count`` elements, brought into range."""
+        if isinstance(self.start, int):
+            return np.int32(min(max(self.start, 0), self.size - count))
+        return clamped(operands[self.start.operand], self.size - count)
+
+
+def clamped(at: Any, last: int) -> Any:
+    """Positions brought between 0 and the last one, as integers that hold all positions."""
+    most = min(last, int(jnp.iinfo(at.dtype).max))  # type: ignore[no-untyped-call]
+    return _counting(lax.clamp(at.dtype.type(0), at, at.dtype.type(most)))
+
+
+def _counting(at: Any) -> Any:
+    """Integers of a dtype that is signed and wide enough for positions."""
+    return at if at.dtype in (np.int32, np.int64) else at.astype(np.int64 if at.dtype.itemsize == 8 else np.int32)
+
+
+@dataclass(frozen=True)
+class OwnRow(LocalFn):
+    """A slice of which one position of some sharded dims is looked up; zero on devices that have another one.
+
+    Attributes:
+        fn: The slice of all that a device has of these dims.
+        places: The positions.
+    """
+
+    fn: Bound
+    places: tuple[Place, ...]
+
+    @property
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the slice's
+        return self.fn.linear
+
+    def linear_in(self, index: int) -> bool:
+        return self.fn.linear_in(index)
+
+    def __str__(self) -> str:
+        return f"{self.fn}[own]"
+
+    def __call__(self, *operands: Any) -> Any:
+        y = self.fn(*operands)
+        for place in self.places:
+            n = y.shape[place.dim]
+            at = place.at(operands, 1) - lax.axis_index(place.axes) * n
+            row = lax.dynamic_slice_in_dim(y, lax.clamp(at.dtype.type(0), at, at.dtype.type(n - 1)), 1, place.dim)
+            y = lax.select(lax.broadcast((at >= 0) & (at < n), row.shape), row, lax.full_like(row, 0))
+        return y
+
+
+@dataclass(frozen=True)
+class OwnPart(LocalFn):
+    """A slice replaced of which some dims are sharded: each device replaces those of its own positions that are in it.
+
+    Attributes:
+        fn: The slice replaced where it begins at 0 in these dims.
+        places: Where it begins in them.
+    """
+
+    fn: Bound
+    places: tuple[Place, ...]
+    linear = Linear.BESIDE
+
+    def __str__(self) -> str:
+        return f"{self.fn}[own]"
+
+    def __call__(self, x: Any, update: Any, *starts: Any) -> Any:
+        if not update.size:
+            return x
+        inside: Any = None
+        operands = [x, update, *starts]
+        for place in self.places:
+            d, own, count = place.dim, x.shape[place.dim], update.shape[place.dim]
+            away = lax.iota(np.int32, own) + (lax.axis_index(place.axes) * own - place.at(operands, count))
+            mine = lax.expand_dims((away >= 0) & (away < count), [e for e in range(x.ndim) if e != d])
+            # Each of a device's own positions gets its element of the update; where none is in the slice, any.
+            update = jnp.take(update, lax.clamp(0, away, count - 1), d, mode="clip")
+            inside = mine if inside is None else inside & mine
+        changed = self.fn(x, update, *starts)
+        return lax.select(jnp.broadcast_to(inside, x.shape), changed, x)
+
+
+@dataclass(frozen=True)
+class OwnSorted(LocalFn):
+    """Keys in order, and what goes with them; of what is sharded along them, each device finds its own positions.
+
+    Attributes:
+        fn: The sort.
+        dim: The dim along which it sorts.
+        axes: For each operand, the mesh axes that shard this dim.
+    """
+
+    fn: Bound
+    dim: int
+    axes: tuple[tuple[str, ...], ...]
+
+    def __str__(self) -> str:
+        return f"{self.fn}[own]"
+
+    def __call__(self, *operands: Any) -> Any:
+        whole = [x for x, axes in zip(operands, self.axes, strict=True) if not axes]
+        *found, order = self.fn(*whole, lax.broadcasted_iota(np.int32, whole[0].shape, self.dim))
+        rest, outs = iter(found), []
+        for x, axes in zip(operands, self.axes, strict=True):
+            if not axes:
+                outs.append(next(rest))
+                continue
+            n = x.shape[self.dim]
+            at = order - lax.axis_index(axes) * n
+            taken = jnp.take_along_axis(x, jnp.clip(at, 0, n - 1), self.dim, mode="clip")
+            outs.append(lax.select((at >= 0) & (at < n), taken, lax.full_like(taken, 0)))
+        return tuple(outs)
+
+
+class Component(NamedTuple):
+    """One component of the positions of a lookup.
+
+    Attributes:
+        place: Which.
+        last: The last position that fits.
+        dim: The dim of the array that it is a position in, if that is sharded; else -1.
+        axes: The mesh axes that shard it.
+    """
+
+    place: int
+    last: int
+    dim: int = -1
+    axes: tuple[str, ...] = ()
+
+
+def _own_positions(x: Any, parts: list[Any], components: Sequence[Component], *, clip: bool) -> Any:
+    """Makes positions in sharded dims those of a device's own part, and says where it has them; None if it has all.
+
+    Args:
+        x: What a device has of the array.
+        parts: The components of the positions; those in sharded dims are replaced.
+        components: What they are.
+        clip: Whether positions that do not fit are brought to where they do.
+    """
+    here = None
+    for c in components:
+        if clip:
+            parts[c.place] = clamped(parts[c.place], c.last)
+        if not c.axes:
+            continue
+        n = x.shape[c.dim]
+        at = _counting(parts[c.place]) - lax.axis_index(c.axes) * n
+        parts[c.place], mine = at, (at >= 0) & (at < n)
+        here = mine if here is None else here & mine
+    return here
+
+
+def _together(parts: Sequence[Any], kept: Sequence[int], ids: Any) -> Any:
+    """The components that are kept, as positions again."""
+    if not kept:
+        return lax.slice_in_dim(ids, 0, 0, axis=ids.ndim - 1)
+    return jnp.stack([_counting(parts[j]) for j in kept], -1)
+
+
+@dataclass(frozen=True)
+class OwnWindows(LocalFn):
+    """Windows of an array at positions: a device's own; zeros where another device has them.
+
+    Attributes:
+        fn: The lookup in what a device has; zero where positions do not fit, if they are not brought to where they do.
+        components: Those of the positions.
+        kept: Those that the lookup takes: the others count along dims that run together.
+        clip: Whether positions that do not fit are brought to where they do.
+        fill: The number in the place of windows that do not fit, if it is not 0.
+        once: The mesh axes along which the first device alone puts it there, since its values are summed.
+    """
+
+    fn: Bound
+    components: tuple[Component, ...]
+    kept: tuple[int, ...]
+    clip: bool
+    fill: Any = None
+    once: tuple[str, ...] = ()
+
+    @property
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the fill
+        return Linear.NO if self.fill is not None else Linear.BESIDE
+
+    @property
+    def linear_part(self) -> LocalFn | None:
+        return replace(self, fill=None)
+
+    def __str__(self) -> str:
+        return f"{self.fn}[own]"
+
+    def __call__(self, x: Any, ids: Any) -> Any:
+        parts = [ids[..., j] for j in range(ids.shape[-1])]
+        fits = None if self.fill is None else self._fits(parts, ids)
+        here = _own_positions(x, parts, self.components, clip=self.clip)
+        for c in self.components:
+            if c.axes:
+                parts[c.place] = lax.select(here, parts[c.place], lax.full_like(parts[c.place], 0))
+        y = self.fn(x, _together(parts, self.kept, ids))
+        windows = self.fn.params["dimension_numbers"].offset_dims
+        rows = [d for d in range(y.ndim) if d not in windows]
+        if here is not None:
+            y = lax.select(lax.broadcast_in_dim(here, y.shape, rows), y, lax.full_like(y, 0))
+        if fits is None:
+            return y
+        for axis in self.once:
+            fits = fits | (lax.axis_index(axis) != 0)
+        return lax.select(lax.broadcast_in_dim(fits, y.shape, rows), y, lax.full_like(y, self.fill))
+
+    def _fits(self, parts: Sequence[Any], ids: Any) -> Any:
+        """Which positions fit."""
+        fits = jnp.ones(ids.shape[:-1], bool)
+        for c in self.components:
+            at = _counting(parts[c.place])
+            fits = fits & (at >= 0) & (at <= c.last)
+        return fits
+
+
+@dataclass(frozen=True)
+class OwnUpdates(LocalFn):
+    """Windows of an array changed at positions: a device changes its own.
+
+    Attributes:
+        fn: The change of what a device has, which drops what does not fit.
+        components: Those of the positions.
+        kept: Those that the change takes: the others count along dims that run together.
+        clip: Whether positions that do not fit are brought to where they do.
+        single: Whether there is one position.
+    """
+
+    fn: Bound
+    components: tuple[Component, ...]
+    kept: tuple[int, ...]
+    clip: bool
+    single: bool
+
+    @property
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the change's
+        return self.fn.linear
+
+    def __str__(self) -> str:
+        return f"{self.fn}[own]"
+
+    def __call__(self, x: Any, ids: Any, updates: Any) -> Any:
+        parts = [ids[..., j] for j in range(ids.shape[-1])]
+        here = _own_positions(x, parts, self.components, clip=self.clip)
+        if here is not None and self.single:
+            return self._one(x, ids, updates, parts, here)
+        for c in self.components:
+            if c.axes:  # each past the end at a place of its own, so that positions that differ still do
+                at = parts[c.place]
+                past = x.shape[c.dim] + lax.iota(at.dtype, at.size).reshape(at.shape)
+                parts[c.place] = lax.select(here, at, past)
+        return self.fn(x, _together(parts, self.kept, ids), updates)
+
+    def _one(self, x: Any, ids: Any, updates: Any, parts: list[Any], here: Any) -> Any:
+        """Read, change and write: XLA before JAX 0.12 writes to a wrong row where a scatter to one row drops it."""
+        for c in self.components:
+            if c.axes:
+                parts[c.place] = jnp.clip(parts[c.place], 0, x.shape[c.dim] - 1)
+        at, numbers = _together(parts, self.kept, ids), self.fn.params["dimension_numbers"]
+        windows = iter([updates.shape[d] for d in numbers.update_window_dims])
+        taken = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+        sizes = [1 if d in taken else next(windows) for d in range(x.ndim)]
+        reads = lax.GatherDimensionNumbers(
+            numbers.update_window_dims,
+            numbers.inserted_window_dims,
+            numbers.scatter_dims_to_operand_dims,
+            numbers.operand_batching_dims,
+            numbers.scatter_indices_batching_dims,
+        )
+        old = lax.gather(x, at, reads, sizes, mode="clip")
+        kept = jnp.broadcast_to(here.reshape(()), old.shape)
+        # What is not kept is changed harmlessly: its derivative may be NaN, and so zero times it.
+        beside = lax.full_like(old, 1)
+        changed = self.fn(x, at, lax.select(kept, updates, beside))
+        new = lax.select(kept, lax.gather(changed, at, reads, sizes, mode="clip"), old)
+        return lax.scatter(x, at, new, numbers, unique_indices=True, mode="drop")

@@ -1,0 +1,229 @@
+"""What a row makes of a primitive is the primitive: its values, its derivatives, and what runs on each device."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shtypes as sh
+from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
+from shtypes.core.functions.basics import Full, Identity
+from shtypes.core.functions.derivatives import Jvp, Transpose, Vmap
+from shtypes.core.operation import applied_by
+from shtypes.lifting.bound import Bound
+from shtypes.lifting.lift import lift
+from shtypes.lifting.registry import BODIES, EQUATIONS, EXCEPTIONS, ROWS, op
+from shtypes.lifting.rows import elementwise, families, generic, lookups, matrices, numbers, reductions, shapes
+from shtypes.ops.table import OPS
+from shtypes.primitives.callbacks import HostFunction
+from shtypes.primitives.local import Local
+from tests.denotation import denoted
+from tests.lifting.row_cases import bits, products
+from tests.lifting.row_cases import elementwise as elementwise_cases
+from tests.lifting.row_cases import lookups as lookup_cases
+from tests.lifting.row_cases import reductions as reduction_cases
+from tests.lifting.row_cases import shapes as shape_cases
+from tests.lifting.row_cases.case import Case
+from tests.lifting.row_checks import problems
+from tests.lifting.row_layouts import MESH, layouts
+from tests.lifting.test_primitives import defined
+
+#: Rows that no case reaches, and where they are tested.
+ELSEWHERE: Final = {
+    "debug_callback": "tests/lifting/test_raising_callbacks.py: it gives nothing back",
+    "debug_print": "as above",
+    "io_callback": "it is refused",
+    "full_like": "ours: tests/lifting/test_lift.py",
+    "select_and_scatter": "what XLA makes of a window's gradient",
+}
+#: So many parts have the cases of a wide run.
+PARTS: Final = 64
+
+
+@functools.cache
+def cases() -> tuple[Case, ...]:
+    """All cases."""
+    files = (elementwise_cases, shape_cases, reduction_cases, products, lookup_cases, bits)
+    return tuple(case for file in files for case in file.cases())
+
+
+def _of_one_width(some: list[Case]) -> list[list[Case]]:
+    return [part for wide in (False, True) if (part := [case for case in some if case.x64 == wide])]
+
+
+def test_every_row_has_cases() -> None:
+    rowed = (set(ROWS) | set(EQUATIONS)) - set(BODIES)
+    covered = {case.primitive for case in cases()}
+    assert sorted((rowed & defined()) - covered - set(ELSEWHERE)) == []
+    assert sorted(covered - rowed - set(BODIES)) == []
+    assert sorted(covered & set(ELSEWHERE)) == []
+    assert len({case.id for case in cases()}) == len(cases()) > 2000
+
+
+def test_every_case_has_its_primitive() -> None:
+    """Of each tenth: the others are the same functions on other operands."""
+    for case in cases()[::10]:
+        with jax.enable_x64(case.x64):
+            found = set(_names(jax.make_jaxpr(case.fn)(*case.operands)))
+        assert case.primitive in found, case.id
+
+
+def _names(jaxpr: Any) -> Iterator[str]:
+    for eqn in jaxpr_of(jaxpr).eqns:
+        yield eqn.primitive.name
+        for inner, _ in inner_jaxprs(eqn):
+            yield from _names(inner)
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.nightly) for i in range(1, 4))])
+def test_rows_have_the_values_and_derivatives_of_their_primitives(part: int) -> None:
+    """A few of each file, with their first derivatives."""
+    some = [case for i, case in enumerate(cases()) if i % 88 == 22 * part]
+    assert [str(p) for own in _of_one_width(some) for p in problems(own, most=1, count=1, seed=part)] == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_row_has_the_values_and_derivatives_of_its_primitive(part: int) -> None:
+    some = list(cases()[part::PARTS])
+    assert [str(p) for own in _of_one_width(some) for p in problems(own, count=2, seed=part)] == []
+
+
+# what runs on each device
+
+
+def _local_functions(jaxpr: Any) -> Iterator[Any]:
+    for eqn in jaxpr_of(jaxpr).eqns:
+        applied = applied_by(eqn)
+        if isinstance(applied, Local):
+            fn: Any = applied.fn
+            while isinstance(fn, (Jvp, Transpose, Vmap, HostFunction)):
+                fn = fn.fn
+            yield fn
+        for inner, _ in inner_jaxprs(eqn):
+            yield from _local_functions(inner)
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.nightly) for i in range(1, 8))])
+def test_each_device_runs_the_primitive(part: int) -> None:
+    """On replicated operands without exception but that of the dot; on sharded ones where the table has none."""
+    for case in cases()[part * 5 :: 40]:
+        # x64 mode is a part of what types
+        with sh.use_mesh(sh.make_mesh(MESH)), jax.enable_x64(case.x64):
+            for i, types in enumerate(layouts(case, 1, part)):
+                excepted = case.primitive in EXCEPTIONS and (i > 1 or case.primitive == "dot_general")
+                for fn in _local_functions(jax.make_jaxpr(lift(case.fn))(*map(sh.abstract_array, types))):
+                    assert isinstance(fn, (Bound, Identity, Full)) or excepted, f"{case.id}: {fn!r} of {types}"
+
+
+def test_exceptions_are_of_rows() -> None:
+    assert sorted(set(EXCEPTIONS) - set(EQUATIONS) - set(ROWS) - set(BODIES)) == []
+
+
+def test_no_row_calls_a_public_function() -> None:
+    public = {id(inspect.unwrap(op(name))) for name in OPS}
+    for module in (elementwise, families, generic, lookups, matrices, numbers, reductions, shapes):
+        assert module is sys.modules[module.__name__]
+        called = [
+            name for name, value in vars(module).items() if callable(value) and id(inspect.unwrap(value)) in public
+        ]
+        assert called == [], module.__name__
+        assert "op" not in vars(module), module.__name__
+
+
+# sums that a program accumulates in wider floats than it gives
+
+
+def _mean(x: Any) -> Any:
+    return jnp.mean(x)
+
+
+def _mean_of_rows(x: Any) -> Any:
+    return jnp.mean(x, 0, keepdims=True)
+
+
+def _sum(x: Any) -> Any:
+    return jnp.sum(x)
+
+
+def _own_mean(x: Any) -> Any:
+    return (jnp.sum(x.astype(jnp.float32)) * np.float32(1 / x.size)).astype(x.dtype)
+
+
+@pytest.mark.parametrize("f", [_mean, _mean_of_rows, _own_mean])
+@pytest.mark.parametrize("lies", ["[131072@x, 2]", "[131072@(x,y), 2]", "[131072, 2]{U:x}", "[131072@y, 2]{U:x}"])
+def test_a_mean_of_more_elements_than_f16_has_numbers_is_added_up_in_f32(f: Any, lies: str) -> None:
+    x = (np.random.default_rng(0).normal(size=(131072, 2)) + 1).astype(np.float16)
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        y = sh.lift(f)(sh.array(x, f"f16{lies}"))
+        assert y.type.dtype == np.float16
+        assert y.type.axes(sh.State.UNREDUCED) == tuple(
+            a for a in MESH if f"@{a}" in lies or f"({a}" in lies or f",{a})" in lies or f"U:{a}" in lies
+        )
+        terms = 8  # each is rounded once, and so is each partial sum of them
+        np.testing.assert_allclose(
+            np.asarray(denoted(y), float),
+            np.asarray(f(jnp.asarray(x)), float),
+            rtol=terms * float(np.finfo(np.float16).eps),
+        )
+
+
+def test_a_sum_of_numbers_that_f16_does_not_reach_is_finite_where_its_terms_are() -> None:
+    """The program adds in f32, so that no partial sum within a device overflows."""
+    x = np.asarray([60000, 60000, -60000, -60000, -1, 0, 0, 2] * 2, np.float16)
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        y = sh.lift(_sum)(sh.array(x, "f16[16@x]"))
+        assert str(y.type) == "f16[]{U:x}"
+        assert denoted(y) == np.asarray(_sum(jnp.asarray(x))) == 2
+
+
+def test_a_pending_sum_that_was_wide_from_the_start_is_not_narrowed() -> None:
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        x = sh.ones("f32[8@x, 4]")
+        with pytest.raises(sh.ShardingTypeError, match="would round each term"):
+            sh.lift(lambda x: jnp.sum(x, 0).astype(jnp.bfloat16))(x)
+        with pytest.raises(sh.ShardingTypeError, match="would round each term"):  # to another dtype than before
+            sh.lift(lambda x: jnp.sum(x.astype(jnp.float32), 0).astype(jnp.float16))(x.astype("bf16"))
+
+
+def test_the_gradient_of_a_narrow_mean_is_that_of_one_device() -> None:
+    x = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float16)
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        found = sh.grad(lambda x: sh.all_reduce(sh.lift(_mean)(x)))(sh.array(x, "f16[64@x, 4]"))
+        np.testing.assert_array_equal(denoted(found), jax.grad(_mean)(jnp.asarray(x)))
+
+
+# 64 bits in a scope of the program
+
+
+def _wide(x: Any) -> Any:
+    with jax.enable_x64(True):
+        y = jax.lax.convert_element_type(x, np.float64)
+        y = jax.lax.mul(y, np.float64(0.1)) + jax.lax.full_like(y, 1e-12)
+        y = jax.lax.cumsum(y, 0) / 3.0 + 0 * jax.lax.dynamic_slice(y, (np.int64(1), np.int64(0)), (1, 8))
+        y = jax.lax.reduce_max(y.reshape(2, 2, 8), (0,)) + jax.lax.pad(y, np.float64(0.3), ((-1, -1, 0), (0, 0, 0)))
+        return jax.lax.convert_element_type(y * 1e6, np.float32)
+
+
+def test_rows_keep_64_bits_whatever_the_mode_is_where_they_are_evaluated() -> None:
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+
+    def loss(x: Any) -> Any:
+        return jnp.sum(_wide(x) * 1e-3)
+
+    with sh.use_mesh(sh.make_mesh(MESH)):
+        typed = sh.array(x, "f32[4, 8@y]")
+        for run in (sh.lift(_wide), sh.jit(sh.lift(_wide))):
+            np.testing.assert_array_equal(denoted(run(typed)), _wide(jnp.asarray(x)))
+        gradient = sh.jit(sh.grad(lambda x: sh.all_reduce(sh.lift(loss)(x))))(typed)
+    with jax.enable_x64(True):  # where JAX transposes a padding of 64 bits
+        wanted = jax.grad(loss)(jnp.asarray(x))
+    np.testing.assert_allclose(denoted(gradient), wanted, rtol=1e-6)
