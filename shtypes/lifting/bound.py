@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of
+from shtypes._compat.kernels import as_of_here
 from shtypes._compat.plain_programs import without_mesh
 from shtypes.caches import MOST
 from shtypes.core.functions.basics import IDENTITY
@@ -164,7 +165,7 @@ class Bound(LocalFn):
             operands = tuple(
                 next(rest) if x is None else shards[x.index] if isinstance(x, _Operand) else x for x in self.known
             )
-        outs = self.primitive.bind(*operands, **self.primitive.get_bind_params(self.params))
+        outs = self.primitive.bind(*operands, **self.primitive.get_bind_params(as_of_here(self.params)))
         return tuple(outs) if self.primitive.multiple_results else outs
 
     # in what it is linear

@@ -143,6 +143,10 @@ BODIES: dict[str, Case] = {
     "to reduced and back": Case(to_reduced, out=WHOLE),
     "to unreduced and back": Case(lambda x, w: lax.psum(lax.pcast(x @ w, "x", to="unreduced"), "x"), out=WHOLE),
     "a kernel": Case(lambda x, w: lax.psum(kernel(x) @ w, "x"), out=WHOLE, differentiable=False),
+    "a tangent of a kernel": Case(lambda x, w: jax.jvp(kernel, (x,), (jnp.sin(x),))[1] @ w, differentiable=False),
+    "a function of the body's": Case(
+        lambda x, w: lax.reduce(x @ w / 9, np.float32(0), lambda a, b: a + b + a * b, (2,))
+    ),
 }  # fmt: skip
 
 
