@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from shtypes._compat.local_axes import struct
+from shtypes._compat.plain_programs import without_mesh
 from shtypes.core.localfn import Linear, LocalFn
 from shtypes.lifting.bound import LINEAR, Linearity
-from shtypes.lifting.own_rows import Component, OwnUpdates, OwnWindows
+from shtypes.lifting.evaluate import evaluate_closed
+from shtypes.lifting.own_rows import Component, OwnUpdates, OwnWindows, clamped
 from shtypes.lifting.places import counted
 from shtypes.lifting.registry import equation_row
 from shtypes.lifting.rows.families import ints
@@ -171,6 +177,12 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     x, _, update = (v.aval for v in eqn.invars)
     windows = iter([update.shape[d] for d in numbers.window])
     sizes = tuple(int(next(windows)) if d in numbers.windowed(x.ndim) else 1 for d in range(x.ndim))
+    cut = [d for d in numbers.indexed if d not in numbers.collapsed and sizes[d] < x.shape[d]]
+    if _is_single(eqn) and is_typed(operands[0]) and any(operands[0].type.dims[d].axes for d in cut):
+        by_positions = functools.partial(_by_positions, eqn, numbers, sizes, tuple(cut))
+        with without_mesh():
+            program = jax.make_jaxpr(by_positions)(*[struct(v.aval.shape, v.aval.dtype) for v in eqn.invars])
+        return evaluate_closed(program, operands)
 
     def rule(call: Call, types: Types) -> Typing:
         return _scatter_rule(name, how, types, _together(numbers, batch), sizes, call.constants)
@@ -204,6 +216,34 @@ def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, in
     )
     own = tuple(c for c in components if c.place in left)
     return OwnUpdates(fn, own, left, p["mode"] is _CLIP, _is_single(call.eqn))
+
+
+def _by_positions(
+    eqn: Any, numbers: Numbers, sizes: Sequence[int], cut: tuple[int, ...], x: Any, at: Any, y: Any
+) -> Any:
+    """A change of one window as one of its positions in some dims: of these, each device has its own."""
+    params, at = eqn.params, at.reshape(-1)
+    counts = tuple(sizes[d] for d in cut)
+    y = jnp.moveaxis(
+        y.reshape([y.shape[d] for d in numbers.window]),
+        [numbers.windowed(x.ndim).index(d) for d in cut],
+        range(len(cut)),
+    )
+    components: list[Any] = []
+    for j, d in enumerate(numbers.indexed):
+        start = clamped(at[j], x.shape[d] - sizes[d])
+        own = start + lax.iota(start.dtype, sizes[d]) if d in cut else start
+        if params["mode"] is not _CLIP:  # a window that does not fit is dropped as a whole
+            own = jnp.where(start == at[j].astype(start.dtype), own, -1)
+        components.append(jnp.broadcast_to(jnp.expand_dims(own, [k for k in range(len(cut)) if cut[k] != d]), counts))
+    kept = len(numbers.window) - len(cut)
+    dims = jax.lax.ScatterDimensionNumbers(
+        update_window_dims=tuple(range(len(cut), len(cut) + kept)),
+        inserted_window_dims=tuple(sorted((*numbers.collapsed, *cut))),
+        scatter_dims_to_operand_dims=numbers.indexed,
+    )
+    changed = {"dimension_numbers": dims, "unique_indices": True, "indices_are_sorted": False}
+    return eqn.primitive.bind(x, jnp.stack(components, -1), y, **{**params, **changed})
 
 
 for _name in _CHANGES:

@@ -182,6 +182,22 @@ def _scatters() -> Iterator[Case]:
         yield case(name, "known positions", f, "f32[8,4]", "f32[4,4]", close="sums" if sums else "bits", orders=1)
         f = lambda a, i, c=change: c(a, i, np.full((4, 4), -0.0, np.float32), rows, unique_indices=True)
         yield case(name, "known updates", f, "f32[8,4]", at, close="sums" if sums else "bits", orders=1)
+    for start in (-2, 0, 3, 6, 200):  # of a window that a shard's border cuts
+        for mode in ("clip", "drop"):
+            for dtype in ("i32", "u8"):
+                at = np.asarray([start % 256 if dtype == "u8" else start], {"i32": np.int32, "u8": np.uint8}[dtype])
+                window = lax.ScatterDimensionNumbers((0, 1), (), (0,))
+                orders = int(dtype == "i32")  # JAX's own derivatives differ from it for positions of eight bits
+                f = lambda a, u, at=at, n=window, m=mode: lax.scatter(a, at, u, n, mode=m)
+                yield case("scatter", f"window at {start}, {dtype}, {mode}", f, "f32[8,4]", "f32[3,4]", orders=orders)
+                f = lambda a, u, at=at, n=window, m=mode: lax.scatter_add(a, at, u, n, mode=m)
+                yield case(
+                    "scatter-add", f"window at {start}, {dtype}, {mode}", f, "f32[8,4]", "f32[3,4]", orders=orders
+                )
+    f = lambda a, i, u: lax.scatter(a, i, u, lax.ScatterDimensionNumbers((0, 1), (), (0, 1)))
+    yield case("scatter", "window of two dims", f, "f32[8,4]", "i32[2]~4", "f32[3,2]", orders=1)
+    yield case("scatter", "rows set", lambda a, u: a.at[2:5].set(u), "f32[8,4]", "f32[3,4]", orders=1)
+    yield case("scatter-mul", "rows multiplied", lambda a, u: a.at[2:5].multiply(u), "f32[8,4]", "f32[3,4]", orders=1)
     yield case("scatter", "apply", lambda a, i: lax.scatter_apply(a, i, jnp.sin, _numbers(_ROWS), update_shape=(4, 4)), "f32[8,4]",
                np.asarray([[1], [3], [9], [-1]], np.int32), close="ulps", orders=0)  # fmt: skip
     yield case(
