@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Final, NamedTuple
@@ -36,14 +37,20 @@ class Checkout(NamedTuple):
         before = set(sys.modules)
         sys.path.insert(0, str(path))
         try:
-            return importlib.import_module(name)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what they import
+                return importlib.import_module(name)
         finally:
             sys.path.remove(str(path))
             for other in (
                 set(sys.modules) - before
             ):  # files that are no packages have names that other programs' have too
                 found = sys.modules[other]
-                if "." not in other and not hasattr(found, "__path__") and str(path) in str(found.__file__):
+                if (
+                    "." not in other
+                    and not hasattr(found, "__path__")
+                    and str(path) in str(getattr(found, "__file__", ""))
+                ):
                     del sys.modules[other]
 
 
