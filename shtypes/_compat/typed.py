@@ -20,6 +20,8 @@ CLASSES: Final[set[type]] = set()
 _CHECK_SCALAR: Final[CodeType | None] = getattr(private("jax._src.api", "_check_scalar"), "__code__", None)
 #: Where JAX 0.12 looks at what a sharding was given for: it asks whether that is one of JAX's own types.
 _CHECK_PLACED: Final[CodeType | None] = getattr(private("jax._src.pjit", "pjit_check_aval_sharding"), "__code__", None)
+#: Where `jax.linear_transpose` looks at a cotangent: it compares its type with that of the result.
+_CHECK_COTANGENT: Final[CodeType | None] = getattr(private("jax._src.core", "typecheck"), "__code__", None)
 
 
 class Behaviour(NamedTuple):
@@ -53,6 +55,15 @@ class TypedType(HiType):
             self.refuse_sharding(by_jit="jit" in asking.f_locals.get("what_aval", ""))
         return True
 
+    def normalize(self) -> Any:
+        """What JAX compares with another type's; for `jax.linear_transpose`, that of a result with a cotangent's."""
+        asking = sys._getframe(3)
+        if asking.f_code is _CHECK_COTANGENT and asking.f_locals.get("aval") is self:
+            outer = (asking.f_back, asking.f_back and asking.f_back.f_back)
+            if any(frame is not None and frame.f_code.co_name == "transposed_fun" for frame in outer):
+                return _Result(self)
+        return self
+
     def refuse_native(self, called: str) -> NoReturn:
         """Says that a function of JAX or numpy takes no typed value."""
         raise NotImplementedError
@@ -72,6 +83,27 @@ class TypedType(HiType):
     def refuse_forward(self) -> NoReturn:
         """Says that a function with a backward pass of its own has no forward derivative."""
         raise NotImplementedError
+
+
+class _Result:
+    """The type of a result, which is equal to that of its cotangents."""
+
+    __slots__ = ("_type",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, t: TypedType) -> None:
+        self._type = t
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._type.to_ct_aval() == (other._type if isinstance(other, _Result) else other))
+
+
+def refused_cotangents() -> list[tuple[Any, Any]]:
+    """The types of results and the cotangents that `jax.linear_transpose` is refusing: in the caller's caller."""
+    asking = sys._getframe(2)
+    if asking.f_code.co_name != "transposed_fun":
+        return []
+    return list(zip(asking.f_locals.get("out_avals", ()), asking.f_locals.get("out_cts", ()), strict=False))
 
 
 def is_shown_as_no_loss() -> bool:

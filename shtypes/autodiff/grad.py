@@ -21,7 +21,7 @@ from shtypes.ops.create import full
 from shtypes.ops.dispatch import is_number, is_typed, located
 from shtypes.primitives.collective import vary
 from shtypes.primitives.moving import move
-from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type
+from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type, ways_to
 from shtypes.scopes.comm import allows_implicit
 from shtypes.scopes.judging import judge
 from shtypes.types import REPLICATED, ShType
@@ -250,7 +250,7 @@ def _cotangent(ct: Any, primal: Any) -> Any:
     if not is_typed(ct):
         raise ShardingTypeError(
             f"the cotangent of a result of type {primal} is a typed value, not {type(ct).__name__}",
-            hints=[f'sh.array(ct, "{primal.cotangent().canonical()}")'],
+            hints=ways_to("ct", None, primal.cotangent()),
         )
     ct = _implicitly(ct, primal.cotangent(), "cotangent")
     check_cotangent(jax.typeof(ct), primal, "the cotangent")

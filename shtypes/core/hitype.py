@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from jax import typeof
 from jax.core import ShapedArray
 from jax.sharding import NamedSharding
 
 from shtypes._compat.patches import install
 from shtypes._compat.program_mesh import sees_plain
-from shtypes._compat.typed import TypedType, is_shown_as_no_loss
+from shtypes._compat.typed import TypedType, is_shown_as_no_loss, refused_cotangents
 from shtypes.context.user_line import placed
 from shtypes.core.carrier import carrier_shape, explicit_spec
 from shtypes.core.foreign import NotAnArrayError, refuse_native
@@ -19,6 +20,7 @@ from shtypes.core.meshes import jax_mesh
 from shtypes.core.placement import asking as asking_package
 from shtypes.core.placement import is_jax, sharding_of
 from shtypes.errors import ShardingTypeError, quoted
+from shtypes.rules.cotangent import check_cotangent
 from shtypes.scopes.comm import program_runs
 from shtypes.types import Dim, ShType, State
 
@@ -53,8 +55,12 @@ class HiShType(ShType, TypedType):
 
     __eq__ = ShType.__eq__
     __hash__ = ShType.__hash__
-    __repr__ = ShType.__repr__
     __str__ = ShType.__str__
+
+    def __repr__(self) -> str:
+        for t, ct in refused_cotangents():
+            _check_cotangent(t, ct)
+        return super().__repr__()
 
     def __format__(self, spec: str) -> str:
         if is_shown_as_no_loss():
@@ -191,6 +197,15 @@ class HiShType(ShType, TypedType):
         if spec is None or size is None:
             return self
         return self.replace(dims=(*self.dims[:spec], Dim(size), *self.dims[spec:]))
+
+
+def _check_cotangent(t: Any, ct: Any) -> None:
+    given = typeof(ct)
+    try:
+        if type(t) is HiShType:
+            check_cotangent(given if isinstance(given, ShType) else str(given), t, "the cotangent")
+    except ShardingTypeError as error:
+        raise placed(error, "linear_transpose") from None
 
 
 def _no_array(t: ShType) -> NotAnArrayError:

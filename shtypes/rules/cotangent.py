@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shtypes.errors import ShardingTypeError
-from shtypes.types import ShType, State
+from shtypes.types import REPLICATED, ShType, State
 
 
 class Seed(enum.Enum):
@@ -60,20 +60,21 @@ def seed_type(loss: ShType, *, holomorphic: bool = False, mapped: Sequence[str] 
     return loss.cotangent()
 
 
-def check_cotangent(given: ShType, primal: ShType, what: str) -> None:
+def check_cotangent(given: ShType | str, primal: ShType, what: str) -> None:
     """Checks that a cotangent, which messages call ``what``, has the type that its primal's type maps to.
+
+    ``given`` says what the cotangent is where it has no type.
 
     Raises:
         ShardingTypeError: it has another type.
     """
-    wanted = primal.cotangent()
-    if given == wanted:
+    wanted, typed = primal.cotangent(), given if isinstance(given, ShType) else None
+    if typed is not None and typed == wanted:
         return
-    same_array = given.shape == wanted.shape and given.dtype_name == wanted.dtype_name
     raise ShardingTypeError(
         f"{what} has type {given} instead of {wanted}",
         why=f"the type of a gradient is a function of the type of the value, which is {primal}",
-        hints=[f'sh.reshard(ct, "{wanted.canonical()}")'] if same_array else [],
+        hints=ways_to("ct", typed, wanted),
     )
 
 
@@ -85,13 +86,38 @@ def check_tangent(given: ShType | str, primal: ShType) -> None:
     Raises:
         ShardingTypeError: it has another type.
     """
-    typed = isinstance(given, ShType)
-    if typed and given == primal:
+    typed = given if isinstance(given, ShType) else None
+    if typed is not None and typed == primal:
         return
-    same_array = isinstance(given, ShType) and (given.shape, given.dtype_name) == (primal.shape, primal.dtype_name)
-    hints = [f'sh.{"reshard" if typed else "array"}(tangent, "{primal.canonical()}")']
     raise ShardingTypeError(
         f"a tangent is {given} instead of {primal}",
         why="a tangent has the type of its value",
-        hints=hints if same_array or not typed else [],
+        hints=ways_to("tangent", typed, primal),
     )
+
+
+def ways_to(name: str, given: ShType | None, wanted: ShType) -> list[str]:
+    """What a user can write to give a value a type; nothing where there is no way.
+
+    Args:
+        name: What the value is called.
+        given: Its type; None of a plain array.
+        wanted: The type.
+    """
+    if given is not None and (given.mesh, given.shape, given.dtype_name) != (
+        wanted.mesh,
+        wanted.shape,
+        wanted.dtype_name,
+    ):
+        return []
+    gained = [a for a in wanted.axes(State.VARYING) if given is None or given.state(a) is not State.VARYING]
+    if gained:
+        replicated = given is None or all(given.state(a) in REPLICATED for a in gained)
+        same = given is None or all(
+            given.state(a) is wanted.state(a) for a in wanted.mesh.axis_names if a not in gained
+        )
+        axes = ", ".join(f'"{a}"' for a in gained)
+        return [f"sh.lax.pvary({name}, {axes if len(gained) == 1 else f'({axes})'})"] if replicated and same else []
+    if given is not None and any(wanted.state(a) is not State.VARYING for a in given.axes(State.VARYING)):
+        return []
+    return [f'sh.{"array" if given is None else "reshard"}({name}, "{wanted.canonical()}")']

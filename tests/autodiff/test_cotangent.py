@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.cotangent import SEEDS, Seed, check_cotangent, seed_type
+from shtypes.rules.cotangent import SEEDS, Seed, check_cotangent, seed_type, ways_to
 from shtypes.types import COTANGENT, ShType, State
 from shtypes.types.mesh import Mesh
 
@@ -76,3 +76,20 @@ def test_a_cotangent_of_another_type_is_refused_with_the_reshard_that_mends_it()
     with pytest.raises(ShardingTypeError) as caught:
         check_cotangent(primal.replace(dims=(5,)), primal, "the cotangent")
     assert not caught.value.hints
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "ways"),
+    [
+        (scalar(State.REDUCED), scalar(State.INVARIANT), ['sh.reshard(x, "f32[]{I:(x,y)}")']),
+        (scalar(State.INVARIANT), scalar(State.VARYING), ['sh.lax.pvary(x, "x")']),
+        (scalar(State.REDUCED, State.REDUCED), scalar(State.VARYING, State.VARYING), ['sh.lax.pvary(x, ("x", "y"))']),
+        (None, scalar(State.VARYING), ['sh.lax.pvary(x, "x")']),
+        (None, scalar(State.INVARIANT), ['sh.array(x, "f32[]{I:(x,y)}")']),
+        (scalar(State.UNREDUCED), scalar(State.VARYING), []),
+        (scalar(State.VARYING), scalar(State.REDUCED), []),
+        (scalar(State.REDUCED, dtype="f64"), scalar(State.INVARIANT), []),
+    ],
+)
+def test_a_type_is_reached_by_what_can_reach_it(given: ShType | None, wanted: ShType, ways: list[str]) -> None:
+    assert ways_to("x", given, wanted) == ways

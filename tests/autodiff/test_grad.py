@@ -268,3 +268,56 @@ def test_a_plain_function_has_the_gradient_of_jax() -> None:
 
     assert_close(sh.grad(f)(p.X), np.cos(p.X))
     assert float(sh.grad(lambda x: x * x)(3.0)) == 6.0
+
+
+# tangents and cotangents of other types
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["typed", "plain"])
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_what_is_said_of_a_tangent_in_local_mode_can_be_written(policy: str, plain: bool) -> None:
+    """A value varies there; no reshard makes a value vary."""
+
+    def given() -> Any:
+        return jnp.ones(4) if plain else sh.ones("f32[4]")
+
+    def of(ct: Callable[[], Any], forward: bool) -> Any:
+        def body(x: Any) -> Any:
+            push = sh.linearize(sh.sin, x)[1] if forward else lambda ct: sh.vjp(sh.sin, x)[1](ct)[0]
+            return push(ct())
+
+        return sh.shard_map(body, in_specs=jax.P("x"), out_specs=jax.P("x"))
+
+    values = np.arange(8, dtype=np.float32)
+    with sh.policy(policy), sh.use_mesh(sh.make_mesh({"x": 2})):
+        x = sh.array(values, "f32[8@x]")
+        for forward in (True, False):
+            with pytest.raises(sh.ShardingTypeError, match=r"\{V:x\}") as caught:
+                of(given, forward)(x)
+            (hint,) = caught.value.hints
+            assert hint in ('sh.lax.pvary(tangent, "x")', 'sh.lax.pvary(ct, "x")')
+            found = of(lambda: sh.lax.pvary(given(), "x"), forward)(x)
+            assert_close(np.asarray(found.to_jax()), np.cos(values))
+
+
+@pytest.mark.parametrize("compile_", [as_it_is, jax.jit], ids=["eager", "jit"])
+def test_a_linear_function_is_transposed_by_jax(compile_: Callable[..., Any]) -> None:
+    """To cotangents of its results, in the types that these have: pending sums where results are reduced."""
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        matrix = np.arange(12, dtype=np.float32).reshape(4, 3)
+        a, w = sh.array(matrix, "f32[4@x, 3]"), sh.array(np.ones(3, np.float32), "f32[3]{R:x}")
+        for f, ct in (
+            (lambda w: a @ w, sh.array(np.ones(4, np.float32), "f32[4@x]")),
+            (sh.lift(jnp.cumsum), sh.ones("f32[3]{U:x}")),
+            (lambda w: sh.sum(a @ w), sh.ones("f32[]{R:x}")),
+        ):
+            (found,) = compile_(lambda ct, f=f: jax.linear_transpose(f, w)(ct))(ct)
+            wanted = sh.vjp(f, w)[1](ct)[0]
+            assert str(found.type) == "f32[3]{U:x}"
+            assert_close(np.asarray(sh.all_reduce(found).to_jax()), np.asarray(sh.all_reduce(wanted).to_jax()))
+        with pytest.raises(sh.ShardingTypeError, match=r"the cotangent has type f32\[3\] instead of f32\[3\]\{U:x\}"):
+            jax.linear_transpose(lambda w: w * 2, w)(sh.ones("f32[3]{R:x}"))
+        with pytest.raises(
+            sh.ShardingTypeError, match=r"the cotangent has type float32\[3\] instead of f32\[3\]\{U:x\}"
+        ):
+            jax.linear_transpose(lambda w: w * 2, w)(jnp.ones(3))
