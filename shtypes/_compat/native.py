@@ -80,6 +80,12 @@ def _forward(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         _first_type(args).refuse_forward()
 
 
+def _recomputed(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """`jax.checkpoint`, whose policy knows nothing of typed equations."""
+    policy = _first_type(args).behaviour.asked(params["policy"])
+    return None if policy is params["policy"] else bind(*args, **{**params, "policy": policy})
+
+
 def _with_shardings(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """`jax.jit` up to 0.11 takes shardings for typed values, and moves their carriers."""
     outs = getattr(jaxpr_of(params["jaxpr"]), "outvars", ())
@@ -102,6 +108,7 @@ _MEANT: Final[dict[str, Callable[[_Bind, tuple[Any, ...], dict[str, Any]], Any]]
     "broadcast_in_dim": _repeated,
     "optimization_barrier": _barred,
     "random_unwrap": _words,
+    "remat2": _recomputed,
     "custom_lin": _forward,
     "jit": _with_shardings,
     "reshard": _placed,

@@ -33,6 +33,7 @@ class Behaviour(NamedTuple):
     repeated: Callable[[Any, int, int], Any]  # a value with a new dim of some size, along which it is repeated
     stopped: Callable[[Any], Any]  # a value without its gradient
     barred: Callable[[Any], Any]  # a value, computed before what follows
+    asked: Callable[[Any], Any]  # the policy of a checkpoint, as it is asked about typed equations
     selected: Callable[[Any, Sequence[Any]], Any]  # the case that is chosen along the mapped dim
     check_loss: Callable[[Any], object]  # refuses a type that is no loss; whether a complex one is, JAX asks itself
     seed: Callable[[Any], Any]  # the cotangent that the backward pass of a loss of a type starts with

@@ -8,6 +8,7 @@ import jax
 from jax import lax
 
 from shtypes._compat.typed import Behaviour
+from shtypes.autodiff.checkpoint import for_typed
 from shtypes.autodiff.grad import seed_of
 from shtypes.control.branches import selected
 from shtypes.core.array import wrap
@@ -45,6 +46,7 @@ HiShType.behaviour = Behaviour(
     repeated=repeated,
     stopped=lambda x: local(_STOP, x, out=jax.typeof(x)),
     barred=lambda x: local(_BARRIER, x, out=jax.typeof(x)),
+    asked=for_typed,
     selected=selected,
     check_loss=_loss_seed,
     seed=lambda t: full(_loss_seed(t), 1),

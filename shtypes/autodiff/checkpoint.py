@@ -13,6 +13,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name as name_plain
 from jax.extend.core import Primitive
 
+from shtypes._compat.checkpoints import name_p, offloads
 from shtypes.context.calls import check_function
 from shtypes.context.function import Function
 from shtypes.core.functions.basics import IDENTITY, Identity
@@ -67,7 +68,7 @@ def checkpoint(
     check_function("checkpoint", policy or fun, "the policy")
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     again = functools.wraps(fun)(under(None, fun, Recomputed()))
-    recomputed = jax.checkpoint(again, policy=_typed_policy(policy), prevent_cse=prevent_cse, static_argnums=numbers)
+    recomputed = jax.checkpoint(again, policy=for_typed(policy), prevent_cse=prevent_cse, static_argnums=numbers)
     return cast("Function[P, T]", recomputed)
 
 
@@ -93,7 +94,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
 # policies
 
 
-def _function_of(params: dict[str, Any]) -> LocalFn | None:
+def function_of(params: dict[str, Any]) -> LocalFn | None:
     """The local function of a typed equation, mapped or not."""
     applied = params.get("operation")
     fn = applied.fn if isinstance(applied, Local) else None
@@ -102,98 +103,90 @@ def _function_of(params: dict[str, Any]) -> LocalFn | None:
     return fn
 
 
-def _name_of(prim: Any, params: dict[str, Any]) -> str | None:
-    """The name that an equation gives, typed or plain."""
-    fn = _function_of(params)
-    if fn is not None:
-        return fn.name if isinstance(fn, Named) else None
-    return params.get("name") if str(prim) == "name" else None
-
-
-def _contraction(params: dict[str, Any]) -> str | None:
-    """The equation of a typed contraction."""
+def contraction(params: dict[str, Any]) -> str | None:
+    """The equation of a typed contraction of two operands."""
     applied = params.get("operation")
     if isinstance(applied, Overlapped):
         return applied.equations[0]
-    fn = _function_of(params)
+    fn = function_of(params)
     return fn.equation if isinstance(fn, Einsum) and "," in fn.equation else None
 
 
-def everything_saveable(prim: Any, *_: Any, **__: Any) -> bool:
-    """Keeps every value: nothing is recomputed."""
-    return True
-
-
-def nothing_saveable(prim: Any, *_: Any, **__: Any) -> bool:
-    """Keeps the arguments only."""
-    return False
-
-
-def dots_saveable(prim: Any, *args: Any, **params: Any) -> Any:
-    """Keeps the results of contractions: einsum, matmul and their kind, and JAX's dots."""
-    return _contraction(params) is not None or jax.checkpoint_policies.dots_saveable(prim, *args, **params)
-
-
-def dots_with_no_batch_dims_saveable(prim: Any, *args: Any, **params: Any) -> Any:
-    """Keeps the results of contractions without batch dims: products with weights, but not attention scores."""
-    equation = _contraction(params)
-    if equation is None:
-        return jax.checkpoint_policies.dots_with_no_batch_dims_saveable(prim, *args, **params)
+def _dimension_numbers(equation: str) -> Any:
+    """What `jax.lax.dot_general` is told of a contraction: the contracted dims of both operands, and the batch dims."""
     inputs, output = equation.split("->")
     lhs, rhs = inputs.split(",")
-    return not set(lhs) & set(rhs) & set(output)
+    both = [label for label in lhs if label in rhs]
+    dims = [
+        tuple(tuple(operand.index(label) for label in both if (label in output) is kept) for operand in (lhs, rhs))
+        for kept in (False, True)
+    ]
+    return tuple(dims)
 
 
-def save_only_these_names(*names: str) -> Policy:
-    """Keeps what `checkpoint_name` gave one of the names."""
-    return lambda prim, *_, **params: _name_of(prim, params) in names
+class ForTyped:
+    """A policy that is asked about typed equations as it is about JAX's own.
+
+    A named value and a contraction are JAX's `name` and `dot_general`; any other operation has a primitive of its name.
+    """
+
+    knows_types = True
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.policy == other.policy
+
+    def __hash__(self) -> int:
+        return hash(self.policy)
+
+    def __call__(self, prim: Any, *args: Any, **params: Any) -> Any:
+        """What is to be done with the results of an equation."""
+        applied = params.get("operation")
+        if applied is None:
+            return self.policy(prim, *args, **params)
+        fn, equation = function_of(params), contraction(params)
+        if isinstance(fn, Named):
+            found = self.policy(name_p, *args, name=fn.name)
+        elif equation is not None:
+            numbers = _dimension_numbers(equation)
+            dot = {"precision": None, "preferred_element_type": None, "out_sharding": None}
+            found = self.policy(jax.lax.dot_general_p, *args, dimension_numbers=numbers, **dot)
+        else:
+            found = self.policy(Primitive(str(applied)), *args, **params)
+        return kept_in_place(found)
 
 
-def save_any_names_but_these(*names: str) -> Policy:
-    """Keeps what `checkpoint_name` gave any other name."""
-    return lambda prim, *_, **params: _name_of(prim, params) not in (None, *names)
+def kept_in_place(decision: Any) -> Any:
+    """What a policy says of a typed value.
+
+    Raises:
+        ShardingTypeError: it is to be moved to another memory.
+    """
+    if offloads(decision):
+        raise ShardingTypeError(
+            "a policy of `checkpoint` offloads a typed value",
+            why="a type says how a value lies on the devices, and they have one memory in it",
+            hints=["sh.checkpoint_policies.save_only_these_names(...) keeps it where it is"],
+        )
+    return decision
+
+
+def for_typed(policy: Policy | None) -> Policy | None:
+    """The policy as JAX is to ask it in a program with typed values."""
+    return policy if policy is None or getattr(policy, "knows_types", False) else ForTyped(policy)
 
 
 def save_anything_except_these_names(*names: str) -> Policy:
     """Keeps every value but what `checkpoint_name` gave one of the names."""
-    return lambda prim, *_, **params: _name_of(prim, params) not in names
+    return lambda prim, *_, **params: prim is not name_p or params["name"] not in names
 
 
-def save_from_both_policies(first: Policy, second: Policy) -> Policy:
-    """Keeps what either policy keeps."""
-    one, other = _TYPED.get(first, first), _TYPED.get(second, second)
-    return lambda prim, *args, **params: one(prim, *args, **params) or other(prim, *args, **params)
-
-
-#: What values `checkpoint` keeps for the backward pass; under JAX's names, for typed and plain values alike.
+#: What values `checkpoint` keeps for the backward pass: JAX's policies, which are asked about typed and plain values.
 checkpoint_policies: Final = types.SimpleNamespace(
-    everything_saveable=everything_saveable,
-    nothing_saveable=nothing_saveable,
-    dots_saveable=dots_saveable,
-    checkpoint_dots=dots_saveable,
-    dots_with_no_batch_dims_saveable=dots_with_no_batch_dims_saveable,
-    checkpoint_dots_with_no_batch_dims=dots_with_no_batch_dims_saveable,
-    save_only_these_names=save_only_these_names,
-    save_any_names_but_these=save_any_names_but_these,
-    save_anything_except_these_names=save_anything_except_these_names,
-    save_from_both_policies=save_from_both_policies,
+    **{
+        **vars(jax.checkpoint_policies),
+        "save_anything_except_these_names": save_anything_except_these_names,
+    }
 )
-
-#: JAX's own policies that would not see a typed contraction, and what stands for them.
-_TYPED: Final[dict[Any, Policy]] = {
-    jax.checkpoint_policies.dots_saveable: dots_saveable,
-    jax.checkpoint_policies.dots_with_no_batch_dims_saveable: dots_with_no_batch_dims_saveable,
-}
-
-
-def _typed_policy(policy: Policy | None) -> Policy | None:
-    """The policy as JAX is to ask it; it is told what an operation of ours is called, as of JAX's primitives."""
-    if policy is None:
-        return None
-    asked = _TYPED.get(policy, policy)
-
-    def by_name(prim: Any, *args: Any, **params: Any) -> Any:
-        applied = params.get("operation")
-        return asked(prim if applied is None else Primitive(str(applied)), *args, **params)
-
-    return by_name

@@ -95,6 +95,9 @@ def dots(policy: Any, checkpoint: Any = sh.checkpoint) -> int:
         (policies.save_from_both_policies(policies.save_only_these_names("out"), policies.dots_saveable), 4),
         (jax.checkpoint_policies.dots_saveable, 4),
         (jax.checkpoint_policies.everything_saveable, 4),
+        (jax.checkpoint_policies.save_only_these_names("out"), 5),
+        (jax.checkpoint_policies.save_any_names_but_these("out"), 6),
+        (lambda prim, *_, **params: prim is jax.lax.dot_general_p and params["dimension_numbers"][1] == ((), ()), 4),
     ],
 )
 def test_a_policy_keeps_what_it_says(policy: Any, count: int) -> None:
@@ -104,6 +107,8 @@ def test_a_policy_keeps_what_it_says(policy: Any, count: int) -> None:
 def test_policies_under_jax_names_work_with_jax_checkpoint() -> None:
     assert dots(policies.dots_saveable, jax.checkpoint) == 4
     assert dots(policies.save_only_these_names("out"), jax.checkpoint) == 5
+    assert dots(jax.checkpoint_policies.dots_saveable, jax.checkpoint) == 4
+    assert dots(jax.checkpoint_policies.save_only_these_names("out"), jax.checkpoint) == 5
 
 
 def test_scores_are_recomputed_where_only_products_with_weights_are_kept() -> None:
