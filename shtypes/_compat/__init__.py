@@ -134,17 +134,29 @@ def trace_of(tracer: Any) -> Any:
     return getattr(tracer, "_trace", None)
 
 
+class _Naming:
+    """What makes the variables of a frame, where JAX has one for all frames: it lives as long as the frame."""
+
+    def __init__(self, variable: Callable[..., Any]) -> None:
+        self._variable = variable
+
+    def __call__(self, *args: Any) -> Any:
+        return self._variable(*args)
+
+
 def trace_notes(trace: Any) -> dict[Any, Any] | None:
     """Notes that live as long as a trace; None where there is no place for them."""
-    frame = getattr(trace, "frame", None)
-    # Jaxpr traces and their frames have slots; the function that names a frame's variables lives as long.
+    frame: Any = getattr(trace, "frame", None)
+    # Jaxpr traces and their frames have slots; what makes a frame's variables is one of them.
     holder: Any = trace if frame is None else getattr(frame, "gensym", None)
-    notes: dict[Any, Any] | None = getattr(holder, "_shtypes_notes", None)
+    notes: dict[Any, Any] | None = None if isinstance(holder, type) else getattr(holder, "_shtypes_notes", None)
     if notes is None:
         if getattr(jax.config, "jax_check_tracer_leaks", False):
             return None  # it counts what a trace itself holds as a leak
         notes = {}
         try:
+            if isinstance(holder, type):
+                holder = frame.gensym = _Naming(holder)
             holder._shtypes_notes = notes
         except AttributeError:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -365,3 +366,20 @@ def test_each_trace_of_a_program_has_all_its_calls_of_the_host(transform: Any) -
             jax.effects_barrier()
             assert sorted(seen) == ["first"] * 2 + ["second"] * 2
             seen.clear()
+
+
+def test_what_is_noted_of_the_values_of_a_trace_ends_with_it() -> None:
+    def count() -> int:
+        gc.collect()
+        return sum(isinstance(x, jax.core.Tracer) for x in gc.get_objects())
+
+    def trace(scale: float) -> None:
+        jax.make_jaxpr(sh.lift(lambda x: jnp.sum(x * jnp.arange(4.0) * scale)))(x)
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x = sh.array(X[:, 0], "f32[4@x]")
+        trace(1.0)
+        before = count()
+        for scale in (2.0, 3.0, 4.0):
+            trace(scale)
+        assert count() == before
