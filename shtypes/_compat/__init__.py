@@ -93,13 +93,14 @@ _pp_rules: dict[Any, Any] | None = private("jax._src.core", "pp_eqn_rules")
 _pp_eqn: Callable[..., Any] | None = private("jax._src.core", "_pp_eqn")
 
 
-def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str]) -> None:
-    """Has jaxprs print a primitive under a name that its parameters give, and without them."""
+def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str], shown: Sequence[str] = ()) -> None:
+    """Has jaxprs print a primitive under a name that its parameters give, with those of them that are ``shown``."""
     if _pp_rules is None or _pp_eqn is None:
         return
 
     def rule(eqn: Any, context: Any, settings: Any) -> Any:
-        return _pp_eqn(eqn.replace(primitive=Primitive(name(eqn.params)), params={}), context, settings)
+        params = {key: eqn.params[key] for key in shown}
+        return _pp_eqn(eqn.replace(primitive=Primitive(name(eqn.params)), params=params), context, settings)
 
     _pp_rules[primitive] = rule
 

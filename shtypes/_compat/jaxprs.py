@@ -214,6 +214,7 @@ _PARAMETERS: Final[dict[str, tuple[set[str], ...]]] = {
     "eval_jaxpr": ({"call_jaxpr"},),
     "custom_jvp_call": (_CUSTOM | {"jvp_jaxpr_fun"},),
     "custom_vjp_call": (_CUSTOM | {"fwd_jaxpr_thunk", "bwd", "out_trees"},),
+    "call_with_rules": ({"call_jaxpr", "num_consts", "rules"},),
     "remat2": ({"jaxpr", "prevent_cse", "differentiated", "policy"},),
 }
 

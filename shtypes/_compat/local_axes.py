@@ -41,19 +41,31 @@ def local_mesh() -> ProgramMesh | None:
     return program_mesh(sizes, names, tuple([a for a, is_mapped in zip(names, mapped, strict=True) if is_mapped]))
 
 
-def struct(shape: Sequence[int], dtype: Any, t: ShType | None = None, *, weak_type: bool = False) -> Any:
-    """What stands for a value in the trace of a plain program: in local mode, with the axes over which ``t`` varies."""
+def struct(
+    shape: Sequence[int], dtype: Any, t: ShType | None = None, *, weak_type: bool = False, like: Any = None
+) -> Any:
+    """What stands for a value in the trace of a plain program.
+
+    In local mode it says over which axes the value varies: by its type ``t``, or as JAX was told of it in ``like``.
+    """
     mesh = local_mesh()
     if mesh is None:
         return jax.ShapeDtypeStruct(shape, dtype, weak_type=weak_type)
-    tracked = {"sharding": _on(mesh, len(shape)), "manual_axis_type": _tracked(mesh, [t])}
-    return jax.ShapeDtypeStruct(shape, dtype, weak_type=weak_type, **tracked)
+    varies = _tracked(mesh, [t]) if like is None else like.mat
+    return jax.ShapeDtypeStruct(
+        shape, dtype, weak_type=weak_type, sharding=_on(mesh, len(shape)), manual_axis_type=varies
+    )
 
 
 def plain_aval(shape: Sequence[int], dtype: Any, mesh: Any, of: Sequence[Any]) -> Any:
     """The type of a plain array on the mesh of a program, made of values of some types, sharding types or JAX's."""
     aval = on_mesh(jax.core.ShapedArray(shape, dtype), mesh)
     return aval if mesh is None or not mesh.manual_axes else aval.update(manual_axis_type=_tracked(mesh, of))
+
+
+def told_of(x: Any) -> Any:
+    """JAX's type of a value of the program that is being traced, as its equations have it: without how it lies."""
+    return x.aval if isinstance(x, jax.core.Tracer) else jax.typeof(x)
 
 
 def _on(mesh: ProgramMesh, ndim: int) -> Any:
@@ -90,6 +102,15 @@ def _bound(mesh: ProgramMesh, *, tracked: bool) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def as_in_program() -> Iterator[None]:
+    """Around the trace of a rule that an equation carries, on the mesh in context: as its program was traced."""
+    mesh, seen = local_mesh(), program_mesh_in_context()
+    bound = contextlib.nullcontext() if mesh is None or seen is None else _bound(mesh, tracked=bool(seen.manual_axes))
+    with _in_our_words(), bound:
+        yield
+
+
 def trace(f: Callable[..., Any], avals: Sequence[Any]) -> Any:
     """What JAX traces of a plain function, in the scope of a plain program, for arguments that `struct` made.
 
@@ -98,8 +119,15 @@ def trace(f: Callable[..., Any], avals: Sequence[Any]) -> Any:
             mapped.
     """
     mesh = local_mesh()
-    try:
+    with _in_our_words():
         return _traced(f, avals) if mesh is None else _traced_in(mesh, f, avals)
+
+
+@contextlib.contextmanager
+def _in_our_words() -> Iterator[None]:
+    """Around the trace of a plain program: what JAX says of axes that there are not is said in the one shape."""
+    try:
+        yield
     except NameError as error:
         axis = _UNBOUND.search(str(error))
         if axis is None:
@@ -195,4 +223,4 @@ def _untracked_gradient(refused: Exception) -> ShardingTypeError:
     )
 
 
-__all__ = ["Axes", "local_mesh", "plain_aval", "struct", "trace", "untracked"]
+__all__ = ["Axes", "as_in_program", "local_mesh", "plain_aval", "struct", "told_of", "trace", "untracked"]

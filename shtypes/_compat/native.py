@@ -75,8 +75,9 @@ def _barred(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 
 def _forward(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """What a `custom_vjp` is in forward mode: it is staged to be transposed, and has no value."""
-    if getattr(getattr(trace_ctx, "trace", None), "requires_low", False):
+    """What a `custom_vjp` is in forward mode: it is staged to be transposed; it has no value, and no derivative."""
+    trace = getattr(trace_ctx, "trace", None)
+    if getattr(trace, "requires_low", False) or type(trace).__name__ in ("BatchTrace", "JVPTrace", "LinearizeTrace"):
         _first_type(args).refuse_forward()
 
 

@@ -27,6 +27,7 @@ from shtypes.context.whose import frames
 
 _source_info: Any = private("jax._src", "source_info_util")
 _dce: Any = private("jax._src.interpreters.partial_eval", "dce_jaxpr")
+_partial_evals: dict[Any, Any] | None = private("jax._src.interpreters.partial_eval", "custom_partial_eval_rules")
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 _use_concrete_mesh: Any = private("jax._src.sharding_impls", "_internal_use_concrete_mesh")
 
@@ -70,7 +71,7 @@ def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:
     return manager
 
 
-def _with_own_lines() -> contextlib.AbstractContextManager[Any]:
+def with_own_lines() -> contextlib.AbstractContextManager[Any]:
     """Equations that are traced in here say where they come from themselves, whatever is being evaluated around."""
     if _source_info is None:
         return contextlib.nullcontext()
@@ -98,16 +99,17 @@ def implementation_of(eqn: Any) -> Callable[..., list[Any]] | None:
     return run
 
 
-def has_transpose(eqn: Any) -> bool:
-    """Whether the primitive of an equation says itself how it is transposed."""
-    return eqn.primitive in ad.primitive_transposes
-
-
 def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """An equation on plain arrays, under the settings that it was traced in."""
     own = {k: None for k, v in eqn.params.items() if type(getattr(v, "mesh", None)) is ProgramMesh}
     with eqn.ctx.manager, without_mesh():
         return bound(eqn, operands, **own)
+
+
+def bind_in_program(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    """An equation of one plain program in another, on the mesh that it was traced on: what it runs says shardings."""
+    with eqn.ctx.manager:
+        return bound(eqn, operands)
 
 
 # typed values that a program closes over
@@ -161,6 +163,8 @@ def _full_like_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
 
 
 ad.primitive_jvps[full_like_p] = _full_like_jvp
+if _partial_evals is not None:  # it is known before what it is like is
+    _partial_evals[full_like_p] = lambda trace, x, **params: _filled(x.aval, **params)
 batching.primitive_batchers[full_like_p] = lambda args, dims, **params: (full_like_p.bind(*args, **params), dims[0])
 
 _FULL_LIKE: Final = getattr(private("jax._src.lax.lax", "full_like"), "__code__", None)
@@ -191,7 +195,7 @@ _CALLS: Final = frozenset(
         *("jit", "closed_call", "core_call", "core_closed_call", "eval_jaxpr", "composite", "remat2", "checkpoint"),
         *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "custom_transpose_call"),
         *("scan", "while", "cond", "linear_call", "custom_linear_solve", "shard_map", "run_state", "xla_pmap"),
-        "call_hi_primitive",
+        *("call_hi_primitive", "custom_lin"),
     }
 )
 
@@ -256,7 +260,7 @@ def trace_plain(f: Callable[..., Any], avals: Sequence[Any], mesh: Axes | None =
         ShardingTypeError: an annotation names an axis that the mesh does not have, or a collective one that is not
             mapped.
     """
-    with tracing_plain(mesh), _with_own_lines():
+    with tracing_plain(mesh), with_own_lines():
         traced = trace(f, avals)
     return traced.jaxpr, list(getattr(traced, "_consts", ())), jax.tree.structure(traced.out_info)
 
@@ -265,14 +269,15 @@ __all__ = [
     "PlainPrimitive",
     "alone",
     "as_written",
+    "bind_in_program",
     "bind_plain",
     "bound_in_program",
     "closed_over",
     "full_like_p",
-    "has_transpose",
     "implementation_of",
     "needed",
     "trace_plain",
     "tracing_plain",
+    "with_own_lines",
     "without_mesh",
 ]

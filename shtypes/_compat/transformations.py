@@ -106,8 +106,9 @@ def seeded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return seed
 
 
-#: From a function of a `custom_vjp` or `custom_jvp`, what it is there (``"fwd"``, …) and the object, to the one to run.
-Scoped = Callable[[Callable[..., Any], str, Any], Callable[..., Any]]
+#: From a function of a `custom_vjp` or `custom_jvp`, what it is there (``"fwd"``, …), the object, and those of its
+#: arguments that are not differentiated, to the function to run.
+Scoped = Callable[[Callable[..., Any], str, Any, Sequence[Any]], Callable[..., Any]]
 _scoped: list[Scoped] = []
 
 
@@ -118,7 +119,10 @@ class Scoping(_Module):
         caller = sys._getframe(1)
         kind, _, part = str(getattr(options.get("debug_info"), "traced_for", "")).partition(" ")
         if _scoped and caller.f_code.co_name == "__call__" and kind in ("custom_vjp", "custom_jvp"):
-            f = _scoped[0](f, part, caller.f_locals.get("self"))
+            held = caller.f_locals
+            native, given = held.get("self"), held.get("args", ())
+            fixed = [given[i] for i in getattr(native, "nondiff_argnums", ()) if i < len(given)]
+            f = _scoped[0](f, part, native, fixed)
         return self._module.wrap_init(f, *args, **options)
 
 

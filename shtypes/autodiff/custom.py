@@ -10,6 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import jax
 from jax.custom_derivatives import CustomVJPPrimal
 
+from shtypes._compat.derivative_rules import keeping_closed_over
 from shtypes._compat.transformations import run_custom_derivatives
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.calls import check_function
@@ -166,23 +167,23 @@ def _leaf(ct: Any, primal: ShType | None, what: str) -> Any:
     return ct
 
 
-def _in_scopes(f: Callable[..., Any], part: str, native: Any) -> Callable[..., Any]:
+def _in_scopes(f: Callable[..., Any], part: str, native: Any, fixed: Sequence[Any]) -> Callable[..., Any]:
     """A function of JAX's own `custom_vjp` or `custom_jvp`, which with typed values runs under the scopes of the call.
 
-    In a plain program that is being traced it stays itself: it sees no typed value, and no mesh.
+    In a plain program that is being traced it sees no typed value, and no mesh; its function is given what its rules
+    close over, which run when the trace has ended.
 
     Args:
         f: The function.
         part: Which one it is: ``"fun"``, ``"fwd"``, ``"bwd"`` or ``"jvp"``.
         native: The object that is called.
+        fixed: Its arguments that are not differentiated, which the rules take as they are.
     """
+    if is_tracing_plain():
+        own_rules = [getattr(native, name, None) for name in ("jvp", "fwd", "bwd")]
+        return keeping_closed_over(f, [*own_rules, *fixed]) if part == "fun" else f
     rules = rules_in_force()
-    if (
-        not rules
-        or is_tracing_plain()
-        or getattr(native, "runs_in_scopes", False)
-        or (part == "bwd" and f is not native.bwd)
-    ):
+    if not rules or getattr(native, "runs_in_scopes", False) or (part == "bwd" and f is not native.bwd):
         return f
     own = f
     if part in ("fwd", "bwd") and allows_implicit():

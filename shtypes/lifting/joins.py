@@ -31,12 +31,17 @@ def mesh_of(xs: Sequence[Any]) -> Mesh | None:
     return next((x.type.mesh for x in xs if is_typed(x)), None) or context()
 
 
-def aval_of(x: Any) -> Any:
-    """What stands for a value in the trace of a plain program: its global shape and dtype."""
+def aval_of(x: Any, like: Any = None) -> Any:
+    """What stands for a value in the trace of a plain program: its global shape and dtype.
+
+    Args:
+        x: The value.
+        like: JAX's type of the value in a program around, if it was in one.
+    """
     if is_typed(x):
-        return struct(x.type.shape, x.type.dtype, x.type)
+        return struct(x.type.shape, x.type.dtype, x.type, like=like)
     aval = jax.typeof(x)
-    return struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+    return struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False), like=like)
 
 
 def of_some(f: Callable[[list[Any]], Any], xs: Sequence[Any], chosen: Sequence[int]) -> Callable[..., Any]:

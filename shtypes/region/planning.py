@@ -102,7 +102,7 @@ class Planner:
         p, ins, outs = applied_by(eqn), [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
         if has_own_context(eqn):
             return "it is to run in a special way (offloaded, or with metadata)"
-        if isinstance(p, (Operation, HiPrimitive)):
+        if isinstance(p, (Operation, HiPrimitive)) and control(eqn) is None:
             return _against_ours(p, ins, outs)
         if eqn.effects and control(eqn) is None:  # what has bodies has the effects of these
             return f"it has an effect ({', '.join(sorted(type(e).__name__ for e in eqn.effects))})"

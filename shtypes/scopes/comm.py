@@ -85,7 +85,12 @@ class InBackward:
     """What communicates does so in the backward pass: the backward function of a `custom_vjp`."""
 
 
-ScopeRule = NoComm | Budget | Implicit | FinishesScalars | Recomputed | InBackward
+@dataclass(frozen=True)
+class NotTransposed:
+    """What communicates has no backward pass: its gradient is computed in another way, which is judged by itself."""
+
+
+ScopeRule = NoComm | Budget | Implicit | FinishesScalars | Recomputed | InBackward | NotTransposed
 Rules = tuple[ScopeRule, ...]
 
 

@@ -19,6 +19,7 @@ from shtypes.scopes.comm import (
     Budget,
     InBackward,
     NoComm,
+    NotTransposed,
     Recomputed,
     Rules,
     ScopeRule,
@@ -211,7 +212,7 @@ def _events_of(forth: Sent, back: Sent, rules: Rules, gradient: str = "") -> lis
         # Its own gradient is one of second order.
         return [_Event("backward", forth, "it is in the backward function of a `custom_vjp`")] if forth else []
     events = [_Event("forward", forth, "")] if forth else []
-    if back:
+    if back and not any(isinstance(rule, NotTransposed) for rule in rules):
         events.append(_Event("backward", back, gradient))
     if forth and (any(isinstance(rule, Recomputed) for rule in rules) or runs_again()):
         events.append(_Event("backward", forth, "`checkpoint` may run it again there"))

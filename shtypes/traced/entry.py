@@ -105,7 +105,7 @@ def entries_of(found: Equation) -> Iterator[Entry]:
 def entries_of_transpose(found: Equation) -> Iterator[Entry]:
     """What an equation will communicate when it is transposed, if its operand has a gradient."""
     p = applied_by(found.eqn)
-    if isinstance(p, Operation):
+    if isinstance(p, Operation) and found.transposed:
         for sending in p.back():
             yield _entry(found._replace(direction="backward"), sending, p)
 

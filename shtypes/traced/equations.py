@@ -38,6 +38,7 @@ from shtypes.primitives.callbacks import Callback
 from shtypes.primitives.collective import Collective as Collective
 from shtypes.primitives.doors import EnsureMapped, FromJax, Raise, ToJax, from_concrete_p
 from shtypes.primitives.joint import Joint as Joint
+from shtypes.primitives.with_rules import call_with_rules_p
 from shtypes.region.planning import HANDS_ON, PLACED, same_spec, spec_of
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
@@ -89,6 +90,7 @@ class Equation(NamedTuple):
     branches: tuple[Branch, ...] = ()  # the branches that it is in, outermost first
     checkpointed: bool = False  # whether it is in a checkpoint, which may run it again
     depth: int = 0  # how many derivatives are taken around it
+    transposed: bool = True  # whether its transpose may run: not in what says itself what its derivative is
 
 
 def control_of(eqn: Any) -> Any:
@@ -156,6 +158,7 @@ class Around(NamedTuple):
     times: int | None = 1
     branches: tuple[Branch, ...] = ()
     checkpointed: bool = False
+    transposed: bool = True
 
     def inside(self, body: Body, choice: int, place: SourceLine) -> Around:
         """The same of the equations of a body of an equation at ``place``, which is the choice of that number."""
@@ -173,17 +176,18 @@ class Walk:
 
     def equations(self, jaxpr: Any, used: tuple[bool, ...], around: Around) -> Iterator[Equation]:
         """The equations of a body and of the bodies inside it."""
-        stack, times, branches, checkpointed = around
+        stack, times, branches, checkpointed, transposed = around
         for eqn, use in self.live(jaxpr, used)[0]:
             own = f"{stack}/{eqn.source_info.name_stack}"
             place = place_of(eqn)
             if not use.bodies or outside(eqn):
                 depth = own.count("jvp(")
-                yield Equation(eqn, place, direction_of(own), times, branches, checkpointed, depth)
+                yield Equation(eqn, place, direction_of(own), times, branches, checkpointed, depth, transposed)
             self._choices += 1
             choice = self._choices
             again = checkpointed or eqn.primitive.name in ("remat2", "checkpoint")
-            inner = around._replace(stack=own, checkpointed=again)
+            by_rules = eqn.primitive is call_with_rules_p
+            inner = around._replace(stack=own, checkpointed=again, transposed=transposed and not by_rules)
             for body in use.bodies:
                 yield from self.equations(body.jaxpr, body.used, inner.inside(body, choice, place))
 
@@ -263,7 +267,7 @@ def outside(eqn: Any) -> str:
         return _entering(eqn)
     if isinstance(p, (Operation, ToJax, Raise, EnsureMapped, Callback)):
         return ""
-    if isinstance(p, HiPrimitive):
+    if isinstance(p, HiPrimitive) and control_of(eqn) is None:
         return "it is not known to the ledger"
     if p.name == "debug_callback" or (p.name == "device_put" and not any(eqn.params.get("devices", (None,)))):
         # What a callback is given, or is put where it is, goes nowhere if every device has it.

@@ -205,7 +205,7 @@ class Watch:
             return
         forward = self._is_forward(found)
         events = [("forward" if forward else "backward", forth)]
-        events += [("backward", back)] if forward else []
+        events += [("backward", back)] if forward and found.transposed else []
         events += [("backward", forth)] if forward and found.checkpointed else []
         for direction, sendings in events:
             if not sendings:

@@ -85,6 +85,35 @@ def kernel(x: Any) -> Any:
     return pl.pallas_call(double, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), interpret=True)(x)
 
 
+def kernel_on_a_grid(x: Any) -> Any:
+    def scale(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * (pl.program_id(0) + 1)
+
+    block = pl.BlockSpec((1, 4, 6), lambda i: (i, 0, 0))
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(scale, out_shape=shape, grid=(2,), in_specs=[block], out_specs=block, interpret=True)(x)
+
+
+def both(x: Any) -> Any:
+    return x + lax.pcast(lax.psum(x, "x"), "x", to="varying")
+
+
+@jax.custom_jvp
+def sin_by_rule(x: Any) -> Any:
+    return jnp.sin(x)
+
+
+sin_by_rule.defjvp(lambda primals, tangents: (sin_by_rule(*primals), both(2 * jnp.cos(primals[0]) * tangents[0])))
+
+
+@jax.custom_vjp
+def sin_by_functions(x: Any) -> Any:
+    return jnp.sin(x)
+
+
+sin_by_functions.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (both(2 * jnp.cos(x) * ct),))
+
+
 class Case(NamedTuple):
     body: Callable[[Any, Any], Any]
     x: Any = P("x")
@@ -138,6 +167,11 @@ BODIES: dict[str, Case] = {
     "keys": Case(own_keys),
     "sorts": Case(lambda x, w: jnp.sort(x, 0) + jnp.cumsum(x, 1) + jnp.flip(x, 2)),
     "custom derivatives": Case(lambda x, w: jax.nn.relu(x) @ w + jax.nn.silu(jnp.sum(x))),
+    "derivative rules that communicate": Case(lambda x, w: (sin_by_rule(x) + sin_by_functions(2 * x)) @ w),
+    "such rules in a loop": Case(
+        lambda x, w: lax.scan(lambda c, _: (sin_by_rule(sin_by_functions(c)), None), x, None, length=2)[0]
+    ),
+    "such rules in a checkpoint": Case(jax.checkpoint(lambda x, w: sin_by_rule(sin_by_functions(x)))),
     "logits": Case(shifted_logits),
     "norms": Case(lambda x, w: jax.nn.logsumexp(x, 0) + jnp.linalg.norm(x)),
     "to reduced and back": Case(to_reduced, out=WHOLE),
@@ -218,6 +252,16 @@ def test_it_runs_on_meshes_of_all_kinds(kind: str) -> None:
 
 
 SENT = ["psum", "all_gather, tiled", "psum_scatter", "all_to_all", "ppermute", "a counted carry of zeros", "logits"]
+
+
+@pytest.mark.parametrize("policy", ["partial", "jax"])
+def test_rules_that_communicate_are_applied_where_the_program_of_a_body_is_compiled(policy: Any) -> None:
+    """Then they are traced when the body is left."""
+    case = BODIES["derivative rules that communicate"]
+    with sh.policy(policy):
+        op = sh.jit(sh.shard_map(case.body, in_specs=(case.x, P()), out_specs=case.out))
+        gradient = sh.grad(lambda x, w: sh.all_reduce(sh.sum(sh.sin(op(x, w)))))
+        close(host(sh.jit(gradient)(*typed(case))), by_jax(case, X, W)[1][0], "gradient")
 
 
 @pytest.mark.one_in(4)

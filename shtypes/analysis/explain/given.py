@@ -134,9 +134,8 @@ def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body
         for i, out in enumerate(record.outs):
             if out.of is not None and id(out.of) in inside:
                 targets[i] = inside[id(out.of)]
-    operands = record.operands[1:] if isinstance(what, Cond) else record.operands
     given = []
-    for i, (operand, x) in enumerate(zip(operands, invars, strict=True)):
+    for i, (operand, x) in enumerate(zip(_of_body(what, record.operands, index), invars, strict=True)):
         if isinstance(operand, Value) and not operand.gradient:
             sliced = isinstance(what, Scan) and i >= what.consts + what.carry
             same = _slice(operand, cause, forward, index) if sliced or isinstance(what, Cond) else operand
@@ -152,6 +151,16 @@ def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body
             value.of = _inside(operand, cause, forward)
         given.append(value)
     return given, targets
+
+
+def _of_body(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Operand]:
+    """Those of the operands of a loop or a conditional that one of its bodies is given."""
+    if isinstance(what, Cond):
+        return operands[1:]
+    if isinstance(what, While):
+        first, n = what.cond_consts, what.cond_consts + what.body_consts
+        return [*(operands[first:n] if index else operands[:first]), *operands[n:]]
+    return operands
 
 
 def outward(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:

@@ -9,20 +9,23 @@ from typing import Any, Final
 import jax
 import numpy as np
 
+from shtypes._compat.derivative_rules import trace_typed
 from shtypes._compat.jaxprs import Cond, Scan, While, control, jaxpr_of
 from shtypes._compat.plain_programs import trace_plain
-from shtypes.autodiff.checkpoint import checkpoint, checkpoint_name
+from shtypes.autodiff.checkpoint import checkpoint_name
 from shtypes.control.branches import switch
 from shtypes.control.loops import scan, while_loop
 from shtypes.errors import ShardingTypeError
+from shtypes.lifting.bodies import Split
 from shtypes.lifting.constants import is_constant, note_constant
 from shtypes.lifting.evaluate import evaluate_closed
 from shtypes.lifting.joins import is_free, joined, placed, type_of
 from shtypes.lifting.registry import body_row, op
+from shtypes.lifting.saving import ByMarks, Mark, marked, policies_in_force, under_policies, with_mark
 from shtypes.ops.dispatch import apply, is_typed
 from shtypes.ops.whole import function
 from shtypes.rules.typing import Typing
-from shtypes.scopes.comm import no_comm
+from shtypes.scopes.comm import NoComm, NotTransposed, Recomputed, under
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 
@@ -47,30 +50,50 @@ def _program(name: str, avals: tuple[Any, ...]) -> str:
     return str(jaxpr_of(calls[0].params["jaxpr"] if calls else closed))
 
 
-@body_row("jit", "closed_call", "composite", "custom_vmap_call", "eval_jaxpr")
+@body_row("jit", "closed_call", "composite", "eval_jaxpr")
 def _call(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
     if params.get("name") in _WHOLE and _is_own(eqn):
         return [op(params["name"])(*operands)]
-    body = params.get("jaxpr", params.get("call_jaxpr", params.get("call")))
+    body = params.get("jaxpr", params.get("call_jaxpr"))
     return evaluate_closed(body, operands)
 
 
 @body_row("remat2")
 def _checkpoint(eqn: Any, operands: list[Any]) -> list[Any]:
+    """JAX's own, of the typed body: as it was in the program, differentiated there already or not."""
     body, params = eqn.params["jaxpr"], eqn.params
+    if not any(isinstance(x, jax.core.Tracer) for x in operands):
+        return evaluate_closed(body, operands)
+    policy, policies, split = params["policy"], policies_in_force(), Split(operands)
+    if policy not in (None, jax.checkpoint_policies.everything_saveable, jax.checkpoint_policies.nothing_saveable):
+        policy, policies = ByMarks(policy), (*policies, policy)
+
+    def run(xs: Any) -> list[Any]:
+        with under_policies(policies):
+            return evaluate_closed(marked(body, policies), xs)
+
+    own = split.own(operands)
+    jaxpr, consts = trace_typed(under(None, split.body(run), Recomputed()), own)
     prevent = params["prevent_cse"]
-    again = checkpoint(
-        lambda *xs: evaluate_closed(body, xs),
-        policy=params["policy"],
-        prevent_cse=any(prevent) if isinstance(prevent, (tuple, list)) else bool(prevent),
+    if isinstance(prevent, (tuple, list)):
+        prevent = (*[False] * len(consts), *split.own(prevent))
+    return list(
+        eqn.primitive.bind(
+            *consts,
+            *own,
+            jaxpr=jaxpr,
+            prevent_cse=prevent,
+            differentiated=params["differentiated"],
+            policy=policy,
+        )
     )
-    return list(again(*operands))
 
 
 @body_row("name")
 def _name(eqn: Any, operands: list[Any]) -> list[Any]:
-    return [checkpoint_name(operands[0], eqn.params["name"])]
+    name = eqn.params["name"]
+    return [(with_mark if isinstance(name, Mark) else checkpoint_name)(operands[0], name)]
 
 
 class _Enter(Exception):  # noqa: N818  # a signal, not an error
@@ -169,9 +192,8 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
         return list(_settling(list(start), lambda carry: while_loop(lambda s: goes_on(s, asks), body, carry)))
 
     if mapped and any(map(is_typed, operands)):
-        try:
-            with no_comm("forward"):  # a loop of unknown length has no backward pass
-                return run(_any_of_own)
+        try:  # a loop of unknown length has no backward pass, but may be in one
+            return under(None, run, NotTransposed(), NoComm("both"))(_any_of_own)
         except ShardingTypeError:
             pass  # the elements are not each device's own, or the loop communicates
     return run(op("any"))

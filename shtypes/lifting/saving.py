@@ -1,0 +1,136 @@
+"""The policies of checkpoints in plain programs, which are asked about the equations of those.
+
+A typed equation is none of JAX's, and one equation of a plain program may be several typed ones. So a policy is asked
+where the plain program is evaluated, about each of its equations as JAX asks it; what it keeps is marked, and JAX asks
+about the marks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shtypes._compat import HiPrimitive
+from shtypes._compat.checkpoints import asks_inside, is_asked_about, name_p, offloads, saves
+from shtypes._compat.jaxprs import jaxpr_of, variable, with_bodies, with_equations
+from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, kept_in_place
+from shtypes.core.functions.basics import IDENTITY, Identity
+from shtypes.core.localfn import LocalFn
+from shtypes.lifting.constants import note, noted
+from shtypes.ops.dispatch import is_typed
+from shtypes.primitives.local import local
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What policies of checkpoints around an equation say of its result, where they do not say to compute it again."""
+
+    said: tuple[tuple[Policy, Any], ...]
+
+    def __str__(self) -> str:
+        return "saved"
+
+    def by(self, policy: Policy) -> Any:
+        """What one of them says."""
+        return next((decision for own, decision in self.said if own == policy), False)
+
+
+@dataclass(frozen=True)
+class _Marked(Identity):
+    """The operand, with what policies say of it."""
+
+    mark: Mark = Mark(())
+
+    def __str__(self) -> str:
+        return str(self.mark)
+
+    @property
+    def linear_part(self) -> LocalFn | None:
+        """The operand without the mark: tangents and cotangents are never kept."""
+        return IDENTITY
+
+
+def with_mark(x: Any, mark: Mark) -> Any:
+    """A value with a mark."""
+    if not is_typed(x):
+        return name_p.bind(x, name=mark)
+    y = local(_Marked(mark=mark), x, out=x.type)
+    for kind, what in noted(x).items():
+        note(y, kind, what)
+    return y
+
+
+class ByMarks(ForTyped):
+    """A policy as it is asked about a program in which it has marked what it keeps.
+
+    A contraction that is none of the program's own, but of its derivative, is a `dot_general` to it; what else is of
+    typed values is computed again.
+    """
+
+    def __call__(self, prim: Any, *args: Any, **params: Any) -> Any:
+        """What is to be done with the results of an equation."""
+        fn, name = function_of(params), params.get("name")
+        if isinstance(fn, _Marked):
+            return kept_in_place(fn.mark.by(self.policy))
+        if isinstance(name, Mark):
+            return name.by(self.policy)
+        if isinstance(prim, HiPrimitive) and contraction(params) is None:
+            return False
+        return super().__call__(prim, *args, **params)
+
+
+# the policies around what is evaluated
+
+
+class _Thread(threading.local):
+    policies: tuple[Policy, ...] = ()
+
+
+_thread: Final = _Thread()
+
+
+def policies_in_force() -> tuple[Policy, ...]:
+    """The policies of the checkpoints that are being evaluated."""
+    return _thread.policies
+
+
+@contextlib.contextmanager
+def under_policies(policies: tuple[Policy, ...]) -> Iterator[None]:
+    """Around the evaluation of a program in checkpoints with these policies."""
+    outer, _thread.policies = _thread.policies, policies
+    try:
+        yield
+    finally:
+        _thread.policies = outer
+
+
+@functools.lru_cache(maxsize=256)
+def marked(jaxpr: Any, policies: tuple[Policy, ...]) -> Any:
+    """The program with marks at what the policies keep, in the bodies that JAX asks about too."""
+    if not policies:
+        return jaxpr
+    opened = jaxpr_of(jaxpr)
+    eqns: list[Any] = []
+    for eqn in opened.eqns:
+        if asks_inside(eqn):
+            eqn = with_bodies(eqn, lambda body: marked(body, policies))
+        mark = _mark(eqn, policies) if is_asked_about(eqn) else None
+        if mark is None:
+            eqns.append(eqn)
+            continue
+        unmarked = [variable(v.aval) for v in eqn.outvars]
+        eqns.append(eqn.replace(outvars=unmarked))
+        name = eqn.replace(primitive=name_p, params={"name": mark}, effects=set())
+        eqns += [name.replace(invars=[x], outvars=[v]) for x, v in zip(unmarked, eqn.outvars, strict=True)]
+    return with_equations(jaxpr, eqns, opened.outvars)
+
+
+def _mark(eqn: Any, policies: tuple[Policy, ...]) -> Mark | None:
+    avals = [v.aval for v in eqn.invars]
+    said = [(policy, policy(eqn.primitive, *avals, **eqn.params)) for policy in policies]
+    kept = tuple((policy, decision) for policy, decision in said if saves(decision) or offloads(decision))
+    return Mark(kept) if kept else None
