@@ -40,7 +40,7 @@ def checked(case: Any, *, mesh: Any) -> Callable[..., Any]:
     return mapped
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", BODIES)
 def test_it_has_the_values_and_gradients_of_jax(name: str, kind: str) -> None:
