@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shtypes.rules.typing import clear_caches
+from shtypes.types import ShType
 from tests.mutants import ROOT, broken
 from tests.mutants_table import MUTANTS
 from tests.rules.derived import TABLES, rule_problem, table_problems
@@ -19,6 +20,13 @@ def _id(cell: tuple[str, Any]) -> str:
     return f"{name}[{','.join(k.name for k in (key if isinstance(key, tuple) else (key,)))}]"
 
 
+def _forget() -> None:
+    """Forgets what was typed, and the cotangents' types that types keep."""
+    clear_caches()
+    for t in list(ShType._interned.values()):
+        t._cotangent = None
+
+
 @pytest.fixture
 def mutable() -> Any:
     """Restores every table, and forgets what was typed with a broken one."""
@@ -28,12 +36,12 @@ def mutable() -> Any:
         table: dict[Any, Any] = about.table  # type: ignore[assignment]  # Final to the library, a dict to this test
         table.clear()
         table.update(whole[name])
-    clear_caches()
+    _forget()
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_checks_are_green_on_the_tables_as_they_are(name: str) -> None:
-    clear_caches()
+    _forget()
     assert table_problems(name) == []
     assert rule_problem(name) is None
 
@@ -49,7 +57,7 @@ def test_breaking_a_cell_turns_a_check_red(cell: tuple[str, Any], mutable: None)
         table.pop(key, None)
         if value is not None:
             table[key] = value
-        clear_caches()
+        _forget()
         assert table_problems(name), f"{_id(cell)} = {value} differs from what the meanings give, and no check says so"
         if not TABLES[name].dead(key):
             assert rule_problem(name), f"{_id(cell)} = {value} changes no typing"

@@ -93,13 +93,18 @@ class Operation:
 
     @functools.cached_property
     def _key(self) -> tuple[Any, ...]:
-        return tuple(_exact(getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
+        kind: Any = type(self)
+        return tuple([_exact(getattr(self, name)) for name in _fields(kind)])
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (type(self) is type(other) and self._key == other._key)
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return self._hash
 
     def bind(self, *operands: Any) -> list[Any]:
         """The results, in whatever JAX makes of them."""
@@ -180,11 +185,16 @@ class UnaryOperation(Operation):
         return (self.dst,)
 
 
+@functools.cache
+def _fields(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind))
+
+
 def _exact(value: Any) -> Any:
-    """What tells a field apart: of a type its dims' names too."""
+    """What tells a field apart: of a type, which the operation keeps, its object's number."""
     if isinstance(value, ShType):
-        return value.exact
-    return tuple(map(_exact, value)) if type(value) is tuple else value
+        return value.serial
+    return tuple([_exact(x) for x in value]) if type(value) is tuple else value
 
 
 def _listed(types: Sequence[Any]) -> str:

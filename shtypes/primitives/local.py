@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jax
 
 from shtypes._compat import Zero, instantiate_zeros, is_undefined_primal, no_trace_is_running
+from shtypes.caches import MOST
 from shtypes.core.array import Array
 from shtypes.core.functions.basics import IDENTITY, Full, Permute
 from shtypes.core.functions.derivatives import Jvp, Transpose, Vmap
@@ -95,7 +96,7 @@ class Local(Operation):
             return [Zero(x.aval) if u else None for x, u in zip(operands, linear, strict=True)]
         # JAX gives a linear operand's cotangent type here, not its own; they have one local shape.
         types = [x.aval if u else jax.typeof(x) for x, u in zip(operands, linear, strict=True)]
-        by_operand = self._adjoints(types, linear) if len(cts) == 1 else None
+        by_operand = self._adjoints(types, tuple(linear)) if len(cts) == 1 else None
         if by_operand is not None:
             return [
                 None if fn is None else self._transposed(fn, operands, linear, cts[0], t)
@@ -124,8 +125,19 @@ class Local(Operation):
             return local(fn, *held, ct, out=out)
         return local(fn, *[ct if u else x for x, u in zip(operands, linear, strict=True)], out=out)
 
-    def _adjoints(self, types: Sequence[ShType], linear: Sequence[bool]) -> list[LocalFn | None] | None:
+    @functools.cached_property
+    def _found_adjoints(self) -> dict[tuple[bool, ...], list[LocalFn | None] | None]:
+        return {}
+
+    def _adjoints(self, types: Sequence[ShType], linear: tuple[bool, ...]) -> list[LocalFn | None] | None:
         """The adjoint for each linear operand, or None if JAX must transpose."""
+        try:
+            return self._found_adjoints[linear]
+        except KeyError:
+            found = self._found_adjoints[linear] = self._find_adjoints(types, linear)
+            return found
+
+    def _find_adjoints(self, types: Sequence[ShType], linear: tuple[bool, ...]) -> list[LocalFn | None] | None:
         if self.fn.linear not in (Linear.JOINTLY, Linear.BESIDE) and sum(linear) != 1:
             return None
         found = [self.fn.adjoint(i, types, self.results[0]) if u else None for i, u in enumerate(linear)]
@@ -154,7 +166,22 @@ def local_all(fn: LocalFn, *operands: Any, out: Sequence[ShType]) -> list[Array]
     """Applies a local function that has several results; ``out`` gives their types."""
     if all(type(x) is Array for x in operands) and no_trace_is_running():
         return run(fn, operands, tuple(map(hi, out)))
-    return Local(fn, tuple([x.type for x in operands]), tuple(map(hi, out))).bind(*operands)
+    return _applied(fn, [x.type for x in operands], out).bind(*operands)
+
+
+#: By the function, and the serial numbers of the types: layers are alike, and so are their backward passes.
+_known: Final[dict[Any, Local]] = {}
+
+
+def _applied(fn: LocalFn, operands: Sequence[HiShType], out: Sequence[ShType]) -> Local:
+    """A local function for operands and results of these types; the same object for the same."""
+    key = (fn, tuple([t.serial for t in operands]), tuple([t.serial for t in out]))
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= MOST:
+            _known.clear()
+        found = _known[key] = Local(fn, tuple(operands), tuple(map(hi, out)))
+    return found
 
 
 def local(fn: LocalFn, *operands: Any, out: ShType) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import linecache
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ from shtypes._compat.stacks import users_frame
 from shtypes.context.whose import Whose, whose
 from shtypes.core.carrier import carrier_spec
 from shtypes.core.hitype import HiShType
-from shtypes.core.operation import Operation, applied_by, direction_of
+from shtypes.core.operation import Operation, OperationPrimitive, applied_by, direction_of
 from shtypes.primitives.callbacks import Callback
 from shtypes.primitives.collective import Collective as Collective
 from shtypes.primitives.doors import EnsureMapped, FromJax, Raise, ToJax, from_concrete_p
@@ -120,13 +120,16 @@ def of_user(eqn: Any, place: SourceLine) -> SourceLine:
     return SourceLine(frame.code.co_filename, frame.line, frame.code.co_qualname, library)
 
 
-def equations(jaxpr: Any, stack: str = "") -> Iterator[Equation]:
+def equations(jaxpr: Any, stack: str = "", wanted: Callable[[Any], bool] = lambda eqn: True) -> Iterator[Equation]:
     """All equations of a traced program that run, inside control flow and calls too, in program order.
 
-    ``stack`` is the name stack around it.
+    Args:
+        jaxpr: The program.
+        stack: The name stack around it.
+        wanted: Which of JAX's equations are told of.
     """
     opened = jaxpr_of(jaxpr)
-    yield from Walk().equations(opened, (True,) * len(opened.outvars), Around(stack))
+    yield from Walk(wanted).equations(opened, (True,) * len(opened.outvars), Around(stack))
 
 
 def equations_of(eqns: Sequence[Any], stack: str = "") -> Iterator[Equation]:
@@ -170,7 +173,8 @@ class Around(NamedTuple):
 class Walk:
     """One walk over a program; remembers what it found out about each body."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Callable[[Any], bool] = lambda eqn: True) -> None:
+        self._wanted = wanted
         self._known: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
         self._choices = 0
 
@@ -178,6 +182,8 @@ class Walk:
         """The equations of a body and of the bodies inside it."""
         stack, times, branches, checkpointed, transposed = around
         for eqn, use in self.live(jaxpr, used)[0]:
+            if not use.bodies and not self._wanted(eqn):
+                continue
             own = f"{stack}/{eqn.source_info.name_stack}"
             place = place_of(eqn)
             if not use.bodies or outside(eqn):
@@ -209,6 +215,8 @@ class Walk:
         return self._known[key]
 
     def _use(self, eqn: Any, outs: tuple[bool, ...]) -> Needs:
+        if isinstance(eqn.primitive, OperationPrimitive):
+            return Needs((True,) * len(eqn.invars))
         match what := control_of(eqn):
             case Scan():
                 return self._scan(what, outs)

@@ -40,7 +40,7 @@ class ShType:
     """
 
     __slots__ = (
-        *("_hi", "_identity", "__weakref__"),
+        *("_cotangent", "_hi", "_identity", "__weakref__"),
         *("differentiable", "dims", "dtype_name", "exact", "local_shape", "mesh", "ndim", "serial", "shape", "size"),
         *("states", "uid"),
     )
@@ -59,6 +59,7 @@ class ShType:
     serial: int  # a number of this object's own, names and all: never used again
     _identity: _Identity
     _hi: Any  # this type as a JAX type, made by `hitype`
+    _cotangent: Any  # the type of its gradients, once that was asked for
     placed: ClassVar[Callable[[ShType], Any]]  # what `sharding` is, set by the room that knows devices
 
     _interned: ClassVar[weakref.WeakValueDictionary[Any, ShType]] = weakref.WeakValueDictionary()
@@ -104,7 +105,7 @@ class ShType:
         self.ndim, self.size = len(dims), math.prod(self.shape)
         self.local_shape = tuple([d.size // math.prod([mesh.shape[a] for a in d.axes]) for d in dims])
         self.differentiable = dtypes.differentiable(name)
-        self._hi = None
+        self._hi = self._cotangent = None
         identity = (mesh, name, tuple([(d.size, d.axes) for d in dims]), states)
         with cls._lock:
             self._identity = cls._identities.setdefault(identity, _Identity(next(cls._numbers)))
@@ -211,9 +212,10 @@ class ShType:
 
     def cotangent(self: T) -> T:
         """The type of a gradient of a value of this type."""
-        if not self.differentiable:
-            return self.tangent()
-        return self.replace(states=tuple(COTANGENT[s] for s in self.states))
+        if self._cotangent is None:
+            states = tuple(COTANGENT[s] for s in self.states)
+            self._cotangent = self.replace(states=states) if self.differentiable else self.tangent()
+        return self._cotangent  # type: ignore[no-any-return]
 
     def tangent(self: T) -> T:
         """The type of a tangent: the type itself, or ``float0`` where there is no gradient."""
