@@ -96,7 +96,7 @@ class Local(Operation):
             return [Zero(x.aval) if u else None for x, u in zip(operands, linear, strict=True)]
         # JAX gives a linear operand's cotangent type here, not its own; they have one local shape.
         types = [x.aval if u else jax.typeof(x) for x, u in zip(operands, linear, strict=True)]
-        by_operand = self._adjoints(types, tuple(linear)) if len(cts) == 1 else None
+        by_operand = self._adjoints(types, linear) if len(cts) == 1 else None
         if by_operand is not None:
             return [
                 None if fn is None else self._transposed(fn, operands, linear, cts[0], t)
@@ -125,19 +125,8 @@ class Local(Operation):
             return local(fn, *held, ct, out=out)
         return local(fn, *[ct if u else x for x, u in zip(operands, linear, strict=True)], out=out)
 
-    @functools.cached_property
-    def _found_adjoints(self) -> dict[tuple[bool, ...], list[LocalFn | None] | None]:
-        return {}
-
-    def _adjoints(self, types: Sequence[ShType], linear: tuple[bool, ...]) -> list[LocalFn | None] | None:
+    def _adjoints(self, types: Sequence[ShType], linear: Sequence[bool]) -> list[LocalFn | None] | None:
         """The adjoint for each linear operand, or None if JAX must transpose."""
-        try:
-            return self._found_adjoints[linear]
-        except KeyError:
-            found = self._found_adjoints[linear] = self._find_adjoints(types, linear)
-            return found
-
-    def _find_adjoints(self, types: Sequence[ShType], linear: tuple[bool, ...]) -> list[LocalFn | None] | None:
         if self.fn.linear not in (Linear.JOINTLY, Linear.BESIDE) and sum(linear) != 1:
             return None
         found = [self.fn.adjoint(i, types, self.results[0]) if u else None for i, u in enumerate(linear)]
