@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -72,6 +72,7 @@ def is_literal(atom: Any) -> bool:
 
 
 #: The dtypes that Python numbers can have.
+_WIDE: Final = frozenset(("int64", "uint64", "float64", "complex128"))
 _PYTHON: Final = {"bool", "int32", "int64", "float32", "float64", "complex64", "complex128"}
 
 
@@ -85,6 +86,14 @@ def without_its_mesh(literal: Any) -> Any:
         return array
     number = array.item()
     return number if jax.typeof(number).dtype == array.dtype else array
+
+
+def kept_wide(value: Any) -> Any:
+    """A constant that JAX takes as it is: one of numpy's of 64 bits is an array of its own, or it would be rounded."""
+    if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.name not in _WIDE:
+        return value
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        return jax.numpy.asarray(value)
 
 
 def literal_value(atom: Any) -> Any:
@@ -272,9 +281,22 @@ def equation_context(eqn: Any) -> AbstractContextManager[Any]:
     return manager
 
 
+def bits_as_traced(eqn: Any) -> AbstractContextManager[Any]:
+    """A scope in which random bits are those of an equation's trace."""
+    traced: bool = eqn.ctx.threefry_partitionable
+    same = jax.config.jax_threefry_partitionable == traced  # type: ignore[attr-defined]  # each flag is an attribute
+    manager: AbstractContextManager[Any] = nullcontext() if same else jax.threefry_partitionable(traced)
+    return manager
+
+
 def has_own_context(eqn: Any) -> bool:
     """Whether an equation was traced to run in a special way (offloaded, or with metadata for XLA)."""
     return any(getattr(eqn.ctx, name, None) for name in ("compute_type", "xla_metadata"))
+
+
+def dtypes_of(eqn: Any) -> Iterator[Any]:
+    """The dtypes of an equation's operands and results."""
+    return (v.aval.dtype for v in (*eqn.invars, *eqn.outvars) if hasattr(v.aval, "dtype"))
 
 
 def references(eqn: Any) -> list[Any]:

@@ -11,19 +11,23 @@ from jax.extend import source_info_util
 
 from shtypes._compat import HiPrimitive
 from shtypes._compat.jaxprs import (
+    bits_as_traced,
     bound,
     captured,
     control,
+    dtypes_of,
     equation_context,
     inner_jaxprs,
     is_literal,
     jaxpr_of,
+    kept_wide,
     without_its_mesh,
 )
 from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import from_shard, to_shard
 from shtypes.core.checks import check_shards, checks_are_on
 from shtypes.core.host_errors import raise_after
+from shtypes.core.localfn import wide_enough
 from shtypes.core.meshes import concrete_mesh, context_mesh, manual_mesh
 from shtypes.core.operation import applied_by
 from shtypes.errors import ShardingTypeError
@@ -58,7 +62,7 @@ class Lowering:
             raise UnsupportedError("nothing in it is typed")
         if self._one_region:
             self._check_one_region(jaxpr)
-        return self._arrays(jaxpr, [*constants, *operands])
+        return self._arrays(jaxpr, [*map(kept_wide, constants), *operands])
 
     def _check_one_region(self, jaxpr: Any) -> None:
         segments = self._planner.segments(jaxpr)
@@ -88,7 +92,9 @@ class Lowering:
         what = control(eqn)
         if what is None or not any(check_supported(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn)):
             return _on_arrays(eqn, xs)
-        return run_control(what, xs, lambda body, ys: self._arrays(jaxpr_of(body), [*captured(body), *ys]))
+        return run_control(
+            what, xs, lambda body, ys: self._arrays(jaxpr_of(body), [*map(kept_wide, captured(body)), *ys])
+        )
 
     # on shards
 
@@ -123,7 +129,7 @@ class Lowering:
 
     def _shards(self, body: Any, shards: Sequence[Any]) -> list[Any]:
         jaxpr = jaxpr_of(body)
-        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*captured(body), *shards), strict=True))
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*map(kept_wide, captured(body)), *shards), strict=True))
         _run(jaxpr.eqns, env, self._on_shards)
         return [_read(env, v) for v in jaxpr.outvars]
 
@@ -146,7 +152,8 @@ def _on_arrays(eqn: Any, xs: Sequence[Any]) -> list[Any]:
     """An equation without bodies on carriers: one of ours is lowered on its own."""
     with equation_context(eqn):
         if not isinstance(eqn.primitive, HiPrimitive):
-            return bound(eqn, xs)
+            with wide_enough(*dtypes_of(eqn)):
+                return bound(eqn, xs)
         values = [wrap(v.aval, x) if is_typed(v) else x for v, x in zip(eqn.invars, xs, strict=True)]
         outs = eqn.primitive.to_lojax(*values, **eqn.params)
         outs = outs if eqn.primitive.multiple_results else [outs]
@@ -156,14 +163,14 @@ def _on_arrays(eqn: Any, xs: Sequence[Any]) -> list[Any]:
 def _leaving(v: Any, shard: Any) -> Any:
     if is_typed(v):
         return from_shard(v.aval, shard)
-    return shard if isinstance(shard, jax.Array) else jnp.asarray(shard, v.aval.dtype)
+    return shard if isinstance(shard, jax.Array) else jnp.asarray(kept_wide(shard), v.aval.dtype)
 
 
 def _run(equations: Sequence[Any], env: dict[Any, Any], step: Step) -> None:
     """Applies equations one after the other, under the names and lines of the user's program."""
     for eqn in equations:
         stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
-        with source_info_util.user_context(eqn.source_info.traceback, name_stack=stack):
+        with source_info_util.user_context(eqn.source_info.traceback, name_stack=stack), bits_as_traced(eqn):
             try:
                 outs = step(eqn, [_read(env, v) for v in eqn.invars])
             except Exception as err:
@@ -180,4 +187,4 @@ def _note(err: Exception, eqn: Any) -> None:
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
     """The value of an operand."""
-    return without_its_mesh(atom) if is_literal(atom) else env[atom]
+    return kept_wide(without_its_mesh(atom)) if is_literal(atom) else env[atom]

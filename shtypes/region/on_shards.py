@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from shtypes._compat import HiPrimitive
-from shtypes._compat.jaxprs import bound, inner_jaxprs, jaxpr_of
+from shtypes._compat.jaxprs import bound, dtypes_of, inner_jaxprs, jaxpr_of
 from shtypes.caches import COMPILED
 from shtypes.core.carrier import carrier_spec, to_shard
 from shtypes.core.checks import check_shards, check_terms_of_shards, checks_are_on
 from shtypes.core.hitype import hi
 from shtypes.core.host_errors import keeping
+from shtypes.core.localfn import wide_enough
 from shtypes.core.operation import Operation, applied_by
 from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.per_op import apply_local
@@ -77,7 +78,8 @@ def _reshard(applied: Reshard, shards: Sequence[Any]) -> list[Any]:
 
 def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     (x,), (v,), t = shards, eqn.invars, eqn.params["ty"]
-    x = jnp.asarray(x, v.aval.dtype)
+    with wide_enough(v.aval.dtype):
+        x = jnp.asarray(x, v.aval.dtype)
     if same_spec(spec_of(v.aval), carrier_spec(t)):
         if checks_are_on():
             check_shards("from_jax", [x], [t], given=True)
@@ -130,4 +132,5 @@ def _plain(eqn: Any, xs: Sequence[Any]) -> list[Any]:
     if eqn.primitive.name == "broadcast_in_dim" and not eqn.invars[0].aval.shape:
         aval = eqn.outvars[0].aval
         unplaced["shape"] = aval.sharding.shard_shape(aval.shape) if len(aval.sharding.spec) else aval.shape
-    return bound(eqn, xs, **unplaced)
+    with wide_enough(*dtypes_of(eqn)):
+        return bound(eqn, xs, **unplaced)

@@ -225,6 +225,60 @@ def test_x64_that_a_program_enables_is_that_of_its_equations(around: str) -> Non
         assert_close(np.asarray(sh.to_jax(mine)), np.asarray(right), 100)
 
 
+#: What makes numbers of 64 bits beside the program's operands, in x64 only inside of the program.
+WIDE: dict[str, Callable[[Any], Any]] = {
+    "a constant": lambda x: (x * (jnp.full((16,), 1e-200) * 1e200)).astype(jnp.float32),
+    "zeros": lambda x: x + jnp.zeros((16,)),
+    "a branch of where": lambda x: jnp.where(x > 0, x, 0.0),
+    "a padding": lambda x: jnp.pad(x, ((0, 0), (1, 1))),
+    "an update": lambda x: x.at[:, 0].set(1.0),
+    "positions": lambda x: x + (jnp.arange(16) + 2**40),
+    "an array of numpy": lambda x: (x * np.full((16,), 1e-200) * 1e200).astype(jnp.float32),
+    "integers of numpy": lambda x: (x * 4).astype(jnp.int64) * np.array([2**40] * 16) // 2**40,
+    "a cotangent": jax.grad(lambda x: jnp.sum(jnp.sin(x) * 1e-200) * 1e200),
+    "a counter": lambda x: jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 1.5), (jnp.int64(0), x)),
+    "a carry": lambda x: jax.lax.scan(lambda c, r: (c + r.sum(), c), jnp.float64(0), x)[0],
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_numbers_that_a_program_makes_in_x64_have_64_bits(name: str) -> None:
+    def program(x: Any) -> Any:
+        with jax.enable_x64(True):
+            return WIDE[name](x.astype(jnp.float64))
+
+    wanted = jax.jit(program)(X)
+    for typed in (sh.lift(program), sh.jit(sh.lift(program)), jax.jit(sh.lift(program))):
+        for mine, right in zip(jax.tree.leaves(typed(sh.array(X, "f32[8, 16]"))), jax.tree.leaves(wanted), strict=True):
+            assert mine.dtype == right.dtype
+            assert_close(np.asarray(sh.to_jax(mine) if isinstance(mine, sh.Array) else mine), np.asarray(right), 100)
+
+
+def test_constants_of_64_bits_stay_so_in_typed_code() -> None:
+    def program(x: Any) -> Any:
+        with jax.enable_x64(True):
+            return (x.astype("float64") * np.full((16,), 1e-200) * 1e200).astype("float32")
+
+    x = sh.array(X, "f32[8@dp, 16]")
+    assert np.array_equal(np.asarray(sh.jit(program)(x)), np.asarray(program(x)))
+    assert np.asarray(sh.all_reduce(sh.jit(sh.grad(lambda x: sh.all_reduce(sh.sum(program(x)))))(x))).min() > 0.99
+
+
+@pytest.mark.parametrize("around", ["itself", "jit", "scan", "cond", "checkpoint", "vmap"])
+def test_random_bits_are_those_that_a_program_asks_for(around: str) -> None:
+    def program(x: Any, w: Any) -> Any:
+        with jax.threefry_partitionable(False):
+            return x @ w + jax.random.uniform(jax.random.key(0), (w.shape[1],))
+
+    program = AROUND[around](program)
+    x, w = sh.array(X, "f32[8@dp, 16]"), sh.array(W, "f32[16, 8]")
+    wanted = jax.jit(program)(X, W)
+    for typed in (sh.lift(program), sh.jit(sh.lift(program))):
+        assert_close(
+            np.asarray(sh.to_jax(jax.tree.leaves(typed(x, w))[0])), np.asarray(jax.tree.leaves(wanted)[0]), 100
+        )
+
+
 def test_a_matmul_precision_that_a_program_sets_is_that_of_its_products() -> None:
     def program(x: Any, w: Any) -> Any:
         with jax.default_matmul_precision("highest"):
