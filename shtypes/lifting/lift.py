@@ -144,6 +144,20 @@ class _Traced(NamedTuple):
     tree: Any
 
 
+class _Given(NamedTuple):
+    """The arguments of a call.
+
+    Attributes:
+        arrays: The arrays among them.
+        tree: Their structure.
+        static: What is no array, and None in the places of arrays.
+    """
+
+    arrays: Sequence[Any]
+    tree: Any
+    static: tuple[Static | None, ...]
+
+
 class _Program:
     """A plain function for arguments of one structure, and with these static leaves."""
 
@@ -154,20 +168,21 @@ class _Program:
         self._compiled: Bounded[JitFunction[..., Any]] = Bounded(PROGRAMS)
         self._forms: Bounded[Any] = Bounded(PROGRAMS)
 
-    def _of_arrays(self, arrays: Sequence[Any]) -> Callable[..., Any]:
+    def _of_arrays(self, given: _Given) -> Callable[..., Any]:
         """The function as one of its arrays, which JAX has not traced yet: what it closes over may be other by now.
 
         One for all the traces of a search for what `implicit_comm` inserts, in which nothing else changes.
         """
+        arrays, tree, static = given
         types = tuple(map(type_of, arrays))
-        search = current_ambient().search, types
+        search = current_ambient().search, types, tuple([s and id(s.value) for s in static])
         if self._searched is not None and self._searched[0] == search:
             return self._searched[1]
 
         def flat(*arrays: Any) -> Any:
             rest = iter(arrays)
-            leaves = [next(rest) if s is None else s.value for s in self.static]
-            args, kwargs = jax.tree.unflatten(self.tree, leaves)
+            leaves = [next(rest) if s is None else s.value for s in static]
+            args, kwargs = jax.tree.unflatten(tree, leaves)
             with lying({id(x): Lies(t, spec_of(t)) for x, t in zip(arrays, types, strict=True) if t is not None}):
                 return self.f(*args, **kwargs)
 
@@ -175,13 +190,13 @@ class _Program:
         self._searched = (search, flat) if search[0] else None
         return flat
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, given: _Given) -> Any:
         """The results; of typed values that no transformation looks at, by one compiled program.
 
         The function is traced in each call, as it runs in each of plain JAX. A program that differs from one before in
         its numbers and constants alone is compiled only when it comes again.
         """
-        traced = self._traced(arrays)
+        traced, arrays = self._traced(given), given.arrays
         if not arrays or traced.around or not no_trace_is_running() or not all(map(is_typed, arrays)):
             return self._evaluated(traced, *arrays)
         key = key_of(traced.jaxpr, traced.consts, Static)
@@ -198,10 +213,11 @@ class _Program:
         except ShardingTypeError:
             return self._evaluated(traced, *arrays)  # which says it without the frames of a trace
 
-    def _traced(self, arrays: Sequence[Any]) -> _Traced:
+    def _traced(self, given: _Given) -> _Traced:
+        arrays = given.arrays
         mesh = mesh_of(arrays)
         axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
-        closed, around, tree = trace_plain(self._of_arrays(arrays), [aval_of(x) for x in arrays], axes)
+        closed, around, tree = trace_plain(self._of_arrays(given), [aval_of(x) for x in arrays], axes)
         return _Traced(*needed(closed), around, tree)
 
     def _evaluated(self, traced: _Traced, *arrays: Any) -> Any:
@@ -319,7 +335,8 @@ def lift(
         if program is None:
             program = programs.put(key, _Program(f, tree, static, Outside(name, places, finish=finish)))
         try:
-            return program(*[x for x, s in zip(leaves, static, strict=True) if s is None])
+            # Of this call: what is equal need not be the same, and a program is traced in each call.
+            return program(_Given([x for x, s in zip(leaves, static, strict=True) if s is None], tree, static))
         except ShardingTypeError as error:
             raise error.with_traceback(None) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 from collections.abc import Callable
@@ -324,6 +325,32 @@ def test_a_program_that_comes_again_is_compiled_once(monkeypatch: pytest.MonkeyP
 
 def _reduced(y: Any) -> Any:
     return sh.all_reduce(y, "tp")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Arguments that are no arrays: equal ones need not be the same."""
+
+    scale: float
+    shift: float = dataclasses.field(default=0.0, compare=False)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_arguments_that_are_equal_and_not_the_same_are_those_of_the_call(compiled: bool) -> None:
+    x = sh.ones("f32[4@dp]")
+    programs: list[tuple[Callable[..., Any], list[Any]]] = [
+        (lambda x, c: x / c.scale, [Settings(0.0), Settings(-0.0)]),
+        (lambda x, c: x.astype(jnp.int32) * c.scale, [Settings(1), Settings(1.0), Settings(True)]),
+        (lambda x, c: x * c.shift, [Settings(1.0, 2.0), Settings(1.0, 3.0)]),
+        (lambda x, c: x + c["of"].shift, [{"of": Settings(1.0, 2.0)}, {"of": Settings(1.0, 3.0)}]),
+    ]
+    for f, settings in programs:
+        lifted = sh.lift(f)
+        for c in (*settings, *settings):
+            run = sh.jit(lambda x, c=c, lifted=lifted: lifted(x, c)) if compiled else functools.partial(lifted, c=c)
+            found, wanted = np.asarray(run(x)), np.asarray(f(jnp.ones(4), c))
+            assert found.dtype == wanted.dtype
+            assert np.array_equal(found, wanted)
 
 
 def test_a_model_that_ran_in_plain_jax_before_keeps_its_reshards() -> None:
