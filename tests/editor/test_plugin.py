@@ -78,6 +78,7 @@ def test_an_alias_of_another_module_is_known_from_the_cache(project: Project) ->
     assert project.run()["user"][-1] == "9:17: type f32[6@tp]"
 
 
+@pytest.mark.nightly
 def test_another_configuration_is_another_result(project: Project) -> None:
     project.write("pyproject.toml", CONFIG + "mesh = { dp = 2, tp = 4 }\n")
     assert project.run()["library"] == [

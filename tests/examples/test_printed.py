@@ -34,6 +34,7 @@ def compared(name: str, text: str) -> None:
     np.testing.assert_allclose(found, wanted, rtol=2e-2)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_prints_its_types_and_what_it_sends(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with sh.policy("partial"):

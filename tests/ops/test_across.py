@@ -207,6 +207,7 @@ def test_no_comm_forbids_what_out_allows() -> None:
     assert refusal(f, "f32[4,8@y]").what.startswith("`no_comm` forbids all-reduce over `y` in the forward pass")
 
 
+@pytest.mark.nightly
 def test_they_work_in_regions_loops_checkpoints_and_maps() -> None:
     mesh = sh.make_mesh(AXES)
     sh.set_mesh(mesh)

@@ -209,7 +209,7 @@ def cases(mesh: Any, functions: list[Function], grad: bool) -> Iterator[Case]:
         yield found[0] if found else replicated
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("functions", [LINEAR, NONLINEAR], ids=["linear", "nonlinear"])
 def test_functions_and_the_gradients_of_linear_ones_are_those_of_one_device(functions: list[Function]) -> None:
     mesh = sh.make_mesh({"x": 2, "y": 2})

@@ -49,7 +49,8 @@ def truth(name: str) -> dict[str, bool]:
 
 #: What is refused in a direction in which this use of the program is silent, but another would not be.
 STRICT = {
-    ("a jaxpr of an unbounded loop", "backward"),  # of a value that another program would differentiate
+    ("a jaxpr of a loop", "backward"),  # of a value that another program would differentiate
+    ("a jaxpr of an unbounded loop", "backward"),  # as above
     ("a backward pass that is there", "forward"),  # of a value that nothing uses
     ("custom_jvp", "forward"),  # of a tangent, which runs forward in forward mode
     ("a maximum", "backward"),  # counts its winners where it is differentiated

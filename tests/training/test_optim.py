@@ -120,6 +120,7 @@ def test_a_hyperparameter_that_is_set_between_steps_is_typed_again() -> None:
         assert_close(updates["up"], -float(rate) * _weights()["up"])
 
 
+@pytest.mark.nightly
 def test_a_step_is_the_body_of_a_loop() -> None:
     params, tx = (
         _typed(_weights(), LAYOUTS["both"]),

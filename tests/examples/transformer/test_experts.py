@@ -301,6 +301,7 @@ def test_what_goes_to_the_experts_is_narrow_and_what_is_added_is_not(kind: str) 
 @pytest.mark.parametrize(
     ("name", "kind"), some({("zero3_ep", "capacity")}, [*LAYOUTS, *PIPELINES], ["capacity", "dropless"])
 )
+@pytest.mark.nightly
 @pytest.mark.parametrize("remat", ["none", pytest.param("everything", marks=pytest.mark.nightly)])
 def test_the_compiled_program_sends_what_the_ledger_says(name: str, kind: str, remat: Any) -> None:
     sizes, layout = dataclasses.replace(SIZES, capacity=CAPACITIES[kind], remat=remat), read()[name]

@@ -57,6 +57,7 @@ def test_a_token_at_a_time_is_as_good_as_whole_sequences() -> None:
 @pytest.mark.parametrize(
     "temperature", [pytest.param(0.0, marks=pytest.mark.nightly), 1.0], ids=["likeliest", "sampled"]
 )
+@pytest.mark.nightly
 def test_every_layout_makes_the_tokens_of_one_device(name: str, temperature: float) -> None:
     assert (continued(name, temperature) == one_device(temperature)).all()
 

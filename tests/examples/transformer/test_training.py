@@ -146,6 +146,7 @@ def test_microbatches_make_the_step_of_their_batch(name: str) -> None:
 # interrupted runs
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_interrupted_goes_on_with_the_same_losses(tmp_path: Path) -> None:
     run = run_of(LAYOUTS["zero3_tp"], steps=6, every=2)
     with LAYOUTS["zero3_tp"].use():
@@ -221,6 +222,7 @@ def test_a_run_that_is_killed_goes_on_with_the_same_losses(tmp_path: Path) -> No
 # the commands
 
 
+@pytest.mark.nightly
 def test_the_commands_train_and_sample(tmp_path: Path) -> None:
     def said(*words: str) -> str:
         result = CliRunner().invoke(command.main, [*words, "--folder", str(tmp_path)], catch_exceptions=False)
