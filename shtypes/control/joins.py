@@ -59,6 +59,7 @@ def tracing_body(loop: OpenLoop) -> Iterator[None]:
         yield
     finally:
         _thread.loops.pop()
+        loop.carry = []  # of a trace that ends
 
 
 def start_otherwise(x: Any, t: ShType) -> None:

@@ -213,6 +213,18 @@ def test_a_function_is_mapped_by_its_rule_outside_of_the_lifted_program_too() ->
 # traces
 
 
+@pytest.mark.parametrize("loop", ["scan", "fori_loop", "while_loop"])
+def test_a_lifted_loop_leaks_no_tracers(loop: str) -> None:
+    f = {
+        "scan": lambda x: jax.lax.scan(lambda c, r: (c + r, c), jnp.float32(0), x)[1],
+        "fori_loop": lambda x: jax.lax.fori_loop(0, 3, lambda i, c: c * 1.5, x),
+        "while_loop": lambda x: jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, x))[1],
+    }[loop]
+    with jax.checking_leaks():
+        for run in (sh.lift(f), sh.jit(sh.lift(f))):
+            jax.block_until_ready(run(sh.array(X, "f32[4]")))
+
+
 #: JAX finds its own lowering of a checkpoint of typed values to hold tracers.
 _LEAKS = pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX leaks tracers of checkpoints of typed values")
 
