@@ -13,6 +13,7 @@ from tests.random_programs import generate_program
 FIRST_ORDER = ("arithmetic", "arranging", "functions", "networks", "numbers", "positions")
 
 
+@pytest.mark.nightly
 def test_what_mypy_knows_of_random_programs_is_so_at_run_time(tmp_path: Path, mypy_cache: Path) -> None:
     given = [
         generate_program(seed, steps=(1, 5), mesh={"x": 2, "y": 2}, policy="partial", favour=FIRST_ORDER)

@@ -116,6 +116,7 @@ def test_they_are_in_every_layout() -> None:
     check(sh.make_mesh(AXES), cases())
 
 
+@pytest.mark.nightly
 def test_pending_sums_are_reduced_first_where_a_scope_allows_it() -> None:
     functions = [
         lambda m, x: m.amin(x, axis=(0, 2)),

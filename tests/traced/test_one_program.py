@@ -234,7 +234,7 @@ WITH_GRADIENT: dict[str, Callable[..., sh.Ledger]] = {
 }
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("put", PUT)
 def test_one_scope_is_one_program_for_all_that_ask_and_run(put: str, policy: str) -> None:
     f, around = PUT[put]
@@ -248,7 +248,7 @@ def test_one_scope_is_one_program_for_all_that_ask_and_run(put: str, policy: str
     assert around(ran_at_once)(f, *args) == wanted.launches
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("put", PUT)
 def test_one_scope_is_one_program_with_its_gradient(put: str, policy: str) -> None:
     f, around = PUT[put]

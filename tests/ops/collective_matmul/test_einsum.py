@@ -101,6 +101,7 @@ def test_all_rings_on_a_larger_mesh(policy: str, way: Any) -> None:
         check(sh.make_mesh(MESH), cases(way))
 
 
+@pytest.mark.nightly
 def test_a_ring_runs_eagerly() -> None:
     mesh = sh.make_mesh({"dp": 2, "tp": 2})
     check(mesh, cases(True, RINGS[:2] + RINGS[8:10], grad=False), eager=True)
@@ -188,6 +189,7 @@ def layer() -> Any:
     return block, [sh.array(a, t) for a, t in zip(arrays, types, strict=True)], reference, arrays
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["partial", pytest.param("jax", marks=pytest.mark.nightly)])
 def test_a_block_in_scan_under_checkpoint_has_the_gradients_of_one_device(layer: Any, policy: str) -> None:
     block, _, reference, arrays = layer
