@@ -274,10 +274,19 @@ def _difference(case: Case, reference: Reference, types: Sequence[Any], mode: st
         if summed and right.dtype.kind not in "iub":
             close, kept = "sums", _has_terms(right)
             mine, right = np.where(kept, mine, 0), np.where(kept, right, 0)
-        what = _apart(mine, right, close, error)
+        what = _apart(mine, right, close, error + _error_of_terms(case, types))
         if what:
             return what
     return ""
+
+
+def _error_of_terms(case: Case, types: Sequence[Any]) -> float:
+    """How far the terms of pending operands are from them, relative to these: sums of terms up to 8 are rounded."""
+    return sum(
+        8 * tolerance.eps(x.dtype) / max(float(np.abs(x).max(initial=0)), 1e-6)
+        for x, t in zip(map(np.asarray, case.operands), types, strict=True)
+        if t.axes(sh.State.UNREDUCED) and x.dtype.kind not in "iub"
+    )
 
 
 def _has_terms(x: Any) -> Any:
