@@ -72,7 +72,6 @@ def is_literal(atom: Any) -> bool:
 
 
 #: The dtypes that Python numbers can have.
-_WIDE: Final = frozenset(("int64", "uint64", "float64", "complex128"))
 _PYTHON: Final = {"bool", "int32", "int64", "float32", "float64", "complex64", "complex128"}
 
 
@@ -89,8 +88,8 @@ def without_its_mesh(literal: Any) -> Any:
 
 
 def kept_wide(value: Any) -> Any:
-    """A constant that JAX takes as it is: one of numpy's of 64 bits is an array of its own, or it would be rounded."""
-    if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.name not in _WIDE:
+    """A value that JAX takes as it is: an array of numpy's that it would round is one of its own."""
+    if not isinstance(value, (np.ndarray, np.generic)) or jax.dtypes.canonicalize_dtype(value.dtype) == value.dtype:
         return value
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         return jax.numpy.asarray(value)

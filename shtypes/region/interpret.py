@@ -62,7 +62,7 @@ class Lowering:
             raise UnsupportedError("nothing in it is typed")
         if self._one_region:
             self._check_one_region(jaxpr)
-        return self._arrays(jaxpr, [*map(kept_wide, constants), *operands])
+        return self._arrays(jaxpr, [*constants, *operands])
 
     def _check_one_region(self, jaxpr: Any) -> None:
         segments = self._planner.segments(jaxpr)
@@ -92,9 +92,7 @@ class Lowering:
         what = control(eqn)
         if what is None or not any(check_supported(jaxpr_of(body)) for body, _ in inner_jaxprs(eqn)):
             return _on_arrays(eqn, xs)
-        return run_control(
-            what, xs, lambda body, ys: self._arrays(jaxpr_of(body), [*map(kept_wide, captured(body)), *ys])
-        )
+        return run_control(what, xs, lambda body, ys: self._arrays(jaxpr_of(body), [*captured(body), *ys]))
 
     # on shards
 
@@ -108,7 +106,7 @@ class Lowering:
             if checks_are_on():
                 check_shards("jit", [local[v] for v in typed], [v.aval for v in typed], given=True)
             _run(segment.equations, local, self._on_shards)
-            results = [_leaving(v, local[v]) for v in segment.results]
+            results = [_leaving(v, _read(local, v)) for v in segment.results]
             if calls_host(segment.equations):
                 raise_after(mesh.axis_names, results)
             return results
@@ -125,11 +123,11 @@ class Lowering:
             check_vma=False,
             **options,
         )
-        env.update(zip(segment.results, run(*[env[v] for v in segment.operands]), strict=True))
+        env.update(zip(segment.results, run(*[_read(env, v) for v in segment.operands]), strict=True))
 
     def _shards(self, body: Any, shards: Sequence[Any]) -> list[Any]:
         jaxpr = jaxpr_of(body)
-        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*map(kept_wide, captured(body)), *shards), strict=True))
+        env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*captured(body), *shards), strict=True))
         _run(jaxpr.eqns, env, self._on_shards)
         return [_read(env, v) for v in jaxpr.outvars]
 
@@ -163,7 +161,7 @@ def _on_arrays(eqn: Any, xs: Sequence[Any]) -> list[Any]:
 def _leaving(v: Any, shard: Any) -> Any:
     if is_typed(v):
         return from_shard(v.aval, shard)
-    return shard if isinstance(shard, jax.Array) else jnp.asarray(kept_wide(shard), v.aval.dtype)
+    return shard if isinstance(shard, jax.Array) else jnp.asarray(shard, v.aval.dtype)
 
 
 def _run(equations: Sequence[Any], env: dict[Any, Any], step: Step) -> None:
@@ -187,4 +185,4 @@ def _note(err: Exception, eqn: Any) -> None:
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
     """The value of an operand."""
-    return kept_wide(without_its_mesh(atom)) if is_literal(atom) else env[atom]
+    return kept_wide(without_its_mesh(atom) if is_literal(atom) else env[atom])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,19 +21,9 @@ from tests.analysis.explain.test_json import SCHEMA, faults
 from tests.traced.compiled import assert_compiled_as_said
 from tests.traced.random_programs import AXES, random_program
 
+pytestmark = pytest.mark.usefixtures("on_a_mesh")
+
 X, W, PENDING = "f32[8@dp, 16]", "f32[16, 16@tp]", "f32[16@tp, 16]"
-
-
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh(AXES)):
-        yield
-
-
-@pytest.fixture(params=["partial", "jax"])
-def policy(request: pytest.FixtureRequest) -> Iterator[str]:
-    with sh.policy(request.param):
-        yield request.param
 
 
 def product(x: Any, w: Any, v: Any) -> Any:

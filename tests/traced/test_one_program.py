@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,21 +20,10 @@ from tests.random_choices import evaluated
 from tests.random_plain import CONSTANTS
 from tests.random_programs import POLICIES, Program, generate_program, spread
 from tests.traced.compiled import JITS, Sent, assert_compiled_as_said, compiled_text, sent_by_compiled, sent_by_ledger
-from tests.traced.random_programs import AXES
+
+pytestmark = pytest.mark.usefixtures("on_a_mesh")
 
 X, W, V = "f32[8@dp, 16]", "f32[16, 16@tp]", "f32[16@tp, 16]"
-
-
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh(AXES)):
-        yield
-
-
-@pytest.fixture(params=["partial", "jax"])
-def policy(request: pytest.FixtureRequest) -> Iterator[str]:
-    with sh.policy(request.param):
-        yield request.param
 
 
 def arguments(*types: str) -> list[Any]:

@@ -86,10 +86,6 @@ def _components(t: ShType, numbers: Numbers, sizes: Sequence[int]) -> tuple[Comp
     return tuple(made)
 
 
-def _is_sharded(t: ShType, dims: Sequence[int]) -> bool:
-    return any(t.dims[d].axes for d in dims)
-
-
 # lookups
 
 
