@@ -1,6 +1,6 @@
 """Writes the stubs that type checkers read: ``python generate/stubs.py``; with ``--check`` says which are out of date.
 
-- `shtypes/ops/elementwise.pyi`: the functions that `OPS` makes.
+- `shtypes/ops/elementwise.pyi`, `functions.pyi`: the functions that `OPS` makes.
 - `shtypes/__init__.pyi`: the public names. A plain function is imported from its file; of one that another function
   makes, the signature is written out.
 - `shtypes/namespaces/`: the same of `sh.linalg`, `sh.nn` and the others.
@@ -19,13 +19,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import Parameter
-from typing import Any, Final
+from typing import Any, Final, get_overloads
+
+import jax
 
 import shtypes as sh
 from shtypes import api
 from shtypes.core import array
 from shtypes.core.foreign import OF_ARRAYS
 from shtypes.core.placement import OF_CARRIERS
+from shtypes.ops.jax_functions import with_out
 from shtypes.ops.of_arrays import BINARY, COMPARISONS
 from shtypes.ops.table import OPS
 
@@ -40,13 +43,15 @@ _IMPORTS: Final = {
     "Dims": "from shtypes.numerics.init import Dims",
     "EigResult": "from shtypes.numerics.results import EigResult",
     "EighResult": "from shtypes.numerics.results import EighResult",
-    "IndexUpdate": "from shtypes.ops.scatter import IndexUpdate",
+    "IndexUpdate": "from shtypes.ops.indexing import IndexUpdate",
     "Initializer": "from shtypes.numerics.init import Initializer",
     "Iterator": "from collections.abc import Iterator",
     "Sequence": "from collections.abc import Sequence",
     "SlogdetResult": "from shtypes.numerics.results import SlogdetResult",
     "ClassVar": "from typing import ClassVar",
     "jax": "import jax",
+    "Literal": "from typing import Literal",
+    "overload": "from typing import overload",
 }
 _ONLY: Final = Parameter.POSITIONAL_ONLY
 #: What `Array` has in its own text, and what is JAX's.
@@ -60,7 +65,8 @@ _NOT_LOWER: Final = "  # noqa: N802  # as numpy has it"
 def stubs() -> dict[pathlib.Path, str]:
     """Each stub and its text, formatted."""
     pages = {
-        ROOT / "ops" / "elementwise.pyi": _page("The functions that `OPS` makes.", _elementwise()),
+        ROOT / "ops" / "elementwise.pyi": _page("The elementwise functions that `OPS` makes.", _elementwise()),
+        ROOT / "ops" / "functions.pyi": _page("The functions of JAX that `OPS` makes.", _of_jax()),
         ROOT / "__init__.pyi": _page("The public names, as type checkers see them.", _public()),
         ROOT / "core" / "array_methods.pyi": _page("What typed values have, as type checkers see it.", _methods()),
         ROOT / "namespaces" / "__init__.pyi": _page("The namespaces, as type checkers see them.", ()),
@@ -104,16 +110,28 @@ def definition(name: str, found: inspect.Signature) -> str:
 
 
 def _shown(p: Parameter) -> Parameter:
-    p = p if p.annotation is Parameter.empty else p.replace(annotation=_text(p.annotation))
+    p = p if p.name == "self" else p.replace(annotation=_text(p.annotation))
     told = p.default is Parameter.empty or isinstance(p.default, (bool, int, float, str, type(None)))
     return p if told else p.replace(default=_Text("..."))
 
 
+#: What annotations of JAX name that ours name too, beside `_IMPORTS`; one that names anything else may be anything.
+_KNOWN: Final = {*("int", "float", "complex", "bool", "str", "None", "list", "tuple", "dict", "type", "object", "lax", "True", "False")}
+
+
 def _text(annotation: Any) -> _Text:
-    """An annotation: those of the package are text; what is not annotated may be anything."""
-    if annotation is Parameter.empty:
+    """An annotation: those of the package and of JAX are text; what is not annotated may be anything."""
+    if annotation is jax.Array:
+        return _Text("Array")
+    if isinstance(annotation, type) and annotation is not Parameter.empty:
+        return _Text(annotation.__name__)
+    if not isinstance(annotation, str):
         return _Text("Any")
-    return _Text(re.sub(r"\blax\.", "jax.lax.", annotation) if isinstance(annotation, str) else annotation.__name__)
+    text = re.sub(r"\bAxis\b", "int | Sequence[int] | None", annotation)
+    if {name.partition(".")[0] for name in re.findall(r"[A-Za-z_][\w.]*", re.sub(r"(['\"]).*?\1", "", text))} <= _KNOWN | {*_IMPORTS}:
+        text = re.sub(r"\bCallable\b(?!\[)", "Callable[..., Any]", text)
+        return _Text(re.sub(r"\blax\.", "jax.lax.", text))
+    return _Text("Any")
 
 
 # the stubs
@@ -123,6 +141,33 @@ def _elementwise() -> Iterator[str]:
     for name, op in sorted(OPS.items()):
         if op.operands:
             yield definition(name, op.signature)
+
+
+def _of_jax() -> Iterator[str]:
+    functions = importlib.import_module("shtypes.ops.functions")
+    for op in sorted(OPS.values()):
+        if op.module == functions.__name__:
+            module, _, name = op.jax.rpartition(".")
+            native = inspect.unwrap(getattr(importlib.import_module(module), name))
+            overloads = [*map(inspect.signature, get_overloads(native))] or _stubbed(module).get(name, [])
+            for found in overloads if len(overloads) > 1 else ():
+                yield f"@overload\n{definition(op.attr, with_out(found))}"
+            if len(overloads) < 2:
+                yield definition(op.attr, inspect.signature(getattr(functions, op.attr)))
+
+
+@functools.cache
+def _stubbed(module: str) -> dict[str, list[inspect.Signature]]:
+    """The signatures of functions that JAX's own stub of a module has, if there is one."""
+    path = pathlib.Path(importlib.import_module(module).__file__ or "").with_suffix(".pyi")
+    found: dict[str, list[inspect.Signature]] = {}
+    for node in ast.parse(path.read_text()).body if path.exists() else ():
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list = []
+            scope: dict[str, Any] = {}
+            exec("from __future__ import annotations\n" + ast.unparse(node), scope)
+            found.setdefault(node.name, []).append(inspect.signature(scope[node.name]))
+    return found
 
 
 def _public() -> Iterator[str]:
@@ -163,7 +208,8 @@ def _names(owner: Any, places: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 def _static(module: str) -> frozenset[str]:
     """The names of a module that its text defines so that a type checker knows what they are."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
-    found = {op.attr for op in OPS.values() if op.operands and op.module == module}
+    made = ("shtypes.ops.elementwise", "shtypes.ops.functions")
+    found = {op.attr for op in OPS.values() if op.module == module and module in made}
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             found.add(node.name)

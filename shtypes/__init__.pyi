@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 from jax import eval_shape as eval_shape
 from jax import make_jaxpr as make_jaxpr
 
@@ -40,7 +39,6 @@ from shtypes.control.loops import scan as scan
 from shtypes.control.loops import while_loop as while_loop
 from shtypes.control.vmap import vmap as vmap
 from shtypes.core.array import Array as Array
-from shtypes.core.array import ArrayLike
 from shtypes.core.checks import debug_checks as debug_checks
 from shtypes.core.checks import set_debug_checks as set_debug_checks
 from shtypes.core.meshes import abstract_mesh as abstract_mesh
@@ -74,18 +72,7 @@ from shtypes.ops.arithmetic import power as _pow
 from shtypes.ops.arithmetic import power as power
 from shtypes.ops.arithmetic import subtract as _sub
 from shtypes.ops.arithmetic import subtract as subtract
-from shtypes.ops.arrange import flip as flip
-from shtypes.ops.arrange import fliplr as fliplr
-from shtypes.ops.arrange import flipud as flipud
-from shtypes.ops.arrange import repeat as repeat
-from shtypes.ops.arrange import roll as roll
-from shtypes.ops.arrange import rot90 as rot90
-from shtypes.ops.arrange import tile as tile
 from shtypes.ops.associative import associative_scan as associative_scan
-from shtypes.ops.conv import conv as conv
-from shtypes.ops.conv import conv_general_dilated as conv_general_dilated
-from shtypes.ops.conv import conv_transpose as conv_transpose
-from shtypes.ops.conv import conv_with_general_padding as conv_with_general_padding
 from shtypes.ops.create import arange as arange
 from shtypes.ops.create import asarray as asarray
 from shtypes.ops.create import copy as copy
@@ -97,9 +84,6 @@ from shtypes.ops.create import ones_like as ones_like
 from shtypes.ops.create import zeros as _empty
 from shtypes.ops.create import zeros as zeros
 from shtypes.ops.create import zeros_like as zeros_like
-from shtypes.ops.cumulative import cumprod as cumprod
-from shtypes.ops.cumulative import cumsum as cumsum
-from shtypes.ops.cumulative import diff as diff
 from shtypes.ops.describe import bfloat16 as bfloat16
 from shtypes.ops.describe import bool_ as bool_
 from shtypes.ops.describe import broadcast_shapes as broadcast_shapes
@@ -141,23 +125,6 @@ from shtypes.ops.describe import uint16 as uint16
 from shtypes.ops.describe import uint32 as uint32
 from shtypes.ops.describe import uint64 as uint64
 from shtypes.ops.describe import unsignedinteger as unsignedinteger
-from shtypes.ops.diagonals import diag as diag
-from shtypes.ops.diagonals import diagonal as diagonal
-from shtypes.ops.diagonals import trace as trace
-from shtypes.ops.diagonals import tril as tril
-from shtypes.ops.diagonals import triu as triu
-from shtypes.ops.edits import append as append
-from shtypes.ops.edits import choose as choose
-from shtypes.ops.edits import compress as compress
-from shtypes.ops.edits import delete as delete
-from shtypes.ops.edits import diagflat as diagflat
-from shtypes.ops.edits import fill_diagonal as fill_diagonal
-from shtypes.ops.edits import insert as insert
-from shtypes.ops.edits import ix_ as ix_
-from shtypes.ops.edits import put_along_axis as put_along_axis
-from shtypes.ops.edits import ravel_multi_index as ravel_multi_index
-from shtypes.ops.edits import resize as resize
-from shtypes.ops.edits import unravel_index as unravel_index
 from shtypes.ops.einsum import dot as dot
 from shtypes.ops.einsum import einsum as einsum
 from shtypes.ops.einsum import inner as inner
@@ -351,54 +318,194 @@ from shtypes.ops.elementwise import trunc as trunc
 from shtypes.ops.elementwise import xlog1py as xlog1py
 from shtypes.ops.elementwise import xlogy as xlogy
 from shtypes.ops.elementwise import zeta as zeta
-from shtypes.ops.extremes import median as median
-from shtypes.ops.extremes import ptp as ptp
-from shtypes.ops.gather import gather as gather
-from shtypes.ops.histograms import bincount as bincount
-from shtypes.ops.histograms import histogram as histogram
-from shtypes.ops.histograms import histogram_bin_edges as histogram_bin_edges
-from shtypes.ops.joins import array_split as array_split
-from shtypes.ops.joins import column_stack as column_stack
-from shtypes.ops.joins import concatenate as _concat
-from shtypes.ops.joins import concatenate as concatenate
-from shtypes.ops.joins import dsplit as dsplit
-from shtypes.ops.joins import dstack as dstack
-from shtypes.ops.joins import hsplit as hsplit
-from shtypes.ops.joins import hstack as hstack
-from shtypes.ops.joins import split as split
-from shtypes.ops.joins import stack as stack
-from shtypes.ops.joins import unstack as unstack
-from shtypes.ops.joins import vsplit as vsplit
-from shtypes.ops.joins import vstack as vstack
-from shtypes.ops.lax_names import convert_element_type as convert_element_type
-from shtypes.ops.lax_names import dynamic_update_index_in_dim as dynamic_update_index_in_dim
-from shtypes.ops.lax_names import mul as mul
-from shtypes.ops.lax_names import reduce_and as reduce_and
-from shtypes.ops.lax_names import reduce_max as reduce_max
-from shtypes.ops.lax_names import reduce_min as reduce_min
-from shtypes.ops.lax_names import reduce_or as reduce_or
-from shtypes.ops.lax_names import reduce_prod as reduce_prod
-from shtypes.ops.lax_names import reduce_sum as reduce_sum
-from shtypes.ops.lax_names import rev as rev
+from shtypes.ops.functions import all as all
+from shtypes.ops.functions import allclose as allclose
+from shtypes.ops.functions import amax as amax
+from shtypes.ops.functions import amin as amin
+from shtypes.ops.functions import any as any
+from shtypes.ops.functions import append as append
+from shtypes.ops.functions import argmax as argmax
+from shtypes.ops.functions import argmin as argmin
+from shtypes.ops.functions import argpartition as argpartition
+from shtypes.ops.functions import argsort as argsort
+from shtypes.ops.functions import argwhere as argwhere
+from shtypes.ops.functions import array_equal as array_equal
+from shtypes.ops.functions import array_equiv as array_equiv
+from shtypes.ops.functions import array_split as array_split
+from shtypes.ops.functions import atleast_1d as atleast_1d
+from shtypes.ops.functions import atleast_2d as atleast_2d
+from shtypes.ops.functions import atleast_3d as atleast_3d
+from shtypes.ops.functions import average as average
+from shtypes.ops.functions import batch_matmul as batch_matmul
+from shtypes.ops.functions import bincount as bincount
+from shtypes.ops.functions import bitcast_convert_type as bitcast_convert_type
+from shtypes.ops.functions import broadcast as broadcast
+from shtypes.ops.functions import broadcast_arrays as broadcast_arrays
+from shtypes.ops.functions import broadcast_in_dim as broadcast_in_dim
+from shtypes.ops.functions import broadcast_to as broadcast_to
+from shtypes.ops.functions import choose as choose
+from shtypes.ops.functions import clamp as clamp
+from shtypes.ops.functions import collapse as collapse
+from shtypes.ops.functions import column_stack as column_stack
+from shtypes.ops.functions import complex as complex
+from shtypes.ops.functions import compress as compress
+from shtypes.ops.functions import concat as concat
+from shtypes.ops.functions import concatenate as concatenate
+from shtypes.ops.functions import conv as conv
+from shtypes.ops.functions import conv_general_dilated as conv_general_dilated
+from shtypes.ops.functions import conv_transpose as conv_transpose
+from shtypes.ops.functions import conv_with_general_padding as conv_with_general_padding
+from shtypes.ops.functions import convert_element_type as convert_element_type
+from shtypes.ops.functions import convolve as convolve
+from shtypes.ops.functions import corrcoef as corrcoef
+from shtypes.ops.functions import correlate as correlate
+from shtypes.ops.functions import count_nonzero as count_nonzero
+from shtypes.ops.functions import cov as cov
+from shtypes.ops.functions import cross as cross
+from shtypes.ops.functions import cumlogsumexp as cumlogsumexp
+from shtypes.ops.functions import cummax as cummax
+from shtypes.ops.functions import cummin as cummin
+from shtypes.ops.functions import cumprod as cumprod
+from shtypes.ops.functions import cumsum as cumsum
+from shtypes.ops.functions import cumulative_prod as cumulative_prod
+from shtypes.ops.functions import cumulative_sum as cumulative_sum
+from shtypes.ops.functions import delete as delete
+from shtypes.ops.functions import diag as diag
+from shtypes.ops.functions import diagflat as diagflat
+from shtypes.ops.functions import diagonal as diagonal
+from shtypes.ops.functions import diff as diff
+from shtypes.ops.functions import digitize as digitize
+from shtypes.ops.functions import div as div
+from shtypes.ops.functions import divmod as divmod
+from shtypes.ops.functions import dot_general as dot_general
+from shtypes.ops.functions import dsplit as dsplit
+from shtypes.ops.functions import dstack as dstack
+from shtypes.ops.functions import dynamic_index_in_dim as dynamic_index_in_dim
+from shtypes.ops.functions import dynamic_slice as dynamic_slice
+from shtypes.ops.functions import dynamic_slice_in_dim as dynamic_slice_in_dim
+from shtypes.ops.functions import dynamic_update_index_in_dim as dynamic_update_index_in_dim
+from shtypes.ops.functions import dynamic_update_slice as dynamic_update_slice
+from shtypes.ops.functions import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
+from shtypes.ops.functions import ediff1d as ediff1d
+from shtypes.ops.functions import expand_dims as expand_dims
+from shtypes.ops.functions import fill_diagonal as fill_diagonal
+from shtypes.ops.functions import flatnonzero as flatnonzero
+from shtypes.ops.functions import flip as flip
+from shtypes.ops.functions import fliplr as fliplr
+from shtypes.ops.functions import flipud as flipud
+from shtypes.ops.functions import frexp as frexp
+from shtypes.ops.functions import gather as gather
+from shtypes.ops.functions import gradient as gradient
+from shtypes.ops.functions import histogram as histogram
+from shtypes.ops.functions import histogram_bin_edges as histogram_bin_edges
+from shtypes.ops.functions import hsplit as hsplit
+from shtypes.ops.functions import hstack as hstack
+from shtypes.ops.functions import index_in_dim as index_in_dim
+from shtypes.ops.functions import insert as insert
+from shtypes.ops.functions import integer_pow as integer_pow
+from shtypes.ops.functions import interp as interp
+from shtypes.ops.functions import intersect1d as intersect1d
+from shtypes.ops.functions import isin as isin
+from shtypes.ops.functions import ix_ as ix_
+from shtypes.ops.functions import kron as kron
+from shtypes.ops.functions import lexsort as lexsort
+from shtypes.ops.functions import logmeanexp as logmeanexp
+from shtypes.ops.functions import matrix_transpose as matrix_transpose
+from shtypes.ops.functions import max as max
+from shtypes.ops.functions import mean as mean
+from shtypes.ops.functions import median as median
+from shtypes.ops.functions import min as min
+from shtypes.ops.functions import modf as modf
+from shtypes.ops.functions import moveaxis as moveaxis
+from shtypes.ops.functions import mul as mul
+from shtypes.ops.functions import nanargmax as nanargmax
+from shtypes.ops.functions import nanargmin as nanargmin
+from shtypes.ops.functions import nancumprod as nancumprod
+from shtypes.ops.functions import nancumsum as nancumsum
+from shtypes.ops.functions import nanmax as nanmax
+from shtypes.ops.functions import nanmean as nanmean
+from shtypes.ops.functions import nanmedian as nanmedian
+from shtypes.ops.functions import nanmin as nanmin
+from shtypes.ops.functions import nanpercentile as nanpercentile
+from shtypes.ops.functions import nanprod as nanprod
+from shtypes.ops.functions import nanquantile as nanquantile
+from shtypes.ops.functions import nanstd as nanstd
+from shtypes.ops.functions import nansum as nansum
+from shtypes.ops.functions import nanvar as nanvar
+from shtypes.ops.functions import nonzero as nonzero
+from shtypes.ops.functions import optimization_barrier as optimization_barrier
+from shtypes.ops.functions import pad as pad
+from shtypes.ops.functions import partition as partition
+from shtypes.ops.functions import percentile as percentile
+from shtypes.ops.functions import permute_dims as permute_dims
+from shtypes.ops.functions import polyval as polyval
+from shtypes.ops.functions import prod as prod
+from shtypes.ops.functions import ptp as ptp
+from shtypes.ops.functions import put_along_axis as put_along_axis
+from shtypes.ops.functions import quantile as quantile
+from shtypes.ops.functions import ragged_dot as ragged_dot
+from shtypes.ops.functions import ravel as ravel
+from shtypes.ops.functions import ravel_multi_index as ravel_multi_index
+from shtypes.ops.functions import reduce_and as reduce_and
+from shtypes.ops.functions import reduce_max as reduce_max
+from shtypes.ops.functions import reduce_min as reduce_min
+from shtypes.ops.functions import reduce_or as reduce_or
+from shtypes.ops.functions import reduce_prod as reduce_prod
+from shtypes.ops.functions import reduce_sum as reduce_sum
+from shtypes.ops.functions import reduce_window as reduce_window
+from shtypes.ops.functions import repeat as repeat
+from shtypes.ops.functions import reshape as reshape
+from shtypes.ops.functions import resize as resize
+from shtypes.ops.functions import rev as rev
+from shtypes.ops.functions import roll as roll
+from shtypes.ops.functions import rollaxis as rollaxis
+from shtypes.ops.functions import rot90 as rot90
+from shtypes.ops.functions import scatter as scatter
+from shtypes.ops.functions import scatter_add as scatter_add
+from shtypes.ops.functions import scatter_max as scatter_max
+from shtypes.ops.functions import scatter_min as scatter_min
+from shtypes.ops.functions import scatter_mul as scatter_mul
+from shtypes.ops.functions import scatter_sub as scatter_sub
+from shtypes.ops.functions import searchsorted as searchsorted
+from shtypes.ops.functions import segment_max as segment_max
+from shtypes.ops.functions import segment_min as segment_min
+from shtypes.ops.functions import segment_prod as segment_prod
+from shtypes.ops.functions import select as select
+from shtypes.ops.functions import select_n as select_n
+from shtypes.ops.functions import setdiff1d as setdiff1d
+from shtypes.ops.functions import setxor1d as setxor1d
+from shtypes.ops.functions import slice as slice
+from shtypes.ops.functions import slice_in_dim as slice_in_dim
+from shtypes.ops.functions import sort as sort
+from shtypes.ops.functions import sort_complex as sort_complex
+from shtypes.ops.functions import sort_key_val as sort_key_val
+from shtypes.ops.functions import split as split
+from shtypes.ops.functions import squeeze as squeeze
+from shtypes.ops.functions import stack as stack
+from shtypes.ops.functions import sum as sum
+from shtypes.ops.functions import swapaxes as swapaxes
+from shtypes.ops.functions import take as take
+from shtypes.ops.functions import take_along_axis as take_along_axis
+from shtypes.ops.functions import tile as tile
+from shtypes.ops.functions import top_k as top_k
+from shtypes.ops.functions import trace as trace
+from shtypes.ops.functions import transpose as transpose
+from shtypes.ops.functions import trapezoid as trapezoid
+from shtypes.ops.functions import tril as tril
+from shtypes.ops.functions import triu as triu
+from shtypes.ops.functions import union1d as union1d
+from shtypes.ops.functions import unique as unique
+from shtypes.ops.functions import unravel_index as unravel_index
+from shtypes.ops.functions import unstack as unstack
+from shtypes.ops.functions import unwrap as unwrap
+from shtypes.ops.functions import vander as vander
+from shtypes.ops.functions import vsplit as vsplit
+from shtypes.ops.functions import vstack as vstack
+from shtypes.ops.functions import where as where
 from shtypes.ops.lookup import embedding as embedding
 from shtypes.ops.lookup import one_hot as one_hot
 from shtypes.ops.lookup import segment_sum as segment_sum
-from shtypes.ops.lookup import take as take
-from shtypes.ops.lookup import take_along_axis as take_along_axis
-from shtypes.ops.means import average as average
-from shtypes.ops.means import mean as mean
 from shtypes.ops.nn import standardize as standardize
-from shtypes.ops.pad import pad as pad
-from shtypes.ops.products import batch_matmul as batch_matmul
-from shtypes.ops.products import cross as cross
-from shtypes.ops.products import dot_general as dot_general
-from shtypes.ops.products import kron as kron
-from shtypes.ops.products import polyval as polyval
-from shtypes.ops.products import ragged_dot as ragged_dot
-from shtypes.ops.products import trapezoid as trapezoid
-from shtypes.ops.quantiles import nancumprod as nancumprod
-from shtypes.ops.quantiles import nancumsum as nancumsum
-from shtypes.ops.quantiles import nanmedian as nanmedian
 from shtypes.ops.ranges import broadcasted_iota as broadcasted_iota
 from shtypes.ops.ranges import diag_indices_from as diag_indices_from
 from shtypes.ops.ranges import eye as eye
@@ -412,12 +519,7 @@ from shtypes.ops.ranges import meshgrid as meshgrid
 from shtypes.ops.ranges import tri as tri
 from shtypes.ops.ranges import tril_indices_from as tril_indices_from
 from shtypes.ops.ranges import triu_indices_from as triu_indices_from
-from shtypes.ops.reduce import Axis
-from shtypes.ops.reduce import count_nonzero as count_nonzero
-from shtypes.ops.reduce import nansum as nansum
-from shtypes.ops.reduce import sum as sum
 from shtypes.ops.reduce_nonlinear import logsumexp as logsumexp
-from shtypes.ops.reduce_nonlinear import prod as prod
 from shtypes.ops.reinterpret import constant as constant
 from shtypes.ops.reinterpret import reinterpret as reinterpret
 from shtypes.ops.reinterpret import stop_gradient as stop_gradient
@@ -427,67 +529,6 @@ from shtypes.ops.reshard import all_to_all as all_to_all
 from shtypes.ops.reshard import reduce_scatter as reduce_scatter
 from shtypes.ops.reshard import reshard as reshard
 from shtypes.ops.reshard import shard as shard
-from shtypes.ops.search import argwhere as argwhere
-from shtypes.ops.search import digitize as digitize
-from shtypes.ops.search import flatnonzero as flatnonzero
-from shtypes.ops.search import interp as interp
-from shtypes.ops.search import isin as isin
-from shtypes.ops.search import nonzero as nonzero
-from shtypes.ops.search import searchsorted as searchsorted
-from shtypes.ops.search import unique as unique
-from shtypes.ops.search import where as where
-from shtypes.ops.select import select as select
-from shtypes.ops.shape import broadcast as broadcast
-from shtypes.ops.shape import broadcast_arrays as broadcast_arrays
-from shtypes.ops.shape import broadcast_in_dim as broadcast_in_dim
-from shtypes.ops.shape import broadcast_to as broadcast_to
-from shtypes.ops.shape import collapse as collapse
-from shtypes.ops.shape import expand_dims as expand_dims
-from shtypes.ops.shape import matrix_transpose as matrix_transpose
-from shtypes.ops.shape import moveaxis as moveaxis
-from shtypes.ops.shape import ravel as ravel
-from shtypes.ops.shape import reshape as reshape
-from shtypes.ops.shape import rollaxis as rollaxis
-from shtypes.ops.shape import squeeze as squeeze
-from shtypes.ops.shape import swapaxes as swapaxes
-from shtypes.ops.shape import transpose as _permute_dims
-from shtypes.ops.shape import transpose as transpose
-from shtypes.ops.slices import dynamic_index_in_dim as dynamic_index_in_dim
-from shtypes.ops.slices import dynamic_slice as dynamic_slice
-from shtypes.ops.slices import dynamic_slice_in_dim as dynamic_slice_in_dim
-from shtypes.ops.slices import dynamic_update_slice as dynamic_update_slice
-from shtypes.ops.slices import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
-from shtypes.ops.slices import index_in_dim as index_in_dim
-from shtypes.ops.slices import slice_in_dim as slice_in_dim
-from shtypes.ops.sorting import argpartition as argpartition
-from shtypes.ops.sorting import argsort as argsort
-from shtypes.ops.sorting import lexsort as lexsort
-from shtypes.ops.sorting import partition as partition
-from shtypes.ops.sorting import sort as sort
-from shtypes.ops.sorting import sort_complex as sort_complex
-from shtypes.ops.sorting import sort_key_val as sort_key_val
-from shtypes.ops.sorting import top_k as top_k
-from shtypes.ops.special import bitcast_convert_type as bitcast_convert_type
-from shtypes.ops.special import clamp as clamp
-from shtypes.ops.special import complex_ as _complex
-from shtypes.ops.special import div as div
-from shtypes.ops.special import divmod_ as _divmod
-from shtypes.ops.special import frexp as frexp
-from shtypes.ops.special import integer_pow as integer_pow
-from shtypes.ops.special import modf as modf
-from shtypes.ops.special import optimization_barrier as optimization_barrier
-from shtypes.ops.special import select_n as select_n
-from shtypes.ops.statistics import allclose as allclose
-from shtypes.ops.statistics import array_equal as array_equal
-from shtypes.ops.statistics import array_equiv as array_equiv
-from shtypes.ops.statistics import corrcoef as corrcoef
-from shtypes.ops.statistics import cov as cov
-from shtypes.ops.statistics import ediff1d as ediff1d
-from shtypes.ops.statistics import gradient as gradient
-from shtypes.ops.statistics import logmeanexp as logmeanexp
-from shtypes.ops.statistics import unwrap as unwrap
-from shtypes.ops.statistics import vander as vander
-from shtypes.ops.windows import reduce_window as reduce_window
 from shtypes.plans.costs import CostModel as CostModel
 from shtypes.plans.costs import Link as Link
 from shtypes.plans.costs import cost_model as cost_model
@@ -532,11 +573,8 @@ bessel_i1e = _bessel_i1e
 bitwise_invert = _bitwise_invert
 bitwise_left_shift = _bitwise_left_shift
 bitwise_right_shift = _bitwise_right_shift
-complex = _complex
-concat = _concat
 conjugate = _conjugate
 degrees = _degrees
-divmod = _divmod
 empty = _empty
 eq = _eq
 erf_inv = _erf_inv
@@ -552,247 +590,23 @@ lt = _lt
 map = _map
 ne = _ne
 neg = _neg
-permute_dims = _permute_dims
 pow = _pow
 radians = _radians
 shift_left = _shift_left
 sub = _sub
 true_divide = _true_divide
 
-def all(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array: ...
-def amax(
-    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
-) -> Array: ...
-def amin(
-    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
-) -> Array: ...
-def any(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array: ...
-def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array: ...
-def argmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array: ...
-def atleast_1d(*arys: Any) -> Any: ...
-def atleast_2d(*arys: Any) -> Any: ...
-def atleast_3d(*arys: Any) -> Any: ...
 def bartlett(M: Any) -> Array: ...
 def blackman(M: Any) -> Array: ...
-def convolve(
-    a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None
-) -> Array: ...
-def correlate(
-    a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
-) -> Array: ...
-def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array: ...
-def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array: ...
-def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array: ...
-def cumulative_prod(
-    x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
-) -> Array: ...
-def cumulative_sum(
-    x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
-) -> Array: ...
 def diag_indices(n: Any, ndim: int = 2) -> tuple[Array, ...]: ...
 def hamming(M: Any) -> Array: ...
 def hanning(M: Any) -> Array: ...
-def intersect1d(
-    ar1: ArrayLike,
-    ar2: ArrayLike,
-    assume_unique: bool = False,
-    return_indices: bool = False,
-    *,
-    size: Any = None,
-    fill_value: Any = None,
-) -> Any: ...
 def kaiser(M: Any, beta: Any) -> Array: ...
-def log_softmax(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array: ...
-def max(
-    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
-) -> Array: ...
-def min(
-    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
-) -> Array: ...
-def nanargmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array: ...
-def nanargmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array: ...
-def nanmax(
-    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
-) -> Array: ...
-def nanmean(
-    a: ArrayLike, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, where: Any = None
-) -> Array: ...
-def nanmin(
-    a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
-) -> Array: ...
-def nanpercentile(
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Array: ...
-def nanprod(
-    a: ArrayLike,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: bool = False,
-    initial: Any = None,
-    where: Any = None,
-) -> Array: ...
-def nanquantile(
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Array: ...
-def nanstd(
-    a: ArrayLike,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-    where: Any = None,
-    mean: Any = None,
-) -> Array: ...
-def nanvar(
-    a: ArrayLike,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-    where: Any = None,
-    mean: Any = None,
-) -> Array: ...
-def percentile(
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Array: ...
-def quantile(
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Array: ...
-def scatter(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: jax.lax.ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-) -> Array: ...
-def scatter_add(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: jax.lax.ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-) -> Array: ...
-def scatter_max(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: jax.lax.ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-) -> Array: ...
-def scatter_min(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: jax.lax.ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-) -> Array: ...
-def scatter_mul(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: jax.lax.ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-) -> Array: ...
-def scatter_sub(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: jax.lax.ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: Any = None,
-) -> Array: ...
-def segment_max(
-    data: Any,
-    segment_ids: Any,
-    num_segments: int | None = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    bucket_size: int | None = None,
-    mode: Any = None,
-) -> Array: ...
-def segment_min(
-    data: Any,
-    segment_ids: Any,
-    num_segments: int | None = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    bucket_size: int | None = None,
-    mode: Any = None,
-) -> Array: ...
-def segment_prod(
-    data: Any,
-    segment_ids: Any,
-    num_segments: int | None = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    bucket_size: int | None = None,
-    mode: Any = None,
-) -> Array: ...
-def setdiff1d(
-    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: Any = None, fill_value: Any = None
-) -> Array: ...
-def setxor1d(
-    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: Any = None, fill_value: Any = None
-) -> Array: ...
-def slice(
-    operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
-) -> Array: ...
-def softmax(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array: ...
+def log_softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
+def softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
 def std(
     a: Any,
-    axis: Axis = None,
+    axis: int | Sequence[int] | None = None,
     dtype: Any = None,
     out: Any = None,
     ddof: Any = 0,
@@ -804,10 +618,9 @@ def std(
 ) -> Array: ...
 def tril_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
 def triu_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, Array]: ...
-def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: Any = None, fill_value: Any = None) -> Array: ...
 def var(
     a: Any,
-    axis: Axis = None,
+    axis: int | Sequence[int] | None = None,
     dtype: Any = None,
     out: Any = None,
     ddof: Any = 0,

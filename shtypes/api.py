@@ -84,6 +84,7 @@ _CONNECTED: Final = (
     "shtypes.core.jax_context",
     "shtypes.autodiff.behaviour",
     "shtypes.ops.composed",
+    "shtypes.ops.indexing",
     "shtypes.ops.operators",
     "shtypes.traced.look_ahead",
 )

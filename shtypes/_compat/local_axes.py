@@ -142,7 +142,8 @@ def _in_our_words() -> Iterator[None]:
 
 def _placed_by(error: Exception, refusal: ShardingTypeError) -> ShardingTypeError:
     """A refusal at the user's line that an error of JAX's came from."""
-    refusal.where, refusal.placed = line_of(error.__traceback__), True
+    refusal.where = line_of(error.__traceback__)
+    refusal.placed = bool(refusal.where)
     return refusal
 
 

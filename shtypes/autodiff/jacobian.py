@@ -21,8 +21,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import masked
 from shtypes.ops.diagonals import span
 from shtypes.ops.dispatch import is_typed, located
+from shtypes.ops.functions import moveaxis, reshape
 from shtypes.ops.ranges import ByIndex
-from shtypes.ops.shape import moveaxis, reshape
 from shtypes.primitives.local import zeros_of
 from shtypes.types import Dim, ShType, State
 

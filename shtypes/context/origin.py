@@ -22,18 +22,18 @@ class Origin(NamedTuple):
 
 
 class _Thread(threading.local):
-    value: Callable[[], Origin] | None = None
+    value: Callable[[], Origin | None] | None = None
 
 
 _thread: Final = _Thread()
 
 
 def origin() -> Origin | None:
-    """Where the equation comes from that is being evaluated; None outside of any."""
+    """Where the equation comes from that is being evaluated; None outside of any, and where the running line is it."""
     return None if _thread.value is None else _thread.value()
 
 
-def around() -> Callable[[], Origin] | None:
+def around() -> Callable[[], Origin | None] | None:
     """What `evaluating` was given last; None outside of any."""
     return _thread.value
 
@@ -43,7 +43,7 @@ class evaluating:  # noqa: N801  # it is used as a function is
 
     __slots__ = ("_outer", "_where")
 
-    def __init__(self, where: Callable[[], Origin] | None) -> None:
+    def __init__(self, where: Callable[[], Origin | None] | None) -> None:
         self._where = where
 
     def __enter__(self) -> None:

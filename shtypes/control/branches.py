@@ -22,9 +22,8 @@ from shtypes.control.own import own_value, varying_type
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
+from shtypes.ops.functions import reshape, where
 from shtypes.ops.reinterpret import stop_gradient
-from shtypes.ops.select import where
-from shtypes.ops.shape import reshape
 from shtypes.plans import Cost, backward, cost, plan
 from shtypes.plans.join import join
 from shtypes.rules import Typing

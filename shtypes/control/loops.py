@@ -22,8 +22,7 @@ from shtypes.control.own import own_value, varying_type
 from shtypes.control.vmap import own_steps
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.dispatch import is_typed, located, settled
-from shtypes.ops.joins import stack
-from shtypes.ops.slices import index_in_dim
+from shtypes.ops.functions import index_in_dim, stack
 from shtypes.primitives.conversions import to_jax
 from shtypes.rules import Typing
 from shtypes.rules.advice import fixes

@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 from shtypes.core.array import Array as Array
 from shtypes.core.array import ArrayLike
-from shtypes.ops.reduce import Axis
-from shtypes.ops.scatter import IndexUpdate
+from shtypes.ops.indexing import IndexUpdate
 
 class Methods:
     """Signatures only; the functions of `shtypes` with these names say what they do."""
@@ -55,25 +54,40 @@ class Methods:
     def __sub__(self, other: Any) -> Array: ...
     def __truediv__(self, other: Any) -> Array: ...
     def __xor__(self, other: Any) -> Array: ...
-    def all(self, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array: ...
-    def any(self, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array: ...
+    def all(
+        self,
+        axis: int | Sequence[int] | None = None,
+        out: Any = None,
+        keepdims: bool = False,
+        *,
+        where: ArrayLike | None = None,
+    ) -> Array: ...
+    def any(
+        self,
+        axis: int | Sequence[int] | None = None,
+        out: Any = None,
+        keepdims: bool = False,
+        *,
+        where: ArrayLike | None = None,
+    ) -> Array: ...
     def argmax(self, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array: ...
     def argmin(self, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array: ...
-    def argpartition(self, kth: int, axis: int = -1) -> Array: ...
+    def argpartition(self, kth: int, axis: int = -1, *, out: Any = None) -> Array: ...
     def argsort(
         self,
-        axis: int | None = -1,
+        axis: Any = -1,
         *,
-        kind: None = None,
-        order: None = None,
+        kind: Any = None,
+        order: Any = None,
         stable: bool = True,
         descending: bool = False,
         dtype: Any = None,
+        out: Any = None,
     ) -> Array: ...
     def astype(self, dtype: Any, copy: bool = False, *, narrow: bool = False) -> Array: ...
     @property
     def at(self) -> IndexUpdate: ...
-    def choose(self, choices: Any, out: None = None, mode: str = "raise") -> Array: ...
+    def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Array: ...
     def clip(self, min: Any = None, max: Any = None) -> Array: ...
     def compress(
         self, condition: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0
@@ -81,11 +95,11 @@ class Methods:
     def conj(self) -> Array: ...
     def conjugate(self) -> Array: ...
     def copy(self, order: str | None = None) -> Array: ...
-    def cumprod(self, axis: int | None = None, dtype: Any = None) -> Array: ...
-    def cumsum(self, axis: int | None = None, dtype: Any = None) -> Array: ...
-    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array: ...
+    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array: ...
+    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array: ...
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Any = None) -> Array: ...
     def dot(self, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out: Any = None) -> Array: ...
-    def flatten(self, order: str = "C", *, out: Any = None) -> Array: ...
+    def flatten(self, order: str = "C", *, out_sharding: Any = None, out: Any = None) -> Array: ...
     @property
     def imag(self) -> Array: ...
     @property
@@ -93,37 +107,59 @@ class Methods:
     @property
     def mT(self) -> Array: ...  # noqa: N802  # as numpy has it
     def max(
-        self, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+        self,
+        axis: int | Sequence[int] | None = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
     ) -> Array: ...
     def mean(
-        self, axis: Axis = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None
-    ) -> Array: ...
-    def min(
-        self, axis: Axis = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
-    ) -> Array: ...
-    @property
-    def nbytes(self) -> int: ...
-    def nonzero(self, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]: ...
-    def prod(
         self,
-        axis: Axis = None,
+        axis: int | Sequence[int] | None = None,
         dtype: Any = None,
         out: Any = None,
         keepdims: bool = False,
-        initial: Any = None,
-        where: Any = None,
+        *,
+        where: ArrayLike | None = None,
+    ) -> Array: ...
+    def min(
+        self,
+        axis: int | Sequence[int] | None = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
+    ) -> Array: ...
+    @property
+    def nbytes(self) -> int: ...
+    def nonzero(
+        self, *, size: int | None = None, fill_value: None | ArrayLike | tuple[ArrayLike, ...] = None, out: Any = None
+    ) -> tuple[Array, ...]: ...
+    def prod(
+        self,
+        axis: int | Sequence[int] | None = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
         promote_integers: bool = True,
     ) -> Array: ...
-    def ptp(self, axis: Axis = None, out: Any = None, keepdims: bool = False) -> Array: ...
-    def ravel(self, order: str = "C", *, out: Any = None) -> Array: ...
+    def ptp(self, axis: int | Sequence[int] | None = None, out: Any = None, keepdims: bool = False) -> Array: ...
+    def ravel(self, order: str = "C", *, out_sharding: Any = None, out: Any = None) -> Array: ...
     @property
     def real(self) -> Array: ...
     def repeat(
-        self, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out: Any = None
+        self,
+        repeats: ArrayLike,
+        axis: int | None = None,
+        *,
+        total_repeat_length: int | None = None,
+        out_sharding: Any = None,
+        out: Any = None,
     ) -> Array: ...
-    def reshape(
-        self, *sizes: Any, shape: Any = None, order: str = "C", copy: bool | None = None, out: Any = None
-    ) -> Array: ...
+    def reshape(self, *shape: Any, order: str = "C", out: Any = None) -> Array: ...
     def reshard(
         self,
         target: Any = None,
@@ -135,20 +171,29 @@ class Methods:
         **states: Any,
     ) -> Array: ...
     def round(self, decimals: int = 0) -> Array: ...
-    def searchsorted(self, v: ArrayLike, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array: ...
+    def searchsorted(
+        self,
+        v: ArrayLike,
+        side: str = "left",
+        sorter: ArrayLike | None = None,
+        *,
+        method: str = "scan",
+        out: Any = None,
+    ) -> Array: ...
     def sort(
         self,
-        axis: int | None = -1,
+        axis: Any = -1,
         *,
-        kind: None = None,
-        order: None = None,
+        kind: Any = None,
+        order: Any = None,
         stable: bool = True,
         descending: bool = False,
+        out: Any = None,
     ) -> Array: ...
-    def squeeze(self, axis: int | Sequence[int] | None = None) -> Array: ...
+    def squeeze(self, axis: int | Sequence[int] | None = None, *, out: Any = None) -> Array: ...
     def std(
         self,
-        axis: Axis = None,
+        axis: int | Sequence[int] | None = None,
         dtype: Any = None,
         out: Any = None,
         ddof: Any = 0,
@@ -160,31 +205,33 @@ class Methods:
     ) -> Array: ...
     def sum(
         self,
-        axis: Axis = None,
+        axis: int | Sequence[int] | None = None,
         dtype: Any = None,
         out: Any = None,
         keepdims: bool = False,
-        initial: Any = None,
-        where: Any = None,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
         promote_integers: bool = True,
     ) -> Array: ...
-    def swapaxes(self, axis1: int, axis2: int) -> Array: ...
+    def swapaxes(self, axis1: int, axis2: int, *, out: Any = None) -> Array: ...
     def take(
         self,
-        indices: Any,
+        indices: ArrayLike,
         axis: int | None = None,
-        out: None = None,
+        out: Any = None,
         mode: str | None = None,
         unique_indices: bool = False,
         indices_are_sorted: bool = False,
         fill_value: Any = None,
     ) -> Array: ...
     def to_jax(self) -> Any: ...
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array: ...
+    def trace(
+        self, offset: int | ArrayLike = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
+    ) -> Array: ...
     def transpose(self, *axes: Any) -> Array: ...
     def var(
         self,
-        axis: Axis = None,
+        axis: int | Sequence[int] | None = None,
         dtype: Any = None,
         out: Any = None,
         ddof: Any = 0,

@@ -162,17 +162,33 @@ def check_derivative(
         raise placed(error, f"{fn}({', '.join(map(str, primals))})")
 
 
+def check_transpose(fn: LocalFn, transpose: LocalFn, operands: Sequence[ShType]) -> None:
+    """Refuses to transpose what JAX cannot, where it is differentiated and not where it is lowered.
+
+    Raises:
+        ShardingTypeError: JAX has no transpose of such a function.
+    """
+    why = _no_derivative(transpose, tuple(operands))
+    if why:
+        raise placed(ShardingTypeError(f"`{fn}` cannot be differentiated", why=why), f"{transpose}")
+
+
+#: What a function of shards sees: none of the axes that its program has.
+_NO_MESH: Final = jax.sharding.AbstractMesh((), ())
+
+
 @functools.lru_cache(maxsize=MOST)
 def _no_derivative(fn: LocalFn, operands: tuple[ShType, ...]) -> str:
     """Why JAX has no derivative ``fn`` of a local function on such shards; empty if it has one."""
     structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
+    run: Any = fn
+    for axis in operands[0].mesh.axis_names if operands else ():  # bound, so that a device can ask where it is
+        run = jax.vmap(run, in_axes=None, axis_name=axis, axis_size=1)
     try:
-        with wide_enough(*(s.dtype for s in structs)):
-            jax.eval_shape(fn, *structs)
+        with wide_enough(*(s.dtype for s in structs)), jax.sharding.use_abstract_mesh(_NO_MESH):
+            jax.eval_shape(run, *structs)
     except (NotImplementedError, TypeError, ValueError) as error:  # the function itself was typed before
         return str(error).strip().split("\n")[0]
-    except NameError:  # it asks where it is on the mesh: found out when it is lowered
-        return ""
     return ""
 
 

@@ -54,6 +54,11 @@ def evaluate_whole(
     return _run(jaxpr, consts, args, Body.whole(outside, arguments, mesh_of(args)))
 
 
+def evaluate_call(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    """The results of the program of a function of JAX that the user called."""
+    return _run(jaxpr, consts, args, Body.of_call(mesh_of(args)))
+
+
 def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> list[Any]:
     jaxpr = unraveled(jaxpr)
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
@@ -124,6 +129,8 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
             for j, place in marks:
                 outs[j] = outside.resharded(outs[j], place)
         except ShardingTypeError as error:
+            if step.body.of_function:
+                return error.with_traceback(None)
             return in_the_programs_words(placed(error, _shown(name, operands)), step, operands).with_traceback(None)
     return outs
 
@@ -195,4 +202,4 @@ def _checked(eqn: Any, outs: list[Any]) -> list[Any]:
     return outs
 
 
-__all__ = ["evaluate", "evaluate_closed", "evaluate_whole", "missing"]
+__all__ = ["evaluate", "evaluate_call", "evaluate_closed", "evaluate_whole", "missing"]

@@ -68,7 +68,8 @@ def _told(fix: Fix, known: dict[str, _Name], step: Step, program: str, *, alone:
     asks = _OUT.match(fix.code)
     if asks is not None:  # the user can ask their own call for a type, if they called the function of that name
         origin = step()
-        return fix if origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line else None
+        asked = origin is not None and origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line
+        return fix if asked else None
     parts, lines = [], []
     at: dict[str, str] = {}
     for name, target in _RESHARD.findall(fix.code):

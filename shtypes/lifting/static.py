@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 
 class Static:
     """A value that is no array. Numbers are equal only if they are the same: 1 is not 1.0, and 0.0 is not -0.0.
 
-    What has no hash, an array for example, is equal to itself only.
+    A slice is known by its parts, and a small array of the host by its bytes. What else has no hash is equal to itself
+    only.
     """
 
     __slots__ = ("_hash", "_known", "value")
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        self._known = tuple(map(Static, value)) if type(value) is tuple else value
+        self._known = _parts(value)
         try:
             self._hash: int | None = hash((type(value), self._known))
         except TypeError:
@@ -31,3 +34,18 @@ class Static:
 
     def __hash__(self) -> int:
         return id(self.value) if self._hash is None else self._hash
+
+
+#: How many bytes an array may have that is known by them.
+_FEW: Final = 4096
+
+
+def _parts(value: Any) -> Any:
+    """What tells a value apart from others of its class."""
+    if type(value) is tuple:
+        return tuple(map(Static, value))
+    if type(value) is slice:
+        return tuple(map(Static, (value.start, value.stop, value.step)))
+    if isinstance(value, np.ndarray) and value.nbytes <= _FEW and not value.dtype.hasobject:
+        return value.dtype, value.shape, value.tobytes()
+    return value

@@ -27,6 +27,7 @@ class Body(NamedTuple):
         arguments: What the arguments of the whole program are called.
         mesh: The mesh that the program is evaluated on, if any.
         in_force: What the program set around it.
+        of_function: Whether it is that of a function of JAX which the user called on typed values.
     """
 
     jaxpr: Any
@@ -38,6 +39,12 @@ class Body(NamedTuple):
     arguments: Callable[[], Sequence[str]] = tuple
     mesh: Mesh | None = None
     in_force: InForce = InForce()
+    of_function: bool = False
+
+    @classmethod
+    def of_call(cls, mesh: Mesh | None) -> Body:
+        """The program of a function of JAX, in the equation that is being evaluated, if any is."""
+        return cls(None, {}, current(), Outside(), mesh=mesh, of_function=True)
 
     @classmethod
     def whole(cls, outside: Outside, arguments: Callable[[], Sequence[str]] = tuple, mesh: Mesh | None = None) -> Body:
@@ -49,7 +56,7 @@ class Body(NamedTuple):
         """A body of an equation."""
         around = outer.body
         if not around.outside.at:
-            return cls(None, {}, outer, around.outside, mesh=around.mesh, in_force=outer.in_force)
+            return around._replace(jaxpr=None, env={}, outer=outer, arguments=tuple, in_force=outer.in_force)
         own = scope_of(str(outer.eqn.source_info.name_stack))
         places = around.places | around.outside.inside(outer.eqn, around.scope)
         return cls(
@@ -66,14 +73,19 @@ class Step:
         self.eqn, self.body = eqn, body
         self.in_force = body.in_force if in_force is None else in_force
 
-    def __call__(self) -> Origin:
-        """Where it comes from."""
-        return origin_of(self.frames())
+    def __call__(self) -> Origin | None:
+        """Where it comes from; None if that is the line that is running."""
+        frames = self.frames()
+        return origin_of(frames) if frames else None
 
     def frames(self) -> list[Frame]:
-        """Its stack, innermost first, with those of the equations whose bodies it is in."""
+        """Its stack, innermost first, with those of the equations whose bodies it is in.
+
+        A function of JAX that the user called is traced once for many lines: its own stack says nothing.
+        """
         outer = self.body.outer
-        return frames_of(self.eqn) + ([] if outer is None else outer.frames())
+        own = [] if self.body.of_function else frames_of(self.eqn)
+        return own + ([] if outer is None else outer.frames())
 
     def lines(self) -> Any:
         """JAX's stack of the innermost of these equations that has a line of the user's.
@@ -84,10 +96,10 @@ class Step:
         step: Step | None = self
         while step is not None:
             traceback = step.eqn.source_info.traceback
-            if has_users_line(traceback):
+            if not step.body.of_function and has_users_line(traceback):
                 return traceback
             step = step.body.outer
-        return None if is_users_call() else self.eqn.source_info.traceback
+        return None if self.body.of_function or is_users_call() else self.eqn.source_info.traceback
 
 
 class Made(NamedTuple):

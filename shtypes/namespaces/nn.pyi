@@ -1,5 +1,6 @@
 """The names of `sh.nn`, as type checkers see them. Written by `python generate/stubs.py`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from shtypes.core.array import Array as Array
@@ -37,14 +38,15 @@ from shtypes.ops.elementwise import sparse_sigmoid as sparse_sigmoid
 from shtypes.ops.elementwise import squareplus as squareplus
 from shtypes.ops.elementwise import swish as swish
 from shtypes.ops.elementwise import tanh as tanh
+from shtypes.ops.functions import nn_logmeanexp as _logmeanexp
 from shtypes.ops.lookup import embedding as embedding
 from shtypes.ops.lookup import one_hot as one_hot
 from shtypes.ops.nn import standardize as standardize
-from shtypes.ops.reduce import Axis
 from shtypes.ops.reduce_nonlinear import logsumexp as logsumexp
-from shtypes.ops.statistics import logmeanexp as logmeanexp
 
-def log_softmax(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array: ...
-def softmax(x: Any, axis: Axis = -1, where: Any = None, *, out: Any = None) -> Array: ...
+logmeanexp = _logmeanexp
+
+def log_softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
+def softmax(x: Any, axis: int | Sequence[int] | None = -1, where: Any = None, *, out: Any = None) -> Array: ...
 
 initializers = init

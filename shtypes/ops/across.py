@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,11 @@ from shtypes import rules
 from shtypes.core.array import Array
 from shtypes.core.localfn import LocalFn
 from shtypes.ops.arithmetic import astype, divide, multiply
-from shtypes.ops.asking import sharding, to_state
+from shtypes.ops.asking import sharding
 from shtypes.ops.dispatch import apply, apply_all
 from shtypes.ops.elementwise import equal
-from shtypes.ops.reduce import sum as sum_
+from shtypes.ops.functions import sum as sum_
+from shtypes.ops.out_fixes import to_state
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.reshard import reshard
 from shtypes.ops.whole import function, reduced
@@ -33,7 +34,6 @@ from shtypes.primitives.moving import move
 from shtypes.rules.local import Op
 from shtypes.types import ShType, State, dtypes
 
-Whole = Callable[[Any], Any]
 REDUCED, INVARIANT, VARYING = State.REDUCED, State.INVARIANT, State.VARYING
 
 

@@ -13,17 +13,14 @@ import jax
 
 from shtypes import rules
 from shtypes.core.array import Array
-from shtypes.errors import Fix, ShardingTypeError
+from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import settled
+from shtypes.ops.functions import squeeze
+from shtypes.ops.out_fixes import with_own_fixes
 from shtypes.ops.reduce import Axis, normalize_dims
-from shtypes.ops.reshard import finished, reshard
-from shtypes.ops.shape import squeeze
-from shtypes.primitives.conversions import abstract_array
-from shtypes.rules.advice import MOST
-from shtypes.scopes.comm import allows_implicit, finishes_scalars, trying
-from shtypes.traced.price import priced
-from shtypes.types import ShType, State
-from shtypes.types.policy import replicated
+from shtypes.ops.reshard import finished
+from shtypes.scopes.comm import allows_implicit, finishes_scalars
+from shtypes.types import ShType
 
 Whole = Callable[[Any], Array]
 
@@ -67,35 +64,6 @@ def may_communicate(out: Any) -> bool:
     return out is not None or allows_implicit()
 
 
-def with_own_fixes(
-    error: ShardingTypeError, name: str, across: Callable[..., Any], *types: ShType
-) -> ShardingTypeError:
-    """An error with the ways to ask for ``across`` among its fixes, typed and priced by the ledger."""
-    try:
-        with trying():
-            own = list(_own_fixes(name, across, types))
-    except ShardingTypeError:  # it does not type for another reason
-        own = []
-    found = {fix.code: fix for fix in (*own, *error.fixes)}
-    ranked = sorted(found.values(), key=lambda f: f.bytes)
-    error.fixes = tuple(ranked[:MOST])
-    return error
-
-
-def _own_fixes(name: str, across: Callable[..., Any], types: Sequence[ShType]) -> list[Fix]:
-    natural: Any = jax.make_jaxpr(across)(*map(abstract_array, types)).out_avals[0]
-    lost = [a for a in natural.axes(State.INVARIANT) if any(t.state(a) is not State.INVARIANT for t in types)]
-    outs = {natural: None}
-    if natural.differentiable and replicated() is State.REDUCED:
-        outs[to_state(natural, lost, State.REDUCED)] = None
-    found = []
-    for out in outs:
-        text = str(out).removeprefix(out.dtype_name)
-        price = priced(lambda *xs, out=out: reshard(across(*xs), out), types)
-        found.append(Fix(f'sh.{name}(..., out="{text}")', *price))
-    return found
-
-
 #: What the docstrings of all of them say of sharded dims.
 DOC: Final = """Per axis: every state but unreduced is kept. Where an axis shards one of the dims, ``out`` or an
     `implicit_comm` scope must allow communication; the result is then invariant there, or what ``out`` says."""
@@ -129,10 +97,3 @@ def over(
 
     one = all(size == 1 or d in dims for d, size in enumerate(jax.typeof(x).shape))
     return along(name, x, dims, lambda x: whole(x, dims), joined, out, asked=one and finishes_scalars())
-
-
-def to_state(t: ShType, axes: Sequence[str], state: State) -> ShType:
-    """The type with each of the axes replicated or unreduced."""
-    for axis in axes:
-        t = t.with_axis(axis, state)
-    return t

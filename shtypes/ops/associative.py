@@ -10,12 +10,10 @@ import jax
 from shtypes.context.calls import check_function
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
-from shtypes.ops.arrange import flip
 from shtypes.ops.dispatch import is_typed, lift
-from shtypes.ops.index import getitem
-from shtypes.ops.joins import concatenate, stack
+from shtypes.ops.functions import concatenate, flip, reshape, stack
+from shtypes.ops.indexing import getitem
 from shtypes.ops.reduce import normalize_dims
-from shtypes.ops.shape import reshape
 
 
 @public

@@ -81,9 +81,6 @@ def _either(type: Any, shape: Any) -> Any:
     return shape if type is None else type
 
 
-empty = zeros  # XLA has no arrays that nobody wrote
-
-
 @public
 def ones(type: Any = None, dtype: Any = None, *, shape: Any = None, mesh: Any = None) -> Array:
     """Ones of a type; on unreduced axes they are on index 0, so that they denote ones. See `zeros`."""

@@ -38,7 +38,14 @@ from shtypes.rules import Typing
 from shtypes.rules.advice import Held, called_names, fixes, without_backward
 from shtypes.rules.alternatives import price_of, varies_no_more
 from shtypes.rules.implicit import chosen, may_look_ahead
-from shtypes.scopes.comm import allows_implicit, finishes_scalars, inserted_forms, minimizing, rules_in_force
+from shtypes.scopes.comm import (
+    allows_implicit,
+    finishes_scalars,
+    finishes_sums,
+    inserted_forms,
+    minimizing,
+    rules_in_force,
+)
 from shtypes.scopes.judging import judge, look
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
@@ -202,11 +209,12 @@ def typed(name: str, rule: Rule, types: tuple[ShType, ...], held: Held = ()) -> 
     try:
         typing = rule(types)
         return (
-            typing if not finishes_scalars() or _is_no_larger(typing, types) else _with_scalars(rule, types) or typing
+            typing if not finishes_scalars() or _is_no_larger(typing, types) else _finished_for(rule, types) or typing
         )
     except ShardingTypeError as error:
-        implicit = allows_implicit()
-        fixed = chosen(name, rule, types, held, minimizing()) if implicit else _with_scalars(rule, types)
+        fixed = _finished_for(rule, types)
+        if fixed is None and allows_implicit():
+            fixed = chosen(name, rule, types, held, minimizing())
         if fixed is not None:
             return fixed
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
@@ -218,15 +226,26 @@ def _is_no_larger(typing: Typing, types: tuple[ShType, ...]) -> bool:
     return not any(t.size > 1 and scalars.intersection(t.axes(State.UNREDUCED)) for t in typing.results)
 
 
-def _with_scalars(rule: Rule, types: tuple[ShType, ...]) -> Typing | None:
-    """The typing of an op with its pending sums of one element finished, where a scope allows that and it is enough."""
-    if not finishes_scalars():
+def _finished_for(rule: Rule, types: tuple[ShType, ...]) -> Typing | None:
+    """The typing of an op with its pending sums finished, or those of one element: what scopes allow, if it is enough.
+
+    None if nothing is to be finished, or the op does not type then either.
+    """
+    all_sums = allows_implicit() and finishes_sums()
+    if not all_sums and not finishes_scalars():
         return None
-    whole = tuple(finished_type(t) if t.size == 1 else t for t in types)
+    whole = tuple([_finished(t, all_sums) for t in types])
     try:
         return None if whole == types else rule(whole)
     except ShardingTypeError:
         return None
+
+
+def _finished(t: ShType, all_sums: bool) -> ShType:
+    """A type without pending sums: invariant, so that nothing is sent backward, or as ever if it has one element."""
+    if all_sums:
+        return t.with_axes(t.axes(State.UNREDUCED), State.INVARIANT)
+    return finished_type(t) if t.size == 1 else t
 
 
 def finished_type(t: ShType) -> ShType:
@@ -249,6 +268,16 @@ def located(
 
 def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list[Array]:
     """Applies an op that has several results."""
+    operands, typing = typed_operands(name, rule, operands)
+    fn = fn if isinstance(fn, LocalFn) else fn(typing.operands)
+    results = local_all(fn, *operands, out=typing.results)
+    if rules_in_force():
+        look()
+    return results
+
+
+def typed_operands(name: str, rule: Rule, operands: Sequence[Any]) -> tuple[list[Array], Typing]:
+    """The operands of an op in the types that its rule asks for, and its typing."""
     held: Held = ()
     if allows_implicit():
         taken = [finished(x) for x in operands]
@@ -257,13 +286,8 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
         if current_ambient().shared:
             operands = taken
             held = [frozenset(y.type for y in versions(x)) for x in operands]
-    types = tuple(x.type for x in operands)
-    typing = typed(name, rule, types, held)
-    fn = fn if isinstance(fn, LocalFn) else fn(typing.operands)
-    results = local_all(fn, *cast_all(name, rule, operands, typing), out=typing.results)
-    if rules_in_force():
-        look()
-    return results
+    typing = typed(name, rule, tuple(x.type for x in operands), held)
+    return cast_all(name, rule, operands, typing), typing
 
 
 def cast_all(name: str, rule: Rule, operands: Sequence[Any], typing: Typing) -> list[Array]:

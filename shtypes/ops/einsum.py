@@ -22,8 +22,8 @@ from shtypes.ops.arithmetic import multiply
 from shtypes.ops.collective_matmul.einsum import overlapped_einsum
 from shtypes.ops.dispatch import apply, as_ints, dtype_name, is_number, lift, meeting
 from shtypes.ops.elementwise import conj
+from shtypes.ops.functions import moveaxis, ravel
 from shtypes.ops.reshard import reshard
-from shtypes.ops.shape import moveaxis, ravel
 from shtypes.types import ShType, dtypes
 
 

@@ -1,4 +1,4 @@
-"""The functions that `OPS` makes. Written by `python generate/stubs.py`."""
+"""The elementwise functions that `OPS` makes. Written by `python generate/stubs.py`."""
 
 from typing import Any
 

@@ -9,7 +9,6 @@ import jax
 
 from shtypes import rules
 from shtypes.core.array import Array
-from shtypes.core.functions.basics import NamedFn
 from shtypes.core.localfn import Linear, LocalFn, as_tuple
 from shtypes.ops.dispatch import apply_all, lift
 from shtypes.ops.whole import made
@@ -18,41 +17,8 @@ from shtypes.rules.labelled import contraction as _contraction_rule
 from shtypes.rules.labelled import labelled as _labelled_rule
 from shtypes.types import ShType, dtypes
 
-
-def multilinear(name: str, fn: Callable[..., Any], /, held: frozenset[int] = frozenset(), **params: Any) -> NamedFn:
-    """A local function that is linear in each of its operands but those that are ``held``."""
-    return NamedFn(name, fn, tuple(sorted(params.items())), Linear.EACH, held)
-
-
 #: The labels of an op from the shape of its result.
 Planned = Callable[[tuple[int, ...]], ProductDims]
-
-
-def product(
-    name: str,
-    fn: LocalFn,
-    operands: Sequence[Any],
-    plan: Planned,
-    *,
-    local: Callable[[tuple[ShType, ...]], LocalFn] | None = None,
-) -> Array:
-    """Applies a function that is linear in each operand; what is sharded and summed over becomes unreduced.
-
-    Args:
-        name: The op, for messages.
-        fn: The function of whole values.
-        operands: The values.
-        plan: The labels.
-        local: The function of shards, from the operands' types after the casts; ``fn`` by default.
-    """
-    result: Array = _applied(name, fn, operands, plan, _contraction_rule, local)
-    return result
-
-
-def labelled(name: str, fn: LocalFn, operands: Sequence[Any], plan: Planned) -> Array:
-    """Applies a function that is linear in no operand; see `product`."""
-    result: Array = _applied(name, fn, operands, plan, _labelled_rule, None)
-    return result
 
 
 def _applied(

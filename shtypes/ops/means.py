@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 import jax
 
@@ -13,13 +13,13 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.across import total
 from shtypes.ops.arithmetic import astype, divide, multiply, subtract
-from shtypes.ops.asking import may_communicate, with_own_fixes
-from shtypes.ops.create import full_like
+from shtypes.ops.asking import may_communicate
 from shtypes.ops.dispatch import beside, inexact, lift, located
 from shtypes.ops.elementwise import not_equal
+from shtypes.ops.functions import expand_dims, squeeze
+from shtypes.ops.out_fixes import with_own_fixes
 from shtypes.ops.reduce import Axis, dtype_to_sum_in, normalize_dims, only, sum_of
 from shtypes.ops.reshard import finished, reshard
-from shtypes.ops.shape import broadcast_to, expand_dims, squeeze
 from shtypes.types import ShType, State, dtypes
 
 
@@ -116,73 +116,3 @@ def mean(
         y = sum_of("mean", x, dims, keepdims, wanted, math.prod(t.shape[d] for d in dims))
         return y if out is None else reshard(y, out)
     return mean_of(x, where, dims, keepdims, wanted, out)
-
-
-@overload
-def average(
-    a: ArrayLike,
-    axis: Axis = None,
-    weights: Any = None,
-    returned: Literal[False] = False,
-    keepdims: bool = False,
-    *,
-    out: Any = None,
-) -> Array: ...
-@overload
-def average(
-    a: ArrayLike,
-    axis: Axis = None,
-    weights: Any = None,
-    *,
-    returned: Literal[True],
-    keepdims: bool = False,
-    out: Any = None,
-) -> tuple[Array, Array]: ...
-@public
-def average(
-    a: ArrayLike,
-    axis: Axis = None,
-    weights: Any = None,
-    returned: bool = False,
-    keepdims: bool = False,
-    *,
-    out: Any = None,
-) -> Array | tuple[Array, Array]:
-    """The mean weighted by ``weights``, as in `jax.numpy`, over their sum; without weights it is `mean`.
-
-    Args:
-        a (...): The operand.
-        axis: The dims; all by default.
-        weights (...): Of the operand's shape, or along one dim. Their sum over sharded dims is pending, and must be
-            reduced before it divides: only with ``out`` or in `implicit_comm`.
-        returned: Whether to return the sum of the weights too.
-        keepdims: Keeps the dims with size 1.
-        out: A type to reshard the result to.
-
-    Raises:
-        ShardingTypeError: the weights are sharded along the dims, and nothing asks to communicate.
-
-    Communicates: nothing but what ``out`` asks for, and with sharded weights an all-reduce of one number for each row,
-    forward and backward.
-    """
-    ((x,), _) = lift([a])
-    dims = normalize_dims(axis, jax.typeof(x).ndim, "average")
-    shape = jax.typeof(x).shape
-    if weights is None:
-        y = mean(x, dims, None, out, keepdims)
-        return (y, full_like(y, math.prod(shape[d] for d in dims))) if returned else y
-    ((w,), held) = lift([weights])
-    w = astype(beside(w, x) if held else w, inexact(jax.typeof(x).dtype, jax.typeof(w).dtype))
-    if jax.typeof(w).ndim == 1 and len(dims) == 1 and len(shape) > 1:
-        w = expand_dims(w, tuple(d for d in range(len(shape)) if d not in dims))
-    if any(m not in (1, n) for m, n in zip(jax.typeof(w).shape, shape, strict=False)):
-        raise ShardingTypeError(f"`average` of {jax.typeof(x)} cannot take weights {jax.typeof(w)}")
-    scores = multiply(x, w)
-    summed = sum_of("sum", broadcast_to(w, shape), dims, True)
-    types = jax.typeof(x), jax.typeof(w)
-    pending = sum_of("sum", scores, dims, True)
-    y = _over_pending("average", "sum of the weights", types, pending, summed, dims, keepdims, out)
-    if not returned:
-        return y
-    summed = total(summed, jax.typeof(summed).axes(State.UNREDUCED) if may_communicate(out) else (), State.REDUCED)
-    return y, broadcast_to(summed if keepdims else squeeze(summed, dims), jax.typeof(y).shape)

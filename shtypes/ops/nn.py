@@ -18,10 +18,10 @@ from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
 from shtypes.ops.asking import along, sharding
 from shtypes.ops.dispatch import apply, dtype_name, lift
 from shtypes.ops.elementwise import exp, log, maximum, rsqrt, square
+from shtypes.ops.functions import where as _where
 from shtypes.ops.reduce import Axis, normalize_dims, only
 from shtypes.ops.reduce_nonlinear import added, averaged
 from shtypes.ops.reshard import finished
-from shtypes.ops.select import where as _where
 from shtypes.ops.whole import apply_whole, function
 from shtypes.types import ShType, State
 

@@ -18,6 +18,6 @@ UNARY: Final = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "b
 METHODS: Final = (
     "all", "any", "argmax", "argmin", "argpartition", "argsort", "astype", "choose", "clip", "conj", "conjugate",
     "copy", "cumprod", "cumsum", "diagonal", "max", "mean", "min", "nonzero", "prod", "ptp", "ravel", "repeat",
-    "reshape", "reshard", "round", "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take", "trace", "var",
+    "reshard", "round", "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take", "trace", "var",
 )  # fmt: skip
 PROPERTIES: Final = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag": "imag"}

@@ -11,11 +11,10 @@ import numpy as np
 from shtypes.context.user_line import named
 from shtypes.core.array import Array, install
 from shtypes.lowering.replay import public
-from shtypes.ops import edits, shape
+from shtypes.ops import functions
 from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.ops.einsum import dot
 from shtypes.ops.of_arrays import BINARY, COMPARISONS, METHODS, PROPERTIES, UNARY
-from shtypes.ops.special import bitcast_convert_type
 from shtypes.ops.table import OPS
 
 
@@ -72,7 +71,8 @@ def install_operators() -> None:
             **{name: _op(name) for name in METHODS},
             "compress": _method("compress", _compress),
             "dot": _method("dot", _dot),
-            "flatten": shape.ravel,
+            "flatten": functions.ravel,
+            "reshape": _method("reshape", _reshape),
             "transpose": _method("transpose", _transpose),
             "view": _method("view", _view),
         },
@@ -87,20 +87,26 @@ def install_operators() -> None:
 def _transpose(x: Array, *axes: Any) -> Array:
     """``x.transpose()``, ``x.transpose(1, 0)`` or ``x.transpose((1, 0))``."""
     if not axes:
-        return shape.transpose(x)
-    return shape.transpose(x, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
+        return functions.transpose(x)
+    return functions.transpose(x, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
+
+
+def _reshape(x: Array, *shape: Any, order: str = "C", out: Any = None) -> Array:
+    """``x.reshape(2, -1)`` or ``x.reshape((2, -1))``."""
+    return functions.reshape(x, shape[0] if len(shape) == 1 else shape, order, out=out)
 
 
 def _compress(
     x: Array, condition: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0
 ) -> Array:
     """``x.compress(condition)``."""
-    return edits.compress(condition, x, axis, size=size, fill_value=fill_value)
+    found: Array = functions.compress(condition, x, axis, size=size, fill_value=fill_value)
+    return found
 
 
 def _view(x: Array, dtype: Any) -> Array:
     """``x.view(dtype)``: the bits as another dtype of as many."""
-    return bitcast_convert_type(x, dtype)
+    return functions.bitcast_convert_type(x, dtype)
 
 
 def _dot(x: Array, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out: Any = None) -> Array:

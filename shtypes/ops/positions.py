@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.index import IndexEntry, New, Position, Slice, in_place, is_whole
+from shtypes.rules.index import IndexEntry, New, Position, Slice, in_place
 from shtypes.types import ShType
 
 
@@ -74,49 +74,6 @@ def local_entries(entries: Sequence[IndexEntry], operand: ShType) -> tuple[Local
         elif not isinstance(entry, Position):
             made.append(entry)
     return tuple(made)
-
-
-class Window(NamedTuple):
-    """A slice of a sharded dim that changes: each device changes those of its own elements that are in it.
-
-    Attributes:
-        dim: The dim of what changes.
-        axes: The mesh axes that shard it.
-        update: The dim of the updates, from the end.
-    """
-
-    dim: int
-    axes: tuple[str, ...]
-    update: int
-
-    def own(self, x: Any, updates: Any, start: Any, size: int, step: int = 1) -> tuple[Any, Any]:
-        """For each of a device's own elements its update, and whether it has one.
-
-        Args:
-            x (...): What a device has of what changes.
-            updates (...): All updates.
-            start: The first position of the slice, perhaps known at run time.
-            size: How many positions it has.
-            step: How far they are apart.
-        """
-        count = x.shape[self.dim]
-        away = jnp.arange(count) + lax.axis_index(self.axes) * count - start
-        place = away // step
-        inside = (place * step == away) & (place >= 0) & (place < size)
-        if -self.update <= updates.ndim and updates.shape[self.update] == size != 1:
-            updates = jnp.take(updates, jnp.clip(place, 0, size - 1), self.update, mode="clip")
-        return updates, lax.expand_dims(inside, [d for d in range(x.ndim) if d != self.dim])
-
-
-def windows(entries: Sequence[IndexEntry], operand: ShType, labels: Sequence[Any]) -> tuple[tuple[Window, Slice], ...]:
-    """The slices of sharded dims that change; ``labels`` are those of the updates' dims, ``("dim", d)`` of dim d."""
-    spans = [e for e in entries if not isinstance(e, New)]
-    return tuple(
-        (Window(d, operand.dims[d].axes, labels.index(("dim", d)) - len(labels)), span)
-        for d, span in enumerate(spans)
-        if isinstance(span, Slice) and operand.dims[d].axes
-        if not is_whole(span, operand.shape[d]) and not in_place(span, operand, d)
-    )
 
 
 def shown(entries: Sequence[LocalEntry]) -> str:

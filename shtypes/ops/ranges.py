@@ -20,8 +20,7 @@ from shtypes.lowering.replay import public
 from shtypes.ops.create import masked
 from shtypes.ops.diagonals import OwnIndices, span
 from shtypes.ops.dispatch import as_ints, dtype_name, is_number, lift
-from shtypes.ops.joins import stack
-from shtypes.ops.shape import broadcast_in_dim, reshape
+from shtypes.ops.functions import broadcast_in_dim, reshape, stack
 from shtypes.primitives.placing import type_of
 from shtypes.types import dtypes
 

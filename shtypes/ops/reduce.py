@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from shtypes import rules
@@ -17,9 +16,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import add, astype
 from shtypes.ops.dispatch import apply, as_ints, beside, dtype_name, is_number, lift, typed
-from shtypes.ops.elementwise import isnan, not_equal
+from shtypes.ops.functions import where as select
 from shtypes.ops.reshard import reshard
-from shtypes.ops.select import where as select
 from shtypes.types import ShType, State
 
 Axis = int | Sequence[int] | None
@@ -120,38 +118,3 @@ def scalar(name: str, initial: Any, y: Any) -> Array:
         raise ShardingTypeError(f"the `initial` of `{name}` is a scalar, not {jax.typeof(value)}")
     value = astype(value, jax.typeof(y).dtype_name)
     return beside(value, y) if 1 in held else value
-
-
-@public
-def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False, *, out: Any = None) -> Array:
-    """How many elements are not zero, as in `jax.numpy`; a sum, so over a sharded dim it is unreduced.
-
-    Args:
-        a (...): The operand, not unreduced.
-        axis: The dims; all by default.
-        keepdims: Keeps the dims with size 1.
-        out: A type to reshard the result to.
-
-    Communicates: nothing but what ``out`` asks for.
-    """
-    ((x,), _) = lift([a])
-    found = not_equal(x, 0) if jax.typeof(x).dtype_name != "bool" else x
-    return sum(found, axis, dtype_name(jnp.int_), out, keepdims)
-
-
-@public
-def nansum(
-    a: ArrayLike,
-    axis: Axis = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: bool = False,
-    initial: Any = None,
-    where: Any = None,
-) -> Array:
-    """The sum of the elements that are not NaN; typed as `sum` of a value that is not unreduced; arguments as there.
-
-    Communicates: nothing but what ``out`` asks for. Transpose: the cotangent, zero at NaNs.
-    """
-    ((x,), _) = lift([a])
-    return sum(select(isnan(x), 0, x), axis, dtype, out, keepdims, initial, where)

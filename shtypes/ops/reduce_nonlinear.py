@@ -14,68 +14,20 @@ from shtypes.core.array import Array, ArrayLike
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public, published
 from shtypes.ops import reduce
-from shtypes.ops.across import bound, constant, matching, product, total
+from shtypes.ops.across import bound, constant, matching, total
 from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
-from shtypes.ops.asking import DOC, may_communicate, over, sharding, with_own_fixes
+from shtypes.ops.asking import DOC, may_communicate, over, sharding
 from shtypes.ops.dispatch import dtype_name, inexact, is_number, lift
 from shtypes.ops.elementwise import abs as abs_
 from shtypes.ops.elementwise import exp, isfinite, less, log, not_equal, sign, sqrt, square
+from shtypes.ops.functions import squeeze
+from shtypes.ops.functions import where as _where
 from shtypes.ops.means import mean_of
-from shtypes.ops.reduce import Axis, normalize_dims, only, scalar
+from shtypes.ops.out_fixes import with_own_fixes
+from shtypes.ops.reduce import Axis, normalize_dims, only
 from shtypes.ops.reshard import finished
-from shtypes.ops.select import where as _where
-from shtypes.ops.shape import squeeze
 from shtypes.ops.whole import reduced
 from shtypes.types import State, dtypes
-
-
-@public
-def prod(
-    a: ArrayLike,
-    axis: Axis = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: bool = False,
-    initial: Any = None,
-    where: Any = None,
-    promote_integers: bool = True,
-) -> Array:
-    """The product over dims, as `jax.numpy.prod`.
-
-    Per axis: every state but unreduced is kept. Where an axis shards one of the dims, ``out`` or an `implicit_comm`
-    scope must allow communication; the result is then invariant there, or what ``out`` says.
-
-    Args:
-        a (...): The operand.
-        axis: The dims; all by default.
-        dtype: The dtype to multiply in.
-        out: A type for the result; allows to communicate.
-        keepdims: Keeps the dims with size 1.
-        initial: A number to multiply by, once.
-        where: A bool array that says which elements count.
-        promote_integers: Whether narrow integers are multiplied in JAX's default ones.
-
-    Communicates: nothing; along a sharded dim, an all-gather of one number for each row and device, and backward
-    nothing. Transpose: by JAX.
-    """
-    ((x,), _) = lift([a])
-    x = x if where is None else only("prod", x, where, 1)
-    options: dict[str, Any] = {} if dtype is None else {"dtype": dtypes.to_numpy(dtype_name(dtype))}
-    if not promote_integers:
-        options["promote_integers"] = False
-
-    def begun(y: Any) -> Array:
-        return y if initial is None else multiply(y, scalar("prod", initial, y))
-
-    return over(
-        "prod",
-        x,
-        axis,
-        keepdims,
-        out,
-        lambda x, dims: begun(reduced("prod", jnp.prod, x, dims, keepdims, **options)),
-        lambda x, dims: begun(product(x, dims, **options)),
-    )
 
 
 def _variance(name: str) -> Callable[..., Array]:

@@ -61,6 +61,16 @@ def elementwise(jax: str, signature: str, names: str, *, linear: bool = False) -
         yield Op(name, "shtypes.ops.elementwise", name, f"{jax}.{name}", rule, first, False, operands, params)
 
 
+def of_jax(
+    names: str, *, jax: str = "jax.numpy", space: str = "", rule: str = "", linear: str = "", out: bool = True
+) -> Iterator[Op]:
+    """Functions of JAX, which the table of primitives types: the row makes the function."""
+    for name in names.split():
+        public = f"{space}.{name}" if space else name
+        attr = public.replace(".", "_")
+        yield Op(public, "shtypes.ops.functions", attr, f"{jax}.{name}", rule, linear, out)
+
+
 def written(
     module: str,
     names: str,

@@ -15,7 +15,7 @@ from shtypes.core.array import Array
 from shtypes.core.functions.basics import NamedFn
 from shtypes.core.localfn import Linear, LocalFn, as_tuple, promotion, static_params
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.dispatch import apply, apply_all, settled
+from shtypes.ops.dispatch import apply, apply_all
 from shtypes.ops.reduce import normalize_dims
 from shtypes.types import ShType, dtypes
 
@@ -98,13 +98,6 @@ def apply_whole_tree(
 
     values = apply_all(name, fn, rule, [x])
     return jax.tree.unflatten(jax.tree.structure(outs), values)
-
-
-def settled_whole(name: str, x: Any, along: Sequence[int]) -> Array:
-    """The operand of a linear op that is made of others; see `settled`."""
-    t, dims = jax.typeof(x), tuple(sorted(set(along)))
-    same = rules.WholeResult(t.dtype_name, tuple((n, d) for d, n in enumerate(t.shape)))
-    return settled(name, lambda types: rules.whole(name, types[0], dims, (same,), True), x)
 
 
 def one_dim(name: str, x: Any, axis: int) -> int:

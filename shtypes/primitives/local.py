@@ -19,7 +19,7 @@ from shtypes.core.functions.basics import IDENTITY, Full, Permute
 from shtypes.core.functions.derivatives import Jvp, Transpose, Vmap
 from shtypes.core.functions.shapes import Broadcast
 from shtypes.core.hitype import HiShType, hi
-from shtypes.core.localfn import Linear, LocalFn, check_derivative
+from shtypes.core.localfn import Linear, LocalFn, check_derivative, check_transpose
 from shtypes.core.operation import LinearizedPrimitive, Operation
 from shtypes.lowering.per_op import run
 from shtypes.rules.cotangent import check_tangent
@@ -110,6 +110,7 @@ class Local(Operation):
             tuple((t.local_shape, t.dtype_name) for t in self.results),
         )
         fixed = [x for x, u in zip(operands, linear, strict=True) if not u]
+        check_transpose(self.fn, fn, [*map(jax.typeof, fixed), *[jax.typeof(c) for c in cts if type(c) is not Zero]])
         out = tuple(t for t, u in zip(types, linear, strict=True) if u)
         moved = iter(local_all(fn, *fixed, *[c for c in cts if not isinstance(c, Zero)], out=out))
         return [next(moved) if u else None for u in linear]

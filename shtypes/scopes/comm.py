@@ -76,6 +76,14 @@ class FinishesScalars:
 
 
 @dataclass(frozen=True)
+class FinishesSums:
+    """Ops that may communicate finish pending sums with which they would not type, before they try anything else.
+
+    In a function that is made of several, so that what it sends for each row is a number, and not the row.
+    """
+
+
+@dataclass(frozen=True)
 class Recomputed:
     """What communicates forward does so again in the backward pass: inside `checkpoint`."""
 
@@ -90,7 +98,7 @@ class NotTransposed:
     """What communicates has no backward pass: its gradient is computed in another way, which is judged by itself."""
 
 
-ScopeRule = NoComm | Budget | Implicit | FinishesScalars | Recomputed | InBackward | NotTransposed
+ScopeRule = NoComm | Budget | Implicit | FinishesScalars | FinishesSums | Recomputed | InBackward | NotTransposed
 Rules = tuple[ScopeRule, ...]
 
 
@@ -98,7 +106,7 @@ def rules_in_force() -> Rules:
     """The rules of all scopes around the code, outermost first; of those that refuse none where code is only tried."""
     found: Any = now.value.scopes
     if now.value.tried:
-        return tuple(rule for rule in found if isinstance(rule, Implicit | FinishesScalars))
+        return tuple(rule for rule in found if isinstance(rule, Implicit | FinishesScalars | FinishesSums))
     return found  # type: ignore[no-any-return]
 
 
@@ -110,6 +118,11 @@ def in_force(rules: Rules) -> contextlib.AbstractContextManager[None]:
 def trying() -> contextlib.AbstractContextManager[None]:
     """A scope in which code is only tried: no scope around it refuses anything."""
     return ambient.scope(current_ambient()._replace(tried=True))
+
+
+def without_scopes() -> contextlib.AbstractContextManager[None]:
+    """A scope in which no scope of communication is in force."""
+    return ambient.scope(current_ambient()._replace(scopes=(), plan=(), shared=False, tried=False, search=0, aim=""))
 
 
 def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
@@ -400,3 +413,8 @@ def finishing_scalars() -> CommScope:
 def finishes_scalars() -> bool:
     """Whether ops may finish pending scalars."""
     return any(isinstance(rule, FinishesScalars) for rule in rules_in_force())
+
+
+def finishes_sums() -> bool:
+    """Whether ops that may communicate finish pending sums before they try anything else."""
+    return any(isinstance(rule, FinishesSums) for rule in rules_in_force())

@@ -98,10 +98,6 @@ MESSAGES = {
         lambda x: m.softmax(x, where=x),
         "the mask of `softmax` is one of booleans, not of float32\n  where: LINE: softmax\n  try:   where != 0",
     ),
-    "positions that are no integers": (
-        lambda x: m.unravel_index(x, 3),
-        "`unravel_index` takes integers in an array that has elements, not f32[2] in [3]\n  where: LINE: unravel_index",
-    ),
     "two that may be meant": (
         lambda x: m.fft.fft(x, n="k", axis="a"),
         "`fft` does not take these arguments\n  where: LINE: fft\n"
@@ -109,7 +105,8 @@ MESSAGES = {
     ),
     "an order": (
         lambda x: m.linalg.norm(x, ord=object),
-        "the `ord` of `norm` is a number or a text, not <class 'object'>\n  where: LINE: norm",
+        "`norm` does not take `ord=<class 'object'>`\n  where: LINE: norm\n"
+        "  why:   float() argument must be a string or a real number, not 'type'",
     ),
 }
 

@@ -81,7 +81,7 @@ def test_updates_that_a_device_drops_differ_if_all_do() -> None:
 def test_a_window_of_a_sharded_dim_is_refused_with_prices() -> None:
     with sh.use_mesh(sh.make_mesh({"x": 2})), pytest.raises(sh.ShardingTypeError) as info:
         sh.gather(sh.array(arr(8, 4), "f32[8@x,4]"), ids(8, 4, 1), Gathered((0, 1, 2), (), (0,)), (2, 4))
-    assert info.value.what.startswith("`gather[2,4]` cannot be applied to f32[8, 4] and i32[4, 1]")
+    assert info.value.what.startswith("`gather` does not take these arguments")
     with sh.use_mesh(sh.make_mesh({"x": 2})), pytest.raises(sh.ShardingTypeError) as info:
         sh.gather(sh.array(arr(8, 4), "f32[8@x,4]"), ids(8, 4, 1), Gathered((1, 2), (), (0,)), (2, 4))
     assert info.value.what == "`gather` acts along dim 0, which is sharded on mesh axis `x`"

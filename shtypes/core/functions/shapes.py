@@ -74,23 +74,6 @@ def _wide(dtype: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Reshape(LocalFn):
-    """The elements in order, in another (local) shape."""
-
-    shape: tuple[int, ...]
-    linear = Linear.JOINTLY
-
-    def __str__(self) -> str:
-        return f"reshape[{','.join(map(str, self.shape))}]"
-
-    def __call__(self, x: Any) -> Any:
-        return x.reshape(self.shape)
-
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
-        return Reshape(operands[0].local_shape)
-
-
-@dataclass(frozen=True)
 class Broadcast(LocalFn):
     """Dim ``i`` of the operand at ``dims[i]`` of the (local) shape; dims of size 1 stretch."""
 

@@ -138,7 +138,7 @@ class Hooks:
         return method is None or _may_take_arrays(method.node)
 
 
-_UPDATES = "shtypes.ops.scatter.Updates."
+_UPDATES = "shtypes.ops.indexing.Updates."
 _OTHERS = ("builtins.", "typing.", "jax.")
 
 

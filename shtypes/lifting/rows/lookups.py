@@ -174,7 +174,7 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     windows = iter([update.shape[d] for d in numbers.window])
     sizes = tuple(int(next(windows)) if d in numbers.windowed(x.ndim) else 1 for d in range(x.ndim))
     cut = [d for d in numbers.indexed if d not in numbers.collapsed and sizes[d] < x.shape[d]]
-    if _is_single(eqn) and is_typed(operands[0]) and any(operands[0].type.dims[d].axes for d in cut):
+    if not numbers.batch and is_typed(operands[0]) and any(operands[0].type.dims[d].axes for d in cut):
         by_positions = functools.partial(_by_positions, eqn, numbers, sizes, tuple(cut))
         with without_mesh():
             program = jax.make_jaxpr(by_positions)(*[struct(v.aval.shape, v.aval.dtype) for v in eqn.invars])
@@ -217,28 +217,30 @@ def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, in
 def _by_positions(
     eqn: Any, numbers: Numbers, sizes: Sequence[int], cut: tuple[int, ...], x: Any, at: Any, y: Any
 ) -> Any:
-    """A change of one window as one of its positions in some dims: of these, each device has its own."""
-    params, at = eqn.params, at.reshape(-1)
-    counts = tuple(sizes[d] for d in cut)
-    y = jnp.moveaxis(
-        y.reshape([y.shape[d] for d in numbers.window]),
-        [numbers.windowed(x.ndim).index(d) for d in cut],
-        range(len(cut)),
-    )
+    """A change of windows as one of their positions in some dims: of these, each device has its own."""
+    params, rows = eqn.params, at.ndim - 1
+    counts, offsets = tuple(sizes[d] for d in cut), range(rows, rows + len(cut))
+    of_windows = numbers.windowed(x.ndim)
+    front = [d for d in range(y.ndim) if d not in numbers.window]
+    front += [numbers.window[of_windows.index(d)] for d in cut]
+    y = jnp.moveaxis(y, front, range(len(front)))
     components: list[Any] = []
     for j, d in enumerate(numbers.indexed):
-        start = clamped(at[j], x.shape[d] - sizes[d])
-        own = start + lax.iota(start.dtype, sizes[d]) if d in cut else start
+        start = jnp.expand_dims(at[..., j], offsets)
+        first = clamped(start, x.shape[d] - sizes[d])
+        own = first
+        if d in cut:
+            own = first + lax.broadcasted_iota(first.dtype, (1,) * rows + counts, rows + cut.index(d))
         if params["mode"] is not _CLIP:  # a window that does not fit is dropped as a whole
-            own = jnp.where(start == at[j].astype(start.dtype), own, -1)
-        components.append(jnp.broadcast_to(jnp.expand_dims(own, [k for k in range(len(cut)) if cut[k] != d]), counts))
-    kept = len(numbers.window) - len(cut)
+            own = jnp.where(first == start.astype(first.dtype), own, -1)
+        components.append(jnp.broadcast_to(own, (*at.shape[:-1], *counts)))
     dims = jax.lax.ScatterDimensionNumbers(
-        update_window_dims=tuple(range(len(cut), len(cut) + kept)),
+        update_window_dims=tuple(range(len(front), y.ndim)),
         inserted_window_dims=tuple(sorted((*numbers.collapsed, *cut))),
         scatter_dims_to_operand_dims=numbers.indexed,
     )
-    changed = {"dimension_numbers": dims, "unique_indices": True, "indices_are_sorted": False}
+    once = params["unique_indices"] or _is_single(eqn)
+    changed = {"dimension_numbers": dims, "unique_indices": once, "indices_are_sorted": False}
     return eqn.primitive.bind(x, jnp.stack(components, -1), y, **{**params, **changed})
 
 

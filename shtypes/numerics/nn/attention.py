@@ -13,16 +13,15 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.numerics.nn.positions import positions
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
-from shtypes.ops.arrange import repeat
-from shtypes.ops.asking import may_communicate, with_own_fixes
+from shtypes.ops.asking import may_communicate
 from shtypes.ops.dispatch import lift, located
 from shtypes.ops.einsum import einsum
 from shtypes.ops.elementwise import greater_equal, less, less_equal, logical_and
+from shtypes.ops.functions import expand_dims, repeat, reshape, where
 from shtypes.ops.nn import softmax
+from shtypes.ops.out_fixes import with_own_fixes
 from shtypes.ops.reduce_nonlinear import wide
 from shtypes.ops.reshard import finished
-from shtypes.ops.select import where
-from shtypes.ops.shape import expand_dims, reshape
 from shtypes.rules import reasons
 from shtypes.types import ShType
 

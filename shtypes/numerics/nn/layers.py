@@ -18,9 +18,8 @@ from shtypes.ops.create import zeros_like
 from shtypes.ops.dispatch import as_ints, is_number, lift, meeting
 from shtypes.ops.einsum import einsum
 from shtypes.ops.elementwise import gelu, sigmoid, silu
-from shtypes.ops.joins import split
+from shtypes.ops.functions import split, where
 from shtypes.ops.reduce import normalize_dims
-from shtypes.ops.select import where
 from shtypes.types import ShType, State
 
 

@@ -18,12 +18,10 @@ from shtypes.ops.arithmetic import astype, multiply, subtract
 from shtypes.ops.asking import along, sharding
 from shtypes.ops.dispatch import beside, is_typed, lift, located
 from shtypes.ops.elementwise import equal, exp, log
-from shtypes.ops.joins import stack, unstack
+from shtypes.ops.functions import expand_dims, squeeze, stack, unstack, where
 from shtypes.ops.reduce import normalize_dims, sum_of
 from shtypes.ops.reduce_nonlinear import finite_bound, wide
 from shtypes.ops.reshard import reshard
-from shtypes.ops.select import where
-from shtypes.ops.shape import expand_dims, squeeze
 from shtypes.rules import reasons
 from shtypes.types import REPLICATED, ShType
 

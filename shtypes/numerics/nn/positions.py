@@ -17,8 +17,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.create import arange
 from shtypes.ops.dispatch import apply, lift
+from shtypes.ops.functions import expand_dims
 from shtypes.ops.reduce_nonlinear import wide
-from shtypes.ops.shape import expand_dims
 from shtypes.rules import reasons
 from shtypes.types import Dim, ShType, State, dtypes
 

@@ -27,10 +27,9 @@ from shtypes.ops.across import position
 from shtypes.ops.arithmetic import add, astype
 from shtypes.ops.asking import along
 from shtypes.ops.dispatch import apply, as_ints, is_number, lift
-from shtypes.ops.lookup import take
+from shtypes.ops.functions import squeeze, take
 from shtypes.ops.reduce import normalize_dims
 from shtypes.ops.reshard import finished
-from shtypes.ops.shape import squeeze
 from shtypes.rules.random import categorical as _categorical_rule
 from shtypes.rules.whole import WholeResult
 from shtypes.types import ShType, State

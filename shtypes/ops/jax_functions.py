@@ -1,0 +1,326 @@
+"""Functions of JAX as functions of typed values: JAX traces them, and the table of primitives types what they are.
+
+A row of `OPS` names the function; signature and documentation are JAX's. A call is typed as a whole. Where all of it is
+local, it is one operation: the primitives on the shards, one after another. Else its equations are evaluated in turn.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+
+from shtypes import rules
+from shtypes._compat import trace_context
+from shtypes._compat.plain_programs import needed, trace_plain
+from shtypes.caches import PROGRAMS, Bounded
+from shtypes.context.calls import refuse_unknown
+from shtypes.context.user_line import placed
+from shtypes.core.array import wrap
+from shtypes.core.hitype import HiShType, hi
+from shtypes.errors import ShardingTypeError
+from shtypes.lifting.constants import note_constant, noting
+from shtypes.lifting.evaluate import evaluate_call
+from shtypes.lifting.joins import aval_of
+from shtypes.lifting.static import Static
+from shtypes.lowering.replay import published
+from shtypes.ops.dispatch import beside_others, dtype_name, is_typed, lift, located, typed_operands
+from shtypes.ops.out_fixes import with_own_fixes
+from shtypes.ops.reshard import finished
+from shtypes.ops.rows import Op
+from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
+from shtypes.primitives.local import local_all
+from shtypes.rules.advice import silence
+from shtypes.scopes.comm import FinishesSums, allows_implicit, implicit_comm, rules_in_force, under, without_scopes
+from shtypes.scopes.judging import look
+from shtypes.types import ShType, State, dtypes
+
+#: Parameters that say the size of a result whose size would depend on values.
+_SIZES: Final = frozenset({"size", "length", "total_repeat_length", "num_segments"})
+#: Parameters that are dtypes: a name of ours stands for one, too.
+_DTYPES: Final = frozenset({"dtype", "new_dtype", "preferred_element_type"})
+
+
+class Trace(NamedTuple):
+    """What JAX traces of a function for arguments of these shapes.
+
+    Attributes:
+        jaxpr: The program, of the arrays among the arguments.
+        consts: Its constants.
+        tree: The structure of its results.
+    """
+
+    jaxpr: Any
+    consts: Sequence[Any]
+    tree: Any
+
+
+class TypedCall(NamedTuple):
+    """A call on operands of some types.
+
+    Attributes:
+        typing: The types to which the operands are cast, and those of the results.
+        local: What each device does, if all of it is local.
+    """
+
+    typing: rules.Typing
+    local: ShardProgram | None
+
+
+class JaxFunction:
+    """A function of JAX that is called with typed values.
+
+    Args:
+        name: What the user calls it.
+        fn: The function.
+        takes_out: Whether the user can ask for the type of its result.
+    """
+
+    def __init__(self, name: str, fn: Callable[..., Any], *, takes_out: bool = True) -> None:
+        self.name, self.fn, self._takes_out = name, fn, takes_out
+        self._traces: Bounded[Trace | ShardingTypeError] = Bounded(PROGRAMS)
+        self._calls: Bounded[TypedCall] = Bounded(PROGRAMS)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The results for typed and plain arguments."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        refused: ShardingTypeError | None = None
+        for choose in (_is_array, _is_not_of_host, _is_first_or_inexact):  # what JAX wants to know, it is told
+            static = tuple([None if choose(i, x) else Static(_host(x)) for i, x in enumerate(leaves)])
+            values, constants = lift([x for x, s in zip(leaves, static, strict=True) if s is None])
+            key = (tree, static, tuple([(x.type.shape, x.type.dtype) for x in values]), trace_context())
+            trace = self._traces.get(key)
+            if trace is None:
+                trace = self._traces.put(key, self._traced(leaves, tree, static, values))
+            if isinstance(trace, ShardingTypeError):
+                refused = refused or trace
+                continue
+            return jax.tree.unflatten(trace.tree, self._applied(key, trace, values, constants))
+        assert refused is not None
+        raise ShardingTypeError(refused.what, why=refused.why, hints=refused.hints)
+
+    def _traced(
+        self, leaves: Sequence[Any], tree: Any, static: Sequence[Static | None], values: Sequence[Any]
+    ) -> Trace | ShardingTypeError:
+        """The trace of a call; what is said of it, if its values must be known."""
+
+        def flat(*arrays: Any) -> Any:
+            rest = iter(arrays)
+            args, kwargs = jax.tree.unflatten(tree, [next(rest) if s is None else s.value for s in static])
+            return self.fn(*args, **kwargs)
+
+        flat.__name__ = flat.__qualname__ = self.name
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", FutureWarning)  # what a release to come refuses
+                closed, _, out = trace_plain(flat, [aval_of(x) for x in values])
+        except FutureWarning as error:
+            raise ShardingTypeError(f"`{self.name}` does not take these arguments", why=str(error)) from None
+        except (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError) as error:
+            what = f"`{self.name}` must know the values of an argument before it runs"
+            sizes = [f"{p}=" for p in inspect.signature(self.fn).parameters if p in _SIZES]
+            return ShardingTypeError(what, why=_what_must_be_known(error), hints=sizes)
+        return Trace(*needed(closed), out)
+
+    def _applied(self, key: Any, trace: Trace, values: Sequence[Any], constants: frozenset[int]) -> list[Any]:
+        def call(types: tuple[ShType, ...]) -> TypedCall:
+            full = (key, constants, *[t.serial for t in types])
+            found = self._calls.get(full)
+            if found is None:
+                shown = _shown(self.name, *key[:2])
+                found = self._calls.put(full, _typed_call(self.name, shown, trace, types, constants))
+                if found.local is not None:
+                    self._calls.put((key, constants, *[t.serial for t in found.typing.operands]), found)
+            return found
+
+        def evaluated(*operands: Any) -> list[Any]:
+            with noting():
+                for i in constants:
+                    note_constant(operands[i])
+                return evaluate_call(trace.jaxpr, trace.consts, operands)
+
+        def rule(types: tuple[ShType, ...]) -> rules.Typing:
+            return call(types).typing
+
+        in_turn = under(None, evaluated, FinishesSums())
+        values = beside_others(values, constants)
+        types = tuple([x.type for x in values])
+        try:
+            call(types)
+        except ShardingTypeError as error:
+            if allows_implicit():
+                return in_turn(*values)
+            refusal = located(error, self.name, types, rule)
+            if self._takes_out and trace.tree.num_leaves == 1:
+                asked = implicit_comm(lambda *operands: in_turn(*operands)[0])
+                refusal = with_own_fixes(refusal, self.name, asked, *types)
+            raise refusal.with_traceback(None) from None
+        operands, typing = typed_operands(self.name, rule, values)
+        local = call(tuple([x.type for x in operands])).local
+        if local is None:
+            return evaluated(*operands)
+        if local.fn is None:
+            return [operands[i] for i in local.passed]
+        results = local_all(local.fn, *operands, out=typing.results)
+        if rules_in_force():
+            look()
+        return results
+
+
+def _what_must_be_known(error: Exception) -> str:
+    """The line of JAX's message that names the argument, if one does."""
+    first, *lines = str(error).splitlines()
+    return next((x for x in lines if "argument" in x and "statically specified" in x), first)
+
+
+def _as_dtype(dtype: Any) -> Any:
+    return dtypes.to_numpy(dtype_name(dtype)) if isinstance(dtype, str) else dtype
+
+
+def _is_array(place: int, x: Any) -> bool:
+    return is_typed(x) or isinstance(x, (jax.Array, jax.core.Tracer, np.ndarray, np.generic))
+
+
+def _is_not_of_host(place: int, x: Any) -> bool:
+    """Whether an argument is an array, and none that is known."""
+    return is_typed(x) or isinstance(x, jax.core.Tracer)
+
+
+def _is_first_or_inexact(place: int, x: Any) -> bool:
+    """Whether an argument is an array that no function asks for the values of: the first, or one of floats."""
+    if not _is_not_of_host(place, x):
+        return False
+    return not place or isinstance(x, jax.core.Tracer) or x.type.differentiable or not _is_at_hand(x)
+
+
+def _is_at_hand(x: Any) -> bool:
+    """Whether each device has a typed value as a whole, so that nothing is sent where it is read."""
+    return x.data is not None and {*x.type.states} <= {State.REDUCED, State.INVARIANT}
+
+
+def _host(x: Any) -> Any:
+    """A static argument; of an array its values."""
+    return np.asarray(x) if is_typed(x) or isinstance(x, jax.Array) else x
+
+
+def _shown(name: str, tree: Any, static: Sequence[Static | None]) -> str:
+    """A call as listings show it: with its static arguments, those by keyword with their names."""
+    args, kwargs = jax.tree.unflatten(tree, [None if s is None else _Shown(s.value) for s in static])
+    parts = [_words(x) for x in args] + [f"{k}={words}" for k, x in kwargs.items() if (words := _words(x))]
+    return f"{name}[{', '.join(filter(None, parts))}]" if any(parts) else name
+
+
+class _Shown(NamedTuple):
+    value: Any
+
+
+def _words(x: Any) -> str:
+    """A static argument in words; empty for one that says little."""
+    if isinstance(x, _Shown):
+        known = isinstance(x.value, (int, float, str, complex)) and x.value is not False
+        return str(x.value) if known else ""
+    parts = [_words(part) for part in x] if isinstance(x, (tuple, list)) else []
+    return f"({', '.join(parts)})" if parts and all(parts) else ""
+
+
+def _typed_call(name: str, shown: str, trace: Trace, types: Sequence[ShType], constants: frozenset[int]) -> TypedCall:
+    """How a call is typed on operands of some types, and what each device does if all of it is local.
+
+    Raises:
+        ShardingTypeError: it does not type.
+    """
+    refused: list[ShardingTypeError] = []
+
+    def run(*operands: Any) -> Any:
+        for i in constants:
+            note_constant(operands[i])
+        try:
+            return evaluate_call(trace.jaxpr, trace.consts, operands)
+        except ShardingTypeError as error:  # JAX would rewrite its traceback, at ten times the cost of the evaluation
+            refused.append(error)
+
+    with without_scopes(), silence():
+        closed = jax.make_jaxpr(run)(*[wrap(hi(t), None) for t in types])
+    if refused:
+        raise _of_call(refused[0], name, types)
+    results = tuple(closed.out_avals)
+    try:
+        local = shard_program(shown, closed) if all(type(t) is HiShType for t in results) else None
+    except NotLocalError:
+        local = None
+    return TypedCall(rules.Typing(tuple(types) if local is None else local.operands, results), local)
+
+
+def _of_call(error: ShardingTypeError, name: str, types: Sequence[ShType]) -> ShardingTypeError:
+    """A refusal inside a call, told as one of the call; by a primitive that is called otherwise, that is said too."""
+    inner = error.where.partition("\n")[0].rpartition(": ")[2]
+    error.operands, error.subjects, error.fixes, error.where, error.placed = None, None, (), "", False
+    if not error.what.startswith(f"`{name}`") and inner:
+        placed(error, f"{name}({', '.join(map(str, types))}), by {inner}")
+    return error.with_traceback(None)
+
+
+def _pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+    """As `jax.numpy.pad`, or, with a padding value and what is before, after and between elements, `jax.lax.pad`."""
+    if isinstance(mode, str) or callable(mode):
+        return jax.numpy.pad(array, pad_width, mode, **kwargs)
+    return jax.lax.pad(array, jax.numpy.asarray(pad_width, array.dtype), mode, **kwargs)
+
+
+def _compress(condition: Any, a: Any, axis: Any = None, *, size: Any = None, fill_value: Any = 0) -> Any:
+    """As `jax.numpy.compress`; a condition that is known needs no size where JAX traces, too."""
+    if size is not None or isinstance(condition, jax.core.Tracer):
+        return jax.numpy.compress(condition, a, axis, size=size, fill_value=fill_value)
+    return jax.numpy.take(a, np.flatnonzero(condition), axis)
+
+
+#: Functions that are more than one of JAX's.
+_NATIVE: Final[Mapping[str, Callable[..., Any]]] = {"compress": _compress, "pad": _pad}
+_DOC: Final = """{first}
+
+    `{path}` of typed values. {typed}
+    """
+
+
+def function_of(op: Op) -> Callable[..., Any]:
+    """The public function that a row describes."""
+    module, _, attr = op.jax.rpartition(".")
+    native: Callable[..., Any] = _NATIVE.get(op.name) or getattr(importlib.import_module(module), attr)
+    inner = JaxFunction(op.name, native)
+
+    name = op.name.rpartition(".")[2]
+    signature = with_out(inspect.signature(native))
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
+    known = [] if open_ended else [*signature.parameters]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if known:
+            refuse_unknown(name, kwargs, known)
+        bound = signature.bind(*args, **kwargs)
+        for dtype in _DTYPES & bound.arguments.keys():
+            bound.arguments[dtype] = _as_dtype(bound.arguments[dtype])
+        out = bound.arguments.pop("out", None)
+        if out is None:
+            return inner(*bound.args, **bound.kwargs)
+        with implicit_comm():
+            found = inner(*bound.args, **bound.kwargs)
+        return finished(found, out)
+
+    doc = _DOC.format(first=(inspect.getdoc(native) or "").partition("\n")[0], path=op.jax, typed="")
+    return published(call, name, doc, signature)
+
+
+def with_out(signature: inspect.Signature) -> inspect.Signature:
+    """A signature with the type of the result among its parameters, where JAX has ``out`` or as a keyword."""
+    out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
+    if "out" in signature.parameters:
+        there = [out.replace(kind=p.kind) if p.name == "out" else p for p in signature.parameters.values()]
+        return signature.replace(parameters=there)
+    parameters = list(signature.parameters.values())
+    at = len(parameters) - sum(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    return signature.replace(parameters=[*parameters[:at], out, *parameters[at:]])

@@ -1,0 +1,183 @@
+"""A typed jaxpr as what each device does, where all of it is local: one local function of the shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from shtypes._compat.jaxprs import ClosedCall, Control, captured, control, inner_jaxprs, is_literal, jaxpr_of
+from shtypes.core.functions.composite import Composite, Known, ShardStep
+from shtypes.core.hitype import HiShType
+from shtypes.core.localfn import Linear, LocalFn, as_tuple
+from shtypes.lifting.bound import Bound
+from shtypes.lifting.static import Static
+from shtypes.lowering.collectives import run_plan
+from shtypes.plans import plan
+from shtypes.primitives.doors import from_concrete_p
+from shtypes.primitives.local import Local
+from shtypes.primitives.reshard import Reshard
+from shtypes.region.control import run_control
+from shtypes.types import ShType, State
+
+
+class NotLocalError(Exception):
+    """A program is more than local functions."""
+
+
+class ShardProgram(NamedTuple):
+    """What each device does.
+
+    Attributes:
+        operands: The types that the operands are cast to.
+        fn: The function; None if nothing is done.
+        passed: If nothing is done, which operands the results are.
+    """
+
+    operands: tuple[ShType, ...]
+    fn: LocalFn | None
+    passed: tuple[int, ...] = ()
+
+
+def shard_program(name: str, closed: Any) -> ShardProgram:
+    """A typed jaxpr as one local function.
+
+    Args:
+        name: What listings call it.
+        closed: The jaxpr. What it casts is an operand, in the type in which all of it takes it, or a constant.
+
+    Raises:
+        NotLocalError: it communicates, has effects or derivative rules of its own, or calls the host.
+    """
+    steps = _Steps(closed)
+    slots = tuple([steps.slot(x) for x in jaxpr_of(closed).outvars])
+    operands, arity = tuple(steps.operands), len(steps.operands)
+    if not steps.steps:
+        return ShardProgram(operands, None, slots)
+    alone = steps.steps[0] if len(steps.steps) == 1 else None
+    if alone and alone.operands == (*range(arity),) and slots == (*range(arity, arity + len(alone.inexact)),):
+        return ShardProgram(operands, alone.fn)
+    moving = tuple(t.differentiable for t in operands)
+    return ShardProgram(operands, Composite(name, tuple(steps.steps), slots, moving))
+
+
+class _Steps:
+    """The steps that a typed jaxpr is.
+
+    Args:
+        closed: The jaxpr.
+        is_body: Whether it is that of a loop or a branch, whose operands nobody casts.
+    """
+
+    def __init__(self, closed: Any, is_body: bool = False) -> None:
+        self._jaxpr = jaxpr_of(closed)
+        self.operands: list[Any] = [v.aval for v in self._jaxpr.invars]
+        self.steps: list[ShardStep] = []
+        self._is_body = is_body
+        self._slots: dict[Any, int] = {var: i for i, var in enumerate(self._jaxpr.invars)}
+        self._count = len(self._slots)
+        self._constant: set[int] = set()  # the slots that no operand has a part in
+        for var, value in zip(self._jaxpr.constvars, captured(closed), strict=True):
+            self._add(Known(Static(value)), (), [var])
+        for eqn in self._jaxpr.eqns:
+            self._visit(eqn)
+
+    def slot(self, x: Any) -> int:
+        """The slot of a variable, or of a literal, which gets one."""
+        return self._add(Known(Static(x.val)), (), [x]) if is_literal(x) else self._slots[x]
+
+    def _add(self, fn: LocalFn, operands: Sequence[Any], results: Sequence[Any]) -> int:
+        """Adds a function, and returns the slot of its first result."""
+        slots = tuple([self.slot(x) for x in operands])
+        self.steps.append(ShardStep(fn, slots, tuple([_is_inexact(v.aval) for v in results])))
+        first = self._count
+        self._slots.update((var, first + i) for i, var in enumerate(results) if not is_literal(var))
+        self._count += len(results)
+        if self._constant.issuperset(slots):
+            self._constant.update(range(first, self._count))
+        return first
+
+    def _visit(self, eqn: Any) -> None:
+        operation, what = eqn.params.get("operation"), control(eqn)
+        if isinstance(operation, Local):
+            if operation.fn.stops_gradient or operation.fn.calls_host or not operation.fn.compared:
+                raise NotLocalError
+            self._add(operation.fn, eqn.invars, eqn.outvars)
+        elif isinstance(operation, Reshard) and operation.inserted:
+            self._cast(eqn, operation)
+        elif eqn.primitive is from_concrete_p:
+            self._typed_constant(eqn)
+        elif what is not None and (not isinstance(what, ClosedCall) or eqn.primitive.name == "jit"):
+            self._add(ShardControl(what, _bodies(eqn)), eqn.invars, eqn.outvars)
+        elif what is not None or eqn.effects or any(type(v.aval) is HiShType for v in (*eqn.invars, *eqn.outvars)):
+            raise NotLocalError
+        else:
+            self._add(Bound(eqn.primitive, eqn.params), eqn.invars, eqn.outvars)
+
+    def _cast(self, eqn: Any, operation: Reshard) -> None:
+        (x,), (y,) = eqn.invars, eqn.outvars
+        if self.slot(x) in self._constant and not operation.forth():
+            self._add(PartOfConstant(operation.src, operation.dst), [x], [y])
+            return
+        is_operand = not self._is_body and x in self._jaxpr.invars
+        if not is_operand or any(x in e.invars for e in self._jaxpr.eqns if e is not eqn):
+            raise NotLocalError
+        self._slots[y] = self._slots[x]
+        self.operands[self._slots[x]] = operation.dst
+
+    def _typed_constant(self, eqn: Any) -> None:
+        """A constant that each device has whole."""
+        (x,), (y,) = eqn.invars, eqn.outvars
+        if not {*y.aval.states} <= {State.REDUCED, State.INVARIANT}:
+            raise NotLocalError
+        self._slots[y] = self.slot(x)
+
+
+def _is_inexact(aval: Any) -> bool:
+    return aval.differentiable if type(aval) is HiShType else bool(jnp.issubdtype(aval.dtype, jnp.inexact))
+
+
+def _bodies(eqn: Any) -> dict[int, Composite]:
+    """The bodies of an equation as local functions, by the identity of their jaxprs."""
+    found = {}
+    for body, _ in inner_jaxprs(eqn):
+        steps = _Steps(body, is_body=True)
+        slots = tuple([steps.slot(x) for x in jaxpr_of(body).outvars])
+        moving = tuple([_is_inexact(v.aval) for v in jaxpr_of(body).invars])
+        found[id(jaxpr_of(body))] = Composite("body", tuple(steps.steps), slots, moving)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class ShardControl(LocalFn):
+    """A loop, a branch or a call on shards."""
+
+    what: Control
+    bodies: Mapping[int, Composite] = field(repr=False)
+
+    def __str__(self) -> str:
+        return type(self.what).__name__.lower()
+
+    def __call__(self, *shards: Any) -> Any:
+        return tuple(run_control(self.what, shards, self._run))
+
+    def _run(self, body: Any, xs: Sequence[Any]) -> list[Any]:
+        fn = self.bodies[id(jaxpr_of(body))]
+        return list(as_tuple(fn(*xs))) if fn.results else []
+
+
+@dataclass(frozen=True)
+class PartOfConstant(LocalFn):
+    """What a device has of a constant, in another type: nothing is sent."""
+
+    src: ShType
+    dst: ShType
+    linear = Linear.JOINTLY
+
+    def __str__(self) -> str:
+        return "cast"
+
+    def __call__(self, x: Any) -> Any:
+        return jnp.reshape(run_plan(plan(self.src, self.dst), jnp.asarray(x)), self.dst.local_shape)
