@@ -15,7 +15,7 @@ from shtypes._compat import private
 from shtypes._compat.native import bound_to_typed, raised
 from shtypes._compat.plain_programs import bound_in_program
 from shtypes._compat.program_mesh import sees_plain
-from shtypes._compat.typed import CLASSES, TypedType, register
+from shtypes._compat.typed import CLASSES, TRACERS, TypedType, register
 from shtypes.context import plain
 
 _remat: Any = private("jax._src.ad_checkpoint", "remat_p")
@@ -49,12 +49,13 @@ _classes: Final[dict[type, type]] = {}
 
 def _class_for(tracer: type) -> type:
     """The class of tracers of one kind whose values are typed."""
-    if tracer in CLASSES:
+    if tracer in TRACERS:
         return tracer
     found = _classes.get(tracer)
     if found is None:
         body = {"__slots__": (), "__module__": tracer.__module__, "__doc__": tracer.__doc__, **_OWN}
         found = _classes[tracer] = type(tracer)(tracer.__name__, (tracer,), body)
+        TRACERS.add(found)
         register(found, "aval")
     return found
 

@@ -58,10 +58,12 @@ class Reshard(UnaryOperation):
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         check_tangents(primals, tangents)
-        outs, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents])
+        outs, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents], False)
         return outs, push(tangents)
 
-    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool]) -> tuple[list[Any], list[bool], Any]:
+    def linearize(
+        self, primals: Sequence[Any], nonzero: Sequence[bool], for_vjp: bool
+    ) -> tuple[list[Any], list[bool], Any]:
         carried = nonzero[0] and self.dst.differentiable
         zero = Zero(self.dst.to_tangent_aval())
         return self.bind(*primals), [carried], lambda tangents: self.bind(*tangents) if carried else [zero]
