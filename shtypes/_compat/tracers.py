@@ -44,19 +44,17 @@ _OWN: Final[dict[str, Any]] = {
     "type": property(operator.attrgetter("aval")),
     "_is_traced_array": lambda self: True,
 }
+#: The class that tracers of typed values get, by the one that they have.
 _classes: Final[dict[type, type]] = {}
 
 
 def _class_for(tracer: type) -> type:
-    """The class of tracers of one kind whose values are typed."""
-    if tracer in TRACERS:
-        return tracer
-    found = _classes.get(tracer)
-    if found is None:
-        body = {"__slots__": (), "__module__": tracer.__module__, "__doc__": tracer.__doc__, **_OWN}
-        found = _classes[tracer] = type(tracer)(tracer.__name__, (tracer,), body)
-        TRACERS.add(found)
-        register(found, "aval")
+    """Makes the class of tracers of one kind whose values are typed."""
+    body = {"__slots__": (), "__module__": tracer.__module__, "__doc__": tracer.__doc__, **_OWN}
+    found = type(tracer)(tracer.__name__, (tracer,), body)
+    _classes[tracer] = _classes[found] = found
+    TRACERS.add(found)
+    register(found, "aval")
     return found
 
 
@@ -66,7 +64,8 @@ def by_type(original: Callable[..., None]) -> Callable[..., None]:
     def init(self: Any, trace: Any, aval: Any) -> None:
         original(self, trace, aval)
         if isinstance(aval, TypedType):
-            self.__class__ = _class_for(type(self))
+            kind = type(self)
+            self.__class__ = _classes.get(kind) or _class_for(kind)
 
     return init
 

@@ -109,13 +109,15 @@ class Operation:
 
     def bind(self, *operands: Any) -> list[Any]:
         """The results, in whatever JAX makes of them."""
-        noted, _noted.bound = _noted.bound, None  # what its derivative binds follows from it
+        noted = _noted.bound
+        if noted is None:
+            return self.primitive.bind(*operands, operation=self)  # type: ignore[no-any-return]
+        _noted.bound = None  # what its derivative binds follows from it
         try:
             found: list[Any] = self.primitive.bind(*operands, operation=self)
         finally:
             _noted.bound = noted
-        if noted is not None:
-            noted.append((self, operands, found))
+        noted.append((self, operands, found))
         return found
 
     def abstract_eval(self, *given: Any) -> tuple[list[Any], set[Any]]:
