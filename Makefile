@@ -54,7 +54,7 @@ docs: $(VENV)/.docs-stamp ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.dev-stamp ## Run the benchmarks
-	@set -e; for script in benchmarks/*.py; do \
+	@set -e; for script in $(filter-out benchmarks/compare.py,$(wildcard benchmarks/*.py)); do \
 	  if [ -e "$$script" ]; then echo "== $$script"; $(BIN)/python "$$script"; else echo "there are no benchmarks yet"; fi; \
 	done
 

@@ -34,12 +34,16 @@ _linearizations: dict[Any, Any] | None = private("jax._src.interpreters.ad", "pr
 _STRUCTURED_RESIDUALS: Final = "structured_residuals" in getattr(
     private("jax._src.interpreters.ad", "LinearizeTrace"), "__annotations__", {}
 )
+#: JAX's table of transposition rules that add cotangents to accumulators themselves.
+_accumulating_rules: Final[dict[Any, Any]] = private("jax._src.interpreters.ad", "fancy_transposes")
+#: What the backward pass has in the place of a linear operand, for such a rule.
+Accumulator: Final[Any] = private("jax._src.interpreters.ad", "GradAccum")
 
 
 class HiPrimitive(Primitive):
     """A primitive on typed values: what `jax.experimental.hijax` called so until 0.11.0, on every release.
 
-    JAX asks ``is_high`` and ``to_lojax`` of it when it lowers; the other rules go into JAX's public tables.
+    JAX asks ``is_high`` and ``to_lojax`` of it when it lowers; the other rules go into JAX's tables.
     """
 
     bind = Primitive.bind  # JAX's own, also where that of its primitives is replaced
@@ -48,6 +52,8 @@ class HiPrimitive(Primitive):
         super().__init__(name)
         ad.primitive_jvps[self] = self.jvp
         ad.primitive_transposes[self] = self.transpose
+        if type(self).accumulate is not HiPrimitive.accumulate:
+            _accumulating_rules[self] = self.accumulate
         if _linearizations is not None and type(self).linearize is not HiPrimitive.linearize:
             _linearizations[self] = self._linearized
         batching.fancy_primitive_batchers[self] = self.batch
@@ -69,21 +75,26 @@ class HiPrimitive(Primitive):
     def jvp(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be differentiated")
 
-    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool], **params: Any) -> Any:
+    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool], for_vjp: bool, **params: Any) -> Any:
         """The results, which of them have a tangent, and the function from the operands' tangents to the results'.
 
-        May be left out: JAX then traces the jvp and takes it apart, at twice the price.
+        May be left out: JAX then traces the jvp and takes it apart, at twice the price. ``for_vjp``: whether what the
+        function binds will only be transposed.
         """
         raise NotImplementedError(f"`{self.name}` cannot be linearized")
 
     def _linearized(self, is_vjp: bool, nonzero: Sequence[bool], *primals: Any, **params: Any) -> Any:
-        outs, carried, push = self.linearize(primals, nonzero, **params)
+        outs, carried, push = self.linearize(primals, nonzero, is_vjp, **params)
         if _STRUCTURED_RESIDUALS:
             return outs, carried, (), None, lambda residuals, structured, *tangents: push(tangents)
         return outs, carried, (), lambda residuals, *tangents: push(tangents)
 
     def transpose(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be transposed")
+
+    def accumulate(self, cts: Sequence[Any], *operands: Any, **params: Any) -> None:
+        """Adds the cotangents of the linear operands, each an `Accumulator`; instead of ``transpose``."""
+        raise NotImplementedError(f"`{self.name}` has no rule that accumulates")
 
     def batch(self, *args: Any, **params: Any) -> Any:
         raise NotImplementedError(f"`{self.name}` cannot be mapped over")

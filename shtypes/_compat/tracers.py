@@ -15,7 +15,7 @@ from shtypes._compat import private
 from shtypes._compat.native import bound_to_typed, raised
 from shtypes._compat.plain_programs import bound_in_program
 from shtypes._compat.program_mesh import sees_plain
-from shtypes._compat.typed import CLASSES, TypedType, register
+from shtypes._compat.typed import CLASSES, TRACERS, TypedType, register
 from shtypes.context import plain
 
 _remat: Any = private("jax._src.ad_checkpoint", "remat_p")
@@ -44,18 +44,17 @@ _OWN: Final[dict[str, Any]] = {
     "type": property(operator.attrgetter("aval")),
     "_is_traced_array": lambda self: True,
 }
+#: The class that tracers of typed values get, by the one that they have.
 _classes: Final[dict[type, type]] = {}
 
 
 def _class_for(tracer: type) -> type:
-    """The class of tracers of one kind whose values are typed."""
-    if tracer in CLASSES:
-        return tracer
-    found = _classes.get(tracer)
-    if found is None:
-        body = {"__slots__": (), "__module__": tracer.__module__, "__doc__": tracer.__doc__, **_OWN}
-        found = _classes[tracer] = type(tracer)(tracer.__name__, (tracer,), body)
-        register(found, "aval")
+    """Makes the class of tracers of one kind whose values are typed."""
+    body = {"__slots__": (), "__module__": tracer.__module__, "__doc__": tracer.__doc__, **_OWN}
+    found = type(tracer)(tracer.__name__, (tracer,), body)
+    _classes[tracer] = _classes[found] = found
+    TRACERS.add(found)
+    register(found, "aval")
     return found
 
 
@@ -65,7 +64,8 @@ def by_type(original: Callable[..., None]) -> Callable[..., None]:
     def init(self: Any, trace: Any, aval: Any) -> None:
         original(self, trace, aval)
         if isinstance(aval, TypedType):
-            self.__class__ = _class_for(type(self))
+            kind = type(self)
+            self.__class__ = _classes.get(kind) or _class_for(kind)
 
     return init
 

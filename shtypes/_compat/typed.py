@@ -8,13 +8,16 @@ from types import CodeType
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 import jax
+from jax.extend.core import Primitive, set_current_trace
 
-from shtypes._compat import HiType, private, register_hitype
+from shtypes._compat import HiPrimitive, HiType, private, register_hitype
 from shtypes._compat.program_mesh import sees_plain
 from shtypes.context import plain
 
 #: The classes of typed values: that of values, and those of tracers, as they are met.
 CLASSES: Final[set[type]] = set()
+#: Those of tracers.
+TRACERS: Final[set[type]] = set()
 
 #: Where `jax.grad` looks at its loss: it asks for the type, and takes a `ShapedArray` only.
 _CHECK_SCALAR: Final[CodeType | None] = getattr(private("jax._src.api", "_check_scalar"), "__code__", None)
@@ -84,6 +87,55 @@ class TypedType(HiType):
     def refuse_forward(self) -> NoReturn:
         """Says that a function with a backward pass of its own has no forward derivative."""
         raise NotImplementedError
+
+
+#: JAX's table of rules that add an equation to the jaxpr that is traced.
+_staging_rules: Final[dict[Any, Any]] = private("jax._src.interpreters.partial_eval", "custom_staging_rules")
+#: What holds the current trace.
+_current: Final[Any] = private("jax._src.core", "trace_ctx")
+
+
+class _Probe(Primitive):
+    def bind_with_trace(self, trace: Any, args: Any, avals: Any, params: Any, /) -> Any:
+        return _current.trace
+
+
+#: The current trace while a primitive is processed: that of values up to 0.11, and none later.
+_PROCESSING: Final = _Probe("probe").bind()
+
+
+class TypedPrimitive(HiPrimitive):
+    """A primitive of typed values, with several results, that is quicker to bind and to trace.
+
+    JAX's own `bind` asks of each operand whether it is a plain array on another mesh; its traces look up the types of
+    the results by all parameters, and look for constants to fold.
+    """
+
+    multiple_results = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        _staging_rules[self] = self._staged
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        for x in args:
+            if type(x) not in TRACERS or not x._trace.is_valid():
+                return super().bind(*args, **params)  # type: ignore[no-untyped-call]
+        trace = _current.trace
+        if trace.requires_low:
+            with set_current_trace(trace):
+                return self.to_lojax(*args, **params)
+        _current.set_trace(_PROCESSING)
+        try:
+            return trace.process_primitive(self, args, params)
+        finally:
+            _current.set_trace(trace)
+
+    def _staged(self, trace: Any, source_info: Any, *tracers: Any, **params: Any) -> list[Any]:
+        types, effects = self.abstract_eval(*[x.aval for x in tracers], **params)
+        eqn, outs = trace.make_eqn(tracers, types, self, params, effects, source_info)
+        trace.frame.add_eqn(eqn)
+        return outs  # type: ignore[no-any-return]
 
 
 class _Result:

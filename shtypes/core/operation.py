@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from jax.extend import source_info_util
 
-from shtypes._compat import HiPrimitive, is_transposing, no_trace_is_running, print_as
+from shtypes._compat import is_transposing, no_trace_is_running, print_as
+from shtypes._compat.typed import TypedPrimitive
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array
 from shtypes.core.hitype import HiShType
@@ -108,13 +109,15 @@ class Operation:
 
     def bind(self, *operands: Any) -> list[Any]:
         """The results, in whatever JAX makes of them."""
-        noted, _noted.bound = _noted.bound, None  # what its derivative binds follows from it
+        noted = _noted.bound
+        if noted is None:
+            return self.primitive.bind(*operands, operation=self)  # type: ignore[no-any-return]
+        _noted.bound = None  # what its derivative binds follows from it
         try:
             found: list[Any] = self.primitive.bind(*operands, operation=self)
         finally:
             _noted.bound = noted
-        if noted is not None:
-            noted.append((self, operands, found))
+        noted.append((self, operands, found))
         return found
 
     def abstract_eval(self, *given: Any) -> tuple[list[Any], set[Any]]:
@@ -201,7 +204,7 @@ def _listed(types: Sequence[Any]) -> str:
     return " and ".join(map(str, types)) or "nothing"
 
 
-class OperationPrimitive(HiPrimitive):
+class OperationPrimitive(TypedPrimitive):
     """The primitive of one kind of operation.
 
     Whoever binds it, an op, a derivative or a jaxpr that is evaluated again, is judged by the scopes in force.
@@ -211,8 +214,6 @@ class OperationPrimitive(HiPrimitive):
         communicates: Whether such operations may.
     """
 
-    multiple_results = True
-
     def __init__(self, name: str, *, communicates: bool = True) -> None:
         super().__init__(name)
         self.communicates = communicates
@@ -221,7 +222,7 @@ class OperationPrimitive(HiPrimitive):
     def bind(self, *operands: Any, **params: Any) -> Any:
         if self.communicates:
             judge(params["operation"])
-        return super().bind(*operands, **params)  # type: ignore[no-untyped-call]
+        return super().bind(*operands, **params)
 
     def abstract_eval(self, *given: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
         return operation.abstract_eval(*given)
@@ -247,8 +248,8 @@ class OperationPrimitive(HiPrimitive):
 class LinearizedPrimitive(OperationPrimitive):
     """One whose operations say themselves how they are linearized; of the others JAX traces the jvp."""
 
-    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool], **params: Any) -> Any:
-        return params["operation"].linearize(primals, nonzero)
+    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool], for_vjp: bool, **params: Any) -> Any:
+        return params["operation"].linearize(primals, nonzero, for_vjp)
 
 
 # what scopes are told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 import jax
 
 from shtypes._compat import Zero, trace_notes, trace_of
-from shtypes.caches import NotesOn
+from shtypes.caches import Bounded, NotesOn
 from shtypes.core.array import Array
 from shtypes.core.hitype import HiShType, hi
 from shtypes.core.operation import LinearizedPrimitive, Operation, Sending, UnaryOperation
@@ -38,10 +39,18 @@ class Reshard(UnaryOperation):
     transport: Transport = AS_IT_IS  # how it communicates
 
     def forth(self) -> list[Sending]:
+        return self._forth
+
+    @functools.cached_property
+    def _forth(self) -> list[Sending]:
         forth = self.transport.plan(self.src, self.dst)
         return [Sending(s, self.src, self.dst) for s in forth.steps if s.kind.communicates]
 
     def back(self) -> list[Sending]:
+        return self._back
+
+    @functools.cached_property
+    def _back(self) -> list[Sending]:
         if self.constant or not self.src.differentiable:
             return []
         src, dst = self.dst.cotangent(), self.src.cotangent()
@@ -58,10 +67,12 @@ class Reshard(UnaryOperation):
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         check_tangents(primals, tangents)
-        outs, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents])
+        outs, _, push = self.linearize(primals, [not isinstance(t, Zero) for t in tangents], False)
         return outs, push(tangents)
 
-    def linearize(self, primals: Sequence[Any], nonzero: Sequence[bool]) -> tuple[list[Any], list[bool], Any]:
+    def linearize(
+        self, primals: Sequence[Any], nonzero: Sequence[bool], for_vjp: bool
+    ) -> tuple[list[Any], list[bool], Any]:
         carried = nonzero[0] and self.dst.differentiable
         zero = Zero(self.dst.to_tangent_aval())
         return self.bind(*primals), [carried], lambda tangents: self.bind(*tangents) if carried else [zero]
@@ -75,6 +86,16 @@ class Reshard(UnaryOperation):
         (x,), (d,) = operands, dims
         dst = self.dst.inc_rank(axis_data.size, d)
         return [resharded(x, dst, inserted=self.inserted, transport=self.transport)], [d]
+
+
+#: By the serial numbers of the types and the rest: layers are alike.
+_known: Final[Bounded[Reshard]] = Bounded()
+
+
+def _reshard(src: ShType, dst: ShType, inserted: bool, constant: bool, transport: Transport) -> Reshard:
+    """The operation; the same object for the same."""
+    key = (src.serial, dst.serial, inserted, constant, transport)
+    return _known.get(key) or _known.put(key, Reshard(hi(src), hi(dst), inserted, constant, transport))
 
 
 def changes(src: ShType, dst: ShType) -> str:
@@ -102,7 +123,7 @@ def resharded(
     if src == dst:
         return x
     plan(src, dst)  # raises if there is no way
-    operation = Reshard(src, hi(dst), inserted, constant, transport)
+    operation = _reshard(src, dst, inserted, constant, transport)
     moved: Array = operation.applied(x)[0]
     if not operation.forth() and src.local_bytes <= dst.local_bytes:
         _note_cast(moved, x, operation)
@@ -140,7 +161,7 @@ def returned(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) ->
     Transposition puts reshards in a row that nobody wrote: the seed of a reduced loss is 1, made unreduced, and the
     all-reduce in which the loss ends sums it up again. The value before the cast holds the sum already.
     """
-    best = Reshard(jax.typeof(ct), hi(dst), inserted, transport=transport)
+    best = _reshard(jax.typeof(ct), dst, inserted, False, transport)
     if best.src == dst or not best.forth():
         return resharded(ct, dst, inserted=inserted, transport=transport)
     source, row = ct, [best]
@@ -148,7 +169,7 @@ def returned(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) ->
         row.append(cast)
         if one_transport([move.transport for move in row]) is None:
             break
-        move = Reshard(jax.typeof(x), hi(dst), inserted, transport=transport)
+        move = _reshard(jax.typeof(x), dst, inserted, False, transport)
         if Price.of([move]).saves(Price.of([best, *row[1:]])):
             source, best = x, move
     return resharded(source, dst, inserted=inserted, transport=transport)

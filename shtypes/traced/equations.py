@@ -5,6 +5,7 @@ An equation whose result nothing uses is left out, as the compiler leaves it out
 
 from __future__ import annotations
 
+import functools
 import linecache
 import math
 import re
@@ -154,6 +155,12 @@ class Needs(NamedTuple):
     bodies: tuple[Body, ...] = ()
 
 
+@functools.cache
+def _needs_all(operands: int) -> Needs:
+    """What an operation of ours needs: all of its operands."""
+    return Needs((True,) * operands)
+
+
 class Around(NamedTuple):
     """What is known of all equations of a body: their name stack so far, and the rest as in `Equation`."""
 
@@ -204,10 +211,13 @@ class Walk:
             needed = {v for v, u in zip(jaxpr.outvars, used, strict=True) if u and not is_literal(v)}
             kept = []
             for eqn in reversed(jaxpr.eqns):
-                outs = tuple(v in needed for v in eqn.outvars)
-                if not any(outs) and not eqn.effects:
+                if needed.isdisjoint(eqn.outvars) and not eqn.effects:
                     continue
-                use = self._use(eqn, outs)
+                if isinstance(eqn.primitive, OperationPrimitive):
+                    kept.append((eqn, _needs_all(len(eqn.invars))))
+                    needed.update(v for v in eqn.invars if not is_literal(v))
+                    continue
+                use = self._use(eqn, tuple(v in needed for v in eqn.outvars))
                 kept.append((eqn, use))
                 operands = zip(eqn.invars, use.operands, strict=True)
                 needed.update(v for v, u in operands if u and not is_literal(v))
@@ -215,8 +225,6 @@ class Walk:
         return self._known[key]
 
     def _use(self, eqn: Any, outs: tuple[bool, ...]) -> Needs:
-        if isinstance(eqn.primitive, OperationPrimitive):
-            return Needs((True,) * len(eqn.invars))
         match what := control_of(eqn):
             case Scan():
                 return self._scan(what, outs)

@@ -86,3 +86,15 @@ def test_changing_numbers_leave_nothing_in_the_tables_of_jax(run: Any) -> None:
         for i in range(5):
             step(1.0 + i)
         assert [len(table) for table in tables] == before
+
+
+def test_what_is_applied_again_to_operands_of_the_same_types_is_the_same_operation() -> None:
+    def twice(x: Any) -> Any:
+        return [sh.reshard(sh.exp(x), "[_]") for _ in range(2)]
+
+    first, other = (sh.abstract_array(text, MESH) for text in ("f32[8@x]", "f32[4@x]"))
+    with sh.use_mesh(MESH):
+        applied, others = ([applied_by(eqn) for eqn in jax.make_jaxpr(twice)(x).eqns] for x in (first, other))
+    assert len(applied) == 4
+    assert applied[0] is applied[2] is not others[0]
+    assert applied[1] is applied[3] is not others[1]
