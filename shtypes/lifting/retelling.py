@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -12,7 +13,7 @@ from shtypes.errors import Fix, ShardingTypeError
 from shtypes.lifting.outside import is_backward, outputs, results, scope_of
 from shtypes.lifting.steps import Made, Step, made
 from shtypes.ops.dispatch import is_typed
-from shtypes.rules.advice import called_names
+from shtypes.rules.suggest_fixes import called_names
 
 _RESHARD: Final = re.compile(r'sh\.reshard\((\w+), "([^"]*)"\)')
 _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
@@ -42,9 +43,16 @@ def in_the_programs_words(error: ShardingTypeError, step: Step, operands: Sequen
         step: The equation that was being evaluated.
         operands: Its operands.
     """
-    subjects, error.subjects, error.operands = error.subjects, None, None
-    if subjects is None:  # the fixes speak of the program already, or there are none
-        return error
+    error.operands = None
+    if error.subjects is not None:  # else the fixes speak of the program already, or there are none
+        error.defer(functools.partial(_retell, error, step, list(operands)))
+    return error
+
+
+def _retell(error: ShardingTypeError, step: Step, operands: Sequence[Any]) -> None:
+    subjects, error.subjects = error.subjects, None
+    if subjects is None:
+        return
     typed = [x for x in operands if is_typed(x)]
     called = called_names([x.type for x in typed])
     values: dict[str, Any] = {}
@@ -61,7 +69,6 @@ def in_the_programs_words(error: ShardingTypeError, step: Step, operands: Sequen
     program = step.body.outside.name
     fixes = (_told(fix, known, step, program, alone=alone) for fix in error.fixes)
     error.fixes = tuple(fix for fix in fixes if fix is not None)
-    return error
 
 
 def _told(fix: Fix, known: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:

@@ -6,20 +6,23 @@ by the ledger.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import jax
 
 from shtypes import rules
+from shtypes._compat import no_trace_is_running
 from shtypes.core.array import Array
+from shtypes.core.as_raised import complete_when_read
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.ops.dispatch import settled
 from shtypes.ops.reduce import Axis, normalize_dims
 from shtypes.ops.reshard import finished, reshard
 from shtypes.ops.shape import squeeze
 from shtypes.primitives.conversions import abstract_array
-from shtypes.rules.advice import MOST
+from shtypes.rules.suggest_fixes import MOST
 from shtypes.scopes.comm import allows_implicit, finishes_scalars, trying
 from shtypes.traced.price import priced
 from shtypes.types import ShType, State
@@ -71,14 +74,23 @@ def with_own_fixes(
     error: ShardingTypeError, name: str, across: Callable[..., Any], *types: ShType
 ) -> ShardingTypeError:
     """An error with the ways to ask for ``across`` among its fixes, typed and priced by the ledger."""
-    try:
-        with trying():
-            own = list(_own_fixes(name, across, types))
-    except ShardingTypeError:  # it does not type for another reason
-        own = []
-    found = {fix.code: fix for fix in (*own, *error.fixes)}
-    ranked = sorted(found.values(), key=lambda f: f.bytes)
-    error.fixes = tuple(ranked[:MOST])
+
+    @functools.cache
+    def asking() -> list[Fix]:
+        try:
+            with trying():
+                return _own_fixes(name, across, types)
+        except ShardingTypeError:  # it does not type for another reason
+            return []
+
+    def complete() -> None:
+        found = {fix.code: fix for fix in (*asking(), *error.fixes)}
+        error.fixes = tuple(sorted(found.values(), key=lambda f: f.bytes)[:MOST])
+
+    if not no_trace_is_running():  # a function may hold tracers
+        asking()
+    error.asking = asking
+    complete_when_read(error, complete)
     return error
 
 

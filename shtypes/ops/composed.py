@@ -13,15 +13,17 @@ from typing import Any, Final
 
 import jax
 
+from shtypes._compat import no_trace_is_running
 from shtypes.context.user_line import connect_retelling
+from shtypes.core.as_raised import complete_when_read
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.ops.dispatch import is_typed
 from shtypes.ops.reshard import reshard
 from shtypes.primitives.conversions import abstract_array
-from shtypes.rules import Typing, advice
-from shtypes.scopes.comm import trying
-from shtypes.scopes.judging import keep_to_scopes
-from shtypes.traced.price import priced
+from shtypes.rules import Typing, suggest_fixes
+from shtypes.scopes.comm import runs_again, trying
+from shtypes.scopes.judging import is_bounded, keep_to_scopes
+from shtypes.traced.price import priced, sent_by_program
 from shtypes.types import ShType
 
 
@@ -31,7 +33,8 @@ def in_terms_of_the_call(
     """Gives an error fixes for the operands of the call, where it has them for others, and only what scopes allow."""
     if error.operands is not None:
         _retell(error, fn, args, kwargs)
-    keep_to_scopes(error)
+    if is_bounded():
+        complete_when_read(error, functools.partial(keep_to_scopes, error, runs_again()))
 
 
 def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -40,22 +43,29 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
     places = [i for i, x in enumerate(leaves) if is_typed(x)]
     types = tuple(jax.typeof(leaves[i]) for i in places)
     shown, error.operands = error.operands, None
-    if (shown == types and not error.inner) or advice.is_silent():
+    if shown == types and not error.inner:
         return
+    leaves = [None if is_typed(x) else x for x in leaves]
 
     def call(*values: Any, **more: Any) -> Any:
         merged = dict(zip(places, values, strict=True))
         again, named = jax.tree.unflatten(tree, [merged.get(i, x) for i, x in enumerate(leaves)])
         return fn(*again, **named, **more)
 
-    asking = [fix.code for fix in error.fixes if _OUT.search(fix.code)]
-    try:
-        with trying():
-            found = [*_asking(call, types, asking), *_fixes(call, types)]
-        error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[: advice.MOST])
-        error.subjects = types
-    except Exception:  # what else it may meet on the way is not what the user asked about: no advice
-        error.fixes = ()
+    def complete() -> None:
+        codes = [] if error.asking is None else [fix.code for fix in error.asking()]
+        try:
+            with trying():
+                found = [*_asking(call, types, codes), *_fixes(call, types)]
+            error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[: suggest_fixes.MOST])
+            error.subjects = types
+        except Exception:  # what else it may meet on the way is not what the user asked about: no advice
+            error.fixes = ()
+
+    error.fixes = ()  # those of the op inside
+    complete_when_read(error, complete)
+    if any(isinstance(x, jax.core.Tracer) or callable(x) for x in leaves) and not no_trace_is_running():
+        _ = error.fixes  # the trace may have ended when they are read
 
 
 #: Where a fix asks the call for a type.
@@ -72,6 +82,7 @@ def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence
 
 def _fixes(call: Callable[..., Any], types: tuple[ShType, ...]) -> tuple[Fix, ...]:
     """Reshards of one operand, or of two, that make the call type, cheapest first."""
+    sends: dict[tuple[ShType, ...], tuple[int, int]] = {}
 
     def rule(tried: tuple[ShType, ...]) -> Typing:
         refused: list[ShardingTypeError] = []
@@ -82,12 +93,21 @@ def _fixes(call: Callable[..., Any], types: tuple[ShType, ...]) -> tuple[Fix, ..
             except ShardingTypeError as error:  # JAX would rewrite its traceback, at ten times the cost of the trial
                 refused.append(error)
 
-        outs = jax.tree.leaves(jax.eval_shape(trial, *map(abstract_array, tried)))
+        traced = jax.make_jaxpr(trial)(*map(abstract_array, tried))
         if refused:
             raise refused[0]
+        sends[tried] = sent_by_program(traced)
+        outs: list[Any] = traced.out_avals
         return Typing(tried, tuple(t for t in outs if isinstance(t, ShType)))
 
-    return advice.priced_fixes(rule, types, lambda tried: priced(lambda *xs: call(*map(reshard, xs, tried)), types))
+    def price(tried: tuple[ShType, ...]) -> tuple[str, str, int, int]:
+        return priced(lambda *xs: call(*map(reshard, xs, tried)), types)
+
+    return suggest_fixes.priced_fixes(rule, types, sends.__getitem__, price, _MOST_TRIED)
+
+
+#: How many other operands the whole call is traced with.
+_MOST_TRIED: Final = 48
 
 
 connect_retelling(in_terms_of_the_call)

@@ -175,11 +175,16 @@ def _located(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callable[...,
 def _of_transformation(error: ShardingTypeError, called: str, plain: Callable[..., Any]) -> ShardingTypeError:
     """The error with fixes of the transformation, where it has those of a lifted function of it; the same object."""
     lifts = f"sh.lift({getattr(plain, '__name__', 'f')}, "
-    moves = any(lifts in fix.code or fix.code.startswith("sh.reshard(") for fix in error.fixes)
-    fixes = [fix for fix in error.fixes if called == "update" or lifts not in fix.code]  # `at` is of `update` alone
-    error.fixes = tuple(fix._replace(code=fix.code.replace(lifts, "sh.optim.lift(tx, ")) for fix in fixes)
-    if moves and not rules_in_force():
-        error.hints = (*error.hints, f"sh.implicit_comm() around `{called}` allows it")
+    bounded = bool(rules_in_force())
+
+    def complete() -> None:
+        moves = any(lifts in fix.code or fix.code.startswith("sh.reshard(") for fix in error.fixes)
+        fixes = [fix for fix in error.fixes if called == "update" or lifts not in fix.code]  # `at` is of `update` alone
+        error.fixes = tuple(fix._replace(code=fix.code.replace(lifts, "sh.optim.lift(tx, ")) for fix in fixes)
+        if moves and not bounded:
+            error.hints = (*error.hints, f"sh.implicit_comm() around `{called}` allows it")
+
+    error.defer(complete)
     return error
 
 
