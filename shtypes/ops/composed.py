@@ -81,29 +81,31 @@ def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence
 
 
 def _fixes(call: Callable[..., Any], types: tuple[ShType, ...]) -> tuple[Fix, ...]:
-    """Reshards of one operand, or of two, that make the call type, cheapest first."""
+    """Reshards of one operand, or of two, that make the call type, cheapest first.
+
+    All of them are tried in one trace: to make one for each takes longer than to try it.
+    """
+    found: list[tuple[Fix, ...]] = []
     sends: dict[tuple[ShType, ...], tuple[int, int]] = {}
 
-    def rule(tried: tuple[ShType, ...]) -> Typing:
-        refused: list[ShardingTypeError] = []
+    def resharded(goal: tuple[ShType, ...]) -> Callable[..., Any]:
+        return lambda *xs: call(*map(reshard, xs, goal))
 
-        def trial(*values: Any) -> Any:
-            try:
-                return call(*values)
-            except ShardingTypeError as error:  # JAX would rewrite its traceback, at ten times the cost of the trial
-                refused.append(error)
+    def sent(goal: tuple[ShType, ...]) -> tuple[int, int]:
+        if goal not in sends:
+            sends[goal] = sent_by_program(jax.make_jaxpr(call)(*map(abstract_array, goal)))
+        return sends[goal]
 
-        traced = jax.make_jaxpr(trial)(*map(abstract_array, tried))
-        if refused:
-            raise refused[0]
-        sends[tried] = sent_by_program(traced)
-        outs: list[Any] = traced.out_avals
-        return Typing(tried, tuple(t for t in outs if isinstance(t, ShType)))
+    def search(*xs: Any) -> None:
+        def rule(goal: tuple[ShType, ...]) -> Typing:
+            outs = map(jax.typeof, jax.tree.leaves(resharded(goal)(*xs)))
+            return Typing(goal, tuple(t for t in outs if isinstance(t, ShType)))
 
-    def price(tried: tuple[ShType, ...]) -> tuple[str, str, int, int]:
-        return priced(lambda *xs: call(*map(reshard, xs, tried)), types)
+        price = lambda goal: priced(resharded(goal), types)  # noqa: E731
+        found.append(suggest_fixes.priced_fixes(rule, types, sent, price, _MOST_TRIED))
 
-    return suggest_fixes.priced_fixes(rule, types, sends.__getitem__, price, _MOST_TRIED)
+    jax.eval_shape(search, *map(abstract_array, types))
+    return found[0]
 
 
 #: How many other operands the whole call is traced with.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from shtypes.plans import Cost, Direction, Price, cost, least_bytes, price
@@ -54,6 +54,7 @@ def whole_places(t: ShType) -> Iterator[State]:
         yield UNREDUCED
 
 
+@functools.lru_cache(maxsize=4096)
 def moved(t: ShType, axis: str, place: Place) -> ShType | None:
     """The type with an axis at a place; None where it does not divide the dim, or no sum can be pending."""
     if isinstance(place, State):
@@ -69,7 +70,8 @@ def moved(t: ShType, axis: str, place: Place) -> ShType | None:
     return t
 
 
-def estimate(t: ShType, moves: Sequence[tuple[str, Place]], minimize: Direction) -> Cost:
+@functools.lru_cache(maxsize=4096)
+def estimate(t: ShType, moves: tuple[tuple[str, Place], ...], minimize: Direction) -> Cost:
     """About what it costs to move some axes, by the table of moves and without a plan: what shrinks the value first."""
     size, forward, backward = t.local_bytes, 0, 0
     ends = [(a, t.state(a), p if isinstance(p, State) else SHARDED, p) for a, p in moves]

@@ -226,7 +226,7 @@ class Search:
         heap, numbers = [], itertools.count()
 
         def push(moves: Moves) -> None:
-            costs = [self._estimate(i, base[i], [(axis, place)]) for unit, place in moves for i in unit]
+            costs = [self._estimate(i, base[i], ((axis, place),)) for unit, place in moves for i in unit]
             casts = sum(_is_cast(base[unit[0]].state(axis), place) for unit, place in moves)
             heapq.heappush(heap, _Option(added(costs), len(moves) + 2 * casts, next(numbers), axis, moves))
 
@@ -307,7 +307,7 @@ class Search:
                 operands, outcome = other, again
         return typed
 
-    def _estimate(self, index: int, t: ShType, moves: Sequence[tuple[str, Place]]) -> Cost:
+    def _estimate(self, index: int, t: ShType, moves: tuple[tuple[str, Place], ...]) -> Cost:
         if self._held[index] and self._moved_one(t, moves) in self._held[index]:
             return 0, 0
         return estimate(t, moves, self.minimize)
@@ -319,7 +319,7 @@ class Search:
             for unit, place in option.moves:
                 for i in unit:
                     moves.setdefault(i, []).append((option.axis, place))
-        return added(self._estimate(i, self.operands[i], several) for i, several in moves.items())
+        return added(self._estimate(i, self.operands[i], tuple(several)) for i, several in moves.items())
 
     @staticmethod
     def _moved_one(t: ShType | None, moves: Sequence[tuple[str, Place]]) -> ShType | None:
