@@ -56,7 +56,7 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
         codes = [] if error.asking is None else [fix.code for fix in error.asking()]
         try:
             with trying():
-                found = [*_asking(call, types, codes), *_fixes(call, types)]
+                found = [*_asking(call, types, codes), *fixes_of_call(call, types, _MOST_TRIED)]
             error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[: suggest_fixes.MOST])
             error.subjects = types
         except Exception:  # what else it may meet on the way is not what the user asked about: no advice
@@ -68,6 +68,8 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
         _ = error.fixes  # the trace may have ended when they are read
 
 
+#: With how many other operands a whole call is traced.
+_MOST_TRIED: Final = 48
 #: Where a fix asks the call for a type.
 _OUT: Final = re.compile(r'\(\.\.\., out="(.*)"\)$')
 
@@ -80,7 +82,7 @@ def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence
         yield Fix(code, *priced(functools.partial(call, out=found[1]), types))
 
 
-def _fixes(call: Callable[..., Any], types: tuple[ShType, ...]) -> tuple[Fix, ...]:
+def fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], most_tried: int) -> tuple[Fix, ...]:
     """Reshards of one operand, or of two, that make the call type, cheapest first.
 
     All of them are tried in one trace: to make one for each takes longer than to try it.
@@ -102,14 +104,10 @@ def _fixes(call: Callable[..., Any], types: tuple[ShType, ...]) -> tuple[Fix, ..
             return Typing(goal, tuple(t for t in outs if isinstance(t, ShType)))
 
         price = lambda goal: priced(resharded(goal), types)  # noqa: E731
-        found.append(suggest_fixes.priced_fixes(rule, types, sent, price, _MOST_TRIED))
+        found.append(suggest_fixes.priced_fixes(rule, types, sent, price, most_tried))
 
     jax.eval_shape(search, *map(abstract_array, types))
     return found[0]
-
-
-#: How many other operands the whole call is traced with.
-_MOST_TRIED: Final = 48
 
 
 connect_retelling(in_terms_of_the_call)
