@@ -84,7 +84,7 @@ def estimate(t: ShType, moves: tuple[tuple[str, Place], ...], minimize: Directio
         backward += _SENT.get((COTANGENT[dst], COTANGENT[src]), 0) * part
         if dst is SHARDED is not src:
             size //= n
-            if place < 0:  # the slices of the other axes move too
+            if not isinstance(place, State) and place < 0:  # the slices of the other axes move too
                 forward, backward = forward + size, backward + size
     return cost(forward, backward if t.differentiable else 0, minimize)
 

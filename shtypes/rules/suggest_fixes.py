@@ -34,6 +34,8 @@ from shtypes.types import REPLICATED, ShType, State, dtypes
 MOST: Final = 4
 #: How many candidates are typed again for one error.
 MOST_TRIED: Final = 96
+#: About how many combinations of options of several axes are put in order.
+_MOST_COMBINED: Final = 512
 #: Up to how many operands each is moved by itself; of more, those with the axis at one place are moved together.
 _MOST_APART: Final = 5
 
@@ -114,9 +116,10 @@ def priced_fixes(
     """
     found = []
     for c in Search(rule, operands, most_tried=most_tried, sent=sent).best():
-        forward, backward, *sizes = price(c.operands)
-        fix = Fix(c.fix.code, forward, backward, *sizes, c.fix.note)
-        found.append(c._replace(fix=fix, price=c.price._replace(sent=(fix.bytes, fix.bytes), forward=sizes[0])))
+        fix = Fix(c.fix.code, *price(c.operands), c.fix.note)
+        found.append(
+            c._replace(fix=fix, price=c.price._replace(sent=(fix.bytes, fix.bytes), forward=fix.bytes_forward))
+        )
     return tuple(c.fix for c in cheapest_of_each_result(found))
 
 
@@ -166,21 +169,20 @@ class Search:
         typed = self._typed(at_fault, most) or {
             operands: typing for operands in self._gathered() if isinstance(typing := self._try(operands), Typing)
         }
-        alone = [pair for pair in typed.items() if len(self._changed(pair[0])) == 1]
+        alone = {operands: typing for operands, typing in typed.items() if len(self._changed(operands)) == 1}
         found = self._cheapest(alone, most)
-        if found and any(bound := found[0].price.sent):  # two that move may send less than the one that is enough
-            found += self._cheapest([pair for pair in typed.items() if pair not in alone], most, bound)
-        elif not found:
-            found = self._cheapest([*typed.items()], most)
+        if not found or any(found[0].price.sent):  # two that move may send less than the one that is enough
+            several = {operands: typing for operands, typing in typed.items() if operands not in alone}
+            found += self._cheapest(several, most, found[0].price.sent if found else None)
         return cheapest_of_each_result(found)[:most]
 
     def _cheapest(
-        self, typed: Sequence[tuple[tuple[ShType, ...], Typing]], most: int, below: Cost | None = None
+        self, typed: dict[tuple[ShType, ...], Typing], most: int, below: Cost | None = None
     ) -> list[Candidate]:
         """Those among which the cheapest are, priced: what one sends at least says when no other can be among them."""
         found: list[Candidate] = []
         costs: dict[tuple[ShType, ...], Cost] = {}
-        least = sorted(((self._least(*pair), i, *pair) for i, pair in enumerate(typed)), key=lambda each: each[:2])
+        least = sorted(((self._least(*pair), i, *pair) for i, pair in enumerate(typed.items())), key=lambda x: x[:2])
         for bound, _, operands, typing in least:
             if (below and bound >= below) or (len(costs) >= most and bound > sorted(costs.values())[most - 1]):
                 break
@@ -208,14 +210,14 @@ class Search:
             visits.append(axis)
             others = [_plainest(found) for a, found in options.items() if a != axis]
             base = self._moved(self.operands, others)
-            options[axis] = [] if base is None else self._options(base, axis, 2 * most)
-            if not options[axis]:
-                del options[axis]
+            found = [] if base is None else self._options(base, axis, 2 * most)
+            if not found:
                 break
-            moved_all = self._moved(self.operands, [*map(_plainest, options.values())])
-            if moved_all is None:
+            options[axis] = found
+            together = self._moved(self.operands, [*map(_plainest, options.values())])
+            if together is None:
                 break
-            outcome = self._try(moved_all)
+            outcome = self._try(together)
         typed = self._combined(options, most)
         if not any(self._least(*pair) == (0, 0) for pair in typed.items()):
             typed |= pending
@@ -223,7 +225,8 @@ class Search:
 
     def _options(self, base: tuple[ShType, ...], axis: str, most: int) -> list[_Option]:
         """The cheapest ways to move an axis with which the rule finds no fault with it."""
-        heap, numbers = [], itertools.count()
+        heap: list[_Option] = []
+        numbers = itertools.count()
 
         def push(moves: Moves) -> None:
             costs = [self._estimate(i, base[i], ((axis, place),)) for unit, place in moves for i in unit]
@@ -261,7 +264,9 @@ class Search:
 
     def _combined(self, options: dict[str, list[_Option]], most: int) -> dict[tuple[ShType, ...], Typing]:
         """The candidates that type, from the cheapest on: for each axis one of its options, or it stays."""
-        chosen = itertools.product(*([_Option((0, 0), 0, -1, axis, ()), *found] for axis, found in options.items()))
+        few = max(2, round(_MOST_COMBINED ** (1 / len(options)))) if options else 0
+        stay = [[_Option((0, 0), 0, -1, axis, ())] for axis in options]
+        chosen = itertools.product(*(at + found[:few] for at, found in zip(stay, options.values(), strict=True)))
         ordered = sorted((self._together(each), sum(o.level for o in each), i, each) for i, each in enumerate(chosen))
         typed: dict[tuple[ShType, ...], Typing] = {}
         estimates: dict[tuple[ShType, ...], Cost] = {}  # of each results, that of the first candidate
@@ -286,26 +291,27 @@ class Search:
         return typed
 
     def _variants(self, operands: tuple[ShType, ...]) -> dict[tuple[ShType, ...], Typing]:
-        """A candidate that types, and what it is without casts that communicate in the backward pass; else nothing."""
-        typed: dict[tuple[ShType, ...], Typing] = {}
+        """A candidate and those like it whose casts cost less, as far as they type."""
         outcome = self._try(operands)
-        for variant in (_without_slices, _alike_invariant, None):
-            if not isinstance(outcome, Typing):
-                break
-            typed[operands] = outcome
-            changed = self._changed(operands)
-            other = tuple(outcome.operands[i] if i in changed else t for i, t in enumerate(operands))
-            if self._sent(operands)[1]:  # a cast inside, for which the invariant operand pays
-                other = tuple(
-                    t.with_axes({*t.axes(State.INVARIANT)} - {*given.axes(State.INVARIANT)}, State.REDUCED)
-                    for t, given in zip(operands, self.operands, strict=True)
-                )
-            if other != operands and self._may_try() and isinstance(direct := self._try(other), Typing):
-                typed[other] = direct  # one reshard instead of one and a cast
-            other = variant(operands, outcome) if variant is not None and self._may_try() else None
-            if other is not None and isinstance(again := self._try(other), Typing):
-                operands, outcome = other, again
+        if not isinstance(outcome, Typing):
+            return {}
+        typed = {operands: outcome}
+        for variant in (self._cast_at_once, _without_slices, _alike_invariant):
+            for base, typing in [*typed.items()]:
+                other = variant(base, typing)
+                if other != base and self._may_try() and isinstance(again := self._try(other), Typing):
+                    typed[other] = again
         return typed
+
+    def _cast_at_once(self, operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
+        """The operands that are changed in the types to which the rule casts them: one reshard instead of two."""
+        if self._sent(operands)[1]:  # casts inside a call are not known: those of invariant operands cost most
+            return tuple(
+                t.with_axes({*t.axes(State.INVARIANT)} - {*given.axes(State.INVARIANT)}, State.REDUCED)
+                for t, given in zip(operands, self.operands, strict=True)
+            )
+        changed = self._changed(operands)
+        return tuple(typing.operands[i] if i in changed else t for i, t in enumerate(operands))
 
     def _estimate(self, index: int, t: ShType, moves: tuple[tuple[str, Place], ...]) -> Cost:
         if self._held[index] and self._moved_one(t, moves) in self._held[index]:
@@ -453,21 +459,19 @@ def _paying(operands: Sequence[ShType], typing: Typing, state: State) -> set[str
     }
 
 
-def _alike_invariant(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...] | None:
-    """The operands with reduced ones invariant where an invariant one is cast to reduced; None where none is."""
+def _alike_invariant(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
+    """The operands with reduced ones invariant where an invariant one would be cast to reduced."""
     axes = _paying(operands, typing, State.REDUCED)
-    if not axes:
-        return None
     return tuple(
         t.with_axes(axes.intersection(t.axes(State.REDUCED)), State.INVARIANT) if t.differentiable else t
         for t in operands
     )
 
 
-def _without_slices(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...] | None:
-    """The operands with sharded ones unreduced where an invariant one is sliced; None where none is."""
+def _without_slices(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
+    """The operands with sharded ones unreduced where an invariant one would be sliced."""
     axes = _paying(operands, typing, State.SHARDED)
-    return tuple(_pending(t, axes) for t in operands) if axes else None
+    return tuple(_pending(t, axes) for t in operands)
 
 
 def _pending(t: ShType, axes: Iterable[str]) -> ShType:
@@ -479,7 +483,7 @@ def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...
     """For an op that casts invariant operands to reduced: its reduced operands made invariant, if that is all free."""
     try:
         alike = _alike_invariant(operands, rule(operands))
-        if alike is None or alike == operands:
+        if alike == operands:
             return ()
         fix = Search(rule, operands).priced(alike, rule(alike)).fix
     except ShardingTypeError:

@@ -252,14 +252,14 @@ def _refused(sums: Sequence[tuple[str, Any, Any]], count: int) -> ShardingTypeEr
     def words(sent: Sequence[Any]) -> str:
         return " and ".join(dict.fromkeys(f"{s.kind.value} over {quoted(s.axes)}" for s in sent))
 
-    sizes = (sum(s.bytes for s in sent) for sent in (forth, back))
+    forward, backward = (sum(s.bytes for s in sent) for sent in (forth, back))
     which = f"the gradient at {path or 'the root'} is" if len(sums) == 1 else f"{len(sums)} of {count} gradients are"
     example = "" if len(sums) == 1 else f"; the one at {path} is {first}"
     return ShardingTypeError(
         f"`update` takes finished gradients, and {which} pending over mesh axis {quoted(axes)}",
         where=f"update({first})" if len(sums) == 1 else f"update({', '.join(str(t) for _, t, _ in sums[:3])})",
         why="each device holds one term of the sum, and an optimizer's step is not linear in it" + example,
-        fixes=[Fix('sh.optim.lift(tx, pending="finish")', words(forth), words(back), *sizes)],
+        fixes=[Fix('sh.optim.lift(tx, pending="finish")', words(forth), words(back), forward, backward)],
         hints=[
             'sh.optim.lift(tx, pending="finish", types=...) with types sharded over '
             f"{quoted(axes)}: a reduce-scatter, and a state that is sharded too"
