@@ -147,9 +147,8 @@ class ShardingTypeError(TypeError):
         self._hints = hints
 
     def _complete(self) -> None:
-        deferred, self._deferred = self._deferred, []
-        for complete in deferred:
-            complete()
+        while self._deferred:
+            self._deferred.pop()()
 
     @property
     def may_have_fixes(self) -> bool:
@@ -157,7 +156,7 @@ class ShardingTypeError(TypeError):
         return bool(self._deferred or self._fixes)
 
     def defer(self, complete: Callable[[], None]) -> None:
-        """Has ``complete`` run before the fixes are read; it reads and sets them as the ones before it left them."""
+        """Has ``complete`` run when the fixes are read, instead of what was deferred before, unless it reads them."""
         self._deferred.append(complete)
 
     def __reduce__(self) -> Any:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from types import CellType, FunctionType, MethodType
+from typing import Any
 
 import jax
 
@@ -39,3 +42,21 @@ def suggest_when_read(
 
     complete_when_read(error, complete)
     return error
+
+
+def holds_tracers(x: Any, seen: set[int] | None = None) -> bool:
+    """Whether what is read later may need a trace that has ended then: a tracer, or a function that closes over one."""
+    seen = set() if seen is None else seen
+    if isinstance(x, jax.core.Tracer):
+        return True
+    if id(x) in seen or not isinstance(x, (tuple, list, functools.partial, FunctionType, MethodType)):
+        return False
+    seen.add(id(x))
+    inside: Iterable[Any]
+    if isinstance(x, FunctionType):
+        inside = (cell.cell_contents for cell in x.__closure__ or () if cell != CellType())
+    elif isinstance(x, functools.partial):
+        inside = (x.func, *x.args, *x.keywords.values())
+    else:
+        inside = (x.__func__, x.__self__) if isinstance(x, MethodType) else x
+    return any(holds_tracers(each, seen) for each in inside)

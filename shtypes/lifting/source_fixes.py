@@ -49,7 +49,7 @@ class _Name(NamedTuple):
 #: Evaluates a jaxpr, for its constants and arguments.
 Evaluate = Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
 #: With how many other operands a call of JAX's is evaluated.
-_MOST_TRIED: Final = 24
+_MOST_TRIED: Final = 12
 
 
 def in_the_programs_words(
@@ -63,19 +63,19 @@ def in_the_programs_words(
         operands: Its operands.
         evaluate: Evaluates a jaxpr, for its constants and arguments.
     """
-    error.operands = None
-    if error.subjects is not None:  # else the fixes speak of the program already, or there are none
-        complete_when_read(error, functools.partial(_retell, error, step, list(operands), evaluate))
+    subjects, error.subjects, error.operands = error.subjects, None, None
+    if subjects is not None:  # else the fixes speak of the program already, or there are none
+        retell = functools.partial(_retell, error, subjects, step, list(operands), evaluate)  # type: ignore[arg-type]
+        complete_when_read(error, retell)
     return error
 
 
-def _retell(error: ShardingTypeError, step: Step, operands: Sequence[Any], evaluate: Evaluate) -> None:
-    subjects, error.subjects = error.subjects, None
-    if subjects is None or not error.fixes:
-        return
+def _retell(
+    error: ShardingTypeError, subjects: Sequence[ShType], step: Step, operands: Sequence[Any], evaluate: Evaluate
+) -> None:
     typed = [x for x in operands if is_typed(x)]
     values: dict[str, Any] = {}
-    names: Sequence[str] = called_names(subjects)  # type: ignore[arg-type]  # they are types
+    names = called_names(subjects)
     if len(subjects) == len(typed) and all(x.type == t for x, t in zip(typed, subjects, strict=True)):
         values = dict(zip(names, typed, strict=True))
     else:
@@ -84,12 +84,9 @@ def _retell(error: ShardingTypeError, step: Step, operands: Sequence[Any], evalu
             if len(alike) == 1:
                 values[name] = alike[0]
     known = {name: _named(step, made(step, x), x.type) for name, x in values.items()}
-    told = _all_told(error.fixes, known, names, step)
-    moved = {name for fix in error.fixes for name, _ in _RESHARD.findall(fix.code)}
-    if not all(known.get(name, _Name()).is_users for name in moved):
-        call = _call_around(step)
-        told = (_fixes_of_call(call, step, evaluate) if call is not None else ()) or told
-    error.fixes = told
+    call = None if all(known.get(name, _Name()).is_users for name in names) else _call_around(step)
+    found = () if call is None else _fixes_of_call(call, step, evaluate)
+    error.fixes = found or _all_told(error.fixes, known, names, step)
 
 
 def _all_told(fixes: Sequence[Fix], known: dict[str, _Name], names: Sequence[str], step: Step) -> tuple[Fix, ...]:

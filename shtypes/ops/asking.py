@@ -13,9 +13,8 @@ from typing import Any, Final
 import jax
 
 from shtypes import rules
-from shtypes._compat import no_trace_is_running
 from shtypes.core.array import Array
-from shtypes.core.as_raised import complete_when_read
+from shtypes.core.as_raised import complete_when_read, holds_tracers
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.ops.dispatch import settled
 from shtypes.ops.reduce import Axis, normalize_dims
@@ -87,7 +86,7 @@ def with_own_fixes(
         found = {fix.code: fix for fix in (*asking(), *error.fixes)}
         error.fixes = tuple(sorted(found.values(), key=lambda f: f.bytes)[:MOST])
 
-    if not no_trace_is_running():  # a function may hold tracers
+    if holds_tracers(across):
         asking()
     error.asking = asking
     complete_when_read(error, complete)

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import jax
 
-from shtypes._compat import no_trace_is_running
 from shtypes.context.user_line import connect_retelling
-from shtypes.core.as_raised import complete_when_read
+from shtypes.core.as_raised import complete_when_read, holds_tracers
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.ops.dispatch import is_typed
 from shtypes.ops.reshard import reshard
@@ -58,18 +57,17 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
             with trying():
                 found = [*_asking(call, types, codes), *fixes_of_call(call, types, _MOST_TRIED)]
             error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[: suggest_fixes.MOST])
-            error.subjects = types
         except Exception:  # what else it may meet on the way is not what the user asked about: no advice
             error.fixes = ()
 
-    error.fixes = ()  # those of the op inside
+    error.fixes, error.subjects = (), types  # not those of the op inside
     complete_when_read(error, complete)
-    if any(isinstance(x, jax.core.Tracer) or callable(x) for x in leaves) and not no_trace_is_running():
-        _ = error.fixes  # the trace may have ended when they are read
+    if holds_tracers(leaves):
+        _ = error.fixes
 
 
 #: With how many other operands a whole call is traced.
-_MOST_TRIED: Final = 48
+_MOST_TRIED: Final = 44
 #: Where a fix asks the call for a type.
 _OUT: Final = re.compile(r'\(\.\.\., out="(.*)"\)$')
 
