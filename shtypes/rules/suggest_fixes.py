@@ -21,6 +21,7 @@ from shtypes.rules.candidate_types import (
     estimate,
     least_cost,
     moved,
+    not_yet_varying,
     other_places,
     place_of,
     price_of,
@@ -218,6 +219,9 @@ class Search:
             if together is None:
                 break
             outcome = self._try(together)
+        for axis in at_fault:  # of axes at fault together another one alone may be enough
+            if axis not in options and (found := self._options(self.operands, axis, 2 * most)):
+                options[axis] = found
         typed = self._combined(options, most)
         if not any(self._least(*pair) == (0, 0) for pair in typed.items()):
             typed |= pending
@@ -311,7 +315,7 @@ class Search:
                 for t, given in zip(operands, self.operands, strict=True)
             )
         changed = self._changed(operands)
-        return tuple(typing.operands[i] if i in changed else t for i, t in enumerate(operands))
+        return tuple(not_yet_varying(t, typing.operands[i]) if i in changed else t for i, t in enumerate(operands))
 
     def _estimate(self, index: int, t: ShType, moves: tuple[tuple[str, Place], ...]) -> Cost:
         if self._held[index] and self._moved_one(t, moves) in self._held[index]:

@@ -269,3 +269,15 @@ def test_a_fix_that_sends_nothing_says_what_it_costs() -> None:
     assert not any(fix.note for fix in others)
     (both, *_) = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@x,16]"), t("f32[8,16@x]")))
     assert both.note == "each device holds all of them"
+
+
+def test_no_fix_reshards_to_varying_which_only_a_cast_can() -> None:
+    found = fixes(lambda o: multilinear("mul", o, "f32"), (t("f32[8]{V:x}"), t("f32[8@x]")))
+    assert found
+    assert all('sh.reshard(rhs, "' in fix.code and "V:" not in fix.code for fix in found)
+
+
+def test_of_axes_at_fault_together_the_one_that_is_free_to_move_is_moved() -> None:
+    (first, *_) = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@(x,y),4]"), t("f32[8@y,4]")))
+    assert first.code == 'sh.reshard(lhs, "[8@x,4]{U:y}"); sh.reshard(rhs, "[8@x,4]{U:y}")'
+    assert not first.bytes
