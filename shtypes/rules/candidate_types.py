@@ -54,9 +54,14 @@ def whole_places(t: ShType) -> Iterator[State]:
         yield UNREDUCED
 
 
-@functools.lru_cache(maxsize=4096)
 def moved(t: ShType, axis: str, place: Place) -> ShType | None:
     """The type with an axis at a place; None where it does not divide the dim, or no sum can be pending."""
+    return _moved(t, t.names, axis, place)
+
+
+@functools.lru_cache(maxsize=4096)
+def _moved(t: ShType, names: object, axis: str, place: Place) -> ShType | None:
+    # The names are in the key because types that differ in them are equal, and fixes print them.
     if isinstance(place, State):
         allowed = place is not UNREDUCED or dtypes.summable(t.dtype_name)
         return t.with_axis(axis, place) if allowed else None

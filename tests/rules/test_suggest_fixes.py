@@ -281,3 +281,9 @@ def test_of_axes_at_fault_together_the_one_that_is_free_to_move_is_moved() -> No
     (first, *_) = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@(x,y),4]"), t("f32[8@y,4]")))
     assert first.code == 'sh.reshard(lhs, "[8@x,4]{U:y}"); sh.reshard(rhs, "[8@x,4]{U:y}")'
     assert not first.bytes
+
+
+def test_a_fix_prints_the_names_of_its_own_dims() -> None:
+    for name in ("model", "hidden"):  # types that differ in them are equal
+        first, *_ = fixes(lambda o: nonlinear("silu", o, "f32"), (t(f"f32[batch=8, {name}=4]{{U:y}}"),))
+        assert f"{name}" in first.code
