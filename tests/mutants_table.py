@@ -393,7 +393,7 @@ MUTANTS: Final = (
     Mutant(
         "a move forgets that a checkpoint runs it again",
         "shtypes/scopes/judging.py",
-        "if forth and (any(isinstance(rule, Recomputed) for rule in rules) or runs_again()):",
+        "if forth and (any(isinstance(rule, Recomputed) for rule in rules) or again):",
         "if forth and not rules:",
         ("tests/scopes/test_no_comm.py", "tests/scopes/test_scopes.py", "tests/transforms/test_remat.py"),
     ),
