@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 
 def short(text: str, most: int = 100) -> str:
@@ -45,6 +45,7 @@ class Fix(NamedTuple):
         backward: What it communicates backward, in words; empty for nothing.
         bytes_forward: Bytes that each device sends forward.
         bytes_backward: Bytes that each device sends backward.
+        note: What it costs though it sends nothing: memory, or work; empty for nothing.
     """
 
     code: str
@@ -52,6 +53,7 @@ class Fix(NamedTuple):
     backward: str = ""
     bytes_forward: int = 0
     bytes_backward: int = 0
+    note: str = ""
 
     @property
     def bytes(self) -> int:
@@ -59,6 +61,8 @@ class Fix(NamedTuple):
         return self.bytes_forward + self.bytes_backward
 
     def __str__(self) -> str:
+        if self.note and not (self.forward or self.backward):
+            return f"{self.code}   [free, but {self.note}]"
         sides = (("forward", self.forward, self.bytes_forward), ("backward", self.backward, self.bytes_backward))
         price = "; ".join(f"{side}: {what}, {size} B/device" if what else f"{side}: none" for side, what, size in sides)
         return f"{self.code}   [{price}]"
@@ -73,12 +77,13 @@ class ShardingTypeError(TypeError):
         what: One line that stands alone.
         where: The user's line and the operands' types.
         why: The reason, in terms of what is on the devices.
-        fixes: Changes that type, cheapest first.
+        fixes: Changes that type, cheapest first; they are looked for when they are read.
         hints: Advice that could not be typed again or priced.
         axes: The mesh axes at fault, for advice.
         placed: Whether ``where`` names the user's line.
         operands: The types of the operands that ``fixes`` speak of, in their order; None where they speak of others.
         inner: Whether it left an op that another op called.
+        asking: What finds the fixes that ask the op for a type of its result, if it takes one.
         subjects: The types of the operands that ``fixes`` name, in their order, once that is known.
         of_plain: Whether it says that a function of plain arrays was given a typed value.
     """
@@ -98,12 +103,14 @@ class ShardingTypeError(TypeError):
         self.what = " ".join(what.split("\n"))  # the value that it shows may have lines
         self.where = where
         self.why = why
-        self.fixes = tuple(fixes)
-        self.hints = tuple(hints)
+        self._fixes = tuple(fixes)
+        self._deferred: list[Callable[[], None]] = []
+        self._hints = tuple(hints)
         self.axes = tuple(axes)
         self.placed = re.match(r"\S+\.py:\d+", where) is not None
         self.operands: tuple[object, ...] | None = None
         self.inner = False
+        self.asking: Callable[[], list[Fix]] | None = None
         self.subjects: tuple[object, ...] | None = None
         super().__init__(self.what)
 
@@ -119,11 +126,43 @@ class ShardingTypeError(TypeError):
                 lines += [f"{'':9}{line}" for line in rest]
         return "\n".join(lines)
 
-    def located(self, where: str, fixes: Iterable[Fix] = ()) -> ShardingTypeError:
-        """This error with its place, and its fixes if it has none; the same object."""
-        self.where = self.where or where
-        self.fixes = self.fixes or tuple(fixes)
-        return self
+    @property
+    def fixes(self) -> tuple[Fix, ...]:
+        """Changes that type, cheapest first."""
+        self._complete()
+        return self._fixes
+
+    @fixes.setter
+    def fixes(self, fixes: tuple[Fix, ...]) -> None:
+        self._deferred, self._fixes = [], fixes
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Advice that could not be typed again or priced."""
+        self._complete()
+        return self._hints
+
+    @hints.setter
+    def hints(self, hints: tuple[str, ...]) -> None:
+        self._hints = hints
+
+    def _complete(self) -> None:
+        while self._deferred:
+            self._deferred.pop()()
+
+    @property
+    def may_have_fixes(self) -> bool:
+        """Whether it has fixes, or some are looked for when they are read."""
+        return bool(self._deferred or self._fixes)
+
+    def defer(self, complete: Callable[[], None]) -> None:
+        """Has ``complete`` run when the fixes are read, instead of what was deferred before, unless it reads them."""
+        self._deferred.append(complete)
+
+    def __reduce__(self) -> Any:
+        """Pickles it complete."""
+        state = {**self.__dict__, "_fixes": self.fixes, "_deferred": [], "asking": None}
+        return type(self), (self.what,), state
 
 
 class NoMeshError(ShardingTypeError):

@@ -393,7 +393,7 @@ MUTANTS: Final = (
     Mutant(
         "a move forgets that a checkpoint runs it again",
         "shtypes/scopes/judging.py",
-        "if forth and (any(isinstance(rule, Recomputed) for rule in rules) or runs_again()):",
+        "if forth and (any(isinstance(rule, Recomputed) for rule in rules) or again):",
         "if forth and not rules:",
         ("tests/scopes/test_no_comm.py", "tests/scopes/test_scopes.py", "tests/transforms/test_remat.py"),
     ),
@@ -437,14 +437,14 @@ MUTANTS: Final = (
     Mutant(
         "a pending result is chosen as if it were finished",
         "shtypes/rules/implicit.py",
-        "return added((way.cost, *(finishing(t, minimize) for t in way.result))),",
-        "return way.cost,",
+        "return added((way.price.sent, *(finishing(t, minimize) for t in way.results))),",
+        "return way.price.sent,",
         ("tests/scopes/test_implicit.py",),
         _PROGRAMS,
     ),
     Mutant(
         "looking ahead counts a loop once",
-        "shtypes/traced/look_ahead.py",
+        "shtypes/traced/price.py",
         "times = found.times or 1",
         "times = 1",
         ("tests/scopes/test_implicit.py",),
@@ -465,10 +465,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a fix is priced without the casts behind it",
-        "shtypes/rules/advice.py",
+        "shtypes/rules/suggest_fixes.py",
         " + [price_of(*pair) for pair in casts]",
         "",
-        ("tests/rules/test_advice.py", "tests/scopes/test_implicit.py"),
+        ("tests/rules/test_suggest_fixes.py", "tests/scopes/test_implicit.py"),
         ("tests/test_errors_everywhere.py",),
     ),
     # notation

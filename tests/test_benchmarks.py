@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import shtypes as sh
-from benchmarks import merging, overhead, training
+from benchmarks import merging, overhead, refusals, training
 from benchmarks.measure import hlo, timing
 from benchmarks.models import microbatch, transformer
 
@@ -217,3 +218,12 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
     assert timing.summary(ours) == {"median_ms": 4e3, "min_ms": 1e3, "cpu_ms": 6e3}
     assert timing.total(ours) == timing.Spent(35, 18)
     assert timing.geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
+
+
+def test_a_refusal_is_measured_beside_an_accepted_call_of_the_same_program() -> None:
+    mesh = sh.abstract_mesh({"x": 2})
+    with sh.use_mesh(mesh):
+        found = refusals.measured("m.sin({0})", mesh, np.random.default_rng(0))
+    assert found is not None
+    assert found.fixes
+    assert set(refusals.summary([found])) > {"caught / accepted", "read / accepted"}

@@ -135,7 +135,7 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
                 return taken  # type: ignore[no-any-return]
             raise placed(none, fn.__name__) from None
         except ShardingTypeError as error:
-            if error.operands is not None or error.fixes:
+            if error.operands is not None or error.may_have_fixes:
                 _in_terms_of_the_call(error, fn, args, kwargs)
             raise placed(error, fn.__name__) from None
         except _OF_ARGUMENTS as error:

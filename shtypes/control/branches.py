@@ -19,6 +19,7 @@ from shtypes.context.user_line import in_our_words, public
 from shtypes.control.joins import TypesDiffer, becomes, can_reshard, cast_leaves, leaf_types, start_otherwise
 from shtypes.control.loops import scalar_of
 from shtypes.control.own import own_value, varying_type
+from shtypes.core.as_raised import suggest_when_read
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
@@ -27,7 +28,6 @@ from shtypes.ops.reinterpret import stop_gradient
 from shtypes.plans import Cost, backward, cost, plan
 from shtypes.plans.join import join
 from shtypes.rules import Typing
-from shtypes.rules.advice import fixes
 from shtypes.scopes.comm import allows_implicit, minimizing, no_comm
 from shtypes.scopes.judging import judge
 from shtypes.traced.leaves import leaf_paths
@@ -307,14 +307,17 @@ def _check_alike(name: str, trees: Sequence[Any]) -> None:
 
 def _join_typed(name: str, path: str, types: tuple[ShType, ...]) -> ShType:
     """The type of one result of all branches; reshards of some of them are tried where there is none."""
-    mesh = types[0].mesh
-    axes = [a for a in mesh.axis_names if len({(t.state(a), t.dim_of(a)) for t in types if t.mesh is mesh}) > 1]
+
+    def differing(types: Sequence[ShType]) -> tuple[str, ...]:
+        mesh = types[0].mesh
+        same = [t for t in types if t.mesh is mesh]
+        return tuple(a for a in mesh.axis_names if len({(t.state(a), t.dim_of(a)) for t in same}) > 1)
 
     def rule(types: tuple[ShType, ...]) -> Typing:
         try:
             return Typing(types, (join(types),))
         except ShardingTypeError as error:
-            error.axes = tuple(axes)
+            error.axes = differing(types)
             raise
 
     try:
@@ -325,5 +328,7 @@ def _join_typed(name: str, path: str, types: tuple[ShType, ...]) -> ShType:
             for t in types:
                 judge(name, t, cheapest, name="result", inserted=True)
             return cheapest
-        error.fixes = fixes(rule, types, [f"result_{i}" for i in range(len(types))]) if axes else ()
+        error.fixes = ()
+        if differing(types):
+            suggest_when_read(error, rule, types, [f"result_{i}" for i in range(len(types))])
         raise located(error, name, types).with_traceback(None) from None

@@ -20,12 +20,12 @@ from shtypes.context.user_line import public
 from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types
 from shtypes.control.own import own_value, varying_type
 from shtypes.control.vmap import own_steps
+from shtypes.core.as_raised import suggest_when_read
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.dispatch import is_typed, located, settled
 from shtypes.ops.functions import index_in_dim, stack
 from shtypes.primitives.conversions import to_jax
 from shtypes.rules import Typing
-from shtypes.rules.advice import fixes
 from shtypes.scopes.comm import allows_implicit, no_comm
 from shtypes.types import ShType, State
 
@@ -295,8 +295,8 @@ def _length(name: str, xs: Any, length: int | None) -> int | None:
                 f"{what}: the leading dim of {t} is sharded over {quoted(t.dims[0].axes)}",
                 why="each step would live on some of the devices only",
                 hints=["sh.map and sh.vmap, where the steps do not need one another"],
-                fixes=fixes(_whole_leading, (t,), [f"xs{jax.tree_util.keystr(path)}"]),
             )
+            suggest_when_read(error, _whole_leading, (t,), [f"xs{jax.tree_util.keystr(path)}"])
             raise located(error, name, [t])
         if length is not None and t.shape[0] != length:
             raise ShardingTypeError(f"{what} in {length} steps: the leading dim of {t} has size {t.shape[0]}")

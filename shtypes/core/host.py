@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from shtypes.context.user_line import placed
+from shtypes.core.as_raised import suggest_when_read
 from shtypes.errors import ShardingTypeError, quoted
-from shtypes.rules.advice import fixes
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType, State, dtypes
 
@@ -73,11 +73,11 @@ def refuse_hidden(t: ShType, what: str) -> None:
     """Refuses a type whose carrier is not the global value."""
     unreduced, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
     if unreduced:
-        raise ShardingTypeError(
+        error = ShardingTypeError(
             f"{t} cannot {what}: it is unreduced over {quoted(unreduced)}",
             why="each device holds one term of a sum that is still pending",
-            fixes=fixes(_finished, (t,)),
         )
+        raise suggest_when_read(error, _finished, (t,))
     if varying:
         raise ShardingTypeError(
             f"{t} cannot {what}: it varies over {quoted(varying)}",

@@ -9,7 +9,7 @@ from shtypes.editor.call import Refused
 from shtypes.editor.space import Space
 from shtypes.errors import Fix
 from shtypes.plans.transport import reshard_fix
-from shtypes.rules.advice import fixes
+from shtypes.rules.suggest_fixes import fixes
 from shtypes.types import Dim, ShType
 from shtypes.types.mesh import Mesh
 

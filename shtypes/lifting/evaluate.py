@@ -21,7 +21,7 @@ from shtypes.lifting.outside import Outside
 from shtypes.lifting.places import carry
 from shtypes.lifting.registry import BODIES, EQUATIONS, FALLBACK, OF_ONE_DEVICE, ROWS
 from shtypes.lifting.remembered import again
-from shtypes.lifting.retelling import in_the_programs_words
+from shtypes.lifting.source_fixes import in_the_programs_words
 from shtypes.lifting.steps import Body, Step, current
 from shtypes.lifting.unraveled import unraveled
 from shtypes.lifting.widened import follow
@@ -77,7 +77,9 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
             outs = _evaluated(step, [read(atom) for atom in eqn.invars], marks.get(i, ()))
             env.update(zip(eqn.outvars, outs, strict=True))
             for var in last.get(i, ()):
-                env.pop(var, None)
+                value = env.pop(var, None)
+                if is_typed(value):  # an error may have to know what it was
+                    env[var] = value.type
     return [read(atom) for atom in jaxpr.outvars]
 
 
@@ -85,7 +87,7 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
 def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
     """Which variables nothing uses after each equation."""
     uses: dict[int, list[Any]] = {}
-    kept = {var for var in jaxpr.outvars if not is_literal(var)}
+    kept = {var for var in (*jaxpr.constvars, *jaxpr.outvars) if not is_literal(var)}
     for i in range(len(jaxpr.eqns) - 1, -1, -1):
         eqn = jaxpr.eqns[i]
         for var in (*eqn.outvars, *eqn.invars):
@@ -131,7 +133,8 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
         except ShardingTypeError as error:
             if step.body.of_function:
                 return error.with_traceback(None)
-            return in_the_programs_words(placed(error, _shown(name, operands)), step, operands).with_traceback(None)
+            placed(error, _shown(name, operands))
+            return in_the_programs_words(error, step, operands, evaluate).with_traceback(None)
     return outs
 
 

@@ -245,6 +245,11 @@ def _runs(jaxpr: Any, holds: Any) -> Iterator[list[int]]:
         yield run
 
 
+def runs_of(jaxpr: Any, frame: Frame) -> Iterator[list[int]]:
+    """The equations that were traced through a frame, those of each run through it together."""
+    return _runs(jaxpr, lambda where: frame in where.frames)
+
+
 def places(jaxpr: Any, around: tuple[str, ...] = ()) -> Iterator[str]:
     """What the places of a program are called: scopes, functions and lines."""
     for eqn in jaxpr.eqns:
@@ -261,4 +266,4 @@ def places(jaxpr: Any, around: tuple[str, ...] = ()) -> Iterator[str]:
             yield from places(jaxpr_of(body), path)
 
 
-__all__ = ["Marks", "Outside", "is_backward", "is_in", "outputs", "places", "results", "scope_of"]
+__all__ = ["Marks", "Outside", "is_backward", "is_in", "outputs", "places", "results", "runs_of", "scope_of"]

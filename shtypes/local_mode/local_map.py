@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, get_args, overload
 
 import jax
@@ -13,8 +13,9 @@ from shtypes.context.calls import check_function, name_of
 from shtypes.context.function import Function
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
+from shtypes.core.as_raised import complete_when_read
 from shtypes.core.hitype import hi
-from shtypes.errors import Fix, ShardingTypeError
+from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.claims import claims, is_target
 from shtypes.local_mode.residuals import with_residuals
 from shtypes.local_mode.user_function import SHARD, GradientsOf, UserFn, made, shards_of
@@ -22,9 +23,9 @@ from shtypes.ops.dispatch import cast_all, is_typed, lift, typed
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.plans.transport import reshard_fix
 from shtypes.primitives.local import local_all
-from shtypes.rules.advice import Rule, called_names, is_silent, silence
 from shtypes.rules.claims import claimed
 from shtypes.rules.implicit import note_shards
+from shtypes.rules.suggest_fixes import Rule, called_names
 from shtypes.rules.typing import Typing
 from shtypes.traced.leaves import split
 from shtypes.types import ShType, State
@@ -178,7 +179,8 @@ def _apply(
         try:
             return typing_of(types)
         except ShardingTypeError as error:
-            error.fixes = error.fixes or tuple(_with_whole_operands(typing_of, types, error.axes))
+            if not error.may_have_fixes:
+                complete_when_read(error, functools.partial(_keep_whole_operands, error, typing_of, types))
             raise
 
     types = tuple(jax.typeof(x) for x in operands)
@@ -197,24 +199,23 @@ def _apply(
     return jax.tree.unflatten(found.tree, outs)
 
 
-def _with_whole_operands(rule: Rule, operands: tuple[ShType, ...], axes: Sequence[str]) -> list[Fix]:
-    """The operand that axes shard as one value on all their devices, if the function then keeps its claims."""
-    whole = operands
+def _keep_whole_operands(error: ShardingTypeError, rule: Rule, operands: tuple[ShType, ...]) -> None:
+    """Suggests the operand that axes shard as one value on all their devices, if the function then keeps its claims."""
+    whole, axes = operands, error.axes
     for _ in operands[0].mesh.axis_names:
         for axis in axes:
             whole = tuple(t.with_axis(axis, replicated()) if t.state(axis) is State.SHARDED else t for t in whole)
         changed = [(n, t, w) for n, t, w in zip(called_names(operands), operands, whole, strict=True) if t != w]
-        if len(changed) != 1 or is_silent():
-            break
+        if len(changed) != 1:
+            return
         try:
-            with silence():
-                rule(whole)
-        except ShardingTypeError as error:
-            axes = error.axes
+            rule(whole)
+        except ShardingTypeError as refused:
+            axes = refused.axes
         else:
             ((called, t, goal),) = changed
-            return [reshard_fix(t, goal, called)]
-    return []
+            error.fixes = (reshard_fix(t, goal, called),)
+            return
 
 
 def _with_shards_of(given: tuple[ShType, ...], rule: Rule) -> Rule:

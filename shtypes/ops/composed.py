@@ -14,14 +14,15 @@ from typing import Any, Final
 import jax
 
 from shtypes.context.user_line import connect_retelling
+from shtypes.core.as_raised import complete_when_read, holds_tracers
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.ops.dispatch import is_typed
 from shtypes.ops.reshard import reshard
 from shtypes.primitives.conversions import abstract_array
-from shtypes.rules import Typing, advice
-from shtypes.scopes.comm import trying
-from shtypes.scopes.judging import keep_to_scopes
-from shtypes.traced.price import priced
+from shtypes.rules import Typing, suggest_fixes
+from shtypes.scopes.comm import runs_again, trying
+from shtypes.scopes.judging import is_bounded, keep_to_scopes
+from shtypes.traced.price import priced, sent_by_program
 from shtypes.types import ShType
 
 
@@ -31,7 +32,8 @@ def in_terms_of_the_call(
     """Gives an error fixes for the operands of the call, where it has them for others, and only what scopes allow."""
     if error.operands is not None:
         _retell(error, fn, args, kwargs)
-    keep_to_scopes(error)
+    if is_bounded():
+        complete_when_read(error, functools.partial(keep_to_scopes, error, runs_again()))
 
 
 def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -40,24 +42,32 @@ def _retell(error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, .
     places = [i for i, x in enumerate(leaves) if is_typed(x)]
     types = tuple(jax.typeof(leaves[i]) for i in places)
     shown, error.operands = error.operands, None
-    if (shown == types and not error.inner) or advice.is_silent():
+    if shown == types and not error.inner:
         return
+    leaves = [None if is_typed(x) else x for x in leaves]
 
     def call(*values: Any, **more: Any) -> Any:
         merged = dict(zip(places, values, strict=True))
         again, named = jax.tree.unflatten(tree, [merged.get(i, x) for i, x in enumerate(leaves)])
         return fn(*again, **named, **more)
 
-    asking = [fix.code for fix in error.fixes if _OUT.search(fix.code)]
-    try:
-        with trying():
-            found = [*_asking(call, types, asking), *_fixes(call, types)]
-        error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[: advice.MOST])
-        error.subjects = types
-    except Exception:  # what else it may meet on the way is not what the user asked about: no advice
-        error.fixes = ()
+    def complete() -> None:
+        codes = [] if error.asking is None else [fix.code for fix in error.asking()]
+        try:
+            with trying():
+                found = [*_asking(call, types, codes), *fixes_of_call(call, types, _MOST_TRIED)]
+            error.fixes = tuple(sorted(found, key=lambda f: f.bytes)[: suggest_fixes.MOST])
+        except Exception:  # what else it may meet on the way is not what the user asked about: no advice
+            error.fixes = ()
+
+    error.fixes, error.subjects = (), types  # not those of the op inside
+    complete_when_read(error, complete)
+    if holds_tracers(leaves):
+        _ = error.fixes
 
 
+#: With how many other operands a whole call is traced.
+_MOST_TRIED: Final = 44
 #: Where a fix asks the call for a type.
 _OUT: Final = re.compile(r'\(\.\.\., out="(.*)"\)$')
 
@@ -70,24 +80,32 @@ def _asking(call: Callable[..., Any], types: tuple[ShType, ...], codes: Sequence
         yield Fix(code, *priced(functools.partial(call, out=found[1]), types))
 
 
-def _fixes(call: Callable[..., Any], types: tuple[ShType, ...]) -> tuple[Fix, ...]:
-    """Reshards of one operand, or of two, that make the call type, cheapest first."""
+def fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], most_tried: int) -> tuple[Fix, ...]:
+    """Reshards of one operand, or of two, that make the call type, cheapest first.
 
-    def rule(tried: tuple[ShType, ...]) -> Typing:
-        refused: list[ShardingTypeError] = []
+    All of them are tried in one trace: to make one for each takes longer than to try it.
+    """
+    found: list[tuple[Fix, ...]] = []
+    sends: dict[tuple[ShType, ...], tuple[int, int]] = {}
 
-        def trial(*values: Any) -> Any:
-            try:
-                return call(*values)
-            except ShardingTypeError as error:  # JAX would rewrite its traceback, at ten times the cost of the trial
-                refused.append(error)
+    def resharded(goal: tuple[ShType, ...]) -> Callable[..., Any]:
+        return lambda *xs: call(*map(reshard, xs, goal))
 
-        outs = jax.tree.leaves(jax.eval_shape(trial, *map(abstract_array, tried)))
-        if refused:
-            raise refused[0]
-        return Typing(tried, tuple(t for t in outs if isinstance(t, ShType)))
+    def sent(goal: tuple[ShType, ...]) -> tuple[int, int]:
+        if goal not in sends:
+            sends[goal] = sent_by_program(jax.make_jaxpr(call)(*map(abstract_array, goal)))
+        return sends[goal]
 
-    return advice.priced_fixes(rule, types, lambda tried: priced(lambda *xs: call(*map(reshard, xs, tried)), types))
+    def search(*xs: Any) -> None:
+        def rule(goal: tuple[ShType, ...]) -> Typing:
+            outs = map(jax.typeof, jax.tree.leaves(resharded(goal)(*xs)))
+            return Typing(goal, tuple(t for t in outs if isinstance(t, ShType)))
+
+        price = lambda goal: priced(resharded(goal), types)  # noqa: E731
+        found.append(suggest_fixes.priced_fixes(rule, types, sent, price, most_tried))
+
+    jax.eval_shape(search, *map(abstract_array, types))
+    return found[0]
 
 
 connect_retelling(in_terms_of_the_call)

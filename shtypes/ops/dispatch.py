@@ -23,6 +23,7 @@ from shtypes.caches import MOST
 from shtypes.context.ambient import current_ambient
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
+from shtypes.core.as_raised import suggest_when_read
 from shtypes.core.carrier import carrier_sharding
 from shtypes.core.hitype import hi
 from shtypes.core.localfn import LocalFn, local_dtype, promotion
@@ -35,9 +36,9 @@ from shtypes.primitives.local import local_all
 from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax, own_type
 from shtypes.rules import Typing
-from shtypes.rules.advice import Held, called_names, fixes, without_backward
-from shtypes.rules.alternatives import price_of, varies_no_more
+from shtypes.rules.candidate_types import price_of, varies_no_more
 from shtypes.rules.implicit import chosen, may_look_ahead
+from shtypes.rules.suggest_fixes import Held, called_names, without_backward
 from shtypes.scopes.comm import (
     allows_implicit,
     finishes_scalars,
@@ -260,10 +261,10 @@ def located(
 ) -> ShardingTypeError:
     """An error with its place and, where a rule can try them, its fixes."""
     operands = ", ".join(map(str, types))
-    tried = fixes(rule, tuple(types)) if rule is not None and not error.fixes else ()
-    if tried:
+    if rule is not None:
         error.operands = error.subjects = tuple(types)
-    return placed(error, f"{name}({operands})").located("", tried)
+        suggest_when_read(error, rule, tuple(types))
+    return placed(error, f"{name}({operands})")
 
 
 def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list[Array]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -35,7 +36,6 @@ from shtypes.ops.reshard import finished
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
 from shtypes.primitives.local import local_all
-from shtypes.rules.advice import silence
 from shtypes.scopes.comm import FinishesSums, allows_implicit, implicit_comm, rules_in_force, under, without_scopes
 from shtypes.scopes.judging import look
 from shtypes.types import ShType, State, dtypes
@@ -244,7 +244,7 @@ def _typed_call(name: str, shown: str, trace: Trace, types: Sequence[ShType], co
         except ShardingTypeError as error:  # JAX would rewrite its traceback, at ten times the cost of the evaluation
             refused.append(error)
 
-    with without_scopes(), silence():
+    with without_scopes():
         closed = jax.make_jaxpr(run)(*[wrap(hi(t), None) for t in types])
     if refused:
         raise _of_call(refused[0], name, types)
@@ -258,8 +258,9 @@ def _typed_call(name: str, shown: str, trace: Trace, types: Sequence[ShType], co
 
 def _of_call(error: ShardingTypeError, name: str, types: Sequence[ShType]) -> ShardingTypeError:
     """A refusal inside a call, told as one of the call; by a primitive that is called otherwise, that is said too."""
-    inner = error.where.partition("\n")[0].rpartition(": ")[2]
-    error.operands, error.subjects, error.fixes, error.where, error.placed = None, None, (), "", False
+    inner = re.split(r": |, by ", error.where.partition("\n")[0])[-1]
+    error.operands = error.subjects = error.asking = None
+    error.fixes, error.where, error.placed = (), "", False
     if not error.what.startswith(f"`{name}`") and inner:
         placed(error, f"{name}({', '.join(map(str, types))}), by {inner}")
     return error.with_traceback(None)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
+from shtypes.core.as_raised import complete_when_read, holds_tracers
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.ops.reshard import reshard
 from shtypes.primitives.conversions import abstract_array
-from shtypes.rules.advice import MOST
+from shtypes.rules.suggest_fixes import MOST
 from shtypes.scopes.comm import trying
 from shtypes.traced.price import priced
 from shtypes.types import ShType, State
@@ -21,14 +23,23 @@ def with_own_fixes(
     error: ShardingTypeError, name: str, across: Callable[..., Any], *types: ShType
 ) -> ShardingTypeError:
     """An error with the ways to ask for ``across`` among its fixes, typed and priced by the ledger."""
-    try:
-        with trying():
-            own = list(_own_fixes(name, across, types))
-    except ShardingTypeError:  # it does not type for another reason
-        own = []
-    found = {fix.code: fix for fix in (*own, *error.fixes)}
-    ranked = sorted(found.values(), key=lambda f: f.bytes)
-    error.fixes = tuple(ranked[:MOST])
+
+    @functools.cache
+    def asking() -> list[Fix]:
+        try:
+            with trying():
+                return _own_fixes(name, across, types)
+        except ShardingTypeError:  # it does not type for another reason
+            return []
+
+    def complete() -> None:
+        found = {fix.code: fix for fix in (*asking(), *error.fixes)}
+        error.fixes = tuple(sorted(found.values(), key=lambda f: f.bytes)[:MOST])
+
+    if holds_tracers(across):
+        asking()
+    error.asking = asking
+    complete_when_read(error, complete)
     return error
 
 

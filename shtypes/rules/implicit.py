@@ -16,8 +16,8 @@ from typing import Any, Final, get_args
 from shtypes.caches import Bounded
 from shtypes.context.ambient import current_ambient
 from shtypes.plans import Cost, Direction
-from shtypes.rules.advice import Held, Rule, Search, Tried, added
-from shtypes.rules.alternatives import finishing
+from shtypes.rules.candidate_types import finishing
+from shtypes.rules.suggest_fixes import Candidate, FixPrice, Held, Rule, Search, added
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType
 
@@ -31,7 +31,7 @@ _WAYS: Final = 12
 #: Functions whose module starts so are of this package.
 _OWN: Final = f"{__package__.partition('.')[0]}."
 #: The ways that were found.
-_known: Final[Bounded[list[Tried]]] = Bounded()
+_known: Final[Bounded[list[Candidate]]] = Bounded()
 
 
 class Seen:
@@ -98,12 +98,12 @@ def chosen(
     return rule(wanted if wanted in known else ways[0].operands)
 
 
-def _ways(rule: Rule, types: tuple[ShType, ...], held: Held, minimize: Direction) -> list[Tried]:
+def _ways(rule: Rule, types: tuple[ShType, ...], held: Held, minimize: Direction) -> list[Candidate]:
     """The ways to make an op type, the cheapest first; the same op asks for them in each layer and each trace."""
     now = current_ambient()._replace(plan=None, shared=False, tried=False, aim="")
     key = (now, minimize, _parts(rule), tuple(t.serial for t in types), tuple(held))
 
-    def found() -> list[Tried]:
+    def found() -> list[Candidate]:
         ways = Search(rule, types, held=held, minimize=minimize).best(_WAYS)
         return sorted(ways, key=lambda way: _in_order(way, minimize))
 
@@ -118,8 +118,8 @@ def _parts(x: Any) -> Any:
     return x.__code__, cells, x.__defaults__, tuple((x.__kwdefaults__ or {}).items())
 
 
-def _in_order(way: Tried, minimize: Direction) -> tuple[Cost, tuple[int, ...], str]:
-    return added((way.cost, *(finishing(t, minimize) for t in way.result))), way.rank, way.fix.code
+def _in_order(way: Candidate, minimize: Direction) -> tuple[Cost, FixPrice, str]:
+    return added((way.price.sent, *(finishing(t, minimize) for t in way.results))), way.price, way.fix.code
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from shtypes.errors import Fix, ShardingTypeError, how_many
 from shtypes.plans import Plan
 from shtypes.plans.transport import AS_IT_IS, Transport, transport_in_force
-from shtypes.rules.alternatives import not_yet_varying
+from shtypes.rules.candidate_types import not_yet_varying
 from shtypes.scopes.comm import (
     KINDS,
     Budget,
@@ -92,7 +92,7 @@ def judge(
     Raises:
         ShardingTypeError: a scope forbids it.
     """
-    if src == dst or not _is_bounded():
+    if src == dst or not is_bounded():
         return
     transport = transport_in_force() if transport is None else transport
     end, returned = not_yet_varying(src, dst), transport.transposed()
@@ -112,7 +112,7 @@ def judge_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, in
     Raises:
         ShardingTypeError: a scope forbids it.
     """
-    if not _is_bounded():
+    if not is_bounded():
         return
     rules = rules_in_force()
     events, call = _events(src, dst, forth, back, rules), _call(op, src, dst, inserted)
@@ -132,7 +132,7 @@ def judge_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, in
                 raise _refusal(f"{reason}: {call}", event, src, dst, times)
 
 
-def _is_bounded() -> bool:
+def is_bounded() -> bool:
     """Whether a scope around can forbid what communicates."""
     return any(isinstance(rule, NoComm | Budget) for rule in rules_in_force())
 
@@ -157,7 +157,7 @@ def judge_bound(
     Raises:
         ShardingTypeError: a scope forbids it.
     """
-    if not _is_bounded():
+    if not is_bounded():
         return
     events = _events(src, dst, forth, back, rules_in_force())
     if direction != "forward":
@@ -204,17 +204,19 @@ def exceeded(rule: Budget, direction: str, sums: Sums, words: str) -> str:
 
 
 def _events(src: ShType, dst: ShType, forth: Sent, back: Sent, rules: Rules) -> list[_Event]:
-    return _events_of(forth, back, rules, f"the gradient goes back from {dst.cotangent()} to {src.cotangent()}")
+    return _events_of(
+        forth, back, rules, runs_again(), f"the gradient goes back from {dst.cotangent()} to {src.cotangent()}"
+    )
 
 
-def _events_of(forth: Sent, back: Sent, rules: Rules, gradient: str = "") -> list[_Event]:
+def _events_of(forth: Sent, back: Sent, rules: Rules, again: bool, gradient: str = "") -> list[_Event]:
     if any(isinstance(rule, InBackward) for rule in rules):
         # Its own gradient is one of second order.
         return [_Event("backward", forth, "it is in the backward function of a `custom_vjp`")] if forth else []
     events = [_Event("forward", forth, "")] if forth else []
     if back and not any(isinstance(rule, NotTransposed) for rule in rules):
         events.append(_Event("backward", back, gradient))
-    if forth and (any(isinstance(rule, Recomputed) for rule in rules) or runs_again()):
+    if forth and (any(isinstance(rule, Recomputed) for rule in rules) or again):
         events.append(_Event("backward", forth, "`checkpoint` may run it again there"))
     return events
 
@@ -250,11 +252,12 @@ def _hints(src: ShType, dst: ShType, changed: Sequence[str], name: str, call: st
     )
 
 
-def keep_to_scopes(error: ShardingTypeError) -> None:
-    """Leaves an error the fixes that the scopes around allow; the cheapest of the others become advice."""
-    if not error.fixes or not _is_bounded():
-        return
-    refused = {fix: rule for fix in error.fixes if (rule := _refuses(fix)) is not None}
+def keep_to_scopes(error: ShardingTypeError, again: bool) -> None:
+    """Leaves an error the fixes that the scopes around allow; the cheapest of the others become advice.
+
+    ``again`` says whether what communicates forward runs again in the backward pass.
+    """
+    refused = {fix: rule for fix in error.fixes if (rule := _refuses(fix, again)) is not None}
     error.fixes = tuple(fix for fix in error.fixes if fix not in refused)
     outside = [f"{fix}, outside `{rule}`" for fix, rule in refused.items()]
     error.hints = (*error.hints, *outside[:_MOST_OUTSIDE])
@@ -264,14 +267,14 @@ def keep_to_scopes(error: ShardingTypeError) -> None:
 _MOST_OUTSIDE: Final = 2
 
 
-def _refuses(fix: Fix) -> ScopeRule | None:
+def _refuses(fix: Fix, again: bool) -> ScopeRule | None:
     """The first scope around that forbids what a fix sends by itself; None if none does."""
     forth, back = (
         Sent(tuple(k for k in KINDS if k in words), tuple(_AXES.findall(words)), size, 1, words) if words else Sent()
         for words, size in ((fix.forward, fix.bytes_forward), (fix.backward, fix.bytes_backward))
     )
     rules = rules_in_force()
-    for event in _events_of(forth, back, rules):
+    for event in _events_of(forth, back, rules, again):
         for rule in rules:
             if _against(rule, event):
                 return rule

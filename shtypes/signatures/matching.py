@@ -106,7 +106,8 @@ def structure(pattern: Pattern, t: ShType, replicated: State) -> Structure:
         try:
             t.mesh.index(axis)
         except ShardingTypeError as error:
-            raise error.located(pattern.at(axis)) from None
+            error.where = error.where or pattern.at(axis)
+            raise
     reasons = []
     if pattern.dtypes is not None and t.dtype_name not in pattern.dtypes:
         reasons.append(f"its dtype is `{t.dtype_name}`")

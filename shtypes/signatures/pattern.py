@@ -119,7 +119,8 @@ def _allowed(text: str, word: str, at: int) -> frozenset[str]:
         return frozenset((dtypes.short_name(word),))
     except ShardingTypeError as error:
         error.hints = (*error.hints, f"for many: {', '.join(CLASSES)}")
-        raise error.located(caret(text, at)) from None
+        error.where = error.where or caret(text, at)
+        raise
 
 
 @functools.lru_cache(maxsize=4096)

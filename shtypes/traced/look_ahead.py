@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
 
 import jax
@@ -18,12 +18,11 @@ from shtypes.context.ambient import current_ambient
 from shtypes.core.array import wrap
 from shtypes.core.hitype import HiShType
 from shtypes.core.meshes import context_mesh
-from shtypes.core.operation import Operation, Sending, applied_by
 from shtypes.plans import Direction, cost
 from shtypes.rules.implicit import ChoicePoint, Choices, LookAheadSignal, Seen, is_waiting, noting, waiting
 from shtypes.scopes.comm import allows_implicit, connect_look_ahead, open_watches
-from shtypes.traced.equations import equations
 from shtypes.traced.leaves import split
+from shtypes.traced.price import Sent, sent_by_program
 from shtypes.types import ShType
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,8 +39,6 @@ _searches: Final = itertools.count(1)
 
 #: At places, the types of the operands that are taken.
 Choice = dict[ChoicePoint, tuple[ShType, ...]]
-#: Bytes that a program sends forward and backward.
-Sent = tuple[int, int]
 
 
 class Found(NamedTuple):
@@ -181,7 +178,7 @@ def _attempting(
         around = current_ambient()._replace(plan=plan, shared=shared, tried=True, aim=aim, search=search)
         with ambient.scope(around), noting() as seen:
             try:
-                return _sent(jax.make_jaxpr(of_arrays)(*specimens)), seen
+                return sent_by_program(jax.make_jaxpr(of_arrays)(*specimens)), seen
             except Exception:  # it wants values, or what it asks for by name later on does not fit these choices
                 return None, seen
 
@@ -191,25 +188,6 @@ def _attempting(
 def _specimen(x: Any) -> Any:
     t: Any = jax.typeof(x)
     return wrap(t, None) if type(t) is HiShType else jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=t.sharding)
-
-
-def _sent(jaxpr: Any) -> Sent:
-    """What a traced program sends, and will send when it is differentiated."""
-    forward = backward = 0
-    for found in equations(jaxpr):
-        operation = applied_by(found.eqn)
-        if isinstance(operation, Operation):
-            times = found.times or 1
-            if found.direction != "forward":
-                backward += times * _bytes(operation.forth())
-                continue
-            forward += times * _bytes(operation.forth())
-            backward += 0 if found.depth else times * _bytes(operation.back())
-    return forward, backward
-
-
-def _bytes(sendings: Iterable[Sending]) -> int:
-    return sum(s.step.bytes for s in sendings)
 
 
 connect_look_ahead(look_ahead)

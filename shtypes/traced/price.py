@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from shtypes.core.operation import Operation, Sending, applied_by
 from shtypes.plans.moves import in_words
 from shtypes.traced.entry import Entry
+from shtypes.traced.equations import equations
 from shtypes.traced.gradient import with_gradient, zero_cotangent
 from shtypes.traced.ledger import ledger
 from shtypes.types import ShType
+
+#: Bytes that a program sends forward and backward.
+Sent = tuple[int, int]
 
 
 def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, int, int]:
@@ -23,3 +28,22 @@ def _words(entries: Sequence[Entry]) -> str:
     found = [in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "") for e in entries]
     counted = dict.fromkeys(sorted(found))
     return " and ".join(w if found.count(w) == 1 else f"{found.count(w)} times {w}" for w in counted)
+
+
+def sent_by_program(jaxpr: Any) -> Sent:
+    """What a traced program sends, and will send when it is differentiated."""
+    forward = backward = 0
+    for found in equations(jaxpr):
+        operation = applied_by(found.eqn)
+        if isinstance(operation, Operation):
+            times = found.times or 1
+            if found.direction != "forward":
+                backward += times * _bytes(operation.forth())
+                continue
+            forward += times * _bytes(operation.forth())
+            backward += 0 if found.depth else times * _bytes(operation.back())
+    return forward, backward
+
+
+def _bytes(sendings: Iterable[Sending]) -> int:
+    return sum(s.step.bytes for s in sendings)

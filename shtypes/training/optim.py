@@ -175,11 +175,16 @@ def _located(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callable[...,
 def _of_transformation(error: ShardingTypeError, called: str, plain: Callable[..., Any]) -> ShardingTypeError:
     """The error with fixes of the transformation, where it has those of a lifted function of it; the same object."""
     lifts = f"sh.lift({getattr(plain, '__name__', 'f')}, "
-    moves = any(lifts in fix.code or fix.code.startswith("sh.reshard(") for fix in error.fixes)
-    fixes = [fix for fix in error.fixes if called == "update" or lifts not in fix.code]  # `at` is of `update` alone
-    error.fixes = tuple(fix._replace(code=fix.code.replace(lifts, "sh.optim.lift(tx, ")) for fix in fixes)
-    if moves and not rules_in_force():
-        error.hints = (*error.hints, f"sh.implicit_comm() around `{called}` allows it")
+    bounded = bool(rules_in_force())
+
+    def complete() -> None:
+        moves = any(lifts in fix.code or fix.code.startswith("sh.reshard(") for fix in error.fixes)
+        fixes = [fix for fix in error.fixes if called == "update" or lifts not in fix.code]  # `at` is of `update` alone
+        error.fixes = tuple(fix._replace(code=fix.code.replace(lifts, "sh.optim.lift(tx, ")) for fix in fixes)
+        if moves and not bounded:
+            error.hints = (*error.hints, f"sh.implicit_comm() around `{called}` allows it")
+
+    error.defer(complete)
     return error
 
 
@@ -247,14 +252,14 @@ def _refused(sums: Sequence[tuple[str, Any, Any]], count: int) -> ShardingTypeEr
     def words(sent: Sequence[Any]) -> str:
         return " and ".join(dict.fromkeys(f"{s.kind.value} over {quoted(s.axes)}" for s in sent))
 
-    sizes = (sum(s.bytes for s in sent) for sent in (forth, back))
+    forward, backward = (sum(s.bytes for s in sent) for sent in (forth, back))
     which = f"the gradient at {path or 'the root'} is" if len(sums) == 1 else f"{len(sums)} of {count} gradients are"
     example = "" if len(sums) == 1 else f"; the one at {path} is {first}"
     return ShardingTypeError(
         f"`update` takes finished gradients, and {which} pending over mesh axis {quoted(axes)}",
         where=f"update({first})" if len(sums) == 1 else f"update({', '.join(str(t) for _, t, _ in sums[:3])})",
         why="each device holds one term of the sum, and an optimizer's step is not linear in it" + example,
-        fixes=[Fix('sh.optim.lift(tx, pending="finish")', words(forth), words(back), *sizes)],
+        fixes=[Fix('sh.optim.lift(tx, pending="finish")', words(forth), words(back), forward, backward)],
         hints=[
             'sh.optim.lift(tx, pending="finish", types=...) with types sharded over '
             f"{quoted(axes)}: a reduce-scatter, and a state that is sharded too"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.rules.advice import Search, Tried
+from shtypes.rules.suggest_fixes import Candidate, Search
 from shtypes.types import ShType, State
 from tests.compiling import compiled
 from tests.end_to_end import assignments, some
@@ -360,7 +360,7 @@ def test_the_ways_of_an_op_are_searched_once(monkeypatch: pytest.MonkeyPatch) ->
     searched: list[tuple[ShType, ...]] = []
     best = Search.best
 
-    def counted(self: Search, most: int) -> list[Tried]:
+    def counted(self: Search, most: int) -> list[Candidate]:
         searched.append(self.operands)
         return best(self, most)
 

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 import shtypes as sh
-from shtypes.rules.advice import silence
 
 AXES = {"dp": 2, "tp": 4}  # the size of a group of devices tells its axes
 SIZE = 8
@@ -142,7 +141,7 @@ def random_program(seed: int, *, states: str = "01RIU", scope: Any = contextlib.
             make = (lambda t: lambda x: sh.reshard(x, t)) if kind == "reshard" else _looped_with_reshards
             step = Step(f"{kind} {there}", make(there), (first,))
         try:
-            with scope(), silence():
+            with scope():
                 traced = jax.make_jaxpr(step.op)(*[sh.abstract_array(types[i]) for i in step.operands])
         except sh.ShardingTypeError:
             continue

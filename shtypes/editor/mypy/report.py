@@ -16,7 +16,7 @@ from shtypes.editor.fixes import cheapest
 from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Space, Unknown
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.advice import called_names
+from shtypes.rules.suggest_fixes import called_names
 from shtypes.types import ShType
 
 CODE: Final = ErrorCode("sharding", "Sharding types that do not fit", "shtypes")

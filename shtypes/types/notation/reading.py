@@ -134,7 +134,8 @@ def _at(text: str, at: int) -> Iterator[None]:
     try:
         yield
     except ShardingTypeError as error:
-        raise error.located(caret(text, at)) from None
+        error.where = error.where or caret(text, at)
+        raise
 
 
 def _dtype(text: str, syntax: Syntax, known: Known) -> str:

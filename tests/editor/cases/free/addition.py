@@ -34,6 +34,6 @@ def f(
 # 21:5: `add` cannot combine sharded with unreduced on mesh axis `dp`  [sharding]
 # 21:5: each device holds one term of rhs but only a slice of lhs: a term would meet only its own device's slice
 # 21:5: in add(f32[n@dp, m], f32[n, m]{U:dp})
-# 21:5: fix: sh.reshard(x, "[n, m]{U:dp}")   [forward: none; backward: none]
+# 21:5: fix: sh.reshard(x, "[n, m]{U:dp}")   [free, but each device holds all of it]
 # 22:5: `add` cannot broadcast dim 0 (`n`) of lhs, of size `n`, with dim 0 (`m`) of rhs, of size `m`  [sharding]
 # 22:5: in add(f32[n@dp, m], f32[m, n])

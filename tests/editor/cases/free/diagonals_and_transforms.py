@@ -22,8 +22,8 @@ def f(m: A[sh.Array, "f32[n@dp, n]"], v: A[sh.Array, "f32[k@dp]"], x: A[sh.Array
 # 12:16: `fft` acts along dim 0 (`b`), which is sharded on mesh axis `dp`  [sharding]
 # 12:16: each device holds only its slice of that dim, and the result needs all of it
 # 12:16: in fft(f32[b@dp, 8])
-# 12:16: fix: sh.reshard(x, "[b, 8]{U:dp}")   [forward: none; backward: none]
+# 12:16: fix: sh.reshard(x, "[b, 8]{U:dp}")   [free, but each device holds all of it]
 # 13:13: `diag` acts along dim 0 (`k`), which is sharded on mesh axis `dp`  [sharding]
 # 13:13: each device holds only its slice of that dim, and the result needs all of it
 # 13:13: in diag(f32[k@dp])
-# 13:13: fix: sh.reshard(v, "[k]{U:dp}")   [forward: none; backward: none]
+# 13:13: fix: sh.reshard(v, "[k]{U:dp}")   [free, but each device holds all of it]

@@ -28,5 +28,5 @@ def f(x: A[sh.Array, "f32[seq, batch@dp, hidden]"]) -> None:
 # 15:5: `index` acts along dim 1 (`batch`), which is sharded on mesh axis `dp`  [sharding]
 # 15:5: each device holds only its slice of that dim, and the result needs all of it
 # 15:5: in index(f32[seq, batch@dp, hidden])
-# 15:5: fix: sh.reshard(x, "[seq, batch, hidden]{U:dp}")   [forward: none; backward: none]
+# 15:5: fix: sh.reshard(x, "[seq, batch, hidden]{U:dp}")   [free, but each device holds all of it]
 # 16:5: an index of 4 dims does not fit f32[seq, batch@dp, hidden], which has 3  [sharding]

@@ -22,4 +22,4 @@ def f(x: A[sh.Array, "f32[b@dp, t]"], y: A[sh.Array, "f32[3, 4]{U:dp}"]) -> None
 # 11:12: `pad` acts along dim 0 (`b`), which is sharded on mesh axis `dp`  [sharding]
 # 11:12: each device holds only its slice of that dim, and the result needs all of it
 # 11:12: in pad(f32[b@dp, t])
-# 11:12: fix: sh.reshard(x, "[b, t]{U:dp}")   [forward: none; backward: none]
+# 11:12: fix: sh.reshard(x, "[b, t]{U:dp}")   [free, but each device holds all of it]

@@ -29,4 +29,4 @@ def f(
 # 17:15: `delete` acts along dim 0 (`v`), which is sharded on mesh axis `tp`  [sharding]
 # 17:15: each device holds only its slice of that dim, and the result needs all of it
 # 17:15: in delete(f32[v@tp, d])
-# 17:15: fix: sh.reshard(x, "[v, d]{U:tp}")   [forward: none; backward: none]
+# 17:15: fix: sh.reshard(x, "[v, d]{U:tp}")   [free, but each device holds all of it]

@@ -36,4 +36,4 @@ def f(x: A[sh.Array, "f32[n@dp, 8]"], u: A[sh.Array, "f32[n, 8]{U:dp}"], q: floa
 # 18:18: `trapezoid` acts along dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
 # 18:18: each device holds only its slice of that dim, and the result needs all of it
 # 18:18: in trapezoid(f32[n@dp, 8])
-# 18:18: fix: sh.reshard(x, "[n, 8]{U:dp}")   [forward: none; backward: none]
+# 18:18: fix: sh.reshard(x, "[n, 8]{U:dp}")   [free, but each device holds all of it]

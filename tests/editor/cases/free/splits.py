@@ -16,4 +16,4 @@ def f(x: A[sh.Array, "f32[6, m@dp]"]) -> None:
 # 10:14: `split` acts along dim 1 (`m`), which is sharded on mesh axis `dp`  [sharding]
 # 10:14: each device holds only its slice of that dim, and the result needs all of it
 # 10:14: in split(f32[6, m@dp])
-# 10:14: fix: sh.reshard(x, "[6, m]{U:dp}")   [forward: none; backward: none]
+# 10:14: fix: sh.reshard(x, "[6, m]{U:dp}")   [free, but each device holds all of it]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import re
 from collections.abc import Callable
 
@@ -10,12 +12,12 @@ import pytest
 import shtypes as sh
 from shtypes.errors import ShardingTypeError
 from shtypes.plans import price
-from shtypes.rules.advice import fixes, silence
 from shtypes.rules.einsum import einsum
 from shtypes.rules.elementwise import additive, multilinear, nonlinear, select
 from shtypes.rules.joins import concatenate
 from shtypes.rules.reduce import reduce_nonlinear
 from shtypes.rules.shape import reshape
+from shtypes.rules.suggest_fixes import MOST_TRIED, Candidate, Search, fixes
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
@@ -70,13 +72,13 @@ def test_the_cheapest_fix_comes_first(rule: Rule, operands: tuple[str, ...]) -> 
 
 def test_a_typing_that_is_left_out_on_purpose_is_offered() -> None:
     first, *_ = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@x]"), t("f32[8]{U:x}")))
-    assert str(first) == 'sh.reshard(lhs, "[8]{U:x}")   [forward: none; backward: none]'
+    assert str(first) == 'sh.reshard(lhs, "[8]{U:x}")   [free, but each device holds all of it]'
 
 
 def test_terms_sharded_differently_are_offered_as_pending_sums_of_all_of_them() -> None:
     first, *_ = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@x,16]"), t("f32[8,16@x]")), ("a", "b"))
     assert str(first) == (
-        'sh.reshard(a, "[8,16]{U:x}"); sh.reshard(b, "[8,16]{U:x}")   [forward: none; backward: none]'
+        'sh.reshard(a, "[8,16]{U:x}"); sh.reshard(b, "[8,16]{U:x}")   [free, but each device holds all of them]'
     )
     crossed = (t("f32[8@x,16@y]"), t("f32[8@y,16@x]"))
     first, *_ = fixes(lambda o: additive("add", o, "f32"), crossed, ("a", "b"))
@@ -87,7 +89,7 @@ def test_terms_sharded_differently_are_offered_as_pending_sums_of_all_of_them() 
 def test_a_reduced_term_is_offered_as_invariant_where_else_an_invariant_one_would_pay() -> None:
     first, *_ = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@y]{I:x}"), t("f32[8]{U:y}")), ("a", "b"))
     assert str(first) == (
-        'sh.reshard(a, "[8]{U:y, I:x}"); sh.reshard(b, "[8]{U:y, I:x}")   [forward: none; backward: none]'
+        'sh.reshard(a, "[8]{U:y, I:x}"); sh.reshard(b, "[8]{U:y, I:x}")   [free, but each device holds all of it]'
     )
 
 
@@ -165,18 +167,123 @@ def test_no_fix_makes_a_pending_sum_of_a_mask() -> None:
 
     found = fixes(rule, operands)
     assert found
-    assert all("U:" not in fix.code.partition("operand_1")[0] for fix in found)
+    assert not any(re.search(r"operand_0, \"[^\"]*U:", fix.code) for fix in found)
 
 
-def test_no_fixes_are_looked_for_where_nobody_reads_them() -> None:
-    def refusal() -> ShardingTypeError:
-        """Of an op made of others, whose fixes are the whole call's."""
+def test_no_fixes_are_looked_for_where_nobody_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[tuple[ShType, ...]] = []
+    best = Search.best
+
+    def counted(self: Search, most: int = 4) -> list[Candidate]:
+        searched.append(self.operands)
+        return best(self, most)
+
+    monkeypatch.setattr(Search, "best", counted)
+    with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 4})):
         a, b = sh.abstract_array("f32[8@x, 4]"), sh.abstract_array("f32[4@y, 8@x]")
         with pytest.raises(ShardingTypeError) as caught:
-            sh.linalg.multi_dot([a, b, a])
-        return caught.value
+            sh.linalg.multi_dot([a, b, a])  # an op made of others, whose fixes are the whole call's
+        assert not searched
+        assert caught.value.fixes
+    assert len(searched) == 1
 
-    with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 4})):
-        with silence():
-            assert refusal().fixes == ()
-        assert refusal().fixes
+
+def test_fixes_are_those_of_where_the_error_was_raised() -> None:
+    """They are read after the scopes around the op were left, and in others."""
+    found = []
+    for read_inside in (True, False):
+        with contextlib.ExitStack() as scopes:
+            scopes.enter_context(sh.use_mesh(sh.abstract_mesh({"x": 2})))
+            scopes.enter_context(sh.policy("jax"))
+            scopes.enter_context(sh.no_comm("backward"))
+            ops: list[Callable[[], object]] = [
+                lambda: sh.exp(sh.abstract_array("f32[8, 8]{U:x}")),
+                lambda: sh.kron(sh.abstract_array("f32[8, 8]{U:x}"), sh.abstract_array("f32[8, 8@x]")),
+                lambda: sh.max(sh.abstract_array("f32[8@x, 8]")),
+            ]
+            errors = []
+            for op in ops:
+                with pytest.raises(ShardingTypeError) as caught:
+                    op()
+                errors.append(caught.value)
+            if read_inside:
+                found.append([str(error) for error in errors])
+        if not read_inside:
+            with sh.use_mesh(sh.abstract_mesh({"y": 4})), sh.policy("partial"), sh.no_comm():
+                found.append([str(error) for error in errors])
+    assert found[0] == found[1]
+    assert all("fix:" in text or "outside `no_comm" in text for text in found[0])
+
+
+def test_an_error_is_pickled_with_its_fixes() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})), pytest.raises(ShardingTypeError) as caught:
+        sh.exp(sh.abstract_array("f32[8]{U:x}"))
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.fixes
+    assert str(again) == str(caught.value)
+
+
+def _refuse(types: tuple[ShType, ...]) -> Typing:
+    raise ShardingTypeError("never", axes=types[0].mesh.axis_names)
+
+
+_LARGE = Mesh({"x": 2, "y": 4, "z": 2, "w": 2})
+_MANY: dict[str, tuple[Rule, tuple[str, ...]]] = {
+    "an einsum of four": (
+        lambda o: einsum("ab,bc,cd,de->ae", o, "f32"),
+        ("f32[16@x,16@y]{U:z}", "f32[16@z,16@x]", "f32[16,16@(y,x)]", "f32[16@w,16]{U:(x,y)}"),
+    ),
+    "twenty operands": (
+        lambda o: concatenate(o, 0, "f32"),
+        ("f32[16@x,16@y]{U:z}", "f32[16@z,16@x]", "f32[16,16@(y,x)]", "f32[16@w,16]{U:(x,y)}") * 5,
+    ),
+    "four axes and six dims": (
+        lambda o: nonlinear("max", o, "f32"),
+        ("f32[16,16,16,16,16,16]{U:(x,y,z,w)}", "f32[16@x,16@y,16@z,16,16,16@w]"),
+    ),
+    "nothing types": (_refuse, ("f32[16@x,16@y]{U:z}", "f32[16@z,16@x]", "f32[16,16@(y,x)]")),
+}
+
+
+@pytest.mark.parametrize(("rule", "operands"), _MANY.values(), ids=_MANY)
+def test_the_rule_is_asked_a_bounded_number_of_times(rule: Rule, operands: tuple[str, ...]) -> None:
+    given = tuple(ShType.parse(text, _LARGE) for text in operands)
+    asked = []
+
+    def counted(types: tuple[ShType, ...]) -> Typing:
+        asked.append(types)
+        return rule(types)
+
+    for most in (10, 40, MOST_TRIED):
+        asked.clear()
+        search = Search(counted, given, most_tried=most)
+        found = search.best()
+        assert search.tried == len(asked) - 1 <= most
+        assert len(set(asked)) == len(asked)
+        assert bool(found) == (rule is not _refuse)
+
+
+def test_a_fix_that_sends_nothing_says_what_it_costs() -> None:
+    (first, *others) = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@x]"), t("f32[8]{U:x}")))
+    assert first.note == "each device holds all of it"
+    assert not any(fix.note for fix in others)
+    (both, *_) = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@x,16]"), t("f32[8,16@x]")))
+    assert both.note == "each device holds all of them"
+
+
+def test_no_fix_reshards_to_varying_which_only_a_cast_can() -> None:
+    found = fixes(lambda o: multilinear("mul", o, "f32"), (t("f32[8]{V:x}"), t("f32[8@x]")))
+    assert found
+    assert all('sh.reshard(rhs, "' in fix.code and "V:" not in fix.code for fix in found)
+
+
+def test_of_axes_at_fault_together_the_one_that_is_free_to_move_is_moved() -> None:
+    (first, *_) = fixes(lambda o: additive("add", o, "f32"), (t("f32[8@(x,y),4]"), t("f32[8@y,4]")))
+    assert first.code == 'sh.reshard(lhs, "[8@x,4]{U:y}"); sh.reshard(rhs, "[8@x,4]{U:y}")'
+    assert not first.bytes
+
+
+def test_a_fix_prints_the_names_of_its_own_dims() -> None:
+    for name in ("model", "hidden"):  # types that differ in them are equal
+        first, *_ = fixes(lambda o: nonlinear("silu", o, "f32"), (t(f"f32[batch=8, {name}=4]{{U:y}}"),))
+        assert f"{name}" in first.code

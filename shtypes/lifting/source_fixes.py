@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from shtypes._compat.jaxprs import is_literal
 from shtypes._compat.stacks import Frame, frames_of
 from shtypes.context.whose import Whose
+from shtypes.core.as_raised import complete_when_read
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.lifting.outside import is_backward, outputs, results, scope_of
-from shtypes.lifting.steps import Made, Step, made
+from shtypes.lifting.outside import is_backward, outputs, results, runs_of, scope_of
+from shtypes.lifting.steps import Body, Made, Step, made
+from shtypes.ops.composed import fixes_of_call
 from shtypes.ops.dispatch import is_typed
-from shtypes.rules.advice import called_names
+from shtypes.rules.suggest_fixes import called_names
+from shtypes.types import ShType
 
 _RESHARD: Final = re.compile(r'sh\.reshard\((\w+), "([^"]*)"\)')
 _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
@@ -26,42 +31,129 @@ class _Name(NamedTuple):
         line: Its line.
         place: The place.
         leading: How many dims of size 1 the operand has in front of those of the expression.
+        of_jax: Whether the place is a line inside JAX.
     """
 
     expression: str = ""
     line: str = ""
     place: str = ""
     leading: int = 0
+    of_jax: bool = False
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is a name that the user can write: no line inside JAX."""
+        return bool(self.expression or self.place) and not self.of_jax
 
 
-def in_the_programs_words(error: ShardingTypeError, step: Step, operands: Sequence[Any]) -> ShardingTypeError:
-    """The error with fixes that can be typed; the same object.
+#: Evaluates a jaxpr, for its constants and arguments.
+Evaluate = Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
+#: With how many other operands a call of JAX's is evaluated.
+_MOST_TRIED: Final = 12
+
+
+def in_the_programs_words(
+    error: ShardingTypeError, step: Step, operands: Sequence[Any], evaluate: Evaluate
+) -> ShardingTypeError:
+    """The error with fixes of the user's own expressions, found when they are read; the same object.
 
     Args:
         error: What an op said, whose fixes name its operands ``x``, ``lhs``, ``rhs``.
         step: The equation that was being evaluated.
         operands: Its operands.
+        evaluate: Evaluates a jaxpr, for its constants and arguments.
     """
     subjects, error.subjects, error.operands = error.subjects, None, None
-    if subjects is None:  # the fixes speak of the program already, or there are none
-        return error
+    if subjects is not None:  # else the fixes speak of the program already, or there are none
+        retell = functools.partial(_retell, error, subjects, step, list(operands), evaluate)  # type: ignore[arg-type]
+        complete_when_read(error, retell)
+    return error
+
+
+def _retell(
+    error: ShardingTypeError, subjects: Sequence[ShType], step: Step, operands: Sequence[Any], evaluate: Evaluate
+) -> None:
     typed = [x for x in operands if is_typed(x)]
-    called = called_names([x.type for x in typed])
     values: dict[str, Any] = {}
-    names: Sequence[str] = called_names(subjects)  # type: ignore[arg-type]  # they are types
+    names = called_names(subjects)
     if len(subjects) == len(typed) and all(x.type == t for x, t in zip(typed, subjects, strict=True)):
-        values = dict(zip(called, typed, strict=True))
+        values = dict(zip(names, typed, strict=True))
     else:
         for name, t in zip(names, subjects, strict=True):
             alike = [x for x in typed if x.type == t]
             if len(alike) == 1:
                 values[name] = alike[0]
-    known = {name: _named(step, x) for name, x in values.items()}
+    known = {name: _named(step, made(step, x), x.type) for name, x in values.items()}
+    call = None if all(known.get(name, _Name()).is_users for name in names) else _call_around(step)
+    found = () if call is None else _fixes_of_call(call, step, evaluate)
+    error.fixes = found or _all_told(error.fixes, known, names, step)
+
+
+def _all_told(fixes: Sequence[Fix], known: dict[str, _Name], names: Sequence[str], step: Step) -> tuple[Fix, ...]:
     alone = len(names) == 1
-    program = step.body.outside.name
-    fixes = (_told(fix, known, step, program, alone=alone) for fix in error.fixes)
-    error.fixes = tuple(fix for fix in fixes if fix is not None)
-    return error
+    found = (_told(fix, known, step, step.body.outside.name, alone=alone) for fix in fixes)
+    return tuple(fix for fix in found if fix is not None)
+
+
+class _Call(NamedTuple):
+    """The equations of one call in the user's program, such as ``jnp.median(x)``, and the values that they use."""
+
+    body: Body
+    jaxpr: Any  # of these equations alone
+    values: list[Any]  # for each of its arguments, the value, or its type if the value was dropped
+
+
+def _call_around(step: Step) -> _Call | None:
+    """The call of the user's, or of a library's, that an equation belongs to; None where its values are gone."""
+    level, frame = step, None
+    while True:
+        frame = next((f for f in frames_of(level.eqn) if f.kind in (Whose.USERS, Whose.INSTALLED)), None)
+        if frame is not None or level.body.outer is None:
+            break
+        level = level.body.outer
+    body, jaxpr = level.body, level.body.jaxpr
+    place = next(i for i, eqn in enumerate(jaxpr.eqns) if eqn is level.eqn)
+    run: Sequence[int] = range(len(jaxpr.eqns))
+    if frame is not None:
+        run = next((each for each in runs_of(jaxpr, frame) if place in each), [place])
+    eqns = [jaxpr.eqns[i] for i in run]
+    inside = {var for eqn in eqns for var in eqn.outvars}
+    used = dict.fromkeys(v for eqn in eqns for v in eqn.invars if not is_literal(v) and v not in inside)
+    if not all(v in body.env for v in used):
+        return None
+    outs = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run)]
+    part = jaxpr.replace(constvars=(), invars=[*used], outvars=outs, eqns=eqns)
+    return _Call(body, part, [body.env[v] for v in used])
+
+
+def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ...]:
+    """Fixes over the typed operands of a call, each of which has a name."""
+    seen = [x.type if is_typed(x) else x for x in call.values]
+    types = {i: t for i, t in enumerate(seen) if isinstance(t, ShType)}
+
+    def again(*xs: Any) -> Any:
+        merged = dict(zip(types, xs, strict=True))
+        return evaluate(call.jaxpr, (), [merged.get(i, x) for i, x in enumerate(call.values)])
+
+    names = called_names([*types.values()])
+    known = {
+        name: _named(step, _source(call.body, call.jaxpr.invars[i]), t)
+        for name, (i, t) in zip(names, types.items(), strict=True)
+    }
+    try:
+        found = fixes_of_call(again, tuple(types.values()), _MOST_TRIED)
+    except Exception:  # what else it may meet on the way is not what the user asked about
+        return ()
+    mine = [fix for fix in found if all(known[name].is_users for name, _ in _RESHARD.findall(fix.code))]
+    return _all_told(mine, known, names, step)
+
+
+def _source(body: Body, var: Any) -> Made | None:
+    """Where a variable of a body comes from; None for an argument of an inner body."""
+    eqn = next((eqn for eqn in body.jaxpr.eqns if var in eqn.outvars), None)
+    if eqn is not None:
+        return Made(Step(eqn, body), var, body)
+    return Made(None, var, body) if body.outer is None else None
 
 
 def _told(fix: Fix, known: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
@@ -100,8 +192,7 @@ def _without_leading(target: str, dims: int) -> str:
     return f"[{''.join(inside.split(',', dims)[dims:])}{bracket}{rest}"
 
 
-def _named(step: Step, x: Any) -> _Name:
-    source = made(step, x)
+def _named(step: Step, source: Made | None, t: ShType) -> _Name:
     for _ in range(8):
         if source is None:
             return _Name()
@@ -111,7 +202,7 @@ def _named(step: Step, x: Any) -> _Name:
         found = _by_frames(step, maker, var) or _before(maker) or _place(step, maker, var)
         if found is not None:
             return found
-        same = [y for y in _operands(maker) if is_typed(y) and y.type == x.type]
+        same = [y for y in _operands(maker) if is_typed(y) and y.type == t]
         if len(same) != 1:
             return _Name()
         source = made(maker, same[0])
@@ -203,7 +294,8 @@ def _place(step: Step, maker: Step, var: Any) -> _Name | None:
     if place is None:  # a line of JAX's
         counted = [(_count(maker, var, f.place), f.place) for f in frames if f.kind is Whose.MACHINERY]
         place = min(((n, p) for n, p in counted if n), default=(0, None), key=lambda pair: pair[0])[1]
-    return None if place is None else _Name(place=place)
+        return None if place is None else _Name(place=place, of_jax=True)
+    return _Name(place=place)
 
 
 def _count(maker: Step, var: Any, place: str) -> int:

@@ -1,0 +1,137 @@
+"""The other types that an operand could have on one mesh axis, and what it costs to give it one. Pure."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Final
+
+from shtypes.plans import Cost, Direction, Price, cost, least_bytes, price
+from shtypes.types import ShType, State, dtypes
+from shtypes.types.state import COTANGENT
+
+SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
+
+#: Where a mesh axis is: a state, or the dim that it shards, as its minor axis; ``~dim`` as its major one.
+Place = State | int
+
+#: How often (n - 1)/n of the larger local array is sent by the move of one axis; what is absent sends nothing.
+_SENT: Final[dict[tuple[State, State], int]] = {
+    (UNREDUCED, REDUCED): 2,  # all-reduce
+    (UNREDUCED, INVARIANT): 2,
+    (UNREDUCED, SHARDED): 1,  # reduce-scatter
+    (SHARDED, REDUCED): 1,  # all-gather
+    (SHARDED, INVARIANT): 1,
+    (SHARDED, SHARDED): 1,  # all-to-all
+}
+
+
+def place_of(t: ShType, axis: str) -> Place:
+    """The dim that an axis shards, else its state."""
+    dim = t.dim_of(axis)
+    return t.state(axis) if dim is None else dim
+
+
+def other_places(t: ShType, axis: str) -> Iterator[Place]:
+    """Where a reshard could take an axis: another state, another dim, or before or behind the other axes of its dim."""
+    now = place_of(t, axis)
+    if now is VARYING:
+        return
+    for dim, size in enumerate(t.local_shape):
+        if dim == now:
+            yield from (place for place in (dim, ~dim) if moved(t, axis, place) != t)
+        elif size % t.mesh.shape[axis] == 0:
+            yield dim
+    yield from (place for place in whole_places(t) if place is not now)
+
+
+def whole_places(t: ShType) -> Iterator[State]:
+    """The states that a reshard could take an axis to without sharding a dim."""
+    yield REDUCED
+    if t.differentiable:
+        yield INVARIANT
+    if dtypes.summable(t.dtype_name):
+        yield UNREDUCED
+
+
+def moved(t: ShType, axis: str, place: Place) -> ShType | None:
+    """The type with an axis at a place; None where it does not divide the dim, or no sum can be pending."""
+    return _moved(t, t.names, axis, place)
+
+
+@functools.lru_cache(maxsize=4096)
+def _moved(t: ShType, names: object, axis: str, place: Place) -> ShType | None:
+    # The names are in the key because types that differ in them are equal, and fixes print them.
+    if isinstance(place, State):
+        allowed = place is not UNREDUCED or dtypes.summable(t.dtype_name)
+        return t.with_axis(axis, place) if allowed else None
+    dim = place if place >= 0 else ~place
+    if dim >= t.ndim or (axis not in t.dims[dim].axes and t.local_shape[dim] % t.mesh.shape[axis]):
+        return None
+    after = () if place >= 0 else t.dims[dim].axes
+    t = t.with_axis(axis, SHARDED, dim)
+    for other in after:
+        t = t.with_axis(other, SHARDED, dim) if other != axis else t
+    return t
+
+
+@functools.lru_cache(maxsize=4096)
+def estimate(t: ShType, moves: tuple[tuple[str, Place], ...], minimize: Direction) -> Cost:
+    """About what it costs to move some axes, by the table of moves and without a plan: what shrinks the value first."""
+    size, forward, backward = t.local_bytes, 0, 0
+    ends = [(a, t.state(a), p if isinstance(p, State) else SHARDED, p) for a, p in moves]
+    for axis, src, dst, place in sorted(ends, key=lambda end: (end[1] is SHARDED) - (end[2] is SHARDED)):
+        n = t.mesh.shape[axis]
+        if src is SHARDED and dst is not SHARDED:
+            size *= n
+        part = size * (n - 1) // n
+        forward += _SENT.get((src, dst), 0) * part
+        backward += _SENT.get((COTANGENT[dst], COTANGENT[src]), 0) * part
+        if dst is SHARDED is not src:
+            size //= n
+            if not isinstance(place, State) and place < 0:  # the slices of the other axes move too
+                forward, backward = forward + size, backward + size
+    return cost(forward, backward if t.differentiable else 0, minimize)
+
+
+def finishing(t: ShType, minimize: Direction = "both") -> Cost:
+    """What it costs to reduce the pending sums of a value in the cheapest way."""
+    goals = [t]
+    for axis in t.axes(UNREDUCED):
+        places = [*range(t.ndim), *(s for s in whole_places(t) if s is not UNREDUCED)]
+        goals = [to for g in goals for p in places if (to := moved(g, axis, p)) is not None]
+    best: Cost | None = None
+    for least, goal in sorted(((least_cost(t, g, minimize), g) for g in goals), key=lambda pair: pair[0]):
+        if best is not None and least >= best:
+            break
+        exact = price_of(t, goal).cost(minimize)
+        best = exact if best is None else min(best, exact)
+    return best or (0, 0)
+
+
+def price_of(src: ShType, dst: ShType) -> Price:
+    """What a reshard, or a cast that a rule inserts, costs; to varying costs what to reduced does."""
+    return price(src, not_yet_varying(src, dst))
+
+
+@functools.lru_cache(maxsize=16384)
+def _least_of(src: ShType, dst: ShType) -> int:
+    return least_bytes(src, not_yet_varying(src, dst))
+
+
+def least_cost(src: ShType, dst: ShType, minimize: Direction, *, returns: bool = True) -> Cost:
+    """What a reshard or cast costs at least, found without planning it; forward only where no gradient ``returns``."""
+    if src == dst:
+        return 0, 0
+    back = _least_of(dst.cotangent(), src.cotangent()) if returns and src.differentiable else 0
+    return cost(_least_of(src, dst), back, minimize)
+
+
+def varies_no_more(src: ShType, dst: ShType) -> bool:
+    """Whether a value of one type can become one of another, as far as what varies goes: there is no way back."""
+    return all(dst.state(a) is VARYING for a in src.axes(VARYING))
+
+
+def not_yet_varying(src: ShType, dst: ShType) -> ShType:
+    """What a cast is planned to: to varying it costs what to reduced does."""
+    return dst.with_axes((a for a in dst.axes(VARYING) if src.state(a) is not VARYING), REDUCED)

@@ -1,0 +1,506 @@
+"""Fixes for an op that does not type: reshards of its operands, typed again by the same rule and priced. Pure.
+
+A candidate moves one mesh axis at fault after the other: of one operand, of two, or of all that are sharded or
+unreduced on it. Candidates are tried from the cheapest on, by an estimate, and at most `MOST_TRIED` of them. Those that
+type are ordered by one price, and of those with equal results the cheapest is kept.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.plans import Cost, Direction, Price, cost
+from shtypes.rules.candidate_types import (
+    Place,
+    estimate,
+    least_cost,
+    moved,
+    not_yet_varying,
+    other_places,
+    place_of,
+    price_of,
+    varies_no_more,
+    whole_places,
+)
+from shtypes.rules.typing import Typing
+from shtypes.types import REPLICATED, ShType, State, dtypes
+
+#: How many fixes an error prints.
+MOST: Final = 4
+#: How many candidates are typed again for one error.
+MOST_TRIED: Final = 96
+#: About how many combinations of options of several axes are put in order.
+_MOST_COMBINED: Final = 512
+#: Up to how many operands each is moved by itself; of more, those with the axis at one place are moved together.
+_MOST_APART: Final = 5
+
+_ONE_PLACE: Final = frozenset({State.SHARDED, State.UNREDUCED})
+
+#: The typing of an op from its operands' types.
+Rule = Callable[[tuple[ShType, ...]], Typing]
+#: For each operand, types that the value was given already, and has at no price.
+Held = Sequence[frozenset[ShType]]
+#: The operands that are moved on one axis, and where to.
+Moves = tuple[tuple[tuple[int, ...], Place], ...]
+
+
+class FixPrice(NamedTuple):
+    """The price by which fixes are ordered: what is sent, then what is held, then how the work is shared."""
+
+    sent: Cost  # bytes that each device sends, in the direction that matters and in both
+    held: int  # bytes that each device holds of the operands and results
+    work: int  # minus the number of devices that share the work
+    forward: int  # of the bytes sent, those of the forward pass
+    casts: int  # how many casts the rule inserts
+
+
+class Candidate(NamedTuple):
+    """Changed operands with which the op types."""
+
+    price: FixPrice
+    fix: Fix
+    results: tuple[ShType, ...]  # the types of the results
+    operands: tuple[ShType, ...]  # the types of the operands
+
+
+class _Option(NamedTuple):
+    """A way to move one axis; compared by what comes first."""
+
+    estimate: Cost
+    level: int  # how many moves it makes; those that a rule would make itself, as casts, count more
+    number: int  # in the order in which they were thought of
+    axis: str
+    moves: Moves
+
+
+def added(costs: Iterable[Cost]) -> Cost:
+    """Sum of costs."""
+    firsts, totals = zip((0, 0), *costs, strict=True)
+    return sum(firsts), sum(totals)
+
+
+def fixes(rule: Rule, operands: tuple[ShType, ...], names: Sequence[str] | None = None) -> tuple[Fix, ...]:
+    """Reshards that make an op type, at most four, the cheapest first.
+
+    Each was typed again; the casts that the rule then inserts are part of its price. Where nothing else types, all
+    operands are gathered.
+
+    Args:
+        rule: Types the op from its operands' types.
+        operands: The types that the rule refuses.
+        names: What the operands are called in the printed code.
+    """
+    return tuple(candidate.fix for candidate in Search(rule, operands, names).best())
+
+
+def priced_fixes(
+    rule: Rule,
+    operands: tuple[ShType, ...],
+    sent: Callable[[tuple[ShType, ...]], tuple[int, int]],
+    price: Callable[[tuple[ShType, ...]], tuple[str, str, int, int]],
+    most_tried: int,
+) -> tuple[Fix, ...]:
+    """As `fixes`, for a rule that does more than casts.
+
+    Args:
+        rule: Types the call from its operands' types.
+        operands: The types that the rule refuses.
+        sent: About what a call sends with operands that the rule took, forward and backward.
+        price: What a call with resharded operands sends, exactly: in words and in bytes, forward and backward.
+        most_tried: How often the rule may be asked.
+    """
+    found = []
+    for c in Search(rule, operands, most_tried=most_tried, sent=sent).best():
+        fix = Fix(c.fix.code, *price(c.operands), c.fix.note)
+        found.append(
+            c._replace(fix=fix, price=c.price._replace(sent=(fix.bytes, fix.bytes), forward=fix.bytes_forward))
+        )
+    return tuple(c.fix for c in cheapest_of_each_result(found))
+
+
+def cheapest_of_each_result(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The candidates by price, and of those with equal results only the first."""
+    first: dict[tuple[ShType, ...], Candidate] = {}
+    for c in sorted(candidates, key=lambda c: (c.price, c.fix.code)):
+        first.setdefault(c.results, c)
+    return list(first.values())
+
+
+class Search:
+    """The search for other types of the operands that make an op type; arguments as of `fixes`.
+
+    Args:
+        held: For each operand, types that the value was given already.
+        minimize: What is to be least.
+        most_tried: How many candidates are typed again.
+        sent: What the op itself sends with operands that the rule took, forward and backward.
+
+    Attributes:
+        tried: How many were.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        operands: tuple[ShType, ...],
+        names: Sequence[str] | None = None,
+        held: Held = (),
+        minimize: Direction = "both",
+        most_tried: int = MOST_TRIED,
+        sent: Callable[[tuple[ShType, ...]], tuple[int, int]] = lambda operands: (0, 0),
+    ) -> None:
+        self.rule, self.operands, self.minimize, self.most_tried = rule, operands, minimize, most_tried
+        self.names = names or called_names(operands)
+        self.tried = 0
+        self._sent = sent
+        self._held = held or [frozenset()] * len(operands)
+        self._typings: dict[tuple[ShType, ...], Typing | tuple[str, ...]] = {}
+
+    def best(self, most: int = MOST) -> list[Candidate]:
+        """The cheapest candidates that type, one for each types of the results; none if the rule refuses nothing."""
+        at_fault = self._try(self.operands)
+        if isinstance(at_fault, Typing):
+            return []
+        typed = self._typed(at_fault, most) or {
+            operands: typing for operands in self._gathered() if isinstance(typing := self._try(operands), Typing)
+        }
+        alone = {operands: typing for operands, typing in typed.items() if len(self._changed(operands)) == 1}
+        found = self._cheapest(alone, most)
+        if not found or any(found[0].price.sent):  # two that move may send less than the one that is enough
+            several = {operands: typing for operands, typing in typed.items() if operands not in alone}
+            found += self._cheapest(several, most, found[0].price.sent if found else None)
+        return cheapest_of_each_result(found)[:most]
+
+    def _cheapest(
+        self, typed: dict[tuple[ShType, ...], Typing], most: int, below: Cost | None = None
+    ) -> list[Candidate]:
+        """Those among which the cheapest are, priced: what one sends at least says when no other can be among them."""
+        found: list[Candidate] = []
+        costs: dict[tuple[ShType, ...], Cost] = {}
+        least = sorted(((self._least(*pair), i, *pair) for i, pair in enumerate(typed.items())), key=lambda x: x[:2])
+        for bound, _, operands, typing in least:
+            if (below and bound >= below) or (len(costs) >= most and bound > sorted(costs.values())[most - 1]):
+                break
+            candidate = self.priced(operands, typing)
+            if below is None or candidate.price.sent < below:
+                found.append(candidate)
+                costs[candidate.results] = min(candidate.price.sent, costs.get(candidate.results, candidate.price.sent))
+        return found
+
+    def _changed(self, operands: tuple[ShType, ...]) -> list[int]:
+        return [i for i, (t, given) in enumerate(zip(operands, self.operands, strict=True)) if t is not given]
+
+    # what is tried
+
+    def _typed(self, at_fault: tuple[str, ...], most: int) -> dict[tuple[ShType, ...], Typing]:
+        """The candidates that type: the axes at fault are moved one after the other, then all together."""
+        pending = self._variants(tuple(_pending(t, t.mesh.axis_names) for t in self.operands))
+        options: dict[str, list[_Option]] = {}
+        outcome: Typing | tuple[str, ...] = at_fault
+        visits: list[str] = []
+        while not isinstance(outcome, Typing):
+            axis = next((a for a in outcome if visits.count(a) < 2), None)
+            if axis is None:
+                break
+            visits.append(axis)
+            others = [_plainest(found) for a, found in options.items() if a != axis]
+            base = self._moved(self.operands, others)
+            found = [] if base is None else self._options(base, axis, 2 * most)
+            if not found:
+                break
+            options[axis] = found
+            together = self._moved(self.operands, [*map(_plainest, options.values())])
+            if together is None:
+                break
+            outcome = self._try(together)
+        for axis in at_fault:  # of axes at fault together another one alone may be enough
+            if axis not in options and (found := self._options(self.operands, axis, 2 * most)):
+                options[axis] = found
+        typed = self._combined(options, most)
+        if not any(self._least(*pair) == (0, 0) for pair in typed.items()):
+            typed |= pending
+        return typed
+
+    def _options(self, base: tuple[ShType, ...], axis: str, most: int) -> list[_Option]:
+        """The cheapest ways to move an axis with which the rule finds no fault with it."""
+        heap: list[_Option] = []
+        numbers = itertools.count()
+
+        def push(moves: Moves) -> None:
+            costs = [self._estimate(i, base[i], ((axis, place),)) for unit, place in moves for i in unit]
+            casts = sum(_is_cast(base[unit[0]].state(axis), place) for unit, place in moves)
+            heapq.heappush(heap, _Option(added(costs), len(moves) + 2 * casts, next(numbers), axis, moves))
+
+        units = self._units(base, axis)
+        for unit in units:
+            for place in other_places(base[unit[0]], axis):
+                push(((unit, place),))
+        apart = tuple(i for i, t in enumerate(base) if t.state(axis) in _ONE_PLACE)
+        if len(apart) > 1:
+            smallest = min((base[i] for i in apart), key=lambda t: t.ndim)
+            for place in (*range(smallest.ndim), *whole_places(smallest)):
+                push(((apart, place),))
+        found: list[_Option] = []
+        while heap and len(found) < most and self._may_try():
+            option = heapq.heappop(heap)
+            operands = self._moved(base, [option])
+            if operands is None:
+                continue
+            outcome = self._try(operands)
+            if isinstance(outcome, Typing) or axis not in outcome:
+                found.append(option)
+            elif len(option.moves) == 1:
+                ((unit, place),) = option.moves
+                if isinstance(place, int) and place >= 0 and any(base[i].dims[place].axes for i in unit):
+                    push(((unit, ~place),))  # before the axes of that dim instead of behind them
+                if base[unit[0]].state(axis) in _ONE_PLACE:
+                    for other in units:  # a second operand may have to be moved too
+                        if other[0] > unit[-1] and base[other[0]].state(axis) in _ONE_PLACE:
+                            for there in other_places(base[other[0]], axis):
+                                push((*option.moves, (other, there)))
+        return found
+
+    def _combined(self, options: dict[str, list[_Option]], most: int) -> dict[tuple[ShType, ...], Typing]:
+        """The candidates that type, from the cheapest on: for each axis one of its options, or it stays."""
+        few = max(2, round(_MOST_COMBINED ** (1 / len(options)))) if options else 0
+        stay = [[_Option((0, 0), 0, -1, axis, ())] for axis in options]
+        chosen = itertools.product(*(at + found[:few] for at, found in zip(stay, options.values(), strict=True)))
+        ordered = sorted((self._together(each), sum(o.level for o in each), i, each) for i, each in enumerate(chosen))
+        typed: dict[tuple[ShType, ...], Typing] = {}
+        estimates: dict[tuple[ShType, ...], Cost] = {}  # of each results, that of the first candidate
+        blamed: collections.Counter[_Option] = collections.Counter()
+        for about, _, _, each in ordered[1:]:
+            if len(estimates) >= 6 * most:
+                break
+            if len(estimates) >= most and about > _doubled(sorted(estimates.values())[most - 1]):
+                break
+            if any(blamed[option] > 1 for option in each):  # whatever the other axes do
+                continue
+            operands = self._moved(self.operands, each)
+            if operands is None or not (operands in self._typings or self._may_try()):
+                continue
+            outcome = self._try(operands)
+            if not isinstance(outcome, Typing):
+                blamed.update(o for o in each if (o.axis,) == outcome)
+                continue
+            for tried, typing in self._variants(operands).items():
+                typed[tried] = typing
+                estimates.setdefault(typing.results, max(about, self._least(tried, typing)))
+        return typed
+
+    def _variants(self, operands: tuple[ShType, ...]) -> dict[tuple[ShType, ...], Typing]:
+        """A candidate and those like it whose casts cost less, as far as they type."""
+        outcome = self._try(operands)
+        if not isinstance(outcome, Typing):
+            return {}
+        typed = {operands: outcome}
+        for variant in (self._cast_at_once, _without_slices, _alike_invariant):
+            for base, typing in [*typed.items()]:
+                other = variant(base, typing)
+                if other != base and self._may_try() and isinstance(again := self._try(other), Typing):
+                    typed[other] = again
+        return typed
+
+    def _cast_at_once(self, operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
+        """The operands that are changed in the types to which the rule casts them: one reshard instead of two."""
+        if self._sent(operands)[1]:  # casts inside a call are not known: those of invariant operands cost most
+            return tuple(
+                t.with_axes({*t.axes(State.INVARIANT)} - {*given.axes(State.INVARIANT)}, State.REDUCED)
+                for t, given in zip(operands, self.operands, strict=True)
+            )
+        changed = self._changed(operands)
+        return tuple(not_yet_varying(t, typing.operands[i]) if i in changed else t for i, t in enumerate(operands))
+
+    def _estimate(self, index: int, t: ShType, moves: tuple[tuple[str, Place], ...]) -> Cost:
+        if self._held[index] and self._moved_one(t, moves) in self._held[index]:
+            return 0, 0
+        return estimate(t, moves, self.minimize)
+
+    def _together(self, options: Sequence[_Option]) -> Cost:
+        """About what some options cost together."""
+        moves: dict[int, list[tuple[str, Place]]] = {}
+        for option in options:
+            for unit, place in option.moves:
+                for i in unit:
+                    moves.setdefault(i, []).append((option.axis, place))
+        return added(self._estimate(i, self.operands[i], tuple(several)) for i, several in moves.items())
+
+    @staticmethod
+    def _moved_one(t: ShType | None, moves: Sequence[tuple[str, Place]]) -> ShType | None:
+        for axis, place in moves:
+            t = t if t is None else moved(t, axis, place)
+        return t
+
+    def _units(self, operands: tuple[ShType, ...], axis: str) -> list[tuple[int, ...]]:
+        """The operands that are moved together: each by itself, or of many those with the axis at one place."""
+        if len(operands) <= _MOST_APART:
+            return [(i,) for i in range(len(operands))]
+        groups: dict[Place, list[int]] = {}
+        for i, t in enumerate(operands):
+            groups.setdefault(place_of(t, axis), []).append(i)
+        return [tuple(group) for group in groups.values()]
+
+    def _moved(self, base: tuple[ShType, ...], options: Iterable[_Option]) -> tuple[ShType, ...] | None:
+        """The operands with some axes moved; None where one does not divide a dim."""
+        out = list(base)
+        for option in options:
+            for unit, place in option.moves:
+                for i in unit:
+                    target = moved(out[i], option.axis, place)
+                    if target is None:
+                        return None
+                    out[i] = target
+        return tuple(out)
+
+    def _gathered(self) -> Iterator[tuple[ShType, ...]]:
+        """Every operand on every device, whole: what types wherever one device would do."""
+        for state in (State.REDUCED, State.INVARIANT):
+            yield tuple(
+                t.with_axes((a for a in t.mesh.axis_names if t.state(a) is not State.VARYING), state)
+                for t in self.operands
+            )
+
+    def _may_try(self) -> bool:
+        return self.tried < self.most_tried - 2  # two are left for the gathered operands
+
+    def _try(self, operands: tuple[ShType, ...]) -> Typing | tuple[str, ...]:
+        """The typing with other operands, or the axes at fault."""
+        outcome = self._typings.get(operands)
+        if outcome is None:
+            self.tried += operands != self.operands
+            try:
+                outcome = self.rule(operands)
+            except ShardingTypeError as error:
+                outcome = error.axes
+            self._typings[operands] = outcome
+        return outcome
+
+    # what it costs
+
+    def _sources(self, index: int, t: ShType) -> tuple[ShType, ...]:
+        """What an operand of a type can be made of."""
+        if t in self._held[index]:
+            return (t,)
+        return (self.operands[index], *(held for held in self._held[index] if varies_no_more(held, t)))
+
+    def _least(self, operands: tuple[ShType, ...], typing: Typing) -> Cost:
+        """What a candidate costs at least, found without planning its reshards."""
+        returns = any(t.differentiable for t in typing.results)
+        least = functools.partial(least_cost, minimize=self.minimize, returns=returns)
+        moves = [min(least(src, t) for src in self._sources(i, t)) for i, t in enumerate(operands)]
+        return added([*moves, *map(least, operands, typing.operands), cost(*self._sent(operands), self.minimize)])
+
+    def _price(self, index: int, t: ShType) -> Price:
+        prices = (price_of(src, t) for src in self._sources(index, t))
+        return min(prices, key=lambda p: p.cost(self.minimize))
+
+    def priced(self, operands: tuple[ShType, ...], typing: Typing) -> Candidate:
+        """A candidate that types, with its price."""
+        changed = [(i, operands[i]) for i in self._changed(operands)]
+        casts = [(src, dst) for src, dst in zip(operands, typing.operands, strict=True) if src != dst]
+        prices = [self._price(i, t) for i, t in changed] + [price_of(*pair) for pair in casts]
+        back = prices if any(t.differentiable for t in typing.results) else []
+        inside = self._sent(operands)
+        forward = sum((p.forward_bytes for p in prices), inside[0])
+        backward = sum((p.backward_bytes for p in back), inside[1])
+        fix = Fix(
+            code="; ".join(f'sh.reshard({self.names[i]}, "{_target(t)}")' for i, t in changed),
+            forward=" and ".join(p.forward for p in prices if p.forward),
+            backward=" and ".join(p.backward for p in back if p.backward),
+            bytes_forward=forward,
+            bytes_backward=backward,
+            note="" if forward or backward else _note(self.operands, typing.operands),
+        )
+        held = sum(t.local_bytes for t in (*typing.operands, *typing.results))
+        work = -_sharing(typing.operands)
+        price = FixPrice(cost(forward, backward, self.minimize), held, work, forward, len(casts))
+        return Candidate(price, fix, typing.results, operands)
+
+
+def _plainest(options: Sequence[_Option]) -> _Option:
+    """The option that is the least in the way of other axes: one that replicates, else the cheapest."""
+    return next((o for o in options if all(place in REPLICATED for _, place in o.moves)), options[0])
+
+
+def _is_cast(state: State, place: Place) -> bool:
+    """Whether a rule makes a move itself where it is needed: from a replicated state."""
+    return state in REPLICATED and place not in REPLICATED
+
+
+def _doubled(of: Cost) -> Cost:
+    return 2 * of[0], 2 * of[1]
+
+
+def _sharing(operands: Sequence[ShType]) -> int:
+    """How many devices share the work on some operands."""
+    if not operands:
+        return 1
+    mesh = operands[0].mesh
+    return mesh.product({a for t in operands for a in t.axes(State.SHARDED, State.VARYING)})
+
+
+def _note(before: Sequence[ShType], after: Sequence[ShType]) -> str:
+    """What a fix costs that sends nothing: memory, or work."""
+    larger = sum(b.local_bytes > a.local_bytes for a, b in zip(before, after, strict=True))
+    if larger:
+        return f"each device holds all of {'it' if larger == 1 else 'them'}"
+    return "each device does all of the work" if _sharing(after) < _sharing(before) else ""
+
+
+def _paying(operands: Sequence[ShType], typing: Typing, state: State) -> set[str]:
+    """The axes on which an invariant operand is cast to a state, which communicates in the backward pass."""
+    return {
+        axis
+        for t, goal in zip(operands, typing.operands, strict=True)
+        for axis in (t.axes(State.INVARIANT) if t is not goal else ())
+        if goal.state(axis) is state
+    }
+
+
+def _alike_invariant(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
+    """The operands with reduced ones invariant where an invariant one would be cast to reduced."""
+    axes = _paying(operands, typing, State.REDUCED)
+    return tuple(
+        t.with_axes(axes.intersection(t.axes(State.REDUCED)), State.INVARIANT) if t.differentiable else t
+        for t in operands
+    )
+
+
+def _without_slices(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
+    """The operands with sharded ones unreduced where an invariant one would be sliced."""
+    axes = _paying(operands, typing, State.SHARDED)
+    return tuple(_pending(t, axes) for t in operands)
+
+
+def _pending(t: ShType, axes: Iterable[str]) -> ShType:
+    """A type with those of some axes unreduced that shard it, if it has sums."""
+    return t.with_axes({*axes} & {*t.axes(State.SHARDED)}, State.UNREDUCED) if dtypes.summable(t.dtype_name) else t
+
+
+def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...]:
+    """For an op that casts invariant operands to reduced: its reduced operands made invariant, if that is all free."""
+    try:
+        alike = _alike_invariant(operands, rule(operands))
+        if alike == operands:
+            return ()
+        fix = Search(rule, operands).priced(alike, rule(alike)).fix
+    except ShardingTypeError:
+        return ()
+    return () if fix.bytes else (fix,)
+
+
+def called_names(operands: Sequence[ShType]) -> Sequence[str]:
+    """What operands are called in printed code."""
+    short = ("x",) if len(operands) == 1 else ("lhs", "rhs") if len(operands) == 2 else ()
+    return short or [f"operand_{i}" for i in range(len(operands))]
+
+
+def _target(t: ShType) -> str:
+    """The type as the target of a reshard, which keeps the dtype."""
+    return str(t).removeprefix(t.dtype_name)
