@@ -134,7 +134,7 @@ class Methods:
     @property
     def nbytes(self) -> int: ...
     def nonzero(
-        self, *, size: int | None = None, fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None, out: Any = None
+        self, *, size: int | None = None, fill_value: None | ArrayLike | tuple[ArrayLike, ...] = None, out: Any = None
     ) -> tuple[Array, ...]: ...
     def prod(
         self,

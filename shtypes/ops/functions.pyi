@@ -348,7 +348,7 @@ def fft_fft2(
 def fft_fftn(
     a: ArrayLike, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
 ) -> Array: ...
-def fft_fftshift(x: ArrayLike, axes: int | Sequence[int] | None = None, *, out: Any = None) -> Array: ...
+def fft_fftshift(x: ArrayLike, axes: None | int | Sequence[int] = None, *, out: Any = None) -> Array: ...
 def fft_hfft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None, *, out: Any = None
 ) -> Array: ...
@@ -361,7 +361,7 @@ def fft_ifft2(
 def fft_ifftn(
     a: ArrayLike, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
 ) -> Array: ...
-def fft_ifftshift(x: ArrayLike, axes: int | Sequence[int] | None = None, *, out: Any = None) -> Array: ...
+def fft_ifftshift(x: ArrayLike, axes: None | int | Sequence[int] = None, *, out: Any = None) -> Array: ...
 def fft_ihfft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None, *, out: Any = None
 ) -> Array: ...
@@ -384,13 +384,13 @@ def fft_rfftn(
     a: ArrayLike, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
 ) -> Array: ...
 def fill_diagonal(
-    a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True, out: Any = None
+    a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = False, out: Any = None
 ) -> Array: ...
 def flatnonzero(
     a: ArrayLike,
     *,
     size: int | None = None,
-    fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
+    fill_value: None | ArrayLike | tuple[ArrayLike, ...] = None,
     out: Any = None,
 ) -> Array: ...
 def flip(m: ArrayLike, axis: int | Sequence[int] | None = None, *, out: Any = None) -> Array: ...
@@ -428,7 +428,7 @@ def histogram(
 def histogram_bin_edges(
     a: ArrayLike,
     bins: ArrayLike = 10,
-    range: Array | Sequence[ArrayLike] | None = None,
+    range: None | Array | Sequence[ArrayLike] = None,
     weights: ArrayLike | None = None,
     *,
     out: Any = None,
@@ -539,7 +539,7 @@ def linalg_multi_dot(
 def linalg_norm(
     x: ArrayLike,
     ord: int | str | None = None,
-    axis: tuple[int, ...] | int | None = None,
+    axis: None | tuple[int, ...] | int = None,
     keepdims: bool = False,
     *,
     out: Any = None,
@@ -795,7 +795,7 @@ def nonzero(
     a: ArrayLike,
     *,
     size: int | None = None,
-    fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
+    fill_value: None | ArrayLike | tuple[ArrayLike, ...] = None,
     out: Any = None,
 ) -> tuple[Array, ...]: ...
 def optimization_barrier(operand: Any, /, *, out: Any = None) -> Any: ...
@@ -831,7 +831,7 @@ def put_along_axis(
     indices: ArrayLike,
     values: ArrayLike,
     axis: int | None,
-    inplace: bool = True,
+    inplace: bool = False,
     *,
     mode: str | None = None,
     out: Any = None,
@@ -862,7 +862,7 @@ def ravel(a: ArrayLike, order: str = "C", *, out_sharding: Any = None, out: Any 
 def ravel_multi_index(
     multi_index: Sequence[ArrayLike],
     dims: Sequence[int],
-    mode: str = "raise",
+    mode: str = "clip",
     order: str = "C",
     *,
     dtype: Any = None,
@@ -1145,7 +1145,7 @@ def where(
     /,
     *,
     size: int | None = ...,
-    fill_value: ArrayLike | tuple[ArrayLike, ...] | None = ...,
+    fill_value: None | ArrayLike | tuple[ArrayLike, ...] = ...,
     out: Any = None,
 ) -> tuple[Array, ...]: ...
 @overload

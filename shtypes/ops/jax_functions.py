@@ -6,6 +6,7 @@ local, it is one operation: the primitives on the shards, one after another. Els
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -280,8 +281,27 @@ def _compress(condition: Any, a: Any, axis: Any = None, *, size: Any = None, fil
     return jax.numpy.take(a, np.flatnonzero(condition), axis)
 
 
-#: Functions that are more than one of JAX's.
-_NATIVE: Final[Mapping[str, Callable[..., Any]]] = {"compress": _compress, "pad": _pad}
+def _with_default(fn: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
+    """A function of JAX with other defaults, where it refuses its own."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **{**defaults, **kwargs})
+
+    signature = inspect.signature(fn)
+    changed = [p.replace(default=defaults.get(p.name, p.default)) for p in signature.parameters.values()]
+    call.__signature__ = signature.replace(parameters=changed)  # type: ignore[attr-defined]  # what `inspect` reads
+    return call
+
+
+#: What some rows name is not JAX's function alone.
+_NATIVE: Final[Mapping[str, Callable[..., Any]]] = {
+    "compress": _compress,
+    "fill_diagonal": _with_default(jax.numpy.fill_diagonal, inplace=False),
+    "pad": _pad,
+    "put_along_axis": _with_default(jax.numpy.put_along_axis, inplace=False),
+    "ravel_multi_index": _with_default(jax.numpy.ravel_multi_index, mode="clip"),
+}
 _DOC: Final = """{first}
 
     `{path}` of typed values. {typed}
