@@ -38,7 +38,7 @@ import shtypes as sh
 from examples.hlo import collectives_run
 from examples.transformer import model
 from examples.transformer.layouts import layout
-from shtypes.traced.columns import aligned
+from shtypes.types.tables import aligned
 
 MESH = {"dp": 2, "tp": 2}
 VARIANTS = ("as written", "merged", "one tree", "together")

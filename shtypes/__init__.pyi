@@ -18,8 +18,8 @@ from shtypes.analysis.memory.memory import memory as memory
 from shtypes.analysis.memory.report import Memory as Memory
 from shtypes.analysis.picture.visualize import Picture as Picture
 from shtypes.analysis.picture.visualize import visualize as visualize
+from shtypes.analysis.resharding.explain_reshard import Resharding as Resharding
 from shtypes.analysis.resharding.explain_reshard import explain_reshard as explain_reshard
-from shtypes.analysis.resharding.report import Resharding as Resharding
 from shtypes.autodiff.checkpoint import checkpoint as checkpoint
 from shtypes.autodiff.checkpoint import checkpoint_name as checkpoint_name
 from shtypes.autodiff.checkpoint import checkpoint_policies as checkpoint_policies
@@ -488,10 +488,6 @@ from shtypes.ops.statistics import logmeanexp as logmeanexp
 from shtypes.ops.statistics import unwrap as unwrap
 from shtypes.ops.statistics import vander as vander
 from shtypes.ops.windows import reduce_window as reduce_window
-from shtypes.plans.costs import CostModel as CostModel
-from shtypes.plans.costs import Link as Link
-from shtypes.plans.costs import cost_model as cost_model
-from shtypes.plans.costs import use_cost_model as use_cost_model
 from shtypes.primitives.conversions import abstract_array as abstract_array
 from shtypes.primitives.conversions import array as array
 from shtypes.primitives.conversions import from_jax as from_jax
@@ -501,6 +497,10 @@ from shtypes.primitives.processes import addressable_slices as addressable_slice
 from shtypes.primitives.processes import array_from_process as array_from_process
 from shtypes.programs.jit import jit as jit
 from shtypes.programs.jit import set_region as set_region
+from shtypes.resharding.costs import CostModel as CostModel
+from shtypes.resharding.costs import Link as Link
+from shtypes.resharding.costs import cost_model as cost_model
+from shtypes.resharding.costs import use_cost_model as use_cost_model
 from shtypes.scopes.comm import comm_budget as comm_budget
 from shtypes.scopes.comm import implicit_comm as implicit_comm
 from shtypes.scopes.comm import no_comm as no_comm

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from shtypes.analysis.subject import Subject, mesh_of, subject
+from shtypes.analysis.target import Target, mesh_of, target_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
@@ -134,12 +134,12 @@ def check(
           gradient w: f32[1024,4096@tp]{U:dp}
     """
     with scopes(mesh, policy, dims):
-        asked = subject(f, types, named)
+        asked = target_of(f, types, named)
         with contextlib.nullcontext() if mesh is not None else mesh_scope(asked):
             return signature_of(asked, grad=grad)
 
 
-def signature_of(asked: Subject, *, grad: bool) -> Signature:
+def signature_of(asked: Target, *, grad: bool) -> Signature:
     """The signature of a call, in the scopes around it."""
     if grad:
         results: Any = None
@@ -159,12 +159,12 @@ def signature_of(asked: Subject, *, grad: bool) -> Signature:
     return Signature(asked.name, arguments, results, gradients, current_policy(), program)
 
 
-def _gradients(asked: Subject, cotangents: Any) -> dict[str, Any]:
+def _gradients(asked: Target, cotangents: Any) -> dict[str, Any]:
     """The cotangents of the arguments that have gradients, in the arguments' trees."""
     left = iter(cotangents)
     given = (asked.args, asked.kwargs)
     args, kwargs = jax.tree.map(lambda x: next(left) if is_differentiated(x) else None, given)
-    named = Subject(asked.function, args, kwargs).arguments
+    named = Target(asked.function, args, kwargs).arguments
     return {name: x for name, x in named.items() if jax.tree.leaves(x)}
 
 
@@ -194,7 +194,7 @@ def scopes(mesh: AnyMesh | None, name: str | None, dims: Mapping[str, int] | Non
         yield
 
 
-def mesh_scope(asked: Subject) -> Any:
+def mesh_scope(asked: Target) -> Any:
     """The mesh of the arguments, where none is in context: what the function makes is on it too."""
     found = mesh_of((asked.args, asked.kwargs))
     return use_mesh(found) if context() is None and found is not None else contextlib.nullcontext()

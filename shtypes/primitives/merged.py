@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from shtypes.core.hitype import HiShType
 from shtypes.core.operation import Sending
-from shtypes.plans.transport import AS_IT_IS, one_transport
 from shtypes.primitives.reshard import Reshard
+from shtypes.resharding.transport import AS_IT_IS, one_transport
 
 #: What each reshard has of its own; the others of its fields are options, which only alike ones share.
 _OWN: Final = {"src", "dst", "inserted", "constant", "transport", "merged"}

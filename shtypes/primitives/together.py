@@ -14,14 +14,14 @@ from shtypes._compat import Zero, instantiate_zeros
 from shtypes.core.hitype import HiShType, hi
 from shtypes.core.operation import Sending, Sends
 from shtypes.lowering.collectives import run_together
-from shtypes.plans import Plan, plan
-from shtypes.plans.moves import Kind, ring_bytes
-from shtypes.plans.steps import Step
-from shtypes.plans.transport import AS_IT_IS, Transport, transport_in_force
 from shtypes.primitives.joint import Joint
 from shtypes.primitives.local import check_tangents
 from shtypes.primitives.moving import move
 from shtypes.primitives.reshard import resharded, returned
+from shtypes.resharding import Plan, plan
+from shtypes.resharding.moves import Kind, ring_bytes
+from shtypes.resharding.steps import Step
+from shtypes.resharding.transport import AS_IT_IS, Transport, transport_in_force
 from shtypes.types import Dim, ShType, State
 
 #: The kinds of steps that several values can take in one collective.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.plans import Cost, Direction, Price, cost
+from shtypes.resharding import Cost, Direction, Price, cost
 from shtypes.rules.alternatives import least_cost, others, places_of, price_of, varies_no_more, with_places
 from shtypes.rules.typing import Typing
 from shtypes.types import REPLICATED, ShType, State, dtypes

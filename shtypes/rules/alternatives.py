@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from shtypes.plans import Cost, Direction, Price, cost, least_bytes, price
+from shtypes.resharding import Cost, Direction, Price, cost, least_bytes, price
 from shtypes.types import ShType, State, dtypes
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 
 from shtypes.caches import Bounded
 from shtypes.context.ambient import current_ambient
-from shtypes.plans import Cost, Direction
+from shtypes.resharding import Cost, Direction
 from shtypes.rules.advice import Held, Rule, Search, Tried, added
 from shtypes.rules.alternatives import finishing
 from shtypes.rules.typing import Typing

@@ -15,13 +15,13 @@ import jax
 from shtypes.context.calls import check_function
 from shtypes.core.operation import Operation, applied_by
 from shtypes.errors import how_many
-from shtypes.plans.costs import CostModel
 from shtypes.primitives.conversions import abstract_array
-from shtypes.traced.columns import aligned, rich_group, rich_table, rich_text
+from shtypes.resharding.costs import CostModel
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
 from shtypes.traced.equations import Equation, equations, outside
 from shtypes.traced.program import is_merged, program_of
 from shtypes.types import ShType
+from shtypes.types.tables import aligned, rich_group, rich_table, rich_text
 
 if TYPE_CHECKING:
     from rich.console import Group

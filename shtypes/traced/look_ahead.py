@@ -19,11 +19,11 @@ from shtypes.core.array import wrap
 from shtypes.core.hitype import HiShType
 from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, Sending, applied_by
-from shtypes.plans import Direction, cost
+from shtypes.resharding import Direction, cost
 from shtypes.rules.implicit import ChoicePoint, Choices, LookAheadSignal, Seen, is_waiting, noting, waiting
 from shtypes.scopes.comm import allows_implicit, connect_look_ahead, open_watches
 from shtypes.traced.equations import equations
-from shtypes.traced.leaves import split
+from shtypes.traced.gradient import split
 from shtypes.types import ShType
 
 F = TypeVar("F", bound=Callable[..., Any])

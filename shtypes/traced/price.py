@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shtypes.plans.moves import in_words
+from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import Entry
 from shtypes.traced.gradient import with_gradient, zero_cotangent
 from shtypes.traced.ledger import ledger

@@ -7,17 +7,16 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from shtypes.analysis.explain.folding import Repeat, fold_values
+from shtypes.analysis.explain.document import Listing
+from shtypes.analysis.explain.figures import bytes_sent, mesh_svg
+from shtypes.analysis.explain.fold_layers import Repeat, fold_values
 from shtypes.analysis.explain.html_source import anchor, source_html
-from shtypes.analysis.explain.listed import Listing
 from shtypes.analysis.explain.listing import Line, type_text
-from shtypes.analysis.explain.mesh_svg import mesh_svg
-from shtypes.analysis.explain.plot import bytes_sent
 from shtypes.analysis.explain.source import spans
 from shtypes.analysis.explain.text import sent
 from shtypes.traced.entry import Entry
 from shtypes.traced.ledger import Ledger
-from shtypes.traced.tables import SEALED
+from shtypes.types.tables import SEALED
 
 #: Rows of the ledger and lines of the text that a page shows; more is in the other formats.
 _MOST_ENTRIES: Final = 1000

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
-from shtypes.analysis.explain.listed import Listing
+from shtypes.analysis.explain.document import Listing
+from shtypes.analysis.explain.fold_layers import Repeat, fold, fold_values, merged
 from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.errors import how_many
-from shtypes.traced.columns import rich_group, rich_text
 from shtypes.traced.entry import Entry, merged_words
 from shtypes.traced.ledger import Ledger
+from shtypes.types.tables import rich_group, rich_text
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -16,15 +16,14 @@ from shtypes.analysis.memory.kinds import bytes_of
 from shtypes.analysis.memory.liveness import buffers_of, kept_by
 from shtypes.analysis.memory.packing import live, packed
 from shtypes.analysis.memory.report import Held, Memory
-from shtypes.analysis.subject import Subject, mesh_of, subject
+from shtypes.analysis.target import Target, mesh_of, target_of
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.jit import JitFunction, jit
 from shtypes.programs.stages import Traced
 from shtypes.traced.equations import SourceLine
-from shtypes.traced.gradient import is_array, with_gradient
-from shtypes.traced.leaves import split
+from shtypes.traced.gradient import is_array, split, with_gradient
 from shtypes.traced.merging import merge_reshards
 from shtypes.types import dtypes
 from shtypes.types.mesh import context
@@ -77,7 +76,7 @@ def memory(
         ({'x': 524288, 'w': 262144}, 32768, 0)
     """
     with scopes(mesh, policy, dims):
-        asked = subject(f, types, named)
+        asked = target_of(f, types, named)
         if isinstance(f, JitFunction):
             asked = asked._replace(function=f)
         with (
@@ -94,7 +93,7 @@ class _Traced(NamedTuple):
     again: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def _memory_of(asked: Subject, *, grad: bool, barriers: bool) -> Memory:
+def _memory_of(asked: Target, *, grad: bool, barriers: bool) -> Memory:
     call = _traced(asked, grad=grad)
     program, leaves, donated = call.traced.on_devices()
     jaxpr = jaxpr_of(program)
@@ -124,7 +123,7 @@ def _memory_of(asked: Subject, *, grad: bool, barriers: bool) -> Memory:
     )
 
 
-def _traced(asked: Subject, *, grad: bool) -> _Traced:
+def _traced(asked: Target, *, grad: bool) -> _Traced:
     """The call, traced as it is compiled: with its reshards as they are written where `jax.jit` compiles it."""
     f = asked.function
     if isinstance(f, JitFunction) and not grad:
@@ -147,11 +146,11 @@ class _Leaf:
         self.place = place
 
 
-def _by_argument(asked: Subject, call: _Traced, sizes: Mapping[int | None, int]) -> dict[str, int]:
+def _by_argument(asked: Target, call: _Traced, sizes: Mapping[int | None, int]) -> dict[str, int]:
     """The bytes of each argument, by name, and of what the function captures."""
     count = sum(i is not None for i in sizes)
     args, kwargs = call.again([_Leaf(i) for i in range(count)])
-    named = Subject(asked.function, args, kwargs).arguments
+    named = Target(asked.function, args, kwargs).arguments
     found = {
         name: sum(sizes[leaf.place] for leaf in jax.tree.leaves(tree) if isinstance(leaf, _Leaf))
         for name, tree in named.items()

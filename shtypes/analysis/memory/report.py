@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shtypes.traced.columns import rich_group
 from shtypes.traced.equations import SourceLine
-from shtypes.traced.tables import Table, page
+from shtypes.types.tables import Table, page, rich_group
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -12,8 +12,8 @@ import jax
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.tree.leaves import leaves_of
-from shtypes.traced.tables import Table, page
 from shtypes.types import ShType, dtypes
+from shtypes.types.tables import Table, page
 
 _BYTES: Final = "B/device"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from shtypes.errors import ShardingTypeError
-from shtypes.plans.costs import LINKS, CostModel, cost_model
+from shtypes.resharding.costs import LINKS, CostModel, cost_model
 
 link_option = click.option(
     "--link",

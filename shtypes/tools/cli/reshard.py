@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from shtypes.analysis.resharding.report import Resharding
+from shtypes.analysis.resharding.explain_reshard import Resharding
 from shtypes.errors import ShardingTypeError
-from shtypes.plans.transport import Asked
+from shtypes.resharding.transport import Asked
 from shtypes.tools.cli.config import config
 from shtypes.tools.cli.costs import link_option, read_links
 from shtypes.tools.cli.guard import for_the_shell

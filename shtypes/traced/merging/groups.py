@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from shtypes._compat.jaxprs import is_literal
 from shtypes.core.operation import applied_by, direction_of
-from shtypes.plans import Kind, plan
 from shtypes.primitives.joint import joint_p
 from shtypes.primitives.merged import plain_reshard
 from shtypes.primitives.reshard import Reshard
 from shtypes.primitives.together import Reshards, group_of
+from shtypes.resharding import Kind, plan
 from shtypes.traced.merging.body import Made
 
 #: Values of up to so many bytes on each device are sent together. Larger ones take longer to put side by side than a

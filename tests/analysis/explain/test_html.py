@@ -15,9 +15,9 @@ import pytest
 
 import shtypes as sh
 from shtypes.analysis.explain.explanation import Explanation
+from shtypes.analysis.explain.figures import mesh_svg
 from shtypes.analysis.explain.html import size
 from shtypes.analysis.explain.html_source import source_html
-from shtypes.analysis.explain.mesh_svg import mesh_svg
 from shtypes.analysis.explain.source import Excerpt
 from shtypes.tools.demo import gated_mlp as model
 from shtypes.types.mesh import Mesh

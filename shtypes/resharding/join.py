@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from shtypes.errors import ShardingTypeError
-from shtypes.plans.moves import Grade
-from shtypes.plans.planner import grade_of, plan
+from shtypes.resharding.moves import Grade
+from shtypes.resharding.planner import grade_of, plan
 from shtypes.types import Dim, ShType, State
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State

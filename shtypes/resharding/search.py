@@ -9,8 +9,8 @@ import math
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from shtypes.plans.moves import Kind
-from shtypes.plans.space import BYTES, LAUNCH, Places, Problem, Space
+from shtypes.resharding.moves import Kind
+from shtypes.resharding.space import BYTES, LAUNCH, Places, Problem, Space
 
 
 class Path(NamedTuple):

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from shtypes.plans.costs import CostModel
-from shtypes.plans.space import PACE, PARKED, PENDING, REPLICATED, Places, Problem
-from shtypes.plans.steps import common_prefix, live
+from shtypes.resharding.costs import CostModel
+from shtypes.resharding.space import PACE, PARKED, PENDING, REPLICATED, Places, Problem
+from shtypes.resharding.steps import common_prefix, live
 from shtypes.types import REPLICATED as REPLICATED_STATES
 from shtypes.types import Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh, part_names
@@ -26,7 +26,7 @@ from shtypes.types.mesh import Mesh, part_names
 Part: TypeAlias = tuple[str, int]
 
 
-class Digit(NamedTuple):
+class DimFactor(NamedTuple):
     """A digit of a dim; ``turn`` tells the two cuts of a dim apart that its ends do not cut alike."""
 
     dim: int
@@ -36,7 +36,7 @@ class Digit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Digits:
+class Factorization:
     """The digits of the dims of two types, and the places of what moves."""
 
     src: ShType
@@ -44,8 +44,8 @@ class Digits:
     fixed: tuple[tuple[str, ...], ...]  # for each dim, the axes that stay
     parts: tuple[Part, ...]  # what moves: axes, whole or in parts
     factors: Mapping[str, tuple[int, ...]]  # the sizes of the parts of each axis
-    digits: tuple[Digit, ...]
-    spare: tuple[Digit, ...]  # digits that neither end uses
+    digits: tuple[DimFactor, ...]
+    spare: tuple[DimFactor, ...]  # digits that neither end uses
     problem: Problem
 
     def types(self, path: Sequence[Places]) -> list[tuple[ShType, ShType]]:
@@ -74,10 +74,10 @@ class Digits:
             found.append(_State(layout, states | {p: labels[p] for p in replicated[i]}))
         return found
 
-    def _layouts(self, path: Sequence[Places]) -> list[dict[Digit, Part]]:
+    def _layouts(self, path: Sequence[Places]) -> list[dict[DimFactor, Part]]:
         """Which part is on which digit in each state; parked ones get a digit that makes no hole, if there is one."""
-        out: list[dict[Digit, Part]] = []
-        parked: dict[int, Digit] = {}
+        out: list[dict[DimFactor, Part]] = []
+        parked: dict[int, DimFactor] = {}
         for i, at in enumerate(path):
             left = [digit for axis, digit in parked.items() if at[axis] != PARKED]
             parked = {axis: digit for axis, digit in parked.items() if at[axis] == PARKED}
@@ -94,12 +94,12 @@ class Digits:
             out.append(layout | {digit: self.parts[axis] for axis, digit in parked.items()})
         return out
 
-    def _parking(self, axis: int, path: Sequence[Places], taken: Sequence[Digit]) -> Digit:
+    def _parking(self, axis: int, path: Sequence[Places], taken: Sequence[DimFactor]) -> DimFactor:
         size = self.problem.sizes[axis]
         free = [d for d in self.spare if d.size == size and d not in taken]
         during = list(itertools.takewhile(lambda at: PARKED in at, path))
 
-        def holes(digit: Digit) -> int:
+        def holes(digit: DimFactor) -> int:
             before = [k for k, d in enumerate(self.digits) if d.dim == digit.dim]
             mine = sum(d.dim == digit.dim and d.at < digit.at and d not in taken for d in self.spare)
             return mine + sum(k not in at for at in during for k in before)
@@ -116,9 +116,9 @@ class Digits:
         view = _View(self, cuts, tuple(axis for axis in self.factors if axis in apart))
         return view.type(a), view.type(b)
 
-    def _grouped(self, dim: int, turn: int, a: _State, b: _State) -> list[list[Digit]]:
+    def _grouped(self, dim: int, turn: int, a: _State, b: _State) -> list[list[DimFactor]]:
         """The digits of a dim for two states: each by itself, but neighbours that are on no axis in both together."""
-        groups: list[list[Digit]] = []
+        groups: list[list[DimFactor]] = []
         empty = False
         for digit in self._of(dim, turn):
             was_empty, empty = empty, digit not in a.layout and digit not in b.layout
@@ -135,7 +135,7 @@ class Digits:
     def _turn(self, dim: int, s: _State) -> int:
         return max((d.turn for d in s.layout if d.dim == dim), default=0)
 
-    def _of(self, dim: int, turn: int) -> list[Digit]:
+    def _of(self, dim: int, turn: int) -> list[DimFactor]:
         """The digits of a dim, major to minor, in one of its cuts; spare ones last."""
         mine = [d for d in (*self.digits, *self.spare) if d.dim == dim]
         first = min((d.at for d in mine if d.turn == 1), default=len(mine))
@@ -170,7 +170,7 @@ class Digits:
 
 
 class _State(NamedTuple):
-    layout: dict[Digit, Part]
+    layout: dict[DimFactor, Part]
     states: dict[Part, State]
 
 
@@ -178,8 +178,8 @@ class _State(NamedTuple):
 class _View:
     """A way to look at the array: some dims cut into digits, some axes into parts."""
 
-    digits: Digits
-    cuts: Mapping[int, list[list[Digit]]]  # the dims that are cut, and into which digits
+    digits: Factorization
+    cuts: Mapping[int, list[list[DimFactor]]]  # the dims that are cut, and into which digits
     apart: tuple[str, ...]
 
     def type(self, s: _State) -> ShType:
@@ -233,14 +233,14 @@ def cuts_of(mesh: Mesh) -> list[Mapping[str, tuple[int, ...]]]:
     return found if primes in found else [*found, primes]
 
 
-def digits_of(
+def factorization_of(
     src: ShType,
     dst: ShType,
     cut: Mapping[str, tuple[int, ...]] | None = None,
     *,
     copies: bool = False,
     model: CostModel | None = None,
-) -> Digits:
+) -> Factorization:
     """What is to be searched between two types.
 
     Args:
@@ -260,9 +260,9 @@ def digits_of(
     number = {p: i for i, p in enumerate(parts)}
     sizes = tuple(factors[a][i] for a, i in parts)
 
-    found: list[Digit] = []
+    found: list[DimFactor] = []
     either: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    spare: list[Digit] = []
+    spare: list[DimFactor] = []
     ends = [[_outside(t.state(a)) for a, _ in parts] for t in (src, dst)]
     for d, (axes, goal) in enumerate(zip(before, after, strict=True)):
         lists = [[number[a, i] for a in x[len(fixed[d]) :] for i in range(len(factors[a]))] for x in (axes, goal)]
@@ -276,9 +276,9 @@ def digits_of(
             )
         first = len(found)
         longer = one if not alike else max(one, other, key=len)
-        found += [Digit(d, 0, k, n) for k, n in enumerate(longer)]
+        found += [DimFactor(d, 0, k, n) for k, n in enumerate(longer)]
         turned = range(len(found), len(found) + (0 if alike else len(other) - same))
-        found += [Digit(d, 1, same + k, other[same + k]) for k in range(len(turned))]
+        found += [DimFactor(d, 1, same + k, other[same + k]) for k in range(len(turned))]
         for k, p in enumerate(lists[0]):
             ends[0][p] = first + k
         for k, p in enumerate(lists[1]):
@@ -298,7 +298,7 @@ def digits_of(
         tuple(ends[1]),
         () if model is None else _pace(model, src, sizes, [a for a, _ in parts], fixed),
     )
-    return Digits(src, dst, fixed, parts, factors, tuple(found), tuple(spare), problem)
+    return Factorization(src, dst, fixed, parts, factors, tuple(found), tuple(spare), problem)
 
 
 def _pace(
@@ -339,13 +339,13 @@ def _outside(state: State) -> int:
     return PENDING if state is State.UNREDUCED else REPLICATED
 
 
-def _spare(dim: int, at: int, rest: int, sizes: Counter[int]) -> list[Digit]:
+def _spare(dim: int, at: int, rest: int, sizes: Counter[int]) -> list[DimFactor]:
     """Digits that are left of a dim, at most as many of a size as there are axes of it."""
-    out: list[Digit] = []
+    out: list[DimFactor] = []
     for size, most in sorted(sizes.items(), reverse=True):
         count = 0
         while count < most and rest % size == 0:
-            out.append(Digit(dim, 0, at + len(out), size))
+            out.append(DimFactor(dim, 0, at + len(out), size))
             rest //= size
             count += 1
     return out

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shtypes.errors import ShardingTypeError
-from shtypes.plans import Grade, Kind, Plan, backward, grade_of, least_bytes, plan, price
-from shtypes.plans.planner import is_local
+from shtypes.resharding import Grade, Kind, Plan, backward, grade_of, least_bytes, plan, price
+from shtypes.resharding.planner import is_local
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy
-from tests.plans import exhaustive, simulate
+from tests.resharding import exhaustive, simulate
 
 Pair = tuple[ShType, ShType]
 
@@ -408,7 +408,8 @@ def test_many_axes_settle_for_a_good_plan_that_is_right() -> None:
 
 def test_plans_do_not_depend_on_the_order_of_hashes() -> None:
     program = (
-        "from tests.plans.test_planner import *\nprint([str(plan(a, b)) for a, b in some_pairs(M222, (8, 8), 200)])\n"
+        "from tests.resharding.test_planner import *\n"
+        "print([str(plan(a, b)) for a, b in some_pairs(M222, (8, 8), 200)])\n"
     )
     outs = {
         subprocess.run(

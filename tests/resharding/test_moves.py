@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shtypes.plans import MOVES, REINTERPRETATIONS, Grade, Kind, plan
-from shtypes.plans.moves import ring_bytes
+from shtypes.resharding import MOVES, REINTERPRETATIONS, Grade, Kind, plan
+from shtypes.resharding.moves import ring_bytes
 from shtypes.types import COTANGENT, Dim, ShType, State
 from shtypes.types.mesh import Mesh
-from tests.plans import simulate
+from tests.resharding import simulate
 
 STATES = tuple(State)
 GLOBAL = tuple(s for s in STATES if s is not State.VARYING)

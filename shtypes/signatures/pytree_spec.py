@@ -67,15 +67,15 @@ class Checking:
             else:
                 self._later.append((found, problem))
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Checks the dims that are written as arithmetic, now that more names have sizes."""
         for found, problem in self._later:
-            reasons = self.bindings.settle(found)
+            reasons = self.bindings.resolve(found)
             if reasons:
                 self.problems.append(problem._replace(reasons=tuple(reasons)))
         self._later = []
 
-    def attempt(self, node: Node, value: Any, path: str, owner: tuple[type, str] | None) -> Checking:
+    def try_match(self, node: Node, value: Any, path: str, owner: tuple[type, str] | None) -> Checking:
         """A check of one alternative, to be taken on or left."""
         trial = Checking(self.bindings.copy(), self.replicated)
         node.check(value, path, trial, owner)
@@ -142,7 +142,7 @@ class Typed(Node):
 
 
 @dataclasses.dataclass(frozen=True)
-class Every(Node):
+class AllOf(Node):
     """Every typed value in a tree of any kind."""
 
     pattern: Pattern
@@ -235,7 +235,7 @@ class Fields(Node):
 
 
 @dataclasses.dataclass(frozen=True)
-class Either(Node):
+class Union(Node):
     """A union: one of its members must fit."""
 
     members: tuple[Node | None, ...]  # None for a member that asks nothing of typed values
@@ -247,7 +247,7 @@ class Either(Node):
             return
         if any(isinstance(value, c) for c in self.plain if isinstance(c, type)):
             return
-        trials = [into.attempt(node, value, path, owner) for node in self.members if node is not None]
+        trials = [into.try_match(node, value, path, owner) for node in self.members if node is not None]
         fitting = next((trial for trial in trials if not trial.problems), None)
         if fitting is not None:
             into.take(fitting)

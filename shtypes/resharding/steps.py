@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shtypes.plans.moves import Kind, in_words, ring_bytes
-from shtypes.plans.pieces import Pieces, index_along, pieces_of
+from shtypes.resharding.device_permutation import Pieces, index_along, pieces_of
+from shtypes.resharding.moves import Kind, in_words, ring_bytes
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from shtypes.plans.moves import Kind
-from shtypes.plans.steps import Step, after_common
+from shtypes.resharding.moves import Kind
+from shtypes.resharding.steps import Step, after_common
 from shtypes.types import ShType, State
 
 #: Bytes of a shard from which going over it once more takes longer than another launch.

@@ -14,13 +14,13 @@ from fractions import Fraction
 from typing import Final, Literal, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.plans.costs import CostModel
-from shtypes.plans.digits import Digits, cuts_of, digits_of
-from shtypes.plans.moves import MOVES, Grade, Kind
-from shtypes.plans.search import launches, least_sent, search, sent
-from shtypes.plans.shaping import shaped
-from shtypes.plans.space import Places
-from shtypes.plans.steps import Plan, Step, after_common, common_prefix
+from shtypes.resharding.axis_factors import Factorization, cuts_of, factorization_of
+from shtypes.resharding.costs import CostModel
+from shtypes.resharding.moves import MOVES, Grade, Kind
+from shtypes.resharding.search import launches, least_sent, search, sent
+from shtypes.resharding.space import Places
+from shtypes.resharding.step_shapes import shaped
+from shtypes.resharding.steps import Plan, Step, after_common, common_prefix
 from shtypes.types import REPLICATED, ShType, State, dtypes
 
 #: Axes on which a value stays replicated share the work of a reduction where that sends at most so much of the bytes:
@@ -97,7 +97,7 @@ def least_bytes(src: ShType, dst: ShType) -> int:
     """Bytes that any plan sends at least, found without a search for one."""
     if is_local(src, dst):
         return 0
-    at = digits_of(src, dst, copies=True)
+    at = factorization_of(src, dst, copies=True)
     gathered = src.size * dtypes.itemsize(src.dtype_name) // src.mesh.product(itertools.chain(*at.fixed))
     return int(gathered * least_sent(at.problem))
 
@@ -200,9 +200,9 @@ def _searched_steps(src: ShType, dst: ShType, by: _By) -> list[Step]:
     return steps
 
 
-def _cheapest(src: ShType, dst: ShType, by: _By) -> tuple[list[tuple[Kind, Places]], Digits]:
+def _cheapest(src: ShType, dst: ShType, by: _By) -> tuple[list[tuple[Kind, Places]], Factorization]:
     """The cheaper of the plans with whole axes and with axes in parts; silent neighbours of one kind are one step."""
-    at = digits_of(src, dst, model=by.model)
+    at = factorization_of(src, dst, model=by.model)
     saves = _SAVES if by.model is None else Fraction(1)
     found = search(at.problem)
     if found is None:
@@ -210,7 +210,7 @@ def _cheapest(src: ShType, dst: ShType, by: _By) -> tuple[list[tuple[Kind, Place
     tried = {at.problem}
     views = itertools.product((False, True) if by.shared else (False,), cuts_of(src.mesh))
     for copies, cut in itertools.islice(views, 1, None):
-        other = digits_of(src, dst, cut, copies=copies, model=by.model)
+        other = factorization_of(src, dst, cut, copies=copies, model=by.model)
         if other.problem not in tried:
             tried.add(other.problem)
             less = sent(found, at.problem)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shtypes.plans import Kind, Step
+from shtypes.resharding import Kind, Step
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.plans import Kind, Plan, plan
-from shtypes.plans.costs import CostModel, Link
+from shtypes.resharding import Kind, Plan, plan
+from shtypes.resharding.costs import CostModel, Link
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
 from tests.lowering.hlo import collectives
-from tests.plans import simulate
+from tests.resharding import simulate
 
 MESH = Mesh({"node": 2, "x": 2, "y": 2})
 MODELS = {

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from shtypes.plans.moves import Kind
+from shtypes.resharding.moves import Kind
 
 #: The place of an axis that is on no digit in use.
 REPLICATED, PARKED, PENDING = -1, -2, -3

@@ -9,7 +9,7 @@ from typing import Any
 
 from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, UserFrame, While
 from shtypes.analysis.explain.cotangents import cotangent_type
-from shtypes.analysis.explain.names import Names, inside
+from shtypes.analysis.explain.source import Names, inside
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value
 from shtypes.core.operation import applied_by
 from shtypes.traced.equations import Body, control_of

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError, how_many
-from shtypes.plans.costs import CostModel, model_in_force
-from shtypes.plans.moves import Kind
-from shtypes.plans.planner import Price, plan
-from shtypes.plans.steps import Plan
+from shtypes.resharding.costs import CostModel, model_in_force
+from shtypes.resharding.moves import Kind
+from shtypes.resharding.planner import Price, plan
+from shtypes.resharding.steps import Plan
 from shtypes.types import ShType, State, dtypes
 
 

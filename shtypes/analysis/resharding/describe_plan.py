@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from shtypes.analysis.picture.holdings import digits_of_dims, holding
+from shtypes.analysis.picture.device_slices import digits_of_dims, holding
 from shtypes.errors import how_many, quoted
-from shtypes.plans import Kind, Plan, Step
+from shtypes.resharding import Kind, Plan, Step
 from shtypes.types import ShType, State
 from shtypes.types.mesh import part_of
 

@@ -15,7 +15,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.primitives.conversions import abstract_array
 from shtypes.signatures.annotations import Annotations, annotations_of
 from shtypes.signatures.matching import Bindings, named
-from shtypes.signatures.nodes import Checking, Making
+from shtypes.signatures.pytree_spec import Checking, Making
 from shtypes.signatures.typed import is_typed_function, typed
 from shtypes.traced.program import is_merged, program_of
 from shtypes.types import ShType
@@ -24,7 +24,7 @@ from shtypes.types.notation.dim_sizes import current_dims
 from shtypes.types.policy import replicated
 
 
-class Subject(NamedTuple):
+class Target(NamedTuple):
     """A function, and a call of it with values that need no data."""
 
     function: Callable[..., Any]  # the function; its annotations are checked if they ask anything
@@ -60,7 +60,7 @@ class Subject(NamedTuple):
         return program_of(self.function, self.args, self.kwargs, merges=self.merges)
 
 
-def subject(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Subject:
+def target_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Target:
     """A function with its arguments made ready; without any, they are made from its annotations.
 
     Raises:
@@ -79,7 +79,7 @@ def subject(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, A
         args = _from_annotations(f, asked.signature, asked.nodes)
     given = jax.tree.map(abstract, (args, dict(kwargs)))
     args, kwargs = given if asked is None else _named(asked, given)
-    return Subject(function, args, kwargs, is_merged(f))
+    return Target(function, args, kwargs, is_merged(f))
 
 
 def _named(asked: Annotations, given: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.plans import Grade, grade_of, plan
-from shtypes.plans.join import JOIN, join
+from shtypes.resharding import Grade, grade_of, plan
+from shtypes.resharding.join import JOIN, join
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
 

@@ -8,11 +8,11 @@ import random
 import numpy as np
 import pytest
 
-from shtypes.plans import Kind, Plan, plan
+from shtypes.resharding import Kind, Plan, plan
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
-from tests.plans import simulate
-from tests.plans.large import large_shards
+from tests.resharding import simulate
+from tests.resharding.large import large_shards
 
 M22, M24, M222 = Mesh({"x": 2, "y": 2}), Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2})
 
