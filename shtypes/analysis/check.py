@@ -21,6 +21,7 @@ from shtypes.types.mesh import context
 from shtypes.types.notation import dim_sizes
 from shtypes.types.notation.printing import show
 from shtypes.types.policy import current_policy, policy
+from shtypes.types.tables import Table, notebook
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -63,6 +64,9 @@ class Signature:
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _repr_html_(self) -> str:
+        return notebook(Table(self.name, ("", "type"), tuple(self.rows)))
 
     def to_dict(self) -> dict[str, Any]:
         """The signature for JSON: types as canonical text, by name and path."""

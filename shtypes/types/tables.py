@@ -99,14 +99,57 @@ class Table:
             filled = zip(row, kinds, strict=True)
             return "<tr>" + "".join(f"<{tag}{kind}>{html.escape(c)}</{tag}>" for c, kind in filled) + "</tr>"
 
-        note = f'<p class="note">{html.escape(self.note)}</p>' if self.note else ""
+        said = html.escape(self.note).replace("\n", "<br>")
+        note = f'<p class="note">{said}</p>' if self.note else ""
         body = "\n".join(cells("td", row) for row in self.rows)
         table = f"<table><thead>{cells('th', self.headings)}</thead><tbody>\n{body}\n</tbody></table>"
-        return f"<section><h2>{html.escape(self.title)}</h2>{table if self.rows else ''}{note}</section>"
+        title = f"<h2>{html.escape(self.title)}</h2>" if self.title else ""
+        return f"<section>{title}{table if self.rows else ''}{note}</section>"
 
 
-def page(title: str, parts: Iterable[str]) -> str:
-    """One HTML page that needs no other file, of sections that are HTML."""
+def page(title: str, parts: Iterable[Table | str]) -> str:
+    """One HTML page that needs no other file, of tables and of HTML."""
     head = f'<meta charset="utf-8">{SEALED}<title>{html.escape(title)}</title><style>{STYLE}</style>'
-    body = "\n".join([f"<h1>{html.escape(title)}</h1>", *parts])
+    body = "\n".join([f"<h1>{html.escape(title)}</h1>", *map(_section, parts)])
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def notebook(*parts: Table | str) -> str:
+    """Tables and HTML as a notebook shows them: the `_repr_html_` of every report."""
+    style = "<style>.shtypes td, .shtypes th { text-align: left } .shtypes .number { text-align: right }</style>"
+    return "\n".join([f'<div class="shtypes">{style}', *map(_section, parts), "</div>"])
+
+
+def _section(part: Table | str) -> str:
+    return part.to_html() if isinstance(part, Table) else part
+
+
+class Report:
+    """A report of tables: prints, also by `rich`, shows in a notebook, and is a page. Subclasses say the parts."""
+
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        raise NotImplementedError
+
+    def tables(self) -> Sequence[Table]:
+        """Its tables."""
+        raise NotImplementedError
+
+    def _parts(self) -> Sequence[Table | str]:
+        """What pages and notebooks show."""
+        return self.tables()
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.tables()))
+
+    def __rich__(self) -> Group:
+        """The same as `rich` tables."""
+        return rich_group(*self.tables())
+
+    def to_html(self) -> str:
+        """The report as a page that needs no other file."""
+        return page(self.title, [notebook(*self._parts())])
+
+    def _repr_html_(self) -> str:
+        return notebook(*self._parts())

@@ -22,7 +22,7 @@ from shtypes.traced.equations import SourceLine, equations
 from shtypes.traced.ledger import Ledger, Total
 from shtypes.types import ShType
 from shtypes.types.notation.printing import show
-from shtypes.types.tables import Table, page, rich_group, rich_text
+from shtypes.types.tables import Report, Table, notebook, rich_group, rich_text
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -205,7 +205,7 @@ class Side:
         return Ledger() if self.signature is None else self.signature.ledger
 
 
-class Comparison:
+class Comparison(Report):
     """One program under both policies; prints, and is JSON and a page of HTML.
 
     Attributes:
@@ -280,12 +280,11 @@ class Comparison:
         errors = [rich_text(f"{line}\n", "red") for line in self._errors()]
         return rich_group(rich_text(f"{self.title}\n", "bold"), *errors, *self.tables())
 
-    def to_html(self) -> str:
-        """A page of its own, with no other files."""
-        errors = [f"<pre>{html.escape(line)}</pre>" for line in self._errors()]
-        return page(self.title, [*errors, *(table.to_html() for table in self.tables())])
+    def _parts(self) -> list[Table | str]:
+        return [*(f"<pre>{html.escape(line)}</pre>" for line in self._errors()), *self.tables()]
 
-    _repr_html_ = to_html
+    def _repr_html_(self) -> str:
+        return notebook(f"<h1>{html.escape(self.title)}</h1>", *self._parts())
 
     def to_json(self, indent: int | None = None) -> str:
         """The comparison as JSON, as described in the docs (communication)."""

@@ -15,7 +15,7 @@ from shtypes.analysis.explain.html import framed, to_html
 from shtypes.analysis.explain.json_ import to_json
 from shtypes.analysis.explain.listing import Line, Lister, equations_in, say_what_runs
 from shtypes.analysis.explain.saved import saved_by
-from shtypes.analysis.explain.text import plain, rich
+from shtypes.analysis.explain.text import plain, rich, table
 from shtypes.analysis.explain.traced import TracedProgram, trace
 from shtypes.analysis.explain.values import BodyRun, Value
 from shtypes.analysis.explain.walk import Walker
@@ -26,13 +26,15 @@ from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
 from shtypes.types.policy import policy as under
+from shtypes.types.tables import notebook
 
 
 @dataclass(frozen=True)
 class Explanation(Listing):
     """The typed listing of a program.
 
-    ``str()`` is its text, `rich` prints it in colours, notebooks show the page; see `to_json`, `to_html` and `plot`.
+    ``str()`` is its text, `rich` prints it in colours, notebooks show its lines as a table, with the page below; see
+    `to_json`, `to_html` and `plot`.
 
     Attributes:
         function: The name of the function.
@@ -81,7 +83,9 @@ class Explanation(Listing):
             return to_html(self)
 
     def _repr_html_(self) -> str:
-        return framed(self.to_html())
+        with under(self.policy):
+            frame = framed(to_html(self))
+            return notebook(table(self), f"<details><summary>source and types</summary>{frame}</details>")
 
     def plot(self, path: str | Path | None = None) -> Any:
         """A plot of the bytes that each device sends, for each group of mesh axes and each direction.

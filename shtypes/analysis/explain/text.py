@@ -11,7 +11,7 @@ from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.errors import how_many
 from shtypes.traced.entry import Entry, merged_words
 from shtypes.traced.ledger import Ledger
-from shtypes.types.tables import rich_group, rich_text
+from shtypes.types.tables import Table, rich_group, rich_text
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -21,6 +21,8 @@ _WIDEST: Final = 88
 _INDENT: Final = "    "
 #: So many names say how the rounds of a repeat go on.
 _ENDS: Final = 3
+#: The lines that a table shows.
+_MOST_ROWS: Final = 1000
 #: More of a source line is cut off.
 _LONGEST: Final = 80
 
@@ -53,6 +55,26 @@ def rich(found: Listing) -> Group:
     return rich_group(*texts, rich_text(), sent(found), *(rich_text(t) for t in _saved_rows(found)))
 
 
+def table(found: Listing) -> Table:
+    """The lines of a listing as a table, with its totals below."""
+    rows = [
+        (
+            str(line.place),
+            line.direction,
+            line.name,
+            type_text(line.type),
+            " ".join((line.op, *line.operands)),
+            "; ".join(map(collective_text, line.collectives)),
+        )
+        for line in found.lines[:_MOST_ROWS]
+    ]
+    more = len(found.lines) - len(rows)
+    said = [*([f"and {more} lines more"] if more else []), *sent(found).notes(), *_saved_rows(found)]
+    title = f'{found.function}{_on(found)}, policy "{found.policy}"'
+    headings = ("line", "direction", "value", "type", "made by", "communication")
+    return Table(title, headings, tuple(rows), note="\n".join(said))
+
+
 _STYLES: Final = {
     "title": "bold",
     "note": "",
@@ -66,8 +88,7 @@ _STYLES: Final = {
 
 
 def _rows(found: Listing, *, totals: bool) -> Iterator[TextRow]:
-    mesh = "" if found.mesh is None else f" on the mesh {found.mesh}"
-    yield TextRow("title", f'{found.function}{mesh}, policy "{found.policy}"')
+    yield TextRow("title", f'{found.function}{_on(found)}, policy "{found.policy}"')
     yield TextRow("note", "")
     rows = _Rows(found)
     yield from rows.values(found.arguments)
@@ -87,6 +108,10 @@ def _rows(found: Listing, *, totals: bool) -> Iterator[TextRow]:
         yield TextRow("note", "")
         for text in (*str(sent(found)).splitlines(), *_saved_rows(found)):
             yield TextRow("note", text)
+
+
+def _on(found: Listing) -> str:
+    return "" if found.mesh is None else f" on the mesh {found.mesh}"
 
 
 def sent(found: Listing) -> Ledger:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shtypes.traced.equations import SourceLine
-from shtypes.types.tables import Table, page, rich_group
-
-if TYPE_CHECKING:
-    from rich.console import Group
+from shtypes.types.tables import Report, Table
 
 #: The version of what `Memory.to_json` writes.
 SCHEMA: Final = 1
@@ -40,7 +37,7 @@ class Held(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Report):
     """What a program needs on each device, in bytes.
 
     Attributes:
@@ -70,19 +67,13 @@ class Memory:
         """The estimated peak: arguments, results that are not in donated arguments, and temporaries."""
         return sum(self.arguments.values()) + self.results - self.donated + self.temporaries
 
-    def __str__(self) -> str:
-        return "\n\n".join(map(str, self._tables()))
-
     def __repr__(self) -> str:
         return f"<Memory of {self.name}: {self.peak} B/device>"
 
-    def __rich__(self) -> Group:
-        """The same as `rich` tables."""
-        return rich_group(*self._tables())
-
-    def to_html(self) -> str:
-        """The report as a page that needs no other file."""
-        return page(f"Memory of {self.name} on {self.mesh}", [table.to_html() for table in self._tables()])
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        return f"Memory of {self.name} on {self.mesh}"
 
     def to_json(self, indent: int | None = None) -> str:
         """The report as JSON, as described in the docs (memory)."""
@@ -101,7 +92,8 @@ class Memory:
         }
         return json.dumps(found, indent=indent)
 
-    def _tables(self) -> list[Table]:
+    def tables(self) -> list[Table]:
+        """The bytes of each part, what is kept for the backward pass, and what is in use at the peak."""
         rows = [(f"argument {name}", n) for name, n in self.arguments.items()]
         rows += [("results", self.results - self.gradients)]
         rows += [("gradients", self.gradients)] if self.gradients else []

@@ -18,7 +18,7 @@ from shtypes.resharding.steps import common_prefix
 from shtypes.resharding.transport import AS_IT_IS, Asked, Transport
 from shtypes.types import REPLICATED, ShType, State
 from shtypes.types.mesh import Mesh, NamedAxes
-from shtypes.types.tables import Table, page, rich_group, rich_text
+from shtypes.types.tables import Report, Table, rich_group, rich_text
 from shtypes.types.target import Target, as_type
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WIDTH: Final = 120
 
 
-class Resharding:
+class Resharding(Report):
     """How a value gets from one type to another; prints, and shows in a notebook as pictures, tables and sentences.
 
     Attributes:
@@ -51,6 +51,15 @@ class Resharding:
         """The plans and what they are called: forward and, if there is one, backward."""
         found = [("forward", self.forward)]
         return found if self.backward is None else [*found, ("backward", self.backward)]
+
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        return f"{self.forward.src} to {self.forward.dst}"
+
+    def tables(self) -> list[Table]:
+        """The steps of each plan, and what each device holds on the way forward."""
+        return [*(self._table(name, found) for name, found in self.plans), self._holders()]
 
     def seconds(self, found: Plan) -> float | None:
         """What a plan takes by the cost model; None without one."""
@@ -115,20 +124,13 @@ class Resharding:
         title = f"{self.forward.src} to {self.forward.dst} on {drawing.devices_of(self.forward)}"
         return drawing.draw(title, self.plans, self.model)
 
-    def _sections(self) -> list[str]:
-        parts = [self.to_svg()]
+    def _parts(self) -> list[Table | str]:
+        parts: list[Table | str] = [self.to_svg()]
         for name, found in self.plans:
             said = "".join(f"<li>{html.escape(text)}</li>" for text in self.sentences(found))
             notes = "".join(f'<p class="note">{html.escape(text)}</p>' for text in self.notes(found))
-            parts.append(f"{self._table(name, found).to_html()}<ol>{said}</ol>{notes}" if said else notes)
-        return [*parts, self._holders().to_html()]
-
-    def to_html(self) -> str:
-        """A page of its own, with no other files."""
-        return page(f"{self.forward.src} to {self.forward.dst}", self._sections())
-
-    def _repr_html_(self) -> str:
-        return "\n".join(self._sections())
+            parts += [self._table(name, found), f"<ol>{said}</ol>{notes}"] if said else [notes]
+        return [*parts, self._holders()]
 
     def to_json(self, indent: int | None = None) -> str:
         """The plans as JSON, as described in the docs (command line)."""

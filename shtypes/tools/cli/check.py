@@ -129,7 +129,7 @@ class _Report:
             Table("Not covered", ("line", "direction", "operation", "why"), uncovered),
             Table("Failed", ("why",), tuple((f,) for f in self.failures)),
         ]
-        return page(f"{self.target} on {self.mesh}", [t.to_html() for t in tables if t.rows or t.note])
+        return page(f"{self.target} on {self.mesh}", [t for t in tables if t.rows or t.note])
 
 
 def _check_one(one: LoadedTarget, no_comm: str | None, max_bytes: int | None, form: str, output: str | None) -> int:
