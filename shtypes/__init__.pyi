@@ -14,8 +14,8 @@ from shtypes.analysis.compare.compare import compare as compare
 from shtypes.analysis.compare.report import Comparison as Comparison
 from shtypes.analysis.explain.explanation import Explanation as Explanation
 from shtypes.analysis.explain.explanation import explain as explain
+from shtypes.analysis.memory.memory import Memory as Memory
 from shtypes.analysis.memory.memory import memory as memory
-from shtypes.analysis.memory.report import Memory as Memory
 from shtypes.analysis.picture.visualize import Picture as Picture
 from shtypes.analysis.picture.visualize import visualize as visualize
 from shtypes.analysis.resharding.explain_reshard import Resharding as Resharding

@@ -1,13 +1,90 @@
-"""When each value of a graph is in memory, as the compiler has it: which results take over the memory of operands."""
+"""Which results are in memory, when, and in which buffer: what the compiler fuses, writes in place and shares."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from shtypes.analysis.memory.fusing import Fusion
-from shtypes.analysis.memory.graph import Graph, Step, Value
-from shtypes.analysis.memory.kinds import Kind
+from shtypes.analysis.memory.graph import Graph, Kind, Step, Value
+
+_FUSED: Final = frozenset({Kind.MAP, Kind.COSTLY})
+_READS: Final = frozenset({Kind.FOLD, Kind.STORE})
+
+
+class Fusion:
+    """For each step of a graph the steps that compute it; itself where its result is in memory."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.into: dict[Step, frozenset[Step]] = {}
+        self._users: dict[Value, list[Step]] = {}
+        self._kept = set(graph.results)
+        for step in graph.steps:
+            for v in dict.fromkeys(step.operands):
+                self._users.setdefault(v, []).append(step)
+        order = sorted(graph.steps, key=lambda s: s.order)
+        self._place = {step: 1 << i for i, step in enumerate(order)}
+        self._before: dict[Step, int] = {}  # the steps that a step needs, as bits
+        for step in order:
+            self._before[step] = self._place[step]
+            for v in step.operands:
+                self._before[step] |= self._before[v.step] if v.step is not None else 0
+        for step in reversed(order):
+            self.into[step] = self._into(step)
+
+    def materialized(self, step: Step) -> bool:
+        """Whether the results of a step are in memory, or are what their operands are."""
+        return step in self.into[step]
+
+    def _into(self, step: Step) -> frozenset[Step]:
+        itself = frozenset((step,))
+        if step.kind not in _FUSED and step.kind is not Kind.VIEW:
+            return itself
+        (result,) = step.results
+        wanted: frozenset[Step] = frozenset()
+        for user in self._users.get(result, ()):
+            into = self._reader(user, result)
+            if not into:
+                return itself
+            wanted |= into
+        if result in self._kept or not wanted:
+            return itself
+        again = step.kind is Kind.VIEW or (step.kind is Kind.MAP and self._on_all_paths(step))
+        return wanted if again or len(wanted) == 1 else itself
+
+    def _on_all_paths(self, step: Step) -> bool:
+        """Whether no user of a step waits for what is computed from it elsewhere, and is in memory."""
+        return all(self._only_fused(step, user) for user in self._users[step.results[0]])
+
+    def _only_fused(self, step: Step, user: Step) -> bool:
+        for made in {v.step for v in user.operands if v.step is not None and v.step is not step}:
+            if self._before[made] & self._place[step] and (made in self.into[made] or not self._only_fused(step, made)):
+                return False
+        return True
+
+    def _reader(self, user: Step, value: Value) -> frozenset[Step]:
+        """The steps that would compute a value if a user of it did; none if the user reads it from memory."""
+        into = self.into[user]
+        if user.kind is Kind.VIEW:
+            return frozenset() if user in into else into
+        if user.kind in _FUSED:
+            return into
+        reads = user.kind in _READS and not (user.kind is Kind.STORE and user.operands[0] is value)
+        return frozenset((user,)) if reads else frozenset()
+
+    def reads(self, step: Step) -> list[Value]:
+        """What a step reads from memory, through what is fused into it."""
+        found: dict[Value, None] = {}
+        self._collect(step, found, set())
+        return list(found)
+
+    def _collect(self, step: Step, found: dict[Value, None], seen: set[Step]) -> None:
+        for v in step.operands:
+            if v.step is None or self.materialized(v.step):
+                found[v] = None
+            elif v.step not in seen:
+                seen.add(v.step)
+                self._collect(v.step, found, seen)
 
 
 @dataclass(eq=False)
@@ -209,3 +286,43 @@ def _joined(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list
         one.stack, one.results = last.stack, [v for s in group for v in s.results]
         joined[one] = group
     return joined
+
+
+def packed(buffers: Sequence[Buffer]) -> int:
+    """The bytes that buffers need: each result has its own, in which others may be before it; the rest share a heap."""
+    results = sorted((b for b in buffers if b.result), key=lambda b: -b.bytes)
+    inside: dict[Buffer, list[Buffer]] = {b: [b] for b in results}
+    left = [
+        b
+        for b in sorted((b for b in buffers if not b.result), key=lambda b: (-b.bytes, b.start))
+        if not _hosted(b, inside)
+    ]
+    return sum(b.bytes for b in results) + peak(left)
+
+
+def _hosted(buffer: Buffer, inside: dict[Buffer, list[Buffer]]) -> bool:
+    """Puts a buffer into the memory of a result that has room for it all its life, if there is one."""
+    for result, others in inside.items():
+        if buffer.bytes <= result.bytes and all(b.end < buffer.start or buffer.end < b.start for b in others):
+            others.append(buffer)
+            return True
+    return False
+
+
+def peak(buffers: Sequence[Buffer]) -> int:
+    """The most bytes that are in use at once."""
+    return sum(v.bytes for v in live(buffers))
+
+
+def live(buffers: Sequence[Buffer]) -> list[Value]:
+    """What is in use when most is."""
+    change: dict[int, int] = {}
+    for b in buffers:
+        change[b.start] = change.get(b.start, 0) + b.bytes
+        change[b.end + 1] = change.get(b.end + 1, 0) - b.bytes
+    now, most, when = 0, 0, -1
+    for time in sorted(change):
+        now += change[time]
+        if now > most:
+            most, when = now, time
+    return [b.at(when) for b in buffers if b.start <= when <= b.end]
