@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding.axis_factors import Factorization, cuts_of, factorization_of
@@ -78,7 +78,7 @@ def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bo
     Raises:
         ShardingTypeError: the types do not hold the same value.
     """
-    return _plan(src, dst, src.names, dst.names, _By(model, shared))
+    return _plan(src, dst, src.names, dst.names, model, shared)
 
 
 def backward(forward: Plan) -> Plan:
@@ -102,19 +102,14 @@ def least_bytes(src: ShType, dst: ShType) -> int:
     return int(gathered * least_sent(at.problem))
 
 
-class _By(NamedTuple):
-    """What a plan is the best by."""
-
-    model: CostModel | None
-    shared: bool
-
-
 @functools.lru_cache(maxsize=16384)
-def _plan(src: ShType, dst: ShType, src_names: object, dst_names: object, by: _By) -> Plan:
+def _plan(
+    src: ShType, dst: ShType, src_names: object, dst_names: object, model: CostModel | None, shared: bool
+) -> Plan:
     # The names are in the key because types that differ in them are equal, and steps print their types.
     _check(src, dst)
-    steps = _local_steps(src, dst) if is_local(src, dst) else _searched_steps(src, dst, by)
-    if by.model is None:
+    steps = _local_steps(src, dst) if is_local(src, dst) else _searched_steps(src, dst, model, shared)
+    if model is None:
         steps = shaped(src, dst, steps)
     return Plan(src, dst, tuple(steps))
 
@@ -158,59 +153,60 @@ def is_local(src: ShType, dst: ShType) -> bool:
 
 def _local_steps(src: ShType, dst: ShType) -> list[Step]:
     """Slices what only shrinks, masks, places, and slices what had to be placed first."""
-    here = [d.axes for d in src.dims]
-    there = [d.axes for d in dst.dims]
+    here, there = [d.axes for d in src.dims], [d.axes for d in dst.dims]
     kept = [before[: common_prefix(before, after)] for before, after in zip(here, there, strict=True)]
-    pending = src.axes(State.UNREDUCED)
-    masked = (*pending, *(a for a in dst.axes(State.UNREDUCED) if src.state(a) in REPLICATED))
+    pending, summed = src.axes(State.UNREDUCED), dst.axes(State.UNREDUCED)
+    masked = (*pending, *(a for a in summed if src.state(a) in REPLICATED))
     sliced = [after if before == k else before for before, after, k in zip(here, there, kept, strict=True)]
     placed = [after if before == k else k for before, after, k in zip(here, there, kept, strict=True)]
-    path = [
+    path: list[_Move] = [
         (Kind.SLICE, sliced, pending),
         (Kind.MASK, sliced, masked),
-        (Kind.PLACE, placed, dst.axes(State.UNREDUCED)),
-        (Kind.SLICE, there, dst.axes(State.UNREDUCED)),
+        (Kind.PLACE, placed, summed),
+        (Kind.SLICE, there, summed),
     ]
-    return _steps(src, dst, [(kind, _arrangement(dims, sums)) for kind, dims, sums in path])
+    return _steps(src, dst, path)
 
 
 # moves with communication
 
 
-def _searched_steps(src: ShType, dst: ShType, by: _By) -> list[Step]:
+def _searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bool) -> list[Step]:
     """Searches over what changes on axes of more than one device; the other axes follow along, and move last."""
-    path, at = _cheapest(src, dst, by)
+    path, at = _cheapest(src, dst, model, shared)
     places = [at.problem.src, *(there for _, there in path)]
     pairs = at.types(places)
     steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), (a, b) in zip(path, pairs, strict=True)]
     here = at.plain(places)
-    single = list(_single_moves(src, dst, _arrangement_of(here)))
+    single = list(_single_moves(src, dst, here))
     # Only the order of axes of one device among the others can differ now, and takes no step of its own.
+    end = [d.axes for d in dst.dims], dst.axes(State.UNREDUCED)
     if single or not steps:
-        kind = single[-1][0] if single else Kind.PERMUTE
-        steps += _steps(here, dst, [*single[:-1], (kind, _arrangement_of(dst))])
+        steps += _steps(here, dst, [*single[:-1], (single[-1][0] if single else Kind.PERMUTE, *end)])
     else:
-        end = _types(here, dst, [_arrangement_of(here), _arrangement_of(dst)])[-1]
-        if steps[-1].dst.mesh is end.mesh and steps[-1].dst.shape == end.shape:
-            steps[-1] = Step(steps[-1].kind, steps[-1].axes, steps[-1].src, end)
-        steps = _relabelled(steps, end, dst)
+        last = _moved(here, dst, *end)
+        if steps[-1].dst.mesh is last.mesh and steps[-1].dst.shape == last.shape:
+            steps[-1] = replace(steps[-1], dst=last)
+        steps = _relabelled(steps, last, dst)
     if not any(s.kind.communicates for s in steps):
         # Silent only because an axis has one device. With more, axes would have to change places first.
         steps.insert(0, Step(Kind.PERMUTE, _permuted(src, dst), src, src))
     return steps
 
 
-def _cheapest(src: ShType, dst: ShType, by: _By) -> tuple[list[tuple[Kind, Places]], Factorization]:
+def _cheapest(
+    src: ShType, dst: ShType, model: CostModel | None, shared: bool
+) -> tuple[list[tuple[Kind, Places]], Factorization]:
     """The cheaper of the plans with whole axes and with axes in parts; silent neighbours of one kind are one step."""
-    at = factorization_of(src, dst, model=by.model)
-    saves = _SAVES if by.model is None else Fraction(1)
+    at = factorization_of(src, dst, model=model)
+    saves = _SAVES if model is None else Fraction(1)
     found = search(at.problem)
     if found is None:
         raise AssertionError("no plan was found; please report this")
     tried = {at.problem}
-    views = itertools.product((False, True) if by.shared else (False,), cuts_of(src.mesh))
+    views = itertools.product((False, True) if shared else (False,), cuts_of(src.mesh))
     for copies, cut in itertools.islice(views, 1, None):
-        other = factorization_of(src, dst, cut, copies=copies, model=by.model)
+        other = factorization_of(src, dst, cut, copies=copies, model=model)
         if other.problem not in tried:
             tried.add(other.problem)
             less = sent(found, at.problem)
@@ -224,85 +220,62 @@ def _cheapest(src: ShType, dst: ShType, by: _By) -> tuple[list[tuple[Kind, Place
     return merged, at
 
 
-def _single_moves(src: ShType, dst: ShType, at: _Arrangement) -> Iterable[tuple[Kind, _Arrangement]]:
+def _single_moves(src: ShType, dst: ShType, here: ShType) -> Iterator[_Move]:
     """The moves of axes of one device: they do nothing, but are graded as if the axis had more."""
-    dims, pending = at
-    for axis in src.mesh.axis_names:
-        if src.mesh.shape[axis] > 1:
+    dims, pending = [d.axes for d in here.dims], here.axes(State.UNREDUCED)
+    for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
+        if src.mesh.shape[axis] > 1 or (a in REPLICATED and b in REPLICATED):
             continue
-        a, b = src.state(axis), dst.state(axis)
-        if (a is b and src.dim_of(axis) == dst.dim_of(axis)) or (a in REPLICATED and b in REPLICATED):
-            continue
-        dims = tuple(tuple(x for x in axes if x != axis) for axes in dims)
         target = dst.dim_of(axis)
-        if target is not None:
-            dims = (*dims[:target], (*dims[target], axis), *dims[target + 1 :])
-        pending = pending - {axis} if b is not State.UNREDUCED else pending | {axis}
-        yield MOVES[a, b].kind, (dims, pending)
-
-
-# from arrangements to types
-
-#: The axes on each dim and the pending axes, by name.
-_Arrangement = tuple[tuple[tuple[str, ...], ...], frozenset[str]]
-
-
-def _arrangement(dims: Iterable[tuple[str, ...]], pending: Iterable[str]) -> _Arrangement:
-    return tuple(dims), frozenset(pending)
-
-
-def _arrangement_of(t: ShType) -> _Arrangement:
-    return _arrangement((d.axes for d in t.dims), t.axes(State.UNREDUCED))
-
-
-def _steps(src: ShType, dst: ShType, path: list[tuple[Kind, _Arrangement]]) -> list[Step]:
-    """Types between the arrangements, silent neighbours of one kind merged, and the last relabelling."""
-    merged: list[tuple[Kind, _Arrangement]] = []
-    here = _arrangement_of(src)
-    for kind, at in path:
-        if at == (merged[-1][1] if merged else here):
+        if a is b and src.dim_of(axis) == target:
             continue
-        if merged and merged[-1][0] is kind and kind in _SILENT_MERGED:
-            merged.pop()
-        merged.append((kind, at))
-    types = _types(src, dst, [here, *(at for _, at in merged)])
-    steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), a, b in zip(merged, types, types[1:], strict=False)]
-    return _relabelled(steps, types[-1], dst)
+        rest = [tuple(x for x in axes if x != axis) for axes in dims]
+        dims = [(*axes, axis) if i == target else axes for i, axes in enumerate(rest)]
+        pending = (*(x for x in pending if x != axis), *([axis] if b is State.UNREDUCED else []))
+        yield MOVES[a, b].kind, dims, pending
+
+
+# from moves to types
+
+#: A kind of step, and after it the axes on each dim and the pending axes.
+_Move = tuple[Kind, list[tuple[str, ...]], tuple[str, ...]]
+
+
+def _steps(src: ShType, dst: ShType, path: list[_Move]) -> list[Step]:
+    """Steps for moves, silent neighbours of one kind merged, and the last relabelling."""
+    steps: list[Step] = []
+    here = src
+    for kind, dims, pending in path:
+        there = _moved(here, dst, dims, pending)
+        if there == here:
+            continue
+        if steps and steps[-1].kind is kind and kind in _SILENT_MERGED:
+            here = steps.pop().src
+        steps.append(Step(kind, _axes(kind, here, there), here, there))
+        here = there
+    return _relabelled(steps, here, dst)
+
+
+def _moved(here: ShType, dst: ShType, dims: list[tuple[str, ...]], pending: tuple[str, ...]) -> ShType:
+    """The type with these axes on its dims and these pending; an axis that becomes replicated gets the final state."""
+    sharded = {a for axes in dims for a in axes}
+    stays = {*REPLICATED, State.VARYING}
+    states = {
+        a: State.UNREDUCED if a in pending else s if s in stays else dst.state(a)
+        for a, s in zip(here.mesh.axis_names, here.states, strict=True)
+        if a not in sharded
+    }
+    return here.replace(dims=[d._replace(axes=axes) for d, axes in zip(here.dims, dims, strict=True)], states=states)
 
 
 def _relabelled(steps: list[Step], last: ShType, dst: ShType) -> list[Step]:
     """With the last relabelling, if the type is not yet the destination."""
     if last == dst:
         if steps and steps[-1].dst == dst:  # the same type, with the destination's dim names
-            steps[-1] = Step(steps[-1].kind, steps[-1].axes, steps[-1].src, dst)
+            steps[-1] = replace(steps[-1], dst=dst)
         return steps
     changed = tuple(a for a, s, t in zip(dst.mesh.axis_names, last.states, dst.states, strict=True) if s is not t)
     return [*steps, Step(Kind.RELABEL, changed, last, dst)]
-
-
-def _types(src: ShType, dst: ShType, path: list[_Arrangement]) -> list[ShType]:
-    """The types of the arrangements on the way.
-
-    A replicated axis keeps its source's state. One that becomes replicated gets its destination's, or is reduced (all
-    moves of which are free) if it does not stay so.
-    """
-    replicated = [_replicated(src, at) for at in path]
-    labels: dict[str, State] = {a: src.state(a) for a in replicated[0]}
-    types = [src]
-    for i, at in enumerate(path[1:], start=1):
-        for axis in replicated[i] - replicated[i - 1]:
-            stays = all(axis in later for later in replicated[i:])
-            labels[axis] = dst.state(axis) if stays else State.REDUCED
-        states: dict[str, State] = dict.fromkeys(src.axes(State.VARYING), State.VARYING)
-        states |= dict.fromkeys(at[1], State.UNREDUCED) | {a: labels[a] for a in replicated[i]}
-        dims = [d._replace(axes=axes) for d, axes in zip(src.dims, at[0], strict=True)]
-        types.append(src.replace(dims=dims, states=states))
-    return types
-
-
-def _replicated(src: ShType, at: _Arrangement) -> frozenset[str]:
-    used = {a for axes in at[0] for a in axes} | at[1] | set(src.axes(State.VARYING))
-    return frozenset(src.mesh.axis_names) - used
 
 
 def _axes(kind: Kind, src: ShType, dst: ShType) -> tuple[str, ...]:

@@ -165,13 +165,10 @@ class Space:
 
     def _slices(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
         open_ = [a for a in self.axes if at[a] == REPLICATED and self.dst[a] in free]
-        together = _put(at, zip(open_, [self.dst[a] for a in open_], strict=True))
-        if len(open_) > 1 and not any(x in together for d in open_ for x in self.excluded.get(self.dst[d], ())):
-            yield Kind.SLICE, together, STEP
         for axis in open_:
             yield Kind.SLICE, _put(at, [(axis, self.dst[axis])]), STEP
         filled = self._filled(at, free)
-        if filled not in (at, together):
+        if filled != at:
             yield Kind.SLICE, filled, STEP + 1
         summing = any(at[a] == PENDING and a not in self.kept for a in self.axes)
         idle: set[object] = set()  # those that stay replicated are alike
@@ -252,9 +249,6 @@ class Space:
                 places = self._apart(axes, free, room, park)
                 if places is not None:
                     yield Kind.REDUCE_SCATTER, _put(at, zip(axes, places, strict=True)), self._exchange(axes, local)
-        for axis in pending:
-            for place in self._elsewhere(axis, free, room):
-                yield Kind.REDUCE_SCATTER, _put(at, [(axis, place)]), self._exchange((axis,), local) + 1
 
     def _elsewhere(self, axis: int, free: list[int], room: dict[int, int]) -> Iterator[int]:
         """Where an axis can go that is not its own place."""
@@ -291,10 +285,9 @@ class Space:
             if all(place in at for place in drawn):
                 pool = [a for a in self.axes if at[a] >= 0 or at[a] == PARKED or at[a] in drawn]
                 for slots in self._slots([(self.sizes[a], at[a]) for a in pool]):
-                    for rather_stay in (True, False):
-                        new = self._dealt(at, pool, slots, rather_stay)
-                        if new is not None:
-                            yield new
+                    new = self._dealt(at, pool, slots)
+                    if new is not None:
+                        yield new
 
     def _slots(self, slots: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
         """The slots that axes are dealt to; those of the other cut of a dim too, where all of the one are taken."""
@@ -305,12 +298,11 @@ class Space:
                 digits = self.problem.digits
                 yield [s for s in slots if s[1] not in one] + [(digits[d], d) for d in other]
 
-    def _dealt(self, at: Places, pool: list[int], slots: list[tuple[int, int]], rather_stay: bool) -> Places | None:
-        """Each axis in a slot of its size: on its own digit, where it is or where it ends, or in any."""
+    def _dealt(self, at: Places, pool: list[int], slots: list[tuple[int, int]]) -> Places | None:
+        """Each axis in a slot of its size: on its own digit, where it ends, where it is, or in any."""
         slots, new = list(slots), dict[int, int]()
-        stay_or_end = (at, self.dst) if rather_stay else (self.dst, at)
         own = tuple(x if x >= 0 else None for x in self.dst)
-        wanted: list[tuple[int | None, ...] | None] = [own, *stay_or_end, None]
+        wanted: list[tuple[int | None, ...] | None] = [own, self.dst, at, None]
         for wants in wanted:
             for axis in pool:
                 if axis not in new:
