@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -10,17 +9,15 @@ from typing import Any
 
 import jax
 
-from shtypes.analysis.target import Target, mesh_of, target_of
+from shtypes.analysis.target import Target, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
-from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
+from shtypes.core.meshes import AnyMesh
 from shtypes.traced.gradient import is_array, is_differentiated, with_gradient
 from shtypes.traced.ledger import Ledger, ledger_of
 from shtypes.types import ShType
-from shtypes.types.mesh import context
-from shtypes.types.notation import dim_sizes
 from shtypes.types.notation.printing import show
-from shtypes.types.policy import current_policy, policy
+from shtypes.types.policy import current_policy
 from shtypes.types.tables import Table, notebook
 
 
@@ -137,10 +134,8 @@ def check(
           gradient x: f32[8192@dp,1024]{U:tp}
           gradient w: f32[1024,4096@tp]{U:dp}
     """
-    with scopes(mesh, policy, dims):
-        asked = target_of(f, types, named)
-        with contextlib.nullcontext() if mesh is not None else mesh_scope(asked):
-            return signature_of(asked, grad=grad)
+    with target_in_scope(f, types, named, mesh, policy, dims) as asked:
+        return signature_of(asked, grad=grad)
 
 
 def signature_of(asked: Target, *, grad: bool) -> Signature:
@@ -183,22 +178,3 @@ def _plain(x: Any) -> str:
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return f"{x.dtype}[{','.join(map(str, x.shape))}], plain"
     return f"{x!r:.60}"
-
-
-@contextlib.contextmanager
-def scopes(mesh: AnyMesh | None, name: str | None, dims: Mapping[str, int] | None) -> Iterator[None]:
-    """A mesh, a policy and dim names in force, where they are given."""
-    with contextlib.ExitStack() as stack:
-        if mesh is not None:
-            stack.enter_context(use_mesh(to_mesh(mesh)))
-        if name is not None:
-            stack.enter_context(policy(name))
-        if dims:
-            stack.enter_context(dim_sizes.dims(**dims))
-        yield
-
-
-def mesh_scope(asked: Target) -> Any:
-    """The mesh of the arguments, where none is in context: what the function makes is on it too."""
-    found = mesh_of((asked.args, asked.kwargs))
-    return use_mesh(found) if context() is None and found is not None else contextlib.nullcontext()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 
 from shtypes.context.calls import name_of
 from shtypes.core.array import Array
+from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.primitives.conversions import abstract_array
 from shtypes.signatures.annotations import Annotations, annotations_of
@@ -19,9 +20,10 @@ from shtypes.signatures.pytree_spec import Checking, Making
 from shtypes.signatures.typed import is_typed_function, typed
 from shtypes.traced.program import is_merged, program_of
 from shtypes.types import ShType
-from shtypes.types.mesh import Mesh, current_mesh
+from shtypes.types.mesh import Mesh, context, current_mesh
+from shtypes.types.notation import dim_sizes
 from shtypes.types.notation.dim_sizes import current_dims
-from shtypes.types.policy import replicated
+from shtypes.types.policy import policy, replicated
 
 
 class Target(NamedTuple):
@@ -127,3 +129,32 @@ def _from_annotations(f: Any, signature: inspect.Signature, nodes: Mapping[str, 
 def mesh_of(args: Any) -> Mesh | None:
     """The mesh of the first typed value in a tree."""
     return next((x.type.mesh for x in jax.tree.leaves(args) if isinstance(x, Array)), None)
+
+
+@contextlib.contextmanager
+def scopes(mesh: AnyMesh | None, name: str | None, dims: Mapping[str, int] | None) -> Iterator[None]:
+    """A mesh, a policy and dim names in force, where they are given."""
+    with contextlib.ExitStack() as stack:
+        if mesh is not None:
+            stack.enter_context(use_mesh(to_mesh(mesh)))
+        if name is not None:
+            stack.enter_context(policy(name))
+        if dims:
+            stack.enter_context(dim_sizes.dims(**dims))
+        yield
+
+
+@contextlib.contextmanager
+def target_in_scope(
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    mesh: AnyMesh | None,
+    name: str | None,
+    dims: Mapping[str, int] | None,
+) -> Iterator[Target]:
+    """The target, in scopes like `scopes`; its own mesh is in force where there is none: what it creates is on it."""
+    with scopes(mesh, name, dims):
+        target = target_of(f, args, kwargs)
+        with scopes(mesh_of((target.args, target.kwargs)) if context() is None else None, None, None):
+            yield target

@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 
-from shtypes.analysis.check import scopes, signature_of
+from shtypes.analysis.check import signature_of
 from shtypes.analysis.compare.report import POLICIES, Comparison, Side
-from shtypes.analysis.target import mesh_of, target_of
+from shtypes.analysis.target import mesh_of, scopes, target_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh, to_mesh

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shtypes.analysis.explain.listing import Block, Item, Line, lines_of, type_text
+from shtypes.analysis.explain.document import Block, Item, Line, lines_of, type_text
 from shtypes.traced.entry import Entry
 from shtypes.traced.ledger import Ledger
 

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from shtypes.analysis.explain.document import Listing
+from shtypes.analysis.explain.document import Line, Listing, type_text
 from shtypes.analysis.explain.figures import bytes_sent, mesh_svg
 from shtypes.analysis.explain.fold_layers import Repeat, fold_values
 from shtypes.analysis.explain.html_source import anchor, source_html
-from shtypes.analysis.explain.listing import Line, type_text
 from shtypes.analysis.explain.source import spans
 from shtypes.analysis.explain.text import sent
 from shtypes.traced.entry import Entry

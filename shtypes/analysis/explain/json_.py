@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from shtypes.analysis.explain.document import Listing
-from shtypes.analysis.explain.listing import Block, Item, Line, type_text
+from shtypes.analysis.explain.document import Block, Item, Line, Listing, type_text
 from shtypes.analysis.explain.source import lines_of_file, spans
 from shtypes.traced.entry import entry_json
 from shtypes.types import ShType

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shtypes.analysis.explain.document import Listing
+from shtypes.analysis.explain.document import Block, Item, Line, Listing, type_text
 from shtypes.analysis.explain.fold_layers import Repeat, fold, fold_values, merged
-from shtypes.analysis.explain.listing import Block, Item, Line, type_text
 from shtypes.errors import how_many
 from shtypes.traced.entry import Entry, merged_words
 from shtypes.traced.ledger import Ledger

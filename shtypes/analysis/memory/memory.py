@@ -12,10 +12,9 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes.analysis.check import mesh_scope, scopes
 from shtypes.analysis.memory.buffers import buffers_of, kept_by, live, packed
 from shtypes.analysis.memory.graph import Value, bytes_of, graph_of
-from shtypes.analysis.target import Target, mesh_of, target_of
+from shtypes.analysis.target import Target, mesh_of, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh
 from shtypes.errors import ShardingTypeError
@@ -185,14 +184,10 @@ def memory(
         >>> dict(found.arguments), found.results, found.temporaries
         ({'x': 524288, 'w': 262144}, 32768, 0)
     """
-    with scopes(mesh, policy, dims):
-        asked = target_of(f, types, named)
+    with target_in_scope(f, types, named, mesh, policy, dims) as asked:
         if isinstance(f, JitFunction):
             asked = asked._replace(function=f)
-        with (
-            contextlib.nullcontext() if mesh is not None else mesh_scope(asked),
-            contextlib.nullcontext() if asked.merges else merge_reshards(False),
-        ):
+        with contextlib.nullcontext() if asked.merges else merge_reshards(False):
             return _memory_of(asked, grad=grad, barriers=barriers)
 
 

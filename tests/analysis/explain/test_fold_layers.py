@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import shtypes as sh
+from shtypes.analysis.explain.document import Item, Line, lines_of
 from shtypes.analysis.explain.explanation import Explanation
 from shtypes.analysis.explain.fold_layers import Repeat, fold, fold_values, merged
-from shtypes.analysis.explain.listing import Item, Line, lines_of
 from tests.analysis.explain.test_listing import PROGRAMS, explained
 from tests.analysis.explain.unrolled import backwards, experts, model, scaled, stacked
 from tests.golden import golden

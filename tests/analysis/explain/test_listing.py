@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console
 
 import shtypes as sh
+from shtypes.analysis.explain.document import Block, Line, lines_of
 from shtypes.analysis.explain.explanation import Explanation
 from shtypes.analysis.explain.explanation import explained as explained_program
-from shtypes.analysis.explain.listing import Block, Line, lines_of
 from shtypes.analysis.explain.traced import trace
 from shtypes.analysis.target import target_of
 from shtypes.traced.gradient import with_gradient
