@@ -123,7 +123,7 @@ class _Sweep:
     def _merge(self, last: int) -> None:
         """Puts one reshard in the place of the row that ends here, as far back as that saves most."""
         row = list(self._row(last))
-        moves = [_reshard(self.eqns[at]) for at in row]
+        moves = [move for at in row if (move := _reshard(self.eqns[at])) is not None]
         best: tuple[Price, int, MergedReshard] | None = None
         for count in range(2, len(row) + 1):
             move = self._one(row[:count], moves[:count])
@@ -155,7 +155,7 @@ class _Sweep:
             (operand,) = self.eqns[at].invars
             at = self._maker.get(operand) if not is_literal(operand) and self._uses[operand] == 1 else None
 
-    def _one(self, row: Sequence[int], moves: Sequence[Any]) -> MergedReshard | None:
+    def _one(self, row: Sequence[int], moves: Sequence[Reshard]) -> MergedReshard | None:
         """One reshard for a row, the last first; None where it saves nothing or takes more memory."""
         src, dst = moves[-1].src, moves[0].dst
         move = direct(moves, src, dst)

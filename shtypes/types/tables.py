@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
-if TYPE_CHECKING:
-    from rich.console import Group
 
 
 def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str] = ()) -> list[str]:
@@ -27,11 +25,11 @@ def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Conta
     return list(map(line, every))
 
 
-def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]] = (), right: Container[str] = ()) -> Table:
+def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]] = (), right: Container[str] = ()) -> RichTable:
     """The same as a table of `rich`."""
-    from rich.table import Table
+    from rich.table import Table as RichTable
 
-    table = Table(box=None, pad_edge=False, header_style="italic")
+    table = RichTable(box=None, pad_edge=False, header_style="italic")
     for name in headings:
         table.add_column(name, justify="right" if name in right else "left")
     for row in rows:

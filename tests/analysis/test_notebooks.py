@@ -47,6 +47,7 @@ def test_text_of_a_report_is_text() -> None:
     def f(**named: Any) -> Any:
         return named["<b>"]
 
-    shown = sh.check(f, mesh=MESH, **{"<b>": "f32[8@dp]"})._repr_html_()
+    options: dict[str, Any] = {"<b>": "f32[8@dp]"}
+    shown = sh.check(f, mesh=MESH, **options)._repr_html_()
     assert "<b>" not in shown
     assert "&lt;b&gt;" in shown
