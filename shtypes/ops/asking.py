@@ -21,7 +21,7 @@ from shtypes.ops.shape import squeeze
 from shtypes.primitives.conversions import abstract_array
 from shtypes.rules.advice import MOST
 from shtypes.scopes.comm import allows_implicit, finishes_scalars, trying
-from shtypes.traced.price import priced
+from shtypes.traced.ledger import priced
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 

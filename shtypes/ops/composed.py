@@ -21,7 +21,7 @@ from shtypes.primitives.conversions import abstract_array
 from shtypes.rules import Typing, advice
 from shtypes.scopes.comm import trying
 from shtypes.scopes.judging import keep_to_scopes
-from shtypes.traced.price import priced
+from shtypes.traced.ledger import priced
 from shtypes.types import ShType
 
 

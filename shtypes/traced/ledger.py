@@ -17,8 +17,10 @@ from shtypes.core.operation import Operation, applied_by
 from shtypes.errors import how_many
 from shtypes.primitives.conversions import abstract_array
 from shtypes.resharding.costs import CostModel
+from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
 from shtypes.traced.equations import Equation, equations, outside
+from shtypes.traced.gradient import with_gradient, zero_cotangent
 from shtypes.traced.program import is_merged, program_of
 from shtypes.types import ShType
 from shtypes.types.tables import Table, aligned, notebook, rich_group, rich_table, rich_text
@@ -238,3 +240,16 @@ def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
     args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
     program, _ = program_of(f, args, kwargs, merges=is_merged(f))
     return ledger_of(program)
+
+
+def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, int, int]:
+    """What a function communicates as it is written: forward and backward, in words and in bytes per device."""
+    both = ledger(with_gradient(f, zero_cotangent), *types)
+    forward, backward = both.forward(), both.backward()
+    return _price_words(forward), _price_words(backward), sum(e.bytes for e in forward), sum(e.bytes for e in backward)
+
+
+def _price_words(entries: Sequence[Entry]) -> str:
+    found = [in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "") for e in entries]
+    counted = dict.fromkeys(sorted(found))
+    return " and ".join(w if found.count(w) == 1 else f"{found.count(w)} times {w}" for w in counted)

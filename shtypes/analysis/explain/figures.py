@@ -80,13 +80,13 @@ class MissingPlotError(ImportError):
     """Matplotlib is not installed."""
 
 
-def plot(found: Listing, path: str | Path | None = None) -> Any:
+def plot(listing: Listing, path: str | Path | None = None) -> Any:
     """Draws the plot; see `Explanation.plot`."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingPlotError("a plot needs matplotlib: pip install 'shtypes[plot]'") from None
-    sent = bytes_sent(found.ledger)
+    sent = bytes_sent(listing.ledger)
     groups = list(dict.fromkeys(axes for axes, _ in sent)) or ["no collectives"]
     directions = [d for d in DIRECTIONS if any(key[1] == d for key in sent)]
     figure = Figure(figsize=(max(4.5, 1.6 + 1.3 * len(groups)), 3.4), layout="constrained")
@@ -100,7 +100,7 @@ def plot(found: Listing, path: str | Path | None = None) -> Any:
     axes.set_xticks(range(len(groups)), groups)
     axes.set_xlabel("mesh axes")
     axes.set_ylabel("bytes that each device sends")
-    axes.set_title(f'{found.function}, policy "{found.policy}"', fontsize=10)
+    axes.set_title(f'{listing.function}, policy "{listing.policy}"', fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(y=0.15)
     if directions:
@@ -112,9 +112,9 @@ def plot(found: Listing, path: str | Path | None = None) -> Any:
 
 def bytes_sent(ledger: Ledger) -> dict[tuple[str, str], int]:
     """The bytes for each group of axes, joined with commas, and each direction."""
-    found: dict[tuple[str, str], int] = {}
+    sent: dict[tuple[str, str], int] = {}
     for axes in ledger.by_axes():
         of_axes = ledger.select(lambda entry, axes=axes: entry.axes == axes)  # type: ignore[misc]
         for direction, total in of_axes.by_direction().items():
-            found[", ".join(axes), direction] = total.bytes
-    return found
+            sent[", ".join(axes), direction] = total.bytes
+    return sent
