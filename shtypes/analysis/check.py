@@ -134,36 +134,36 @@ def check(
           gradient x: f32[8192@dp,1024]{U:tp}
           gradient w: f32[1024,4096@tp]{U:dp}
     """
-    with target_in_scope(f, types, named, mesh, policy, dims) as asked:
-        return signature_of(asked, grad=grad)
+    with target_in_scope(f, types, named, mesh, policy, dims) as target:
+        return signature_of(target, grad=grad)
 
 
-def signature_of(asked: Target, *, grad: bool) -> Signature:
+def signature_of(target: Target, *, grad: bool) -> Signature:
     """The signature of a call, in the scopes around it."""
     if grad:
         results: Any = None
 
         def noting(*args: Any, **kwargs: Any) -> Any:
             nonlocal results
-            found = asked.function(*args, **kwargs)
+            found = target.function(*args, **kwargs)
             results = jax.tree.map(_type, found)
             return found
 
-        program, (_, _, cotangents) = asked._replace(function=with_gradient(noting)).traced()
-        gradients = _gradients(asked, cotangents)
+        program, (_, _, cotangents) = target._replace(function=with_gradient(noting)).traced()
+        gradients = _gradients(target, cotangents)
     else:
-        program, results = asked.traced()
+        program, results = target.traced()
         gradients = None
-    arguments = {name: jax.tree.map(_type, x) for name, x in asked.arguments.items()}
-    return Signature(asked.name, arguments, results, gradients, current_policy(), program)
+    arguments = {name: jax.tree.map(_type, x) for name, x in target.arguments.items()}
+    return Signature(target.name, arguments, results, gradients, current_policy(), program)
 
 
-def _gradients(asked: Target, cotangents: Any) -> dict[str, Any]:
+def _gradients(target: Target, cotangents: Any) -> dict[str, Any]:
     """The cotangents of the arguments that have gradients, in the arguments' trees."""
     left = iter(cotangents)
-    given = (asked.args, asked.kwargs)
+    given = (target.args, target.kwargs)
     args, kwargs = jax.tree.map(lambda x: next(left) if is_differentiated(x) else None, given)
-    named = Target(asked.function, args, kwargs).arguments
+    named = Target(target.function, args, kwargs).arguments
     return {name: x for name, x in named.items() if jax.tree.leaves(x)}
 
 

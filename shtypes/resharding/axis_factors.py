@@ -54,7 +54,7 @@ class Factorization:
 
     def plain(self, path: Sequence[Places]) -> ShType:
         """The type of the last state of a path as one of the array as it is."""
-        return _View(self, {}, ()).type(self._states(path)[-1])
+        return self._type(self._states(path)[-1], {}, set())
 
     def _states(self, path: Sequence[Places]) -> list[_State]:
         """Layouts, and the states of the parts that are on no dim.
@@ -113,8 +113,36 @@ class Factorization:
         # A dim that is cut into digits is cut alike in both.
         turns = {d: max(self._turn(d, a), self._turn(d, b)) for d in strided}
         cuts = {d: self._grouped(d, turn, a, b) for d, turn in turns.items()}
-        view = _View(self, cuts, tuple(axis for axis in self.factors if axis in apart))
-        return view.type(a), view.type(b)
+        return self._type(a, cuts, apart), self._type(b, cuts, apart)
+
+    def _type(self, s: _State, cuts: Mapping[int, list[list[DimFactor]]], apart: set[str]) -> ShType:
+        """A state as a type of a view of the array: some dims cut into digits, some axes apart."""
+        src, factors = self.src, self.factors
+        mesh = src.mesh.cut({axis: n for axis, n in factors.items() if axis in apart})
+
+        def name(part: Part) -> str:
+            axis, i = part
+            return part_names(axis, factors[axis])[i] if axis in apart else axis
+
+        def names(parts: Iterable[Part]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(map(name, parts)))
+
+        dims: list[Dim] = []
+        for d, dim in enumerate(src.dims):
+            still = (*(a for a in dim.axes if src.mesh.shape[a] == 1), *self.fixed[d])
+            if d not in cuts:
+                dims.append(dim._replace(axes=(*still, *names(self._on(s, d)))))
+                continue
+            first = src.mesh.product(still)
+            sizes = [math.prod(digit.size for digit in group) for group in cuts[d]]
+            dims += [Dim(first, still)] if still else []
+            for group, size in zip(cuts[d], sizes, strict=True):
+                dims.append(Dim(size, names(s.layout[digit] for digit in group if digit in s.layout)))
+            dims.append(Dim(dim.size // first // math.prod(sizes)))
+        states = src.beside_dims | {name(part): state for part, state in s.states.items()}
+        for axis in {a for dim in dims for a in dim.axes} | apart:
+            states.pop(axis, None)
+        return ShType(mesh, src.dtype_name, dims, states)
 
     def _grouped(self, dim: int, turn: int, a: _State, b: _State) -> list[list[DimFactor]]:
         """The digits of a dim for two states: each by itself, but neighbours that are on no axis in both together."""
@@ -172,49 +200,6 @@ class Factorization:
 class _State(NamedTuple):
     layout: dict[DimFactor, Part]
     states: dict[Part, State]
-
-
-@dataclass(frozen=True)
-class _View:
-    """A way to look at the array: some dims cut into digits, some axes into parts."""
-
-    digits: Factorization
-    cuts: Mapping[int, list[list[DimFactor]]]  # the dims that are cut, and into which digits
-    apart: tuple[str, ...]
-
-    def type(self, s: _State) -> ShType:
-        known, src = self.digits, self.digits.src
-        mesh = src.mesh.cut({axis: known.factors[axis] for axis in self.apart})
-        single = frozenset(a for a, n in src.mesh.shape.items() if n == 1)
-        dims: list[Dim] = []
-        for d, dim in enumerate(src.dims):
-            still = (*(a for a in dim.axes if a in single), *known.fixed[d])
-            if d not in self.cuts:
-                dims.append(dim._replace(axes=(*still, *self._names(known._on(s, d)))))
-                continue
-            first = src.mesh.product(still)
-            rest = dim.size // first
-            if still:
-                dims.append(Dim(first, still))
-            for group in self.cuts[d]:
-                size = math.prod(digit.size for digit in group)
-                dims.append(Dim(size, self._names([s.layout[digit] for digit in group if digit in s.layout])))
-                rest //= size
-            dims.append(Dim(rest))
-        states = src.beside_dims
-        for part, state in s.states.items():
-            states[self._name(part)] = state
-        gone = {a for dim in dims for a in dim.axes} | set(self.apart)
-        for axis in gone:
-            states.pop(axis, None)
-        return ShType(mesh, src.dtype_name, dims, states)
-
-    def _name(self, part: Part) -> str:
-        axis, i = part
-        return part_names(axis, self.digits.factors[axis])[i] if axis in self.apart else axis
-
-    def _names(self, parts: Sequence[Part]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._name(p) for p in parts))
 
 
 def cuts_of(mesh: Mesh) -> list[Mapping[str, tuple[int, ...]]]:

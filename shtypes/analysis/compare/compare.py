@@ -72,11 +72,11 @@ def compare(
         with scopes(mesh, policy, dims):
             try:
                 given = _translated((args, kwargs), from_policy, policy)
-                asked = target_of(f, *given)
-                with scopes(mesh_of((asked.args, asked.kwargs)), None, None):
-                    found = signature_of(asked, grad=False)
+                target = target_of(f, *given)
+                with scopes(mesh_of((target.args, target.kwargs)), None, None):
+                    found = signature_of(target, grad=False)
                     takes = any(e.direction != "forward" for e in equations(found.program))
-                    sides[policy] = Side(policy, signature_of(asked, grad=True) if grad and not takes else found)
+                    sides[policy] = Side(policy, signature_of(target, grad=True) if grad and not takes else found)
             except ShardingTypeError as error:
                 sides[policy] = Side(policy, error=error)
     signature = next((s.signature for s in sides.values() if s.signature is not None), None)

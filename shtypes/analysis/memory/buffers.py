@@ -18,7 +18,7 @@ class Fusion:
     def __init__(self, graph: Graph) -> None:
         self.into: dict[Step, frozenset[Step]] = {}
         self._users: dict[Value, list[Step]] = {}
-        self._kept = set(graph.results)
+        self._results = set(graph.results)
         for step in graph.steps:
             for v in dict.fromkeys(step.operands):
                 self._users.setdefault(v, []).append(step)
@@ -41,24 +41,26 @@ class Fusion:
         if step.kind not in _FUSED and step.kind is not Kind.VIEW:
             return itself
         (result,) = step.results
-        wanted: frozenset[Step] = frozenset()
+        readers: frozenset[Step] = frozenset()
         for user in self._users.get(result, ()):
             into = self._reader(user, result)
             if not into:
                 return itself
-            wanted |= into
-        if result in self._kept or not wanted:
+            readers |= into
+        if result in self._results or not readers:
             return itself
         again = step.kind is Kind.VIEW or (step.kind is Kind.MAP and self._on_all_paths(step))
-        return wanted if again or len(wanted) == 1 else itself
+        return readers if again or len(readers) == 1 else itself
 
     def _on_all_paths(self, step: Step) -> bool:
         """Whether no user of a step waits for what is computed from it elsewhere, and is in memory."""
         return all(self._only_fused(step, user) for user in self._users[step.results[0]])
 
     def _only_fused(self, step: Step, user: Step) -> bool:
-        for made in {v.step for v in user.operands if v.step is not None and v.step is not step}:
-            if self._before[made] & self._place[step] and (made in self.into[made] or not self._only_fused(step, made)):
+        for other in {v.step for v in user.operands if v.step is not None and v.step is not step}:
+            if self._before[other] & self._place[step] and (
+                other in self.into[other] or not self._only_fused(step, other)
+            ):
                 return False
         return True
 
@@ -74,17 +76,17 @@ class Fusion:
 
     def reads(self, step: Step) -> list[Value]:
         """What a step reads from memory, through what is fused into it."""
-        found: dict[Value, None] = {}
-        self._collect(step, found, set())
-        return list(found)
+        values: dict[Value, None] = {}
+        self._collect(step, values, set())
+        return list(values)
 
-    def _collect(self, step: Step, found: dict[Value, None], seen: set[Step]) -> None:
+    def _collect(self, step: Step, values: dict[Value, None], seen: set[Step]) -> None:
         for v in step.operands:
             if v.step is None or self.materialized(v.step):
-                found[v] = None
+                values[v] = None
             elif v.step not in seen:
                 seen.add(v.step)
-                self._collect(v.step, found, seen)
+                self._collect(v.step, values, seen)
 
 
 @dataclass(eq=False)
@@ -108,13 +110,13 @@ class Buffer:
 
 def buffers_of(graph: Graph) -> list[Buffer]:
     """All memory that a program takes beside its arguments, with when it does."""
-    found: list[Buffer] = []
-    run = _Run(graph, found)
+    buffers: list[Buffer] = []
+    run = _Run(graph, buffers)
     clock = run.run(0)
     run.mark(clock)
-    for buffer in found:
+    for buffer in buffers:
         buffer.end = clock if buffer.result else max(buffer.end, buffer.start)
-    return [b for b in found if b.bytes]
+    return [b for b in buffers if b.bytes]
 
 
 def kept_by(graph: Graph) -> list[Value]:

@@ -139,7 +139,7 @@ class Step:
 class Graph:
     """The steps of a body, in program order."""
 
-    given: list[Value]
+    inputs: list[Value]
     steps: list[Step] = field(default_factory=list)
     results: list[Value] = field(default_factory=list)
 
@@ -242,7 +242,7 @@ class _Build:
         """A body that is a graph of its own."""
         jaxpr = jaxpr_of(jaxpr)
         graph = Graph([Value(v.bytes, v.aval, name=v.name) for v in operands])
-        graph.results = _Build(self._walk, graph, self._barriers).opened(jaxpr, used, graph.given, stack)
+        graph.results = _Build(self._walk, graph, self._barriers).opened(jaxpr, used, graph.inputs, stack)
         return graph
 
     def _scan(
@@ -255,17 +255,17 @@ class _Build:
             for v, u in zip(eqn.outvars[scan.carry :], used[scan.carry :], strict=True)
         ]
         graph = Graph([Value(v.bytes * u, v.aval) for v, u in zip(operands, use.operands, strict=True)] + stacks)
-        for v in (*graph.given[n:m], *stacks):
+        for v in (*graph.inputs[n:m], *stacks):
             v.mutable = True
         build = _Build(self._walk, graph, self._barriers)
         slices = []
-        for given, v in zip(graph.given[m : len(operands)], body.invars[m:], strict=True):
-            step = Step("slice", Kind.MAP, [given], order=-1, eqn=eqn, stack=stack)
+        for xs, v in zip(graph.inputs[m : len(operands)], body.invars[m:], strict=True):
+            step = Step("slice", Kind.MAP, [xs], order=-1, eqn=eqn, stack=stack)
             step.results = [Value(bytes_of(v.aval), v.aval, step)]
             graph.steps.append(step)
             slices += step.results
         constants = [Value(bytes_of(v.aval), v.aval, name="captured") for v in body.constvars]
-        made = build.opened(body, used, [*constants, *graph.given[:m], *slices], stack)
+        made = build.opened(body, used, [*constants, *graph.inputs[:m], *slices], stack)
         for i, (stacked, y) in enumerate(zip(stacks, made[scan.carry :], strict=True)):
             if not used[scan.carry + i]:
                 continue
@@ -291,7 +291,7 @@ class _Build:
             self._inner(loop.cond, (True,), [*operands[:n], *state], stack),
             self._inner(loop.body, used, [*operands[n:m], *state], stack),
         )
-        for v in bodies[1].given[loop.body_consts :]:
+        for v in bodies[1].inputs[loop.body_consts :]:
             v.mutable = True
         bodies[1].results = [v for v, u in zip(bodies[1].results, used, strict=True) if u]
         step = Step("while", Kind.LOOP, operands, stack=stack, bodies=bodies)

@@ -184,11 +184,11 @@ def memory(
         >>> dict(found.arguments), found.results, found.temporaries
         ({'x': 524288, 'w': 262144}, 32768, 0)
     """
-    with target_in_scope(f, types, named, mesh, policy, dims) as asked:
+    with target_in_scope(f, types, named, mesh, policy, dims) as target:
         if isinstance(f, JitFunction):
-            asked = asked._replace(function=f)
-        with contextlib.nullcontext() if asked.merges else merge_reshards(False):
-            return _memory_of(asked, grad=grad, barriers=barriers)
+            target = target._replace(function=f)
+        with contextlib.nullcontext() if target.merges else merge_reshards(False):
+            return _memory_of(target, grad=grad, barriers=barriers)
 
 
 class _Traced(NamedTuple):
@@ -198,27 +198,27 @@ class _Traced(NamedTuple):
     again: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def _memory_of(asked: Target, *, grad: bool, barriers: bool) -> Memory:
-    call = _traced(asked, grad=grad)
+def _memory_of(target: Target, *, grad: bool, barriers: bool) -> Memory:
+    call = _traced(target, grad=grad)
     program, leaves, donated = call.traced.on_devices()
     jaxpr = jaxpr_of(program)
-    given = [
+    inputs = [
         Value(n, v.aval, name="captured" if i is None else "argument", mutable=i in donated)
         for v, n, i in zip(jaxpr.invars, _sizes(jaxpr), leaves, strict=True)
     ]
-    graph = graph_of(program, given, barriers=barriers)
+    graph = graph_of(program, inputs, barriers=barriers)
     buffers = buffers_of(graph)
     results = [bytes_of(v.aval) for v in jaxpr.outvars]
-    aliased = _aliased([v for v in given if v.mutable], [v.aval for v in jaxpr.outvars])
+    aliased = _aliased([v for v in inputs if v.mutable], [v.aval for v in jaxpr.outvars])
     others = packed(buffers) - sum(results) + aliased
     sizes: dict[int | None, int] = {}
-    for i, v in zip(leaves, given, strict=True):
+    for i, v in zip(leaves, inputs, strict=True):
         sizes[i] = sizes.get(i, 0) + v.bytes
-    used = mesh_of((asked.args, asked.kwargs)) or context()
+    used = mesh_of((target.args, target.kwargs)) or context()
     return Memory(
-        asked.name,
+        target.name,
         "no mesh" if used is None else str(used),
-        _by_argument(asked, call, sizes),
+        _by_argument(target, call, sizes),
         sum(results),
         _gradient_bytes(call.traced) if grad else 0,
         aliased,
@@ -228,19 +228,19 @@ def _memory_of(asked: Target, *, grad: bool, barriers: bool) -> Memory:
     )
 
 
-def _traced(asked: Target, *, grad: bool) -> _Traced:
+def _traced(target: Target, *, grad: bool) -> _Traced:
     """The call, traced as it is compiled: with its reshards as they are written where `jax.jit` compiles it."""
-    f = asked.function
+    f = target.function
     if isinstance(f, JitFunction) and not grad:
-        traced = f.trace(*asked.args, **asked.kwargs)
+        traced = f.trace(*target.args, **target.kwargs)
         return _Traced(traced, traced.arguments)
-    arrays, again = split((asked.args, asked.kwargs), is_array)
+    arrays, again = split((target.args, target.kwargs), is_array)
 
     def run(*values: Any) -> Any:
         args, kwargs = again(values)
         return (with_gradient(f) if grad else f)(*args, **kwargs)
 
-    run.__name__ = run.__qualname__ = asked.name
+    run.__name__ = run.__qualname__ = target.name
     return _Traced(jit(run).trace(*arrays), again)
 
 
@@ -251,17 +251,17 @@ class _Leaf:
         self.place = place
 
 
-def _by_argument(asked: Target, call: _Traced, sizes: Mapping[int | None, int]) -> dict[str, int]:
+def _by_argument(target: Target, call: _Traced, sizes: Mapping[int | None, int]) -> dict[str, int]:
     """The bytes of each argument, by name, and of what the function captures."""
     count = sum(i is not None for i in sizes)
     args, kwargs = call.again([_Leaf(i) for i in range(count)])
-    named = Target(asked.function, args, kwargs).arguments
-    found = {
+    named = Target(target.function, args, kwargs).arguments
+    by_name = {
         name: sum(sizes[leaf.place] for leaf in jax.tree.leaves(tree) if isinstance(leaf, _Leaf))
         for name, tree in named.items()
     }
-    found = {name: n for name, n in found.items() if n}
-    return {**found, "(captured)": sizes[None]} if sizes.get(None) else found
+    by_name = {name: n for name, n in by_name.items() if n}
+    return {**by_name, "(captured)": sizes[None]} if sizes.get(None) else by_name
 
 
 def _sizes(jaxpr: Any) -> list[int]:
