@@ -4,9 +4,8 @@ The model is that of `examples/transformer/`, its residual stream replicated ove
 mesh `dp=2, tp=2`, under both policies; the gradients are summed at the end of the step. The variants:
 
 - as written: `sh.merge_reshards(False)`;
-- merged: what `sh.jit` does by itself, reshards in a row and sums of reshards;
-- one tree: merged, and the gradients finished by `sh.all_reduce(grads)`, one collective for each group of axes;
-- together: merged, and `sh.merge_reshards(together=True)`, small all-reduces wait for one another.
+- merged: what `sh.jit` does by itself, reshards in a row;
+- one tree: merged, and the gradients finished by `sh.all_reduce(grads)`, one collective for each group of axes.
 
 XLA combines all-reduces itself, into instructions with several operands. So launches of the compiled program are
 counted with its passes on, as it runs, and off. Loops count as often as they run.
@@ -38,10 +37,10 @@ import shtypes as sh
 from examples.hlo import collectives_run
 from examples.transformer import model
 from examples.transformer.layouts import layout
-from shtypes.traced.columns import aligned
+from shtypes.types.tables import aligned
 
 MESH = {"dp": 2, "tp": 2}
-VARIANTS = ("as written", "merged", "one tree", "together")
+VARIANTS = ("as written", "merged", "one tree")
 #: XLA's passes that combine collectives.
 APART = {
     "xla_disable_hlo_passes": "all-reduce-combiner,all-gather-combiner,reduce-scatter-combiner,cpu-all-reduce-combiner"
@@ -102,7 +101,7 @@ def rows(rounds: int) -> Iterator[Row]:
                 right = whole(sh.jit(step(residual, one_tree=False))(*arguments(dict.fromkeys(MESH, 1))))
                 args = arguments(MESH)
                 for variant in VARIANTS:
-                    with sh.merge_reshards(variant != "as written", together=variant == "together"):
+                    with sh.merge_reshards(variant != "as written"):
                         yield _row((policy, residual, variant), args, right, rounds)
 
 

@@ -37,10 +37,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", f"--xla_force_host_platform_device_count={256 if '--large' in sys.argv else 8}")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of each array that it replicates on the way
 
-from shtypes.plans import plan
+from shtypes.resharding import plan
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
-from tests.plans import simulate
+from tests.resharding import simulate
 
 Pair = tuple[ShType, ShType]
 
@@ -244,7 +244,7 @@ def timed(src: ShType, dst: ShType, budget: float = 1.0) -> tuple[float, float, 
 
 def large(count: int, xla: bool) -> None:
     """Planning on larger meshes: the time, and bytes against the bound that the planner knows, and against XLA's."""
-    from shtypes.plans import least_bytes
+    from shtypes.resharding import least_bytes
 
     compiler = Compiler()
     print("mesh        rank sums   bytes/bound   ms median (p99)" + "   XLA/ours (least, most)  above XLA" * xla)

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from shtypes import rules
 from shtypes.ops.table import OPS
-from shtypes.plans.moves import MOVES, REINTERPRETATIONS, Grade, Kind
+from shtypes.resharding.moves import MOVES, REINTERPRETATIONS, Grade, Kind
 from shtypes.rules import local, tables
 from shtypes.rules.tables import Role
 from shtypes.types import COTANGENT, State

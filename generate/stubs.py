@@ -116,7 +116,24 @@ def _shown(p: Parameter) -> Parameter:
 
 
 #: What annotations of JAX name that ours name too, beside `_IMPORTS`; one that names anything else may be anything.
-_KNOWN: Final = {*("int", "float", "complex", "bool", "str", "None", "list", "tuple", "dict", "type", "object", "lax", "True", "False")}
+_KNOWN: Final = {
+    *(
+        "int",
+        "float",
+        "complex",
+        "bool",
+        "str",
+        "None",
+        "list",
+        "tuple",
+        "dict",
+        "type",
+        "object",
+        "lax",
+        "True",
+        "False",
+    )
+}
 
 
 def _text(annotation: Any) -> _Text:
@@ -128,7 +145,8 @@ def _text(annotation: Any) -> _Text:
     if not isinstance(annotation, str):
         return _Text("Any")
     text = re.sub(r"\bAxis\b", "int | Sequence[int] | None", annotation)
-    if {name.partition(".")[0] for name in re.findall(r"[A-Za-z_][\w.]*", re.sub(r"(['\"]).*?\1", "", text))} <= _KNOWN | {*_IMPORTS}:
+    names = re.findall(r"[A-Za-z_][\w.]*", re.sub(r"(['\"]).*?\1", "", text))
+    if {name.partition(".")[0] for name in names} <= _KNOWN | {*_IMPORTS}:
         text = re.sub(r"\bCallable\b(?!\[)", "Callable[..., Any]", text)
         return _Text(re.sub(r"\blax\.", "jax.lax.", text))
     return _Text("Any")

@@ -13,12 +13,12 @@ from shtypes.analysis.compare.compare import compare as compare
 from shtypes.analysis.compare.report import Comparison as Comparison
 from shtypes.analysis.explain.explanation import Explanation as Explanation
 from shtypes.analysis.explain.explanation import explain as explain
+from shtypes.analysis.memory.memory import Memory as Memory
 from shtypes.analysis.memory.memory import memory as memory
-from shtypes.analysis.memory.report import Memory as Memory
 from shtypes.analysis.picture.visualize import Picture as Picture
 from shtypes.analysis.picture.visualize import visualize as visualize
+from shtypes.analysis.resharding.explain_reshard import Resharding as Resharding
 from shtypes.analysis.resharding.explain_reshard import explain_reshard as explain_reshard
-from shtypes.analysis.resharding.report import Resharding as Resharding
 from shtypes.autodiff.checkpoint import checkpoint as checkpoint
 from shtypes.autodiff.checkpoint import checkpoint_name as checkpoint_name
 from shtypes.autodiff.checkpoint import checkpoint_policies as checkpoint_policies
@@ -529,10 +529,6 @@ from shtypes.ops.reshard import all_to_all as all_to_all
 from shtypes.ops.reshard import reduce_scatter as reduce_scatter
 from shtypes.ops.reshard import reshard as reshard
 from shtypes.ops.reshard import shard as shard
-from shtypes.plans.costs import CostModel as CostModel
-from shtypes.plans.costs import Link as Link
-from shtypes.plans.costs import cost_model as cost_model
-from shtypes.plans.costs import use_cost_model as use_cost_model
 from shtypes.primitives.conversions import abstract_array as abstract_array
 from shtypes.primitives.conversions import array as array
 from shtypes.primitives.conversions import from_jax as from_jax
@@ -542,6 +538,10 @@ from shtypes.primitives.processes import addressable_slices as addressable_slice
 from shtypes.primitives.processes import array_from_process as array_from_process
 from shtypes.programs.jit import jit as jit
 from shtypes.programs.jit import set_region as set_region
+from shtypes.resharding.costs import CostModel as CostModel
+from shtypes.resharding.costs import Link as Link
+from shtypes.resharding.costs import cost_model as cost_model
+from shtypes.resharding.costs import use_cost_model as use_cost_model
 from shtypes.scopes.comm import comm_budget as comm_budget
 from shtypes.scopes.comm import implicit_comm as implicit_comm
 from shtypes.scopes.comm import no_comm as no_comm

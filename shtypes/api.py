@@ -24,9 +24,8 @@ OTHERS: Final[Mapping[str, str]] = {
     "shtypes.analysis.check": "Signature check",
     "shtypes.analysis.compare.compare": "compare",
     "shtypes.analysis.compare.report": "Comparison",
-    "shtypes.analysis.memory.memory": "memory",
-    "shtypes.analysis.memory.report": "Memory",
-    "shtypes.plans.costs": "CostModel Link cost_model use_cost_model",
+    "shtypes.analysis.memory.memory": "Memory memory",
+    "shtypes.resharding.costs": "CostModel Link cost_model use_cost_model",
     "shtypes.analysis.explain.explanation": "Explanation explain",
     "shtypes.analysis.picture.visualize": "Picture visualize",
     "shtypes.autodiff.checkpoint": "checkpoint checkpoint_name checkpoint_policies",
@@ -59,8 +58,7 @@ OTHERS: Final[Mapping[str, str]] = {
 }
 #: The public names that need no JAX.
 PURE: Final[Mapping[str, str]] = {
-    "shtypes.analysis.resharding.explain_reshard": "explain_reshard",
-    "shtypes.analysis.resharding.report": "Resharding",
+    "shtypes.analysis.resharding.explain_reshard": "Resharding explain_reshard",
     "shtypes.errors": "Fix ShardingTypeError",
     "shtypes.types": "Dim ShType State",
     "shtypes.types.notation.dim_axes": "dim_axes",

@@ -25,7 +25,7 @@ ROOMS = (
     "errors",
     "context",
     "types",
-    "plans",
+    "resharding",
     "rules",
     "scopes",
     "_compat",
@@ -63,19 +63,14 @@ PURE_PARTS = (
     "shtypes.signatures",
     "shtypes.signatures.pattern",
     "shtypes.signatures.matching",
-    "shtypes.traced",
-    "shtypes.traced.columns",
-    "shtypes.traced.tables",
     "shtypes.analysis",
-    "shtypes.plans.costs",
     "shtypes.analysis.picture",
-    "shtypes.analysis.picture.holdings",
+    "shtypes.analysis.picture.device_slices",
     "shtypes.analysis.picture.svg",
     "shtypes.analysis.resharding",
     "shtypes.analysis.resharding.drawing",
     "shtypes.analysis.resharding.explain_reshard",
-    "shtypes.analysis.resharding.report",
-    "shtypes.analysis.resharding.words",
+    "shtypes.analysis.resharding.describe_plan",
 )
 
 
@@ -163,7 +158,7 @@ def test_few_imports_are_inside_functions() -> None:
         inside[m] = len({n for f in functions for n in ast.walk(f) if isinstance(n, ast.Import | ast.ImportFrom)})
     assert {m for m, count in inside.items() if count} <= {
         *(m for m in FILES if room(m) == "tools"),
-        *("shtypes.types.dtypes", "shtypes.traced.columns", "shtypes.analysis.explain.plot"),
+        *("shtypes.types.dtypes", "shtypes.types.tables", "shtypes.analysis.explain.figures"),
     }
     assert sum(inside.values()) <= 30, inside
 
@@ -180,7 +175,7 @@ def test_only_one_file_knows_the_private_parts_and_the_versions_of_jax(module: s
 
 
 #: Where the pure half loads numpy, JAX or `rich` on demand, and for what.
-ON_DEMAND = {"shtypes.types.dtypes": {"jax", "numpy", "ml_dtypes"}, "shtypes.traced.columns": {"rich"}}
+ON_DEMAND = {"shtypes.types.dtypes": {"jax", "numpy", "ml_dtypes"}, "shtypes.types.tables": {"rich"}}
 
 
 @pytest.mark.parametrize("module", PURE)

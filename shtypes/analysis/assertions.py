@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shtypes.analysis.check import signature_of
-from shtypes.analysis.subject import subject
+from shtypes.analysis.target import target_of
 from shtypes.errors import ShardingTypeError
 from shtypes.scopes.comm import KINDS
 from shtypes.traced.entry import Entry
@@ -55,7 +55,7 @@ def assert_comm(
         ...         sh.all_reduce, t, forward={("all-reduce", "tp"): 1}, backward={"all-reduce": 1}, grad=True
         ...     )
     """
-    signature = signature_of(subject(f, args, kwargs), grad=grad)
+    signature = signature_of(target_of(f, args, kwargs), grad=grad)
     found = signature.ledger
     problems = [
         line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -10,17 +9,16 @@ from typing import Any
 
 import jax
 
-from shtypes.analysis.subject import Subject, mesh_of, subject
+from shtypes.analysis.target import Target, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
-from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
+from shtypes.core.meshes import AnyMesh
 from shtypes.traced.gradient import is_array, is_differentiated, with_gradient
 from shtypes.traced.ledger import Ledger, ledger_of
 from shtypes.types import ShType
-from shtypes.types.mesh import context
-from shtypes.types.notation import dim_sizes
 from shtypes.types.notation.printing import show
-from shtypes.types.policy import current_policy, policy
+from shtypes.types.policy import current_policy
+from shtypes.types.tables import Table, notebook
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -63,6 +61,9 @@ class Signature:
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _repr_html_(self) -> str:
+        return notebook(Table(self.name, ("", "type"), tuple(self.rows)))
 
     def to_dict(self) -> dict[str, Any]:
         """The signature for JSON: types as canonical text, by name and path."""
@@ -133,38 +134,36 @@ def check(
           gradient x: f32[8192@dp,1024]{U:tp}
           gradient w: f32[1024,4096@tp]{U:dp}
     """
-    with scopes(mesh, policy, dims):
-        asked = subject(f, types, named)
-        with contextlib.nullcontext() if mesh is not None else mesh_scope(asked):
-            return signature_of(asked, grad=grad)
+    with target_in_scope(f, types, named, mesh, policy, dims) as target:
+        return signature_of(target, grad=grad)
 
 
-def signature_of(asked: Subject, *, grad: bool) -> Signature:
+def signature_of(target: Target, *, grad: bool) -> Signature:
     """The signature of a call, in the scopes around it."""
     if grad:
         results: Any = None
 
         def noting(*args: Any, **kwargs: Any) -> Any:
             nonlocal results
-            found = asked.function(*args, **kwargs)
+            found = target.function(*args, **kwargs)
             results = jax.tree.map(_type, found)
             return found
 
-        program, (_, _, cotangents) = asked._replace(function=with_gradient(noting)).traced()
-        gradients = _gradients(asked, cotangents)
+        program, (_, _, cotangents) = target._replace(function=with_gradient(noting)).traced()
+        gradients = _gradients(target, cotangents)
     else:
-        program, results = asked.traced()
+        program, results = target.traced()
         gradients = None
-    arguments = {name: jax.tree.map(_type, x) for name, x in asked.arguments.items()}
-    return Signature(asked.name, arguments, results, gradients, current_policy(), program)
+    arguments = {name: jax.tree.map(_type, x) for name, x in target.arguments.items()}
+    return Signature(target.name, arguments, results, gradients, current_policy(), program)
 
 
-def _gradients(asked: Subject, cotangents: Any) -> dict[str, Any]:
+def _gradients(target: Target, cotangents: Any) -> dict[str, Any]:
     """The cotangents of the arguments that have gradients, in the arguments' trees."""
     left = iter(cotangents)
-    given = (asked.args, asked.kwargs)
+    given = (target.args, target.kwargs)
     args, kwargs = jax.tree.map(lambda x: next(left) if is_differentiated(x) else None, given)
-    named = Subject(asked.function, args, kwargs).arguments
+    named = Target(target.function, args, kwargs).arguments
     return {name: x for name, x in named.items() if jax.tree.leaves(x)}
 
 
@@ -179,22 +178,3 @@ def _plain(x: Any) -> str:
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return f"{x.dtype}[{','.join(map(str, x.shape))}], plain"
     return f"{x!r:.60}"
-
-
-@contextlib.contextmanager
-def scopes(mesh: AnyMesh | None, name: str | None, dims: Mapping[str, int] | None) -> Iterator[None]:
-    """A mesh, a policy and dim names in force, where they are given."""
-    with contextlib.ExitStack() as stack:
-        if mesh is not None:
-            stack.enter_context(use_mesh(to_mesh(mesh)))
-        if name is not None:
-            stack.enter_context(policy(name))
-        if dims:
-            stack.enter_context(dim_sizes.dims(**dims))
-        yield
-
-
-def mesh_scope(asked: Subject) -> Any:
-    """The mesh of the arguments, where none is in context: what the function makes is on it too."""
-    found = mesh_of((asked.args, asked.kwargs))
-    return use_mesh(found) if context() is None and found is not None else contextlib.nullcontext()

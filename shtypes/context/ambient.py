@@ -41,8 +41,7 @@ class Ambient(NamedTuple):
     written: tuple[str, ...] = ()  # the mesh axes along which every cast must be written
     region: str = "auto"  # how programs are lowered where they do not say
     only_types: bool = False  # whether values are made without data
-    merges: bool = True  # whether compiled programs merge reshards in a row and sums of reshards
-    together: bool = False  # whether they send small all-reduces together
+    merges: bool = True  # whether compiled programs merge reshards in a row
     #: What ops that do not type insert, where a function was looked through for that; None where it was not.
     plan: tuple[object, ...] | None = None
     shared: bool = False  # whether ops take a value in the form that another op had it brought into

@@ -25,12 +25,12 @@ from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
 from shtypes.ops.functions import reshape, where
 from shtypes.ops.reinterpret import stop_gradient
-from shtypes.plans import Cost, backward, cost, plan
-from shtypes.plans.join import join
+from shtypes.resharding import Cost, backward, cost, plan
+from shtypes.resharding.join import join
 from shtypes.rules import Typing
 from shtypes.scopes.comm import allows_implicit, minimizing, no_comm
 from shtypes.scopes.judging import judge
-from shtypes.traced.leaves import leaf_paths
+from shtypes.traced.gradient import leaf_paths
 from shtypes.types import ShType, State
 
 T = TypeVar("T")

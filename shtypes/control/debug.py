@@ -21,7 +21,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed, lift
 from shtypes.primitives.callbacks import AxisIndices, HostCall
 from shtypes.primitives.callbacks import call as _call
-from shtypes.traced.leaves import split
+from shtypes.traced.gradient import split
 from shtypes.types import ShType, State
 
 

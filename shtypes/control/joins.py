@@ -15,12 +15,12 @@ from shtypes._compat.tracing import arguments_of
 from shtypes.context.user_line import in_our_words
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import constant, constant_of, is_number, is_typed, located
-from shtypes.plans.join import join
 from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax
+from shtypes.resharding.join import join
 from shtypes.scopes.comm import allows_implicit, rules_in_force, trying
 from shtypes.scopes.judging import judge
-from shtypes.traced.leaves import leaf_paths
+from shtypes.traced.gradient import leaf_paths
 from shtypes.types import REPLICATED, ShType, State
 
 

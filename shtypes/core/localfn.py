@@ -43,8 +43,6 @@ class LocalFn:
     compared: bool = True
     #: Whether it calls functions of the host, whose errors are kept until the program ends.
     calls_host: bool = False
-    #: Whether it adds its two operands, or subtracts one from the other.
-    adds: bool = False
 
     def __call__(self, *shards: Any) -> Any:
         """The result's shard, or a tuple of them."""
@@ -84,11 +82,6 @@ class LocalFn:
     def stops_gradient(self) -> bool:
         """Whether results count as constants."""
         return False
-
-    @property
-    def factor(self) -> complex | None:
-        """The number by which it multiplies its one operand; None where it does something else."""
-        return None
 
     def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
         """The same function with one operand more, a number, and its value; None where it holds no number.

@@ -21,8 +21,8 @@ from shtypes.context.user_line import placed
 from shtypes.core.array import Array
 from shtypes.core.hitype import HiShType
 from shtypes.errors import ShardingTypeError
-from shtypes.plans.moves import Kind, in_words
-from shtypes.plans.steps import Step
+from shtypes.resharding.moves import Kind, in_words
+from shtypes.resharding.steps import Step
 from shtypes.scopes.comm import open_watches, rules_in_force
 from shtypes.scopes.judging import Sent, judge_bound
 from shtypes.types import ShType

@@ -72,7 +72,7 @@ def checked(given: dict[str, Any]) -> Config:
 
 #: What results depend on, in the package.
 _PURE: Final = (
-    *("types", "rules", "signatures", "plans", "scopes", "editor"),
+    *("types", "rules", "signatures", "resharding", "scopes", "editor"),
     *("ops/table.py", "ops/rows.py", "ops/of_arrays.py"),
 )
 

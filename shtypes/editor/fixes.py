@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from shtypes.editor.call import Refused
 from shtypes.editor.space import Space
 from shtypes.errors import Fix
-from shtypes.plans.transport import reshard_fix
+from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.suggest_fixes import fixes
 from shtypes.types import Dim, ShType
 from shtypes.types.mesh import Mesh

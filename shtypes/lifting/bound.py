@@ -194,21 +194,6 @@ class Bound(LocalFn):
         return index not in self.own.beside(self.known, count)[1]
 
     @property
-    def adds(self) -> bool:  # type: ignore[override]
-        """Whether it is a sum of two operands."""
-        return self.primitive.name in _SIGNS and not self.known
-
-    @property
-    def factor(self) -> complex | None:
-        name = self.primitive.name
-        if name == "neg":
-            return -1
-        if name in ("mul", "div") and self.known and self.linear is Linear.JOINTLY:
-            number = complex(next(x for x in self.known if _is_known(x)))
-            return number if name == "mul" else 1 / number if number else float("inf")
-        return None
-
-    @property
     def stops_gradient(self) -> bool:
         return bool(self.primitive.name == "stop_gradient")
 
@@ -235,7 +220,7 @@ class Bound(LocalFn):
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         t = operands[index]
-        if self.adds and t.local_shape == result.local_shape:
+        if self.primitive.name in _SIGNS and not self.known and t.local_shape == result.local_shape:
             return _signed(_SIGNS[self.primitive.name][index])
         shapes = tuple((t.local_shape, t.dtype_name) for t in operands)
         return _transposed(self, index, shapes, (result.local_shape, result.dtype_name))

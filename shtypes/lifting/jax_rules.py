@@ -40,8 +40,8 @@ from shtypes.lifting.joins import aval_of, of_some, placed
 from shtypes.lifting.saving import marked, policies_in_force, under_policies
 from shtypes.lifting.steps import Step, current
 from shtypes.ops.dispatch import is_typed
-from shtypes.plans import plan
 from shtypes.primitives.with_rules import call_with_rules
+from shtypes.resharding import plan
 from shtypes.scopes.comm import InBackward, NotTransposed, Rules, allows_implicit, rules_in_force, under
 from shtypes.types import ShType, State
 

@@ -12,10 +12,10 @@ from shtypes._compat.local_axes import struct
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.constants import is_constant, typed_constant
 from shtypes.ops.dispatch import is_typed
-from shtypes.plans import plan
-from shtypes.plans.join import join
 from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax
+from shtypes.resharding import plan
+from shtypes.resharding.join import join
 from shtypes.scopes.judging import judge
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, context

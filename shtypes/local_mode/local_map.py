@@ -21,13 +21,13 @@ from shtypes.local_mode.residuals import with_residuals
 from shtypes.local_mode.user_function import SHARD, GradientsOf, UserFn, made, shards_of
 from shtypes.ops.dispatch import cast_all, is_typed, lift, typed
 from shtypes.ops.reinterpret import stop_gradient
-from shtypes.plans.transport import reshard_fix
 from shtypes.primitives.local import local_all
+from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.claims import claimed
 from shtypes.rules.implicit import note_shards
 from shtypes.rules.suggest_fixes import Rule, called_names
 from shtypes.rules.typing import Typing
-from shtypes.traced.leaves import split
+from shtypes.traced.gradient import split
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 

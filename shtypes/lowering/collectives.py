@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.plans.moves import Kind
-from shtypes.plans.pieces import Offset, Pieces
-from shtypes.plans.steps import Plan, Step
+from shtypes.resharding.device_permutation import Offset, Pieces
+from shtypes.resharding.moves import Kind
+from shtypes.resharding.steps import Plan, Step
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh, part_of, whole_axes
 

@@ -22,9 +22,9 @@ from shtypes.core.meshes import concrete_mesh, context_mesh, manual_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.replay import recording
-from shtypes.plans import plan
-from shtypes.plans.moves import Kind
-from shtypes.plans.transport import AS_IT_IS, Transport
+from shtypes.resharding import plan
+from shtypes.resharding.moves import Kind
+from shtypes.resharding.transport import AS_IT_IS, Transport
 from shtypes.types import ShType
 
 

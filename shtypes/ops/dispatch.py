@@ -30,11 +30,11 @@ from shtypes.core.localfn import LocalFn, local_dtype, promotion
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.per_op import only_types
 from shtypes.lowering.replay import recording
-from shtypes.plans import Cost
 from shtypes.primitives.doors import from_concrete_p
 from shtypes.primitives.local import local_all
 from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax, own_type
+from shtypes.resharding import Cost
 from shtypes.rules import Typing
 from shtypes.rules.candidate_types import price_of, varies_no_more
 from shtypes.rules.implicit import chosen, may_look_ahead

@@ -13,10 +13,10 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.reshard import normalize_dim
-from shtypes.plans.moves import REINTERPRETATIONS
 from shtypes.primitives.collective import reinterpreted, vary
 from shtypes.primitives.local import local
 from shtypes.primitives.placing import type_of
+from shtypes.resharding.moves import REINTERPRETATIONS
 from shtypes.rules.implicit import note_shards
 from shtypes.scopes.judging import judge
 from shtypes.types import Dim, ShType, State

@@ -11,9 +11,9 @@ from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.dispatch import as_ints, is_typed, lift, located
 from shtypes.ops.trees import all_reduce_tree, is_tree
-from shtypes.plans.transport import Asked
 from shtypes.primitives.placing import type_of
 from shtypes.primitives.reshard import resharded
+from shtypes.resharding.transport import Asked
 from shtypes.rules.moves import check_varying, dim_from_front, named_form, replicated_state, target_of
 from shtypes.scopes.judging import judge
 from shtypes.types import ShType, State

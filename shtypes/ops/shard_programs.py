@@ -15,11 +15,11 @@ from shtypes.core.localfn import Linear, LocalFn, as_tuple
 from shtypes.lifting.bound import Bound
 from shtypes.lifting.static import Static
 from shtypes.lowering.collectives import run_plan
-from shtypes.plans import plan
 from shtypes.primitives.doors import from_concrete_p
 from shtypes.primitives.local import Local
 from shtypes.primitives.reshard import Reshard
 from shtypes.region.control import run_control
+from shtypes.resharding import plan
 from shtypes.types import ShType, State
 
 

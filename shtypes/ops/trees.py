@@ -11,8 +11,8 @@ import jax
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.dispatch import is_typed, located
-from shtypes.plans.transport import transport_in_force
 from shtypes.primitives.together import move_together
+from shtypes.resharding.transport import transport_in_force
 from shtypes.types import ShType, State
 
 

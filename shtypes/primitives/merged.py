@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from shtypes.core.hitype import HiShType
 from shtypes.core.operation import Sending
-from shtypes.plans.transport import AS_IT_IS, one_transport
 from shtypes.primitives.reshard import Reshard
+from shtypes.resharding.transport import one_transport
 
 #: What each reshard has of its own; the others of its fields are options, which only alike ones share.
 _OWN: Final = {"src", "dst", "inserted", "constant", "transport", "merged"}
@@ -34,7 +34,7 @@ class AbsorbedReshard(Reshard):
         return []
 
 
-def direct(moves: Sequence[Reshard], src: HiShType, dst: HiShType, lines: tuple[Any, ...] = ()) -> MergedReshard | None:
+def direct(moves: Sequence[Reshard], src: HiShType, dst: HiShType) -> MergedReshard | None:
     """One reshard for several that are alike but for their types; None where their options differ."""
     options = {tuple(sorted(_options(move).items())) for move in moves}
     transport = one_transport([move.transport for move in moves])
@@ -42,7 +42,7 @@ def direct(moves: Sequence[Reshard], src: HiShType, dst: HiShType, lines: tuple[
         return None
     inserted = all(move.inserted for move in moves)
     constant = any(move.constant for move in moves)
-    return MergedReshard(src, dst, inserted, constant, transport, merged=lines, **dict(options.pop()))
+    return MergedReshard(src, dst, inserted, constant, transport, **dict(options.pop()))
 
 
 def absorbed(move: Reshard) -> AbsorbedReshard:
@@ -50,16 +50,9 @@ def absorbed(move: Reshard) -> AbsorbedReshard:
     return AbsorbedReshard(move.src, move.dst, move.inserted, move.constant, move.transport, **_options(move))
 
 
-def plain_reshard(move: Reshard) -> bool:
-    """Whether a reshard has no options but the usual ones."""
-    defaults = {f.name: f.default for f in dataclasses.fields(move)}
-    plain = one_transport([move.transport, AS_IT_IS]) is not None
-    return plain and all(value == defaults[name] for name, value in _options(move).items())
-
-
 def _options(move: Reshard) -> dict[str, Any]:
     """What a reshard says besides its types."""
     return {f.name: getattr(move, f.name) for f in dataclasses.fields(move) if f.name not in _OWN}
 
 
-__all__ = ["AbsorbedReshard", "MergedReshard", "absorbed", "direct", "plain_reshard"]
+__all__ = ["AbsorbedReshard", "MergedReshard", "absorbed", "direct"]

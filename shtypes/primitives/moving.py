@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 
 from shtypes.core.array import Array
-from shtypes.plans import plan
 from shtypes.primitives.collective import vary
 from shtypes.primitives.reshard import resharded
+from shtypes.resharding import plan
 from shtypes.scopes.written import check_written
 from shtypes.types import REPLICATED, ShType, State
 

@@ -15,10 +15,10 @@ from shtypes.core.functions.basics import NamedFn
 from shtypes.core.hitype import HiShType, hi
 from shtypes.core.operation import Sending, Sends
 from shtypes.errors import ShardingTypeError
-from shtypes.plans.moves import Kind
 from shtypes.primitives.collective import collect
 from shtypes.primitives.joint import Joint
 from shtypes.primitives.local import check_tangents, local, zeros_of
+from shtypes.resharding.moves import Kind
 from shtypes.rules.local import Op
 from shtypes.types import Dim, ShType
 

@@ -16,9 +16,9 @@ from shtypes.core.hitype import HiShType, hi
 from shtypes.core.operation import LinearizedPrimitive, Operation, Sending, UnaryOperation
 from shtypes.lowering.per_op import run_reshard
 from shtypes.lowering.replay import recording
-from shtypes.plans import plan
-from shtypes.plans.transport import AS_IT_IS, Transport, one_transport, transport_in_force
 from shtypes.primitives.local import check_tangents
+from shtypes.resharding import plan
+from shtypes.resharding.transport import AS_IT_IS, Transport, one_transport, transport_in_force
 from shtypes.types import ShType, State
 
 reshard_p = LinearizedPrimitive("reshard")

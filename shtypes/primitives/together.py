@@ -14,14 +14,14 @@ from shtypes._compat import Zero, instantiate_zeros
 from shtypes.core.hitype import HiShType, hi
 from shtypes.core.operation import Sending, Sends
 from shtypes.lowering.collectives import run_together
-from shtypes.plans import Plan, plan
-from shtypes.plans.moves import Kind, ring_bytes
-from shtypes.plans.steps import Step
-from shtypes.plans.transport import AS_IT_IS, Transport, transport_in_force
 from shtypes.primitives.joint import Joint
 from shtypes.primitives.local import check_tangents
 from shtypes.primitives.moving import move
 from shtypes.primitives.reshard import resharded, returned
+from shtypes.resharding import Plan, plan
+from shtypes.resharding.moves import Kind, ring_bytes
+from shtypes.resharding.steps import Step
+from shtypes.resharding.transport import AS_IT_IS, Transport, transport_in_force
 from shtypes.types import Dim, ShType, State
 
 #: The kinds of steps that several values can take in one collective.
@@ -84,7 +84,6 @@ class Reshards(Joint):
         operands: The types before.
         results: The types after.
         inserted: Whether typing rules inserted all of them.
-        merged: Where they were apart in the program, their lines.
     """
 
     called = "reshard_all"
@@ -92,7 +91,6 @@ class Reshards(Joint):
     operands: tuple[HiShType, ...]
     results: tuple[HiShType, ...]
     inserted: bool = False
-    merged: tuple[Any, ...] = ()
     transport: Transport = AS_IT_IS  # how its transpose communicates, each value by itself
 
     def __str__(self) -> str:
@@ -163,13 +161,9 @@ def rounds(plans: Sequence[Plan]) -> list[list[tuple[int, ...]]]:
 
 
 def _group(i: int, step: Step) -> Any:
-    return group_of(step) or i
-
-
-def group_of(step: Step) -> tuple[Any, ...]:
-    """What steps have in common that go in one collective; empty for one that goes alone."""
+    """What steps that go in one collective have in common; the number of the value for a step that goes alone."""
     if step.kind not in JOINED:
-        return ()
+        return i
     gone = step.lost if step.kind is Kind.ALL_GATHER else step.gained
     order = tuple(a for axes in gone for a in axes)
     return step.kind, step.axes, order, step.src.dtype_name, step.src.mesh
@@ -218,4 +212,4 @@ def _moved(x: Any, dst: ShType, transport: Transport) -> Any:
     return move(x, dst) if varies else resharded(x, dst, transport=transport)
 
 
-__all__ = ["Reshards", "Together", "group_of", "move_together", "sent_together"]
+__all__ = ["Reshards", "Together", "move_together", "sent_together"]

@@ -21,7 +21,6 @@ from shtypes.core.localfn import wide_enough
 from shtypes.core.operation import Operation, applied_by
 from shtypes.lowering.collectives import run_plan
 from shtypes.lowering.per_op import apply_local
-from shtypes.plans.transport import AS_IT_IS, Transport
 from shtypes.primitives.callbacks import Callback, call_on_shards
 from shtypes.primitives.collective import Collective
 from shtypes.primitives.collective import on_shards as collective_on_shards
@@ -30,6 +29,7 @@ from shtypes.primitives.joint import Joint
 from shtypes.primitives.local import Local
 from shtypes.primitives.reshard import Reshard
 from shtypes.region.planning import same_spec, spec_of
+from shtypes.resharding.transport import AS_IT_IS, Transport
 from shtypes.types import ShType, State
 
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 from typing import Final
 
-from shtypes.plans import Cost, Direction, Price, cost, least_bytes, price
+from shtypes.resharding import Cost, Direction, Price, cost, least_bytes, price
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.state import COTANGENT
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shtypes.errors import ShardingTypeError
-from shtypes.plans.transport import reshard_fix
+from shtypes.resharding.transport import reshard_fix
 from shtypes.rules import reasons
 from shtypes.rules.suggest_fixes import called_names
 from shtypes.rules.typing import NO_CONSTANTS, Typing, rule

@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 
 from shtypes.caches import Bounded
 from shtypes.context.ambient import current_ambient
-from shtypes.plans import Cost, Direction
+from shtypes.resharding import Cost, Direction
 from shtypes.rules.candidate_types import finishing
 from shtypes.rules.suggest_fixes import Candidate, FixPrice, Held, Rule, Search, added
 from shtypes.rules.typing import Typing

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.plans.moves import Kind, in_words, ring_bytes
+from shtypes.resharding.moves import Kind, in_words, ring_bytes
 from shtypes.rules import reasons
 from shtypes.types import COTANGENT, REPLICATED, Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shtypes.errors import ShardingTypeError
-from shtypes.plans import plan, price
+from shtypes.resharding import plan, price
 from shtypes.rules.einsum import EinsumEquation, einsum, label_sizes, parse_equation
 from shtypes.rules.reasons import on, operand_word
 from shtypes.rules.typing import NO_CONSTANTS, Typing

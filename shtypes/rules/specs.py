@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from shtypes.errors import ShardingTypeError
-from shtypes.plans import grade_of, plan
-from shtypes.plans.moves import Grade
-from shtypes.plans.transport import reshard_fix
+from shtypes.resharding import grade_of, plan
+from shtypes.resharding.moves import Grade
+from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.local import Op, priced, result
 from shtypes.types import REPLICATED, Dim, ShType, State
 from shtypes.types.notation.dim_axes import in_scope

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.plans import Cost, Direction, Price, cost
+from shtypes.resharding import Cost, Direction, Price, cost
 from shtypes.rules.candidate_types import (
     Place,
     estimate,

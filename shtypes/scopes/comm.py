@@ -17,7 +17,7 @@ from shtypes.context.ambient import current_ambient, now
 from shtypes.context.plain import is_tracing_plain
 from shtypes.context.scope import Open, Scope
 from shtypes.errors import ShardingTypeError
-from shtypes.plans import Direction, Kind
+from shtypes.resharding import Direction, Kind
 from shtypes.scopes.inserting import InsertedForms, inserted_in_run, inserting
 
 F = TypeVar("F", bound=Callable[..., Any])

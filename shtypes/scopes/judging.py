@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError, how_many
-from shtypes.plans import Plan
-from shtypes.plans.transport import AS_IT_IS, Transport, transport_in_force
+from shtypes.resharding import Plan
+from shtypes.resharding.transport import AS_IT_IS, Transport, transport_in_force
 from shtypes.rules.candidate_types import not_yet_varying
 from shtypes.scopes.comm import (
     KINDS,

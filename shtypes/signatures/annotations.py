@@ -16,8 +16,19 @@ import jax
 
 from shtypes.core.array import Array
 from shtypes.errors import ShardingTypeError
-from shtypes.signatures.nodes import Checking, Either, Every, Fields, Leaf, MappingOf, Node, Sequence, Tuple, Typed
 from shtypes.signatures.pattern import pattern
+from shtypes.signatures.pytree_spec import (
+    AllOf,
+    Checking,
+    Fields,
+    Leaf,
+    MappingOf,
+    Node,
+    Sequence,
+    Tuple,
+    Typed,
+    Union,
+)
 
 
 class Reader:
@@ -67,7 +78,7 @@ class Reader:
         if origin in (typing.Union, types.UnionType):
             return self._either(args, text)
         if text is not None:  # one text for all the values of a tree
-            return Every(pattern(text)) if self._holds_arrays(hint) else None
+            return AllOf(pattern(text)) if self._holds_arrays(hint) else None
         if origin is tuple:
             if len(args) == 2 and args[1] is Ellipsis:
                 return self._wrapped(Sequence, args[0])
@@ -91,7 +102,7 @@ class Reader:
         if all(node is None for node in members.values()):
             return None
         plain = tuple(typing.get_origin(a) or a for a, node in members.items() if node is None)
-        return Either(tuple(members.values()), plain, types.NoneType in args)
+        return Union(tuple(members.values()), plain, types.NoneType in args)
 
     def _record(self, owner: type) -> Node | None:
         known = self._records.get(owner)
@@ -157,7 +168,7 @@ class Annotations(NamedTuple):
                     node.check(item, key, into)
             else:
                 node.check(value, name, into)
-        into.settle()
+        into.resolve()
         return bound
 
 

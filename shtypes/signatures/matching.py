@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError, how_many
-from shtypes.plans.transport import reshard_fix
+from shtypes.resharding.transport import reshard_fix
 from shtypes.signatures.pattern import Pattern, evaluate, names_in, pattern_in_scope
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
@@ -67,7 +67,7 @@ class Bindings:
                 reasons.append(f"`{name}` stands for {_shown(value)} here, and for {_shown(known[0])} by {known[1]}")
         return reasons
 
-    def settle(self, structure: Structure) -> list[str]:
+    def resolve(self, structure: Structure) -> list[str]:
         """Why dims that are written as arithmetic do not have the size that it comes to."""
         reasons = []
         for dim, index, size in structure.arithmetic:

@@ -18,7 +18,7 @@ from shtypes.errors import Fix, ShardingTypeError
 from shtypes.lifting.observed import observed
 from shtypes.signatures.annotations import Annotations, annotated, annotations_of
 from shtypes.signatures.matching import Bindings, fix_for, structure
-from shtypes.signatures.nodes import Checking, Problem, type_of
+from shtypes.signatures.pytree_spec import Checking, Problem, type_of
 from shtypes.types.notation.dim_sizes import current_dims
 from shtypes.types.policy import replicated
 
@@ -204,7 +204,7 @@ def _result(f: Callable[..., Any], asked: Annotations, into: Checking, bound: Ma
     if asked.result is not None:
         try:
             asked.result.check(result, "result", into)
-            into.settle()
+            into.resolve()
         except ShardingTypeError as error:
             raise _unreadable(error, f) from None
         if into.problems:

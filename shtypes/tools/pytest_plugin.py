@@ -142,9 +142,9 @@ def pinned_comm(request: pytest.FixtureRequest) -> Callable[..., Any]:
         __tracebackhide__ = True
         from shtypes.analysis import golden
         from shtypes.analysis.check import signature_of
-        from shtypes.analysis.subject import subject
+        from shtypes.analysis.target import target_of
 
-        asked = subject(f, args, kwargs)
+        asked = target_of(f, args, kwargs)
         ledger = signature_of(asked, grad=grad).ledger
         found = golden.record(ledger, request.config.rootpath, policy=current_policy(), grad=grad)
         key = f"{test}:{name}" if name else test

@@ -15,13 +15,13 @@ import jax
 from shtypes.context.calls import check_function
 from shtypes.core.operation import Operation, applied_by
 from shtypes.errors import how_many
-from shtypes.plans.costs import CostModel
 from shtypes.primitives.conversions import abstract_array
-from shtypes.traced.columns import aligned, rich_group, rich_table, rich_text
+from shtypes.resharding.costs import CostModel
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
 from shtypes.traced.equations import Equation, equations, outside
 from shtypes.traced.program import is_merged, program_of
 from shtypes.types import ShType
+from shtypes.types.tables import Table, aligned, notebook, rich_group, rich_table, rich_text
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -137,7 +137,7 @@ class Ledger(Sequence[Entry]):
 
     def __str__(self) -> str:
         lines = aligned(HEADINGS, map(row, self.entries), NUMBERS) if self.entries else []
-        return "\n".join([*lines, *self._notes()])
+        return "\n".join([*lines, *self.notes()])
 
     def __repr__(self) -> str:
         return f"<Ledger: {len(self)} collectives, {self.bytes} B/device>"
@@ -145,9 +145,12 @@ class Ledger(Sequence[Entry]):
     def __rich__(self) -> Group:
         """The same as a `rich` table."""
         table = [rich_table(HEADINGS, map(row, self.entries), NUMBERS)] if self.entries else []
-        return rich_group(*table, *map(rich_text, self._notes()))
+        return rich_group(*table, *map(rich_text, self.notes()))
 
-    def _notes(self) -> list[str]:
+    def _repr_html_(self) -> str:
+        return notebook(Table("", HEADINGS, tuple(map(row, self.entries)), frozenset(NUMBERS), "\n".join(self.notes())))
+
+    def notes(self) -> list[str]:
         """The totals, what they leave open, and what is not covered."""
         if self.entries:
             parts = [f"{d}: {_words(t)}" for d, t in self.by_direction().items()]

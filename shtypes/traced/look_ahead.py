@@ -18,10 +18,10 @@ from shtypes.context.ambient import current_ambient
 from shtypes.core.array import wrap
 from shtypes.core.hitype import HiShType
 from shtypes.core.meshes import context_mesh
-from shtypes.plans import Direction, cost
+from shtypes.resharding import Direction, cost
 from shtypes.rules.implicit import ChoicePoint, Choices, LookAheadSignal, Seen, is_waiting, noting, waiting
 from shtypes.scopes.comm import allows_implicit, connect_look_ahead, open_watches
-from shtypes.traced.leaves import split
+from shtypes.traced.gradient import split
 from shtypes.traced.price import Sent, sent_by_program
 from shtypes.types import ShType
 

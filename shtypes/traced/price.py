@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shtypes.core.operation import Operation, Sending, applied_by
-from shtypes.plans.moves import in_words
+from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import Entry
 from shtypes.traced.equations import equations
 from shtypes.traced.gradient import with_gradient, zero_cotangent

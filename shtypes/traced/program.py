@@ -10,8 +10,7 @@ from typing import Any
 import jax
 
 from shtypes.context.calls import name_of
-from shtypes.traced.gradient import is_array
-from shtypes.traced.leaves import split
+from shtypes.traced.gradient import is_array, split
 from shtypes.traced.merging import merged
 
 

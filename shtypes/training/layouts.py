@@ -11,11 +11,11 @@ import numpy as np
 
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.dispatch import is_typed
-from shtypes.plans import plan
-from shtypes.plans.transport import reshard_fix
 from shtypes.primitives.moving import move
 from shtypes.primitives.placing import type_of
 from shtypes.primitives.together import move_together
+from shtypes.resharding import plan
+from shtypes.resharding.transport import reshard_fix
 from shtypes.scopes.comm import allows_implicit
 from shtypes.scopes.judging import judge
 from shtypes.training.states import placed

@@ -15,9 +15,9 @@ from shtypes.core.hitype import hi
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting import joins
 from shtypes.ops.dispatch import finished_type, is_number, is_typed, versions
-from shtypes.plans import plan
 from shtypes.primitives.moving import move
 from shtypes.primitives.placing import place
+from shtypes.resharding import plan
 from shtypes.scopes.comm import allows_implicit, finishes_scalars
 from shtypes.scopes.judging import judge
 from shtypes.types import ShType, dtypes

@@ -17,6 +17,7 @@ from shtypes.types.mesh import Mesh, NamedAxes, whole
 from shtypes.types.notation.printing import canonical, show
 from shtypes.types.notation.reading import ReadingContext, check_names_any, read, reading_context
 from shtypes.types.state import COTANGENT, State
+from shtypes.types.tables import Table, notebook
 
 T = TypeVar("T", bound="ShType")
 
@@ -278,6 +279,23 @@ class ShType:
         return show(self)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        dims = [
+            (f"dim {i}{f' ({d.name})' if d.name else ''}", str(d.size), ", ".join(d.axes), str(n))
+            for i, (d, n) in enumerate(zip(self.dims, self.local_shape, strict=True))
+        ]
+        states = [
+            (axis, str(n), f"sharded, dim {i}" if (i := self.dim_of(axis)) is not None else s.name.lower())
+            for (axis, n), s in zip(self.mesh.shape.items(), self.states, strict=True)
+        ]
+        note = f"{self.local_bytes} B on each device" + (
+            f"; the gradient is {self.cotangent()}" if self.differentiable else ""
+        )
+        return notebook(
+            Table(str(self), ("", "size", "mesh axes", "on each device"), tuple(dims), frozenset({"size"})),
+            Table("", ("mesh axis", "devices", "state"), tuple(states), frozenset({"devices"}), note),
+        )
 
     def __format__(self, spec: str) -> str:
         return format(str(self), spec)

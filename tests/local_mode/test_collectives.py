@@ -15,7 +15,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.local_mode import lax
-from shtypes.plans import Kind
+from shtypes.resharding import Kind
 from shtypes.rules import local as rules
 from tests import collectives_spec as spec
 from tests.lowering.hlo import collectives

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 
-from shtypes.plans import Kind
+from shtypes.resharding import Kind
 
 OPS = {
     "all-gather": Kind.ALL_GATHER,

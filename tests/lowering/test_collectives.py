@@ -16,13 +16,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from shtypes.lowering import collectives as lowering
 from shtypes.lowering.collectives import run_plan
-from shtypes.plans import Kind, Plan, plan
+from shtypes.resharding import Kind, Plan, plan
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
 from tests.compiling import needs
 from tests.lowering.hlo import collectives
-from tests.plans import simulate
-from tests.plans.large import large_shards
+from tests.resharding import simulate
+from tests.resharding.large import large_shards
 
 M222, M24 = Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 2, "y": 4})
 Family = np.ndarray[Any, Any]

@@ -9,13 +9,13 @@ import jax
 import numpy as np
 import pytest
 
-from shtypes.plans import Plan, plan
+from shtypes.resharding import Plan, plan
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 from tests.lowering.hlo import collectives
 from tests.lowering.test_collectives import compiled, program_of, said
-from tests.plans import simulate
-from tests.plans.large import large_shards
+from tests.resharding import simulate
+from tests.resharding.large import large_shards
 
 AT_ONCE = 30
 SETS = [(sizes, rank) for sizes in ((2, 2), (2, 4), (2, 2, 2)) for rank in (1, 2)]

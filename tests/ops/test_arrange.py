@@ -215,7 +215,10 @@ def test_gradients_of_arrangements_print_as_what_they_are(fn: Callable[..., Any]
             lambda a: sh.roll(a, sh.zeros("i32[3]"), (0, 1)),
             "`roll` does not take `axis=(0, 1)`",
         ),
-        (lambda a: sh.roll(a, sh.ones("i32[]"), 0), "`concatenate` acts along dim 0, which is sharded on mesh axis `x`"),
+        (
+            lambda a: sh.roll(a, sh.ones("i32[]"), 0),
+            "`concatenate` acts along dim 0, which is sharded on mesh axis `x`",
+        ),
         (lambda a: sh.diagonal(a, 0, 1, 1), "`diagonal` does not take these arguments"),
         (lambda a: sh.rot90(a, 2), "`flip` acts along dim 0, which is sharded on mesh axis `x`"),
     ],

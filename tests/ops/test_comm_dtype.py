@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.resharding import Kind
 from tests.denotation import denoted
 from tests.end_to_end import assignments, some
 from tests.lowering.hlo import collectives
@@ -181,7 +182,7 @@ def test_a_gather_stays_narrow_in_the_compiled_program() -> None:
     """CPU devices have no bf16, and a pass of XLA makes f32 of it: without that pass it is what was asked for."""
     f, x = sh.jit(lambda x: gathered(x, "bf16")), sh.array(X, "[8@x,16@y]")
     text = compiled_text(f, x, options={"xla_disable_hlo_passes": "float-normalization-bf16"})
-    assert collectives(text) == {(sh.plans.Kind.ALL_GATHER, sh.ledger(f, x)[0].bytes): 1}
+    assert collectives(text) == {(Kind.ALL_GATHER, sh.ledger(f, x)[0].bytes): 1}
 
 
 def test_each_op_alone_sends_narrow() -> None:

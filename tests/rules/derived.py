@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shtypes.plans import moves
+from shtypes.resharding import moves
 from shtypes.rules import tables
 from shtypes.rules.tables import Role
 from shtypes.types import COTANGENT, Dim, ShType, State

@@ -11,7 +11,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.errors import ShardingTypeError
-from shtypes.plans import price
+from shtypes.resharding import price
 from shtypes.rules.einsum import einsum
 from shtypes.rules.elementwise import additive, multilinear, nonlinear, select
 from shtypes.rules.joins import concatenate

@@ -23,7 +23,7 @@ POLICIES = tuple(REPLICATED_STATE)
 def fits(text: str, t: ShType, replicated: State) -> bool:
     found = structure(pattern(text), t, replicated)
     bindings = Bindings()
-    return not [*found.reasons, *bindings.add(found.claims, "`x`"), *bindings.settle(found)]
+    return not [*found.reasons, *bindings.add(found.claims, "`x`"), *bindings.resolve(found)]
 
 
 @given(strategies.types(), st.sampled_from(POLICIES))

@@ -20,7 +20,7 @@ def reasons(text: str, *types: str, name: str = "partial") -> list[str]:
     with policy(name):
         for i, t in enumerate(types):
             fit = structure(pattern(text), ShType.parse(t, MESH), replicated())
-            found += [*fit.reasons, *bindings.add(fit.claims, f"`x{i}`"), *bindings.settle(fit)]
+            found += [*fit.reasons, *bindings.add(fit.claims, f"`x{i}`"), *bindings.resolve(fit)]
     return found
 
 

@@ -14,7 +14,7 @@ from jax import lax
 
 import shtypes as sh
 from shtypes.core.operation import direction_of
-from shtypes.plans.costs import LINKS, Link, cost_model
+from shtypes.resharding.costs import LINKS, Link, cost_model
 from shtypes.tools.demo import gated_mlp
 from shtypes.traced.ledger import Ledger, ledger
 from tests.end_to_end import some

@@ -57,18 +57,8 @@ def scattered_and_gathered(x: Any, w: Any, v: Any) -> Any:
     return sh.all_gather(sh.reduce_scatter(product(x, w, v), "tp", 1), "tp")
 
 
-def added(x: Any, w: Any, v: Any) -> Any:
-    return sh.all_reduce(product(x, w, v), "tp") + sh.all_reduce(product(sh.sin(x), w, v), "tp")
-
-
-def combined(x: Any, w: Any, v: Any) -> Any:
-    a, b, c = (sh.all_reduce(product(y, w, v), "tp") for y in (x, sh.sin(x), sh.cos(x)))
-    return 0.5 * a - b / 3 + -c
-
-
-def gathered_and_added(x: Any, w: Any, v: Any) -> Any:
-    h = sh.tanh(x @ w)
-    return sh.all_gather(h, "tp") + sh.all_gather(sh.sin(h), "tp")
+def three_in_a_row(x: Any, w: Any, v: Any) -> Any:
+    return sh.shard(sh.reshard(sh.all_reduce(product(x, w, v), "tp"), "[_@dp, _]{I:tp}"), "tp", 1)
 
 
 def back_to_pending(x: Any, w: Any, v: Any) -> Any:
@@ -77,13 +67,13 @@ def back_to_pending(x: Any, w: Any, v: Any) -> Any:
 
 def in_a_loop(x: Any, w: Any, v: Any) -> Any:
     def body(c: Any, _: Any) -> tuple[Any, None]:
-        return sh.sin(added(c, w, v)), None
+        return sh.sin(sh.all_gather(there_and_on(c, w, v), "tp")), None
 
     return sh.scan(body, x, None, 3)[0]
 
 
 def in_a_while(x: Any, w: Any, v: Any) -> Any:
-    return sh.fori_loop(0, 2, lambda _, c: sh.sin(added(c, w, v)), x)
+    return sh.fori_loop(0, 2, lambda _, c: sh.sin(sh.all_gather(there_and_on(c, w, v), "tp")), x)
 
 
 def in_a_branch(x: Any, w: Any, v: Any) -> Any:
@@ -91,11 +81,11 @@ def in_a_branch(x: Any, w: Any, v: Any) -> Any:
 
 
 def in_a_checkpoint(x: Any, w: Any, v: Any) -> Any:
-    return sh.checkpoint(added)(x, w, v)
+    return sh.checkpoint(there_and_on)(x, w, v)
 
 
 def in_a_jit(x: Any, w: Any, v: Any) -> Any:
-    return jax.jit(added)(x, w, v) + jax.jit(added)(sh.sin(x), w, v)
+    return jax.jit(there_and_on)(x, w, v) + jax.jit(there_and_on)(sh.sin(x), w, v)
 
 
 @sh.custom_vjp
@@ -113,13 +103,11 @@ def with_a_custom_derivative(x: Any, w: Any, v: Any) -> Any:
 
 
 def mapped(x: Any, w: Any, v: Any) -> Any:
-    return jax.vmap(added, in_axes=(None, None, 0))(x, w, sh.stack([v, sh.sin(v)]))
+    return jax.vmap(there_and_on, in_axes=(None, None, 0))(x, w, sh.stack([v, sh.sin(v)]))
 
 
 def lifted(x: Any, w: Any, v: Any) -> Any:
-    return sh.lift(lambda x, w, v: sh.all_reduce(x @ w @ v, "tp") + sh.all_reduce(jax.numpy.sin(x) @ w @ v, "tp"))(
-        x, w, v
-    )
+    return sh.lift(lambda x, w, v: sh.shard(sh.all_reduce(jax.numpy.sin(x) @ w @ v, "tp"), "tp", 1))(x, w, v)
 
 
 #: Programs, and how many launches fewer the forward pass has.
@@ -127,18 +115,16 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], int]] = {
     "in a row": (there_and_on, 0),
     "across functions": (layer_after_layer, 0),
     "back to the start": (scattered_and_gathered, 1),
-    "a sum": (added, 1),
-    "a combination": (combined, 2),
-    "a sum of gathers": (gathered_and_added, 1),
+    "three in a row": (three_in_a_row, 0),
     "to pending again": (back_to_pending, 1),
     "scan": (in_a_loop, 3),
     "while": (in_a_while, 2),
     "cond": (in_a_branch, 0),
-    "checkpoint": (in_a_checkpoint, 1),
-    "jit": (in_a_jit, 2),
+    "checkpoint": (in_a_checkpoint, 0),
+    "jit": (in_a_jit, 0),
     "custom_vjp": (with_a_custom_derivative, 0),
-    "vmap": (mapped, 1),
-    "lift": (lifted, 1),
+    "vmap": (mapped, 0),
+    "lift": (lifted, 0),
 }
 
 
@@ -202,20 +188,18 @@ def test_each_ledger_is_what_its_compiled_program_sends(name: str, policy: str) 
             assert_compiled_as_said(program, *args, jits=[sh.jit])
 
 
-@pytest.mark.one_in(8)
-@pytest.mark.parametrize("together", [False, True], ids=["neighbours", "together"])
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s < 4 else pytest.mark.nightly) for s in range(60)])
-def test_random_programs_never_send_more(seed: int, together: bool, policy: str) -> None:
+def test_random_programs_never_send_more(seed: int, policy: str) -> None:
     program = random_program(seed)
     args, cts = program.values(), program.cotangents()
     step = functools.partial(program.gradients)
     written = sh.ledger(step, args, cts)
     with sh.merge_reshards(False):
         expected = jax.block_until_ready(sh.jit(step)(args, cts))
-    with sh.merge_reshards(together=together):
-        merged = sh.ledger(sh.jit(step), args, cts)
-        found = jax.block_until_ready(sh.jit(step)(args, cts))
-        assert_compiled_as_said(step, args, cts, jits=[sh.jit])
+    merged = sh.ledger(sh.jit(step), args, cts)
+    found = jax.block_until_ready(sh.jit(step)(args, cts))
+    assert_compiled_as_said(step, args, cts, jits=[sh.jit])
     assert merged.bytes <= written.bytes
     assert merged.launches <= written.launches
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
@@ -248,64 +232,14 @@ def test_what_is_sharded_to_save_memory_stays_sharded() -> None:
     assert reshards(f, *arguments()) == {"all-gather": 1, "all-reduce": 1}
 
 
-def test_gradients_that_are_scattered_one_by_one_are_not_kept_whole() -> None:
-    def f(x: Any, w: Any, v: Any) -> Any:
-        first = sh.reduce_scatter(product(x, w, v), "tp", 1)
-        return first + sh.reduce_scatter(product(sh.sin(x), w, v), "tp", 1)
-
-    assert reshards(f, *arguments()) == {"reduce-scatter": 2}
-
-
-def test_a_multiple_that_could_overflow_stays_behind_its_sum() -> None:
-    def f(x: Any, w: Any, v: Any) -> Any:
-        return 1e30 * sh.all_reduce(product(x, w, v), "tp") + sh.all_reduce(product(sh.sin(x), w, v), "tp")
-
-    assert reshards(f, *arguments()) == {"all-reduce": 2}
-
-
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda g, x: g(4e4 * x) + g(4e4 * x),
-        lambda g, x: 1e-9 * g(x) + 1e-9 * g(2 * x),
-        lambda g, x: sh.reshard(g(x), "[_@tp, _]"),
-    ],
-    ids=["overflow", "underflow", "a row"],
-)
-def test_what_is_sent_in_a_narrower_dtype_is_rounded_as_it_is_written(f: Any) -> None:
+def test_a_value_in_a_narrower_dtype_is_rounded_as_it_is_written() -> None:
     x = sh.array(np.full((8, 16), 1.0009765625, np.float32), "[_, _@tp]")
     for dtype in ("f16", "bf16"):
-        program = functools.partial(f, lambda x, d=dtype: sh.all_gather(x, "tp", comm_dtype=d))
+
+        def program(x: Any, dtype: str = dtype) -> Any:
+            return sh.reshard(sh.all_gather(x, "tp", comm_dtype=dtype), "[_@tp, _]")
+
         np.testing.assert_array_equal(np.asarray(sh.jit(program)(x)), np.asarray(program(x)))
-
-
-def test_cotangents_in_a_narrower_dtype_are_added_after_they_are_sent() -> None:
-    x = sh.array(np.ones((8, 16), np.float32), "[_, _@tp]")
-
-    def twice(x: Any) -> Any:
-        a = 4e4 * sh.all_to_all(x, "tp", 0, ct_comm_dtype="f16")
-        return sh.reshard(sh.sum(a) + sh.sum(a), "[]")
-
-    def gradient(x: Any) -> Any:
-        return sh.reshard(sh.grad(twice)(x), "[...]")
-
-    np.testing.assert_array_equal(np.asarray(sh.jit(gradient)(x)), np.asarray(gradient(x)))
-
-
-def test_pending_sums_of_a_small_range_stay_apart() -> None:
-    k = sh.array(np.array([4e4, -4e4, 10, 0], np.float16), "[_@tp]")
-
-    def f(k: Any) -> Any:
-        return sh.all_reduce(sh.sum(k, 0)) + sh.all_reduce(sh.sum(1 * k, 0))
-
-    assert float(sh.jit(f)(k)) == 20.0
-
-
-def test_sums_over_other_axes_stay_apart() -> None:
-    def f(x: Any, y: Any) -> Any:
-        return sh.all_reduce(x, "tp") + sh.all_reduce(y, "dp")
-
-    assert reshards(f, *map(sh.abstract_array, ("f32[8]{U:tp}", "f32[8]{U:dp}"))) == {"all-reduce": 2}
 
 
 def test_a_program_with_nothing_to_merge_is_itself() -> None:
@@ -333,12 +267,13 @@ def test_a_scope_judges_what_is_written() -> None:
 
 
 def test_the_ledger_says_what_was_merged() -> None:
-    first = combined.__code__.co_firstlineno
-    said = sh.ledger(sh.jit(combined), *arguments())
-    (entry,) = said
-    assert {place.line for place in entry.merged} == {first + 1}
-    assert len(entry.merged) == 3
-    assert "written, merged from 3: test_merging.py:" in str(said)
+    said = sh.ledger(sh.jit(layer_after_layer), *arguments())
+    first = said[0]
+    assert [place.function for place in first.merged] == [
+        "layer_after_layer.<locals>.layer",
+        "layer_after_layer.<locals>.split",
+    ]
+    assert "written, merged from 2: test_merging.py:" in str(said)
     assert '"merged": [{"file"' in said.to_json()
 
 
@@ -352,10 +287,10 @@ def test_explain_shows_the_lines_as_written_and_what_runs() -> None:
 
 
 def test_the_json_of_merged_reshards_is_as_documented() -> None:
-    document = json.loads(sh.explain(sh.jit(combined), *arguments()).to_json())
+    document = json.loads(sh.explain(sh.jit(three_in_a_row), *arguments()).to_json())
     assert list(faults(document, SCHEMA)) == []
     items = document["items"]
-    assert sum(item.get("merged", False) for item in items) == 3
+    assert sum(item.get("merged", False) for item in items) == 2
     assert [len(e["merged"]) for item in items for e in item["collectives"]] == [3]
 
 
@@ -368,35 +303,8 @@ def test_explain_and_the_ledger_agree(name: str, policy: str) -> None:
         assert sh.explain(program, *args).ledger.total == sh.ledger(program, *args).total
 
 
-# small all-reduces together
-
-
-def test_small_all_reduces_wait_for_one_another() -> None:
-    def apart(x: Any, y: Any) -> Any:
-        first = sh.all_reduce(x, "tp")
-        between = sh.sin(sh.ones("f32[8]"))
-        return first, sh.all_reduce(y, "tp"), between
-
-    def one_needs_the_other(x: Any, y: Any) -> Any:
-        return sh.all_reduce(x * sh.sum(sh.sin(sh.all_reduce(y, "tp"))), "tp")
-
-    args = [sh.abstract_array(t) for t in ("f32[8]{U:tp}", "f32[4]{U:tp}")]
-    with sh.merge_reshards(together=True):
-        (entry,) = sh.ledger(sh.jit(apart), *args)
-        assert (entry.launches, entry.bytes, len(entry.merged)) == (1, 72, 2)
-        assert [e.launches for e in sh.ledger(sh.jit(one_needs_the_other), *args)] == [1, 1]
-
-
-def test_large_ones_and_those_over_other_axes_go_alone() -> None:
-    large = [sh.abstract_array("f32[1024, 128]{U:tp}") for _ in range(2)]
-    other = [sh.abstract_array(t) for t in ("f32[8]{U:tp}", "f32[8]{U:dp}", "i32[8]{U:tp}")]
-    with sh.merge_reshards(together=True):
-        for args in (large, other):
-            assert sh.ledger(sh.jit(lambda *xs: [sh.all_reduce(x) for x in xs]), *args).launches == len(args)
-
-
 def test_every_reshard_of_the_program_is_accounted_for() -> None:
-    program = jax.make_jaxpr(gradients(combined))(*arguments())
+    program = jax.make_jaxpr(gradients(three_in_a_row))(*arguments())
     found = merge(program)
     assert found is not None
     written = [e.eqn for e in equations(program) if isinstance(applied_by(e.eqn), Reshard)]

@@ -7,16 +7,15 @@ from typing import Any
 
 import jax
 
-from shtypes.analysis.check import scopes, signature_of
-from shtypes.analysis.compare.changes import POLICIES
-from shtypes.analysis.compare.report import Comparison, Side
-from shtypes.analysis.subject import mesh_of, subject
+from shtypes.analysis.check import signature_of
+from shtypes.analysis.compare.report import POLICIES, Comparison, Side
+from shtypes.analysis.target import mesh_of, scopes, target_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.plans.costs import CostModel, cost_model
 from shtypes.primitives.conversions import abstract_array
+from shtypes.resharding.costs import CostModel, cost_model
 from shtypes.traced.equations import equations
 from shtypes.types import ShType
 from shtypes.types.mesh import current_mesh
@@ -73,11 +72,11 @@ def compare(
         with scopes(mesh, policy, dims):
             try:
                 given = _translated((args, kwargs), from_policy, policy)
-                asked = subject(f, *given)
-                with scopes(mesh_of((asked.args, asked.kwargs)), None, None):
-                    found = signature_of(asked, grad=False)
+                target = target_of(f, *given)
+                with scopes(mesh_of((target.args, target.kwargs)), None, None):
+                    found = signature_of(target, grad=False)
                     takes = any(e.direction != "forward" for e in equations(found.program))
-                    sides[policy] = Side(policy, signature_of(asked, grad=True) if grad and not takes else found)
+                    sides[policy] = Side(policy, signature_of(target, grad=True) if grad and not takes else found)
             except ShardingTypeError as error:
                 sides[policy] = Side(policy, error=error)
     signature = next((s.signature for s in sides.values() if s.signature is not None), None)

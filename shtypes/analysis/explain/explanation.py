@@ -7,32 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shtypes.analysis.check import mesh_scope, scopes
 from shtypes.analysis.explain.cotangents import name_cotangents, resolve
+from shtypes.analysis.explain.document import Line, Listing
+from shtypes.analysis.explain.figures import plot
 from shtypes.analysis.explain.html import framed, to_html
 from shtypes.analysis.explain.json_ import to_json
-from shtypes.analysis.explain.listed import Listing
-from shtypes.analysis.explain.listing import Line, Lister, equations_in, say_what_runs
-from shtypes.analysis.explain.plot import plot
-from shtypes.analysis.explain.saved import saved_by
-from shtypes.analysis.explain.text import plain, rich
+from shtypes.analysis.explain.listing import Lister, equations_in, saved_by, say_what_runs
+from shtypes.analysis.explain.text import plain, rich, table
 from shtypes.analysis.explain.traced import TracedProgram, trace
 from shtypes.analysis.explain.values import BodyRun, Value
 from shtypes.analysis.explain.walk import Walker
-from shtypes.analysis.subject import subject
+from shtypes.analysis.target import target_in_scope
 from shtypes.core.meshes import AnyMesh
 from shtypes.traced.ledger import ledger_from
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
 from shtypes.types.policy import policy as under
+from shtypes.types.tables import notebook
 
 
 @dataclass(frozen=True)
 class Explanation(Listing):
     """The typed listing of a program.
 
-    ``str()`` is its text, `rich` prints it in colours, notebooks show the page; see `to_json`, `to_html` and `plot`.
+    ``str()`` is its text, `rich` prints it in colours, notebooks show its lines as a table, with the page below; see
+    `to_json`, `to_html` and `plot`.
 
     Attributes:
         function: The name of the function.
@@ -81,7 +81,9 @@ class Explanation(Listing):
             return to_html(self)
 
     def _repr_html_(self) -> str:
-        return framed(self.to_html())
+        with under(self.policy):
+            frame = framed(to_html(self))
+            return notebook(table(self), f"<details><summary>source and types</summary>{frame}</details>")
 
     def plot(self, path: str | Path | None = None) -> Any:
         """A plot of the bytes that each device sends, for each group of mesh axes and each direction.
@@ -147,10 +149,8 @@ def explain(
         mul_x: f32[8@dp] = mul x x
         square: f32[]{U:dp} = sum[0] mul_x
     """
-    with scopes(mesh, policy, dims):
-        about = subject(f, args, kwargs)
-        with mesh_scope(about):
-            return explained(about.name, trace(about, grad=grad), grad=grad, fold=fold, merges=about.merges)
+    with target_in_scope(f, args, kwargs, mesh, policy, dims) as about:
+        return explained(about.name, trace(about, grad=grad), grad=grad, fold=fold, merges=about.merges)
 
 
 def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True, merges: bool = False) -> Explanation:

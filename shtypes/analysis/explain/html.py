@@ -7,40 +7,38 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from shtypes.analysis.explain.folding import Repeat, fold_values
+from shtypes.analysis.explain.document import Line, Listing, type_text
+from shtypes.analysis.explain.figures import bytes_sent, mesh_svg
+from shtypes.analysis.explain.fold_layers import Repeat, fold_values
 from shtypes.analysis.explain.html_source import anchor, source_html
-from shtypes.analysis.explain.listed import Listing
-from shtypes.analysis.explain.listing import Line, type_text
-from shtypes.analysis.explain.mesh_svg import mesh_svg
-from shtypes.analysis.explain.plot import bytes_sent
 from shtypes.analysis.explain.source import spans
 from shtypes.analysis.explain.text import sent
 from shtypes.traced.entry import Entry
 from shtypes.traced.ledger import Ledger
-from shtypes.traced.tables import SEALED
+from shtypes.types.tables import SEALED
 
 #: Rows of the ledger and lines of the text that a page shows; more is in the other formats.
 _MOST_ENTRIES: Final = 1000
 _MOST_LINES: Final = 5000
 
 
-def to_html(found: Listing) -> str:
+def to_html(listing: Listing) -> str:
     """The text of the page."""
-    shown = sorted(spans(line.place for line in found.lines), key=lambda span: span.name != found.function)
+    shown = sorted(spans(line.place for line in listing.lines), key=lambda span: span.name != listing.function)
     files = list(dict.fromkeys(span.file for span in shown))
-    name = escape(found.function)
-    mesh = "no mesh" if found.mesh is None else str(found.mesh)
-    passes = "forward and backward" if found.gradient or found.backward else "forward"
+    name = escape(listing.function)
+    mesh = "no mesh" if listing.mesh is None else str(listing.mesh)
+    passes = "forward and backward" if listing.gradient or listing.backward else "forward"
     body = [
-        f'<header><h1>{name}</h1><p class="quiet">on the mesh {escape(mesh)}, policy "{found.policy}", {passes}</p>',
+        f'<header><h1>{name}</h1><p class="quiet">on the mesh {escape(mesh)}, policy "{listing.policy}", {passes}</p>',
         '<label class="theme"><input type="checkbox" id="theme"> swap light and dark</label></header>',
-        f'<main><div class="cards">{"".join(_cards(found))}</div>',
-        _tools(found),
-        f"<h2>Source and types</h2>{source_html(shown, found.lines, fold=found.fold)}",
-        _values("Arguments", found.arguments, fold=found.fold),
-        _values("Results", found.results, fold=found.fold),
-        _ledger(sent(found), files),
-        f'<details><summary>The listing as text</summary><pre class="listing">{escape(_text(found))}</pre></details>',
+        f'<main><div class="cards">{"".join(_cards(listing))}</div>',
+        _tools(listing),
+        f"<h2>Source and types</h2>{source_html(shown, listing.lines, fold=listing.fold)}",
+        _values("Arguments", listing.arguments, fold=listing.fold),
+        _values("Results", listing.results, fold=listing.fold),
+        _ledger(sent(listing), files),
+        f'<details><summary>The listing as text</summary><pre class="listing">{escape(_text(listing))}</pre></details>',
         "</main><footer>Made by <code>shtypes explain</code>. Bytes are what each device sends, or keeps.</footer>",
     ]
     style = importlib.resources.files(__package__ or "").joinpath("page.css").read_text(encoding="utf-8")
@@ -58,8 +56,8 @@ def framed(page: str) -> str:
     return f"<iframe sandbox {of}></iframe>"
 
 
-def _text(found: Listing) -> str:
-    lines = str(found).splitlines()
+def _text(listing: Listing) -> str:
+    lines = str(listing).splitlines()
     cut = [f"… and {len(lines) - _MOST_LINES} lines more"] if len(lines) > _MOST_LINES else []
     return "\n".join([*lines[:_MOST_LINES], *cut])
 
@@ -77,10 +75,10 @@ def size(count: int) -> str:
 # the cards
 
 
-def _cards(found: Listing) -> Iterable[str]:
-    if found.mesh is not None:
-        yield f'<section class="card"><h3>Mesh</h3>{mesh_svg(found.mesh)}</section>'
-    ledger = found.ledger
+def _cards(listing: Listing) -> Iterable[str]:
+    if listing.mesh is not None:
+        yield f'<section class="card"><h3>Mesh</h3>{mesh_svg(listing.mesh)}</section>'
+    ledger = listing.ledger
     count = f"{ledger.launches:,} collective{'' if ledger.launches == 1 else 's'}"
     known = "" if ledger.known else " at least"
     sent = "".join(_bar(f"{axes} {way}", n, ledger.bytes, way) for (axes, way), n in bytes_sent(ledger).items())
@@ -91,17 +89,17 @@ def _cards(found: Listing) -> Iterable[str]:
     kinds = "".join(_bar(kind, total.bytes, ledger.bytes, "forward") for kind, total in ledger.by_kind().items())
     if kinds:
         yield f'<section class="card"><h3>By kind of collective</h3>{kinds}</section>'
-    if found.gradient or found.saved:
-        yield f'<section class="card"><h3>Saved for the backward pass</h3>{_saved(found)}</section>'
+    if listing.gradient or listing.saved:
+        yield f'<section class="card"><h3>Saved for the backward pass</h3>{_saved(listing)}</section>'
 
 
-def _saved(found: Listing) -> str:
+def _saved(listing: Listing) -> str:
     sizes: dict[str, int] = {}
-    for value in found.saved:
+    for value in listing.saved:
         if not value.argument:
             sizes[type_text(value.type)] = sizes.get(type_text(value.type), 0) + value.bytes
-    bars = [_bar(t, n, found.saved_bytes, "saved") for t, n in sorted(sizes.items(), key=lambda pair: -pair[1])[:8]]
-    whole = f'<p class="big">{size(found.saved_bytes)}</p><p class="quiet">on each device, besides arguments</p>'
+    bars = [_bar(t, n, listing.saved_bytes, "saved") for t, n in sorted(sizes.items(), key=lambda pair: -pair[1])[:8]]
+    whole = f'<p class="big">{size(listing.saved_bytes)}</p><p class="quiet">on each device, besides arguments</p>'
     return whole + "".join(bars)
 
 
@@ -114,9 +112,9 @@ def _bar(label: str, part: int, whole: int, kind: str) -> str:
     )
 
 
-def _tools(found: Listing) -> str:
+def _tools(listing: Listing) -> str:
     boxes = [("show-forward", "forward"), ("show-ops", "how values are made")]
-    if any(line.direction != "forward" for line in found.lines):
+    if any(line.direction != "forward" for line in listing.lines):
         boxes.insert(1, ("show-backward", "backward"))
     inputs = "".join(f'<label><input type="checkbox" id="{id}" checked> {text}</label>' for id, text in boxes)
     return f'<div class="tools" role="group" aria-label="What is shown">{inputs}</div>'

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from shtypes.analysis.explain.listing import Line, type_text
+from shtypes.analysis.explain.document import Line, type_text
 from shtypes.analysis.explain.source import Excerpt, lines_of_file
 from shtypes.traced.entry import Entry
 

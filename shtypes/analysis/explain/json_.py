@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from shtypes.analysis.explain.listed import Listing
-from shtypes.analysis.explain.listing import Block, Item, Line, type_text
+from shtypes.analysis.explain.document import Block, Item, Line, Listing, type_text
 from shtypes.analysis.explain.source import lines_of_file, spans
 from shtypes.traced.entry import entry_json
 from shtypes.types import ShType
@@ -16,32 +15,32 @@ SCHEMA: Final = 1
 _GIVEN: Final = ("arguments", "results", "seeds", "gradients")
 
 
-def to_json(found: Listing, indent: int | None = None) -> str:
+def to_json(listing: Listing, indent: int | None = None) -> str:
     """The text of the JSON document."""
-    return json.dumps(document(found), indent=indent)
+    return json.dumps(document(listing), indent=indent)
 
 
-def document(found: Listing) -> dict[str, Any]:
+def document(listing: Listing) -> dict[str, Any]:
     """What the JSON document holds."""
     return {
         "schema": SCHEMA,
-        "function": found.function,
-        "policy": found.policy,
-        "mesh": None if found.mesh is None else [{"axis": a, "size": n} for a, n in found.mesh.shape.items()],
-        "gradient": found.gradient,
-        **{part: [_typed(line.name, line.type) for line in getattr(found, part)] for part in _GIVEN},
-        "items": [_item(item) for item in found.items],
-        "ledger": json.loads(found.ledger.to_json()),
+        "function": listing.function,
+        "policy": listing.policy,
+        "mesh": None if listing.mesh is None else [{"axis": a, "size": n} for a, n in listing.mesh.shape.items()],
+        "gradient": listing.gradient,
+        **{part: [_typed(line.name, line.type) for line in getattr(listing, part)] for part in _GIVEN},
+        "items": [_item(item) for item in listing.items],
+        "ledger": json.loads(listing.ledger.to_json()),
         "saved": {
-            "bytes": found.saved_bytes,
+            "bytes": listing.saved_bytes,
             "values": [
                 {**_typed(v.name, v.type), "bytes": v.bytes, "argument": v.argument, **v.place.to_json()}
-                for v in found.saved
+                for v in listing.saved
             ],
         },
         "source": [
             {"file": s.file, "function": s.name, "start": s.start, "lines": lines_of_file(s.file, s.start, s.end)}
-            for s in spans(line.place for line in found.lines)
+            for s in spans(line.place for line in listing.lines)
         ],
     }
 

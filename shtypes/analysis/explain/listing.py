@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from shtypes._compat.jaxprs import Cond, Scan, While
 from shtypes.analysis.explain.cotangents import saved_only
+from shtypes.analysis.explain.document import Block, Item, Line, Saved
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Value
-from shtypes.context.ambient import DimAxes
+from shtypes.analysis.memory.graph import bytes_of
 from shtypes.core.operation import applied_by
 from shtypes.errors import how_many
 from shtypes.primitives.merged import AbsorbedReshard
@@ -18,99 +18,6 @@ from shtypes.primitives.reshard import Reshard
 from shtypes.traced.entry import Entry, entries_of
 from shtypes.traced.equations import Equation, SourceLine, control_of, outside
 from shtypes.traced.merging import merge
-from shtypes.types import ShType
-from shtypes.types.notation.dim_axes import current_dim_axes
-from shtypes.types.policy import current_policy
-
-_NOWHERE = SourceLine()
-
-
-@dataclass(frozen=True)
-class Line:
-    """One value of a listing.
-
-    Attributes:
-        name: Its name: what the source assigns it to, ``g_x`` for the cotangent of ``x``, or made from the operation.
-        type: Its type; of a plain array, JAX's.
-        op: How it is made, as the jaxpr prints it; empty for what is given.
-        operands: The names of what it is made from.
-        direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
-        place: The user's line that makes it, or that causes it.
-        cause: For a backward line, the forward line that causes it; None where none does alone.
-        times: How often it runs, or None where a while loop decides.
-        cast: Whether a typing rule inserted it.
-        collectives: What it communicates.
-        not_covered: Why its communication is not known; empty where it is.
-        span: The last line of the user's expression.
-        merged: Whether it does nothing by itself: it is a reshard that was merged with others, which say so.
-    """
-
-    name: str
-    type: Any
-    op: str = ""
-    operands: tuple[str, ...] = ()
-    direction: str = "forward"
-    place: SourceLine = _NOWHERE
-    cause: Line | None = field(default=None, repr=False)
-    times: int | None = 1
-    cast: bool = False
-    collectives: tuple[Entry, ...] = ()
-    not_covered: str = ""
-    span: int = 0
-    merged: bool = False
-
-    def __str__(self) -> str:
-        made = f" = {' '.join((self.op, *self.operands))}" if self.op else ""
-        return f"{self.name}: {type_text(self.type)}{made}"
-
-
-@dataclass(frozen=True)
-class Block:
-    """A loop, a conditional, or one of its bodies.
-
-    Attributes:
-        title: What it is: ``"scan, 12 steps"``, ``"branch 0 of 2"``.
-        results: What it makes; empty for a body.
-        given: What the body is given that is its own.
-        items: What is inside.
-        direction: As in `Line`.
-        place: The user's line.
-        cause: As in `Line`.
-    """
-
-    title: str
-    results: tuple[Line, ...]
-    given: tuple[Line, ...]
-    items: tuple[Item, ...]
-    direction: str
-    place: SourceLine
-    cause: Line | None = field(default=None, repr=False)
-
-
-Item = Line | Block
-
-
-def type_text(t: Any) -> str:
-    """The text of a type, typed or JAX's own, under the policy in force."""
-    if not isinstance(t, ShType):
-        return str(t.str_short(short_dtypes=True))
-    return _shown(t.exact, t, current_policy(), current_dim_axes())
-
-
-@functools.lru_cache(maxsize=4096)
-def _shown(exact: Any, t: Any, policy: str, dim_axes: DimAxes) -> str:
-    return str(t)
-
-
-def lines_of(items: Iterable[Item]) -> Iterator[Line]:
-    """All lines, those inside blocks among them, in program order."""
-    for item in items:
-        if isinstance(item, Line):
-            yield item
-        else:
-            yield from item.given
-            yield from lines_of(item.items)
-            yield from item.results
 
 
 class Lister:
@@ -243,3 +150,26 @@ def equations_in(scope: BodyRun) -> Iterator[Equation]:
         yield record.found
         for body in record.bodies:
             yield from equations_in(body)
+
+
+def saved_by(scope: BodyRun) -> tuple[Saved, ...]:
+    """What the forward equations of a program leave for its backward equations, in program order.
+
+    Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves. What
+    a checkpoint computes again is not among them, and what the compiler saves by fusing is not known here.
+    """
+    inside = [saved_by(body) for r in scope.records if r.found.direction == "forward" for body in r.bodies]
+    return (*_saved(scope), *max(inside, key=lambda saved: sum(v.bytes for v in saved if not v.argument), default=()))
+
+
+def _saved(scope: BodyRun) -> Iterator[Saved]:
+    own: list[tuple[Value, Occurrence | None]] = [(v, None) for v in scope.given]
+    made = [(v, r) for r in scope.records if r.found.direction == "forward" for v in r.outs]
+    for value, record in [*own, *made]:
+        later = any(
+            use.found.direction != "forward" and scope.records[use.position : use.position + 1] == [use]
+            for use in value.uses
+        )
+        if not value.gradient and (later if value.kept is None else value.kept):
+            place = record.found.place if record is not None else SourceLine()
+            yield Saved(value.name, value.type, bytes_of(value.type), record is None, place)

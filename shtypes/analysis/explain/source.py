@@ -1,4 +1,4 @@
-"""The user's source: its lines, and where a function starts and ends."""
+"""The user's source: its functions, and the names that statements give to values."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import ast
 import bisect
 import functools
 import linecache
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from shtypes.analysis.explain.names import parsed
+from shtypes._compat.jaxprs import UserFrame
 from shtypes.traced.equations import SourceLine
 
 
@@ -52,3 +52,170 @@ def _functions(file: str) -> tuple[Excerpt, ...]:
             elif isinstance(child, ast.stmt):
                 pending.append((f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix, child))
     return tuple(sorted(found, key=lambda f: f.start))
+
+
+#: What targets an assignment has: a name, or one for each part of a tuple.
+Names = str | tuple["Names", ...]
+#: Where in a value a part is: indices and keys, outermost first.
+Path = tuple[int | str, ...]
+
+
+class _Target(NamedTuple):
+    """Where the value of an expression goes."""
+
+    names: Names = ()  # the targets; empty where the function returns it, so that the caller names it
+    path: Path = ()  # which part of the whole value it is
+
+
+class _File(NamedTuple):
+    """The expressions of a file whose values have names: by position, and calls and attributes by their end alone."""
+
+    exact: dict[tuple[int, int, int, int], _Target]
+    ends: dict[tuple[int, int], _Target]
+
+
+def assigned(frames: Sequence[UserFrame]) -> Names:
+    """What an expression's value is called, by its frames, innermost first: a name, names of its parts, or nothing.
+
+    What the caller of a function does not name has the name of the function.
+    """
+    path: Path = ()
+    function = ""
+    for frame in frames:
+        target = _target(frame)
+        if target is None:
+            break
+        path = (*target.path, *path)
+        if target.names:
+            names, path = inside(target.names, path)
+            if names and (isinstance(names, str) or not function):
+                return f"{names}{_written(path)}" if isinstance(names, str) else names
+            break
+        function = function or _called(frame.function)
+    return f"{function}{_written(path)}" if function else ()
+
+
+def _called(function: str) -> str:
+    """What a function is called by: of a method such as ``__call__``, the class; nothing for a lambda."""
+    outer, _, own = function.rpartition(".")
+    name = outer.rpartition(".")[2] if own.startswith("__") else own
+    return name if name.isidentifier() else ""
+
+
+def inside(names: Names, path: Path) -> tuple[Names, Path]:
+    """The targets of one part of a value, and what of the path they leave."""
+    while not isinstance(names, str) and path and isinstance(path[0], int):
+        if path[0] >= len(names):
+            return (), path
+        names, path = names[path[0]], path[1:]
+    return names, path
+
+
+def _written(path: Path) -> str:
+    return "".join(f"[{part!r}]" for part in path)
+
+
+def _target(frame: UserFrame) -> _Target | None:
+    known = _expressions(frame.file)
+    found = known.exact.get((frame.line, frame.column, frame.end_line, frame.end_column))
+    # Of a chain of methods over several lines, some Pythons tell the line of the method.
+    return found or known.ends.get((frame.end_line, frame.end_column))
+
+
+@functools.lru_cache(maxsize=256)
+def _expressions(file: str) -> _File:
+    exact: dict[tuple[int, int, int, int], _Target] = {}
+    ends: dict[tuple[int, int], _Target] = {}
+    tree = parsed(file)
+    for node, target in _targets(tree) if tree is not None else ():
+        place = (node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
+        exact.setdefault(place, target)
+        if isinstance(node, (ast.Call, ast.Attribute)):
+            ends.setdefault(place[2:], target)
+    return _File(exact, ends)
+
+
+@functools.lru_cache(maxsize=256)
+def parsed(file: str) -> ast.Module | None:
+    """The syntax tree of a file, or None where it cannot be had."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _targets(tree: ast.Module) -> Iterator[tuple[Any, _Target]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[target, *_], value=value):
+                yield from _assignment(target, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                yield from _assignment(target, value)
+            case ast.NamedExpr(target=target, value=value):
+                yield from _assignment(target, value)
+            case ast.AugAssign(target=target):
+                yield node, _Target(ast.unparse(target))
+            case ast.Return(value=ast.expr() as value):
+                yield from _values(value, _Target())
+            case ast.Lambda(body=value):
+                yield from _values(value, _Target())
+
+
+def _assignment(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, _Target]]:
+    if isinstance(value, (ast.Tuple, ast.List)) and isinstance(target, (ast.Tuple, ast.List)):
+        if len(value.elts) == len(target.elts):
+            for inner, part in zip(target.elts, value.elts, strict=True):
+                yield from _assignment(inner, part)
+    else:
+        yield from _values(value, _Target(_names(target)))
+
+
+def _names(target: ast.expr) -> Names:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return tuple(map(_names, target.elts))
+    return ast.unparse(target.value if isinstance(target, ast.Starred) else target)
+
+
+def _values(value: ast.expr, target: _Target) -> Iterator[tuple[ast.expr, _Target]]:
+    """The expressions whose value, or a part of it, the target takes."""
+    match value:
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from _values(body, target)
+            yield from _values(orelse, target)
+        case ast.NamedExpr():
+            return  # it names its value itself
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            for i, part in enumerate(parts):
+                yield from _values(part, target._replace(path=(*target.path, i)))
+        case ast.Dict(keys=keys, values=parts):
+            for key, part in zip(keys, parts, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, (str, int)):
+                    yield from _values(part, target._replace(path=(*target.path, key.value)))
+        case ast.ListComp(elt=part) | ast.GeneratorExp(elt=part) | ast.DictComp(value=part):
+            yield from _values(part, target)
+        case _:
+            yield value, target
+
+
+class Unique:
+    """Names that no other value of a scope has: the second ``h`` is ``h_2``."""
+
+    def __init__(self, taken: Sequence[str] = ()) -> None:
+        self._taken = set(taken)
+        self._counts: dict[str, int] = {}
+
+    def __call__(self, name: str) -> str:
+        """The name, or the first free one of its kind; it is taken from now on."""
+        n = self._counts.get(name, 1)
+        free = name if n == 1 else f"{name}_{n}"
+        while free in self._taken:
+            n += 1
+            free = f"{name}_{n}"
+        self._counts[name] = n + 1
+        self._taken.add(free)
+        return free
+
+    def release(self, name: str) -> None:
+        """Lets another value have a name."""
+        self._taken.discard(name)
+        self._counts.pop(name, None)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shtypes.analysis.explain.folding import Repeat, fold, fold_values, merged
-from shtypes.analysis.explain.listed import Listing
-from shtypes.analysis.explain.listing import Block, Item, Line, type_text
+from shtypes.analysis.explain.document import Block, Item, Line, Listing, type_text
+from shtypes.analysis.explain.fold_layers import Repeat, fold, fold_values, merged
 from shtypes.errors import how_many
-from shtypes.traced.columns import rich_group, rich_text
 from shtypes.traced.entry import Entry, merged_words
 from shtypes.traced.ledger import Ledger
+from shtypes.types.tables import Table, rich_group, rich_text
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -21,6 +20,8 @@ _WIDEST: Final = 88
 _INDENT: Final = "    "
 #: So many names say how the rounds of a repeat go on.
 _ENDS: Final = 3
+#: The lines that a table shows.
+_MOST_ROWS: Final = 1000
 #: More of a source line is cut off.
 _LONGEST: Final = 80
 
@@ -33,16 +34,16 @@ class TextRow(NamedTuple):
     beside: str = ""  # the source
 
 
-def plain(found: Listing, *, source: bool, totals: bool) -> str:
+def plain(listing: Listing, *, source: bool, totals: bool) -> str:
     """The text of a listing."""
-    rows = list(_single_spaced(_rows(found, totals=totals)))
+    rows = list(_single_spaced(_rows(listing, totals=totals)))
     width = min(max((len(r.text) for r in rows if r.beside), default=0), _WIDEST)
     return "\n".join(f"{r.text:{width}}  | {r.beside}" if source and r.beside else r.text for r in rows)
 
 
-def rich(found: Listing) -> Group:
+def rich(listing: Listing) -> Group:
     """The listing for `rich`."""
-    rows = list(_single_spaced(_rows(found, totals=False)))
+    rows = list(_single_spaced(_rows(listing, totals=False)))
     width = min(max((len(r.text) for r in rows if r.beside), default=0), _WIDEST)
     texts = []
     for row in rows:
@@ -50,7 +51,27 @@ def rich(found: Listing) -> Group:
         if row.beside:
             text.append(" " * max(width - len(row.text), 0) + "  | ", style="dim").append(row.beside, style="dim")
         texts.append(text)
-    return rich_group(*texts, rich_text(), sent(found), *(rich_text(t) for t in _saved_rows(found)))
+    return rich_group(*texts, rich_text(), sent(listing), *(rich_text(t) for t in _saved_rows(listing)))
+
+
+def table(listing: Listing) -> Table:
+    """The lines of a listing as a table, with its totals below."""
+    rows = [
+        (
+            str(line.place),
+            line.direction,
+            line.name,
+            type_text(line.type),
+            " ".join((line.op, *line.operands)),
+            "; ".join(map(collective_text, line.collectives)),
+        )
+        for line in listing.lines[:_MOST_ROWS]
+    ]
+    more = len(listing.lines) - len(rows)
+    said = [*([f"and {more} lines more"] if more else []), *sent(listing).notes(), *_saved_rows(listing)]
+    title = f'{listing.function}{_on(listing)}, policy "{listing.policy}"'
+    headings = ("line", "direction", "value", "type", "made by", "communication")
+    return Table(title, headings, tuple(rows), note="\n".join(said))
 
 
 _STYLES: Final = {
@@ -65,45 +86,48 @@ _STYLES: Final = {
 }
 
 
-def _rows(found: Listing, *, totals: bool) -> Iterator[TextRow]:
-    mesh = "" if found.mesh is None else f" on the mesh {found.mesh}"
-    yield TextRow("title", f'{found.function}{mesh}, policy "{found.policy}"')
+def _rows(listing: Listing, *, totals: bool) -> Iterator[TextRow]:
+    yield TextRow("title", f'{listing.function}{_on(listing)}, policy "{listing.policy}"')
     yield TextRow("note", "")
-    rows = _Rows(found)
-    yield from rows.values(found.arguments)
-    if found.arguments and found.items:
+    rows = _Rows(listing)
+    yield from rows.values(listing.arguments)
+    if listing.arguments and listing.items:
         yield TextRow("note", "")
     # A function that takes gradients itself goes on after them: as it is written.
-    yield from rows.items(found.forward if found.gradient else found.items)
-    if found.gradient:
+    yield from rows.items(listing.forward if listing.gradient else listing.items)
+    if listing.gradient:
         yield TextRow("note", "")
-        yield from rows.values(found.seeds)
-        yield from rows.items(found.backward)
-        others = [line for line in found.gradients if line.op]
+        yield from rows.values(listing.seeds)
+        yield from rows.items(listing.backward)
+        others = [line for line in listing.gradients if line.op]
         if others:
             yield TextRow("note", "")
         yield from rows.values(others)
     if totals:
         yield TextRow("note", "")
-        for text in (*str(sent(found)).splitlines(), *_saved_rows(found)):
+        for text in (*str(sent(listing)).splitlines(), *_saved_rows(listing)):
             yield TextRow("note", text)
 
 
-def sent(found: Listing) -> Ledger:
+def _on(listing: Listing) -> str:
+    return "" if listing.mesh is None else f" on the mesh {listing.mesh}"
+
+
+def sent(listing: Listing) -> Ledger:
     """The ledger as a listing shows it."""
-    return merged(found.ledger) if found.fold else found.ledger
+    return merged(listing.ledger) if listing.fold else listing.ledger
 
 
-def _saved_rows(found: Listing) -> list[str]:
-    if not found.gradient and not found.saved:
+def _saved_rows(listing: Listing) -> list[str]:
+    if not listing.gradient and not listing.saved:
         return []
-    kept = [value for value in found.saved if not value.argument]
+    kept = [value for value in listing.saved if not value.argument]
     if not kept:
         return ["saved for the backward pass: nothing but arguments"]
     sizes: dict[str, list[int]] = {}
     for value in kept:
         sizes.setdefault(type_text(value.type), []).append(value.bytes)
-    rows = [f"saved for the backward pass, besides arguments: {found.saved_bytes} B/device"]
+    rows = [f"saved for the backward pass, besides arguments: {listing.saved_bytes} B/device"]
     largest = sorted(sizes.items(), key=lambda pair: -sum(pair[1]))
     return rows + [f"  {sum(n)} B/device: {f'{len(n)} of ' if len(n) > 1 else ''}{text}" for text, n in largest]
 
@@ -111,9 +135,9 @@ def _saved_rows(found: Listing) -> list[str]:
 class _Rows:
     """The rows of a listing, level by level."""
 
-    def __init__(self, found: Listing) -> None:
-        self.fold = found.fold
-        self.types = {line.name: type_text(line.type) for line in (*found.arguments, *found.seeds, *found.lines)}
+    def __init__(self, listing: Listing) -> None:
+        self.fold = listing.fold
+        self.types = {line.name: type_text(line.type) for line in (*listing.arguments, *listing.seeds, *listing.lines)}
 
     def values(self, lines: Sequence[Line]) -> Iterator[TextRow]:
         """Lines that say what is given, or what comes out."""
@@ -163,17 +187,17 @@ class _Rows:
             yield from _line(line, indent)
 
 
-def _repeat(found: Repeat, indent: str, rows: Iterator[TextRow]) -> Iterator[TextRow]:
+def _repeat(repeat: Repeat, indent: str, rows: Iterator[TextRow]) -> Iterator[TextRow]:
     """One round between how often it runs and how the others go on."""
-    total = found.sent.total
-    sent = f", {total.bytes} B/device in {how_many(total.launches, 'collective')} in all" if found.sent else ""
+    total = repeat.sent.total
+    sent = f", {total.bytes} B/device in {how_many(total.launches, 'collective')} in all" if repeat.sent else ""
     yield TextRow("note", "")
-    yield TextRow("repeat", f"{indent}repeated {found.times} times{sent}:")
+    yield TextRow("repeat", f"{indent}repeated {repeat.times} times{sent}:")
     yield from rows
-    if found.ends:
-        whose = "the last makes" if found.direction == "forward" else "the first takes"
-        said = [f"{other} for {shown}" for shown, other in found.ends[:_ENDS]]
-        said += [f"{len(found.ends) - _ENDS} more"] if len(found.ends) > _ENDS else []
+    if repeat.ends:
+        whose = "the last makes" if repeat.direction == "forward" else "the first takes"
+        said = [f"{other} for {shown}" for shown, other in repeat.ends[:_ENDS]]
+        said += [f"{len(repeat.ends) - _ENDS} more"] if len(repeat.ends) > _ENDS else []
         yield TextRow("repeat", f"{indent}{whose} {', '.join(said)}")
     yield TextRow("note", "")
 

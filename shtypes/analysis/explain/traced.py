@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from shtypes.analysis.subject import Subject
-from shtypes.traced.gradient import has_gradient, is_array, zero_seed
-from shtypes.traced.leaves import leaf_paths, split
+from shtypes.analysis.target import Target
+from shtypes.traced.gradient import has_gradient, is_array, leaf_paths, split, zero_seed
 
 
 class TracedProgram(NamedTuple):
@@ -23,7 +22,7 @@ class TracedProgram(NamedTuple):
     differentiated: tuple[int, ...] = ()  # for each gradient, which argument it is of; these are the last results
 
 
-def trace(about: Subject, *, grad: bool) -> TracedProgram:
+def trace(about: Target, *, grad: bool) -> TracedProgram:
     """Traces a function, without its backward pass or with that to every argument that has a gradient."""
     f = about.function
     given = (about.args, about.kwargs)

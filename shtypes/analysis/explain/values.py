@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shtypes._compat.jaxprs import UserFrame
-from shtypes.analysis.explain.names import Unique
+from shtypes.analysis.explain.source import Unique
 from shtypes.core.operation import applied_by
 from shtypes.traced.equations import Equation
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While, is_literal, jaxpr_of, user_frames
+from shtypes.analysis.explain.backward_links import Links
 from shtypes.analysis.explain.cotangents import cotangent_type, resolve
-from shtypes.analysis.explain.given import (
+from shtypes.analysis.explain.inputs import (
     backward_given,
     body_frame,
     forward_given,
@@ -15,8 +16,7 @@ from shtypes.analysis.explain.given import (
     outward,
     result_names,
 )
-from shtypes.analysis.explain.links import Links
-from shtypes.analysis.explain.names import Unique, assigned
+from shtypes.analysis.explain.source import Unique, assigned
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value
 from shtypes.core.operation import applied_by, direction_of
 from shtypes.traced.equations import Around, Body, Equation, Needs, SourceLine, Walk, control_of, of_user, outside

@@ -6,14 +6,91 @@ what is computed twice from the same operands is one step, as in the compiler.
 
 from __future__ import annotations
 
+import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While, is_literal, jaxpr_of
-from shtypes.analysis.memory.kinds import Kind, bytes_of, kind_of, needs_copy
 from shtypes.core.operation import direction_of
 from shtypes.traced.equations import Needs, SourceLine, Walk, control_of, place_of
+from shtypes.types import ShType
+
+
+class Kind(enum.Enum):
+    """What a step does with the memory of its operands and results."""
+
+    VIEW = "its result is its operand in another shape"
+    BARRIER = "its results are its operands, and nothing is fused across it"
+    MAP = "it computes each element when that is asked for, from few others"
+    COSTLY = "the same, but too dear to be done twice"
+    FOLD = "it computes its operand as it reads it, and writes its result"
+    STORE = "it computes its second operand as it reads it, and writes that into the first"
+    SEND = "it adds up over devices; neighbours are done at once"
+    KERNEL = "it reads and writes memory"
+    LOOP = "it repeats a body"
+    BRANCH = "it runs one of its bodies"
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_VIEWS: Final = _names(
+    "reshape squeeze expand_dims stop_gradient copy pvary pcast name bitcast_convert_type sharding_constraint "
+    "reduce_precision mesh_cast"
+)
+_MAPS: Final = _names(
+    "add sub mul neg max min select_n and or xor not eq ne lt le gt ge convert_element_type abs sign floor ceil "
+    "round clamp iota broadcast_in_dim transpose slice dynamic_slice gather concatenate pad rev square integer_pow "
+    "add_any is_finite shift_left shift_right_logical shift_right_arithmetic real imag complex conj nextafter "
+    "axis_index"
+)
+_COSTLY: Final = _names(
+    "exp exp2 expm1 log log1p tanh logistic sin cos tan asin acos atan atan2 sinh cosh asinh acosh atanh rsqrt sqrt "
+    "cbrt div rem pow erf erfc erf_inv lgamma digamma"
+)
+
+
+def kind_of(eqn: Any) -> Kind:
+    """What an equation without bodies does with memory."""
+    name = eqn.primitive.name
+    if name == "optimization_barrier":
+        return Kind.BARRIER
+    if name in _VIEWS or (name in ("broadcast_in_dim", "convert_element_type") and _same(eqn)):
+        return Kind.VIEW
+    if name in _MAPS:
+        return Kind.MAP
+    if name in _COSTLY:
+        return Kind.COSTLY
+    if name.startswith("reduce_") and name != "reduce_scatter":
+        return Kind.FOLD
+    if name == "dynamic_update_slice":
+        return Kind.STORE
+    return Kind.SEND if name in ("psum", "psum_invariant", "pmax", "pmin") else Kind.KERNEL
+
+
+def _same(eqn: Any) -> bool:
+    """Whether the result is the operand, but for its shape."""
+    x, y = eqn.invars[0].aval, eqn.outvars[0].aval
+    return math.prod(x.shape) == math.prod(y.shape) and bool(x.dtype == y.dtype)
+
+
+def bytes_of(t: Any) -> int:
+    """Bytes of each device's part of a value, typed or plain."""
+    if isinstance(t, ShType):
+        return int(t.local_bytes)
+    sharding = getattr(t, "sharding", None)
+    sizes = getattr(getattr(sharding, "mesh", None), "shape", {})
+    entries = (*getattr(sharding, "spec", ()), *(None,) * len(t.shape))
+    parts = (math.prod(sizes.get(a, 1) for a in _axes(entry)) for entry in entries)
+    return int(math.prod(-(-n // part) for n, part in zip(t.shape, parts, strict=False)) * t.dtype.itemsize)
+
+
+def _axes(entry: Any) -> tuple[str, ...]:
+    """The mesh axes that a dim is split over, by an entry of a `PartitionSpec`."""
+    return (entry,) if isinstance(entry, str) else tuple(entry or ()) if isinstance(entry, tuple) else ()
 
 
 @dataclass(eq=False)
@@ -62,7 +139,7 @@ class Step:
 class Graph:
     """The steps of a body, in program order."""
 
-    given: list[Value]
+    inputs: list[Value]
     steps: list[Step] = field(default_factory=list)
     results: list[Value] = field(default_factory=list)
 
@@ -139,8 +216,6 @@ class _Build:
 
     def _plain(self, eqn: Any, operands: list[Value], stack: str) -> list[Value]:
         """An equation without bodies; the same again is what it was."""
-        if eqn.primitive.name == "dot_general":
-            operands = [self._arranged(eqn, v, i, stack) for i, v in enumerate(operands)]
         key = (eqn.primitive, tuple(map(id, operands)), tuple(map(str, eqn.params.items())))
         if key in self._seen and not _acts(eqn):
             return self._seen[key]
@@ -148,19 +223,6 @@ class _Build:
         step = Step(eqn.primitive.name, kind, operands, stack=stack)
         self._seen[key] = self._step(step, eqn, [Value(bytes_of(v.aval)) for v in eqn.outvars])
         return self._seen[key]
-
-    def _arranged(self, eqn: Any, value: Value, side: int, stack: str) -> Value:
-        """An operand of a product as the compiler wants it; another order of its dims is a copy."""
-        contracting, batch = (dims[side] for dims in eqn.params["dimension_numbers"])
-        if not needs_copy(eqn.invars[side].aval.shape, tuple(contracting), tuple(batch), side):
-            return value
-        key = ("arranged", id(value), tuple(contracting), tuple(batch), side)
-        if key not in self._seen:
-            step = Step("transpose", Kind.MAP, [value], len(self._graph.steps), eqn=eqn, stack=stack)
-            step.results = [Value(value.bytes, value.aval, step)]
-            self._graph.steps.append(step)
-            self._seen[key] = step.results
-        return self._seen[key][0]
 
     def _step(self, step: Step, eqn: Any, like: Sequence[Value]) -> list[Value]:
         """Adds a step, with results as large as some values."""
@@ -180,7 +242,7 @@ class _Build:
         """A body that is a graph of its own."""
         jaxpr = jaxpr_of(jaxpr)
         graph = Graph([Value(v.bytes, v.aval, name=v.name) for v in operands])
-        graph.results = _Build(self._walk, graph, self._barriers).opened(jaxpr, used, graph.given, stack)
+        graph.results = _Build(self._walk, graph, self._barriers).opened(jaxpr, used, graph.inputs, stack)
         return graph
 
     def _scan(
@@ -193,17 +255,17 @@ class _Build:
             for v, u in zip(eqn.outvars[scan.carry :], used[scan.carry :], strict=True)
         ]
         graph = Graph([Value(v.bytes * u, v.aval) for v, u in zip(operands, use.operands, strict=True)] + stacks)
-        for v in (*graph.given[n:m], *stacks):
+        for v in (*graph.inputs[n:m], *stacks):
             v.mutable = True
         build = _Build(self._walk, graph, self._barriers)
         slices = []
-        for given, v in zip(graph.given[m : len(operands)], body.invars[m:], strict=True):
-            step = Step("slice", Kind.MAP, [given], order=-1, eqn=eqn, stack=stack)
+        for xs, v in zip(graph.inputs[m : len(operands)], body.invars[m:], strict=True):
+            step = Step("slice", Kind.MAP, [xs], order=-1, eqn=eqn, stack=stack)
             step.results = [Value(bytes_of(v.aval), v.aval, step)]
             graph.steps.append(step)
             slices += step.results
         constants = [Value(bytes_of(v.aval), v.aval, name="captured") for v in body.constvars]
-        made = build.opened(body, used, [*constants, *graph.given[:m], *slices], stack)
+        made = build.opened(body, used, [*constants, *graph.inputs[:m], *slices], stack)
         for i, (stacked, y) in enumerate(zip(stacks, made[scan.carry :], strict=True)):
             if not used[scan.carry + i]:
                 continue
@@ -229,7 +291,7 @@ class _Build:
             self._inner(loop.cond, (True,), [*operands[:n], *state], stack),
             self._inner(loop.body, used, [*operands[n:m], *state], stack),
         )
-        for v in bodies[1].given[loop.body_consts :]:
+        for v in bodies[1].inputs[loop.body_consts :]:
             v.mutable = True
         bodies[1].results = [v for v, u in zip(bodies[1].results, used, strict=True) if u]
         step = Step("while", Kind.LOOP, operands, stack=stack, bodies=bodies)

@@ -3,31 +3,139 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes.analysis.check import mesh_scope, scopes
-from shtypes.analysis.memory.graph import Value, graph_of
-from shtypes.analysis.memory.kinds import bytes_of
-from shtypes.analysis.memory.liveness import buffers_of, kept_by
-from shtypes.analysis.memory.packing import live, packed
-from shtypes.analysis.memory.report import Held, Memory
-from shtypes.analysis.subject import Subject, mesh_of, subject
+from shtypes.analysis.memory.buffers import buffers_of, kept_by, live, packed
+from shtypes.analysis.memory.graph import Value, bytes_of, graph_of
+from shtypes.analysis.target import Target, mesh_of, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.jit import JitFunction, jit
 from shtypes.programs.stages import Traced
 from shtypes.traced.equations import SourceLine
-from shtypes.traced.gradient import is_array, with_gradient
-from shtypes.traced.leaves import split
+from shtypes.traced.gradient import is_array, split, with_gradient
 from shtypes.traced.merging import merge_reshards
 from shtypes.types import dtypes
 from shtypes.types.mesh import context
+from shtypes.types.tables import Report, Table
+
+#: The version of what `Memory.to_json` writes.
+SCHEMA: Final = 1
+#: So many values are shown in each table; JSON has all.
+_SHOWN: Final = 12
+
+
+class Held(NamedTuple):
+    """Values that take memory: one, or several alike from one line.
+
+    Attributes:
+        what: The operation that makes them.
+        type: The type of one device's part; of what a loop keeps at each step, of all steps.
+        values: How many there are.
+        bytes: Bytes on each device, of all of them.
+        direction: ``"forward"``, ``"backward"`` or ``"recomputed"`` (by checkpoint, in the backward pass).
+        place: The user's line that makes them.
+    """
+
+    what: str
+    type: str
+    values: int
+    bytes: int
+    direction: str
+    place: SourceLine
+
+
+@dataclass(frozen=True)
+class Memory(Report):
+    """What a program needs on each device, in bytes.
+
+    Attributes:
+        name: The function's name.
+        mesh: The mesh, as text.
+        arguments: Each argument.
+        results: The results, and the gradients if these were asked for.
+        gradients: The gradients among the results.
+        donated: What of the results lies in the memory of donated arguments.
+        temporaries: What the program needs besides.
+        saved: What the forward pass keeps for the backward pass besides arguments, largest first.
+        live: What is in use besides arguments when most is, largest first.
+    """
+
+    name: str
+    mesh: str
+    arguments: Mapping[str, int]
+    results: int
+    gradients: int
+    donated: int
+    temporaries: int
+    saved: tuple[Held, ...]
+    live: tuple[Held, ...]
+
+    @property
+    def peak(self) -> int:
+        """The estimated peak: arguments, results that are not in donated arguments, and temporaries."""
+        return sum(self.arguments.values()) + self.results - self.donated + self.temporaries
+
+    def __repr__(self) -> str:
+        return f"<Memory of {self.name}: {self.peak} B/device>"
+
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        return f"Memory of {self.name} on {self.mesh}"
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The report as JSON, as described in the docs (memory)."""
+        found = {
+            "schema": SCHEMA,
+            "function": self.name,
+            "mesh": self.mesh,
+            "arguments": dict(self.arguments),
+            "results": self.results,
+            "gradients": self.gradients,
+            "donated": self.donated,
+            "temporaries": self.temporaries,
+            "peak": self.peak,
+            "saved": [_json(held) for held in self.saved],
+            "live": [_json(held) for held in self.live],
+        }
+        return json.dumps(found, indent=indent)
+
+    def tables(self) -> list[Table]:
+        """The bytes of each part, what is kept for the backward pass, and what is in use at the peak."""
+        rows = [(f"argument {name}", n) for name, n in self.arguments.items()]
+        rows += [("results", self.results - self.gradients)]
+        rows += [("gradients", self.gradients)] if self.gradients else []
+        rows += [("in donated arguments", -self.donated)] if self.donated else []
+        rows += [("temporaries", self.temporaries), ("peak", self.peak)]
+        title = f"memory of {self.name} on {self.mesh}"
+        total = Table(title, ("", "B/device"), tuple((a, str(n)) for a, n in rows), frozenset({"B/device"}))
+        saved = f"kept for the backward pass, besides arguments: {sum(h.bytes for h in self.saved)} B/device"
+        live = f"in use at the peak, besides arguments: {sum(h.bytes for h in self.live)} B/device"
+        return [total, *(_table(saved, self.saved) if self.saved else ()), *_table(live, self.live)]
+
+
+def _table(title: str, held: tuple[Held, ...]) -> Iterable[Table]:
+    rows = tuple(
+        (str(h.place), h.direction, h.what, f"{h.values} of {h.type}" if h.values > 1 else h.type, str(h.bytes))
+        for h in held[:_SHOWN]
+    )
+    rest = held[_SHOWN:]
+    note = f"and {len(rest)} more, {sum(h.bytes for h in rest)} B/device" if rest else "" if rows else "nothing"
+    headings = ("line", "direction", "made by", "each device has", "B/device")
+    yield Table(title, headings, rows, frozenset({"B/device"}), note)
+
+
+def _json(held: Held) -> dict[str, Any]:
+    return {**held._asdict(), "place": held.place.to_json()}
 
 
 @public
@@ -76,15 +184,11 @@ def memory(
         >>> dict(found.arguments), found.results, found.temporaries
         ({'x': 524288, 'w': 262144}, 32768, 0)
     """
-    with scopes(mesh, policy, dims):
-        asked = subject(f, types, named)
+    with target_in_scope(f, types, named, mesh, policy, dims) as target:
         if isinstance(f, JitFunction):
-            asked = asked._replace(function=f)
-        with (
-            contextlib.nullcontext() if mesh is not None else mesh_scope(asked),
-            contextlib.nullcontext() if asked.merges else merge_reshards(False),
-        ):
-            return _memory_of(asked, grad=grad, barriers=barriers)
+            target = target._replace(function=f)
+        with contextlib.nullcontext() if target.merges else merge_reshards(False):
+            return _memory_of(target, grad=grad, barriers=barriers)
 
 
 class _Traced(NamedTuple):
@@ -94,27 +198,27 @@ class _Traced(NamedTuple):
     again: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def _memory_of(asked: Subject, *, grad: bool, barriers: bool) -> Memory:
-    call = _traced(asked, grad=grad)
+def _memory_of(target: Target, *, grad: bool, barriers: bool) -> Memory:
+    call = _traced(target, grad=grad)
     program, leaves, donated = call.traced.on_devices()
     jaxpr = jaxpr_of(program)
-    given = [
+    inputs = [
         Value(n, v.aval, name="captured" if i is None else "argument", mutable=i in donated)
         for v, n, i in zip(jaxpr.invars, _sizes(jaxpr), leaves, strict=True)
     ]
-    graph = graph_of(program, given, barriers=barriers)
+    graph = graph_of(program, inputs, barriers=barriers)
     buffers = buffers_of(graph)
     results = [bytes_of(v.aval) for v in jaxpr.outvars]
-    aliased = _aliased([v for v in given if v.mutable], [v.aval for v in jaxpr.outvars])
+    aliased = _aliased([v for v in inputs if v.mutable], [v.aval for v in jaxpr.outvars])
     others = packed(buffers) - sum(results) + aliased
     sizes: dict[int | None, int] = {}
-    for i, v in zip(leaves, given, strict=True):
+    for i, v in zip(leaves, inputs, strict=True):
         sizes[i] = sizes.get(i, 0) + v.bytes
-    used = mesh_of((asked.args, asked.kwargs)) or context()
+    used = mesh_of((target.args, target.kwargs)) or context()
     return Memory(
-        asked.name,
+        target.name,
         "no mesh" if used is None else str(used),
-        _by_argument(asked, call, sizes),
+        _by_argument(target, call, sizes),
         sum(results),
         _gradient_bytes(call.traced) if grad else 0,
         aliased,
@@ -124,19 +228,19 @@ def _memory_of(asked: Subject, *, grad: bool, barriers: bool) -> Memory:
     )
 
 
-def _traced(asked: Subject, *, grad: bool) -> _Traced:
+def _traced(target: Target, *, grad: bool) -> _Traced:
     """The call, traced as it is compiled: with its reshards as they are written where `jax.jit` compiles it."""
-    f = asked.function
+    f = target.function
     if isinstance(f, JitFunction) and not grad:
-        traced = f.trace(*asked.args, **asked.kwargs)
+        traced = f.trace(*target.args, **target.kwargs)
         return _Traced(traced, traced.arguments)
-    arrays, again = split((asked.args, asked.kwargs), is_array)
+    arrays, again = split((target.args, target.kwargs), is_array)
 
     def run(*values: Any) -> Any:
         args, kwargs = again(values)
         return (with_gradient(f) if grad else f)(*args, **kwargs)
 
-    run.__name__ = run.__qualname__ = asked.name
+    run.__name__ = run.__qualname__ = target.name
     return _Traced(jit(run).trace(*arrays), again)
 
 
@@ -147,17 +251,17 @@ class _Leaf:
         self.place = place
 
 
-def _by_argument(asked: Subject, call: _Traced, sizes: Mapping[int | None, int]) -> dict[str, int]:
+def _by_argument(target: Target, call: _Traced, sizes: Mapping[int | None, int]) -> dict[str, int]:
     """The bytes of each argument, by name, and of what the function captures."""
     count = sum(i is not None for i in sizes)
     args, kwargs = call.again([_Leaf(i) for i in range(count)])
-    named = Subject(asked.function, args, kwargs).arguments
-    found = {
+    named = Target(target.function, args, kwargs).arguments
+    by_name = {
         name: sum(sizes[leaf.place] for leaf in jax.tree.leaves(tree) if isinstance(leaf, _Leaf))
         for name, tree in named.items()
     }
-    found = {name: n for name, n in found.items() if n}
-    return {**found, "(captured)": sizes[None]} if sizes.get(None) else found
+    by_name = {name: n for name, n in by_name.items() if n}
+    return {**by_name, "(captured)": sizes[None]} if sizes.get(None) else by_name
 
 
 def _sizes(jaxpr: Any) -> list[int]:

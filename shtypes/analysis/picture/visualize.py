@@ -5,14 +5,13 @@ from __future__ import annotations
 import html
 from typing import Any, Final
 
-from shtypes.analysis.picture.holdings import distinct, grid, sentences, visible
+from shtypes.analysis.picture.device_slices import distinct, grid, sentences, visible
 from shtypes.analysis.picture.svg import draw
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError, how_many
-from shtypes.traced.columns import aligned
-from shtypes.traced.tables import page
 from shtypes.types import ShType
+from shtypes.types.tables import aligned, page
 
 #: The most rows and columns of devices that the text shows.
 ROWS: Final = 16

@@ -7,14 +7,14 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from shtypes.analysis.picture.holdings import Holding, Span, holding, visible
+from shtypes.analysis.picture.device_slices import Holding, Span, holding, visible
 from shtypes.analysis.picture.svg import CELL, COLUMNS, Paint, devices, drawn_dims, element, words
-from shtypes.analysis.resharding.words import sentences, views
+from shtypes.analysis.resharding.describe_plan import sentences, views
 from shtypes.errors import quoted
-from shtypes.plans import Plan, Step
-from shtypes.plans.costs import CostModel
-from shtypes.traced.tables import Table
+from shtypes.resharding import Plan, Step
+from shtypes.resharding.costs import CostModel
 from shtypes.types import ShType
+from shtypes.types.tables import Table
 
 #: The most devices that the table shows.
 ROWS: Final = 16

@@ -1,18 +1,195 @@
-"""`explain_reshard`: the plan of a reshard in words and pictures. Pure."""
+"""`explain_reshard`: what a reshard does, step by step, in words, numbers and pictures; needs no devices."""
 
 from __future__ import annotations
 
+import html
+import json
+import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from shtypes.analysis.resharding.report import Resharding
+from shtypes.analysis.resharding import drawing
+from shtypes.analysis.resharding.describe_plan import action, bound, held, sentences, views
 from shtypes.context.user_line import public
-from shtypes.errors import ShardingTypeError
-from shtypes.plans.costs import CostModel, Link, as_cost_model
-from shtypes.plans.transport import Asked
-from shtypes.types import ShType
+from shtypes.errors import ShardingTypeError, how_many
+from shtypes.resharding import Plan, Step, least_bytes, plan
+from shtypes.resharding.costs import CostModel, Link, as_cost_model
+from shtypes.resharding.steps import common_prefix
+from shtypes.resharding.transport import AS_IT_IS, Asked, Transport
+from shtypes.types import REPLICATED, ShType, State
 from shtypes.types.mesh import Mesh, NamedAxes
+from shtypes.types.tables import Report, Table, rich_group, rich_text
 from shtypes.types.target import Target, as_type
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+
+#: How wide the sentences of the text are.
+WIDTH: Final = 120
+
+
+class Resharding(Report):
+    """How a value gets from one type to another; prints, and shows in a notebook as pictures, tables and sentences.
+
+    Attributes:
+        forward: The plan, of a narrower dtype where one is sent: ``steps``, ``bytes`` that each device sends,
+            ``launches``, ``peak_bytes``.
+        backward: The plan of its gradient, between the cotangent types; None where the values have no gradients.
+        model: The cost model of the predicted times, if one was given.
+    """
+
+    def __init__(
+        self, src: ShType, dst: ShType, model: CostModel | None = None, transport: Transport = AS_IT_IS
+    ) -> None:
+        self.forward, self.model = transport.plan(src, dst), model
+        self.backward = transport.backward(src, dst) if src.differentiable else None
+        self._ends = max(src.local_bytes, dst.local_bytes)  # in the dtype of the value
+
+    @property
+    def plans(self) -> list[tuple[str, Plan]]:
+        """The plans and what they are called: forward and, if there is one, backward."""
+        found = [("forward", self.forward)]
+        return found if self.backward is None else [*found, ("backward", self.backward)]
+
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        return f"{self.forward.src} to {self.forward.dst}"
+
+    def tables(self) -> list[Table]:
+        """The steps of each plan, and what each device holds on the way forward."""
+        return [*(self._table(name, found) for name, found in self.plans), self._holders()]
+
+    def seconds(self, found: Plan) -> float | None:
+        """What a plan takes by the cost model; None without one."""
+        return sum((self.model.seconds(step) for step in found.steps), 0.0) if self.model else None
+
+    def _peak(self, found: Plan) -> int:
+        return max(found.peak_bytes, self._ends)
+
+    def sentences(self, found: Plan) -> list[str]:
+        """The steps of a plan in words: who sends what to whom, and what each device holds then."""
+        return sentences(found)
+
+    def notes(self, found: Plan) -> list[str]:
+        """What else is to be said of a plan: the finer views of the array in it, and how it compares with others."""
+        compared = bound(found, least_bytes(found.src, found.dst), gathered_bytes(found))
+        return [*views(found), *([compared] if compared else [])]
+
+    def _table(self, name: str, found: Plan) -> Table:
+        headings = ("step", "B/device", "time", "type after") if self.model else ("step", "B/device", "type after")
+        rows = []
+        for step in found.steps:
+            time = (f"{self.model.seconds(step):.2e} s",) if self.model else ()
+            rows.append((str(step), str(step.bytes), *time, str(step.dst)))
+        note = f"{found.bytes} B/device in {how_many(found.launches, 'collective')}"
+        note += f"; at most {self._peak(found)} B/device in memory"
+        if self.model:
+            note += f"; {self.seconds(found):.2e} s"
+        title = f"{name}: {found.src} -> {found.dst}"
+        return Table(title, headings, tuple(rows), frozenset({"B/device", "time"}), note if rows else "nothing to do")
+
+    def _holders(self) -> Table:
+        return drawing.holders(self.forward, f"who holds what, forward, on {drawing.devices_of(self.forward)}")
+
+    def _said(self, found: Plan) -> list[str]:
+        """The sentences and the notes as lines of the text."""
+        lines = []
+        for i, said in enumerate(self.sentences(found), start=1):
+            lines += _lines(said, f"  {i}. ")
+        for note in self.notes(found):
+            lines += _lines(note, "  ")
+        return lines
+
+    def __str__(self) -> str:
+        parts = ["\n".join([str(self._table(name, found)), *self._said(found)]) for name, found in self.plans]
+        return "\n\n".join([*parts, str(self._holders())])
+
+    __repr__ = __str__
+
+    def __rich__(self) -> Group:
+        parts: list[Any] = []
+        for name, found in self.plans:
+            said = [f"{i}. {text}" for i, text in enumerate(self.sentences(found), start=1)]
+            parts += [self._table(name, found), *map(rich_text, [*said, *self.notes(found), ""])]
+        return rich_group(*parts, self._holders())
+
+    def to_svg(self) -> str:
+        """One SVG element: who holds what before, after each step and after, with the steps in words.
+
+        A colour is a part of the array as the devices hold it before, so that the picture shows where each piece went.
+        Terms of a sum are hatched and varying values dotted. Of large meshes it has the first devices and the last.
+        """
+        title = f"{self.forward.src} to {self.forward.dst} on {drawing.devices_of(self.forward)}"
+        return drawing.draw(title, self.plans, self.model)
+
+    def _parts(self) -> list[Table | str]:
+        parts: list[Table | str] = [self.to_svg()]
+        for name, found in self.plans:
+            said = "".join(f"<li>{html.escape(text)}</li>" for text in self.sentences(found))
+            notes = "".join(f'<p class="note">{html.escape(text)}</p>' for text in self.notes(found))
+            parts += [self._table(name, found), f"<ol>{said}</ol>{notes}"] if said else [notes]
+        return [*parts, self._holders()]
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The plans as JSON, as described in the docs (command line)."""
+        found = {
+            "schema": 1,
+            "mesh": str(self.forward.src.mesh),
+            "forward": self._plan_json(self.forward),
+            "backward": None if self.backward is None else self._plan_json(self.backward),
+        }
+        return json.dumps(found, indent=indent)
+
+    def _plan_json(self, found: Plan) -> dict[str, Any]:
+        return {
+            "before": found.src.canonical(),
+            "after": found.dst.canonical(),
+            "bytes": found.bytes,
+            "least_bytes": least_bytes(found.src, found.dst),
+            "gathered_bytes": gathered_bytes(found),
+            "launches": found.launches,
+            "peak_bytes": self._peak(found),
+            "seconds": self.seconds(found),
+            "notes": self.notes(found),
+            "steps": [self._step_json(step, found.src) for step in found.steps],
+        }
+
+    def _step_json(self, step: Step, whole: ShType) -> dict[str, Any]:
+        return {
+            "kind": step.kind.value,
+            "axes": list(step.axes),
+            "bytes": step.bytes,
+            "launches": step.launches,
+            "seconds": self.model.seconds(step) if self.model else None,
+            "group": step.group,
+            "action": action(step, whole),
+            "held": held(step.dst, whole),
+            "held_bytes": step.dst.local_bytes,
+            "after": step.dst.canonical(),
+            "mesh": str(step.dst.mesh),
+        }
+
+
+def _lines(text: str, before: str) -> list[str]:
+    after = " " * len(before)
+    return textwrap.wrap(text, WIDTH, initial_indent=before, subsequent_indent=after, break_on_hyphens=False)
+
+
+def gathered_bytes(found: Plan) -> int:
+    """What the plain way sends: to make whole and finish everything that changes, and to slice it then."""
+    src, dst = found.src, found.dst
+    dims = [a._replace(axes=a.axes[: common_prefix(a.axes, b.axes)]) for a, b in zip(src.dims, dst.dims, strict=True)]
+    kept = {axis for dim in dims for axis in dim.axes}
+    states = {
+        axis: a if a is b or a in REPLICATED else State.REDUCED
+        for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True)
+        if axis not in kept
+    }
+    states = {axis: State.REDUCED if state is State.SHARDED else state for axis, state in states.items()}
+    between = src.replace(dims=dims, states=states)
+    return plan(src, between).bytes + plan(between, dst).bytes
 
 
 @public

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +19,6 @@ class Add(LocalFn):
     minus: bool = False
     linear = Linear.JOINTLY
     per_element = True
-    adds = True
 
     def __str__(self) -> str:
         return "sub" if self.minus else "add"
@@ -73,10 +71,6 @@ class Scale(WithNumber):
     def __call__(self, x: Any) -> Any:
         return -x if self.negates else x * self.number
 
-    @property
-    def factor(self) -> complex | None:
-        return complex(self.number)
-
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         return self if operands[0].dtype_name == result.dtype_name else None
 
@@ -95,10 +89,6 @@ class DivideBy(WithNumber):
 
     def __call__(self, x: Any) -> Any:
         return x / self.number
-
-    @property
-    def factor(self) -> complex | None:
-        return 1 / complex(self.number) if self.number else math.inf
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         return self if operands[0].dtype_name == result.dtype_name else None

@@ -269,7 +269,7 @@ class Matched:
             self.unsure.update(names_of(asked))
         reasons = [*stated, *self.bindings.add(claims, f"`{at.path}`")]
         if not reasons and found.arithmetic and not self.unsure:
-            reasons += self.bindings.settle(found)
+            reasons += self.bindings.resolve(found)
         if reasons:
             self._refuse(asked, t, found.wanted, reasons, at)
 

@@ -22,7 +22,7 @@ from shtypes.editor.mypy.regions import NOTHING, Around, Regions
 from shtypes.editor.mypy.report import called, fail
 from shtypes.editor.space import Space
 from shtypes.errors import ShardingTypeError
-from shtypes.plans.transport import Transport
+from shtypes.resharding.transport import Transport
 from shtypes.scopes.comm import NoComm
 from shtypes.scopes.judging import judge
 

@@ -32,7 +32,7 @@ from shtypes.editor.mypy.texts import is_known, map_arrays, texts_in, unknown, w
 from shtypes.editor.mypy.values import Value
 from shtypes.editor.space import Unknown, axes_of
 from shtypes.errors import ShardingTypeError
-from shtypes.plans.join import join
+from shtypes.resharding.join import join
 from shtypes.rules.index import IndexEntry, Position, Slice, index
 from shtypes.types import Dim, ShType
 

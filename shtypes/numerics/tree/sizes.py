@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.tree.leaves import leaves_of
-from shtypes.traced.tables import Table, page
 from shtypes.types import ShType, dtypes
+from shtypes.types.tables import Report, Table
 
 _BYTES: Final = "B/device"
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 
 class BytesByPrefix(dict[str, int]):
@@ -40,7 +37,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Overview:
+class Overview(Report):
     """The arrays of a tree: their types, and what they take on each device. Prints, and is a table in a notebook.
 
     Attributes:
@@ -62,26 +59,19 @@ class Overview:
         return sum(row.elements for row in self.rows)
 
     @property
-    def _table(self) -> Table:
+    def title(self) -> str:
+        """The heading of its page."""
+        return "Types of a tree"
+
+    def tables(self) -> list[Table]:
+        """The table."""
         total = Row("total", "", self.elements, self.bytes)
         cells = ((row.path or ".", row.type, f"{row.elements:,}", f"{row.bytes:,}") for row in (*self.rows, total))
         headings = ("path", "type", "elements", _BYTES)
-        return Table(_arrays(self.count), headings, tuple(cells), frozenset(headings[2:]))
+        return [Table(_arrays(self.count), headings, tuple(cells), frozenset(headings[2:]))]
 
-    def __str__(self) -> str:
-        return str(self._table)
-
-    __repr__ = __str__
-
-    def __rich__(self) -> Group:
-        return self._table.__rich__()
-
-    def _repr_html_(self) -> str:
-        return self._table.to_html()
-
-    def to_html(self) -> str:
-        """A page of its own, with no other files."""
-        return page("Types of a tree", [self._table.to_html()])
+    def __repr__(self) -> str:
+        return str(self)
 
 
 @public

@@ -17,8 +17,8 @@ from jax import lax
 from shtypes.caches import MOST
 from shtypes.core.functions.products import Einsum
 from shtypes.core.operation import Sends
-from shtypes.plans.moves import Kind
 from shtypes.primitives.collective import on_shards
+from shtypes.resharding.moves import Kind
 from shtypes.rules.local import Op
 from shtypes.types import REPLICATED, ShType
 

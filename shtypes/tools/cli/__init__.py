@@ -1,3 +1,3 @@
-"""The command ``shtypes``: one file per command, and in `options`, `target` and `output` what they share."""
+"""The command ``shtypes``."""
 
 from shtypes.tools.cli.app import main as main

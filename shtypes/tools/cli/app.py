@@ -1,48 +1,194 @@
-"""The command ``shtypes`` itself: its subcommands, found when they are asked for, and its exit codes."""
+"""The command ``shtypes``: its subcommands and its exit codes. Nothing here loads JAX before a command needs it."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
-from typing import Final
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 
+import shtypes as sh
+from shtypes.analysis.resharding.explain_reshard import Resharding
 from shtypes.errors import ShardingTypeError
-from shtypes.tools.cli.guard import own_fault
-from shtypes.tools.cli.output import FAILED
+from shtypes.resharding.transport import Asked
+from shtypes.tools.cli import check
+from shtypes.tools.cli.config import config
+from shtypes.tools.cli.guard import for_the_shell, own_fault, tracing
+from shtypes.tools.cli.options import (
+    dims_option,
+    link_option,
+    mesh_option,
+    policy_option,
+    read_links,
+    target_arguments,
+    target_options,
+)
+from shtypes.tools.cli.output import FAILED, drawn_output_options, emit, output_options, terminal
+from shtypes.tools.cli.target import program
+from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+from shtypes.types.policy import policy
+from shtypes.types.target import parse
 
-#: The subcommands, in the order of the help text, and the file of each. Loading one loads no JAX.
-COMMANDS: Final = {
-    "explain": "shtypes.tools.cli.explain",
-    "check": "shtypes.tools.cli.check",
-    "memory": "shtypes.tools.cli.memory",
-    "compare": "shtypes.tools.cli.compare",
-    "reshard": "shtypes.tools.cli.reshard",
-    "demo": "shtypes.tools.cli.demo",
-}
+T = TypeVar("T")
 
 
-class _Commands(click.Group):
-    """Subcommands that are imported when they are asked for."""
+class _InOrder(click.Group):
+    """Lists its subcommands in the order in which they are added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
-        return command
+        return list(self.commands)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="shtypes")
 def cli() -> None:
     """Sharding types for JAX: what a program communicates, before anything runs.
 
     Exit codes: 0 for a success, 1 where a check fails or a program does not type, 2 for a wrong use.
     """
+
+
+@cli.command()
+@target_options
+@output_options
+@click.option(
+    "--fold/--no-fold",
+    default=True,
+    help="Show once what is repeated, such as unrolled layers, and how often; JSON has all of it.  [default: fold]",
+)
+@click.option("--plot", type=click.Path(dir_okay=False), help="Also plot the bytes by axes and direction, to a file.")
+def explain(form: str, output: str | None, fold: bool, plot: str | None, **given: Any) -> None:
+    r"""Lists a function with the type of every value, and with --grad of every cotangent under the line that causes it.
+
+    TARGET and TYPE are as for `shtypes check`; nothing runs, and no device is needed.
+
+    \b
+      shtypes explain examples/gated_mlp.py:loss --mesh dp=2,tp=2 --grad
+      shtypes explain model.py:loss "f32[8@dp, 16]" "f32[16, 32@tp]" --mesh dp=4,tp=2 -o loss.html
+    """
+    one = program(**given)
+    with one.scope(), tracing(one.name):
+        found = sh.explain(one.function, *one.args, grad=one.grad, fold=fold)
+    if plot is not None:
+        try:
+            found.plot(plot)
+        except (ImportError, OSError, ValueError) as error:
+            raise click.UsageError(str(error)) from None
+    emit(found, form, output)
+
+
+cli.add_command(check.command)
+
+
+@cli.command()
+@target_options
+@click.option("--max-bytes", type=click.IntRange(min=0), default=None, help="Fail if a device needs more at the peak.")
+@output_options
+def memory(max_bytes: int | None, form: str, output: str | None, **given: Any) -> None:
+    r"""Estimates what a function needs on each device: arguments, results, what the backward pass needs, the peak.
+
+    TARGET and TYPE are as for `shtypes check`; nothing runs, no device is needed, and the mesh may have any size.
+
+    \b
+      shtypes memory examples/gated_mlp.py:loss --mesh dp=2,tp=2 --grad
+      shtypes memory model.py:step --arguments state --mesh dp=64,tp=8 --max-bytes 80000000000
+
+    Exit codes: 0; 1 where the program does not type or needs more than --max-bytes; 2 for a wrong use.
+    """
+    one = program(**given)
+    with one.scope(), tracing(one.name):
+        found = sh.memory(one.function, *one.args, grad=one.grad)
+    emit(found, form, output)
+    if max_bytes is not None and found.peak > max_bytes:
+        click.echo(f"failed: a device needs {found.peak} B, and at most {max_bytes} B is allowed", err=True)
+        raise SystemExit(FAILED)
+
+
+@cli.command()
+@target_arguments
+@mesh_option
+@dims_option
+@click.option("--no-grad", is_flag=True, help="Only the forward pass.")
+@link_option
+@output_options
+def compare(no_grad: bool, links: tuple[str, ...], form: str, output: str | None, **given: Any) -> None:
+    """Types one function under the policies "jax" and "partial", and shows what differs.
+
+    The backward pass is in it, unless --no-grad is given or the function takes gradients itself. TARGET and TYPE are as
+    for `shtypes check`; a type means, under each policy, what its text means there.
+    """
+    model = read_links(links)
+    one = program(**given)
+    with tracing(one.name), one.scope():
+        found = sh.compare(one.function, *one.args, grad=not no_grad, model=model)
+    emit(found, form, output)
+
+
+@cli.command()
+@click.argument("source", metavar="FROM")
+@click.argument("goal", metavar="TO")
+@mesh_option
+@policy_option
+@dims_option
+@link_option
+@click.option("--comm-dtype", metavar="DTYPE", help="A narrower float to send the value in: bf16.")
+@click.option("--ct-comm-dtype", metavar="DTYPE", help="The same of its cotangent.")
+@click.option("--narrow-sums", is_flag=True, help="Sums may be added in the narrower dtype, too.")
+@drawn_output_options
+def reshard(
+    source: str,
+    goal: str,
+    mesh: Mesh | None,
+    policy_name: str | None,
+    dims: dict[str, int],
+    links: tuple[str, ...],
+    form: str,
+    output: str | None,
+    **dtypes: Any,
+) -> None:
+    """The cheapest plan from one type to another: its steps in words, bytes, time and memory, and who holds what.
+
+    Also the plan of the backward pass. FROM is a type such as "f32[8@dp, 16]"; TO may leave out what stays:
+    "[8, 16@dp]", "[_, _@dp]", "{U:tp}". An SVG has pictures of what each device holds before, between and after.
+    """
+    settings = config()
+    mesh = mesh or settings.mesh
+    if mesh is None:
+        raise click.UsageError("no mesh is given: say --mesh dp=2,tp=4")
+    chosen = policy_name or settings.policy
+    with policy(chosen) if chosen else contextlib.nullcontext():
+        sizes = {**settings.dims, **dims}
+        src: ShType = _read("FROM", parse, source, mesh=mesh, dims=sizes)
+        dst: ShType = _read("TO", parse, goal, like=src, dims=sizes)
+        transport = _read("--comm-dtype", Asked(**dtypes).transport, "reshard", src, dst)
+        emit(Resharding(src, dst, read_links(links), transport), form, output)
+
+
+def _read(name: str, read: Callable[..., T], *args: Any, **options: Any) -> T:
+    try:
+        return read(*args, **options)
+    except ShardingTypeError as error:
+        raise click.BadParameter(str(for_the_shell(error)), param_hint=name) from None
+
+
+@cli.command()
+@click.option("--width", type=int, default=None, help="Columns to print in; by default those of the terminal.")
+def demo(width: int | None) -> None:
+    """Type, run and differentiate a gated MLP, and show what it communicates under both policies.
+
+    Needs nothing but CPU devices: a mesh of two by two of them is made. Exits with 1 if a value is wrong.
+    """
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", 4)
+    jax.config.update("jax_platforms", "cpu")
+    from shtypes.tools.demo.show import show
+
+    if not show(terminal(width=width or (None if sys.stdout.isatty() else 140), highlight=False)):
+        raise SystemExit(FAILED)
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -18,7 +18,7 @@ from shtypes.tools.cli.guard import WrongUse, tracing
 from shtypes.tools.cli.options import target_options
 from shtypes.tools.cli.output import FAILED, emit, output_options, write
 from shtypes.tools.cli.target import LoadedTarget, program
-from shtypes.traced.tables import Table, page
+from shtypes.types.tables import Table, page
 
 if TYPE_CHECKING:
     from shtypes.traced.ledger import Ledger
@@ -129,7 +129,7 @@ class _Report:
             Table("Not covered", ("line", "direction", "operation", "why"), uncovered),
             Table("Failed", ("why",), tuple((f,) for f in self.failures)),
         ]
-        return page(f"{self.target} on {self.mesh}", [t.to_html() for t in tables if t.rows or t.note])
+        return page(f"{self.target} on {self.mesh}", [t for t in tables if t.rows or t.note])
 
 
 def _check_one(one: LoadedTarget, no_comm: str | None, max_bytes: int | None, form: str, output: str | None) -> int:
@@ -137,7 +137,7 @@ def _check_one(one: LoadedTarget, no_comm: str | None, max_bytes: int | None, fo
 
     with one.scope():
         with tracing(one.name):
-            found = signature_of(one.subject, grad=one.grad)
+            found = signature_of(one.target, grad=one.grad)
             failures = list(_failures(found.ledger, no_comm, max_bytes))
         emit(_Report(one.name, str(one.mesh), found, failures), form, output)
     return FAILED if failures else 0
@@ -224,7 +224,7 @@ def _record(settings: Config, target: TargetConfig) -> dict[str, Any]:
         maker=target.arguments,
     )
     with one.scope(), tracing(target.name):
-        ledger = signature_of(one.subject, grad=one.grad).ledger
+        ledger = signature_of(one.target, grad=one.grad).ledger
         return golden.record(
             ledger,
             Path(settings.root),

@@ -14,9 +14,8 @@ import click
 from shtypes.context.ambient import check_policy
 from shtypes.editor import config as plugin
 from shtypes.errors import ShardingTypeError
-from shtypes.tools.cli.reading import read_mesh
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation.dim_sizes import sorted_sizes
+from shtypes.types.notation.dim_sizes import read_sizes, sorted_sizes
 
 #: The keys of the table, and of each of its targets.
 KEYS: Final = (*plugin.Config._fields, *plugin.FOR_CHECK)
@@ -130,3 +129,19 @@ def _known(table: Any, keys: tuple[str, ...], what: str) -> None:
             near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
             advice = f"; did you mean `{near[0]}`?" if near else f"; it has {', '.join(keys)}"
             raise click.UsageError(f"{what} has no key `{key}`{advice}")
+
+
+def read_dims(text: str) -> dict[str, int]:
+    """Dim names and sizes: ``seq=4,batch=8``."""
+    try:
+        return dict(sorted_sizes(read_sizes(text)))
+    except ShardingTypeError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def read_mesh(text: str) -> Mesh:
+    """A mesh, major to minor: ``dp=2,tp=4``."""
+    try:
+        return Mesh(read_sizes(text))
+    except ShardingTypeError as error:
+        raise click.BadParameter(str(error)) from None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from shtypes.tools.cli.config import config
+from shtypes.errors import ShardingTypeError
+from shtypes.resharding.costs import LINKS, CostModel, cost_model
+from shtypes.tools.cli.config import config, read_dims, read_mesh
 from shtypes.tools.cli.loading import functions_of
-from shtypes.tools.cli.reading import read_dims, read_mesh
 from shtypes.types.policy import REPLICATED_STATE
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,7 +41,30 @@ arguments_option = click.option(
     help="A function beside the target that returns the arguments: types, texts of types, or trees of these.",
 )
 grad_option = click.option("--grad", is_flag=True, help="Also the backward pass, to every argument with a gradient.")
+link_option = click.option(
+    "--link",
+    "links",
+    multiple=True,
+    metavar="[AXIS=]LINK",
+    help=f"Predict times: what connects the devices, along an axis or by default. One of {', '.join(LINKS)}.",
+)
 lift_option = click.option("--lift", is_flag=True, help="The target is a plain JAX function: type it by `sh.lift`.")
+
+
+def read_links(given: Sequence[str]) -> CostModel | None:
+    """A cost model from the options; None if there are none."""
+    if not given:
+        return None
+    axes = dict(part.split("=", 1) for part in given if "=" in part)
+    default = [part for part in given if "=" not in part]
+    if len(default) > 1:
+        raise click.BadParameter(
+            f"one link is the default, not {' and '.join(default)}: write axis=link for the others"
+        )
+    try:
+        return cost_model(default[0] if default else next(iter(axes.values())), **axes)
+    except ShardingTypeError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def target_options(f: F, *, required: bool = True) -> F:

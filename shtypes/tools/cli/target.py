@@ -26,7 +26,7 @@ from shtypes.types.notation import dim_sizes
 from shtypes.types.policy import current_policy, policy
 
 if TYPE_CHECKING:
-    from shtypes.analysis.subject import Subject
+    from shtypes.analysis.target import Target
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,15 @@ class LoadedTarget:
         return in_scope(self.mesh, self.policy, self.dims)
 
     @property
-    def subject(self) -> Subject:
+    def target(self) -> Target:
         """The call, for reports; the annotations of the function are checked in it."""
-        return _subject(self.function, self.args)
+        return _target(self.function, self.args)
 
 
-def _subject(f: Callable[..., Any], args: tuple[Any, ...] = ()) -> Subject:
-    from shtypes.analysis.subject import subject  # JAX is loaded by now
+def _target(f: Callable[..., Any], args: tuple[Any, ...] = ()) -> Target:
+    from shtypes.analysis.target import target_of  # JAX is loaded by now
 
-    return subject(f, args, {})
+    return target_of(f, args, {})
 
 
 def program(
@@ -135,7 +135,7 @@ def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
     def traced() -> None:
         nonlocal args
         found = make()
-        args = jax.tree.map(kept, _subject(make, found if isinstance(found, tuple) else (found,)).args)
+        args = jax.tree.map(kept, _target(make, found if isinstance(found, tuple) else (found,)).args)
 
     with tracing(name), without_data():
         jax.eval_shape(traced)
@@ -169,7 +169,7 @@ def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
 
 def _annotated(f: Callable[..., Any]) -> tuple[Any, ...]:
     try:
-        return _subject(f).args
+        return _target(f).args
     except ShardingTypeError as error:
         hints = for_the_shell(error).hints
         sizes = () if any(hint.startswith("--dims") for hint in hints) else ("--dims batch=8 gives names sizes",)

@@ -13,8 +13,8 @@ from rich.console import Console
 import shtypes as sh
 from shtypes.analysis.explain.explanation import explain
 from shtypes.tools.demo import gated_mlp as model
-from shtypes.traced.columns import rich_table
 from shtypes.traced.ledger import ledger
+from shtypes.types.tables import rich_table
 
 MESH = {"dp": 2, "tp": 2}
 SIZES = {"seq": model.SEQ, "batch": model.BATCH, "hidden": model.HIDDEN, "intermediate": model.INTERMEDIATE}

@@ -15,9 +15,9 @@ import pytest
 
 import shtypes as sh
 from shtypes.analysis.explain.explanation import Explanation
+from shtypes.analysis.explain.figures import mesh_svg
 from shtypes.analysis.explain.html import size
 from shtypes.analysis.explain.html_source import source_html
-from shtypes.analysis.explain.mesh_svg import mesh_svg
 from shtypes.analysis.explain.source import Excerpt
 from shtypes.tools.demo import gated_mlp as model
 from shtypes.types.mesh import Mesh
@@ -208,9 +208,9 @@ def test_a_page_is_well_formed_and_refers_to_nothing(name: str) -> None:
         assert html.escape(line.name) in page
 
 
-def test_a_notebook_shows_the_page_in_a_frame() -> None:
-    frame = explained("custom")._repr_html_()
-    assert frame.startswith("<iframe sandbox title=")
+def test_a_notebook_shows_the_page_in_a_frame_below_the_lines() -> None:
+    lines, _, frame = explained("custom")._repr_html_().partition("<iframe sandbox title=")
+    assert "<table>" in lines
     assert 'srcdoc="&lt;!doctype html&gt;' in frame
 
 

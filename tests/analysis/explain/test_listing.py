@@ -15,11 +15,11 @@ import pytest
 from rich.console import Console
 
 import shtypes as sh
+from shtypes.analysis.explain.document import Block, Line, lines_of
 from shtypes.analysis.explain.explanation import Explanation
 from shtypes.analysis.explain.explanation import explained as explained_program
-from shtypes.analysis.explain.listing import Block, Line, lines_of
 from shtypes.analysis.explain.traced import trace
-from shtypes.analysis.subject import subject
+from shtypes.analysis.target import target_of
 from shtypes.traced.gradient import with_gradient
 from tests.analysis.explain import programs
 
@@ -194,7 +194,7 @@ def test_the_time_of_a_listing_grows_with_its_length_only() -> None:
             return sh.sum(x)
 
         with sh.use_mesh(sh.abstract_mesh(MESH)):
-            traced = trace(subject(chain, ("f32[8@dp]", "f32[8@dp]"), {}), grad=True)
+            traced = trace(target_of(chain, ("f32[8@dp]", "f32[8@dp]"), {}), grad=True)
             start = time.process_time()
             str(explained_program("chain", traced, grad=True))
             return time.process_time() - start

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import shtypes as sh
-from shtypes.analysis.explain.names import Unique
+from shtypes.analysis.explain.source import Unique
 
 MESH = {"dp": 2}
 

@@ -13,7 +13,7 @@ from shtypes.analysis.explain.explanation import explained
 from shtypes.analysis.explain.traced import trace
 from shtypes.analysis.explain.values import BodyRun, Occurrence
 from shtypes.analysis.explain.walk import Walker
-from shtypes.analysis.subject import subject
+from shtypes.analysis.target import target_of
 from shtypes.traced.gradient import with_gradient
 from tests.traced.nested_programs import nested, values
 from tests.traced.random_programs import AXES, random_program
@@ -31,7 +31,7 @@ def assert_explained(
         return scopes[-1]
 
     monkeypatch.setattr(Walker, "program", watched)
-    traced = trace(subject(f, args, {}), grad=grad)
+    traced = trace(target_of(f, args, {}), grad=grad)
     found = explained("program", traced, grad=grad)
     wanted = sh.ledger(with_gradient(f) if grad else f, *args)
     assert [entry._replace(branches=()) for entry in found.ledger] == [e._replace(branches=()) for e in wanted]

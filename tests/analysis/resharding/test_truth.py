@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shtypes.analysis.picture.holdings import Holding, holding
+from shtypes.analysis.picture.device_slices import Holding, holding
+from shtypes.analysis.resharding.describe_plan import action, held
 from shtypes.analysis.resharding.explain_reshard import explain_reshard
-from shtypes.analysis.resharding.words import action, held
-from shtypes.plans import Kind, Plan, Step
+from shtypes.resharding import Kind, Plan, Step
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
-from tests.plans import simulate
-from tests.plans.large import large_shards
+from tests.resharding import simulate
+from tests.resharding.large import large_shards
 
 #: Meshes and shapes; how many pairs of types.
 CASES = [

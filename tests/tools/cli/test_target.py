@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from shtypes.tools.cli import reading, target
+from shtypes.tools.cli import config, target
 from shtypes.tools.cli.loading import load
 from shtypes.types.mesh import Mesh
 
@@ -86,7 +86,7 @@ def test_a_module_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
 )
 def test_a_wrong_mesh_is_said_to_be_one(text: str, said: str) -> None:
     with pytest.raises(click.BadParameter, match=said):
-        reading.read_mesh(text)
+        config.read_mesh(text)
 
 
 def test_wrong_types_are_wrong_use() -> None:

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 import shtypes as sh
+from shtypes.analysis.explain.document import lines_of
 from shtypes.analysis.explain.explanation import Explanation
-from shtypes.analysis.explain.listing import lines_of
 from shtypes.tools.demo import gated_mlp as model
 from shtypes.tools.demo.show import ARGNUMS, MESH, SIZES, TYPES, show
 from shtypes.traced.ledger import ledger

@@ -1,0 +1,190 @@
+"""Repeats of a listing: the layers of a model that Python unrolls, shown once.
+
+Two rounds are alike where they differ in nothing but names: the same source lines, operations, types and collectives,
+taking the same values of their own; what they take from outside has the same types. The positions that a layer takes
+its weights at, of all layers' weights in one array, count as names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from shtypes.analysis.explain.document import Block, Item, Line, lines_of, type_text
+from shtypes.traced.entry import Entry
+from shtypes.traced.ledger import Ledger
+
+#: A repeat is folded if at least so many lines are left out.
+_WORTH: Final = 6
+#: How many later lines like a first one are tried as the start of the second round.
+_TRIED: Final = 64
+_NUMBER: Final = re.compile(r"\d+")
+_AT_POSITIONS: Final = re.compile(r"(transpose\()?index\[")
+
+#: Names and the texts of their types.
+Types = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Lines and blocks that follow one another several times, up to names."""
+
+    #: One round: the first one, and of the backward pass the last one, which is of the same lines.
+    items: tuple[Item, ...]
+    times: int  # how many rounds there are
+    sent: Ledger  # what all of them communicate
+    #: How the rounds that are not shown go on: each name that is shown, with the one that the last round makes for it;
+    #: of the backward pass, with the one that the first round takes for it.
+    ends: tuple[tuple[str, str], ...]
+
+    @property
+    def direction(self) -> str:
+        """The direction of its lines."""
+        return self.items[0].direction
+
+
+def fold(items: Sequence[Item], types: Types) -> Iterator[Item | Repeat]:
+    """The items of one level, with the rounds of each repeat folded into one; ``types`` are those around it."""
+    return _Folding(items, types).run()
+
+
+def fold_values(lines: Sequence[Line]) -> Iterator[Item | Repeat]:
+    """The same for lines that say what is given, such as arguments: their names are alike but for numbers."""
+    return _Folding(lines, {}, named=True).run()
+
+
+def merged(ledger: Ledger) -> Ledger:
+    """The ledger with one entry for all that differ in nothing but how often they run; the totals are the same."""
+    runs: dict[Entry, int] = {}
+    for entry in ledger:
+        key = entry if entry.times is None else entry._replace(times=1)
+        runs[key] = runs.get(key, 0) + entry.runs
+    found = [e if e.times is None else e._replace(times=n) for e, n in runs.items()]
+    return Ledger(found, ledger.not_covered)
+
+
+class _Folding:
+    """Folds one level."""
+
+    def __init__(self, items: Sequence[Item], types: Types, *, named: bool = False) -> None:
+        self.items, self.types = items, dict(types)
+        #: What each item is, but for names: the same number for the same.
+        self.keys: list[int] = []
+        #: The names that each item takes, and how many items before it they are made; None outside of the level.
+        self.taken: list[tuple[str, ...]] = []
+        self.back: list[tuple[int | None, ...]] = []
+        numbers: dict[Hashable, int] = {}
+        made: dict[str, int] = {}
+        for i, item in enumerate(items):
+            key = _key(item, self.types)
+            if named and isinstance(item, Line):
+                key = (_NUMBER.sub("", item.name), _NUMBER.sub("", item.op), type_text(item.type))
+            self.keys.append(numbers.setdefault(key, len(numbers)))
+            self.taken.append(() if named else _taken(item))
+            self.back.append(tuple(i - made[name] if name in made else None for name in self.taken[-1]))
+            for line in _made(item):
+                made[line.name], self.types[line.name] = i, type_text(line.type)
+
+    def run(self) -> Iterator[Item | Repeat]:
+        alike: dict[int, list[int]] = {}
+        for i, key in enumerate(self.keys):
+            alike.setdefault(key, []).append(i)
+        at = 0
+        while at < len(self.items):
+            length, times = self.best(at, [i for i in alike[self.keys[at]] if i > at][:_TRIED])
+            yield self.items[at] if times == 1 else self.repeat(at, length, times)
+            at += length * times
+
+    def best(self, at: int, starts: Sequence[int]) -> tuple[int, int]:
+        """The length and the number of the rounds from here that leave out the most lines; one item where few are."""
+        found, most = (1, 1), _WORTH - 1
+        for length in (i - at for i in starts):
+            times = self.rounds(at, length)
+            left_out = (times - 1) * sum(1 for _ in lines_of(self.items[at : at + length]))
+            if left_out > most:
+                found, most = (length, times), left_out
+        return found
+
+    def rounds(self, at: int, length: int) -> int:
+        times = 1
+        while self.alike(at, at + length * times, length):
+            times += 1
+        return times
+
+    def alike(self, a: int, b: int, length: int) -> bool:
+        same = b + length <= len(self.items) and self.keys[a : a + length] == self.keys[b : b + length]
+        return same and all(self.wiring(a + i, i) == self.wiring(b + i, i) for i in range(length))
+
+    def wiring(self, index: int, offset: int) -> list[Hashable]:
+        """Of each value that an item takes where in its round it is made, or its type; of a number, the number."""
+        pairs = zip(self.taken[index], self.back[index], strict=True)
+        return [i if i is not None and i <= offset else (self.types.get(name, name),) for name, i in pairs]
+
+    def repeat(self, at: int, length: int, times: int) -> Repeat:
+        end = at + length * times
+        first, last = range(at, at + length), range(end - length, end)
+        sent = [entry for line in lines_of(self.items[at:end]) for entry in line.collectives]
+        forward = self.items[at].direction == "forward"
+        ends = self.made(first, last) if forward else self.given(first, last, at)
+        pairs = ((self.items[i], self.items[j]) for i, j in zip(first, last, strict=True))
+        shown = tuple(_with_positions(a if forward else b, a, b) for a, b in pairs)
+        return Repeat(shown, times, Ledger(sent), tuple(dict.fromkeys(ends)))
+
+    def made(self, first: range, last: range) -> Iterator[tuple[str, str]]:
+        """What the first round makes, with what the last one makes for the lines after it."""
+        later = {name for taken in self.taken[last.stop :] for name in taken}
+        for i, j in zip(first, last, strict=True):
+            for shown, line in zip(_made(self.items[i]), _made(self.items[j]), strict=True):
+                if line.name in later:
+                    yield shown.name, line.name
+
+    def given(self, first: range, last: range, start: int) -> Iterator[tuple[str, str]]:
+        """What the last round takes of the one before it, with what the first one takes there."""
+        for i, j in zip(first, last, strict=True):
+            for outer, shown, back in zip(self.taken[i], self.taken[j], self.back[j], strict=True):
+                if back is not None and start <= j - back < last.start and outer != shown:
+                    yield shown, outer
+
+
+# what items are, but for names
+
+
+def _key(item: Item, types: Types) -> Hashable:
+    cause = item.cause
+    common = (item.direction, item.place, None if cause is None else (cause.place, _op(cause), type_text(cause.type)))
+    if isinstance(item, Block):
+        inner = _Folding(item.items, dict(types) | {line.name: type_text(line.type) for line in item.given})
+        wiring = tuple(tuple(inner.wiring(i, i)) for i in range(len(item.items)))
+        keys = tuple(_key(i, inner.types) for i in (*item.given, *item.items, *item.results))
+        return (item.title, common, keys, wiring)
+    sent = tuple((str(e), e.bytes, e.times, e.dtype, str(e.src), str(e.dst), e.inserted) for e in item.collectives)
+    return (_op(item), type_text(item.type), len(item.operands), common, item.times, item.cast, sent, item.not_covered)
+
+
+def _op(line: Line) -> str:
+    return _NUMBER.sub("", line.op) if _AT_POSITIONS.match(line.op) else line.op
+
+
+def _with_positions(shown: Item, first: Item, last: Item) -> Item:
+    """The item that is shown of all rounds; where they take weights at positions of their own, with these."""
+    if not isinstance(shown, Line) or not isinstance(first, Line) or not isinstance(last, Line) or first.op == last.op:
+        return shown
+    ends = zip(_NUMBER.findall(first.op), _NUMBER.findall(last.op), strict=True)
+    numbers = iter([a if a == b else f"{a}…{b}" for a, b in ends])
+    return replace(shown, op=_NUMBER.sub(lambda _: next(numbers), shown.op))
+
+
+def _made(item: Item) -> tuple[Line, ...]:
+    """What an item makes for those after it."""
+    return (item,) if isinstance(item, Line) else item.results
+
+
+def _taken(item: Item) -> tuple[str, ...]:
+    """The names that an item takes from outside of it, in order."""
+    if isinstance(item, Line):
+        return item.operands
+    own = {line.name for line in (*item.given, *lines_of(item.items))}
+    taken = [name for line in (*lines_of(item.items), *item.results) for name in line.operands]
+    return tuple(name for name in taken if name not in own)

@@ -1,0 +1,216 @@
+"""What the bodies of loops and conditionals are given: its names forward, and what it is the cotangent of backward."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, UserFrame, While
+from shtypes.analysis.explain.cotangents import cotangent_type
+from shtypes.analysis.explain.source import Names, inside
+from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value
+from shtypes.core.operation import applied_by
+from shtypes.traced.equations import Body, control_of
+
+#: For a result of a body, by position: the value that it is the cotangent of.
+Targets = dict[int, Value]
+
+
+def forward_given(record: Occurrence, index: int, body: Body, frame: UserFrame | None) -> list[Value]:
+    """The values that a body takes: those from outside as they are, those of its own under its parameters' names.
+
+    ``frame`` is where the user's function is that is the body, if that is known.
+    """
+    what, invars = control_of(record.found.eqn), body.jaxpr.invars
+    if isinstance(what, (Cond, ClosedCall)):
+        operands = record.operands[1:] if isinstance(what, Cond) else record.operands
+        return [_as_value(v, x.aval) for v, x in zip(operands, invars, strict=True)]
+    if isinstance(what, Scan):
+        consts, carry = record.operands[: what.consts], what.carry
+    elif isinstance(what, While):
+        start, end = (0, what.cond_consts) if index == 0 else (what.cond_consts, what.cond_consts + what.body_consts)
+        consts, carry = record.operands[start:end], len(invars) - (end - start)
+    else:
+        return [Value(x.aval, f"{applied_by(record.found.eqn).name}_argument") for x in invars]
+    own = record.operands[-(len(invars) - len(consts)) :] if len(invars) > len(consts) else []
+    parameters = () if frame is None else [p for p in frame.parameters if p not in ("self", "cls")]
+    names = _own_names(own, carry, parameters)
+    outer = [_as_value(v, x.aval) for v, x in zip(consts, invars, strict=False)]
+    return [*outer, *(Value(x.aval, n) for x, n in zip(invars[len(consts) :], names, strict=True))]
+
+
+def _as_value(operand: Operand, t: Any) -> Value:
+    return operand if isinstance(operand, Value) else Value(t, operand)
+
+
+def body_frame(record: Occurrence, frames: Sequence[tuple[UserFrame, ...]]) -> UserFrame | None:
+    """Where the function is that is a body: the outermost of the frames that the loop itself does not have."""
+    outside = set(map(id, record.frames))
+    for stack in frames:
+        own = [frame for frame in stack if id(frame) not in outside]
+        if own:
+            return own[-1]
+    return None
+
+
+def _own_names(operands: Sequence[Operand], carry: int, parameters: Sequence[str]) -> list[str]:
+    """The names of a carry and of slices, from the parameters ``(carry, x)``, or ``(i, carry)`` of a counted loop."""
+    outer = [v.name if isinstance(v, Value) else "" for v in operands]
+    if len(parameters) == 2 and carry == len(operands) > 1:
+        return [parameters[0], *_leaves(outer[1:], parameters[1])]
+    first, second = (*parameters, "", "")[:2]
+    return [*_leaves(outer[:carry], first or "carry"), *_leaves(outer[carry:], second or "x")]
+
+
+def _leaves(outer: Sequence[str], name: str) -> list[str]:
+    """The names of the leaves of one parameter: with the paths that their origins have, or numbered."""
+    if len(outer) <= 1:
+        return [name] * len(outer)
+    least, most = min(outer), max(outer)
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False))
+    common = "".join(a for a, _ in same)
+    common = common[: common.rfind("[")] if "[" in common else common.rstrip("'\"")
+    paths = [text[len(common) :] for text in outer]
+    if common and all(p.startswith("[") for p in paths) and len(set(paths)) == len(paths):
+        return [f"{name}{p}" for p in paths]
+    return [f"{name}[{i}]" for i in range(len(outer))]
+
+
+def name_carry(record: Occurrence, body: BodyRun, frame: UserFrame | None) -> None:
+    """Gives the next carry of a scan the name of the carry, where no statement of the body names it."""
+    scan = control_of(record.found.eqn)
+    if not isinstance(scan, Scan) or frame is None:
+        return
+    function = frame.function.rpartition(".")[2]
+    for given, result in zip(body.given[scan.consts :], body.results[: scan.carry], strict=False):
+        if isinstance(result, Value) and result.name.startswith(f"{function}[") and result is not given:
+            result.name = body.unique(given.name)
+
+
+def result_names(record: Occurrence, names: Names, positions: Sequence[int], total: int) -> list[str]:
+    """What the source calls the results of an equation, "" where it does not say.
+
+    Args:
+        record: The equation.
+        names: What the source calls its whole value; of a scan, ``(carry, ys)``.
+        positions: Which results are asked for.
+        total: How many there are.
+    """
+    if isinstance(names, str):
+        return [names for _ in positions]
+    scan = control_of(record.found.eqn)
+    if isinstance(scan, Scan) and len(names) == 2:
+        carry = record.operands[scan.consts : scan.consts + scan.carry]
+        paths = _leaves([v.name if isinstance(v, Value) else "" for v in carry], "")
+        leaves = [*(_leaf_name(names[0], path, scan.carry) for path in paths), *[_leaf_name(names[1], "", 1)] * total]
+        return [leaves[i] for i in positions]
+    found = [n if isinstance(n, str) else "" for n in names]
+    return [found[i] for i in positions] if len(found) == total else ["" for _ in positions]
+
+
+def _leaf_name(names: Names, path: str, count: int) -> str:
+    """The name of one leaf of a carry, from the path that its origin has."""
+    if isinstance(names, str):
+        return names if count == 1 or not path else f"{names}{path}"
+    indices = [int(part) for part in re.findall(r"^\[(\d+)\]", path)]
+    found, _ = inside(names, tuple(indices))
+    return found if isinstance(found, str) else ""
+
+
+def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body: Body) -> tuple[list[Value], Targets]:
+    """What a body of the backward pass is given, and what its results are cotangents of.
+
+    A residual is the forward body's own value. The cotangent of a loop's carry comes in as that of the next carry and
+    goes out as that of the carry; what sums over the steps comes in as the sum so far. ``forward`` is the body that
+    this one is the transpose of, where that is known.
+    """
+    what, invars, cause = control_of(record.found.eqn), body.jaxpr.invars, record.link
+    targets: Targets = {}
+    if forward is not None and cause is not None:
+        operands = cause.operands[1:] if isinstance(what, Cond) else cause.operands
+        inside = {id(v): given for v, given in zip(operands, forward.given, strict=False) if isinstance(v, Value)}
+        for i, out in enumerate(record.outs):
+            if out.of is not None and id(out.of) in inside:
+                targets[i] = inside[id(out.of)]
+    given = []
+    for i, (operand, x) in enumerate(zip(_of_body(what, record.operands, index), invars, strict=True)):
+        if isinstance(operand, Value) and not operand.gradient:
+            sliced = isinstance(what, Scan) and i >= what.consts + what.carry
+            same = _slice(operand, cause, forward, index) if sliced or isinstance(what, Cond) else operand
+            given.append(same or (operand if isinstance(what, Cond) else Value(x.aval, operand.name)))
+            continue
+        value = Value(x.aval, gradient=isinstance(operand, Value))
+        if isinstance(operand, str):
+            value.name = operand
+        elif isinstance(what, Scan) and what.consts <= i < what.consts + what.carry:
+            value.of, so_far = _carried(i - what.consts, targets, forward, cause)
+            value.name = f"g_{value.of.name}_so_far" if so_far and value.of is not None else ""
+        else:
+            value.of = _inside(operand, cause, forward)
+        given.append(value)
+    return given, targets
+
+
+def _of_body(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Operand]:
+    """Those of the operands of a loop or a conditional that one of its bodies is given."""
+    if isinstance(what, Cond):
+        return operands[1:]
+    if isinstance(what, While):
+        first, n = what.cond_consts, what.cond_consts + what.body_consts
+        return [*(operands[first:n] if index else operands[:first]), *operands[n:]]
+    return operands
+
+
+def outward(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:
+    """Says of what the results of a transposed loop are cotangents, where only its body tells.
+
+    So it is where JAX moved out of the forward loop what is the same at each step.
+    """
+    if forward is None or record.link is None:
+        return
+    operands = record.link.operands[len(record.link.operands) - len(forward.given) :]
+    outside = {id(given): v for given, v in zip(forward.given, operands, strict=True)}
+    for out, result in zip(record.outs, body.results, strict=False):
+        of = result.of if isinstance(result, Value) else None
+        if out.of is not None or of is None:
+            continue
+        found = outside.get(id(of), of)
+        made = found.made if isinstance(found, Value) else None
+        inside = made is not None and forward.records[made.position : made.position + 1] == [made]
+        if isinstance(found, Value) and not inside and cotangent_type(found.type) == out.type:
+            out.of = found
+
+
+def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, index: int) -> Value | None:
+    """What a residual is inside a body: what the forward body made of it, or was given of it."""
+    if index in operand.inner or cause is None or forward is None:
+        return operand.inner.get(index)
+    loop = control_of(cause.found.eqn)
+    start = loop.consts + loop.carry if isinstance(loop, Scan) else len(cause.operands)
+    sliced = zip(cause.operands[start:], forward.given[start:], strict=False)
+    return next((given for v, given in sliced if v is operand), None)
+
+
+def _carried(i: int, targets: Targets, forward: BodyRun | None, cause: Occurrence | None) -> tuple[Value | None, bool]:
+    """What a carry of the transposed loop is the cotangent of, and whether it is a sum over the steps."""
+    target = targets.get(i)
+    if target is None or forward is None or cause is None:
+        return target, target is not None
+    loop = control_of(cause.found.eqn)
+    position = next((p for p, v in enumerate(forward.given) if v is target), -1)
+    if not isinstance(loop, Scan) or not loop.consts <= position < loop.consts + loop.carry:
+        return target, True
+    result = forward.results[position - loop.consts]
+    return (result if isinstance(result, Value) else target), False
+
+
+def _inside(operand: Operand, cause: Occurrence | None, forward: BodyRun | None) -> Value | None:
+    """What a cotangent of a loop's result is the cotangent of in its body."""
+    if cause is None or forward is None or not isinstance(operand, Value) or operand.of is None:
+        return None
+    for out, result in zip(cause.outs, forward.results, strict=False):
+        if out is operand.of and isinstance(result, Value):
+            return result
+    return None

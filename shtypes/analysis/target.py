@@ -1,0 +1,160 @@
+"""What is asked about: a function with arguments that may be values, types, texts of types, or trees of these."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from shtypes.context.calls import name_of
+from shtypes.core.array import Array
+from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh
+from shtypes.errors import ShardingTypeError
+from shtypes.primitives.conversions import abstract_array
+from shtypes.signatures.annotations import Annotations, annotations_of
+from shtypes.signatures.matching import Bindings, named
+from shtypes.signatures.pytree_spec import Checking, Making
+from shtypes.signatures.typed import is_typed_function, typed
+from shtypes.traced.program import is_merged, program_of
+from shtypes.types import ShType
+from shtypes.types.mesh import Mesh, context, current_mesh
+from shtypes.types.notation import dim_sizes
+from shtypes.types.notation.dim_sizes import current_dims
+from shtypes.types.policy import policy, replicated
+
+
+class Target(NamedTuple):
+    """A function, and a call of it with values that need no data."""
+
+    function: Callable[..., Any]  # the function; its annotations are checked if they ask anything
+    args: tuple[Any, ...]  # the arguments; types and texts have become values that have only types
+    kwargs: dict[str, Any]  # more of them
+    merges: bool = False  # whether `sh.jit` compiles it; else `jax.jit` does
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return name_of(inspect.unwrap(self.function)) or "f"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by name; by position where the function does not tell their names."""
+        try:
+            bound = inspect.signature(self.function).bind(*self.args, **self.kwargs)
+        except (TypeError, ValueError):
+            return {**{f"argument {i}": x for i, x in enumerate(self.args)}, **self.kwargs}
+        found: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = bound.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                found |= {f"{name}[{i}]": x for i, x in enumerate(value)}
+            elif kind is inspect.Parameter.VAR_KEYWORD:
+                found |= value
+            else:
+                found[name] = value
+        return found
+
+    def traced(self) -> tuple[Any, Any]:
+        """The typed program as it is compiled, and its results as types in their tree; see `program_of`."""
+        return program_of(self.function, self.args, self.kwargs, merges=self.merges)
+
+
+def target_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Target:
+    """A function with its arguments made ready; without any, they are made from its annotations.
+
+    Raises:
+        ShardingTypeError: a text cannot be read, or the annotations leave a type open.
+    """
+    if not callable(f):
+        raise ShardingTypeError(f"a function is asked about, not {f!r:.60}")
+    function = f
+    try:
+        asked = annotations_of(f)
+    except (NameError, TypeError, ValueError):
+        asked = None
+    if asked is not None and asked.ask and not is_typed_function(f):
+        function = typed(f)
+    if not args and not kwargs and asked is not None:
+        args = _from_annotations(f, asked.signature, asked.nodes)
+    given = jax.tree.map(abstract, (args, dict(kwargs)))
+    args, kwargs = given if asked is None else _named(asked, given)
+    return Target(function, args, kwargs, is_merged(f))
+
+
+def _named(asked: Annotations, given: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, where values that have only types take the names that the signature has for their dims."""
+    into = Checking(Bindings(current_dims()), replicated())
+    with contextlib.suppress(ShardingTypeError):  # it is said when the function is called
+        asked.check(into, given[0], given[1])
+
+    def one(x: Any) -> Any:
+        if type(x) is not Array or x.data is not None or id(x) not in into.texts:
+            return x
+        return abstract_array(named(into.texts[id(x)], x.type))
+
+    return jax.tree.map(one, given)  # type: ignore[no-any-return]
+
+
+def abstract(x: Any) -> Any:
+    """A type or the text of one as a value that has only a type; anything else as it is."""
+    return abstract_array(x) if isinstance(x, (str, ShType)) else x
+
+
+def _from_annotations(f: Any, signature: inspect.Signature, nodes: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arguments that a signature's texts say, up to the first that has a default."""
+    sizes = dict(current_dims())
+    making: Making | None = None
+    args = []
+    for p in signature.parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) or p.default is not p.empty:
+            continue
+        if p.name not in nodes:
+            raise ShardingTypeError(
+                f"argument `{p.name}` of `{getattr(f, '__name__', 'f')}` has no type",
+                why="it is neither given nor written in the signature",
+                hints=[f'{p.name}: Annotated[sh.Array, "f32[8@dp, 16]"]', 'sh.check(f, "f32[8@dp, 16]")'],
+            )
+        making = making or Making(current_mesh(), replicated(), sizes, abstract_array)
+        try:
+            args.append(nodes[p.name].example(making))
+        except ShardingTypeError as error:
+            error.what = f"argument `{p.name}`: {error.what}"
+            raise
+    return tuple(args)
+
+
+def mesh_of(args: Any) -> Mesh | None:
+    """The mesh of the first typed value in a tree."""
+    return next((x.type.mesh for x in jax.tree.leaves(args) if isinstance(x, Array)), None)
+
+
+@contextlib.contextmanager
+def scopes(mesh: AnyMesh | None, name: str | None, dims: Mapping[str, int] | None) -> Iterator[None]:
+    """A mesh, a policy and dim names in force, where they are given."""
+    with contextlib.ExitStack() as stack:
+        if mesh is not None:
+            stack.enter_context(use_mesh(to_mesh(mesh)))
+        if name is not None:
+            stack.enter_context(policy(name))
+        if dims:
+            stack.enter_context(dim_sizes.dims(**dims))
+        yield
+
+
+@contextlib.contextmanager
+def target_in_scope(
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    mesh: AnyMesh | None,
+    name: str | None,
+    dims: Mapping[str, int] | None,
+) -> Iterator[Target]:
+    """The target, in scopes like `scopes`; its own mesh is in force where there is none: what it creates is on it."""
+    with scopes(mesh, name, dims):
+        target = target_of(f, args, kwargs)
+        with scopes(mesh_of((target.args, target.kwargs)) if context() is None else None, None, None):
+            yield target

@@ -1,0 +1,343 @@
+"""From types to a search over digits, and from the states that it finds back to types.
+
+Where the axes of two types do not cut a dim alike, or a part of an axis can go its own way, axes are cut into their
+prime factors. A type between two steps may then be one of a finer view of the same array: on a mesh of parts of axes,
+named as Shardy does, and with a dim cut into its digits. What a device holds is the same, in the same order.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from shtypes.resharding.costs import CostModel
+from shtypes.resharding.space import PACE, PARKED, PENDING, REPLICATED, Places, Problem
+from shtypes.resharding.steps import common_prefix, live
+from shtypes.types import REPLICATED as REPLICATED_STATES
+from shtypes.types import Dim, ShType, State, dtypes
+from shtypes.types.mesh import Mesh, part_names
+
+#: A mesh axis and the number of one of its parts, major to minor.
+Part: TypeAlias = tuple[str, int]
+
+
+class DimFactor(NamedTuple):
+    """A digit of a dim; ``turn`` tells the two cuts of a dim apart that its ends do not cut alike."""
+
+    dim: int
+    turn: int  # 0: of both ends, or of the source; 1: of the destination, which cuts the dim another way
+    at: int  # its position, major to minor
+    size: int
+
+
+@dataclass(frozen=True)
+class Factorization:
+    """The digits of the dims of two types, and the places of what moves."""
+
+    src: ShType
+    dst: ShType
+    fixed: tuple[tuple[str, ...], ...]  # for each dim, the axes that stay
+    parts: tuple[Part, ...]  # what moves: axes, whole or in parts
+    factors: Mapping[str, tuple[int, ...]]  # the sizes of the parts of each axis
+    digits: tuple[DimFactor, ...]
+    spare: tuple[DimFactor, ...]  # digits that neither end uses
+    problem: Problem
+
+    def types(self, path: Sequence[Places]) -> list[tuple[ShType, ShType]]:
+        """The types before and after each step of a path of places, the first of which are the source's."""
+        return [self._pair(a, b) for a, b in itertools.pairwise(self._states(path))]
+
+    def plain(self, path: Sequence[Places]) -> ShType:
+        """The type of the last state of a path as one of the array as it is."""
+        return self._type(self._states(path)[-1], {}, set())
+
+    def _states(self, path: Sequence[Places]) -> list[_State]:
+        """Layouts, and the states of the parts that are on no dim.
+
+        A replicated part keeps the state that its axis has in the source. One that becomes replicated gets the
+        destination's, or is reduced (all moves of which are free) if it does not stay so.
+        """
+        layouts = self._layouts(path)
+        replicated = [frozenset(p for p, x in zip(self.parts, at, strict=True) if x == REPLICATED) for at in path]
+        labels: dict[Part, State] = {p: self.src.state(p[0]) for p in replicated[0]}
+        found: list[_State] = []
+        for i, (at, layout) in enumerate(zip(path, layouts, strict=True)):
+            for part in replicated[i] - replicated[i - 1] if i else ():
+                stays = all(part in later for later in replicated[i:])
+                labels[part] = self.dst.state(part[0]) if stays else State.REDUCED
+            states = {p: State.UNREDUCED for p, x in zip(self.parts, at, strict=True) if x == PENDING}
+            found.append(_State(layout, states | {p: labels[p] for p in replicated[i]}))
+        return found
+
+    def _layouts(self, path: Sequence[Places]) -> list[dict[DimFactor, Part]]:
+        """Which part is on which digit in each state; parked ones get a digit that makes no hole, if there is one."""
+        out: list[dict[DimFactor, Part]] = []
+        parked: dict[int, DimFactor] = {}
+        for i, at in enumerate(path):
+            left = [digit for axis, digit in parked.items() if at[axis] != PARKED]
+            parked = {axis: digit for axis, digit in parked.items() if at[axis] == PARKED}
+            for axis, place in enumerate(at):
+                if place == PARKED and axis not in parked:
+                    # Where shards change places, the one that comes is on the digit of the one that goes.
+                    digit = next((d for d in left if d.size == self.problem.sizes[axis]), None)
+                    if digit is None:
+                        digit = self._parking(axis, path[i:], list(parked.values()))
+                    else:
+                        left.remove(digit)
+                    parked[axis] = digit
+            layout = {self.digits[x]: p for p, x in zip(self.parts, at, strict=True) if x >= 0}
+            out.append(layout | {digit: self.parts[axis] for axis, digit in parked.items()})
+        return out
+
+    def _parking(self, axis: int, path: Sequence[Places], taken: Sequence[DimFactor]) -> DimFactor:
+        size = self.problem.sizes[axis]
+        free = [d for d in self.spare if d.size == size and d not in taken]
+        during = list(itertools.takewhile(lambda at: PARKED in at, path))
+
+        def holes(digit: DimFactor) -> int:
+            before = [k for k, d in enumerate(self.digits) if d.dim == digit.dim]
+            mine = sum(d.dim == digit.dim and d.at < digit.at and d not in taken for d in self.spare)
+            return mine + sum(k not in at for at in during for k in before)
+
+        return min(free, key=holes)
+
+    def _pair(self, a: _State, b: _State) -> tuple[ShType, ShType]:
+        """Two states as types of one view: of the array as it is, if they have no holes and leave axes whole."""
+        strided = {d for s in (a, b) for d in range(self.src.ndim) if self._has_holes(s, d)}
+        apart = {axis for s in (a, b) for axis in self._apart(s, strided)}
+        # A dim that is cut into digits is cut alike in both.
+        turns = {d: max(self._turn(d, a), self._turn(d, b)) for d in strided}
+        cuts = {d: self._grouped(d, turn, a, b) for d, turn in turns.items()}
+        return self._type(a, cuts, apart), self._type(b, cuts, apart)
+
+    def _type(self, s: _State, cuts: Mapping[int, list[list[DimFactor]]], apart: set[str]) -> ShType:
+        """A state as a type of a view of the array: some dims cut into digits, some axes apart."""
+        src, factors = self.src, self.factors
+        mesh = src.mesh.cut({axis: n for axis, n in factors.items() if axis in apart})
+
+        def name(part: Part) -> str:
+            axis, i = part
+            return part_names(axis, factors[axis])[i] if axis in apart else axis
+
+        def names(parts: Iterable[Part]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(map(name, parts)))
+
+        dims: list[Dim] = []
+        for d, dim in enumerate(src.dims):
+            still = (*(a for a in dim.axes if src.mesh.shape[a] == 1), *self.fixed[d])
+            if d not in cuts:
+                dims.append(dim._replace(axes=(*still, *names(self._on(s, d)))))
+                continue
+            first = src.mesh.product(still)
+            sizes = [math.prod(digit.size for digit in group) for group in cuts[d]]
+            dims += [Dim(first, still)] if still else []
+            for group, size in zip(cuts[d], sizes, strict=True):
+                dims.append(Dim(size, names(s.layout[digit] for digit in group if digit in s.layout)))
+            dims.append(Dim(dim.size // first // math.prod(sizes)))
+        states = src.beside_dims | {name(part): state for part, state in s.states.items()}
+        for axis in {a for dim in dims for a in dim.axes} | apart:
+            states.pop(axis, None)
+        return ShType(mesh, src.dtype_name, dims, states)
+
+    def _grouped(self, dim: int, turn: int, a: _State, b: _State) -> list[list[DimFactor]]:
+        """The digits of a dim for two states: each by itself, but neighbours that are on no axis in both together."""
+        groups: list[list[DimFactor]] = []
+        empty = False
+        for digit in self._of(dim, turn):
+            was_empty, empty = empty, digit not in a.layout and digit not in b.layout
+            if empty and was_empty:
+                groups[-1].append(digit)
+            else:
+                groups.append([digit])
+        return groups[:-1] if empty else groups
+
+    def _has_holes(self, s: _State, dim: int) -> bool:
+        on = [d in s.layout for d in self._of(dim, self._turn(dim, s))]
+        return on != sorted(on, reverse=True)
+
+    def _turn(self, dim: int, s: _State) -> int:
+        return max((d.turn for d in s.layout if d.dim == dim), default=0)
+
+    def _of(self, dim: int, turn: int) -> list[DimFactor]:
+        """The digits of a dim, major to minor, in one of its cuts; spare ones last."""
+        mine = [d for d in (*self.digits, *self.spare) if d.dim == dim]
+        first = min((d.at for d in mine if d.turn == 1), default=len(mine))
+        return [d for d in mine if d.at < first or d.turn == turn]
+
+    def _apart(self, s: _State, strided: Iterable[int]) -> set[str]:
+        """The axes of which the parts are not together in a state."""
+        out: set[str] = set()
+        together: set[str] = set()
+        for dim in range(self.src.ndim):
+            on = self._on(s, dim)
+            k = 0
+            while k < len(on):
+                axis = on[k][0]
+                whole = [(axis, i) for i in range(len(self.factors[axis]))]
+                if on[k : k + len(whole)] == whole and (dim not in strided or len(whole) == 1):
+                    together.add(axis)
+                    k += len(whole)
+                else:
+                    out.add(axis)
+                    k += 1
+        for axis, sizes in self.factors.items():
+            if axis not in together and axis not in out:
+                states = {s.states.get((axis, i)) for i in range(len(sizes))}
+                if len(states) > 1:
+                    out.add(axis)
+        return out
+
+    def _on(self, s: _State, dim: int) -> list[Part]:
+        """The parts on a dim, major to minor."""
+        return [s.layout[d] for d in self._of(dim, self._turn(dim, s)) if d in s.layout]
+
+
+class _State(NamedTuple):
+    layout: dict[DimFactor, Part]
+    states: dict[Part, State]
+
+
+def cuts_of(mesh: Mesh) -> list[Mapping[str, tuple[int, ...]]]:
+    """Ways to cut the axes of a mesh into parts, the coarsest first: not at all, as other axes are large, into primes.
+
+    Shards can change places where the digits of two axes are alike; all primes at once make a space that is too large
+    to be searched through on a large mesh, so the largest axes alone are cut into the size of a smaller one and a rest.
+    """
+    sizes = sorted({n for n in mesh.axis_sizes if n > 1}, reverse=True)
+    largest, inner = sizes[0] if sizes else 1, next((n for n in sizes[1:] if sizes[0] % n == 0), 1)
+    found: list[Mapping[str, tuple[int, ...]]] = [{}]
+    if inner > 1:
+        for cut in dict.fromkeys([(inner, largest // inner), (largest // inner, inner)]):
+            found.append({a: cut for a, n in mesh.shape.items() if n == largest})
+    primes = {a: _primes(n) for a, n in mesh.shape.items() if n > 1 and len(_primes(n)) > 1}
+    return found if primes in found else [*found, primes]
+
+
+def factorization_of(
+    src: ShType,
+    dst: ShType,
+    cut: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    copies: bool = False,
+    model: CostModel | None = None,
+) -> Factorization:
+    """What is to be searched between two types.
+
+    Args:
+        src: The type at the start.
+        dst: The type at the end.
+        cut: The sizes of the parts of the axes that are cut.
+        copies: Whether axes on which the value stays replicated take part where sums are reduced.
+        model: The links of the axes, if the quickest path is looked for and not the one that sends least.
+    """
+    mesh = src.mesh
+    before = [live(mesh, d.axes) for d in src.dims]
+    after = [live(mesh, d.axes) for d in dst.dims]
+    fixed = tuple(b[: common_prefix(b, a)] for b, a in zip(before, after, strict=True))
+    moving = _moving(src, dst, {a for axes in fixed for a in axes}, copies)
+    factors = {a: (cut or {}).get(a, (mesh.shape[a],)) for a in moving}
+    parts = tuple((a, i) for a in moving for i in range(len(factors[a])))
+    number = {p: i for i, p in enumerate(parts)}
+    sizes = tuple(factors[a][i] for a, i in parts)
+
+    found: list[DimFactor] = []
+    either: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    spare: list[DimFactor] = []
+    ends = [[_outside(t.state(a)) for a, _ in parts] for t in (src, dst)]
+    for d, (axes, goal) in enumerate(zip(before, after, strict=True)):
+        lists = [[number[a, i] for a in x[len(fixed[d]) :] for i in range(len(factors[a]))] for x in (axes, goal)]
+        one, other = ([sizes[p] for p in x] for x in lists)
+        same = common_prefix(one, other)
+        alike = same == min(len(one), len(other))
+        if not alike:  # each cut gets what only the other has, so that shards can change places between them
+            one, other = (
+                _completed(one, other, rest := src.shape[d] // mesh.product(fixed[d])),
+                _completed(other, one, rest),
+            )
+        first = len(found)
+        longer = one if not alike else max(one, other, key=len)
+        found += [DimFactor(d, 0, k, n) for k, n in enumerate(longer)]
+        turned = range(len(found), len(found) + (0 if alike else len(other) - same))
+        found += [DimFactor(d, 1, same + k, other[same + k]) for k in range(len(turned))]
+        for k, p in enumerate(lists[0]):
+            ends[0][p] = first + k
+        for k, p in enumerate(lists[1]):
+            ends[1][p] = first + k if alike or k < same else turned[k - same]
+        if not alike:
+            either.append((tuple(range(first + same, first + len(one))), tuple(turned)))
+        elif src.size:
+            rest = src.shape[d] // mesh.product(fixed[d]) // math.prod(longer)
+            spare += _spare(d, len(longer), rest, Counter(sizes))
+    counts = Counter(digit.size for digit in spare)
+    problem = Problem(
+        sizes,
+        tuple(digit.size for digit in found),
+        tuple(either),
+        tuple(sorted((n, min(count, sizes.count(n))) for n, count in counts.items())),
+        tuple(ends[0]),
+        tuple(ends[1]),
+        () if model is None else _pace(model, src, sizes, [a for a, _ in parts], fixed),
+    )
+    return Factorization(src, dst, fixed, parts, factors, tuple(found), tuple(spare), problem)
+
+
+def _pace(
+    model: CostModel, t: ShType, sizes: tuple[int, ...], axes: Sequence[str], fixed: tuple[tuple[str, ...], ...]
+) -> tuple[tuple[int, int], ...]:
+    """What the links of some axes take, in the units of a search for them."""
+    fastest = max(model.link(a).bandwidth for a in t.mesh.axis_names)
+    sent = t.size * dtypes.itemsize(t.dtype_name) / t.mesh.product(itertools.chain(*fixed))
+    unit = max(sent, 1) / math.prod(sizes) ** 2 / (PACE * fastest)  # in seconds
+    links = [model.link(a) for a in axes]
+    # No link is so slow that whole numbers of it end.
+    return tuple(
+        (round(min(PACE * fastest / link.bandwidth, 1e12)), round(min(link.latency / unit, 1e18))) for link in links
+    )
+
+
+def _moving(src: ShType, dst: ShType, stays: set[str], copies: bool) -> tuple[str, ...]:
+    """The axes that change, in mesh order: not those that stay pending, varying, or where they shard."""
+    found = {a: (src.state(a), dst.state(a)) for a in live(src.mesh, src.mesh.axis_names) if a not in stays}
+    reduces = copies and any(a is State.UNREDUCED and b is not a for a, b in found.values())
+
+    def moves(a: State, b: State) -> bool:
+        return reduces if a in REPLICATED_STATES and b in REPLICATED_STATES else a is not b or a is State.SHARDED
+
+    return tuple(axis for axis, (a, b) in found.items() if moves(a, b))
+
+
+def _completed(sizes: list[int], other: list[int], room: int) -> list[int]:
+    """Digits and those that only the other cut has, as far as the dim divides."""
+    found = list(sizes)
+    for size in (Counter(other) - Counter(sizes)).elements():
+        if room % (math.prod(found) * size) == 0:
+            found.append(size)
+    return found
+
+
+def _outside(state: State) -> int:
+    return PENDING if state is State.UNREDUCED else REPLICATED
+
+
+def _spare(dim: int, at: int, rest: int, sizes: Counter[int]) -> list[DimFactor]:
+    """Digits that are left of a dim, at most as many of a size as there are axes of it."""
+    out: list[DimFactor] = []
+    for size, most in sorted(sizes.items(), reverse=True):
+        count = 0
+        while count < most and rest % size == 0:
+            out.append(DimFactor(dim, 0, at + len(out), size))
+            rest //= size
+            count += 1
+    return out
+
+
+@functools.cache
+def _primes(n: int) -> tuple[int, ...]:
+    """The prime factors of a size, each as often as it divides it."""
+    factor = next((k for k in range(2, math.isqrt(n) + 1) if n % k == 0), n)
+    return (factor, *_primes(n // factor)) if n > factor else (n,)

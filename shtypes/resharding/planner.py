@@ -1,0 +1,306 @@
+"""Plans: the cheapest sequence of collectives from one sharding type to another, and what it costs.
+
+A reshard of several axes is rarely one table row per axis: `plan` searches over sequences of moves on groups of axes
+and never denotes another value on the way.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final, Literal
+
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.resharding.axis_factors import Factorization, cuts_of, factorization_of
+from shtypes.resharding.costs import CostModel
+from shtypes.resharding.moves import MOVES, Grade, Kind
+from shtypes.resharding.search import launches, least_sent, search, sent
+from shtypes.resharding.space import Places
+from shtypes.resharding.step_shapes import shaped
+from shtypes.resharding.steps import Plan, Step, after_common, common_prefix
+from shtypes.types import REPLICATED, ShType, State, dtypes
+
+#: Axes on which a value stays replicated share the work of a reduction where that sends at most so much of the bytes:
+#: they take a launch more, and links that the user did not name.
+_SAVES: Final = Fraction(4, 5)
+_SILENT_MERGED = frozenset({Kind.SLICE, Kind.MASK, Kind.PLACE})
+
+
+#: Which passes are meant.
+Direction = Literal["both", "forward", "backward"]
+#: What is to be least: the bytes of the direction that matters, and among equals those of both.
+Cost = tuple[int, int]
+
+
+def cost(forward: int, backward: int, minimize: Direction) -> Cost:
+    """The cost of bytes that are sent forward and backward."""
+    total = forward + backward
+    return {"both": total, "forward": forward, "backward": backward}[minimize], total
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a reshard costs in both directions."""
+
+    forward_bytes: int  # bytes that each device sends forward
+    backward_bytes: int  # bytes that each device sends for the gradient
+    forward: str  # the forward communication in words; empty for none
+    backward: str  # the backward communication in words; empty for none
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that each device sends in both directions."""
+        return self.forward_bytes + self.backward_bytes
+
+    def cost(self, minimize: Direction) -> Cost:
+        """What of it is to be least."""
+        return cost(self.forward_bytes, self.backward_bytes, minimize)
+
+    def of(self, code: str) -> Fix:
+        """It as the price of a fix."""
+        return Fix(code, self.forward, self.backward, self.forward_bytes, self.backward_bytes)
+
+
+def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bool = True) -> Plan:
+    """The cheapest way from one type to another: fewest bytes, then launches, then memory; or least time.
+
+    It never holds more per device than the larger of the two types, unless nothing else exists. The result is cached.
+
+    Args:
+        src: The type of the value.
+        dst: The type wanted; of the same mesh, dtype and shape, and varying over the same axes.
+        model: The links of the mesh axes; then the plan is the one that takes least time by them.
+        shared: Whether axes on which the value stays replicated may share the work of a reduction.
+
+    Raises:
+        ShardingTypeError: the types do not hold the same value.
+    """
+    return _plan(src, dst, src.names, dst.names, model, shared)
+
+
+def backward(forward: Plan) -> Plan:
+    """The plan of the transpose: from the cotangent type of its destination to that of its source."""
+    return plan(forward.dst.cotangent(), forward.src.cotangent())
+
+
+def grade_of(forward: Plan) -> Grade:
+    """Free, free forward, or communicating."""
+    if forward.communicates:
+        return Grade.COMMUNICATING
+    return Grade.FREE_FORWARD if backward(forward).communicates else Grade.FREE
+
+
+def least_bytes(src: ShType, dst: ShType) -> int:
+    """Bytes that any plan sends at least, found without a search for one."""
+    if is_local(src, dst):
+        return 0
+    at = factorization_of(src, dst, copies=True)
+    gathered = src.size * dtypes.itemsize(src.dtype_name) // src.mesh.product(itertools.chain(*at.fixed))
+    return int(gathered * least_sent(at.problem))
+
+
+@functools.lru_cache(maxsize=16384)
+def _plan(
+    src: ShType, dst: ShType, src_names: object, dst_names: object, model: CostModel | None, shared: bool
+) -> Plan:
+    # The names are in the key because types that differ in them are equal, and steps print their types.
+    _check(src, dst)
+    steps = _local_steps(src, dst) if is_local(src, dst) else _searched_steps(src, dst, model, shared)
+    if model is None:
+        steps = shaped(src, dst, steps)
+    return Plan(src, dst, tuple(steps))
+
+
+def _check(src: ShType, dst: ShType) -> None:
+    for what, one, other in (
+        ("meshes", src.mesh, dst.mesh),
+        ("dtypes", src.dtype_name, dst.dtype_name),
+        ("shapes", src.shape, dst.shape),
+    ):
+        if one != other:
+            raise ShardingTypeError(
+                f"cannot reshard {src} to {dst}: their {what} differ",
+                why=f"a reshard moves data and changes nothing else; the {what} are {one} and {other}",
+            )
+    for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
+        if (a is State.VARYING) != (b is State.VARYING):
+            raise ShardingTypeError(
+                f"cannot reshard {src} to {dst}: only one of them varies over mesh axis `{axis}`",
+                why="a varying value is a family of values without a global meaning, so no move keeps what it denotes",
+                hints=["`reinterpret` says what the family means, or splits a value into one"],
+            )
+
+
+# moves without communication
+
+
+def is_local(src: ShType, dst: ShType) -> bool:
+    """Whether a plan needs no communication forward; by states and order of axes, never by the sizes of axes."""
+    for a, b in zip(src.states, dst.states, strict=True):
+        if (a is State.UNREDUCED and b is not a) or (a is State.SHARDED and b in REPLICATED):
+            return False
+    for before, after in zip(src.dims, dst.dims, strict=True):
+        k = common_prefix(before.axes, after.axes)
+        if any(dst.state(a) is State.SHARDED for a in before.axes[k:]):
+            return False
+        if any(src.state(a) is State.SHARDED for a in after.axes[k:]):
+            return False
+    return True
+
+
+def _local_steps(src: ShType, dst: ShType) -> list[Step]:
+    """Slices what only shrinks, masks, places, and slices what had to be placed first."""
+    here, there = [d.axes for d in src.dims], [d.axes for d in dst.dims]
+    kept = [before[: common_prefix(before, after)] for before, after in zip(here, there, strict=True)]
+    pending, summed = src.axes(State.UNREDUCED), dst.axes(State.UNREDUCED)
+    masked = (*pending, *(a for a in summed if src.state(a) in REPLICATED))
+    sliced = [after if before == k else before for before, after, k in zip(here, there, kept, strict=True)]
+    placed = [after if before == k else k for before, after, k in zip(here, there, kept, strict=True)]
+    path: list[_Move] = [
+        (Kind.SLICE, sliced, pending),
+        (Kind.MASK, sliced, masked),
+        (Kind.PLACE, placed, summed),
+        (Kind.SLICE, there, summed),
+    ]
+    return _steps(src, dst, path)
+
+
+# moves with communication
+
+
+def _searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bool) -> list[Step]:
+    """Searches over what changes on axes of more than one device; the other axes follow along, and move last."""
+    path, at = _cheapest(src, dst, model, shared)
+    places = [at.problem.src, *(there for _, there in path)]
+    pairs = at.types(places)
+    steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), (a, b) in zip(path, pairs, strict=True)]
+    here = at.plain(places)
+    single = list(_single_moves(src, dst, here))
+    # Only the order of axes of one device among the others can differ now, and takes no step of its own.
+    end = [d.axes for d in dst.dims], dst.axes(State.UNREDUCED)
+    if single or not steps:
+        steps += _steps(here, dst, [*single[:-1], (single[-1][0] if single else Kind.PERMUTE, *end)])
+    else:
+        last = _moved(here, dst, *end)
+        if steps[-1].dst.mesh is last.mesh and steps[-1].dst.shape == last.shape:
+            steps[-1] = replace(steps[-1], dst=last)
+        steps = _relabelled(steps, last, dst)
+    if not any(s.kind.communicates for s in steps):
+        # Silent only because an axis has one device. With more, axes would have to change places first.
+        steps.insert(0, Step(Kind.PERMUTE, _permuted(src, dst), src, src))
+    return steps
+
+
+def _cheapest(
+    src: ShType, dst: ShType, model: CostModel | None, shared: bool
+) -> tuple[list[tuple[Kind, Places]], Factorization]:
+    """The cheaper of the plans with whole axes and with axes in parts; silent neighbours of one kind are one step."""
+    at = factorization_of(src, dst, model=model)
+    saves = _SAVES if model is None else Fraction(1)
+    found = search(at.problem)
+    if found is None:
+        raise AssertionError("no plan was found; please report this")
+    tried = {at.problem}
+    views = itertools.product((False, True) if shared else (False,), cuts_of(src.mesh))
+    for copies, cut in itertools.islice(views, 1, None):
+        other = factorization_of(src, dst, cut, copies=copies, model=model)
+        if other.problem not in tried:
+            tried.add(other.problem)
+            less = sent(found, at.problem)
+            better = search(other.problem, less * saves) if copies else search(other.problem, less, launches(found))
+            found, at = (found, at) if better is None else (better, other)
+    merged: list[tuple[Kind, Places]] = []
+    for kind, there in found.steps:
+        if merged and merged[-1][0] is kind and kind in _SILENT_MERGED:
+            merged.pop()
+        merged.append((kind, there))
+    return merged, at
+
+
+def _single_moves(src: ShType, dst: ShType, here: ShType) -> Iterator[_Move]:
+    """The moves of axes of one device: they do nothing, but are graded as if the axis had more."""
+    dims, pending = [d.axes for d in here.dims], here.axes(State.UNREDUCED)
+    for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True):
+        if src.mesh.shape[axis] > 1 or (a in REPLICATED and b in REPLICATED):
+            continue
+        target = dst.dim_of(axis)
+        if a is b and src.dim_of(axis) == target:
+            continue
+        rest = [tuple(x for x in axes if x != axis) for axes in dims]
+        dims = [(*axes, axis) if i == target else axes for i, axes in enumerate(rest)]
+        pending = (*(x for x in pending if x != axis), *([axis] if b is State.UNREDUCED else []))
+        yield MOVES[a, b].kind, dims, pending
+
+
+# from moves to types
+
+#: A kind of step, and after it the axes on each dim and the pending axes.
+_Move = tuple[Kind, list[tuple[str, ...]], tuple[str, ...]]
+
+
+def _steps(src: ShType, dst: ShType, path: list[_Move]) -> list[Step]:
+    """Steps for moves, silent neighbours of one kind merged, and the last relabelling."""
+    steps: list[Step] = []
+    here = src
+    for kind, dims, pending in path:
+        there = _moved(here, dst, dims, pending)
+        if there == here:
+            continue
+        if steps and steps[-1].kind is kind and kind in _SILENT_MERGED:
+            here = steps.pop().src
+        steps.append(Step(kind, _axes(kind, here, there), here, there))
+        here = there
+    return _relabelled(steps, here, dst)
+
+
+def _moved(here: ShType, dst: ShType, dims: list[tuple[str, ...]], pending: tuple[str, ...]) -> ShType:
+    """The type with these axes on its dims and these pending; an axis that becomes replicated gets the final state."""
+    sharded = {a for axes in dims for a in axes}
+    stays = {*REPLICATED, State.VARYING}
+    states = {
+        a: State.UNREDUCED if a in pending else s if s in stays else dst.state(a)
+        for a, s in zip(here.mesh.axis_names, here.states, strict=True)
+        if a not in sharded
+    }
+    return here.replace(dims=[d._replace(axes=axes) for d, axes in zip(here.dims, dims, strict=True)], states=states)
+
+
+def _relabelled(steps: list[Step], last: ShType, dst: ShType) -> list[Step]:
+    """With the last relabelling, if the type is not yet the destination."""
+    if last == dst:
+        if steps and steps[-1].dst == dst:  # the same type, with the destination's dim names
+            steps[-1] = replace(steps[-1], dst=dst)
+        return steps
+    changed = tuple(a for a, s, t in zip(dst.mesh.axis_names, last.states, dst.states, strict=True) if s is not t)
+    return [*steps, Step(Kind.RELABEL, changed, last, dst)]
+
+
+def _axes(kind: Kind, src: ShType, dst: ShType) -> tuple[str, ...]:
+    """The axes of a step in the order of its devices' indices: as on the dims that gain or lose them."""
+    if kind is Kind.PERMUTE:
+        return _permuted(src, dst)
+    gains = kind in (Kind.SLICE, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
+    before, after = (dst, src) if gains else (src, dst)
+    found: list[str] = []
+    for a, b in zip(before.dims, after.dims, strict=True):
+        found += [axis for axis in after_common(a.axes, b.axes) if before.dim_of(axis) != after.dim_of(axis)]
+    if kind in (Kind.MASK, Kind.ALL_REDUCE):
+        pending = {*src.axes(State.UNREDUCED)} ^ {*dst.axes(State.UNREDUCED)}
+        found += [a for a in src.mesh.axis_names if a in pending]
+    return tuple(found)
+
+
+def _permuted(src: ShType, dst: ShType) -> tuple[str, ...]:
+    """The axes of which a permute needs to know the index, in mesh order: all that are not where they were."""
+    stays: set[str] = set()
+    for before, after in zip(src.dims, dst.dims, strict=True):
+        stays.update(before.axes[: common_prefix(before.axes, after.axes)])
+    moves = [
+        a
+        for a, s, t in zip(src.mesh.axis_names, src.states, dst.states, strict=True)
+        if a not in stays and (s is not t or s is State.SHARDED) and not (s in REPLICATED and t in REPLICATED)
+    ]
+    return tuple(moves)

@@ -1,0 +1,120 @@
+"""The cheapest sequence of collectives between two states of the digits of an array: an A* search."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import math
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from shtypes.resharding.moves import Kind
+from shtypes.resharding.space import BYTES, LAUNCH, Places, Problem, Space
+
+
+class Path(NamedTuple):
+    """The kind and the places after each step."""
+
+    steps: tuple[tuple[Kind, Places], ...]
+    cost: int
+
+
+#: Moves that are looked at before a search settles for what a greedier one found.
+LIMIT: Final = 8_000
+
+
+@functools.lru_cache(maxsize=16384)
+def search(problem: Problem, known: Fraction | None = None, launches: int = 0) -> Path | None:
+    """The cheapest path: fewest bytes, then collectives, then steps.
+
+    No state on the way takes more of a device than the larger end, unless nothing else exists.
+
+    Args:
+        problem: What to search.
+        known: What a path that is known sends, as a part of the whole array; only paths that send less are looked for.
+        launches: Its collectives; paths that send as much in fewer are looked for, too.
+
+    Returns:
+        The path; None if there is none below.
+    """
+    space = Space(problem)
+    below = None
+    if known is not None:
+        least = known * space.total
+        below = math.ceil(least) * BYTES + (launches * LAUNCH if least.denominator == 1 else 0)
+    cap: int | None = max(space.local(problem.src), space.local(problem.dst))
+    found, exact = _best_first(space, cap, below, 1, LIMIT)
+    if exact:
+        return found or (None if below is not None else _best_first(space, None, None, 4, None)[0])
+    for greedy in (4, 2):
+        better, _ = _best_first(space, cap, below, greedy, LIMIT)
+        if better is not None:
+            found, below = better, better.cost
+    return found or (None if known is not None else _best_first(space, None, None, 4, None)[0])
+
+
+def least_sent(problem: Problem) -> Fraction:
+    """What a device sends at least in any plan, as a part of the whole array."""
+    space = Space(problem)
+    return Fraction(space.bound(problem.src), space.total)
+
+
+def sent(path: Path, problem: Problem) -> Fraction:
+    """What a device sends on a path, as a part of the whole array."""
+    return Fraction(path.cost // BYTES, Space(problem).total)
+
+
+def launches(path: Path) -> int:
+    """How many collectives a path has."""
+    return path.cost % BYTES // LAUNCH
+
+
+def _best_first(
+    space: Space, cap: int | None, below: int | None, greedy: int, limit: int | None
+) -> tuple[Path | None, bool]:
+    """A*, with an admissible bound or an inflated one that ends sooner; and whether it looked at all there is."""
+    src, dst = space.problem.src, space.problem.dst
+    tickets = itertools.count()
+    cost: dict[Places, int] = {src: 0}
+    came: dict[Places, tuple[Kind, Places]] = {}
+    bounds: dict[Places, int] = {src: space.least(src)}
+    heap = [(greedy * bounds[src], next(tickets), src)]
+    done: set[Places] = set()
+    looked = 0
+    while heap:
+        _, _, here = heapq.heappop(heap)
+        if here in done:
+            continue
+        if here == dst:
+            return Path(_walked(came, src, dst), cost[dst]), True
+        done.add(here)
+        if limit is not None and looked > limit:
+            return None, False
+        spent = cost[here]
+        for kind, there, price in space.moves(here):
+            looked += 1
+            if there in done or (cap is not None and space.local(there) > cap):
+                continue
+            new = spent + price + space.touched(kind, here, there)
+            old = cost.get(there)
+            if old is not None and new >= old:
+                continue
+            bound = bounds.get(there)
+            if bound is None:
+                bound = bounds[there] = space.least(there)
+            if below is not None and new + bound >= below:
+                continue
+            cost[there] = new
+            came[there] = kind, here
+            heapq.heappush(heap, (new + greedy * bound, next(tickets), there))
+    return None, True
+
+
+def _walked(came: dict[Places, tuple[Kind, Places]], src: Places, dst: Places) -> tuple[tuple[Kind, Places], ...]:
+    out: list[tuple[Kind, Places]] = []
+    while dst != src:
+        kind, before = came[dst]
+        out.append((kind, dst))
+        dst = before
+    return tuple(reversed(out))

@@ -1,0 +1,179 @@
+"""How a reshard communicates, besides its two types: in which dtype, in each direction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from shtypes.errors import Fix, ShardingTypeError, how_many
+from shtypes.resharding.costs import CostModel, model_in_force
+from shtypes.resharding.moves import Kind
+from shtypes.resharding.planner import Price, plan
+from shtypes.resharding.steps import Plan
+from shtypes.types import ShType, State, dtypes
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How a reshard communicates; each dtype None for that of the value."""
+
+    dtype: str | None = None  # what it sends
+    ct_dtype: str | None = None  # what the reshard of the cotangent sends
+    model: CostModel | None = None  # the links by which the quickest plan is taken; None for the one that sends least
+    #: Whether axes on which the value stays replicated may share the work. A named form goes along the axes it names.
+    shared: bool = True
+
+    def transposed(self) -> Transport:
+        """How the transpose communicates."""
+        return replace(self, dtype=self.ct_dtype, ct_dtype=self.dtype)
+
+    def plan(self, src: ShType, dst: ShType) -> Plan:
+        """The cheapest way from one type to another, between the types of what is sent.
+
+        Raises:
+            ShardingTypeError: the types do not hold the same value.
+        """
+        wide = plan(src, dst, self.model, shared=self.shared)
+        if self.dtype is None:
+            return wide
+        src, dst = (t.replace(dtype=self.dtype) for t in (src, dst))
+        return plan(src, dst, self.model, shared=self.shared)
+
+    def backward(self, src: ShType, dst: ShType) -> Plan:
+        """The plan of the transpose: from the cotangent type of its destination to that of its source."""
+        return self.transposed().plan(dst.cotangent(), src.cotangent())
+
+    def price(self, src: ShType, dst: ShType) -> Price:
+        """What a reshard costs, forward and backward; a value without a gradient costs nothing backward."""
+        forth, words = self.plan(src, dst), self.words
+        if not src.differentiable:
+            return Price(forth.bytes, 0, words(forth), "")
+        back = self.backward(src, dst)
+        return Price(forth.bytes, back.bytes, words(forth), self.transposed().words(back))
+
+    def words(self, of: Plan) -> str:
+        """What a plan of it communicates in words; empty if nothing."""
+        return f"{of.words} in {self.dtype}" if of.words and self.dtype is not None else of.words
+
+    def __str__(self) -> str:
+        parts = (("comm", self.dtype), ("ct comm", self.ct_dtype))
+        said = [f"{word} {dtype}" for word, dtype in parts if dtype is not None]
+        return ", ".join(said if self.model is None else [*said, "least time"])
+
+
+#: In the dtype of the value, both ways, by the plan that sends least.
+AS_IT_IS: Final = Transport()
+
+
+def one_transport(several: Sequence[Transport]) -> Transport | None:
+    """How one reshard communicates in the place of several; None where they do not communicate alike.
+
+    It goes along the axes that change alone where one of them does. What is sent in a narrower dtype is rounded once
+    for each, so that these stay apart.
+    """
+    if any(each.dtype is not None or each.ct_dtype is not None for each in several):
+        return None
+    shared = all(each.shared for each in several)
+    found = {replace(each, shared=shared) for each in several}
+    return found.pop() if len(found) == 1 else None
+
+
+def transport_in_force() -> Transport:
+    """How reshards communicate that do not say: by the cost model in force, if there is one."""
+    model = model_in_force()
+    return AS_IT_IS if model is None else Transport(model=model)
+
+
+#: Floats that values can be sent as. ``f8_e8m0fnu`` has neither sign nor zero, and of ``f4_e2m1fn`` two share a byte.
+_SENT: Final = frozenset(
+    ("f32", "bf16", "f16", "f8_e4m3fn", "f8_e4m3", "f8_e5m2", "f8_e4m3b11fnuz", "f8_e4m3fnuz", "f8_e5m2fnuz", "f8_e3m4")
+)
+_ADDING: Final = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER})
+
+
+def price(src: ShType, dst: ShType) -> Price:
+    """What a reshard costs that does not say how it communicates, forward and backward."""
+    return transport_in_force().price(src, dst)
+
+
+def reshard_fix(src: ShType, dst: ShType, name: str = "x") -> Fix:
+    """The reshard as a fix, priced."""
+    return price(src, dst).of(f'sh.reshard({name}, "{str(dst).removeprefix(dst.dtype_name)}")')
+
+
+class Asked(NamedTuple):
+    """What a call says about how it communicates, as the user gave it."""
+
+    comm_dtype: Any = None
+    ct_comm_dtype: Any = None
+    narrow_sums: bool = False  # whether terms may be added in a narrower dtype
+    shared: bool = True  # whether axes on which the value stays replicated may share the work
+
+    def transport(self, op: str, src: ShType, dst: ShType) -> Transport:
+        """It for a reshard that the user called as ``op``.
+
+        Raises:
+            ShardingTypeError: a dtype is no narrower float, or terms would be added in one and nobody says so.
+        """
+        dtype, ct_dtype = (_narrowed(given, src, name) for name, given in self._dtypes())
+        found = Transport(dtype, ct_dtype, model_in_force(), self.shared)
+        if not self.narrow_sums:
+            _check_sums(op, found, src, dst)
+        return found
+
+    @property
+    def written(self) -> str:
+        """The arguments that say it, as they follow others in a call."""
+        said = [f', {name}="{dtypes.from_any(given)}"' for name, given in self._dtypes() if given is not None]
+        return "".join(said) + (", narrow_sums=True" if self.narrow_sums else "")
+
+    def _dtypes(self) -> tuple[tuple[str, Any], ...]:
+        return ("comm_dtype", self.comm_dtype), ("ct_comm_dtype", self.ct_comm_dtype)
+
+
+def _narrowed(given: Any, t: ShType, name: str) -> str | None:
+    """The dtype that an argument asks to send values of a type in; None for their own, which all have but floats."""
+    if given is None:
+        return None
+    own, dtype = t.dtype_name, dtypes.from_any(given)
+    if dtype == own:
+        return None
+    is_float = dtypes.differentiable(own) and own[0] != "c"
+    if dtype in _SENT and not is_float:
+        return None
+    if dtype not in _SENT or dtypes.itemsize(dtype) >= dtypes.itemsize(own):
+        narrower = ("bf16", "f8_e4m3fn") if is_float else ()
+        hints = [f'{name}="{d}"' for d in narrower if dtypes.itemsize(d) < dtypes.itemsize(own)]
+        if dtypes.differentiable(dtype) and is_float:
+            hints.append(f'x.astype("{dtype}") before it is sent, where the value itself may be of {dtype}')
+        raise ShardingTypeError(
+            f"`{name}` cannot send {own} as {dtype}, which is no narrower float",
+            why="the value is cast to it before it is sent and back after that, to send less",
+            hints=hints,
+        )
+    return dtype
+
+
+def _check_sums(op: str, transport: Transport, src: ShType, dst: ShType) -> None:
+    """Refuses to add across devices in a narrower dtype: what is lost there is more than one rounding."""
+    ways = [("comm_dtype", "forward", transport, src, dst)]
+    if src.differentiable:
+        ways.append(("ct_comm_dtype", "backward", transport.transposed(), dst.cotangent(), src.cotangent()))
+    for name, direction, way, before, after in ways:
+        if way.dtype is None:
+            continue
+        sums = [s for s in way.plan(before, after).steps if s.kind in _ADDING]
+        if sums:
+            lost = [a for a in before.axes(State.UNREDUCED) if after.state(a) is not State.UNREDUCED]
+            terms = before.mesh.product(lost)
+            raise ShardingTypeError(
+                f"`{op}` would add {how_many(terms, 'term')} in {way.dtype} {direction}: {', '.join(map(str, sums))}, "
+                f"from {before} to {after}",
+                why="a value that is moved is rounded once; of a sum each term is, and each partial sum again",
+                hints=[
+                    f'narrow_sums=True with {name}="{way.dtype}", where the sum may lose that',
+                    f"no {name}, to add in {before.dtype_name}",
+                ],
+                axes=lost,
+            )

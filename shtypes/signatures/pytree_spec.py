@@ -1,0 +1,287 @@
+"""What signatures ask of values: trees of texts, and what is noted where a value does not fit."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+
+from shtypes.core.array import Array
+from shtypes.core.hitype import HiShType
+from shtypes.errors import ShardingTypeError
+from shtypes.signatures.matching import Bindings, Structure, instance, structure
+from shtypes.signatures.pattern import Pattern, pattern_in_scope
+from shtypes.types import ShType, State
+from shtypes.types.mesh import Mesh
+from shtypes.types.notation.dim_axes import current_dim_axes
+
+
+class Problem(NamedTuple):
+    """A value that does not fit."""
+
+    path: str  # where it is: ``x``, ``params['w']``, ``result[0]``
+    expected: str  # the text that it does not fit
+    got: str  # what it is
+    reasons: tuple[str, ...]  # why it does not fit
+    found: ShType | None = None  # its type, if it has one
+    pattern: Pattern | None = None  # the text, read
+    owner: tuple[type, str] | None = None  # the class whose field says the text, if one does, and the field's name
+
+
+class Checking:
+    """One check of the values of a call.
+
+    Attributes:
+        bindings: What the dim names stand for.
+        problems: What does not fit, in order.
+        texts: Which text each value was checked against, by the identity of the value.
+    """
+
+    def __init__(self, bindings: Bindings, replicated: State) -> None:
+        self.bindings, self.replicated = bindings, replicated
+        self.problems: list[Problem] = []
+        self.texts: dict[int, Pattern] = {}
+        self._later: list[tuple[Structure, Problem]] = []
+
+    def leaf(self, wanted: Pattern, value: Any, path: str, owner: tuple[type, str] | None) -> None:
+        """Checks one value against a text."""
+        t = type_of(value)
+        self.texts[id(value)] = wanted
+        if t is None:
+            why = "it has no sharding type"
+            self.problems.append(Problem(path, wanted.text, describe(value), (why,), pattern=wanted, owner=owner))
+            return
+        wanted = pattern_in_scope(wanted, t.mesh, current_dim_axes())
+        found = structure(wanted, t, self.replicated)
+        reasons = found.reasons
+        if found.claims:
+            reasons = (*reasons, *self.bindings.add(found.claims, f"`{path}`"))
+        if reasons or found.arithmetic:
+            problem = Problem(path, wanted.text, str(t), tuple(reasons), t, wanted, owner)
+            if reasons:
+                self.problems.append(problem)
+            else:
+                self._later.append((found, problem))
+
+    def resolve(self) -> None:
+        """Checks the dims that are written as arithmetic, now that more names have sizes."""
+        for found, problem in self._later:
+            reasons = self.bindings.resolve(found)
+            if reasons:
+                self.problems.append(problem._replace(reasons=tuple(reasons)))
+        self._later = []
+
+    def try_match(self, node: Node, value: Any, path: str, owner: tuple[type, str] | None) -> Checking:
+        """A check of one alternative, to be taken on or left."""
+        trial = Checking(self.bindings.copy(), self.replicated)
+        node.check(value, path, trial, owner)
+        return trial
+
+    def take(self, trial: Checking) -> None:
+        """Takes an alternative on."""
+        self.bindings.of = trial.bindings.of
+        self.problems += trial.problems
+        self.texts |= trial.texts
+        self._later += trial._later
+
+
+class Node:
+    """What an annotation asks of a value."""
+
+    def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
+        """Checks a value, and notes what does not fit."""
+        raise NotImplementedError
+
+    def example(self, making: Making) -> Any:
+        """A value that has only types, where the texts say all of them."""
+        raise making.open(self)
+
+
+@dataclasses.dataclass
+class Making:
+    """What examples are made with."""
+
+    mesh: Mesh
+    replicated: State
+    sizes: dict[str, int]
+    make: Callable[[ShType], Any]
+
+    def open(self, node: Node) -> ShardingTypeError:
+        """The error where an annotation does not say how many values there are."""
+        return ShardingTypeError(
+            f"the annotation leaves the structure of a value open ({type(node).__name__.lower()})",
+            hints=["give the types of the arguments"],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf(Node):
+    """One typed value."""
+
+    pattern: Pattern
+
+    def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
+        into.leaf(self.pattern, value, path, owner)
+
+    def example(self, making: Making) -> Any:
+        return making.make(instance(self.pattern, making.mesh, making.replicated, making.sizes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Typed(Node):
+    """One typed value of any type: the annotation is `Array` itself."""
+
+    def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
+        if type_of(value) is None:
+            why = ("it has no sharding type",)
+            into.problems.append(Problem(path, "a typed value", describe(value), why, owner=owner))
+
+
+@dataclasses.dataclass(frozen=True)
+class AllOf(Node):
+    """Every typed value in a tree of any kind."""
+
+    pattern: Pattern
+
+    def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
+        for keys, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+            if type_of(leaf) is not None or hasattr(leaf, "dtype"):
+                into.leaf(self.pattern, leaf, path + jax.tree_util.keystr(keys), owner)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sequence(Node):
+    """A list, or a tuple of any length, of values that are alike."""
+
+    item: Node
+    kind: ClassVar[tuple[type, str]] = (collections.abc.Sequence, "sequence")
+
+    def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
+        kind, name = self.kind
+        if not isinstance(value, kind):
+            into.problems.append(Problem(path, f"a {name}", describe(value), (f"it is no {name}",), owner=owner))
+            return
+        for key, item in self.items_of(value):
+            self.item.check(item, f"{path}[{key!r}]", into, owner)
+
+    def items_of(self, value: Any) -> Iterable[tuple[Any, Any]]:
+        return enumerate(value)
+
+
+class MappingOf(Sequence):
+    """A mapping whose values are alike."""
+
+    kind = (collections.abc.Mapping, "mapping")
+
+    def items_of(self, value: Any) -> Iterable[tuple[Any, Any]]:
+        items: Iterable[tuple[Any, Any]] = value.items()
+        return items
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuple(Node):
+    """A tuple with an annotation for each item."""
+
+    items: tuple[Node | None, ...]
+
+    def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
+        count = len(value) if isinstance(value, collections.abc.Sequence) else None
+        if count != len(self.items):
+            why = "it is no tuple" if count is None else f"it has {count} items"
+            expected = f"a tuple of {len(self.items)}"
+            into.problems.append(Problem(path, expected, describe(value), (why,), owner=owner))
+            return
+        for i, (node, item) in enumerate(zip(self.items, value, strict=True)):
+            if node is not None:
+                node.check(item, f"{path}[{i}]", into, owner)
+
+    def example(self, making: Making) -> Any:
+        if None in self.items:
+            raise making.open(self)
+        return tuple(node.example(making) for node in self.items if node is not None)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)  # it may hold itself
+class Fields(Node):
+    """A dataclass, a named tuple or a typed dict, with what each field asks of its value."""
+
+    owner: type
+    fields: dict[str, Node]
+
+    def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
+        is_dict = typing.is_typeddict(self.owner)
+        kind: type = collections.abc.Mapping if is_dict else self.owner
+        if not isinstance(value, kind):
+            expected = f"a `{self.owner.__name__}`"
+            into.problems.append(Problem(path, expected, describe(value), ("it is none",), owner=owner))
+            return
+        for name, node in self.fields.items():
+            if isinstance(value, collections.abc.Mapping):
+                if name in value:
+                    node.check(value[name], f"{path}[{name!r}]", into, (self.owner, name))
+            elif hasattr(value, name):
+                node.check(getattr(value, name), f"{path}.{name}", into, (self.owner, name))
+
+    def example(self, making: Making) -> Any:
+        given = {name: node.example(making) for name, node in self.fields.items()}
+        try:
+            return self.owner(**given)
+        except TypeError:
+            raise making.open(self) from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Union(Node):
+    """A union: one of its members must fit."""
+
+    members: tuple[Node | None, ...]  # None for a member that asks nothing of typed values
+    plain: tuple[Any, ...]  # the classes of these
+    none: bool
+
+    def check(self, value: Any, path: str, into: Checking, owner: tuple[type, str] | None = None) -> None:
+        if value is None and self.none:
+            return
+        if any(isinstance(value, c) for c in self.plain if isinstance(c, type)):
+            return
+        trials = [into.try_match(node, value, path, owner) for node in self.members if node is not None]
+        fitting = next((trial for trial in trials if not trial.problems), None)
+        if fitting is not None:
+            into.take(fitting)
+        elif len(trials) == 1:
+            into.problems += trials[0].problems
+        elif trials:
+            expected = " or ".join(dict.fromkeys(p.expected for trial in trials for p in trial.problems[:1]))
+            reasons = [f"{p.expected}: {r}" for trial in trials for p in trial.problems[:1] for r in p.reasons[:1]]
+            t = type_of(value)
+            into.problems.append(Problem(path, expected, str(t or describe(value)), tuple(reasons), owner=owner))
+
+    def example(self, making: Making) -> Any:
+        if self.none:
+            return None
+        for node in self.members:
+            if node is not None:
+                return node.example(making)
+        raise making.open(self)
+
+
+def type_of(value: Any) -> HiShType | None:
+    """The sharding type of a value, if it has one."""
+    if type(value) is Array:
+        return value.type
+    if isinstance(value, jax.core.Tracer):
+        t = jax.typeof(value)
+        return t if type(t) is HiShType else None
+    return None
+
+
+def describe(value: Any) -> str:
+    """A value in words."""
+    if isinstance(value, (jax.Array, jax.core.Tracer)):
+        return f"a plain array, {jax.typeof(value)}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"a numpy array of shape {tuple(value.shape)}"
+    return "None" if value is None else f"of class `{type(value).__name__}`"

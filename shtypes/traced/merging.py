@@ -1,0 +1,192 @@
+"""A program with its reshards merged: what `sh.jit` compiles, and what the ledger reads.
+
+Reshards in a row become one: an all-reduce and the slice of its result a reduce-scatter, a gather and the slice that
+undoes it nothing. The types of the first operand and of the last result determine the value, so that nothing else of
+the program matters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, with_bodies, with_equations
+from shtypes.context.ambient import current_ambient
+from shtypes.context.scope import Scope, changed
+from shtypes.core.operation import applied_by
+from shtypes.primitives.merged import MergedReshard, absorbed, direct
+from shtypes.primitives.reshard import Price, Reshard
+from shtypes.region.planning import live
+from shtypes.traced.equations import control_of, place_of
+
+#: The reshards of a row that are looked at.
+_LONGEST: Final = 6
+
+
+def merge_reshards(on: bool = True) -> Scope:
+    """A scope that says whether `jit` merges reshards in a row; with False, programs run them as they are written.
+
+    Without it they are merged (docs: resharding, merged reshards). The ledger and `explain` of a function that `jit`
+    returned agree with what it compiles, in any scope.
+
+    Args:
+        on: Whether to merge reshards in a row.
+
+    Communicates: never more than the program as it is written.
+
+    Examples:
+        >>> import shtypes as sh
+        >>> def twice(x):
+        ...     return sh.shard(sh.all_reduce(x), "tp", 0)
+        >>> with sh.use_mesh(sh.abstract_mesh({"tp": 4})):
+        ...     t = sh.abstract_array("f32[8]{U:tp}")
+        >>> [entry.kind for entry in sh.ledger(sh.jit(twice), t)]
+        ['reduce-scatter']
+        >>> with sh.merge_reshards(False):
+        ...     [entry.kind for entry in sh.ledger(sh.jit(twice), t)]
+        ['all-reduce']
+    """
+    return changed(lambda now: now._replace(merges=bool(on)))
+
+
+class Merged:
+    """A program with its reshards merged.
+
+    Attributes:
+        jaxpr: The program.
+        runs: By the id of an equation of the original program, the equation that runs in its place.
+    """
+
+    def __init__(self, program: Any) -> None:
+        self._bodies: dict[int, tuple[Any, Any]] = {}
+        self.runs: dict[int, Any] = {}
+        self.jaxpr = self._body(program)
+
+    def _body(self, jaxpr: Any) -> Any:
+        """A jaxpr, open or closed, with its reshards merged; itself where there is nothing to merge."""
+        if id(jaxpr) not in self._bodies:
+            self._bodies[id(jaxpr)] = jaxpr, self._merged(jaxpr)
+        return self._bodies[id(jaxpr)][1]
+
+    def _merged(self, jaxpr: Any) -> Any:
+        opened = jaxpr_of(jaxpr)
+        eqns = live(opened)
+        inner = [eqn if control_of(eqn) is None else with_bodies(eqn, self._body) for eqn in eqns]
+        sweep = _Sweep(inner, opened.outvars)
+        after = []
+        for eqn, at in zip(sweep.eqns, range(len(eqns)), strict=True):
+            row = [eqns[i] for i in sweep.rows.get(at, ())]
+            if row and eqn is not None:
+                op = dataclasses.replace(applied_by(eqn), merged=tuple(map(place_of, row)))
+                eqn = eqn.replace(params={**eqn.params, "operation": op})
+            for origin in row:
+                self.runs[id(origin)] = origin.replace(
+                    params={**origin.params, "operation": absorbed(applied_by(origin))}
+                )
+            if eqn is not None:
+                after.append(eqn)
+                self.runs |= {id(eqns[at]): eqn} if row else {}
+        if len(after) == len(eqns) and all(a is b for a, b in zip(after, eqns, strict=True)):
+            return jaxpr
+        return with_equations(jaxpr, after, [sweep.read(v) for v in opened.outvars])
+
+
+class _Sweep:
+    """One pass over the equations of a body, in program order.
+
+    Attributes:
+        eqns: For each equation the one that runs in its place; None for nothing.
+        rows: By the place of the last reshard of a merged row, the places of all of its reshards.
+    """
+
+    def __init__(self, eqns: Sequence[Any], outvars: Sequence[Any]) -> None:
+        self.eqns: list[Any] = []
+        self.rows: dict[int, tuple[int, ...]] = {}
+        self._uses = Counter(v for eqn in eqns for v in eqn.invars if not is_literal(v))
+        self._uses.update({v: 2 for v in outvars if not is_literal(v)})  # no reshard may take a result's place
+        self._maker: dict[Any, int] = {}  # by the result of a reshard, its place
+        self._renamed: dict[Any, Any] = {}
+        for eqn in eqns:
+            operands = [self.read(v) for v in eqn.invars]
+            same = all(a is b for a, b in zip(operands, eqn.invars, strict=True))
+            self.eqns.append(eqn if same else eqn.replace(invars=operands))
+            if _reshard(eqn) is not None:
+                self._maker[eqn.outvars[0]] = len(self.eqns) - 1
+                self._merge(len(self.eqns) - 1)
+
+    def read(self, v: Any) -> Any:
+        """What an operand or a result of the body is called after the pass."""
+        return v if is_literal(v) else self._renamed.get(v, v)
+
+    def _merge(self, last: int) -> None:
+        """Puts one reshard in the place of the row that ends here, as far back as that saves most."""
+        row = list(self._row(last))
+        moves = [move for at in row if (move := _reshard(self.eqns[at])) is not None]
+        best: tuple[Price, int, MergedReshard] | None = None
+        for count in range(2, len(row) + 1):
+            move = self._one(row[:count], moves[:count])
+            if move is not None:
+                price = Price.of([move, *moves[count:]])
+                if best is None or price.saves(best[0]):
+                    best = price, count, move
+        if best is None:
+            return
+        _, count, move = best
+        (source,), (result,) = self.eqns[row[count - 1]].invars, self.eqns[last].outvars
+        self.rows[last] = tuple(i for at in reversed(row[:count]) for i in self.rows.pop(at, (at,)))
+        for at in row[1:count]:
+            self.eqns[at] = None
+        if move.src.exact == move.dst.exact:
+            self.eqns[last] = None
+            self._renamed[result] = source
+            self._uses[source] += self._uses[result] - 1
+        else:
+            eqn = self.eqns[last]
+            self.eqns[last] = eqn.replace(invars=[source], params={**eqn.params, "operation": move})
+
+    def _row(self, at: int | None) -> Iterator[int]:
+        """The places of the reshards in a row, the last first; nothing else takes a value in between."""
+        for _ in range(_LONGEST):
+            if at is None:
+                return
+            yield at
+            (operand,) = self.eqns[at].invars
+            at = self._maker.get(operand) if not is_literal(operand) and self._uses[operand] == 1 else None
+
+    def _one(self, row: Sequence[int], moves: Sequence[Reshard]) -> MergedReshard | None:
+        """One reshard for a row, the last first; None where it saves nothing or takes more memory."""
+        src, dst = moves[-1].src, moves[0].dst
+        move = direct(moves, src, dst)
+        if move is None or not Price.of([move]).saves(Price.of(moves)):
+            return None
+        if _peak_bytes(move) > max(map(_peak_bytes, moves)):
+            return None
+        # The first operand lives until the end of the row, where what is in between may be smaller.
+        smallest = min(m.dst.local_bytes for m in moves[1:])
+        between = self.eqns[row[-1] + 1 : row[0]]
+        if src.local_bytes > smallest and any(eqn is not None and _reshard(eqn) is None for eqn in between):
+            return None
+        return move
+
+
+def _reshard(eqn: Any) -> Reshard | None:
+    """The reshard that an equation applies."""
+    op = applied_by(eqn)
+    return op if isinstance(op, Reshard) else None
+
+
+def _peak_bytes(move: Reshard) -> int:
+    return move.transport.plan(move.src, move.dst).peak_bytes
+
+
+def merge(program: Any) -> Merged | None:
+    """A traced program, open or closed, with its reshards merged; None where a scope switches that off."""
+    return Merged(program) if current_ambient().merges else None
+
+
+def merged(program: Any) -> Any:
+    """A traced program with its reshards merged, unless a scope switches that off."""
+    found = merge(program)
+    return program if found is None else found.jaxpr
