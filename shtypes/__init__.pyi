@@ -45,6 +45,12 @@ from shtypes.core.meshes import abstract_mesh as abstract_mesh
 from shtypes.core.meshes import make_mesh as make_mesh
 from shtypes.core.meshes import set_mesh as set_mesh
 from shtypes.core.meshes import use_mesh as use_mesh
+from shtypes.dispatch.reshard import all_gather as all_gather
+from shtypes.dispatch.reshard import all_reduce as all_reduce
+from shtypes.dispatch.reshard import all_to_all as all_to_all
+from shtypes.dispatch.reshard import reduce_scatter as reduce_scatter
+from shtypes.dispatch.reshard import reshard as reshard
+from shtypes.dispatch.reshard import shard as shard
 from shtypes.errors import Fix as Fix
 from shtypes.errors import ShardingTypeError as ShardingTypeError
 from shtypes.lifting.lift import lift as lift
@@ -523,12 +529,6 @@ from shtypes.ops.reduce_nonlinear import logsumexp as logsumexp
 from shtypes.ops.reinterpret import constant as constant
 from shtypes.ops.reinterpret import reinterpret as reinterpret
 from shtypes.ops.reinterpret import stop_gradient as stop_gradient
-from shtypes.ops.reshard import all_gather as all_gather
-from shtypes.ops.reshard import all_reduce as all_reduce
-from shtypes.ops.reshard import all_to_all as all_to_all
-from shtypes.ops.reshard import reduce_scatter as reduce_scatter
-from shtypes.ops.reshard import reshard as reshard
-from shtypes.ops.reshard import shard as shard
 from shtypes.primitives.conversions import abstract_array as abstract_array
 from shtypes.primitives.conversions import array as array
 from shtypes.primitives.conversions import from_jax as from_jax

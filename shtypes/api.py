@@ -81,7 +81,7 @@ NAMESPACES: Final[Mapping[str, str]] = {
 _CONNECTED: Final = (
     "shtypes.core.jax_context",
     "shtypes.autodiff.behaviour",
-    "shtypes.ops.composed",
+    "shtypes.dispatch.call_fixes",
     "shtypes.ops.indexing",
     "shtypes.ops.operators",
     "shtypes.traced.look_ahead",

@@ -225,7 +225,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "named forms draw other axes in",
-        "shtypes/ops/reshard.py",
+        "shtypes/dispatch/reshard.py",
         'shared=name == "reshard"',
         "shared=True",
         ("tests/resharding/test_quickest.py",),

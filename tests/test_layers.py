@@ -35,6 +35,8 @@ ROOMS = (
     "region",
     "traced",
     "programs",
+    "dispatch",
+    "evaluation",
     "ops",
     "control",
     "autodiff",

@@ -20,9 +20,9 @@ from shtypes.core.functions.basics import IDENTITY, Identity
 from shtypes.core.functions.derivatives import Vmap
 from shtypes.core.functions.products import Einsum
 from shtypes.core.localfn import LocalFn
+from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped
-from shtypes.ops.dispatch import is_number, is_typed
 from shtypes.primitives.local import Local, local
 from shtypes.scopes.comm import Recomputed, under
 

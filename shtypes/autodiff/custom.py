@@ -16,8 +16,8 @@ from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.calls import check_function
 from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import public
+from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.dispatch import is_typed
 from shtypes.primitives.moving import move
 from shtypes.rules.cotangent import check_cotangent
 from shtypes.scopes.comm import InBackward, Rules, allows_implicit, rules_in_force, under

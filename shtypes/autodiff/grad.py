@@ -16,9 +16,9 @@ from shtypes.context.mapped import mapped_axes
 from shtypes.context.user_line import in_our_words, public
 from shtypes.control.joins import can_reshard
 from shtypes.core.array import Array
+from shtypes.dispatch.apply import is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
-from shtypes.ops.dispatch import is_number, is_typed, located
 from shtypes.primitives.collective import vary
 from shtypes.primitives.moving import move
 from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type, ways_to

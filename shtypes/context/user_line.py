@@ -196,7 +196,7 @@ def _in_terms_of_the_call(error: ShardingTypeError, fn: Any, args: tuple[Any, ..
         _retold[0](error, fn, args, kwargs)
 
 
-#: `ops.composed.in_terms_of_the_call`, which needs JAX and so comes here itself.
+#: `dispatch.call_fixes.in_terms_of_the_call`, which needs JAX and so comes here itself.
 _retold: list[Callable[[ShardingTypeError, Any, tuple[Any, ...], dict[str, Any]], None]] = []
 
 

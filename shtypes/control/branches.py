@@ -20,8 +20,8 @@ from shtypes.control.joins import TypesDiffer, becomes, can_reshard, cast_leaves
 from shtypes.control.loops import scalar_of
 from shtypes.control.own import own_value, varying_type
 from shtypes.core.as_raised import suggest_when_read
+from shtypes.dispatch.apply import is_typed, lift, located
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.dispatch import is_typed, lift, located
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal
 from shtypes.ops.functions import reshape, where
 from shtypes.ops.reinterpret import stop_gradient

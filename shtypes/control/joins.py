@@ -13,8 +13,8 @@ import numpy as np
 
 from shtypes._compat.tracing import arguments_of
 from shtypes.context.user_line import in_our_words
+from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.dispatch import constant, constant_of, is_number, is_typed, located
 from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax
 from shtypes.resharding.join import join

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from shtypes.core.localfn import LocalFn
-from shtypes.ops.dispatch import is_typed
+from shtypes.dispatch.apply import is_typed
 from shtypes.primitives.conversions import to_jax
 from shtypes.primitives.local import local
 from shtypes.types import REPLICATED, ShType, State, dtypes

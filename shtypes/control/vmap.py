@@ -12,8 +12,8 @@ from shtypes.context.calls import check_function
 from shtypes.context.function import Function
 from shtypes.context.mapped import mapped_over
 from shtypes.context.user_line import in_our_words, maker, placed
+from shtypes.dispatch.apply import is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
-from shtypes.ops.dispatch import is_typed, located
 from shtypes.primitives.collective import reinterpreted, vary
 from shtypes.primitives.doors import ensure_mapped_p
 from shtypes.primitives.moving import move

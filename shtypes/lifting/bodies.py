@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from shtypes.lifting.constants import is_constant, note_constant
-from shtypes.ops.dispatch import is_typed
+from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.value_info import is_constant, note_constant
 
 
 class Split:

@@ -19,32 +19,22 @@ from shtypes.context.ambient import current_ambient
 from shtypes.context.calls import check_function
 from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import public
+from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.at_specs import Outside
+from shtypes.evaluation.branch_types import aval_of, mesh_of, type_of
+from shtypes.evaluation.interpreter import evaluate_whole
+from shtypes.evaluation.rows import elementwise, lookups, matrices, numbers, shapes
+from shtypes.evaluation.static import Static
+from shtypes.evaluation.table import BODIES, EQUATIONS, row
+from shtypes.evaluation.value_info import noting
 from shtypes.lifting import observed as observed_
 from shtypes.lifting import plain_collectives, recorded_calls
-from shtypes.lifting.constants import noting
-from shtypes.lifting.evaluate import evaluate_whole
-from shtypes.lifting.joins import aval_of, mesh_of, type_of
-from shtypes.lifting.outside import Outside
 from shtypes.lifting.recorded_calls import recorded
-from shtypes.lifting.registry import BODIES, EQUATIONS, row
 from shtypes.lifting.rows import annotations as annotations_
-from shtypes.lifting.rows import (
-    callbacks,
-    collectives,
-    control,
-    derivatives,
-    elementwise,
-    lookups,
-    matrices,
-    numbers,
-    reductions,
-    shapes,
-)
+from shtypes.lifting.rows import callbacks, collectives, control, derivatives, reductions
 from shtypes.lifting.rows.annotations import spec_of
-from shtypes.lifting.static import Static
 from shtypes.local_mode.bodies import connect_lift
-from shtypes.ops.dispatch import is_typed
 from shtypes.programs.jit import JitFunction
 
 R = TypeVar("R", bound=Callable[..., Any])

@@ -9,8 +9,8 @@ import jax
 from jax.interpreters import ad, batching, mlir
 
 from shtypes._compat.plain_programs import PlainPrimitive
-from shtypes.lifting.registry import body_row
-from shtypes.ops.dispatch import is_typed
+from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.table import body_row
 from shtypes.primitives.conversions import abstract_array
 from shtypes.types import State
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.registry import PLAIN_FORMS
+from shtypes.evaluation.table import PLAIN_FORMS
 from shtypes.local_mode import lax
 from shtypes.local_mode.lax.arguments import axes_of, replicated_state, state_of
 from shtypes.types import State

@@ -22,14 +22,15 @@ from shtypes._compat.program_mesh import how_it_lies, program_mesh_in_context
 from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import connect_one_device
 from shtypes.core.meshes import use_mesh
+from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.constants import is_constant, is_inexact, typed_constant
-from shtypes.lifting.joins import aval_of
-from shtypes.lifting.registry import PLAIN_FORMS, body_row, op
-from shtypes.lifting.static import Static
-from shtypes.lifting.steps import current
+from shtypes.evaluation.branch_types import aval_of
+from shtypes.evaluation.frames import current
+from shtypes.evaluation.static import Static
+from shtypes.evaluation.table import PLAIN_FORMS, body_row
+from shtypes.evaluation.value_info import is_constant, is_inexact, typed_constant
+from shtypes.lifting.public_ops import op
 from shtypes.lifting.typed_calls import Derived, TypedCall, check_closure, made_by, results, shapes
-from shtypes.ops.dispatch import is_typed
 from shtypes.ops.table import OPS
 from shtypes.primitives.conversions import array
 from shtypes.primitives.native import from_jax

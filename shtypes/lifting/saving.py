@@ -20,8 +20,8 @@ from shtypes._compat.jaxprs import jaxpr_of, variable, with_bodies, with_equatio
 from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, kept_in_place
 from shtypes.core.functions.basics import IDENTITY, Identity
 from shtypes.core.localfn import LocalFn
-from shtypes.lifting.constants import note, noted
-from shtypes.ops.dispatch import is_typed
+from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.value_info import note, noted
 from shtypes.primitives.local import local
 
 

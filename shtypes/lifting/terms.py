@@ -13,12 +13,12 @@ from typing import Any, Final
 import jax
 
 from shtypes._compat import is_transposing
+from shtypes.dispatch.apply import apply, finished_type, is_typed
 from shtypes.errors import ShardingTypeError, quoted
-from shtypes.lifting.constants import typed_constant
+from shtypes.evaluation.branch_types import placed
+from shtypes.evaluation.value_info import typed_constant
 from shtypes.lifting.jax_rules import Run, Site
-from shtypes.lifting.joins import placed
-from shtypes.lifting.registry import op
-from shtypes.ops.dispatch import apply, finished_type, is_typed
+from shtypes.lifting.public_ops import op
 from shtypes.ops.whole import function
 from shtypes.rules.typing import Typing
 from shtypes.scopes.comm import Implicit, allows_implicit, in_force, rules_in_force

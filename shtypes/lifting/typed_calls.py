@@ -15,13 +15,13 @@ from shtypes._compat.plain_programs import alone
 from shtypes.caches import COMPILED
 from shtypes.control.vmap import vmap
 from shtypes.core.meshes import abstract_mesh, use_mesh
+from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.constants import is_inexact
-from shtypes.lifting.joins import aval_of, of_some, placed
-from shtypes.lifting.registry import op
-from shtypes.lifting.static import Static
+from shtypes.evaluation.branch_types import aval_of, of_some, placed
+from shtypes.evaluation.static import Static
+from shtypes.evaluation.value_info import is_inexact
+from shtypes.lifting.public_ops import op
 from shtypes.local_mode.shard_map import specs_of
-from shtypes.ops.dispatch import is_typed
 from shtypes.primitives.collective import reinterpreted
 from shtypes.primitives.conversions import abstract_array, to_jax
 from shtypes.primitives.native import from_jax

@@ -16,9 +16,9 @@ from shtypes.context.calls import check_function
 from shtypes.context.function import Decorator, Function
 from shtypes.context.mapped import in_local_mode
 from shtypes.core.meshes import to_mesh
+from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.bodies import Body
-from shtypes.ops.dispatch import lift, located
 from shtypes.primitives.collective import reinterpreted
 from shtypes.primitives.moving import move
 from shtypes.rules.specs import entering, leaving

@@ -16,8 +16,8 @@ from shtypes.caches import MOST
 from shtypes.core.localfn import LocalFn, as_tuple, tell_apart
 from shtypes.core.meshes import context_mesh, inside_a_device
 from shtypes.core.operation import applied_by
+from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.dispatch import is_typed
 from shtypes.rules.claims import Dependence
 from shtypes.traced.dependence import dependences
 from shtypes.types import ShType, dtypes

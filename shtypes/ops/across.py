@@ -20,14 +20,14 @@ from jax import lax
 from shtypes import rules
 from shtypes.core.array import Array
 from shtypes.core.localfn import LocalFn
+from shtypes.dispatch.apply import apply, apply_all
+from shtypes.dispatch.out_fixes import to_state
+from shtypes.dispatch.reshard import reshard
 from shtypes.ops.arithmetic import astype, divide, multiply
 from shtypes.ops.asking import sharding
-from shtypes.ops.dispatch import apply, apply_all
 from shtypes.ops.elementwise import equal
 from shtypes.ops.functions import sum as sum_
-from shtypes.ops.out_fixes import to_state
 from shtypes.ops.reinterpret import stop_gradient
-from shtypes.ops.reshard import reshard
 from shtypes.ops.whole import function, reduced
 from shtypes.primitives.collective import collect, reinterpreted, vary
 from shtypes.primitives.moving import move

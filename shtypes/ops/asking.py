@@ -13,12 +13,12 @@ import jax
 
 from shtypes import rules
 from shtypes.core.array import Array
+from shtypes.dispatch.apply import settled
+from shtypes.dispatch.out_fixes import with_own_fixes
+from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.dispatch import settled
 from shtypes.ops.functions import squeeze
-from shtypes.ops.out_fixes import with_own_fixes
 from shtypes.ops.reduce import Axis, normalize_dims
-from shtypes.ops.reshard import finished
 from shtypes.scopes.comm import allows_implicit, finishes_scalars
 from shtypes.types import ShType
 

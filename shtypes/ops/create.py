@@ -16,10 +16,10 @@ from shtypes.core.functions.basics import Full
 from shtypes.core.host import check_width
 from shtypes.core.localfn import LocalFn, tell_apart
 from shtypes.core.meshes import to_mesh
+from shtypes.dispatch.apply import all_replicated, dtype_name, is_number, is_typed, lift
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import astype
-from shtypes.ops.dispatch import all_replicated, dtype_name, is_number, is_typed, lift
 from shtypes.primitives.conversions import array
 from shtypes.primitives.local import local, zeros_of
 from shtypes.primitives.moving import move

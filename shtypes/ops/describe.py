@@ -10,7 +10,7 @@ import numpy as np
 
 from shtypes.context.user_line import public
 from shtypes.core.array import ArrayLike
-from shtypes.ops.dispatch import dtype_name, is_typed
+from shtypes.dispatch.apply import dtype_name, is_typed
 from shtypes.types import dtypes
 
 

@@ -25,15 +25,15 @@ from shtypes.context.calls import refuse_unknown
 from shtypes.context.user_line import placed
 from shtypes.core.array import wrap
 from shtypes.core.hitype import HiShType, hi
+from shtypes.dispatch.apply import beside_others, dtype_name, is_typed, lift, located, typed_operands
+from shtypes.dispatch.out_fixes import with_own_fixes
+from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.constants import note_constant, noting
-from shtypes.lifting.evaluate import evaluate_call
-from shtypes.lifting.joins import aval_of
-from shtypes.lifting.static import Static
+from shtypes.evaluation.branch_types import aval_of
+from shtypes.evaluation.interpreter import evaluate_call
+from shtypes.evaluation.static import Static
+from shtypes.evaluation.value_info import note_constant, noting
 from shtypes.lowering.replay import published
-from shtypes.ops.dispatch import beside_others, dtype_name, is_typed, lift, located, typed_operands
-from shtypes.ops.out_fixes import with_own_fixes
-from shtypes.ops.reshard import finished
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
 from shtypes.primitives.local import local_all

@@ -10,7 +10,7 @@ import jax
 from shtypes import rules
 from shtypes.core.array import Array
 from shtypes.core.localfn import Linear, LocalFn, as_tuple
-from shtypes.ops.dispatch import apply_all, lift
+from shtypes.dispatch.apply import apply_all, lift
 from shtypes.ops.whole import made
 from shtypes.rules.labelled import ProductDims
 from shtypes.rules.labelled import contraction as _contraction_rule

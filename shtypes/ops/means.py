@@ -9,17 +9,17 @@ from typing import Any
 import jax
 
 from shtypes.core.array import Array, ArrayLike
+from shtypes.dispatch.apply import beside, inexact, lift, located
+from shtypes.dispatch.out_fixes import with_own_fixes
+from shtypes.dispatch.reshard import finished, reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.across import total
 from shtypes.ops.arithmetic import astype, divide, multiply, subtract
 from shtypes.ops.asking import may_communicate
-from shtypes.ops.dispatch import beside, inexact, lift, located
 from shtypes.ops.elementwise import not_equal
 from shtypes.ops.functions import expand_dims, squeeze
-from shtypes.ops.out_fixes import with_own_fixes
 from shtypes.ops.reduce import Axis, dtype_to_sum_in, normalize_dims, only, sum_of
-from shtypes.ops.reshard import finished, reshard
 from shtypes.types import ShType, State, dtypes
 
 

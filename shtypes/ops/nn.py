@@ -11,17 +11,17 @@ import jax.numpy as jnp
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.localfn import local_dtype
+from shtypes.dispatch.apply import apply, dtype_name, lift
+from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public, published
 from shtypes.ops.across import bound, constant
 from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
 from shtypes.ops.asking import along, sharding
-from shtypes.ops.dispatch import apply, dtype_name, lift
 from shtypes.ops.elementwise import exp, log, maximum, rsqrt, square
 from shtypes.ops.functions import where as _where
 from shtypes.ops.reduce import Axis, normalize_dims, only
 from shtypes.ops.reduce_nonlinear import added, averaged
-from shtypes.ops.reshard import finished
 from shtypes.ops.whole import apply_whole, function
 from shtypes.types import ShType, State
 

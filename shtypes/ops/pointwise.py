@@ -18,9 +18,9 @@ from shtypes.context.calls import refuse_unknown
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.functions.basics import NamedFn
 from shtypes.core.localfn import Linear, LocalFn
+from shtypes.dispatch.apply import apply, is_number, lift, result_dtype
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import published
-from shtypes.ops.dispatch import apply, is_number, lift, result_dtype
 
 
 def apply_linear(name: str, fn: LocalFn, x: ArrayLike) -> Array:

@@ -12,12 +12,12 @@ from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.functions.shapes import Sum
 from shtypes.core.localfn import local_dtype
+from shtypes.dispatch.apply import apply, as_ints, beside, dtype_name, is_number, lift, typed
+from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import add, astype
-from shtypes.ops.dispatch import apply, as_ints, beside, dtype_name, is_number, lift, typed
 from shtypes.ops.functions import where as select
-from shtypes.ops.reshard import reshard
 from shtypes.types import ShType, State
 
 Axis = int | Sequence[int] | None

@@ -11,21 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.core.array import Array, ArrayLike
+from shtypes.dispatch.apply import dtype_name, inexact, is_number, lift
+from shtypes.dispatch.out_fixes import with_own_fixes
+from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public, published
 from shtypes.ops import reduce
 from shtypes.ops.across import bound, constant, matching, total
 from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
 from shtypes.ops.asking import DOC, may_communicate, over, sharding
-from shtypes.ops.dispatch import dtype_name, inexact, is_number, lift
 from shtypes.ops.elementwise import abs as abs_
 from shtypes.ops.elementwise import exp, isfinite, less, log, not_equal, sign, sqrt, square
 from shtypes.ops.functions import squeeze
 from shtypes.ops.functions import where as _where
 from shtypes.ops.means import mean_of
-from shtypes.ops.out_fixes import with_own_fixes
 from shtypes.ops.reduce import Axis, normalize_dims, only
-from shtypes.ops.reshard import finished
 from shtypes.ops.whole import reduced
 from shtypes.types import State, dtypes
 

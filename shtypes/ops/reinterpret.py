@@ -9,10 +9,10 @@ from jax import lax
 
 from shtypes.core.array import Array
 from shtypes.core.functions.basics import Identity
+from shtypes.dispatch.apply import is_typed, lift, located
+from shtypes.dispatch.reshard import normalize_dim
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
-from shtypes.ops.dispatch import is_typed, lift, located
-from shtypes.ops.reshard import normalize_dim
 from shtypes.primitives.collective import reinterpreted, vary
 from shtypes.primitives.local import local
 from shtypes.primitives.placing import type_of

@@ -14,8 +14,8 @@ from shtypes.caches import MOST
 from shtypes.core.array import Array
 from shtypes.core.functions.basics import NamedFn
 from shtypes.core.localfn import Linear, LocalFn, as_tuple, promotion, static_params
+from shtypes.dispatch.apply import apply, apply_all
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.dispatch import apply, apply_all
 from shtypes.ops.reduce import normalize_dims
 from shtypes.types import ShType, dtypes
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.dispatch import is_typed
 from shtypes.primitives.moving import move
 from shtypes.primitives.placing import type_of
 from shtypes.primitives.together import move_together

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.lifting.registry import EQUATIONS
+from shtypes.evaluation.table import EQUATIONS
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
 

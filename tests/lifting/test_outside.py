@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.lifting import outside
+from shtypes.evaluation import at_specs
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
 
@@ -168,13 +168,13 @@ def test_reports_show_the_lines_of_the_plain_program_and_what_it_called_in_a_lib
 
 def test_places_are_looked_for_once_in_each_program(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Any] = []
-    found = outside.results
+    found = at_specs.results
 
     def results(*args: Any) -> Any:
         looked.append(args[1])
         return found(*args)
 
-    monkeypatch.setattr(outside, "results", results)
+    monkeypatch.setattr(at_specs, "results", results)
     with sh.use_mesh(sh.make_mesh(MESH)):
         x, w = sh.array(X, "[_@dp, _@tp]"), sh.array(W, "[_@tp, _]")
         f = sh.lift(lambda x, w, b: loss(x, w) + b, at={"product": "[...]"})

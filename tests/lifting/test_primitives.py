@@ -16,9 +16,9 @@ import pytest
 
 import shtypes as sh
 from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
-from shtypes.lifting.absent import REASONS
+from shtypes.evaluation.table import BODIES, EQUATIONS, ROWS
+from shtypes.evaluation.unsupported import REASONS
 from shtypes.lifting.lift import lift
-from shtypes.lifting.registry import BODIES, EQUATIONS, ROWS
 from tests.lifting.primitive_programs import primitive_programs
 from tests.peers.programs import EVERYTHING, Program
 from tests.random_checks import denoted

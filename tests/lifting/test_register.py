@@ -13,7 +13,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad
 
 import shtypes as sh
-from shtypes.lifting.registry import ROWS
+from shtypes.evaluation.table import ROWS
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
 

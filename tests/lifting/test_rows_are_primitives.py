@@ -18,10 +18,11 @@ from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
 from shtypes.core.functions.basics import Full, Identity
 from shtypes.core.functions.derivatives import Jvp, Transpose, Vmap
 from shtypes.core.operation import applied_by
-from shtypes.lifting.bound import Bound
+from shtypes.evaluation.bound_primitive import Bound
+from shtypes.evaluation.rows import elementwise, families, generic, lookups, matrices, numbers, shapes
+from shtypes.evaluation.table import BODIES, EQUATIONS, EXCEPTIONS, ROWS, op
 from shtypes.lifting.lift import lift
-from shtypes.lifting.registry import BODIES, EQUATIONS, EXCEPTIONS, ROWS, op
-from shtypes.lifting.rows import elementwise, families, generic, lookups, matrices, numbers, reductions, shapes
+from shtypes.lifting.rows import reductions
 from shtypes.ops.table import OPS
 from shtypes.primitives.callbacks import HostFunction
 from shtypes.primitives.local import Local

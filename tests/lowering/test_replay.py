@@ -13,9 +13,10 @@ import pytest
 
 import shtypes as sh
 from shtypes.caches import Bounded
+from shtypes.dispatch import apply
 from shtypes.lowering import replay
 from shtypes.lowering.replay import Recording, replayed
-from shtypes.ops import dispatch, table
+from shtypes.ops import table
 from tests.peers.programs import VARIABLES
 from tests.tolerance import assert_close
 
@@ -77,7 +78,7 @@ def test_a_second_call_asks_no_rule_and_makes_no_plan(name: str, monkeypatch: py
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("the general path was taken")
 
-    monkeypatch.setattr(dispatch, "lift", refuse)
+    monkeypatch.setattr(apply, "lift", refuse)
     for module in ("pointwise", "arithmetic", "reduce", "shape", "einsum", "reshard", "joins", "lookup", "sorting"):
         monkeypatch.setattr(f"shtypes.ops.{module}.lift", refuse)
     OPS[name](value(2), value(3))
@@ -259,7 +260,7 @@ def test_a_warm_call_of_every_function_asks_no_rule(name: str, monkeypatch: pyte
                 continue
             with monkeypatch.context() as patched:
                 if not read:  # what depends on data is asked again
-                    patched.setattr(dispatch, "lift", general)
+                    patched.setattr(apply, "lift", general)
                     patched.setattr(Recording, "__init__", general)
                 eval(f"function({call})", {**second, "function": f})
             done += 1

@@ -13,7 +13,7 @@ import pytest
 import shtypes as sh
 from shtypes.core.functions.composite import Composite, ShardStep
 from shtypes.core.localfn import Linear
-from shtypes.lifting.bound import Bound
+from shtypes.evaluation.bound_primitive import Bound
 from shtypes.ops.jax_functions import JaxFunction
 from tests.end_to_end import Case, check, host
 

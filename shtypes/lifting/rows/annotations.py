@@ -8,11 +8,12 @@ from typing import Any
 import jax
 
 from shtypes._compat.symbolic_specs import Wanted, resolved
+from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.constants import is_constant, typed_constant
-from shtypes.lifting.registry import body_row, op
-from shtypes.lifting.steps import current
-from shtypes.ops.dispatch import is_typed
+from shtypes.evaluation.frames import current
+from shtypes.evaluation.table import body_row
+from shtypes.evaluation.value_info import is_constant, typed_constant
+from shtypes.lifting.public_ops import op
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated

@@ -9,13 +9,13 @@ import jax
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.plain_programs import bind_plain
 from shtypes.control import debug
+from shtypes.dispatch.apply import all_replicated, is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.bound import Bound
-from shtypes.lifting.constants import beside_others, typed_constant
-from shtypes.lifting.registry import body_row, equation_row
-from shtypes.lifting.rows.families import all_whole
-from shtypes.lifting.rows.generic import Row
-from shtypes.ops.dispatch import all_replicated, is_typed
+from shtypes.evaluation.bound_primitive import Bound
+from shtypes.evaluation.rows.families import all_whole
+from shtypes.evaluation.rows.generic import Row
+from shtypes.evaluation.table import body_row, equation_row
+from shtypes.evaluation.value_info import beside_others, typed_constant
 from shtypes.primitives.callbacks import HostFunction
 from shtypes.primitives.local import local_all
 from shtypes.types import ShType, dtypes

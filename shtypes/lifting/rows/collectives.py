@@ -17,19 +17,20 @@ import numpy as np
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.context.mapped import local_axes
 from shtypes.core.meshes import use_mesh
+from shtypes.dispatch.apply import cast, is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.absent import REASONS
-from shtypes.lifting.constants import beside_others, is_constant, typed_constant
-from shtypes.lifting.evaluate import evaluate
-from shtypes.lifting.joins import placed
-from shtypes.lifting.registry import EQUATIONS, OF_ONE_DEVICE, body_row, op
+from shtypes.evaluation.branch_types import placed
+from shtypes.evaluation.frames import current
+from shtypes.evaluation.interpreter import evaluate
+from shtypes.evaluation.rows.families import all_whole
+from shtypes.evaluation.rows.generic import Row
+from shtypes.evaluation.table import EQUATIONS, OF_ONE_DEVICE, body_row
+from shtypes.evaluation.unsupported import REASONS
+from shtypes.evaluation.value_info import beside_others, is_constant, typed_constant
+from shtypes.lifting.public_ops import op
 from shtypes.lifting.rows.annotations import meant
-from shtypes.lifting.rows.families import all_whole
-from shtypes.lifting.rows.generic import Row
-from shtypes.lifting.steps import current
 from shtypes.local_mode import lax
 from shtypes.local_mode.shard_map import mapped_over
-from shtypes.ops.dispatch import cast, is_typed
 from shtypes.primitives.collective import collect
 from shtypes.rules.local import Op
 from shtypes.scopes.judging import judge

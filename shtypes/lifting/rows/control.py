@@ -15,14 +15,15 @@ from shtypes._compat.plain_programs import trace_plain
 from shtypes.autodiff.checkpoint import checkpoint_name
 from shtypes.control.branches import switch
 from shtypes.control.loops import scan, while_loop
+from shtypes.dispatch.apply import apply, is_typed
 from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.branch_types import is_free, joined, placed, type_of
+from shtypes.evaluation.interpreter import evaluate_closed
+from shtypes.evaluation.table import body_row
+from shtypes.evaluation.value_info import is_constant, note_constant
 from shtypes.lifting.bodies import Split
-from shtypes.lifting.constants import is_constant, note_constant
-from shtypes.lifting.evaluate import evaluate_closed
-from shtypes.lifting.joins import is_free, joined, placed, type_of
-from shtypes.lifting.registry import body_row, op
+from shtypes.lifting.public_ops import op
 from shtypes.lifting.saving import ByMarks, Mark, marked, policies_in_force, under_policies, with_mark
-from shtypes.ops.dispatch import apply, is_typed
 from shtypes.ops.whole import function
 from shtypes.rules.typing import Typing
 from shtypes.scopes.comm import NoComm, NotTransposed, Recomputed, under

@@ -16,14 +16,15 @@ from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes._compat.local_axes import told_of
 from shtypes._compat.plain_programs import implementation_of
 from shtypes.context.origin import evaluating
+from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.constants import beside_others, is_inexact
-from shtypes.lifting.evaluate import evaluate_closed
+from shtypes.evaluation.branch_types import of_some, type_of
+from shtypes.evaluation.interpreter import evaluate_closed
+from shtypes.evaluation.table import FALLBACK, body_row
+from shtypes.evaluation.value_info import beside_others, is_inexact
 from shtypes.lifting.jax_rules import Run, Site, with_rules
-from shtypes.lifting.joins import of_some, type_of
-from shtypes.lifting.registry import FALLBACK, body_row, op
+from shtypes.lifting.public_ops import op
 from shtypes.lifting.terms import linearly, whole_cotangent
-from shtypes.ops.dispatch import is_typed
 from shtypes.types import State
 
 

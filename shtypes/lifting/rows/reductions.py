@@ -6,16 +6,17 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import jax
 import numpy as np
 
 from shtypes import rules
 from shtypes.core.localfn import LocalFn
-from shtypes.lifting.bound import NAMES
-from shtypes.lifting.own_rows import OwnSorted
-from shtypes.lifting.registry import EQUATIONS, equation_row
-from shtypes.lifting.rows.elementwise import cast_to
-from shtypes.lifting.rows.families import along, ints, sharing, together
-from shtypes.lifting.rows.generic import Call, FamilyRule, Row, Types, rows
+from shtypes.evaluation.bound_primitive import NAMES
+from shtypes.evaluation.own_rows import OwnSorted
+from shtypes.evaluation.rows.elementwise import cast_to
+from shtypes.evaluation.rows.families import along, ints, sharing, together
+from shtypes.evaluation.rows.generic import Call, FamilyRule, Row, Types, rows
+from shtypes.evaluation.table import EQUATIONS, equation_row
 from shtypes.ops.across import extreme, position, product
 from shtypes.ops.asking import over
 from shtypes.rules import Typing
@@ -94,7 +95,9 @@ def _axis(call: Call) -> tuple[int, ...]:
     return (int(call.params[key]) % ndim,)
 
 
-rows("cumsum cumprod cummax cummin cumlogsumexp approx_top_k top_k", lambda name: Row(name, along(name, _axis)))
+#: What runs along a dim, whatever releases of JAX call such primitives.
+_RUNNING: Final = " ".join(p.name for name, p in vars(jax.lax).items() if name.startswith("cum") and name.endswith("_p"))
+rows(f"{_RUNNING} approx_top_k top_k", lambda name: Row(name, along(name, _axis)))
 
 
 # in order

@@ -10,8 +10,8 @@ import jax
 
 from shtypes.core.array import Array
 from shtypes.core.functions.basics import Cast
+from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.dispatch import lift, located
 from shtypes.primitives.local import local
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated

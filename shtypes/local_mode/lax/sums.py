@@ -10,9 +10,9 @@ from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.functions.arithmetic import DivideBy
 from shtypes.core.localfn import local_dtype
+from shtypes.dispatch.apply import is_number
 from shtypes.local_mode.lax.arguments import Axes, axes_of, counted, dim_from_front, each, no_groups, replicated_state
 from shtypes.local_mode.lax.devices import axis_size
-from shtypes.ops.dispatch import is_number
 from shtypes.primitives.collective import collect
 from shtypes.primitives.local import local
 from shtypes.rules.local import Op

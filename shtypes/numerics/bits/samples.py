@@ -15,10 +15,10 @@ from jax import lax
 from shtypes.caches import MOST
 from shtypes.core.array import Array
 from shtypes.core.localfn import LocalFn
+from shtypes.dispatch.apply import apply, constant, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.global_bits import part_key
 from shtypes.ops import create
-from shtypes.ops.dispatch import apply, constant, is_typed
 from shtypes.primitives.local import local
 from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax

@@ -14,10 +14,10 @@ from jax import lax
 from shtypes import rules
 from shtypes.core.array import Array
 from shtypes.core.localfn import LocalFn
+from shtypes.dispatch.apply import apply, is_number, lift
+from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.samples import as_key, asked, folded_axes
-from shtypes.ops.dispatch import apply, is_number, lift
-from shtypes.ops.reshard import reshard
 from shtypes.rules import reasons
 from shtypes.rules.random import sample as _sample_rule
 from shtypes.types import Dim, ShType, State, dtypes

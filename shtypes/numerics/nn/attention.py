@@ -9,19 +9,19 @@ import jax
 import numpy as np
 
 from shtypes.core.array import Array
+from shtypes.dispatch.apply import lift, located
+from shtypes.dispatch.out_fixes import with_own_fixes
+from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.numerics.nn.positions import positions
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
 from shtypes.ops.asking import may_communicate
-from shtypes.ops.dispatch import lift, located
 from shtypes.ops.einsum import einsum
 from shtypes.ops.elementwise import greater_equal, less, less_equal, logical_and
 from shtypes.ops.functions import expand_dims, repeat, reshape, where
 from shtypes.ops.nn import softmax
-from shtypes.ops.out_fixes import with_own_fixes
 from shtypes.ops.reduce_nonlinear import wide
-from shtypes.ops.reshard import finished
 from shtypes.rules import reasons
 from shtypes.types import ShType
 

@@ -10,12 +10,12 @@ import jax
 
 from shtypes.context.calls import refuse_unknown
 from shtypes.core.array import Array, ArrayLike
+from shtypes.dispatch.apply import as_ints, is_number, lift, meeting
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.numerics import random
 from shtypes.ops.arithmetic import add, divide, multiply
 from shtypes.ops.create import zeros_like
-from shtypes.ops.dispatch import as_ints, is_number, lift, meeting
 from shtypes.ops.einsum import einsum
 from shtypes.ops.elementwise import gelu, sigmoid, silu
 from shtypes.ops.functions import split, where

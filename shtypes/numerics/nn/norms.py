@@ -9,14 +9,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes.core.array import Array, ArrayLike
+from shtypes.dispatch.apply import meeting
+from shtypes.dispatch.reshard import finished
 from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import add, astype, multiply, subtract
 from shtypes.ops.asking import along
-from shtypes.ops.dispatch import meeting
 from shtypes.ops.elementwise import rsqrt, square
 from shtypes.ops.reduce import Axis, normalize_dims
 from shtypes.ops.reduce_nonlinear import averaged, wide
-from shtypes.ops.reshard import finished
 from shtypes.ops.whole import apply_whole, function
 from shtypes.types import dtypes
 

@@ -8,6 +8,8 @@ from typing import Any
 import jax
 
 from shtypes import rules
+from shtypes.dispatch.apply import apply, as_ints, is_number, lift
+from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.numerics.bits.samples import (
@@ -26,10 +28,8 @@ from shtypes.numerics.random.samples import gumbel, randint
 from shtypes.ops.across import position
 from shtypes.ops.arithmetic import add, astype
 from shtypes.ops.asking import along
-from shtypes.ops.dispatch import apply, as_ints, is_number, lift
 from shtypes.ops.functions import squeeze, take
 from shtypes.ops.reduce import normalize_dims
-from shtypes.ops.reshard import finished
 from shtypes.rules.random import categorical as _categorical_rule
 from shtypes.rules.whole import WholeResult
 from shtypes.types import ShType, State

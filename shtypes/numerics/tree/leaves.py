@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from shtypes.core.hitype import HiShType
+from shtypes.dispatch.apply import is_typed
 from shtypes.numerics.tree.flax_names import Names, is_box, is_dropped, names_of
-from shtypes.ops.dispatch import is_typed
 from shtypes.types import dtypes
 
 

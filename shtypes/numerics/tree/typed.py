@@ -12,11 +12,11 @@ from shtypes.context.user_line import public
 from shtypes.core.hitype import HiShType, hi
 from shtypes.core.host import converted
 from shtypes.core.meshes import to_mesh
+from shtypes.dispatch import reshard as moves
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.tree.flax_names import text_of
 from shtypes.numerics.tree.leaves import Leaf, mapped
 from shtypes.numerics.tree.rules import Pattern, Rules, first_matches, read_rules, shown, unmatched
-from shtypes.ops import reshard as moves
 from shtypes.primitives import conversions
 from shtypes.primitives.placing import type_of
 from shtypes.types import ShType, dtypes

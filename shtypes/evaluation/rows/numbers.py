@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from shtypes.lifting.rows.families import all_whole, batched, ints
-from shtypes.lifting.rows.generic import Call, Row, Types, rows
+from shtypes.evaluation.rows.families import all_whole, batched, ints
+from shtypes.evaluation.rows.generic import Call, Row, Types, rows
 from shtypes.rules import Typing
 from shtypes.rules.random import sample
 from shtypes.types import Dim, ShType, State

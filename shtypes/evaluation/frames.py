@@ -10,7 +10,7 @@ from shtypes._compat.jaxprs import is_literal
 from shtypes._compat.stacks import Frame, frames_of, has_users_line, origin_of
 from shtypes.context.origin import Origin, around
 from shtypes.context.user_line import is_users_call
-from shtypes.lifting.outside import Outside, scope_of
+from shtypes.evaluation.at_specs import Outside, scope_of
 from shtypes.types.mesh import Mesh
 
 

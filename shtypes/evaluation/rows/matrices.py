@@ -10,9 +10,9 @@ from shtypes import rules
 from shtypes.core.functions.products import Einsum
 from shtypes.core.localfn import LocalFn
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.registry import EQUATIONS
-from shtypes.lifting.rows.families import along, batched, ints, together
-from shtypes.lifting.rows.generic import Call, Row, Types, rows
+from shtypes.evaluation.rows.families import along, batched, ints, together
+from shtypes.evaluation.rows.generic import Call, Row, Types, rows
+from shtypes.evaluation.table import EQUATIONS
 from shtypes.rules import Typing
 from shtypes.rules.conv import conv_plan, pointwise
 from shtypes.rules.labelled import contraction as _contraction

@@ -7,7 +7,7 @@ import math
 from typing import Any, Final
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, variable, with_equations
-from shtypes.lifting.rows.elementwise import LINEAR_IN_SOME, NONLINEAR
+from shtypes.evaluation.rows.elementwise import LINEAR_IN_SOME, NONLINEAR
 
 #: What computes each element of its result from those at its place.
 _ELEMENTWISE: Final = frozenset(

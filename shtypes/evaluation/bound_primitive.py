@@ -20,7 +20,7 @@ from shtypes._compat.plain_programs import without_mesh
 from shtypes.caches import MOST
 from shtypes.core.functions.basics import IDENTITY
 from shtypes.core.localfn import Linear, LocalFn, wide_enough
-from shtypes.lifting.static import Static
+from shtypes.evaluation.static import Static
 from shtypes.types import ShType, dtypes
 
 

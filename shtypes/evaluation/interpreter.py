@@ -12,20 +12,20 @@ from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes._compat.typed import is_of_typed, is_typed_var
 from shtypes.context.origin import evaluating
 from shtypes.context.user_line import placed
+from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.absent import REASONS, reason
-from shtypes.lifting.constants import beside_others, is_constant, note_constant
-from shtypes.lifting.in_force import scopes_of
-from shtypes.lifting.joins import mesh_of
-from shtypes.lifting.outside import Outside
-from shtypes.lifting.places import carry
-from shtypes.lifting.registry import BODIES, EQUATIONS, FALLBACK, OF_ONE_DEVICE, ROWS
-from shtypes.lifting.remembered import again
-from shtypes.lifting.source_fixes import in_the_programs_words
-from shtypes.lifting.steps import Body, Step, current
-from shtypes.lifting.unraveled import unraveled
-from shtypes.lifting.widened import follow
-from shtypes.ops.dispatch import is_typed
+from shtypes.evaluation.at_specs import Outside
+from shtypes.evaluation.branch_types import mesh_of
+from shtypes.evaluation.eqn_cache import again
+from shtypes.evaluation.frames import Body, Step, current
+from shtypes.evaluation.in_force import scopes_of
+from shtypes.evaluation.iota_analysis import carry
+from shtypes.evaluation.source_fixes import in_the_programs_words
+from shtypes.evaluation.table import BODIES, EQUATIONS, FALLBACK, OF_ONE_DEVICE, ROWS
+from shtypes.evaluation.undo_ravel import unraveled
+from shtypes.evaluation.unsupported import REASONS, reason
+from shtypes.evaluation.value_info import beside_others, is_constant, note_constant
+from shtypes.evaluation.widened import follow
 
 
 def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:

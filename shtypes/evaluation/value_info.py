@@ -13,7 +13,7 @@ import numpy as np
 
 from shtypes._compat import trace_notes, trace_of
 from shtypes.core.localfn import wide_enough
-from shtypes.ops.dispatch import constant, constant_of, is_number, is_typed
+from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed
 from shtypes.primitives.moving import move
 from shtypes.types import State
 from shtypes.types.mesh import Mesh

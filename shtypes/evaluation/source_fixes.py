@@ -11,11 +11,11 @@ from shtypes._compat.jaxprs import is_literal
 from shtypes._compat.stacks import Frame, frames_of
 from shtypes.context.whose import Whose
 from shtypes.core.as_raised import complete_when_read
+from shtypes.dispatch.apply import is_typed
+from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.lifting.outside import is_backward, outputs, results, runs_of, scope_of
-from shtypes.lifting.steps import Body, Made, Step, made
-from shtypes.ops.composed import fixes_of_call
-from shtypes.ops.dispatch import is_typed
+from shtypes.evaluation.at_specs import is_backward, outputs, results, runs_of, scope_of
+from shtypes.evaluation.frames import Body, Made, Step, made
 from shtypes.rules.suggest_fixes import called_names
 from shtypes.types import ShType
 

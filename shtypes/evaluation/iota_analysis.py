@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import jax
 import numpy as np
 
-from shtypes.lifting.constants import PLACES, known, note
-from shtypes.ops.dispatch import is_typed
+from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.value_info import PLACES, known, note
 
 #: More positions than this are not looked through for a count.
 _MOST: Final = 1 << 20

@@ -12,11 +12,11 @@ import numpy as np
 from shtypes import rules
 from shtypes.core.functions.basics import Full
 from shtypes.core.localfn import Linear, wide_enough
-from shtypes.lifting.bound import LINEAR, Bound, Linearity
-from shtypes.lifting.constants import WIDENED, known
-from shtypes.lifting.registry import EQUATIONS, equation_row
-from shtypes.lifting.rows.generic import Call, Row, Types, like_first, never, rows
-from shtypes.ops.dispatch import apply, is_typed
+from shtypes.dispatch.apply import apply, is_typed
+from shtypes.evaluation.bound_primitive import LINEAR, Bound, Linearity
+from shtypes.evaluation.rows.generic import Call, Row, Types, like_first, never, rows
+from shtypes.evaluation.table import EQUATIONS, equation_row
+from shtypes.evaluation.value_info import WIDENED, known
 from shtypes.primitives.local import local
 from shtypes.rules import Typing
 from shtypes.rules.whole import WholeResult

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 
 from shtypes.core.array import Array
+from shtypes.dispatch.apply import is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
-from shtypes.ops.dispatch import is_typed, located
 from shtypes.primitives.together import move_together
 from shtypes.resharding.transport import transport_in_force
 from shtypes.types import ShType, State

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from shtypes.core.localfn import Linear, LocalFn
-from shtypes.lifting.bound import Bound
+from shtypes.evaluation.bound_primitive import Bound
 
 
 class Start(NamedTuple):

@@ -15,14 +15,14 @@ from jax import lax
 from shtypes._compat.local_axes import struct
 from shtypes._compat.plain_programs import without_mesh
 from shtypes.core.localfn import Linear, LocalFn
-from shtypes.lifting.bound import LINEAR, Linearity
-from shtypes.lifting.evaluate import evaluate_closed
-from shtypes.lifting.own_rows import Component, OwnUpdates, OwnWindows, clamped
-from shtypes.lifting.places import counted
-from shtypes.lifting.registry import equation_row
-from shtypes.lifting.rows.families import ints
-from shtypes.lifting.rows.generic import Call, Row, Types
-from shtypes.ops.dispatch import is_typed
+from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.bound_primitive import LINEAR, Linearity
+from shtypes.evaluation.interpreter import evaluate_closed
+from shtypes.evaluation.iota_analysis import counted
+from shtypes.evaluation.own_rows import Component, OwnUpdates, OwnWindows, clamped
+from shtypes.evaluation.rows.families import ints
+from shtypes.evaluation.rows.generic import Call, Row, Types
+from shtypes.evaluation.table import equation_row
 from shtypes.rules import Typing
 from shtypes.rules.gather import Numbers
 from shtypes.rules.gather import gather as _gather_rule

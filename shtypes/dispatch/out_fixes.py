@@ -9,8 +9,8 @@ from typing import Any
 import jax
 
 from shtypes.core.as_raised import complete_when_read, holds_tracers
+from shtypes.dispatch.reshard import reshard
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.ops.reshard import reshard
 from shtypes.primitives.conversions import abstract_array
 from shtypes.rules.suggest_fixes import MOST
 from shtypes.scopes.comm import trying

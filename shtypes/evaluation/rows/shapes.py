@@ -10,11 +10,11 @@ import jax.numpy as jnp
 
 from shtypes import rules
 from shtypes.core.localfn import LocalFn, wide_enough
-from shtypes.lifting.bound import Bound
-from shtypes.lifting.own_rows import OwnPart, OwnRow, Place, Start
-from shtypes.lifting.registry import EQUATIONS, equation_row
-from shtypes.lifting.rows.families import along, ints
-from shtypes.lifting.rows.generic import Call, Row, Types, rows, unchanged
+from shtypes.evaluation.bound_primitive import Bound
+from shtypes.evaluation.own_rows import OwnPart, OwnRow, Place, Start
+from shtypes.evaluation.rows.families import along, ints
+from shtypes.evaluation.rows.generic import Call, Row, Types, rows, unchanged
+from shtypes.evaluation.table import EQUATIONS, equation_row
 from shtypes.rules import Typing, WholeResult
 from shtypes.rules.index import IndexEntry, New, Position, Slice, in_place
 from shtypes.rules.index import dynamic_update_slice as _update_rule

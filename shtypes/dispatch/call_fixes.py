@@ -15,9 +15,9 @@ import jax
 
 from shtypes.context.user_line import connect_retelling
 from shtypes.core.as_raised import complete_when_read, holds_tracers
+from shtypes.dispatch.apply import is_typed
+from shtypes.dispatch.reshard import reshard
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.ops.dispatch import is_typed
-from shtypes.ops.reshard import reshard
 from shtypes.primitives.conversions import abstract_array
 from shtypes.rules import Typing, suggest_fixes
 from shtypes.scopes.comm import runs_again, trying

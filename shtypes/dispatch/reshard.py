@@ -7,10 +7,10 @@ from typing import Any, TypeVar, overload
 import jax
 
 from shtypes.core.array import Array, ArrayLike
+from shtypes.dispatch.apply import as_ints, is_typed, lift, located
+from shtypes.dispatch.reshard_tree import all_reduce_tree, is_tree
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
-from shtypes.ops.dispatch import as_ints, is_typed, lift, located
-from shtypes.ops.trees import all_reduce_tree, is_tree
 from shtypes.primitives.placing import type_of
 from shtypes.primitives.reshard import resharded
 from shtypes.resharding.transport import Asked

@@ -7,7 +7,7 @@ from typing import Any
 
 from shtypes import rules
 from shtypes.core.localfn import Linear
-from shtypes.lifting.rows.generic import Call, FamilyRule, Types
+from shtypes.evaluation.rows.generic import Call, FamilyRule, Types
 from shtypes.rules import Typing, WholeResult
 from shtypes.rules.labelled import ProductDims
 from shtypes.rules.labelled import contraction as _contraction

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from shtypes._compat.local_axes import struct
+from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.lifting.constants import is_constant, typed_constant
-from shtypes.ops.dispatch import is_typed
+from shtypes.evaluation.value_info import is_constant, typed_constant
 from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax
 from shtypes.resharding import plan

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import jax.numpy as jnp
 
-from shtypes.lifting import places
-from shtypes.lifting.constants import WIDENED, known, note, number
-from shtypes.ops.dispatch import is_number, is_typed
+from shtypes.dispatch.apply import is_number, is_typed
+from shtypes.evaluation import iota_analysis
+from shtypes.evaluation.value_info import WIDENED, known, note, number
 
 #: What keeps the terms of a pending sum in the wide dtype: sums of them, and elements that are moved.
 _KEPT: Final = frozenset(("reduce_sum", "broadcast_in_dim", "reshape", "squeeze", "transpose"))
@@ -26,7 +26,7 @@ def follow(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
         narrow = next((known(x, WIDENED) for x in operands if is_typed(x)), None)
         if narrow is not None:
             note(outs[0], WIDENED, narrow)
-    places.follow(eqn, operands, outs)
+    iota_analysis.follow(eqn, operands, outs)
 
 
 def _widening(src: Any, out: Any) -> None:

@@ -5,12 +5,8 @@ What each device runs is the primitive itself, bound on its shards; where it is 
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Callable
 from typing import Any, Final
-
-from shtypes.ops.table import OPS
 
 #: From the operands and, by keyword, the parameters of an equation to its result, or to a list of them.
 Row = Callable[..., Any]
@@ -80,11 +76,3 @@ def body_row(*names: str) -> Callable[[Any], Any]:
         return fn
 
     return add
-
-
-@functools.cache
-def op(name: str) -> Callable[..., Any]:
-    """The public function of arrays of this name."""
-    found = OPS[name]
-    made: Callable[..., Any] = getattr(importlib.import_module(found.module), found.attr)
-    return made

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from shtypes.core.localfn import Linear, LocalFn, wide_enough
-from shtypes.lifting.bound import LINEAR, NAMES, Bound, Linearity
-from shtypes.lifting.registry import EQUATIONS
-from shtypes.ops.dispatch import apply_all, is_number, is_typed, lift
+from shtypes.dispatch.apply import apply_all, is_number, is_typed, lift
+from shtypes.evaluation.bound_primitive import LINEAR, NAMES, Bound, Linearity
+from shtypes.evaluation.table import EQUATIONS
 from shtypes.rules import Typing
 from shtypes.types import ShType, State, dtypes
 

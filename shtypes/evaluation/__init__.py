@@ -1,0 +1,1 @@
+"""How a primitive, and a program of primitives, is evaluated with typed operands."""

@@ -1,0 +1,1 @@
+"""The rows of the table of primitives that have no body."""
