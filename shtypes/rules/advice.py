@@ -107,9 +107,9 @@ def is_silent() -> bool:
 
 
 @contextlib.contextmanager
-def silence() -> Iterator[None]:
-    """No fixes for what is only tried."""
-    before, _thread.silent = _thread.silent, True
+def silence(silent: bool = True) -> Iterator[None]:
+    """No fixes for what is only tried; or fixes again, inside of that."""
+    before, _thread.silent = _thread.silent, silent
     try:
         yield
     finally:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from mypy.nodes import ARG_POS, CallExpr, Expression, LambdaExpr, ListExpr, RefExpr
-from mypy.plugin import CheckerPluginInterface, FunctionContext, MethodContext
-from mypy.types import AnyType, CallableType, Instance, Type, TypeOfAny, get_proper_type
+from mypy.nodes import CallExpr, Expression, LambdaExpr, ListExpr, RefExpr
+from mypy.plugin import FunctionContext, MethodContext
+from mypy.types import Instance, Type, get_proper_type
 
 from shtypes.editor.mypy.checking import Checking
+from shtypes.editor.mypy.functions import typed_lambda
 from shtypes.editor.mypy.texts import ARRAY, is_array, is_known, text_of, texts_in, unknown, with_text
 from shtypes.editor.mypy.transformations import GRADS, Transformations
 from shtypes.editor.mypy.values import Value
@@ -23,7 +24,6 @@ from shtypes.types import ShType, State
 
 #: How mypy knows the call of what a transformation makes.
 APPLIED: Final = frozenset(("shtypes.context.function.Function.__call__", "shtypes.programs.jit.JitFunction.__call__"))
-_ANY: Final = AnyType(TypeOfAny.special_form)
 #: What gives what the function gives.
 _KEEP: Final = frozenset(("shtypes.programs.jit.jit", "shtypes.autodiff.checkpoint.checkpoint"))
 #: Where `cond` and `switch` have their functions, and what these are given.
@@ -134,20 +134,3 @@ def _made(where: object) -> tuple[str, LambdaExpr, Mapping[str, Expression]] | N
 def _says_more(given: Sequence[Type]) -> bool:
     """Whether a lambda would be typed by more than mypy had: else each lambda in another one doubles the work."""
     return any(next(texts_in(t), None) is not None for t in given)
-
-
-def typed_lambda(context: FunctionContext | MethodContext, function: Expression, given: Sequence[Type]) -> CallableType:
-    """The type of a lambda that is given values of some types.
-
-    Raises:
-        Unknown: it is none, or does not take so many.
-    """
-    api: CheckerPluginInterface = context.api
-    if not isinstance(function, LambdaExpr) or len(function.arguments) != len(given):
-        raise Unknown
-    kinds, names = [ARG_POS] * len(given), [None] * len(given)
-    asked = CallableType(list(given), kinds, names, _ANY, api.named_generic_type("builtins.function", []))
-    found = get_proper_type(api.get_expression_type(function, asked))
-    if not isinstance(found, CallableType):
-        raise Unknown
-    return found

@@ -22,13 +22,12 @@ from shtypes.editor.mypy.annotations import Annotations
 from shtypes.editor.mypy.applied import APPLIED, BRANCHES, Applied
 from shtypes.editor.mypy.calls import CallHooks, has_texts
 from shtypes.editor.mypy.checking import Checking
+from shtypes.editor.mypy.functions import Functions
 from shtypes.editor.mypy.loops import LOOPS, LoopHooks
-from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
+from shtypes.editor.mypy.ops import OpHooks
 from shtypes.editor.mypy.regions import SCOPES
 from shtypes.editor.mypy.texts import OF_ARRAYS, callback, is_function_of_arrays, mentions_array
 from shtypes.editor.mypy.transformations import Transformations
-from shtypes.editor.mypy.updates import Updates
-from shtypes.editor.ops import TYPINGS
 
 Lookup = Callable[[str], SymbolTableNode | None]
 
@@ -40,8 +39,7 @@ class Hooks:
         self.lookup = lookup
         self.checking = Checking(config, lookup)
         self.annotations = Annotations(self.checking)
-        self.ops = OpHooks(self.checking)
-        self.updates = Updates(self.ops)
+        self.ops = OpHooks(self.checking, Functions(self.checking).of)
         self.calls = CallHooks(self.checking)
         self.transformations = Transformations(self.checking)
         self.applied = Applied(self.checking, self.transformations)
@@ -56,22 +54,21 @@ class Hooks:
 
     def function(self, fullname: str) -> Callable[[FunctionContext], Type] | None:
         """The hook for results of calls."""
-        op = FUNCTIONS.get(fullname)
-        if op is not None:
-            return guards.result(functools.partial(self.ops.function, op=op))
         if fullname in LOOPS:
             return guards.result(functools.partial(self.loops.result, loop=LOOPS[fullname]))
         if fullname in BRANCHES:
             return guards.result(functools.partial(self.applied.chosen, where=BRANCHES[fullname]))
         if self._is_users(fullname):
             return guards.result(self.calls.result)
+        if is_op(fullname):
+            return guards.result(functools.partial(self.ops.function, fullname=fullname))
+        if fullname.startswith("builtins."):
+            return guards.result(functools.partial(self.ops.builtin, fullname=fullname))
         transformation = self.transformations.function(fullname)
         return None if transformation is None else guards.result(transformation)
 
     def function_signature(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
         """The hook for what mypy checks arguments by."""
-        if fullname in FUNCTIONS:
-            return None
         if fullname in SCOPES:
             return guards.signature(self._opened)
         if fullname in LOOPS:
@@ -87,10 +84,8 @@ class Hooks:
         """The hook for results of operators and methods."""
         if fullname.startswith(OF_ARRAYS):
             return guards.result(functools.partial(self.ops.method, name=fullname.rpartition(".")[2]))
-        if fullname.startswith(_UPDATES) and f"at.{fullname.removeprefix(_UPDATES)}" in TYPINGS:
-            return guards.result(functools.partial(self.updates.changed, how=fullname.removeprefix(_UPDATES)))
-        if fullname == f"{_UPDATES}apply":
-            return guards.result(self.updates.applied)
+        if fullname.startswith(_UPDATES):
+            return guards.result(functools.partial(self.ops.update, name=fullname.removeprefix(_UPDATES)))
         if fullname == "builtins.list.__getitem__":
             return guards.result(self.ops.item)
         transformation = self.transformations.method(fullname)
@@ -139,6 +134,17 @@ class Hooks:
 
 
 _UPDATES = "shtypes.ops.scatter.Updates."
+#: Where functions are that take values and nothing else; those that make functions of functions are known apart.
+_OPS = tuple(f"shtypes.{room}." for room in ("namespaces", "numerics", "ops", "primitives"))
+_LOCAL = ("shtypes.local_mode.lax", "shtypes.autodiff.checkpoint.checkpoint_name")
+
+
+def is_op(fullname: str) -> bool:
+    """Whether a function takes values and gives values, so that the runtime can be asked."""
+    is_own = fullname.startswith("shtypes.") and fullname.count(".") == 1
+    return is_own or fullname.startswith((*_OPS, *_LOCAL))
+
+
 _OTHERS = ("builtins.", "typing.", "jax.")
 
 

@@ -27,7 +27,7 @@ from mypy.plugin import (
 from mypy.types import FunctionLike, Type
 
 from shtypes.context.whose import OURS
-from shtypes.editor.config import hash_of_rules, read_config
+from shtypes.editor.config import hash_of_runtime, read_config
 from shtypes.editor.mypy.aliases import ANNOTATED, keep_texts, names_of_annotated
 from shtypes.editor.mypy.constants import constants_of
 from shtypes.editor.mypy.guards import guarding
@@ -69,11 +69,11 @@ class ShtypesPlugin(Plugin):
         return self.hooks
 
     def report_config_data(self, ctx: ReportConfigContext) -> Any:
-        """What the results depend on besides the files: the rules, and the configuration. Libraries do not."""
+        """What the results depend on besides the files: the runtime, and the configuration. Libraries do not."""
         if ctx.path.startswith(_UNTYPED):
             return None
         config = self.config
-        return [hash_of_rules(), config.policy, list(config.mesh.items()), sorted(config.dims.items())]
+        return [hash_of_runtime(), config.policy, list(config.mesh.items()), sorted(config.dims.items())]
 
     def get_additional_deps(self, file: MypyFile) -> list[tuple[int, str, int]]:
         """None; but mypy asks for them when it has read a file, whose scopes and aliases are then others."""

@@ -1,0 +1,260 @@
+"""What the runtime says of calls, asked on values that have only types. Importing this does not load JAX; asking does.
+
+A type checker's process must survive every question. So whatever is not a `ShardingTypeError` means that the answer is
+not known, and a call that takes too long, or too much memory, is given up: sizes that stand for names are large.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final, NamedTuple, NoReturn
+
+from shtypes.api import places
+from shtypes.context import ambient
+from shtypes.context.ambient import Ambient
+from shtypes.editor.space import Unknown
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.table import OPS
+from shtypes.rules.advice import silence
+from shtypes.types import ShType
+from shtypes.types.dtypes import is_key
+from shtypes.types.mesh import Mesh
+
+#: How long a call may take, in seconds of processor time; with fixes, which are looked for by many calls.
+_SECONDS: Final = 1.0
+_SECONDS_WITH_FIXES: Final = 5.0
+#: How much memory a call may take.
+_BYTES: Final = 8 << 30
+
+
+class Unwritten(NamedTuple):
+    """An argument whose value the program does not write: values that it may have.
+
+    Where the runtime takes some of them, and gives one type for all of these, that is the type.
+    """
+
+    values: tuple[Any, ...]
+
+
+def unwritten_number(kind: str) -> Unwritten:
+    """A Python number whose value is not written."""
+    return Unwritten(_NUMBERS[kind])
+
+
+_NUMBERS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "bool": (False, True),
+    "int": (0, 1, 2, 3, 4, 5, -1, -2, 48),
+    "float": (0.5, 0.25),
+    "complex": (0.5j, 1 + 1j),
+}
+_MOST_VALUES: Final = 100
+
+
+def public() -> Any:
+    """The package, as users import it."""
+    return import_module("shtypes")
+
+
+@functools.cache
+def _names() -> Mapping[str, str]:
+    """The public name of each function that a module of the package has."""
+    names = {f"{op.module}.{op.attr}": op.name for op in OPS.values()}
+    return names | {f"{module}.{attr}": name for name, module, attr in places()}
+
+
+@functools.cache
+def function(fullname: str) -> Any:
+    """What a full name of the package stands for, as users call it; None if it is not public."""
+    short = fullname.removeprefix("shtypes.").removeprefix("namespaces.")
+    module, _, attr = fullname.rpartition(".")
+    if attr.startswith("_"):
+        return None
+    with contextlib.suppress(AttributeError):
+        return functools.reduce(getattr, _names().get(fullname, short).split("."), public())
+    with contextlib.suppress(ImportError):
+        return getattr(import_module(module), attr, None)
+    return None
+
+
+@functools.cache
+def library_value(name: str) -> Any:
+    """What a full name of JAX, numpy or the package stands for; None for nothing."""
+    if name.startswith("shtypes."):
+        return function(name)
+    module, _, attr = name.rpartition(".")
+    while module:
+        try:
+            found = functools.reduce(getattr, attr.split("."), import_module(module))
+        except (ImportError, AttributeError):
+            module, _, last = module.rpartition(".")
+            attr = f"{last}.{attr}"
+        else:
+            return found
+    return None
+
+
+def value(t: ShType) -> Any:
+    """A value that has only a type."""
+    return public().abstract_array(t)
+
+
+def made(t: ShType) -> Any:
+    """A value of a type, made where it stands: in a program that is traced as well."""
+    return value(t) if is_key(t.dtype_name) else public().zeros(t)
+
+
+def is_value(x: Any) -> bool:
+    """Whether something is a typed value."""
+    return isinstance(x, public().Array)
+
+
+@functools.lru_cache(maxsize=1024)
+def _abstract(mesh: Mesh) -> Any:
+    return public().abstract_mesh(dict(mesh.shape))
+
+
+def ask(
+    call: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    mesh: Mesh,
+    policy: str,
+    *,
+    sizes: Mapping[str, int],
+    scopes: tuple[object, ...] = (),
+    fixes: bool = False,
+) -> Any:
+    """The tree of types that a call gives; None stands for what is no array.
+
+    Args:
+        call: The function.
+        args: Its arguments. `Unwritten` numbers may be anywhere in tuples, lists and slices.
+        kwargs: Those that are given by name.
+        mesh: The mesh.
+        policy: The policy in force.
+        sizes: The sizes of the dim names in texts among the arguments.
+        scopes: The scopes of communication in force.
+        fixes: Whether an error is to have fixes.
+
+    Raises:
+        ShardingTypeError: the runtime refuses the call.
+        Unknown: it says nothing.
+    """
+    now = Ambient(policy, dims=tuple(sorted(sizes.items())), scopes=scopes, only_types=True)
+    unwritten = list(_unwritten((args, kwargs)))
+    if not unwritten:
+        return _ask(call, args, kwargs, mesh, now, fixes)
+    combinations = list(itertools.islice(itertools.product(*(u.values for u in unwritten)), _MOST_VALUES + 1))
+    if len(combinations) > _MOST_VALUES:
+        raise Unknown
+    answers: list[Any] = []
+    errors: list[ShardingTypeError] = []
+    for values in combinations:
+        again, named = _filled((args, kwargs), iter(values))
+        try:
+            answers.append(_ask(call, again, named, mesh, now, fixes))
+        except ShardingTypeError as error:
+            errors.append(error)
+    if errors and not answers and len({error.what for error in errors}) == 1:
+        raise errors[0]
+    if not answers or any(answer != answers[0] for answer in answers):
+        raise Unknown
+    return answers[0]
+
+
+def _ask(
+    call: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    mesh: Mesh,
+    now: Ambient,
+    fixes: bool,
+) -> Any:
+    _abstract(mesh)  # loads JAX, which may take longer
+    try:
+        with _bounded(_SECONDS_WITH_FIXES if fixes else _SECONDS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with ambient.scope(now), public().use_mesh(_abstract(mesh)), silence(not fixes):
+                return _types(call(*args, **kwargs))
+    except ShardingTypeError:
+        raise
+    except (Exception, _TooLong):  # whatever it is, it must not end the run of the type checker
+        raise Unknown from None
+
+
+def _types(result: Any) -> Any:
+    if is_value(result):
+        return result.type
+    if isinstance(result, list):
+        return [_types(x) for x in result]
+    if isinstance(result, tuple):
+        return tuple(_types(x) for x in result)
+    return None
+
+
+def _unwritten(tree: Any) -> Iterator[Unwritten]:
+    if isinstance(tree, Unwritten):
+        yield tree
+    elif isinstance(tree, (tuple, list, Mapping)):
+        for item in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from _unwritten(item)
+
+
+def _filled(tree: Any, values: Iterator[Any]) -> Any:
+    if isinstance(tree, Unwritten):
+        return next(values)
+    if isinstance(tree, Mapping):
+        return {name: _filled(item, values) for name, item in tree.items()}
+    if isinstance(tree, (tuple, list)) and not hasattr(tree, "_fields"):
+        return type(tree)([_filled(item, values) for item in tree])
+    return tree
+
+
+class _TooLong(BaseException):
+    """A call took too long; no handler of errors on its way is to take it for an error."""
+
+
+def _give_up(*_: object) -> NoReturn:
+    raise _TooLong
+
+
+@contextlib.contextmanager
+def _bounded(seconds: float) -> Iterator[None]:
+    """Ends what takes too long with `_TooLong`, and what takes too much memory with `MemoryError`, where possible."""
+    with _bounded_memory():
+        alone = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+        if not alone or signal.getitimer(signal.ITIMER_VIRTUAL)[0]:
+            yield
+            return
+        before = signal.signal(signal.SIGVTALRM, _give_up)
+        try:  # again and again, for what Python runs beside the program drops exceptions
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+
+
+@contextlib.contextmanager
+def _bounded_memory() -> Iterator[None]:
+    try:
+        resource = import_module("resource")
+        with open("/proc/self/statm") as file:
+            now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (now + _BYTES if soft < 0 else min(soft, now + _BYTES), hard))
+    except (ImportError, OSError, ValueError):  # not on this platform
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
