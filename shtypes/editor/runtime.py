@@ -10,10 +10,11 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -33,6 +34,22 @@ _SECONDS: Final = 1.0
 _SECONDS_WITH_FIXES: Final = 5.0
 #: How much memory a call may take.
 _BYTES: Final = 8 << 30
+
+
+#: What the runtime says of values that have no data where it wants them. In a trace no value has any.
+_NO_DATA: Final = re.compile("only a type|has no devices")
+
+
+class Fields(NamedTuple):
+    """An instance of a class, as a tree of the values that its fields have.
+
+    Attributes:
+        cls: The class, to the type checker.
+        values: The values, or their types.
+    """
+
+    cls: Hashable
+    values: dict[str, Any]
 
 
 class Unwritten(NamedTuple):
@@ -55,6 +72,7 @@ _NUMBERS: Final[Mapping[str, tuple[Any, ...]]] = {
     "float": (0.5, 0.25),
     "complex": (0.5j, 1 + 1j),
 }
+_KINDS: Final = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
 _MOST_VALUES: Final = 100
 
 
@@ -116,8 +134,19 @@ def is_value(x: Any) -> bool:
     return isinstance(x, public().Array)
 
 
+@functools.cache
+def _load() -> None:
+    """Loads JAX, and says what the classes of this module are to it."""
+    import_module("jax").tree_util.register_pytree_node(
+        Fields,
+        lambda x: (tuple(x.values.values()), (x.cls, tuple(x.values))),
+        lambda about, values: Fields(about[0], dict(zip(about[1], values, strict=True))),
+    )
+
+
 @functools.lru_cache(maxsize=1024)
 def _abstract(mesh: Mesh) -> Any:
+    _load()
     return public().abstract_mesh(dict(mesh.shape))
 
 
@@ -132,7 +161,7 @@ def ask(
     scopes: tuple[object, ...] = (),
     fixes: bool = False,
 ) -> Any:
-    """The tree of types that a call gives; None stands for what is no array.
+    """The tree of types that a call gives; None stands for None, and False for what else is no array.
 
     Args:
         call: The function.
@@ -178,16 +207,50 @@ def _ask(
     now: Ambient,
     fixes: bool,
 ) -> Any:
-    _abstract(mesh)  # loads JAX, which may take longer
+    context = _abstract(mesh)  # loads JAX, which may take longer
+    traced = any(map(callable, _leaves((args, kwargs))))
     try:
         with _bounded(_SECONDS_WITH_FIXES if fixes else _SECONDS), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with ambient.scope(now), public().use_mesh(_abstract(mesh)), silence(not fixes):
-                return _types(call(*args, **kwargs))
+            with public().use_mesh(context), silence(not fixes):
+                if not traced:
+                    try:
+                        with ambient.scope(now):
+                            return _types(call(*args, **kwargs))
+                    except ShardingTypeError as error:
+                        if not _NO_DATA.search(error.what):
+                            raise
+                with ambient.scope(now._replace(only_types=False)):  # in a trace every value has what data it needs
+                    return _traced(call, args, kwargs)
     except ShardingTypeError:
         raise
     except (Exception, _TooLong):  # whatever it is, it must not end the run of the type checker
         raise Unknown from None
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    if isinstance(tree, (tuple, list)):
+        for item in tree:
+            yield from _leaves(item)
+    else:
+        yield tree
+
+
+def _traced(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The types that a call gives inside of a trace."""
+    leaves, tree = import_module("jax").tree.flatten((args, kwargs))
+    places = [i for i, leaf in enumerate(leaves) if is_value(leaf)]
+    found: list[Any] = []
+
+    def program(values: Sequence[Any]) -> None:
+        among = dict(zip(places, values, strict=True))
+        again, named = tree.unflatten([among.get(i, leaf) for i, leaf in enumerate(leaves)])
+        found.append(_types(call(*again, **named)))
+
+    public().eval_shape(program, [leaves[i] for i in places])
+    return found[0]
 
 
 def _types(result: Any) -> Any:
@@ -195,9 +258,38 @@ def _types(result: Any) -> Any:
         return result.type
     if isinstance(result, list):
         return [_types(x) for x in result]
+    if isinstance(result, Fields):
+        return result._replace(values={name: _types(x) for name, x in result.values.items()})
     if isinstance(result, tuple):
         return tuple(_types(x) for x in result)
-    return None
+    if getattr(result, "weak_type", False) and not result.shape:
+        return _KINDS.get(result.dtype.kind, False)  # what a Python number is where it is traced
+    return None if result is None else False
+
+
+class Wanted(BaseException):
+    """What a function returns is to be found first, outside of the runtime, which then is asked again."""
+
+    def __init__(self, find: Callable[[], None]) -> None:
+        self.find = find
+
+
+def function_of_types(find: Callable[[Sequence[Any]], Callable[[], Any]]) -> Callable[..., Any]:
+    """A function whose results are found by the types of its arguments: ``find`` gives what makes them."""
+    known: dict[Any, Callable[[], Any]] = {}
+
+    def call(*args: Any) -> Any:
+        types = _types(args)
+        key = repr(types)
+        if key not in known:
+
+            def answer() -> None:
+                known[key] = find(types)
+
+            raise Wanted(answer)
+        return known[key]()
+
+    return call
 
 
 def _unwritten(tree: Any) -> Iterator[Unwritten]:
@@ -206,6 +298,11 @@ def _unwritten(tree: Any) -> Iterator[Unwritten]:
     elif isinstance(tree, (tuple, list, Mapping)):
         for item in tree.values() if isinstance(tree, Mapping) else tree:
             yield from _unwritten(item)
+
+
+def with_values(tree: Any) -> Any:
+    """A tree of arguments with some value for each that is not written."""
+    return _filled(tree, iter([u.values[0] for u in _unwritten(tree)]))
 
 
 def _filled(tree: Any, values: Iterator[Any]) -> Any:

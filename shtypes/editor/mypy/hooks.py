@@ -19,11 +19,10 @@ from mypy.types import CallableType, FunctionLike, Type, get_proper_type
 from shtypes.editor.config import Config
 from shtypes.editor.mypy import guards
 from shtypes.editor.mypy.annotations import Annotations
-from shtypes.editor.mypy.applied import APPLIED, BRANCHES, Applied
+from shtypes.editor.mypy.applied import APPLIED, Applied, is_function
 from shtypes.editor.mypy.calls import CallHooks, has_texts
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.functions import Functions
-from shtypes.editor.mypy.loops import LOOPS, LoopHooks
 from shtypes.editor.mypy.ops import OpHooks
 from shtypes.editor.mypy.regions import SCOPES
 from shtypes.editor.mypy.texts import OF_ARRAYS, callback, is_function_of_arrays, mentions_array
@@ -42,8 +41,7 @@ class Hooks:
         self.ops = OpHooks(self.checking, Functions(self.checking).of)
         self.calls = CallHooks(self.checking)
         self.transformations = Transformations(self.checking)
-        self.applied = Applied(self.checking, self.transformations)
-        self.loops = LoopHooks(self.checking, self.transformations.unknown)
+        self.applied = Applied(self.ops)
         self._field = guards.attribute(self.transformations.field)
 
     def annotation(self, context: AnalyzeTypeContext) -> Type:
@@ -54,26 +52,30 @@ class Hooks:
 
     def function(self, fullname: str) -> Callable[[FunctionContext], Type] | None:
         """The hook for results of calls."""
-        if fullname in LOOPS:
-            return guards.result(functools.partial(self.loops.result, loop=LOOPS[fullname]))
-        if fullname in BRANCHES:
-            return guards.result(functools.partial(self.applied.chosen, where=BRANCHES[fullname]))
         if self._is_users(fullname):
             return guards.result(self.calls.result)
+        transformation = self.transformations.function(fullname)
+        if transformation is not None:
+            return guards.result(transformation)
         if is_op(fullname):
-            return guards.result(functools.partial(self.ops.function, fullname=fullname))
+            return guards.result(functools.partial(self._asked, fullname=fullname))
         if fullname.startswith("builtins."):
             return guards.result(functools.partial(self.ops.builtin, fullname=fullname))
-        transformation = self.transformations.function(fullname)
-        return None if transformation is None else guards.result(transformation)
+        return guards.result(self.transformations.unknown) if fullname.startswith("shtypes.") else None
+
+    def _asked(self, context: FunctionContext, fullname: str) -> Type:
+        """What a function of the package gives, but for one that makes functions."""
+        if is_function(context.default_return_type) or not self.applied.knows(fullname):
+            return self.transformations.unknown(context)
+        return self.ops.function(context, fullname)
 
     def function_signature(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
         """The hook for what mypy checks arguments by."""
         if fullname in SCOPES:
             return guards.signature(self._opened)
-        if fullname in LOOPS:
-            return guards.signature(functools.partial(self.loops.signature, loop=LOOPS[fullname]))
-        return guards.signature(self.calls.signature) if self._is_users(fullname) else None
+        if self._is_users(fullname):
+            return guards.signature(self.calls.signature)
+        return guards.signature(self.applied.signature) if fullname.startswith(_OF_FUNCTIONS) else None
 
     def _opened(self, context: FunctionSigContext) -> FunctionLike:
         if isinstance(context.context, CallExpr):
@@ -134,15 +136,16 @@ class Hooks:
 
 
 _UPDATES = "shtypes.ops.scatter.Updates."
-#: Where functions are that take values and nothing else; those that make functions of functions are known apart.
-_OPS = tuple(f"shtypes.{room}." for room in ("namespaces", "numerics", "ops", "primitives"))
-_LOCAL = ("shtypes.local_mode.lax", "shtypes.autodiff.checkpoint.checkpoint_name")
+#: Where functions are of which the runtime is asked, and those of them that take functions.
+_OF_FUNCTIONS = ("shtypes.autodiff.grad.", "shtypes.control.")
+_OPS = tuple(f"shtypes.{room}." for room in ("local_mode", "namespaces", "numerics", "ops", "primitives"))
+_NAMED = ("shtypes.autodiff.checkpoint.checkpoint_name", *_OF_FUNCTIONS)
 
 
 def is_op(fullname: str) -> bool:
-    """Whether a function takes values and gives values, so that the runtime can be asked."""
+    """Whether the runtime can be asked for what a function gives."""
     is_own = fullname.startswith("shtypes.") and fullname.count(".") == 1
-    return is_own or fullname.startswith((*_OPS, *_LOCAL))
+    return is_own or fullname.startswith((*_OPS, *_NAMED))
 
 
 _OTHERS = ("builtins.", "typing.", "jax.")

@@ -13,10 +13,11 @@ from shtypes.context.ambient import current_ambient
 from shtypes.editor.alike import Numbered, Numbering
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
 from shtypes.editor.mypy.values import Value
+from shtypes.editor.runtime import Fields
 from shtypes.editor.space import Space, Unknown
 
-#: The texts of a tree of results: empty for an array whose type has none, None for what is no array.
-Texts = str | tuple["Texts", ...] | list["Texts"] | None
+#: The texts of a tree of results: empty for an array whose type has none, None for None, False for what else there is.
+Texts = str | tuple["Texts", ...] | list["Texts"] | Fields | bool | None
 #: A number in what is written that may stand for a name.
 _LARGE: Final = re.compile(r"\d{6}")
 
@@ -105,13 +106,15 @@ def _numbered(texts: Texts, names: Numbering) -> object:
         if numbered is None:
             raise Unknown
         return numbered
-    if texts is None:
-        return None
+    if isinstance(texts, Fields):  # of classes whose fields have names of their own
+        raise Unknown
+    if texts is None or isinstance(texts, bool):
+        return texts
     found = [_numbered(t, names) for t in texts]
     return found if isinstance(texts, list) else tuple(found)
 
 
 def _named(found: Any, names: Numbering) -> Any:
-    if found is None:
-        return None
+    if not isinstance(found, (tuple, list)):
+        return found
     return names.text(found) if isinstance(found, Numbered) else type(found)([_named(f, names) for f in found])

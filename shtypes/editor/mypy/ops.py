@@ -23,14 +23,24 @@ from mypy.nodes import (
 from mypy.operators import op_methods, reverse_op_method_set
 from mypy.plugin import AttributeContext, FunctionContext, MethodContext
 from mypy.typeops import make_simplified_union
-from mypy.types import AnyType, Instance, TupleType, Type, TypeOfAny, UnionType, get_proper_type
+from mypy.types import AnyType, Instance, NoneType, TupleType, Type, TypeOfAny, UnionType, get_proper_type
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.checking import AnyContext, Checking
 from shtypes.editor.mypy.memo import Known, Memo, Texts
 from shtypes.editor.mypy.regions import Around
 from shtypes.editor.mypy.report import Asked, past_one_filter, refuse
-from shtypes.editor.mypy.texts import ARRAY, is_array, mentions_array, texts_in, unknown, with_text, without_text
+from shtypes.editor.mypy.texts import (
+    ARRAY,
+    fields_of,
+    is_array,
+    mentions_array,
+    texts_in,
+    unknown,
+    with_fields,
+    with_text,
+    without_text,
+)
 from shtypes.editor.mypy.values import Value, members
 from shtypes.editor.space import Space, Unknown, axes_of
 from shtypes.errors import ShardingTypeError
@@ -104,17 +114,17 @@ class OpHooks:
         first: Sequence[Value] = (),
     ) -> Type:
         """A call with the arguments that are written, after some others."""
-        found = get_proper_type(context.default_return_type)
-        if not isinstance(found, AnyType) and not mentions_array(found):
+        if not mentions_array(context.default_return_type, or_any=True):
             return context.default_return_type
-        call = self._written(context, name, function, first)
-        return context.default_return_type if call is None else self.typed(call, context, context.default_return_type)
+        call = self.written(context, name, function, first)
+        default = context.default_return_type
+        return unknown(default) if call is None else self.typed(call, context, default)
 
     def method(self, context: MethodContext, name: str) -> Type:
         """A call of an operator or a method of arrays."""
         expression, beside, is_right = _sides(context.context, name)
         receiver = Value(expression, context.type, self.checking.space, context.api)
-        call = self._written(context, f".{name}", lambda: _method(name), [receiver])
+        call = self.written(context, f".{name}", lambda: _method(name), [receiver])
         if call is None:
             return context.default_return_type
         if beside is not None and len(call.args) > 1:
@@ -154,7 +164,7 @@ class OpHooks:
                     return items[place]
         return context.default_return_type
 
-    def _written(
+    def written(
         self,
         context: FunctionContext | MethodContext,
         name: str,
@@ -220,7 +230,7 @@ class OpHooks:
         policy = around.policy or space.config.policy
         asked = Asked(call, self._axes(call), policy, functools.partial(self._function, context))
         try:
-            found = _texts(asked.result(space), space)
+            found = _texts(asked.result(space), space) or None
             if around.rules:
                 self.checking.judge(context, asked, around)
         except ShardingTypeError as error:
@@ -252,8 +262,13 @@ class OpHooks:
     def _result(self, texts: Texts, context: AnyContext, default: Type) -> Type:
         """The type of results that have some texts; that without the plugin where nothing is known of them."""
         proper = get_proper_type(default)
-        if texts is None:
-            return default
+        if isinstance(texts, bool) or texts is None:
+            return NoneType() if texts is None and isinstance(proper, AnyType) else default
+        if isinstance(texts, runtime.Fields):
+            if not isinstance(texts.cls, Instance):
+                return unknown(default)
+            of_class = fields_of(texts.cls)
+            return with_fields(texts.cls, {n: self._result(t, context, of_class[n]) for n, t in texts.values.items()})
         if isinstance(texts, str):
             array: Type | None = proper
             if not (isinstance(array, Instance) and is_array(array)):
@@ -310,8 +325,10 @@ def _update(at: str, name: str) -> Callable[..., Any]:
 
 def _texts(found: Any, space: Space) -> Texts:
     """The texts of results; empty where a type has none."""
-    if found is None:
-        return None
+    if found is None or isinstance(found, (bool, str)):
+        return found if found is None else False
+    if isinstance(found, runtime.Fields):
+        return found._replace(values={name: _texts(t, space) for name, t in found.values.items()})
     if isinstance(found, ShType):
         try:
             return space.text(found)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mypy.errorcodes import ErrorCode
-from mypy.nodes import Context, Expression, MemberExpr, NameExpr
+from mypy.nodes import Context, Decorator, Expression, FuncDef, LambdaExpr, MemberExpr, NameExpr, RefExpr
 from mypy.plugin import CheckerPluginInterface
 
 from shtypes.editor import runtime
@@ -54,6 +54,10 @@ def fail(api: CheckerPluginInterface, where: Context, what: str, notes: Sequence
         api.msg.note(note, where, code=CODE)
 
 
+#: With how many different types a call may call the functions that it is given.
+_MOST_QUESTIONS: Final = 20
+
+
 class Asked:
     """A call as the runtime is asked about it.
 
@@ -73,6 +77,13 @@ class Asked:
     def __init__(self, call: Call, axes: Iterable[str], policy: str, function: Callable[[Value, Mesh], Any]) -> None:
         self._call, self._axes, self._policy, self._function = call, axes, policy, function
         self.operands: list[tuple[Expression | None, ShType]] = []
+
+    @property
+    def function(self) -> Expression | None:
+        """The first function among its arguments, which it then is about."""
+        types = (LambdaExpr, FuncDef, Decorator)
+        values = (v.expression for v in self._call.args)
+        return next((e for e in values if isinstance(e if isinstance(e, LambdaExpr) else node_of(e), types)), None)
 
     def result(self, space: Space) -> Any:
         """The types of its results.
@@ -112,7 +123,8 @@ class Asked:
 
         try:
             prices = mesh_of_prices(mesh, space, devices)
-            self._ask(Reading(space, mesh, array, self._function), prices, scopes, fixes)
+            reading = Reading(space, mesh, array, lambda v, _: self._function(v, prices))
+            self._ask(reading, prices, scopes, fixes)
         except ShardingTypeError as error:
             return error
         return None
@@ -125,7 +137,12 @@ class Asked:
         if function is None:
             raise Unknown
         sizes = reading.sizes
-        return runtime.ask(function, args, kwargs, mesh, self._policy, sizes=sizes, scopes=scopes, fixes=fixes)
+        for _ in range(_MOST_QUESTIONS):
+            try:
+                return runtime.ask(function, args, kwargs, mesh, self._policy, sizes=sizes, scopes=scopes, fixes=fixes)
+            except runtime.Wanted as wanted:
+                wanted.find()
+        raise Unknown
 
 
 def refuse(api: CheckerPluginInterface, error: ShardingTypeError, asked: Asked, context: Context, space: Space) -> None:
@@ -137,7 +154,7 @@ def refuse(api: CheckerPluginInterface, error: ShardingTypeError, asked: Asked, 
     if _may_fit(error, asked, space):
         raise Unknown
     words = space.words(error)
-    where, notes = context, words[1:]
+    where, notes = asked.function or context, words[1:]
     applied = _APPLIED.search(error.where.partition("\n")[0])
     operands = _TYPES.findall(applied[2]) if applied else []
     of_operands = error.what.startswith("`") and (error.axes or not error.hints)
@@ -226,6 +243,11 @@ def _in_words(error: ShardingTypeError, asked: Asked, space: Space) -> str:
     """The cheapest fix of an error."""
     fix, types = error.fixes[0], [t for t in error.subjects or () if isinstance(t, ShType)]
     return in_words(fix._replace(code=renamed(fix.code, asked, types)), [t for _, t in asked.operands], space)
+
+
+def node_of(expression: Expression | None) -> object:
+    """What a name stands for."""
+    return expression.node if isinstance(expression, RefExpr) else None
 
 
 def shown(expression: Expression) -> str | None:

@@ -44,7 +44,7 @@ from shtypes.signatures.pattern import pattern
 GRADS: Final = {"shtypes.autodiff.grad.grad": False, "shtypes.autodiff.grad.value_and_grad": True}
 _NO_COMM: Final = "shtypes.scopes.comm.no_comm"
 #: What makes functions that have the signature of the one that they are made of.
-_KEEP: Final = frozenset(
+KEEP: Final = frozenset(
     ("shtypes.programs.jit.jit", "shtypes.autodiff.checkpoint.checkpoint", "shtypes.signatures.typed.typed")
 )
 _PARTIAL: Final = "functools.partial"
@@ -79,9 +79,7 @@ class Transformations:
             return self.partial
         if fullname == _NO_COMM:
             return self.quiet
-        if fullname in _KEEP:
-            return self.kept
-        return self.unknown if fullname.startswith("shtypes.") else None
+        return self.kept if fullname in KEEP else None
 
     def method(self, fullname: str) -> Callable[[MethodContext], Type] | None:
         """The hook for a method; None if it is no transformation."""

@@ -32,7 +32,7 @@ from mypy.plugin import CheckerPluginInterface
 from mypy.types import Instance, LiteralType, NoneType, ProperType, TupleType, Type, UnionType, get_proper_type
 
 from shtypes.editor import runtime
-from shtypes.editor.mypy.texts import is_array, is_known, text_of
+from shtypes.editor.mypy.texts import fields_of, is_array, is_known, text_of
 from shtypes.editor.space import Space, Unknown, axes_of, names_of
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.pattern import pattern
@@ -132,6 +132,10 @@ class Value:
         if isinstance(found, TupleType) or isinstance(self.expression, ListExpr):
             items = [item.python(reading) for item in self.items()]
             return items if isinstance(self.expression, ListExpr) else tuple(items)
+        fields = {} if found is None else fields_of(found)
+        if found is not None and fields:
+            values = {n: Value(None, t, self.space, self.api).python(reading) for n, t in fields.items()}
+            return runtime.Fields(found, values)
         if self.is_number and found is not None:
             return runtime.unwritten_number(_number(found) or "")
         return reading.function(self, reading.mesh)
