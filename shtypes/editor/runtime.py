@@ -72,7 +72,7 @@ _NUMBERS: Final[Mapping[str, tuple[Any, ...]]] = {
     "float": (0.5, 0.25),
     "complex": (0.5j, 1 + 1j),
 }
-_KINDS: Final = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
+_KINDS: Final = dict(zip("bifc", _NUMBERS, strict=True))  # numpy's letters
 _MOST_VALUES: Final = 100
 
 
