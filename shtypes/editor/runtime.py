@@ -274,7 +274,7 @@ class Wanted(BaseException):
         self.find = find
 
 
-def function_of_types(find: Callable[[Sequence[Any]], Callable[[], Any]]) -> Callable[..., Any]:
+def function_of_types(find: Callable[[Sequence[Any]], Callable[[], Any]], name: str = "function") -> Callable[..., Any]:
     """A function whose results are found by the types of its arguments: ``find`` gives what makes them."""
     known: dict[Any, Callable[[], Any]] = {}
 
@@ -289,6 +289,7 @@ def function_of_types(find: Callable[[Sequence[Any]], Callable[[], Any]]) -> Cal
             raise Wanted(answer)
         return known[key]()
 
+    call.__name__ = name
     return call
 
 

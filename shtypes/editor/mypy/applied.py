@@ -11,20 +11,23 @@ from typing import Any, Final
 
 from mypy.erasetype import erase_typevars
 from mypy.nodes import CallExpr, Expression, LambdaExpr, RefExpr
-from mypy.plugin import FunctionSigContext, MethodContext
+from mypy.plugin import FunctionContext, FunctionSigContext, MethodContext
 from mypy.typeops import get_type_vars
-from mypy.types import AnyType, FunctionLike, Instance, Type, TypeOfAny, get_proper_type
+from mypy.types import AnyType, CallableType, FunctionLike, Instance, Type, TypeOfAny, get_proper_type
 
 from shtypes.editor import runtime
+from shtypes.editor.mypy.calls import has_texts
 from shtypes.editor.mypy.functions import signature_of
 from shtypes.editor.mypy.ops import OpHooks
 from shtypes.editor.mypy.texts import unknown
-from shtypes.editor.mypy.transformations import KEEP
+from shtypes.editor.mypy.transformations import KEEP, of_unknown
 from shtypes.editor.mypy.values import Value
 
 #: How mypy knows the call of what a transformation makes.
 APPLIED: Final = frozenset(("shtypes.context.function.Function.__call__", "shtypes.programs.jit.JitFunction.__call__"))
 _ANY: Final = AnyType(TypeOfAny.special_form)
+#: What takes gradients.
+GRADS: Final = frozenset(("shtypes.autodiff.grad.grad", "shtypes.autodiff.grad.value_and_grad"))
 #: Where a transformation is over the mesh, all of it: nothing is known of one that is not configured.
 _OF_MESHES: Final = ("shtypes.autodiff.grad.", "shtypes.autodiff.jacobian.", "shtypes.local_mode.shard_map.")
 #: What gives other types than a signature says, and is not known otherwise.
@@ -70,6 +73,22 @@ class Applied:
         variables = [v for v in given.variables if v.id in told]
         return given.copy_modified(arg_types=types, ret_type=ret_type, variables=variables)
 
+    def made(self, context: FunctionContext, name: str) -> Type:
+        """What takes gradients of a function with a signature: a function of the same arguments."""
+        default = get_proper_type(context.default_return_type)
+        call = self.ops.written(context, name, lambda: None, ())
+        if not isinstance(default, Instance) or len(default.args) != 2 or call is None:
+            return context.default_return_type
+        given = call.args[0].type
+        if not isinstance(given, CallableType) or not has_texts(given):
+            return of_unknown(default)
+        count = len(call.args)
+        parameters = [Value(None, t, self.checking.space) for t in given.arg_types]
+        call = call._replace(args=[*call.args, *parameters], function=lambda: _making(name, count))
+        result = self.ops.typed(call, context, default.args[1])
+        made = default.copy_modified(args=[default.args[0], result])
+        return made if self.knows(name) else of_unknown(made, default)
+
     def result(self, context: MethodContext, otherwise: Callable[[MethodContext], Type]) -> Type:
         """What a function made of another one gives for some arguments."""
         found = _made(context.context)
@@ -99,6 +118,12 @@ def _calling(name: str, options: tuple[str, ...]) -> Callable[..., Any]:
         return make(function, **given)(*args[len(options) :], **kwargs)
 
     return call
+
+
+def _making(name: str, count: int) -> Callable[..., Any]:
+    """The same of options that follow the function, so many arguments together, or have names."""
+    make = runtime.function(name)
+    return lambda *args, **options: make(*args[:count], **options)(*args[count:])
 
 
 def _made(where: object) -> tuple[str, Expression, Mapping[str, Expression]] | None:

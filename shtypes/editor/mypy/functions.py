@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mypy.nodes import ARG_POS, Decorator, Expression, FuncDef, LambdaExpr, RefExpr, Var
 from mypy.plugin import AttributeContext
-from mypy.types import AnyType, CallableType, Instance, NoneType, TupleType, Type, TypeOfAny, get_proper_type
+from mypy.types import AnyType, CallableType, NoneType, TupleType, Type, TypeOfAny, get_proper_type
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.calls import Given, Matched, has_texts, is_local
@@ -76,7 +76,8 @@ class Functions:
             result = find([self._type_of(context, t) for t in types])
             return lambda: self._values(result, mesh)
 
-        return runtime.function_of_types(made)
+        name = shown(given.expression) if given.expression is not None else None
+        return runtime.function_of_types(made, name or "the function")
 
     def _typing(self, context: AnyContext, given: Value) -> Callable[[Sequence[Type]], Type] | None:
         """The type of a function's result, by those of its arguments."""
@@ -114,7 +115,7 @@ class Functions:
         if isinstance(t, (tuple, list)) and not isinstance(t, runtime.Fields):
             fallback = context.api.named_generic_type("builtins.tuple", [_ANY])
             return TupleType([self._type_of(context, item) for item in t], fallback)
-        if isinstance(t, runtime.Fields) and isinstance(t.cls, Instance):
+        if isinstance(t, runtime.Fields) and isinstance(t.cls, Type):
             return with_fields(t.cls, {name: self._type_of(context, f) for name, f in t.values.items()})
         if isinstance(t, str):
             return context.api.named_generic_type(f"builtins.{t}", [])

@@ -19,7 +19,7 @@ from mypy.types import CallableType, FunctionLike, Type, get_proper_type
 from shtypes.editor.config import Config
 from shtypes.editor.mypy import guards
 from shtypes.editor.mypy.annotations import Annotations
-from shtypes.editor.mypy.applied import APPLIED, Applied, is_function
+from shtypes.editor.mypy.applied import APPLIED, GRADS, Applied, is_function
 from shtypes.editor.mypy.calls import CallHooks, has_texts
 from shtypes.editor.mypy.checking import Checking
 from shtypes.editor.mypy.functions import Functions
@@ -54,6 +54,8 @@ class Hooks:
         """The hook for results of calls."""
         if self._is_users(fullname):
             return guards.result(self.calls.result)
+        if fullname in GRADS:
+            return guards.result(functools.partial(self.applied.made, name=fullname))
         transformation = self.transformations.function(fullname)
         if transformation is not None:
             return guards.result(transformation)

@@ -265,9 +265,9 @@ class OpHooks:
         if isinstance(texts, bool) or texts is None:
             return NoneType() if texts is None and isinstance(proper, AnyType) else default
         if isinstance(texts, runtime.Fields):
-            if not isinstance(texts.cls, Instance):
+            if not isinstance(texts.cls, Type):
                 return unknown(default)
-            of_class = fields_of(texts.cls)
+            of_class = fields_of(get_proper_type(texts.cls))
             return with_fields(texts.cls, {n: self._result(t, context, of_class[n]) for n, t in texts.values.items()})
         if isinstance(texts, str):
             array: Type | None = proper

@@ -146,18 +146,30 @@ def unknown(t: Type) -> Type:
 
 def fields_of(t: ProperType) -> dict[str, Type]:
     """The fields of a user's class in which there are arrays, with their types; none where these are not known."""
+    if isinstance(t, TupleType) and t.partial_fallback.type.is_named_tuple:
+        return {str(i): item for i, item in enumerate(t.items)}
+    if isinstance(t, TypedDictType):
+        return dict(t.items)
     if not isinstance(t, Instance) or has_mark(t, OTHER_FIELDS):
         return {}
     if t.type.module_name.partition(".")[0] in _LIBRARIES:
         return {}
     nodes = {name: symbol.node for info in reversed(t.type.mro) for name, symbol in info.names.items()}
     fields = {n: v.type for n, v in nodes.items() if isinstance(v, Var) and not v.is_classvar and v.type is not None}
-    return {name: expand_type_by_instance(f, t) for name, f in fields.items() if mentions_array(f)}
+    expanded = {name: expand_type_by_instance(f, t) for name, f in fields.items() if f is not t}
+    return {n: f for n, f in expanded.items() if mentions_array(f) or fields_of(get_proper_type(f))}
 
 
-def with_fields(t: Instance, types: Mapping[str, Type]) -> Type:
-    """The class of an instance whose fields have some types, if these are what the class says."""
-    return t if types == fields_of(t) else unknown(t)
+def with_fields(t: Type, types: Mapping[str, Type]) -> Type:
+    """The class whose fields have some types: where these are not what it says, of some of which nothing is known."""
+    found = get_proper_type(t)
+    if types and isinstance(found, TypedDictType):
+        return found.copy_modified(item_types=list(types.values()))
+    if types and types == fields_of(found):
+        return t
+    if types and isinstance(found, TupleType):
+        return _with_other_fields(found.copy_modified(items=list(types.values())), found.partial_fallback)
+    return unknown(found)
 
 
 #: Where classes are whose fields are no arrays.

@@ -29,7 +29,17 @@ from mypy.nodes import (
     Var,
 )
 from mypy.plugin import CheckerPluginInterface
-from mypy.types import Instance, LiteralType, NoneType, ProperType, TupleType, Type, UnionType, get_proper_type
+from mypy.types import (
+    CallableType,
+    Instance,
+    LiteralType,
+    NoneType,
+    ProperType,
+    TupleType,
+    Type,
+    UnionType,
+    get_proper_type,
+)
 
 from shtypes.editor import runtime
 from shtypes.editor.mypy.texts import fields_of, is_array, is_known, text_of
@@ -86,7 +96,9 @@ class Value:
         """The types that it is made of."""
         if isinstance(self.expression, ListExpr) and self.api is not None:
             return [v.type for v in self.items() if v.type is not None]
-        return [] if self.type is None else [self.type]
+        if isinstance(self.type, CallableType):
+            return [*self.type.arg_types, self.type.ret_type]
+        return [] if self.type is None else [self.type, *fields_of(self.type).values()]
 
     def items(self) -> list[Value]:
         """The items of a tuple, or of a list that is written out."""
@@ -129,16 +141,23 @@ class Value:
             return reading.static(self.static())
         except Unknown:
             pass
+        fields = {} if found is None else fields_of(found)
+        if found is not None and fields:
+            parts = {n: Value(None, t, self.space, self.api) for n, t in fields.items()}
+            return runtime.Fields(found, {n: part.part_of_a_tree(reading) for n, part in parts.items()})
         if isinstance(found, TupleType) or isinstance(self.expression, ListExpr):
             items = [item.python(reading) for item in self.items()]
             return items if isinstance(self.expression, ListExpr) else tuple(items)
-        fields = {} if found is None else fields_of(found)
-        if found is not None and fields:
-            values = {n: Value(None, t, self.space, self.api).python(reading) for n, t in fields.items()}
-            return runtime.Fields(found, values)
         if self.is_number and found is not None:
             return runtime.unwritten_number(_number(found) or "")
         return reading.function(self, reading.mesh)
+
+    def part_of_a_tree(self, reading: Reading) -> Any:
+        """The same; what is not known has no values, and comes out as it goes in."""
+        try:
+            return self.python(reading)
+        except Unknown:
+            return runtime.Fields(self.type, {})
 
     def _array(self, expression: Expression) -> tuple[str, ShType]:
         """The type of an array that an expression names, and its text."""
