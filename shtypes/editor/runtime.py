@@ -25,12 +25,12 @@ from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.table import OPS
 from shtypes.rules.advice import silence
-from shtypes.types import ShType
+from shtypes.types import ShType, State
 from shtypes.types.dtypes import is_key
 from shtypes.types.mesh import Mesh
 
 #: How long a call may take, in seconds of processor time; with fixes, which are looked for by many calls.
-_SECONDS: Final = 1.0
+_SECONDS: Final = 2.0
 _SECONDS_WITH_FIXES: Final = 5.0
 #: How much memory a call may take.
 _BYTES: Final = 8 << 30
@@ -150,6 +150,15 @@ def _abstract(mesh: Mesh) -> Any:
     return public().abstract_mesh(dict(mesh.shape))
 
 
+@functools.cache
+def _warm_up() -> None:
+    """Calls something for the first time, which takes longer, before any call is bounded."""
+    mesh = Mesh({"devices": 1})
+    with public().use_mesh(_abstract(mesh)):
+        x = value(ShType(mesh, "f32", [8], {"devices": State.REDUCED}))
+        _traced(lambda x: (x + x * 2.0)[0], [x], {})
+
+
 def ask(
     call: Callable[..., Any],
     args: Sequence[Any],
@@ -207,7 +216,8 @@ def _ask(
     now: Ambient,
     fixes: bool,
 ) -> Any:
-    context = _abstract(mesh)  # loads JAX, which may take longer
+    _warm_up()
+    context = _abstract(mesh)
     traced = any(map(callable, _leaves((args, kwargs))))
     try:
         with _bounded(_SECONDS_WITH_FIXES if fixes else _SECONDS), warnings.catch_warnings():

@@ -1,6 +1,6 @@
 """The plugin: what mypy asks it, and whether there is anything to say.
 
-It loads the rules only when a file that is checked has something of shtypes: without, it costs next to nothing.
+It loads the types only when a file that is checked has something of shtypes: without, it costs next to nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ShtypesPlugin(Plugin):
 
     @property
     def hooks(self) -> Hooks:
-        """The hooks; loads the rules."""
+        """The hooks; loads the types."""
         if self._made is None:
             self._made = import_module("shtypes.editor.mypy.hooks").Hooks(self.config, self.lookup_fully_qualified)
             self._made.annotations.constants = self._constants
