@@ -6,8 +6,12 @@ does only adds; both in turns. What one operation costs is the difference betwee
 "typed" each function has dims of its own, so that no type was met before; in "shared" all have the same, as the layers
 of a model do. The goals are 0.15 ms for each array operation, and 0.05 s with nothing to do.
 
+With ``--cold`` a page is checked with nothing cached, and edited under the daemon, which keeps JAX; by the time without
+the plugin, and by that of another checkout where one is named. The goal is 15 s cold.
+
     python benchmarks/mypy_plugin.py
     python benchmarks/mypy_plugin.py --functions 200 --rounds 9
+    python benchmarks/mypy_plugin.py --cold --before ../earlier
 """
 
 from __future__ import annotations
@@ -16,9 +20,11 @@ import argparse
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,8 +68,8 @@ def bare(text: str) -> str:
 class Project:
     """A folder with one file, checked with the plugin or without."""
 
-    def __init__(self, folder: Path, *, plugin: bool) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, plugin: bool, root: Path = ROOT) -> None:
+        self.folder, self.root = folder, root
         folder.mkdir()
         plugins = 'plugins = ["shtypes.mypy_plugin"]' if plugin else ""
         (folder / "pyproject.toml").write_text(CONFIG.format(plugins=plugins))
@@ -74,9 +80,21 @@ class Project:
         self.edits += 1
         (self.folder / "code.py").write_text(f"{text}\n# {'edited ' * self.edits}\n")
 
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment in which mypy finds the package."""
+        return {**os.environ, "PYTHONPATH": str(self.root), "MYPYPATH": str(self.root)}
+
+    def daemon(self, *command: str) -> float:
+        """The time of one command of the daemon."""
+        start = time.perf_counter()
+        line = [sys.executable, "-m", "mypy.dmypy", "--status-file", "status.json", *command]
+        subprocess.run(line, cwd=self.folder, env=self.env, capture_output=True, check=False)
+        return time.perf_counter() - start
+
     def seconds(self) -> float:
         """The processor time of one run of mypy."""
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "MYPYPATH": str(ROOT)}
+        env = self.env
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         found = subprocess.run(
             [sys.executable, "-m", "mypy", "code.py"],
@@ -105,12 +123,46 @@ def code(functions: int, kind: str) -> str:
     return HEAD + "".join(KINDS[kind](TYPED.format(n=n)) for n in range(functions))
 
 
+def cold(rounds: int, before: Path | None) -> None:
+    """Prints what a page costs with nothing cached, and edited under the daemon: least times in turns, and ratios."""
+    roots = {"the plugin": (True, ROOT), "without": (False, ROOT)}
+    roots |= {"the plugin before": (True, before.resolve())} if before is not None else {}
+    times: dict[tuple[str, str], list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        projects = {name: Project(Path(folder, name), plugin=p, root=root) for name, (p, root) in roots.items()}
+        for _ in range(rounds):
+            for name, project in projects.items():
+                shutil.rmtree(project.folder / ".mypy_cache", ignore_errors=True)
+                project.edit(code(20, "typed"))
+                times.setdefault((name, "cold"), []).append(project.seconds())
+        for project in projects.values():
+            config = project.folder / "pyproject.toml"  # the daemon fails on modules that are skipped
+            config.write_text(config.read_text().partition("[[tool.mypy.overrides]]")[0])
+            project.daemon("run", "--", "code.py")
+        for _ in range(rounds + 1):
+            for name, project in projects.items():
+                project.edit(code(100, "typed"))
+                times.setdefault((name, "under the daemon"), []).append(project.daemon("run", "--", "code.py"))
+        for project in projects.values():
+            project.daemon("stop")
+    least = {key: min(found[1:] or found) for key, found in times.items()}
+    for kind in ("cold", "under the daemon"):
+        own = least["the plugin", kind]
+        others = [f"{own / least[name, kind]:.2f} times {name}" for name in roots if name != "the plugin"]
+        print(f"{kind}: {own:.2f} s, {', '.join(others)}")
+
+
 def main() -> None:
     """Prints least times and ratios, and what an operation costs: the rest is what loading the rules does, once."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--functions", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--before", type=Path)
     options = parser.parse_args()
+    if options.cold:
+        cold(options.rounds, options.before)
+        return
     small, large = options.functions, 4 * options.functions
     texts = {f"{size * OPERATIONS} {kind} operations": code(size, kind) for kind in KINDS for size in (small, large)}
     times: dict[tuple[str, bool], list[float]] = {}

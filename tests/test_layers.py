@@ -46,10 +46,10 @@ ROOMS = (
     "training",
     "signatures",
     "analysis",
-    "editor",
-    "mypy_plugin",
     "api",
     "",
+    "editor",
+    "mypy_plugin",
     "tools",
     "__main__",
 )

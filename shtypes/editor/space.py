@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from typing import Final
 
 from shtypes.editor.alike import Forms
 from shtypes.editor.config import Config
-from shtypes.editor.sizes import LEAST, Sizes
+from shtypes.editor.sizes import Sizes
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import instance
 from shtypes.signatures.pattern import Pattern, names_in, pattern
@@ -15,6 +16,9 @@ from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.printing import show
 from shtypes.types.policy import REPLICATED_STATE
+
+#: The one axis of the mesh of what names none: the runtime takes no mesh without axes for one.
+_NO_AXIS: Final = "devices"
 
 
 class Unknown(Exception):  # noqa: N818  # no error: nothing is said
@@ -42,7 +46,7 @@ class Space:
         key = frozenset() if self.config.mesh else frozenset(axes)
         found = self._meshes.get(key)
         if found is None:
-            found = self._meshes[key] = Mesh(self.config.mesh or dict.fromkeys(sorted(key), 1))
+            found = self._meshes[key] = Mesh(self.config.mesh or dict.fromkeys(sorted(key) or [_NO_AXIS], 1))
         return found
 
     def knows(self, axes: Iterable[str]) -> bool:
@@ -69,6 +73,8 @@ class Space:
         read = pattern(text)
         if is_open(read):
             return None
+        for d in read.dims or ():
+            self.sizes.write(d.size or 0)
         sizes = {d.head: d.size for d in read.dims or () if d.head and d.size is not None}
         for name in names_of(read):
             sizes.setdefault(name, self.sizes.of(name))
@@ -85,18 +91,20 @@ class Space:
         found = self._texts[t.exact]
         if found is None:
             raise Unknown
-        if all(d.size < LEAST or d.name == self.sizes.text(d.size) for d in t.dims):  # else it is called otherwise
+        if all(
+            self.sizes.is_known(d.size) or d.name == self.sizes.text(d.size) for d in t.dims
+        ):  # else it is called otherwise
             self._made.setdefault((found, t.mesh), t)
         return found
 
     def _written(self, t: ShType) -> str | None:
         names: list[str | None] = []
         for d in t.dims:
-            if d.size < LEAST:
+            if self.sizes.is_known(d.size):
                 known = d.name is None or self.config.dims.get(d.name) == d.size
                 names.append(d.name if known else f"{d.name}={d.size}")
                 continue
-            found = self.sizes.text(d.size, self.sizes.names)
+            found = self.sizes.text(d.size)
             if found is None:
                 return None
             names.append(found)
@@ -104,7 +112,7 @@ class Space:
 
     def named(self, t: ShType) -> ShType:
         """The type with names that messages show in place of the sizes that stand for them."""
-        names = (self.sizes.text(d.size, self.sizes.names) if d.size >= LEAST else d.name for d in t.dims)
+        names = (d.name if self.sizes.is_known(d.size) else self.sizes.text(d.size) for d in t.dims)
         return t.named(names)
 
     def words(self, error: ShardingTypeError) -> list[str]:

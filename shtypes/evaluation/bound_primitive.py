@@ -83,9 +83,7 @@ NAMES: Final = {
 }
 #: Of these, the parameters that listings show.
 _SHOWN: Final = {
-    "broadcast_in_dim": ("shape",),
     "convert_element_type": ("new_dtype",),
-    "reshape": ("new_sizes",),
     "transpose": ("permutation",),
     "cumsum": ("axis",),
     "cumprod": ("axis",),
@@ -276,7 +274,7 @@ def _transposed(
             others = list(given)
             others[index], cotangent = None, given[index]
         else:
-            others = [np.zeros(s.shape, s.dtype) for s in structs]
+            others = [np.broadcast_to(np.zeros((), s.dtype), s.shape) for s in structs]  # of no memory
             for i, x in zip(beside, given, strict=False):
                 others[i] = x
             cotangent = given[-1]

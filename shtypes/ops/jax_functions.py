@@ -158,7 +158,11 @@ class JaxFunction:
                 return in_turn(*values)
             refusal = located(error, self.name, types, rule)
             if self._takes_out and trace.tree.num_leaves == 1:
-                asked = implicit_comm(lambda *operands: in_turn(*operands)[0])
+
+                def asked(*operands: Any) -> Any:
+                    with implicit_comm():
+                        return in_turn(*operands)[0]
+
                 refusal = with_own_fixes(refusal, self.name, asked, *types)
             raise refusal.with_traceback(None) from None
         operands, typing = typed_operands(self.name, rule, values)
@@ -221,12 +225,17 @@ class _Shown(NamedTuple):
 
 
 def _words(x: Any) -> str:
-    """A static argument in words; empty for one that says little."""
+    """A static argument in words; empty for one that says little, and for arrays alone."""
     if isinstance(x, _Shown):
+        if isinstance(x.value, slice):
+            parts = ["" if part is None else str(part) for part in (x.value.start, x.value.stop, x.value.step)]
+            return ":".join(parts if x.value.step is not None else parts[:2])
         known = isinstance(x.value, (int, float, str, complex)) and x.value is not False
-        return str(x.value) if known else ""
-    parts = [_words(part) for part in x] if isinstance(x, (tuple, list)) else []
-    return f"({', '.join(parts)})" if parts and all(parts) else ""
+        return "..." if x.value is Ellipsis else str(x.value) if known else ""
+    if not isinstance(x, (tuple, list)):
+        return ""
+    parts = ["_" if part is None else _words(part) for part in x]
+    return f"({', '.join(parts)})" if all(parts) and {*parts} != {"_"} else ""
 
 
 def _typed_call(name: str, shown: str, trace: Trace, types: Sequence[ShType], constants: frozenset[int]) -> TypedCall:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -98,11 +97,6 @@ def apply_whole_tree(
 
     values = apply_all(name, fn, rule, [x])
     return jax.tree.unflatten(jax.tree.structure(outs), values)
-
-
-def one_dim(name: str, x: Any, axis: int) -> int:
-    """``axis=`` as a dim from the front."""
-    return normalize_dims(operator.index(axis), jax.typeof(x).ndim, name)[0]
 
 
 def reduced(

@@ -1,4 +1,4 @@
-"""The plugin among mypy's ways to run: again, as a daemon, with other configuration; and nothing of it loads JAX."""
+"""The plugin among mypy's ways to run: again, as a daemon, with other configuration; and when it loads JAX."""
 
 from __future__ import annotations
 
@@ -165,18 +165,24 @@ def _python(code: str, folder: Path) -> str:
     return found.stdout + found.stderr
 
 
-def test_the_plugin_loads_neither_jax_nor_numpy(tmp_path: Path) -> None:
-    code = "import sys, shtypes.mypy_plugin, shtypes.editor.mypy.hooks; print({'jax', 'numpy'} & set(sys.modules))"
-    assert _python(code, tmp_path) == "set()\n"
+def test_jax_is_loaded_when_a_call_is_typed_and_not_before(project: Project) -> None:
+    loaded = "print({'jax', 'numpy'} & set(sys.modules))"
+    config = f"['--config-file', 'pyproject.toml', '--cache-dir', {str(project.cache)!r}, 'user.py']"
+    code = f"import sys, shtypes.mypy_plugin, shtypes.editor.mypy.hooks; {loaded}\nfrom mypy import api\n"
+    code += f"api.run({config}); api.run({config}); {loaded}\n"  # the second finds everything in the cache
+    assert _python(code, project.folder).startswith("set()\n")
+    project.write("user.py", USER)
+    _python(f"from mypy import api; api.run({config})", project.folder)
+    assert _python(code, project.folder) == "set()\nset()\n"
 
 
 def test_a_hook_that_fails_does_not_end_the_run(project: Project) -> None:
     project.write("user.py", USER + "    reveal_type(sh.exp(x))\n    1 + ''\n")
     code = f"""
 from mypy import api
-from shtypes.editor.ops import TYPINGS
-def fail(call): raise RuntimeError
-TYPINGS["exp"] = fail
+from shtypes.editor import runtime
+def fail(*args, **kwargs): raise RuntimeError
+runtime.ask = fail
 print(api.run(["--config-file", "pyproject.toml", "--cache-dir", {str(project.cache)!r}, "user.py"])[0])
 """
     printed = _python(code, project.folder)

@@ -1,4 +1,4 @@
-"""The examples print what they printed: whole outputs as golden text. SHTYPES_UPDATE_GOLDEN=1 writes it anew."""
+"""The examples print what they printed: whole outputs as golden text. UPDATE_GOLDEN=1 writes it anew."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMPUTED = re.compile(r"(?<![\w.:])\d+\.\d+(?![\w.])")
 def compared(name: str, text: str) -> None:
     """Compares a text with the golden one, computed numbers to a few digits."""
     path = GOLDEN / f"{name}.txt"
-    if os.environ.get("SHTYPES_UPDATE_GOLDEN"):
+    if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(text)
     golden = path.read_text()
     assert _COMPUTED.sub("#", text) == _COMPUTED.sub("#", golden)

@@ -1,153 +1,140 @@
-"""Lambdas beside what they are given: ``sh.checkpoint(lambda x: ...)(x)``, and the branches of ``sh.cond``.
+"""Calls of what transformations make: ``sh.vmap(f)(x)``, ``sh.checkpoint(lambda x: ...)(x)``.
 
-mypy types a lambda before it knows what it will be given. So it is typed again, with the types of the arguments.
+The runtime is asked for the whole of it, with functions in the place of the user's. mypy would type a lambda before it
+knows what it will be given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from mypy.nodes import ARG_POS, CallExpr, Expression, LambdaExpr, ListExpr, RefExpr
-from mypy.plugin import CheckerPluginInterface, FunctionContext, MethodContext
-from mypy.types import AnyType, CallableType, Instance, Type, TypeOfAny, get_proper_type
+from mypy.erasetype import erase_typevars
+from mypy.nodes import CallExpr, Expression, LambdaExpr, RefExpr
+from mypy.plugin import FunctionContext, FunctionSigContext, MethodContext
+from mypy.typeops import get_type_vars
+from mypy.types import AnyType, CallableType, FunctionLike, Instance, Type, TypeOfAny, get_proper_type
 
-from shtypes.editor.mypy.checking import Checking
-from shtypes.editor.mypy.texts import ARRAY, is_array, is_known, text_of, texts_in, unknown, with_text
-from shtypes.editor.mypy.transformations import GRADS, Transformations
+from shtypes.editor import runtime
+from shtypes.editor.mypy.calls import has_texts
+from shtypes.editor.mypy.functions import signature_of
+from shtypes.editor.mypy.ops import OpHooks
+from shtypes.editor.mypy.texts import unknown
+from shtypes.editor.mypy.transformations import KEEP, of_unknown
 from shtypes.editor.mypy.values import Value
-from shtypes.editor.space import Unknown
-from shtypes.errors import ShardingTypeError
-from shtypes.rules.specs import entering, leaving
-from shtypes.types import ShType, State
 
 #: How mypy knows the call of what a transformation makes.
 APPLIED: Final = frozenset(("shtypes.context.function.Function.__call__", "shtypes.programs.jit.JitFunction.__call__"))
 _ANY: Final = AnyType(TypeOfAny.special_form)
-#: What gives what the function gives.
-_KEEP: Final = frozenset(("shtypes.programs.jit.jit", "shtypes.autodiff.checkpoint.checkpoint"))
-#: Where `cond` and `switch` have their functions, and what these are given.
-BRANCHES: Final = {"shtypes.control.branches.cond": (1, 3), "shtypes.control.branches.switch": (1, 2)}
-_CHOICES: Final = ("builtins.bool", "builtins.int")
-_SHARD_MAP: Final = "shtypes.local_mode.shard_map.shard_map"
+#: What takes gradients.
+GRADS: Final = frozenset(("shtypes.autodiff.grad.grad", "shtypes.autodiff.grad.value_and_grad"))
+#: Where a transformation is over the mesh, all of it: nothing is known of one that is not configured.
+_OF_MESHES: Final = ("shtypes.autodiff.grad.", "shtypes.autodiff.jacobian.", "shtypes.local_mode.shard_map.")
+#: What gives other types than a signature says, and is not known otherwise.
+_ASKED: Final = ("shtypes.autodiff.jacobian.", "shtypes.control.")
+
+
+def is_function(t: Type) -> bool:
+    """Whether a type is that of what a transformation makes."""
+    found = get_proper_type(t)
+    return isinstance(found, Instance) and found.type.get("__call__") is not None
 
 
 class Applied:
-    """The hooks for calls of such functions."""
+    """The hooks for calls of such functions.
 
-    def __init__(self, checking: Checking, transformations: Transformations) -> None:
-        self.checking, self.transformations = checking, transformations
+    Args:
+        ops: What asks the runtime.
+    """
+
+    def __init__(self, ops: OpHooks) -> None:
+        self.ops, self.checking = ops, ops.checking
+
+    def knows(self, fullname: str) -> bool:
+        """Whether results of a transformation can be known: not of gradients that are pending on axes yet unknown."""
+        config = self.checking.space.config
+        if fullname.startswith(_OF_MESHES[:2]) and config.policy != "partial":
+            return True
+        return bool(config.mesh) or not fullname.startswith(_OF_MESHES)
+
+    def signature(self, context: FunctionSigContext) -> FunctionLike:
+        """Of a function that is given, mypy knows less than the runtime is told: it is not asked."""
+        given = context.default_signature
+        of_functions = [
+            any(isinstance(e, LambdaExpr) or signature_of(e) is not None for e in expressions)
+            for expressions in context.args
+        ]
+        if not any(of_functions) or is_function(given.ret_type):
+            return given
+        formals = list(zip(of_functions, given.arg_types, strict=True))
+        told = {v.id for is_f, t in formals if not is_f for v in get_type_vars(t)}
+        types = [_ANY if is_f else t for is_f, t in formals]
+        ret_type = erase_typevars(given.ret_type, {v.id for v in given.variables} - told)
+        variables = [v for v in given.variables if v.id in told]
+        return given.copy_modified(arg_types=types, ret_type=ret_type, variables=variables)
+
+    def made(self, context: FunctionContext, name: str) -> Type:
+        """What takes gradients of a function with a signature: a function of the same arguments."""
+        default = get_proper_type(context.default_return_type)
+        call = self.ops.written(context, name, lambda: None, ())
+        if not isinstance(default, Instance) or len(default.args) != 2 or call is None:
+            return context.default_return_type
+        given = call.args[0].type
+        if not isinstance(given, CallableType) or not has_texts(given):
+            return of_unknown(default)
+        count = len(call.args)
+        parameters = [Value(None, t, self.checking.space) for t in given.arg_types]
+        call = call._replace(args=[*call.args, *parameters], function=lambda: _making(name, count))
+        result = self.ops.typed(call, context, default.args[1])
+        made = default.copy_modified(args=[default.args[0], result])
+        return made if self.knows(name) else of_unknown(made, default)
 
     def result(self, context: MethodContext, otherwise: Callable[[MethodContext], Type]) -> Type:
-        """What a function made of a lambda gives for some arguments."""
+        """What a function made of another one gives for some arguments."""
         found = _made(context.context)
         if found is None:
             return otherwise(context)
         name, function, options = found
+        default = otherwise(context)  # which reports what does not fit a signature
+        if not isinstance(function, LambdaExpr) and not name.startswith(_ASKED):
+            return default
         around = self.checking.around(context.api, context.context)
-        ruled = name not in _KEEP and (around.forgiving or around.rules)
-        if around.unknown or ruled or not self.checking.knows_policy(around):
-            return unknown(context.default_return_type)
-        given = [t for types in context.arg_types for t in types]
-        if not given and name in _KEEP:
-            return context.default_return_type
-        if not _says_more(given):
-            return unknown(context.default_return_type)
-        values = {n: Value(e, None, self.checking.space) for n, e in options.items()}
-        try:
-            if name in _KEEP:
-                return typed_lambda(context, function, given).ret_type
-            if name in GRADS:
-                typed = typed_lambda(context, function, given)
-                if not is_known(get_proper_type(typed.ret_type)):
-                    raise Unknown
-                return self.transformations.gradients(context, function, typed, values, GRADS[name])
-            with self.checking.scope(around):
-                return self._sharded(context, function, given, values)
-        except (Unknown, ShardingTypeError):  # of what enters and leaves: it is refused
-            return unknown(context.default_return_type)
-
-    def chosen(self, context: FunctionContext, where: tuple[int, int]) -> Type:
-        """What one of several lambdas gives, where all give the same; the choice is no array, so that it is one."""
-        first, operands = where
-        around = self.checking.around(context.api, context.context)
-        functions = [e for expressions in context.args[first:operands] for e in expressions]
-        if len(functions) == 1 and isinstance(functions[0], ListExpr):
-            functions = functions[0].items
-        given = [t for types in context.arg_types[operands:] for t in types]
-        choice = get_proper_type(context.arg_types[0][0]) if context.arg_types and context.arg_types[0] else None
-        is_one = isinstance(choice, Instance) and choice.type.fullname in _CHOICES
-        says_more = not given or _says_more(given)
-        if around.unknown or not is_one or not says_more or not self.checking.knows_policy(around):
-            return unknown(context.default_return_type)
-        try:
-            found = [get_proper_type(typed_lambda(context, f, given).ret_type) for f in functions]
-        except Unknown:
-            found = []
-        same = bool(found) and all(map(is_known, found)) and len(set(map(text_of, found))) == 1
-        return found[0] if same else unknown(context.default_return_type)
-
-    def _sharded(
-        self, context: MethodContext, function: LambdaExpr, given: Sequence[Type], options: Mapping[str, Value]
-    ) -> Type:
-        """What `shard_map` gives: the arguments as one device has them go in, and the result comes out by its spec."""
+        if (name not in KEEP and (around.forgiving or around.rules)) or not self.knows(name):
+            return unknown(default)
         space = self.checking.space
-        if set(options) != {"out_specs"} or not space.config.mesh:
-            raise Unknown
-        spec, mesh = options["out_specs"].static(), space.mesh(())
-        if not isinstance(spec, str) or not given or not all(map(is_array, given)):
-            raise Unknown
-        whole = [self._read(t) for t in given]
-        mapped = [a for a in mesh.axis_names if all(t.state(a) is not State.VARYING for t in whole)]
-        local = [entering(t, None, mapped)[1] for t in whole]
-        string = self.checking.string(context.api)
-        arrays = [get_proper_type(t) for t in given]
-        inside = [
-            with_text(a, space.text(t), string) for a, t in zip(arrays, local, strict=True) if isinstance(a, Instance)
-        ]
-        result = get_proper_type(typed_lambda(context, function, inside).ret_type)
-        if not isinstance(result, Instance) or result.type.fullname != ARRAY:
-            raise Unknown
-        return with_text(result, space.text(leaving(self._read(result), spec, mapped)[1]), string)
-
-    def _read(self, t: Type) -> ShType:
-        found, space = get_proper_type(t), self.checking.space
-        text = text_of(found)
-        if text is None or not is_known(found):
-            raise Unknown
-        return space.closed(text, space.mesh(()))
+        t = _ANY if isinstance(function, LambdaExpr) else context.api.get_expression_type(function)
+        first = [Value(function, t, space, context.api)]
+        first += [Value(e, None, space, context.api) for e in options.values()]
+        call = self.ops.written(context, name, lambda: _calling(name, tuple(options)), first)
+        return unknown(default) if call is None else self.ops.typed(call, context, unknown(default))
 
 
-def _made(where: object) -> tuple[str, LambdaExpr, Mapping[str, Expression]] | None:
-    """The transformation, the lambda that it is given and its options, of a call of what it makes."""
+def _calling(name: str, options: tuple[str, ...]) -> Callable[..., Any]:
+    """A transformation and the call of what it makes: one function of the function, the options and the arguments."""
+    make = runtime.function(name)
+
+    def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(options, args, strict=False))
+        return make(function, **given)(*args[len(options) :], **kwargs)
+
+    return call
+
+
+def _making(name: str, count: int) -> Callable[..., Any]:
+    """The same of options that follow the function, so many arguments together, or have names."""
+    make = runtime.function(name)
+    return lambda *args, **options: make(*args[:count], **options)(*args[count:])
+
+
+def _made(where: object) -> tuple[str, Expression, Mapping[str, Expression]] | None:
+    """The transformation, the function that it is given and its options, of a call of what it makes."""
     made = where.callee if isinstance(where, CallExpr) else None
     if not isinstance(made, CallExpr) or not isinstance(made.callee, RefExpr) or not made.args:
         return None
     first, *others = made.args
     name = made.callee.fullname
-    if not isinstance(first, LambdaExpr) or name not in {*_KEEP, *GRADS, _SHARD_MAP}:
+    known = isinstance(first, LambdaExpr) or signature_of(first) is not None
+    if not known or not name.startswith("shtypes."):
         return None
     named = dict(zip(made.arg_names[1:], others, strict=True))
     return None if None in named else (name, first, {n: e for n, e in named.items() if n is not None})
-
-
-def _says_more(given: Sequence[Type]) -> bool:
-    """Whether a lambda would be typed by more than mypy had: else each lambda in another one doubles the work."""
-    return any(next(texts_in(t), None) is not None for t in given)
-
-
-def typed_lambda(context: FunctionContext | MethodContext, function: Expression, given: Sequence[Type]) -> CallableType:
-    """The type of a lambda that is given values of some types.
-
-    Raises:
-        Unknown: it is none, or does not take so many.
-    """
-    api: CheckerPluginInterface = context.api
-    if not isinstance(function, LambdaExpr) or len(function.arguments) != len(given):
-        raise Unknown
-    kinds, names = [ARG_POS] * len(given), [None] * len(given)
-    asked = CallableType(list(given), kinds, names, _ANY, api.named_generic_type("builtins.function", []))
-    found = get_proper_type(api.get_expression_type(function, asked))
-    if not isinstance(found, CallableType):
-        raise Unknown
-    return found

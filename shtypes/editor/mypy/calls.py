@@ -33,7 +33,6 @@ from shtypes.editor.mypy.texts import (
     without_texts_of_functions,
 )
 from shtypes.editor.mypy.values import Value
-from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Unknown, axes_of, names_of
 from shtypes.errors import ShardingTypeError
 from shtypes.signatures.matching import Bindings, Claim, instance, structure
@@ -47,12 +46,6 @@ _ITSELF: Final = re.compile(r"and `(\w+)` is `\1` by .*")
 
 
 _SIZES: Final = re.compile(r"dim \d+ has size (\d+), not (\d+)$")
-
-
-def _may_be_so(reason: str) -> bool:
-    """Whether a reason compares a size that is written with that of a name, which may be the same."""
-    found = _SIZES.match(reason)
-    return found is not None and stands_for_a_name(int(found[1])) != stands_for_a_name(int(found[2]))
 
 
 class _Seen(NamedTuple):
@@ -264,7 +257,7 @@ class Matched:
         except (Unknown, ShardingTypeError):
             return
         claims = [c for c in found.claims if self._is_sure(c)]
-        stated = [reason for reason in found.reasons if not _may_be_so(reason)]
+        stated = [reason for reason in found.reasons if not self._may_be_so(reason)]
         if len(stated) < len(found.reasons):
             self.unsure.update(names_of(asked))
         reasons = [*stated, *self.bindings.add(claims, f"`{at.path}`")]
@@ -273,12 +266,18 @@ class Matched:
         if reasons:
             self._refuse(asked, t, found.wanted, reasons, at)
 
+    def _may_be_so(self, reason: str) -> bool:
+        """Whether a reason compares a size that is written with that of a name, which may be the same."""
+        compared = _SIZES.match(reason)
+        is_known = self.space.sizes.is_known
+        return compared is not None and is_known(int(compared[1])) != is_known(int(compared[2]))
+
     def _is_sure(self, claim: Claim) -> bool:
         """Whether a claim can be right or wrong: a size that is written may be that of any name."""
         known = self.bindings.of.get(claim.name)
         if known is None or not isinstance(claim.value, int) or not isinstance(known[0], int):
             return True
-        if stands_for_a_name(known[0]) == stands_for_a_name(claim.value):
+        if self.space.sizes.is_known(known[0]) == self.space.sizes.is_known(claim.value):
             return True
         self.unsure.add(claim.name)
         return False

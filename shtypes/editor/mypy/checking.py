@@ -8,25 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from mypy.nodes import Context, SymbolTableNode, TypeInfo
-from mypy.plugin import CheckerPluginInterface
+from mypy.plugin import AttributeContext, CheckerPluginInterface, FunctionContext, MethodContext
 from mypy.types import Instance, Type
 
 from shtypes.context import ambient
 from shtypes.context.ambient import current_ambient
-from shtypes.editor.call import Call
 from shtypes.editor.config import Config
-from shtypes.editor.fixes import priced
 from shtypes.editor.mypy.leniency import Leniency
 from shtypes.editor.mypy.parts import Parts
 from shtypes.editor.mypy.regions import NOTHING, Around, Regions
-from shtypes.editor.mypy.report import called, fail
-from shtypes.editor.space import Space
-from shtypes.errors import ShardingTypeError
-from shtypes.resharding.transport import Transport
-from shtypes.scopes.comm import NoComm
-from shtypes.scopes.judging import judge
+from shtypes.editor.mypy.report import Asked, fail, renamed
+from shtypes.editor.space import Space, Unknown
 
 _SENDS: Final = re.compile(r"; each device would send \d+ B|^each device would send \d+ B$")
+AnyContext = FunctionContext | MethodContext | AttributeContext
 
 
 class Checking:
@@ -79,21 +74,12 @@ class Checking:
         config = self.space.config
         return around.policy in (None, config.policy) or bool(config.mesh)
 
-    def judge_moves(self, api: CheckerPluginInterface, call: Call, where: Context, around: Around) -> None:
-        """Reports what communicates though a scope around a call forbids it."""
-        if not any(isinstance(rule, NoComm) for rule in around.rules):
-            return
-        for move in call.moves:
-            src, dst = priced(move.src, self.space), priced(move.dst, self.space)
-            line = around.lines[-1]
-            try:
-                with ambient.scope(current_ambient()._replace(scopes=around.rules)):
-                    transport = Transport(shared=move.name == "reshard" or move.inserted)
-                    name = called(call, move.src)
-                    judge(move.name, src, dst, name=name, inserted=move.inserted, transport=transport)
-            except ShardingTypeError as error:
-                why = _SENDS.sub("", error.why)
-                notes = [why] if why else []
-                notes += [f"the scope is that of line {line}", *(f"try: {h}" for h in error.hints[:1])]
-                fail(api, where, error.what, notes)
-                return
+    def judge(self, context: AnyContext, asked: Asked, around: Around) -> None:
+        """Reports what communicates in a call though a scope around it forbids it."""
+        with contextlib.suppress(Unknown):
+            error = asked.again(self.space, scopes=around.rules)
+            if error is not None:
+                notes = [why] if (why := _SENDS.sub("", error.why)) else []
+                notes += [f"the scope is that of line {around.lines[-1]}"]
+                notes += [f"try: {renamed(h, asked)}" for h in error.hints[:1]]
+                fail(context.api, context.context, error.what, notes)

@@ -1,4 +1,4 @@
-"""Which hook answers for which name. This loads the rules, so it is loaded when a file has something of shtypes."""
+"""Which hook answers for which name. This loads the types, so it is loaded when a file has something of shtypes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ from mypy.types import CallableType, FunctionLike, Type, get_proper_type
 from shtypes.editor.config import Config
 from shtypes.editor.mypy import guards
 from shtypes.editor.mypy.annotations import Annotations
-from shtypes.editor.mypy.applied import APPLIED, BRANCHES, Applied
+from shtypes.editor.mypy.applied import APPLIED, GRADS, Applied, is_function
 from shtypes.editor.mypy.calls import CallHooks, has_texts
 from shtypes.editor.mypy.checking import Checking
-from shtypes.editor.mypy.loops import LOOPS, LoopHooks
-from shtypes.editor.mypy.ops import FUNCTIONS, OpHooks
+from shtypes.editor.mypy.functions import Functions
+from shtypes.editor.mypy.ops import OpHooks
 from shtypes.editor.mypy.regions import SCOPES
 from shtypes.editor.mypy.texts import OF_ARRAYS, callback, is_function_of_arrays, mentions_array
 from shtypes.editor.mypy.transformations import Transformations
-from shtypes.editor.mypy.updates import Updates
-from shtypes.editor.ops import TYPINGS
 
 Lookup = Callable[[str], SymbolTableNode | None]
 
@@ -40,12 +38,10 @@ class Hooks:
         self.lookup = lookup
         self.checking = Checking(config, lookup)
         self.annotations = Annotations(self.checking)
-        self.ops = OpHooks(self.checking)
-        self.updates = Updates(self.ops)
+        self.ops = OpHooks(self.checking, Functions(self.checking).of)
         self.calls = CallHooks(self.checking)
         self.transformations = Transformations(self.checking)
-        self.applied = Applied(self.checking, self.transformations)
-        self.loops = LoopHooks(self.checking, self.transformations.unknown)
+        self.applied = Applied(self.ops)
         self._field = guards.attribute(self.transformations.field)
 
     def annotation(self, context: AnalyzeTypeContext) -> Type:
@@ -56,27 +52,32 @@ class Hooks:
 
     def function(self, fullname: str) -> Callable[[FunctionContext], Type] | None:
         """The hook for results of calls."""
-        op = FUNCTIONS.get(fullname)
-        if op is not None:
-            return guards.result(functools.partial(self.ops.function, op=op))
-        if fullname in LOOPS:
-            return guards.result(functools.partial(self.loops.result, loop=LOOPS[fullname]))
-        if fullname in BRANCHES:
-            return guards.result(functools.partial(self.applied.chosen, where=BRANCHES[fullname]))
         if self._is_users(fullname):
             return guards.result(self.calls.result)
+        if fullname in GRADS:
+            return guards.result(functools.partial(self.applied.made, name=fullname))
         transformation = self.transformations.function(fullname)
-        return None if transformation is None else guards.result(transformation)
+        if transformation is not None:
+            return guards.result(transformation)
+        if is_op(fullname):
+            return guards.result(functools.partial(self._asked, fullname=fullname))
+        if fullname.startswith("builtins."):
+            return guards.result(functools.partial(self.ops.builtin, fullname=fullname))
+        return guards.result(self.transformations.unknown) if fullname.startswith("shtypes.") else None
+
+    def _asked(self, context: FunctionContext, fullname: str) -> Type:
+        """What a function of the package gives, but for one that makes functions."""
+        if is_function(context.default_return_type) or not self.applied.knows(fullname):
+            return self.transformations.unknown(context)
+        return self.ops.function(context, fullname)
 
     def function_signature(self, fullname: str) -> Callable[[FunctionSigContext], FunctionLike] | None:
         """The hook for what mypy checks arguments by."""
-        if fullname in FUNCTIONS:
-            return None
         if fullname in SCOPES:
             return guards.signature(self._opened)
-        if fullname in LOOPS:
-            return guards.signature(functools.partial(self.loops.signature, loop=LOOPS[fullname]))
-        return guards.signature(self.calls.signature) if self._is_users(fullname) else None
+        if self._is_users(fullname):
+            return guards.signature(self.calls.signature)
+        return guards.signature(self.applied.signature) if fullname.startswith(_OF_FUNCTIONS) else None
 
     def _opened(self, context: FunctionSigContext) -> FunctionLike:
         if isinstance(context.context, CallExpr):
@@ -87,10 +88,8 @@ class Hooks:
         """The hook for results of operators and methods."""
         if fullname.startswith(OF_ARRAYS):
             return guards.result(functools.partial(self.ops.method, name=fullname.rpartition(".")[2]))
-        if fullname.startswith(_UPDATES) and f"at.{fullname.removeprefix(_UPDATES)}" in TYPINGS:
-            return guards.result(functools.partial(self.updates.changed, how=fullname.removeprefix(_UPDATES)))
-        if fullname == f"{_UPDATES}apply":
-            return guards.result(self.updates.applied)
+        if fullname.startswith(_UPDATES):
+            return guards.result(functools.partial(self.ops.update, name=fullname.removeprefix(_UPDATES)))
         if fullname == "builtins.list.__getitem__":
             return guards.result(self.ops.item)
         transformation = self.transformations.method(fullname)
@@ -139,6 +138,18 @@ class Hooks:
 
 
 _UPDATES = "shtypes.ops.indexing.Updates."
+#: Where functions are of which the runtime is asked, and those of them that take functions.
+_OF_FUNCTIONS = ("shtypes.autodiff.grad.", "shtypes.control.")
+_OPS = tuple(f"shtypes.{room}." for room in ("dispatch", "local_mode", "namespaces", "numerics", "ops", "primitives"))
+_NAMED = ("shtypes.autodiff.checkpoint.checkpoint_name", *_OF_FUNCTIONS)
+
+
+def is_op(fullname: str) -> bool:
+    """Whether the runtime can be asked for what a function gives."""
+    is_own = fullname.startswith("shtypes.") and fullname.count(".") == 1
+    return is_own or fullname.startswith((*_OPS, *_NAMED))
+
+
 _OTHERS = ("builtins.", "typing.", "jax.")
 
 

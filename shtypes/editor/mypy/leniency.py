@@ -16,7 +16,6 @@ from mypy.errors import ErrorWatcher
 
 from shtypes.editor.mypy.guards import guarding
 from shtypes.editor.mypy.report import CODE
-from shtypes.editor.sizes import stands_for_a_name
 from shtypes.editor.space import Space, Unknown, axes_of
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType
@@ -96,9 +95,9 @@ class Leniency:
             if pairs is None:
                 return False
             for a, b in pairs:
-                if a == b or stands_for_a_name(a) != stands_for_a_name(b):
+                if a == b or self.space.sizes.is_known(a) != self.space.sizes.is_known(b):
                     continue
-                if not renames or not stands_for_a_name(a):
+                if not renames or self.space.sizes.is_known(a):
                     return False
                 for i, (x, y) in enumerate(((a, b), (b, a))):
                     fits[i] &= names[i].setdefault(x, y) == y

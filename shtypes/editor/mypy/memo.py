@@ -10,29 +10,22 @@ from mypy.types import Instance
 
 from shtypes.caches import Bounded
 from shtypes.context.ambient import current_ambient
-from shtypes.editor.alike import Forms, Numbered, Numbering
+from shtypes.editor.alike import Numbered, Numbering
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
 from shtypes.editor.mypy.values import Value
-from shtypes.editor.space import Unknown
+from shtypes.editor.runtime import Fields
+from shtypes.editor.space import Space, Unknown
 
-#: The texts of results as they come: of one, or of each of several, empty for a type that has none. None if unknown.
-Texts = str | tuple[str, ...] | list[str] | None
-#: A number in what is written that stands for a name.
-_LARGE: Final = re.compile(r"\d{13}")
+#: The texts of a tree of results: empty for an array whose type has none, None for None, False for what else there is.
+Texts = str | tuple["Texts", ...] | list["Texts"] | Fields | bool | None
+#: A number in what is written that may stand for a name.
+_LARGE: Final = re.compile(r"\d{6}")
 
 
 class Known(NamedTuple):
-    """What is known of a call.
-
-    Attributes:
-        texts: The texts of its results; None where nothing is known of them.
-        moves: Whether an operand is moved or cast.
-        pending: Whether an operand is a pending sum.
-    """
+    """What is known of a call: the texts of its results, None where nothing is."""
 
     texts: Texts
-    moves: bool = False
-    pending: bool = False
 
 
 class Question(NamedTuple):
@@ -46,25 +39,26 @@ class Memo:
     """What is known of calls.
 
     Args:
-        forms: The forms of texts.
+        space: What texts mean.
     """
 
-    def __init__(self, forms: Forms) -> None:
-        self._forms = forms
+    def __init__(self, space: Space) -> None:
+        self._forms = space.forms
         self._found: Bounded[tuple[object, Known]] = Bounded()
 
-    def question(self, op: str, given: Mapping[str, Sequence[Value]], receiver: Value | None) -> Question | None:
-        """A call that may be like another one; None of one whose arguments are not all written out."""
+    def question(self, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Question | None:
+        """A call that may be like another one; None of one whose arguments are not all known."""
         names = Numbering(self._forms)
-        key: list[Hashable] = [op, current_ambient().policy]
         written: list[str] = []
         try:
-            for name, values in (*given.items(), ("", () if receiver is None else (receiver,))):
-                key += (name, *[_described(value, names, written) for value in values])
+            described = [_described(value, names, written) for value in args]
+            by_name = [(key, _described(value, names, written)) for key, value in kwargs.items()]
         except Unknown:
             return None
         text = " ".join(written)
-        return None if names.mentions(text) or _LARGE.search(text) else Question(tuple(key), names)
+        if names.mentions(text) or _LARGE.search(text):
+            return None
+        return Question((name, current_ambient().policy, *described, None, *by_name), names)
 
     def answer(self, question: Question) -> Known | None:
         """What is known of a call; None where it is the first of its like."""
@@ -95,9 +89,15 @@ def _described(value: Value, names: Numbering, written: list[str]) -> Hashable:
         if text is not None and found is None:
             raise Unknown
         return found
-    text = repr(value.static())
+    kind = t.type.fullname if isinstance(t, Instance) else type(t)
+    try:
+        text = repr(value.static())
+    except Unknown:
+        if value.is_number:
+            return kind, None
+        return kind, *[_described(item, names, written) for item in value.items()]
     written.append(text)
-    return t.type.fullname if isinstance(t, Instance) else type(t), text
+    return kind, text
 
 
 def _numbered(texts: Texts, names: Numbering) -> object:
@@ -106,13 +106,15 @@ def _numbered(texts: Texts, names: Numbering) -> object:
         if numbered is None:
             raise Unknown
         return numbered
-    if texts is None:
-        return None
+    if isinstance(texts, Fields):  # of classes whose fields have names of their own
+        raise Unknown
+    if texts is None or isinstance(texts, bool):
+        return texts
     found = [_numbered(t, names) for t in texts]
     return found if isinstance(texts, list) else tuple(found)
 
 
 def _named(found: Any, names: Numbering) -> Any:
-    if found is None:
-        return None
+    if not isinstance(found, (tuple, list)):
+        return found
     return names.text(found) if isinstance(found, Numbered) else type(found)([_named(f, names) for f in found])

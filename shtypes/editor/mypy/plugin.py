@@ -1,6 +1,6 @@
 """The plugin: what mypy asks it, and whether there is anything to say.
 
-It loads the rules only when a file that is checked has something of shtypes: without, it costs next to nothing.
+It loads the types only when a file that is checked has something of shtypes: without, it costs next to nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mypy.plugin import (
 from mypy.types import FunctionLike, Type
 
 from shtypes.context.whose import OURS
-from shtypes.editor.config import hash_of_rules, read_config
+from shtypes.editor.config import hash_of_runtime, read_config
 from shtypes.editor.mypy.aliases import ANNOTATED, keep_texts, names_of_annotated
 from shtypes.editor.mypy.constants import constants_of
 from shtypes.editor.mypy.guards import guarding
@@ -55,7 +55,7 @@ class ShtypesPlugin(Plugin):
 
     @property
     def hooks(self) -> Hooks:
-        """The hooks; loads the rules."""
+        """The hooks; loads the types."""
         if self._made is None:
             self._made = import_module("shtypes.editor.mypy.hooks").Hooks(self.config, self.lookup_fully_qualified)
             self._made.annotations.constants = self._constants
@@ -69,11 +69,11 @@ class ShtypesPlugin(Plugin):
         return self.hooks
 
     def report_config_data(self, ctx: ReportConfigContext) -> Any:
-        """What the results depend on besides the files: the rules, and the configuration. Libraries do not."""
+        """What the results depend on besides the files: the runtime, and the configuration. Libraries do not."""
         if ctx.path.startswith(_UNTYPED):
             return None
         config = self.config
-        return [hash_of_rules(), config.policy, list(config.mesh.items()), sorted(config.dims.items())]
+        return [hash_of_runtime(), config.policy, list(config.mesh.items()), sorted(config.dims.items())]
 
     def get_additional_deps(self, file: MypyFile) -> list[tuple[int, str, int]]:
         """None; but mypy asks for them when it has read a file, whose scopes and aliases are then others."""

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from mypy.errorcodes import ErrorCode
-from mypy.nodes import Context, Expression, MemberExpr, NameExpr
+from mypy.nodes import Context, Decorator, Expression, FuncDef, LambdaExpr, MemberExpr, NameExpr, RefExpr
 from mypy.plugin import CheckerPluginInterface
 
-from shtypes.editor.call import Call, Refused
-from shtypes.editor.fixes import cheapest
-from shtypes.editor.sizes import stands_for_a_name
+from shtypes.editor import runtime
+from shtypes.editor.fixes import in_words, mesh_of_prices, priced
+from shtypes.editor.mypy.values import Reading, Value
 from shtypes.editor.space import Space, Unknown
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import NoMeshError, ShardingTypeError
 from shtypes.rules.suggest_fixes import called_names
 from shtypes.types import ShType
+from shtypes.types.mesh import Mesh
+
+if TYPE_CHECKING:
+    from shtypes.editor.mypy.ops import Call
 
 CODE: Final = ErrorCode("sharding", "Sharding types that do not fit", "shtypes")
 
@@ -50,81 +54,200 @@ def fail(api: CheckerPluginInterface, where: Context, what: str, notes: Sequence
         api.msg.note(note, where, code=CODE)
 
 
-def refuse(api: CheckerPluginInterface, error: ShardingTypeError, call: Call, context: Context, space: Space) -> None:
-    """Reports what a rule, or what reads arguments, refuses of a call.
+#: With how many different types a call may call the functions that it is given.
+_MOST_QUESTIONS: Final = 20
+
+
+class Asked:
+    """A call as the runtime is asked about it.
+
+    Where no mesh is configured, the mesh is whatever the call names, of axes of size 1: every size divides by it. Its
+    fixes, and what it communicates, are those on axes of two devices.
+
+    Args:
+        call: The call.
+        axes: The mesh axes that it names.
+        policy: The policy in force.
+        function: Makes a function for the runtime of an argument that is one.
+
+    Attributes:
+        operands: The arrays among its arguments, with the expressions that they have.
+    """
+
+    def __init__(self, call: Call, axes: Iterable[str], policy: str, function: Callable[[Value, Mesh], Any]) -> None:
+        self._call, self._axes, self._policy, self._function = call, axes, policy, function
+        self.operands: list[tuple[Expression | None, ShType]] = []
+
+    @property
+    def function(self) -> Expression | None:
+        """The first function among its arguments, which it then is about."""
+        types = (LambdaExpr, FuncDef, Decorator)
+        values = (v.expression for v in self._call.args)
+        return next((e for e in values if isinstance(e if isinstance(e, LambdaExpr) else node_of(e), types)), None)
+
+    def result(self, space: Space) -> Any:
+        """The types of its results.
+
+        Raises:
+            ShardingTypeError: the runtime refuses it.
+            Unknown: nothing is known of it.
+        """
+        mesh = space.mesh(self._axes)
+        return self._ask(Reading(space, mesh, runtime.value, self._function), mesh)
+
+    def again(
+        self,
+        space: Space,
+        *,
+        scopes: tuple[object, ...] = (),
+        fixes: bool = False,
+        devices: int = 2,
+        scaled: bool = True,
+    ) -> ShardingTypeError | None:
+        """The error of the same call where axes have prices, or in scopes; None where there is none.
+
+        Args:
+            space: What texts mean.
+            scopes: The scopes of communication in force.
+            fixes: Whether it is to have fixes.
+            devices: The size of axes of unknown size.
+            scaled: Whether arrays are as much larger as the mesh is, so that every size divides.
+
+        Raises:
+            Unknown: nothing is known of it.
+        """
+        mesh = space.mesh(self._axes)
+
+        def array(t: ShType) -> Any:
+            return runtime.value(priced(t, space, devices, scaled=scaled))
+
+        try:
+            prices = mesh_of_prices(mesh, space, devices)
+            reading = Reading(space, mesh, array, lambda v, _: self._function(v, prices))
+            self._ask(reading, prices, scopes, fixes)
+        except ShardingTypeError as error:
+            return error
+        return None
+
+    def _ask(self, reading: Reading, mesh: Mesh, scopes: tuple[object, ...] = (), fixes: bool = False) -> Any:
+        args = [v.python(reading) for v in self._call.args]
+        kwargs = {name: v.python(reading) for name, v in self._call.kwargs.items()}
+        self.operands = reading.operands
+        function = self._call.function()
+        if function is None:
+            raise Unknown
+        sizes = reading.sizes
+        for _ in range(_MOST_QUESTIONS):
+            try:
+                return runtime.ask(function, args, kwargs, mesh, self._policy, sizes=sizes, scopes=scopes, fixes=fixes)
+            except runtime.Wanted as wanted:
+                wanted.find()
+        raise Unknown
+
+
+def refuse(api: CheckerPluginInterface, error: ShardingTypeError, asked: Asked, context: Context, space: Space) -> None:
+    """Reports what the runtime refuses of a call.
 
     Raises:
         Unknown: for other sizes it might be right.
     """
-    if _may_fit(error, call):
+    if _may_fit(error, asked, space):
         raise Unknown
     words = space.words(error)
-    refused = call.refused
-    where, notes = context, words[1:]
-    if refused is not None:
-        where = _operand(error, call, refused) or context
-        notes.append(f"in {refused.name}({', '.join(str(space.named(t)) for t in refused.types)})")
-        fix = cheapest(refused, _called(call, refused), space)
-        if fix is not None:
-            notes.append(f"fix: {fix}")
+    where, notes = asked.function or context, words[1:]
+    applied = _APPLIED.search(error.where.partition("\n")[0])
+    operands = _TYPES.findall(applied[2]) if applied else []
+    of_operands = error.what.startswith("`") and (error.axes or not error.hints)
+    if applied is not None and operands and of_operands and operands[0] not in error.why:
+        where = _operand(error, asked, operands) or context
+        called = f"{applied[1]}({applied[2]})"
+        notes.append(f"in {space.sizes.in_words(called) or called}")
+    for devices, scaled in _PRICES:
+        with contextlib.suppress(Unknown, ShardingTypeError):
+            refused = asked.again(space, fixes=True, devices=devices, scaled=scaled)
+            if refused is not None and refused.fixes and _same(refused, error):
+                notes.append(f"fix: {_in_words(refused, asked, space)}")
+                break
     hints = [f"try: {hint}" for hint in error.hints[:1]] if not any(n.startswith("fix: ") for n in notes) else []
     fail(api, where, words[0], [*notes, *hints])
 
 
-def _may_fit(error: ShardingTypeError, call: Call) -> bool:
-    """Whether an error is of sizes of which one is written and another has a name: they may be equal."""
+#: On what axes of unknown size fixes are looked for, one after the other: not all sizes divide, nor may all be larger.
+_PRICES: Final = ((2, True), (2, False), (3, False))
+#: The op that refuses, as an error says where it is: its name and the types of its operands.
+_APPLIED: Final = re.compile(r"([\w.]+)(?:\[[^()]*\])?\((.*)\)$")
+_TYPES: Final = re.compile(r"[\w<>]+\[[^\]]*\](?:\{[^}]*\})?")
+_DIGITS: Final = re.compile(r"\d+")
+
+
+def _same(a: ShardingTypeError, b: ShardingTypeError) -> bool:
+    """Whether two errors say the same, but for sizes."""
+    return _DIGITS.sub("", a.what) == _DIGITS.sub("", b.what)
+
+
+def _may_fit(error: ShardingTypeError, asked: Asked, space: Space) -> bool:
+    """Whether an error may be none: of sizes of which one is written and another has a name, which may be equal."""
+    if space.sizes.any_in(_SIZE.sub("", error.what)):
+        return True
     if error.axes:
         return False
-    sizes = [int(n) for n in _SIZE.findall(error.what)]
-    named = [stands_for_a_name(n) for n in sizes]
+    of_mesh = isinstance(error, NoMeshError) or error.what.startswith("the mesh ")
+    if (of_mesh and not space.config.mesh) or not _is_of_rules(error):
+        return True
+    named = [not space.sizes.is_known(int(n)) for n in _SIZE.findall(error.what)]
     if any(named) and not all(named):
         return True
-    types = [t for _, t in call.read if isinstance(t, ShType)]
     of_name: dict[str, int] = {}
-    return any(of_name.setdefault(d.name, d.size) != d.size for t in types for d in t.dims if d.name)
+    return any(of_name.setdefault(d.name, d.size) != d.size for _, t in asked.operands for d in t.dims if d.name)
 
 
-def _expressions(call: Call) -> list[tuple[Any, ShType]]:
-    """The operands that are arrays, with the expressions that they have."""
-    return [(getattr(a, "expression", None), t) for a, t in call.read if isinstance(t, ShType)]
+def _is_of_rules(error: BaseException) -> bool:
+    """Whether an error comes from the rules alone, and not from what JAX or Python said of stand-ins."""
+    context = error.__context__
+    if context is None:
+        return True
+    return isinstance(context, (ShardingTypeError, KeyError)) and _is_of_rules(context)
 
 
-def _operand(error: ShardingTypeError, call: Call, refused: Refused) -> Expression | None:
+def _operand(error: ShardingTypeError, asked: Asked, operands: Sequence[str]) -> Expression | None:
     """The expression of the operand that an error speaks of, if it is one."""
-    count = len(refused.types)
-    found = {("lhs", "rhs").index(w) if w in ("lhs", "rhs") else int(w.split()[1]) for w in _WORDS.findall(error.what)}
-    if count == 1:
-        found = {0}
-    if len(found) != 1:
+    words = _WORDS.findall(error.what)
+    places = {("lhs", "rhs").index(w) if w in ("lhs", "rhs") else int(w.split()[1]) for w in words}
+    if len(operands) == 1:
+        places = {0}
+    if len(places) != 1 or max(places) >= len(operands):
         return None
-    (index,) = found
-    if index >= count:
-        return None
-    return _expression_of(call, refused, index)
+    return _expression_of(asked, operands[max(places)], places)
 
 
-def _expression_of(call: Call, refused: Refused, index: int) -> Expression | None:
-    arrays = _expressions(call)
-    if index < len(arrays) and arrays[index][1] == refused.types[index]:
-        expression = arrays[index][0]
-    else:
-        expression = next((e for e, t in arrays if t == refused.types[index]), None)
-    return expression if isinstance(expression, Expression) else None
+def _expression_of(asked: Asked, text: str, places: Iterable[int]) -> Expression | None:
+    """The expression of an operand that prints as a text: the one at a place, or the first."""
+    same = [(i, e) for i, (e, t) in enumerate(asked.operands) if str(t) == text]
+    return next((e for i, e in same if i in places), same[0][1] if same else None)
 
 
-def _called(call: Call, refused: Refused) -> list[str]:
-    """What the operands are called in the code of a fix: by the names that they have."""
-    names = list(called_names(refused.types)) if len(refused.types) > 1 else ["..."]
-    for i in range(len(names)):
-        expression = _expression_of(call, refused, i)
-        names[i] = (expression and shown(expression)) or names[i]
-    return names
+def renamed(code: str, asked: Asked, types: Sequence[ShType] = ()) -> str:
+    """Code of a fix, or of advice, with the operands' own names; ``types`` are those that it speaks of, if known."""
+    operands = asked.operands
+    names = called_names(types or [t for _, t in operands])
+    for i, name in enumerate(names):
+        same = not types or len(types) == len(operands)
+        expression = operands[i][0] if same else _expression_of(asked, str(types[i]), ())
+        written = shown(expression) if isinstance(expression, Expression) else None
+        if written or len(names) == 1:
+            code = re.sub(rf"(?<=\w\(){name}(?=[,)])", written or "...", code)
+    return code
 
 
-def called(call: Call, t: ShType) -> str:
-    """What the operand of a type is called."""
-    expression = next((e for e, found in _expressions(call) if found == t), None)
-    return (isinstance(expression, Expression) and shown(expression)) or "..."
+def _in_words(error: ShardingTypeError, asked: Asked, space: Space) -> str:
+    """The cheapest fix of an error."""
+    fix, types = error.fixes[0], [t for t in error.subjects or () if isinstance(t, ShType)]
+    return in_words(fix._replace(code=renamed(fix.code, asked, types)), [t for _, t in asked.operands], space)
+
+
+def node_of(expression: Expression | None) -> object:
+    """What a name stands for."""
+    return expression.node if isinstance(expression, RefExpr) else None
 
 
 def shown(expression: Expression) -> str | None:

@@ -7,11 +7,11 @@ has no parameter without the plugin, which gives it one. What a signature leaves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from mypy.expandtype import expand_type_by_instance
-from mypy.nodes import COVARIANT
+from mypy.nodes import COVARIANT, Var
 from mypy.plugin import ClassDefContext
 from mypy.typeops import bind_self
 from mypy.types import (
@@ -31,7 +31,7 @@ from mypy.types import (
     get_proper_type,
 )
 
-from shtypes.editor.mypy.marks import OTHER_FIELDS, with_mark
+from shtypes.editor.mypy.marks import OTHER_FIELDS, has_mark, with_mark
 
 ARRAY: Final = "shtypes.core.array.Array"
 #: What the full names of its methods begin with.
@@ -93,19 +93,19 @@ def is_endless(t: Type) -> bool:
     return isinstance(t, TypeAliasType) and t.is_recursive
 
 
-def mentions_array(t: Type) -> bool:
-    """Whether there are arrays in a type."""
+def mentions_array(t: Type, *, or_any: bool = False) -> bool:
+    """Whether there are arrays in a type, or what may be arrays."""
     if is_endless(t):
         return False
     found = get_proper_type(t)
-    if is_array(found):
+    if is_array(found) or (or_any and isinstance(found, AnyType)):
         return True
     inner: Sequence[Type] = ()
     if isinstance(found, Instance):
         inner = found.args
     elif isinstance(found, (UnionType, TupleType)):
         inner = found.items
-    return any(map(mentions_array, inner))
+    return any(mentions_array(t, or_any=or_any) for t in inner)
 
 
 def map_arrays(t: Type, change: Callable[[Instance], Type], *, fields: bool = False) -> Type:
@@ -142,6 +142,34 @@ def map_arrays(t: Type, change: Callable[[Instance], Type], *, fields: bool = Fa
 def unknown(t: Type) -> Type:
     """A type of values of which nothing is known: neither of arrays nor of what classes have."""
     return map_arrays(t, without_text, fields=True)
+
+
+def fields_of(t: ProperType) -> dict[str, Type]:
+    """The fields of a user's class in which there are arrays, with their types; none where these are not known."""
+    if isinstance(t, TupleType) and t.partial_fallback.type.is_named_tuple:
+        return {str(i): item for i, item in enumerate(t.items)}
+    if isinstance(t, TypedDictType):
+        return dict(t.items)
+    if not isinstance(t, Instance) or has_mark(t, OTHER_FIELDS):
+        return {}
+    if t.type.module_name.partition(".")[0] in _LIBRARIES:
+        return {}
+    nodes = {name: symbol.node for info in reversed(t.type.mro) for name, symbol in info.names.items()}
+    fields = {n: v.type for n, v in nodes.items() if isinstance(v, Var) and not v.is_classvar and v.type is not None}
+    expanded = {name: expand_type_by_instance(f, t) for name, f in fields.items() if f is not t}
+    return {n: f for n, f in expanded.items() if mentions_array(f) or fields_of(get_proper_type(f))}
+
+
+def with_fields(t: Type, types: Mapping[str, Type]) -> Type:
+    """The class whose fields have some types: where these are not what it says, of some of which nothing is known."""
+    found = get_proper_type(t)
+    if types and isinstance(found, TypedDictType):
+        return found.copy_modified(item_types=list(types.values()))
+    if types and types == fields_of(found):
+        return t
+    if types and isinstance(found, TupleType):
+        return _with_other_fields(found.copy_modified(items=list(types.values())), found.partial_fallback)
+    return unknown(found)
 
 
 #: Where classes are whose fields are no arrays.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import ModuleType
 from typing import Any, Final
 
 from mypy.nodes import (
@@ -28,56 +29,76 @@ from mypy.nodes import (
     Var,
 )
 from mypy.plugin import CheckerPluginInterface
-from mypy.types import Instance, LiteralType, NoneType, ProperType, TupleType, Type, UnionType, get_proper_type
+from mypy.types import (
+    CallableType,
+    Instance,
+    LiteralType,
+    NoneType,
+    ProperType,
+    TupleType,
+    Type,
+    UnionType,
+    get_proper_type,
+)
 
-from shtypes.editor.call import Number, Operand
-from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
-from shtypes.editor.space import Space, Unknown, axes_of
-from shtypes.types import ShType
-from shtypes.types.dtypes import LONG
+from shtypes.editor import runtime
+from shtypes.editor.mypy.texts import fields_of, is_array, is_known, text_of
+from shtypes.editor.space import Space, Unknown, axes_of, names_of
+from shtypes.errors import ShardingTypeError
+from shtypes.signatures.pattern import pattern
+from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 
 _NUMBERS: Final = {f"builtins.{kind}": kind for kind in ("bool", "int", "float", "complex")}
 _NAMES: Final = {"None": None, "True": True, "False": False}
-_INFINITIES: Final = frozenset(("jax.numpy.inf", "math.inf", "numpy.inf"))
-_DTYPES: Final = {**{name: name for name in LONG.values()}, "bool_": "bool"}
+#: Of what libraries names stand for the values that they have.
+_LIBRARIES: Final = frozenset(("jax", "math", "ml_dtypes", "numpy", "shtypes"))
+#: Modules that files import from JAX.
+_MODULES: Final = {"lax": "jax.lax"}
+#: The dtype of keys.
+KEY: Final = "key<fry>"
 _OPERATORS: Final = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv}
 
 
 class Value:
-    """An argument: its expression, where there is one, and its type."""
+    """An argument: its expression, where there is one, its type, and the parameter of a function that it is for."""
 
     def __init__(
-        self, expression: Expression | None, t: Type | None, space: Space, api: CheckerPluginInterface | None = None
+        self,
+        expression: Expression | None,
+        t: Type | None,
+        space: Space,
+        api: CheckerPluginInterface | None = None,
+        parameter: str | None = None,
     ) -> None:
-        self.expression, self.space, self.api = expression, space, api
+        self.expression, self.space, self.api, self.parameter = expression, space, api, parameter
         self.type: ProperType | None = None if t is None else get_proper_type(t)
 
-    def operand(self, mesh: Mesh) -> Operand:
-        """The type of the array, or the number."""
-        found = self.type
-        if found is None:
-            raise Unknown
-        text = text_of(found)
-        if text is not None and is_known(found):
-            return self.space.closed(text, mesh)
-        kind = _number(found)
-        if kind is None:
-            raise Unknown
-        try:
-            return Number(kind, self.static())
-        except Unknown:
-            return Number(kind)
+    def operand(self, mesh: Mesh) -> ShType | None:
+        """The type of the array; None where it is a number.
 
-    def operands(self, mesh: Mesh) -> list[Operand]:
-        """The items of a tuple, or of a list that is written out."""
-        return [item.operand(mesh) for item in self.items()]
+        Raises:
+            Unknown: it is neither, or its type is not known.
+        """
+        text = None if self.type is None else text_of(self.type)
+        if self.type is not None and text is not None and is_known(self.type):
+            return self.space.closed(text, mesh)
+        if self.type is None or _number(self.type) is None:
+            raise Unknown
+        return None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a Python number."""
+        return self.type is not None and _number(self.type) is not None
 
     def types(self) -> list[Type]:
         """The types that it is made of."""
         if isinstance(self.expression, ListExpr) and self.api is not None:
             return [v.type for v in self.items() if v.type is not None]
-        return [] if self.type is None else [self.type]
+        if isinstance(self.type, CallableType):
+            return [*self.type.arg_types, self.type.ret_type]
+        return [] if self.type is None else [self.type, *fields_of(self.type).values()]
 
     def items(self) -> list[Value]:
         """The items of a tuple, or of a list that is written out."""
@@ -86,7 +107,7 @@ class Value:
             if isinstance(self.expression, (TupleExpr, ListExpr)) and len(self.expression.items) == len(expressions):
                 expressions = self.expression.items
             return [Value(e, t, self.space, self.api) for e, t in zip(expressions, self.type.items, strict=True)]
-        if isinstance(self.expression, ListExpr) and self.api is not None:
+        if isinstance(self.expression, (TupleExpr, ListExpr)) and self.api is not None:
             types = map(self.api.get_expression_type, self.expression.items)
             return [Value(e, t, self.space, self.api) for e, t in zip(self.expression.items, types, strict=True)]
         raise Unknown
@@ -102,6 +123,42 @@ class Value:
             raise Unknown
         return _value(self.type)
 
+    def python(self, reading: Reading) -> Any:
+        """It as an argument of the runtime: an array that has only a type, a number, a value, a tuple or a list.
+
+        Raises:
+            Unknown: it is not known.
+        """
+        found = self.type
+        if self.parameter == "key" and (found is None or not is_known(found)):
+            return reading.key()
+        if found is not None and is_array(found):
+            t = self.operand(reading.mesh)
+            assert t is not None  # no array is a number
+            reading.operands.append((self.expression, t))
+            return reading.array(t)
+        try:
+            return reading.static(self.static())
+        except Unknown:
+            pass
+        fields = {} if found is None else fields_of(found)
+        if found is not None and fields:
+            parts = {n: Value(None, t, self.space, self.api) for n, t in fields.items()}
+            return runtime.Fields(found, {n: part.part_of_a_tree(reading) for n, part in parts.items()})
+        if isinstance(found, TupleType) or isinstance(self.expression, ListExpr):
+            items = [item.python(reading) for item in self.items()]
+            return items if isinstance(self.expression, ListExpr) else tuple(items)
+        if self.is_number and found is not None:
+            return runtime.unwritten_number(_number(found) or "")
+        return reading.function(self, reading.mesh)
+
+    def part_of_a_tree(self, reading: Reading) -> Any:
+        """The same; what is not known has no values, and comes out as it goes in."""
+        try:
+            return self.python(reading)
+        except Unknown:
+            return runtime.Fields(self.type, {})
+
     def _array(self, expression: Expression) -> tuple[str, ShType]:
         """The type of an array that an expression names, and its text."""
         if self.api is None or not isinstance(expression, RefExpr):
@@ -112,34 +169,53 @@ class Value:
             raise Unknown
         return text, self.space.closed(text, self.space.mesh(axes_of(text)))
 
-    def function(self) -> str:
-        """The name of the function of JAX or of this library that it is."""
-        found = self.expression
-        if not isinstance(found, (NameExpr, MemberExpr)) or not (
-            _is_of_jax(found) or found.fullname.startswith("shtypes.")
-        ):
-            raise Unknown
-        return found.name
 
-    def entries(self) -> list[Any]:
-        """The parts of an index: those that are written out, and values in place of arrays."""
-        if isinstance(self.expression, TupleExpr):
-            types: Sequence[Type | None] = [None] * len(self.expression.items)
-            if isinstance(self.type, TupleType) and len(self.type.items) == len(types):
-                types = self.type.items
-            return [_part(Value(e, t, self.space)) for e, t in zip(self.expression.items, types, strict=True)]
-        return [_part(self)]
+class Reading:
+    """What a call's arguments are read for.
 
+    Args:
+        space: What texts mean.
+        mesh: The mesh.
+        array: Makes an array that has only a type.
+        function: Makes a function for the runtime of an argument that is one.
 
-def _part(value: Value) -> Any:
-    if value.type is not None and isinstance(value.type, Instance) and value.type.type.fullname == ARRAY:
-        return value
-    try:
-        found = value.static()
-    except Unknown:
-        return value
-    if found is None or found is Ellipsis or isinstance(found, slice) or type(found) is int:
+    Attributes:
+        operands: The arrays that were read, with the expressions that they have.
+        sizes: The sizes of the dim names in the texts that were read.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        mesh: Mesh,
+        array: Callable[[ShType], Any],
+        function: Callable[[Value, Mesh], Any],
+    ) -> None:
+        self.space, self.mesh, self.array, self.function = space, mesh, array, function
+        self.operands: list[tuple[Expression | None, ShType]] = []
+        self.sizes: dict[str, int] = {}
+
+    def static(self, found: Any) -> Any:
+        """An argument that is written out; what its sizes are, and the sizes of its names, is noted."""
+        if isinstance(found, str) and "[" in found:
+            with contextlib.suppress(ShardingTypeError):
+                self.sizes.update((name, self.space.sizes.of(name)) for name in names_of(pattern(found)))
+        elif type(found) is int:
+            self.space.sizes.write(found)
+        elif isinstance(found, (tuple, list)):
+            for item in found:
+                self.static(item)
         return found
+
+    def key(self) -> Any:
+        """A key of which nothing is known: one for all devices, or for each device along an axis one of its own."""
+        states = [{}, *({axis: State.VARYING} for axis in self.mesh.axis_names)]
+        keys = [{**dict.fromkeys(self.mesh.axis_names, State.REDUCED), **s} for s in states]
+        return runtime.Unwritten(tuple([self.array(ShType(self.mesh, KEY, [], s)) for s in keys]))
+
+
+def no_function(value: Value, mesh: Mesh) -> Any:
+    """What takes no argument for a function."""
     raise Unknown
 
 
@@ -168,12 +244,10 @@ def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
             return expression.value
         case NameExpr() if expression.name in _NAMES:
             return _NAMES[expression.name]
-        case NameExpr() | MemberExpr() if expression.name in _DTYPES and _is_dtype(expression.fullname):
-            return _DTYPES[expression.name]
-        case NameExpr() | MemberExpr() if expression.fullname in _INFINITIES:
-            return math.inf
         case MemberExpr() if expression.name in _OF_ARRAYS:
             return _OF_ARRAYS[expression.name](*arrays(expression.expr))
+        case NameExpr() | MemberExpr():
+            return _of_libraries(expression)
         case UnaryExpr(op="-"):
             found = literal(expression.expr, arrays)
             if isinstance(found, (int, float, complex)):
@@ -219,19 +293,26 @@ def _item(shape: Sequence[int], index: Any) -> Any:
     raise Unknown
 
 
-def _is_of_jax(expression: RefExpr) -> bool:
-    """Whether something is JAX's, whose files mypy may skip."""
-    if expression.fullname.startswith("jax."):
-        return True
-    found: Expression = expression
-    while isinstance(found, MemberExpr):
-        found = found.expr
-    node = found.node if isinstance(found, NameExpr) else None
-    return isinstance(node, Var) and node.is_suppressed_import and node.name in ("jax", "lax")
+def _of_libraries(expression: NameExpr | MemberExpr) -> Any:
+    """A function, a dtype or a constant of a library that the runtime itself is made of; mypy may skip its files.
 
-
-def _is_dtype(fullname: str) -> bool:
-    return fullname.partition(".")[0] in ("jax", "numpy", "shtypes", "ml_dtypes")
+    Raises:
+        Unknown: it is the user's, or is no value of its own.
+    """
+    path: list[str] = []
+    inner: Expression = expression
+    while isinstance(inner, MemberExpr):
+        path.insert(0, inner.name)
+        inner = inner.expr
+    names, node = expression.fullname, inner.node if isinstance(inner, NameExpr) else None
+    if isinstance(node, Var) and node.is_suppressed_import and node.name in (*_LIBRARIES, *_MODULES):
+        names = ".".join((_MODULES.get(node.name, node.name), *path))  # mypy calls it a name of the file
+    if names.partition(".")[0] not in _LIBRARIES:
+        raise Unknown
+    found = runtime.library_value(names)
+    if found is None or isinstance(found, ModuleType):
+        raise Unknown
+    return found
 
 
 def _value(t: ProperType) -> Any:

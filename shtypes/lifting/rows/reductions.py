@@ -96,7 +96,9 @@ def _axis(call: Call) -> tuple[int, ...]:
 
 
 #: What runs along a dim, whatever releases of JAX call such primitives.
-_RUNNING: Final = " ".join(p.name for name, p in vars(jax.lax).items() if name.startswith("cum") and name.endswith("_p"))
+_RUNNING: Final = " ".join(
+    p.name for name, p in vars(jax.lax).items() if name.startswith("cum") and name.endswith("_p")
+)
 rows(f"{_RUNNING} approx_top_k top_k", lambda name: Row(name, along(name, _axis)))
 
 

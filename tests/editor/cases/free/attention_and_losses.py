@@ -28,17 +28,19 @@ def f(
 # mypy says:
 # 17:17: type bf16[batch@dp, seq, heads@tp, head]
 # 18:17: type bf16[batch@dp, seq, heads@tp, head]
-# 19:17: type ?
+# 19:17: type bf16[batch@dp, seq, heads@tp, head]
 # 20:5: `softmax` acts along dim 3 (`keys`), which is sharded on mesh axis `ep`  [sharding]
 # 20:5: each device holds only its slice of that dim, and the result needs all of it
 # 20:5: in softmax(f32[batch@dp, heads@tp, seq, keys@ep])
-# 20:5: fix: sh.reshard(..., "[batch, heads, seq, keys]{I:(dp,ep,tp)}")   [forward: all-gather over `tp`, `ep`, all-gather over `dp`; backward: none]
 # 21:5: `dot_product_attention` acts along dim 1 (`keys`), which is sharded on mesh axis `dp`  [sharding]
 # 21:5: each device holds only its slice of that dim, and the result needs all of it
+# 21:5: in dot_product_attention(bf16[batch@dp, seq, heads@tp, head], bf16[batch, keys@dp, heads@tp, head], bf16[batch, keys@dp, heads@tp, head])
 # 22:17: type f32[batch@dp]
 # 23:17: type f32[batch@dp]{I:tp}
 # 24:5: `cross_entropy` acts along dim 1 (`vocab`), which is sharded on mesh axis `tp`  [sharding]
 # 24:5: each device holds only its slice of that dim, and the result needs all of it
+# 24:5: in cross_entropy(f32[batch@dp, vocab@tp], i32[batch@dp])
+# 24:5: fix: sh.nn.cross_entropy(..., out="[batch@dp]{I:tp}")   [forward: 2 times all-reduce over `tp`; backward: none]
 # 25:25: `max` is nonlinear in the operand, which is unreduced on mesh axis `tp`  [sharding]
 # 25:25: each device holds one term of the sum, and max(a + b) is not max(a) + max(b)
 # 25:25: in max(f32[batch@dp, vocab]{U:tp})

@@ -55,7 +55,7 @@ def in_another_scope(x: A[sh.Array, "f32[i@dp, j]"], y: A[sh.Array, "f32[i, j]{U
 # 27:21: type f32[h]{U:dp}
 # 28:9: `no_comm` forbids all-reduce over `dp` in the forward pass: `all_reduce` takes f32[h]{U:dp} to f32[h]  [sharding]
 # 28:9: the scope is that of line 26
-# 28:9: try: sh.reshard(..., "[h]") before the scope
+# 28:9: try: sh.all_reduce(..., "dp") before the scope
 # 29:17: type f32[g, h]{U:dp}
 # 30:5: `mul` cannot combine unreduced with unreduced on mesh axis `dp`  [sharding]
 # 30:5: each device holds one term of lhs and one of rhs, and (a + b)(c + d) is not ac + bd: a term of one would meet only its own device's term of the other

@@ -23,7 +23,7 @@ def f(x: A[sh.Array, "f32[k@dp]"], y: A[sh.Array, "f32[k]"]) -> None:
 # 17:30: argument `c` of `step` is f32[k], not f32[n@dp]  [sharding]
 # 17:30: dim 0 (`n`) is not sharded, and the signature has it sharded over `dp`
 # 17:30: fix: sh.reshard(y, "[k@dp]")   [forward: none; backward: none]
-# 18:17: type f32[k@dp]
+# 18:17: type ?
 # 18:41: `greater` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
 # 18:41: each device holds one term of the sum, and greater(a + b) is not greater(a) + greater(b)
 # 18:41: in greater(f32[]{U:dp})

@@ -25,6 +25,7 @@ def looked_up(
 
 
 # mypy says:
+# 7:17: `one_hot` needs integers, not float32  [sharding]
 # 7:17: type ?
 # 8:17: type ?
 # 9:17: type ?
@@ -33,7 +34,7 @@ def looked_up(
 # 12:17: type bool[n, n]
 # 13:17: type ?
 # 14:17: type ?
-# 15:17: type ?
+# 15:17: type key<fry>[3]
 # 16:17: type ?
 # 17:17: type key<fry>[]
 # 23:17: type bool[n, 4]

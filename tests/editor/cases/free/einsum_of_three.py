@@ -15,4 +15,4 @@ def f(
 
 # mypy says:
 # 12:17: type f32[4,2@tp]{U:dp}
-# 13:17: type ?
+# 13:17: type f32[]

@@ -25,7 +25,7 @@ def f(x: A[sh.Array, "f32[n@dp, m]"], u: A[sh.Array, "f32[n]{U:dp}"]) -> None:
 # 13:5: `max` reduces dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
 # 13:5: each device holds only its slice of that dim, and the result needs all of it
 # 13:5: in max(f32[n@dp, m])
-# 13:5: fix: sh.reshard(x, "[n, m@dp]")   [forward: permute over `dp`; backward: permute over `dp`]
+# 13:5: fix: sh.max(..., out="[m]{I:dp}")   [forward: 2 times all-reduce over `dp`; backward: none]
 # 14:12: `max` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
 # 14:12: each device holds one term of the sum, and max(a + b) is not max(a) + max(b)
 # 14:12: in max(f32[n]{U:dp})
@@ -33,4 +33,4 @@ def f(x: A[sh.Array, "f32[n@dp, m]"], u: A[sh.Array, "f32[n]{U:dp}"]) -> None:
 # 15:5: `all` reduces dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
 # 15:5: each device holds only its slice of that dim, and the result needs all of it
 # 15:5: in all(f32[n@dp, m])
-# 15:5: fix: sh.reshard(x, "[n, m]")   [forward: all-gather over `dp`; backward: none]
+# 15:5: fix: sh.all(..., out="[]")   [forward: all-reduce over `dp`; backward: none]

@@ -19,8 +19,8 @@ def f(x: A[sh.Array, "f32[k]"], y: A[sh.Array, "f32[m, k]"]) -> None:
 # mypy says:
 # 11:17: type f32[k]
 # 12:17: type f32[k]
-# 13:17: type ?
-# 14:17: type ?
+# 13:17: type f32[m, k]
+# 14:17: type f32[m, k]
 # 15:17: type ?
 # 16:17: type ?
 # 16:39: argument `x` of `sh.checkpoint(double)` is f32[m, k], not f32[n]  [sharding]

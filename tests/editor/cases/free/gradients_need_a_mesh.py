@@ -13,5 +13,5 @@ def g(v: A[sh.Array, "f32[k]"], y: A[sh.Array, "f32[batch@dp, k]"]) -> None:
 
 
 # mypy says:
-# 11:17: type Any
-# 12:17: type tuple[f32[]{U:dp}, Any]
+# 11:17: type ?
+# 12:17: type tuple[f32[]{U:dp}, ?]

@@ -27,8 +27,8 @@ def of_a_pair(w: A[sh.Array, "f32[m]"]) -> None:
 
 # mypy says:
 # 15:13: a gradient needs a scalar loss, not f32[h]  [sharding]
+# 15:13: a gradient is of one number
 # 15:13: try: sh.sum(loss) or sh.mean(loss)
 # 16:13: a gradient needs a loss of real numbers, not i32[]  [sharding]
 # 16:13: try: loss.astype(float)
-# 24:13: a gradient needs a scalar loss, not a tuple  [sharding]
-# 24:13: try: has_aux=True
+# 24:13: a gradient needs a scalar loss; `pair` returned tuple  [sharding]

@@ -18,4 +18,4 @@ def f(
 # mypy says:
 # 13:17: type f32[b@dp, t, 8, h]
 # 14:17: type f32[b@dp, t, 8, h]
-# 15:17: type ?
+# 15:17: type f32[b@dp, t, 8@tp, h]

@@ -24,11 +24,12 @@ def f(
 # 14:17: type tuple[f32[n@dp], f32[t, n@dp]]
 # 16:24: the carry of `fori_loop` starts as f32[n@dp] and comes back as f32[n]{U:dp}  [sharding]
 # 16:24: the carry has one type at each step, and no cast between these two is free in both directions
+# 16:24: try: sh.reshard(init, "f32[n]{U:dp}") before the loop
 # 17:41: `exp` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
 # 17:41: each device holds one term of the sum, and exp(a + b) is not exp(a) + exp(b)
 # 17:41: in exp(f32[n]{U:dp})
 # 17:41: fix: sh.reshard(u, "[n@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
-# 18:17: type ?
+# 18:17: type Any
 # 18:46: `exp` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
 # 18:46: each device holds one term of the sum, and exp(a + b) is not exp(a) + exp(b)
 # 18:46: in exp(f32[n]{U:dp})

@@ -32,7 +32,3 @@ def f(x: A[sh.Array, "f32[n@dp, 8]"], u: A[sh.Array, "f32[4, 8]{U:dp}"]) -> None
 # 17:17: type list[?]
 # 18:17: type ?
 # 20:17: type ?
-# 21:16: `unstack` acts along dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
-# 21:16: each device holds only its slice of that dim, and the result needs all of it
-# 21:16: in unstack(f32[n@dp, 8])
-# 21:16: fix: sh.reshard(x, "[n, 8]{U:dp}")   [free, but each device holds all of it]

@@ -18,4 +18,4 @@ def f() -> None:
 # 8:17: type i32[n]
 # 9:17: type f32[n@dp]
 # 10:17: type f32[2@dp]
-# 11:17: type ?
+# 11:17: type f32[2]

@@ -31,7 +31,7 @@ def caller(x: A[sh.Array, "f32[n@tp]"]) -> A[sh.Array, "f32[n@tp]"]:
 # mypy says:
 # 13:12: `no_comm` forbids all-reduce over `tp` in the forward pass: `all_reduce` takes f32[n]{U:tp} to f32[n]  [sharding]
 # 13:12: the scope is that of line 12
-# 13:12: try: sh.reshard(u, "[n]") before the scope
+# 13:12: try: sh.all_reduce(u) before the scope
 # 27:5: `no_comm` cannot vouch for `other`, which takes arrays and is not `no_comm` itself  [sharding]
 # 27:5: the scope is that of line 25
 # 27:5: try: @sh.no_comm on `other`

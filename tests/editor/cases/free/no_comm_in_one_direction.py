@@ -17,7 +17,7 @@ def f(i: A[sh.Array, "f32[n]{I:tp}"], x: A[sh.Array, "f32[n@tp]"], u: A[sh.Array
 # 8:21: type f32[n@tp]
 # 9:9: `no_comm("forward")` forbids all-reduce over `tp` in the forward pass: `all_reduce` takes f32[n]{U:tp} to f32[n]  [sharding]
 # 9:9: the scope is that of line 7
-# 9:9: try: sh.reshard(u, "[n]") before the scope
+# 9:9: try: sh.all_reduce(u) before the scope
 # 11:9: `no_comm("backward")` forbids all-gather over `tp` in the backward pass: `mul` casts f32[n]{I:tp} to f32[n@tp]  [sharding]
 # 11:9: the gradient goes back from f32[n@tp] to f32[n]{I:tp}
 # 11:9: the scope is that of line 10

@@ -19,4 +19,4 @@ def f(x: Sums, times: float = 1.0) -> Whole:
 # mypy says:
 # 16:12: `no_comm` forbids all-reduce over `dp` in the forward pass: `all_reduce` takes f32[n]{U:dp} to f32[n]  [sharding]
 # 16:12: the scope is that of line 15
-# 16:12: try: sh.reshard(x, "[n]") before the scope
+# 16:12: try: sh.all_reduce(x, "dp") before the scope

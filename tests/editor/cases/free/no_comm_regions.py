@@ -15,7 +15,7 @@ def f(u: A[sh.Array, "f32[n, m]{U:tp}"], x: A[sh.Array, "f32[n@tp, m]"], r: A[sh
 # mypy says:
 # 8:9: `no_comm` forbids all-reduce over `tp` in the forward pass: `all_reduce` takes f32[n, m]{U:tp} to f32[n, m]  [sharding]
 # 8:9: the scope is that of line 7
-# 8:9: try: sh.reshard(u, "[n, m]") before the scope
+# 8:9: try: sh.all_reduce(u) before the scope
 # 9:9: `no_comm` forbids permute over `tp` in the forward pass: `reshard` takes f32[n@tp, m] to f32[n, m@tp]  [sharding]
 # 9:9: the scope is that of line 7
 # 9:9: try: sh.reshard(x, "[n, m@tp]") before the scope

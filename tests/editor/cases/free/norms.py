@@ -22,9 +22,13 @@ def f(x: A[sh.Array, "f32[n@dp, m]"], order: float) -> None:
 # 11:17: type f32[m]{U:dp}
 # 12:17: type f32[m]{I:dp}
 # 13:17: type f32[]
-# 14:17: type ?
+# 14:17: type f32[n@dp]
 # 15:17: type ?
+# 15:32: `norm` reduces dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
+# 15:32: each device holds only its slice of that dim, and the result needs all of it
+# 15:32: in norm(f32[n@dp, m])
+# 15:32: fix: sh.reshard(x, "[n, m]{I:dp}")   [forward: all-gather over `dp`; backward: none]
 # 16:20: `norm` reduces dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
 # 16:20: each device holds only its slice of that dim, and the result needs all of it
 # 16:20: in norm(f32[n@dp, m])
-# 16:20: fix: sh.reshard(x, "[n, m]{I:dp}")   [forward: all-gather over `dp`; backward: none]
+# 16:20: fix: sh.linalg.norm(..., out="[]{I:dp}")   [forward: all-reduce over `dp`; backward: none]

@@ -29,5 +29,7 @@ def ignored(v: A[sh.Array, "f32[]{V:dp}"]) -> A[sh.Array, "f32[]"]:
 # 12:16: each device holds one term of the sum, and a / (b + c) is not a / b + a / c
 # 12:16: in div(f32[]{U:dp}, i32[]{U:dp})
 # 12:16: fix: sh.reshard(n, "[]")   [forward: all-reduce over `dp`; backward: none]
-# 16:12: `psum` over mesh axis `tp` needs a value that varies: one per device, and f32[]{V:dp} is reduced  [sharding]
-# 16:12: every device has the same value: their sum has it once for each device
+# 16:24: `psum` over mesh axis `tp` needs a value that varies: one per device, and f32[]{V:dp} is reduced  [sharding]
+# 16:24: every device has the same value: their sum has it once for each device
+# 16:24: in psum(f32[]{V:dp})
+# 16:24: fix: sh.lax.psum(v, "dp")   [forward: all-reduce over `dp`; backward: all-reduce over `dp`]

@@ -24,7 +24,7 @@ def f(x: A[sh.Array, "f32[8@dp, 16]"], n: A[sh.Array, "i32[8@dp, 16]"], k: A[sh.
 # 9:17: type f32[4,8]
 # 10:17: type bf16[8@dp,16]
 # 11:17: type f32[8@dp,16]
-# 12:17: type ?
+# 12:17: type f32[8@dp,16]
 # 13:17: type tuple[i32[8@dp,16], i32[8@dp,16]]
 # 14:17: type f32[8@dp,16]
 # 15:17: type f32[2,8@dp,16]
@@ -33,5 +33,5 @@ def f(x: A[sh.Array, "f32[8@dp, 16]"], n: A[sh.Array, "i32[8@dp, 16]"], k: A[sh.
 # 18:17: `einsum` cannot combine unreduced with unreduced on mesh axis `dp`  [sharding]
 # 18:17: each device holds one term of lhs and one of rhs, and (a + b)(c + d) is not ac + bd: a term of one would meet only its own device's term of the other
 # 18:17: in einsum(f32[16]{U:dp}, f32[16]{U:dp})
-# 18:17: fix: sh.reshard(lhs, "[16]")   [forward: all-reduce over `dp`; backward: all-reduce over `dp`]
+# 18:17: fix: sh.reshard(lhs, "[16]{I:dp}")   [forward: all-reduce over `dp`; backward: all-reduce over `dp`]
 # 18:17: type ?

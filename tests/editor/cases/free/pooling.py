@@ -29,8 +29,8 @@ def f(
 # 19:22: `reduce_window` acts along dim 3 (`c`), which is sharded on mesh axis `tp`  [sharding]
 # 19:22: each device holds only its slice of that dim, and the result needs all of it
 # 19:22: in reduce_window(f32[n@dp, h, w, c@tp])
-# 19:22: fix: sh.reshard(x, "[n, h, w, c]{I:(dp,tp)}")   [forward: all-gather over `tp`, all-gather over `dp`; backward: none]
+# 19:22: fix: sh.reshard(x, "[n@(dp,tp), h, w, c]")   [forward: permute over `tp`; backward: permute over `tp`]
 # 20:22: `reduce_window` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
 # 20:22: each device holds one term of the sum, and reduce_window(a + b) is not reduce_window(a) + reduce_window(b)
 # 20:22: in reduce_window(f32[8,6]{U:dp})
-# 20:22: fix: sh.reshard(z, "[8, 6]{I:dp}")   [forward: all-reduce over `dp`; backward: none]
+# 20:22: fix: sh.reshard(z, "[8@dp, 6]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]

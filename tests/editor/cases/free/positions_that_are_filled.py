@@ -21,7 +21,7 @@ def f(
 # 9:17: type f32[b@dp, d]{U:tp}
 # 10:17: type f32[b@dp, d]{U:tp}
 # 11:17: type f32[8,8]
-# 12:17: type ?
+# 12:17: type f32[8]
 # 13:17: type f32[7,6]
 # 14:17: type f32[6,6]
 # 15:17: type f32[4,4]

@@ -18,5 +18,5 @@ def f(x: A[sh.Array, "f32[n@dp]"], u: A[sh.Array, "f32[n]{U:dp}"], k: int) -> No
 # 9:5: each device holds one term of the sum, and power(a + b) is not power(a) + power(b)
 # 9:5: in power(f32[n]{U:dp})
 # 9:5: fix: sh.reshard(u, "[n@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
-# 10:17: type ?
+# 10:17: type f32[n]{U:dp}
 # 11:17: type f32[n@dp]

@@ -25,7 +25,7 @@ def f(
 # 12:17: type f32[n]{U:dp}
 # 13:17: type f32[4]{U:dp}
 # 14:17: type f32[16,9]{U:dp}
-# 15:17: type ?
+# 15:17: type f32[9@dp]
 # 16:17: type f32[4,3]{U:dp}
 # 17:17: type f32[4,3]{U:dp}
 # 18:17: type f32[4,3]

@@ -32,7 +32,7 @@ def f(x: A[sh.Array, "f32[n@dp, 8]"], u: A[sh.Array, "f32[n, 8]{U:dp}"], q: floa
 # 17:17: `quantile` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
 # 17:17: each device holds one term of the sum, and quantile(a + b) is not quantile(a) + quantile(b)
 # 17:17: in quantile(f32[n, 8]{U:dp})
-# 17:17: fix: sh.reshard(u, "[n, 8]{I:dp}")   [forward: all-reduce over `dp`; backward: none]
+# 17:17: fix: sh.reshard(u, "[n@dp, 8]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
 # 18:18: `trapezoid` acts along dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
 # 18:18: each device holds only its slice of that dim, and the result needs all of it
 # 18:18: in trapezoid(f32[n@dp, 8])

@@ -15,6 +15,6 @@ def f(u: A[sh.Array, "f32[seq, batch@dp]{U:tp}"]) -> None:
 # 7:17: type f32[seq, batch@dp]
 # 8:17: type f32[seq@tp, batch@dp]
 # 9:17: type f32[seq@dp, batch]{I:tp}
-# 10:5: f32[seq,batch@dp]{U:tp} has no dim 5  [sharding]
+# 10:5: f32[seq, batch@dp]{U:tp} has no dim 5  [sharding]
 # 11:5: `reshard` needs a target type or axes by name  [sharding]
 # 11:5: try: sh.reshard(x, "[_, ...]{U:tp}")

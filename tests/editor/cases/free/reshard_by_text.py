@@ -18,9 +18,7 @@ def f(u: A[sh.Array, "f32[seq, batch@dp, hidden]{U:tp}"]) -> None:
 # 7:17: type f32[seq, batch@dp, hidden]
 # 8:17: type f32[seq, batch, hidden]
 # 9:17: type f32[seq@tp, batch@dp, hidden]
-# 10:17: `reshard` needs a target type or axes by name  [sharding]
-# 10:17: try: sh.reshard(x, "[_, ...]{U:tp}")
-# 10:17: type ?
+# 10:17: type f32[seq@tp, batch@dp, hidden]
 # 11:17: type f32[seq, batch@dp, hidden]{I:tp}
 # 12:5: the type has 2 dims, and the value has 3  [sharding]
 # 12:5: the value has shape (`seq`, `batch`, `hidden`)

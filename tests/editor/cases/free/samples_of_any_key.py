@@ -27,7 +27,7 @@ def of_a_shape(own: A[sh.Array, "key<fry>[]{V:dp}"], same: A[sh.Array, "key<fry>
 # 14:17: type f32[16]{V:dp}
 # 15:17: type f32[16]
 # 16:17: type ?
-# 17:22: `random.normal` with a key that varies on mesh axis `dp` cannot be reduced there  [sharding]
+# 17:22: `normal` with a key that varies on mesh axis `dp` cannot be reduced there  [sharding]
 # 17:22: each device has a key of its own and draws other numbers
-# 17:22: in random.normal(key<fry>[]{V:dp})
+# 17:22: in normal(key<fry>[]{V:dp})
 # 17:22: try: write {V:dp} in the type

@@ -29,6 +29,8 @@ def f(x: A[sh.Array, "f32[batch@dp, hidden]"], ws: A[sh.Array, "f32[layers, hidd
 # 19:20: it has 1 dim, and the signature 2 dims
 # 20:13: the carry of `scan` starts as f32[batch@dp, hidden] and comes back as f32[batch, hidden@dp]  [sharding]
 # 20:13: the carry has one type at each step, and no cast between these two is free in both directions
-# 21:20: argument `h` of `layer` is f32[layers, hidden, hidden], not f32[b@dp, h]  [sharding]
-# 21:20: it has 3 dims, and the signature 2 dims
+# 20:13: try: sh.reshard(init, "f32[batch, hidden@dp]") before the loop
+# 21:13: `scan` cannot run over xs: the leading dim of f32[batch@dp, hidden] is sharded over `dp`  [sharding]
+# 21:13: each step would live on some of the devices only
+# 21:13: fix: sh.reshard(xs, "[batch, hidden]{U:dp}")   [forward: none; backward: none]
 # 22:17: type tuple[f32[batch@dp, hidden], None]

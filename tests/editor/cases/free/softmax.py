@@ -19,4 +19,4 @@ def f(x: A[sh.Array, "f32[batch@dp, vocab]"], y: A[sh.Array, "f32[batch@dp, voca
 # 11:19: `softmax` acts along dim 1 (`vocab`), which is sharded on mesh axis `tp`  [sharding]
 # 11:19: each device holds only its slice of that dim, and the result needs all of it
 # 11:19: in softmax(f32[batch@dp, vocab@tp])
-# 11:19: fix: sh.reshard(y, "[batch, vocab]{I:(dp,tp)}")   [forward: all-gather over `tp`, all-gather over `dp`; backward: none]
+# 11:19: fix: sh.nn.softmax(..., out="[batch@dp, vocab@tp]")   [forward: 2 times all-reduce over `tp`; backward: all-reduce over `tp`]

@@ -17,4 +17,4 @@ def f(x: A[sh.Array, "f32[n@dp, m]"]) -> None:
 # 10:5: `sort` acts along dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
 # 10:5: each device holds only its slice of that dim, and the result needs all of it
 # 10:5: in sort(f32[n@dp, m])
-# 10:5: fix: sh.reshard(x, "[n, m]{I:dp}")   [forward: all-gather over `dp`; backward: none]
+# 10:5: fix: sh.reshard(x, "[n, m@dp]")   [forward: permute over `dp`; backward: permute over `dp`]

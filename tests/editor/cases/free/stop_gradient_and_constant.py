@@ -12,4 +12,4 @@ def f(x: A[sh.Array, "f32[n]{I:dp}"], u: A[sh.Array, "f32[n]{U:dp}"]) -> None:
 # mypy says:
 # 7:17: type f32[n]{U:dp}
 # 8:17: type f32[n]
-# 9:17: type Any
+# 9:17: type f32[n]{I:dp}

@@ -12,4 +12,4 @@ def f(x: A[sh.Array, "f32[n@dp, m]"], axis: int) -> None:
 # mypy says:
 # 7:17: type ?
 # 8:17: type ?
-# 9:17: type ?
+# 9:17: type f32[]{U:dp}

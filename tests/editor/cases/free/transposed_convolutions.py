@@ -25,4 +25,4 @@ def f(
 # 17:5: `conv_transpose` acts along dim 1 (`h`), which is sharded on mesh axis `dp`  [sharding]
 # 17:5: each device holds only its slice of that dim, and the result needs all of it
 # 17:5: in conv_transpose(f32[n, h@dp, w, c], f32[3, 3, c, o@tp])
-# 17:5: fix: sh.reshard(split, "[n, h, w, c]{U:dp}"); sh.reshard(k, "[3, 3, c, o]{U:tp}")   [free, but each device holds all of them]
+# 17:5: fix: sh.reshard(split, "[n, h, w, c]{U:dp}")   [forward: none; backward: none]

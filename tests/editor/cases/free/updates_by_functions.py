@@ -17,6 +17,9 @@ def f(x: A[sh.Array, "f32[n@dp, 4]"], u: A[sh.Array, "f32[4, 8]{U:tp}"], ids: A[
 # 8:17: type f32[n@dp, 4]
 # 9:17: type f32[4,8]{U:tp}
 # 10:17: type ?
+# 10:36: `at[...].apply` needs positions that differ  [sharding]
+# 10:36: the function would be applied to an element as often as it is named
+# 10:36: try: unique_indices=True, if they do
 # 11:17: type ?
 # 12:39: `exp` is nonlinear in the operand, which is unreduced on mesh axis `tp`  [sharding]
 # 12:39: each device holds one term of the sum, and exp(a + b) is not exp(a) + exp(b)

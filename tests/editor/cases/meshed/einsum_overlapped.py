@@ -17,8 +17,6 @@ def f(x: A[sh.Array, "f32[s@tp, 6]"], w: A[sh.Array, "f32[6, d@tp]"], up: A[sh.A
 # 9:17: type f32[8@tp,12]
 # 10:5: `overlap` has nothing to overlap: `out` asks for no gathered operand and no scattered sum  [sharding]
 # 10:5: the einsum gives f32[8,12]{U:tp}, and `out` is f32[8,12]: all-reduce over `tp`
-# 10:5: in einsum(f32[8, f@tp], f32[f@tp, 12])
-# 10:5: try: shard a dim of `out` on mesh axis `tp`: a reduce-scatter can be overlapped, an all-reduce cannot
-# 12:9: `no_comm` forbids reduce-scatter over `tp` in the forward pass: `einsum` takes f32[8,12]{U:tp} to f32[8@tp,12]  [sharding]
+# 10:5: fix: leave `overlap` out   [forward: all-reduce over `tp`; backward: all-reduce over `tp`]
+# 12:9: `no_comm` forbids a ring of permutes over `tp` in the forward pass: `einsum[nk,km->nm]` takes f32[8,12]{U:tp} to f32[8@tp,12]  [sharding]
 # 12:9: the scope is that of line 11
-# 12:9: try: sh.reshard(..., "[8@tp,12]") before the scope

@@ -58,17 +58,22 @@ def called(x: X) -> sh.Array:
 # 16:17: type f32[8@dp,16]{U:tp}
 # 17:17: type tuple[f32[]{U:dp}, f32[8@dp,16]{U:tp}]
 # 18:13: a gradient needs a scalar loss, not f32[16]{U:dp}  [sharding]
+# 18:13: a gradient is of one number
 # 18:13: try: sh.sum(loss) or sh.mean(loss)
 # 22:17: type f32[8@dp,16]
 # 23:17: type f32[16]{U:dp}
 # 24:17: type f32[]
 # 25:17: type f32[8@dp]{V:tp}
 # 26:17: type ?
+# 26:30: the spec of a result leaves out mesh axis `dp`, and f32[4,16]{V:dp} varies over it  [sharding]
+# 26:30: a spec that leaves out an axis promises one value on all its devices
+# 26:30: fix: sh.lax.psum(x, "dp")   [forward: all-reduce over `dp`, 256 B/device; backward: all-reduce over `dp`, 256 B/device]
 # 27:17: type ?
 # 31:17: type f32[8@dp,16]
 # 32:17: type f32[]
 # 33:17: type Any
 # 34:17: type f32[]{U:dp}
-# 35:17: type ?
+# 35:17: type Any
+# 35:31: the results of the branches of `cond` need one type: f32[8@dp] and f32[16]{U:dp} differ  [sharding]
 # 40:17: type f32[rows, 16]{V:dp}
 # 45:17: type ?

@@ -1,0 +1,369 @@
+"""What the runtime says of calls, asked on values that have only types. Importing this does not load JAX; asking does.
+
+A type checker's process must survive every question. So whatever is not a `ShardingTypeError` means that the answer is
+not known, and a call that takes too long, or too much memory, is given up: sizes that stand for names are large.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import re
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final, NamedTuple, NoReturn
+
+from shtypes.api import places
+from shtypes.context import ambient
+from shtypes.context.ambient import Ambient
+from shtypes.editor.space import Unknown
+from shtypes.errors import ShardingTypeError
+from shtypes.ops.table import OPS
+from shtypes.types import ShType, State
+from shtypes.types.dtypes import is_key
+from shtypes.types.mesh import Mesh
+
+#: How long a call may take, in seconds of processor time; with fixes, which are looked for by many calls.
+_SECONDS: Final = 2.0
+_SECONDS_WITH_FIXES: Final = 5.0
+#: How much memory a call may take.
+_BYTES: Final = 8 << 30
+
+
+#: What the runtime says of values that have no data where it wants them. In a trace no value has any.
+_NO_DATA: Final = re.compile("only a type|has no devices")
+
+
+class Fields(NamedTuple):
+    """An instance of a class, as a tree of the values that its fields have.
+
+    Attributes:
+        cls: The class, to the type checker.
+        values: The values, or their types.
+    """
+
+    cls: Hashable
+    values: dict[str, Any]
+
+
+class Unwritten(NamedTuple):
+    """An argument whose value the program does not write: values that it may have.
+
+    Where the runtime takes some of them, and gives one type for all of these, that is the type.
+    """
+
+    values: tuple[Any, ...]
+
+
+def unwritten_number(kind: str) -> Unwritten:
+    """A Python number whose value is not written."""
+    return Unwritten(_NUMBERS[kind])
+
+
+_NUMBERS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "bool": (False, True),
+    "int": (0, 1, 2, 3, 4, 5, -1, -2, 48),
+    "float": (0.5, 0.25),
+    "complex": (0.5j, 1 + 1j),
+}
+_KINDS: Final = dict(zip("bifc", _NUMBERS, strict=True))  # numpy's letters
+_MOST_VALUES: Final = 100
+
+
+def public() -> Any:
+    """The package, as users import it."""
+    return import_module("shtypes")
+
+
+@functools.cache
+def _names() -> Mapping[str, str]:
+    """The public name of each function that a module of the package has."""
+    names = {f"{op.module}.{op.attr}": op.name for op in OPS.values()}
+    return names | {f"{module}.{attr}": name for name, module, attr in places()}
+
+
+@functools.cache
+def function(fullname: str) -> Any:
+    """What a full name of the package stands for, as users call it; None if it is not public."""
+    short = fullname.removeprefix("shtypes.").removeprefix("namespaces.")
+    module, _, attr = fullname.rpartition(".")
+    if attr.startswith("_"):
+        return None
+    with contextlib.suppress(AttributeError):
+        return functools.reduce(getattr, _names().get(fullname, short).split("."), public())
+    with contextlib.suppress(ImportError):
+        return getattr(import_module(module), attr, None)
+    return None
+
+
+@functools.cache
+def library_value(name: str) -> Any:
+    """What a full name of JAX, numpy or the package stands for; None for nothing."""
+    if name.startswith("shtypes."):
+        return function(name)
+    module, _, attr = name.rpartition(".")
+    while module:
+        try:
+            found = functools.reduce(getattr, attr.split("."), import_module(module))
+        except (ImportError, AttributeError):
+            module, _, last = module.rpartition(".")
+            attr = f"{last}.{attr}"
+        else:
+            return found
+    return None
+
+
+def value(t: ShType) -> Any:
+    """A value that has only a type."""
+    return public().abstract_array(t)
+
+
+def made(t: ShType) -> Any:
+    """A value of a type, made where it stands: in a program that is traced as well."""
+    return value(t) if is_key(t.dtype_name) else public().zeros(t)
+
+
+def is_value(x: Any) -> bool:
+    """Whether something is a typed value."""
+    return isinstance(x, public().Array)
+
+
+@functools.cache
+def _load() -> None:
+    """Loads JAX, and says what the classes of this module are to it."""
+    import_module("jax").tree_util.register_pytree_node(
+        Fields,
+        lambda x: (tuple(x.values.values()), (x.cls, tuple(x.values))),
+        lambda about, values: Fields(about[0], dict(zip(about[1], values, strict=True))),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _abstract(mesh: Mesh) -> Any:
+    _load()
+    return public().abstract_mesh(dict(mesh.shape))
+
+
+@functools.cache
+def _warm_up() -> None:
+    """Calls something for the first time, which takes longer, before any call is bounded."""
+    mesh = Mesh({"devices": 1})
+    with public().use_mesh(_abstract(mesh)):
+        x = value(ShType(mesh, "f32", [8], {"devices": State.REDUCED}))
+        _traced(lambda x: (x + x * 2.0)[0], [x], {})
+
+
+def ask(
+    call: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    mesh: Mesh,
+    policy: str,
+    *,
+    sizes: Mapping[str, int],
+    scopes: tuple[object, ...] = (),
+    fixes: bool = False,
+) -> Any:
+    """The tree of types that a call gives; None stands for None, and False for what else is no array.
+
+    Args:
+        call: The function.
+        args: Its arguments. `Unwritten` numbers may be anywhere in tuples, lists and slices.
+        kwargs: Those that are given by name.
+        mesh: The mesh.
+        policy: The policy in force.
+        sizes: The sizes of the dim names in texts among the arguments.
+        scopes: The scopes of communication in force.
+        fixes: Whether an error is to have fixes.
+
+    Raises:
+        ShardingTypeError: the runtime refuses the call.
+        Unknown: it says nothing.
+    """
+    now = Ambient(policy, dims=tuple(sorted(sizes.items())), scopes=scopes, only_types=True)
+    unwritten = list(_unwritten((args, kwargs)))
+    if not unwritten:
+        return _ask(call, args, kwargs, mesh, now, fixes)
+    combinations = list(itertools.islice(itertools.product(*(u.values for u in unwritten)), _MOST_VALUES + 1))
+    if len(combinations) > _MOST_VALUES:
+        raise Unknown
+    answers: list[Any] = []
+    errors: list[ShardingTypeError] = []
+    for values in combinations:
+        again, named = _filled((args, kwargs), iter(values))
+        try:
+            answers.append(_ask(call, again, named, mesh, now, fixes))
+        except ShardingTypeError as error:
+            errors.append(error)
+    if errors and not answers and len({error.what for error in errors}) == 1:
+        raise errors[0]
+    if not answers or any(answer != answers[0] for answer in answers):
+        raise Unknown
+    return answers[0]
+
+
+def _ask(
+    call: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    mesh: Mesh,
+    now: Ambient,
+    fixes: bool,
+) -> Any:
+    _warm_up()
+    context = _abstract(mesh)
+    traced = any(map(callable, _leaves((args, kwargs))))
+    try:
+        with _bounded(_SECONDS_WITH_FIXES if fixes else _SECONDS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with public().use_mesh(context):
+                if not traced:
+                    try:
+                        with ambient.scope(now):
+                            return _types(call(*args, **kwargs))
+                    except ShardingTypeError as error:
+                        if not _NO_DATA.search(error.what):
+                            if fixes:
+                                _ = error.fixes  # they are looked for here, and no longer than a call may take
+                            raise
+                with ambient.scope(now._replace(only_types=False)):  # in a trace every value has what data it needs
+                    return _traced(call, args, kwargs)
+    except ShardingTypeError:
+        raise
+    except (Exception, _TooLong):  # whatever it is, it must not end the run of the type checker
+        raise Unknown from None
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    if isinstance(tree, (tuple, list)):
+        for item in tree:
+            yield from _leaves(item)
+    else:
+        yield tree
+
+
+def _traced(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The types that a call gives inside of a trace."""
+    leaves, tree = import_module("jax").tree.flatten((args, kwargs))
+    places = [i for i, leaf in enumerate(leaves) if is_value(leaf)]
+    found: list[Any] = []
+
+    def program(values: Sequence[Any]) -> None:
+        among = dict(zip(places, values, strict=True))
+        again, named = tree.unflatten([among.get(i, leaf) for i, leaf in enumerate(leaves)])
+        found.append(_types(call(*again, **named)))
+
+    public().eval_shape(program, [leaves[i] for i in places])
+    return found[0]
+
+
+def _types(result: Any) -> Any:
+    if is_value(result):
+        return result.type
+    if isinstance(result, list):
+        return [_types(x) for x in result]
+    if isinstance(result, Fields):
+        return result._replace(values={name: _types(x) for name, x in result.values.items()})
+    if isinstance(result, tuple):
+        return tuple(_types(x) for x in result)
+    if getattr(result, "weak_type", False) and not result.shape:
+        return _KINDS.get(result.dtype.kind, False)  # what a Python number is where it is traced
+    return None if result is None else False
+
+
+class Wanted(BaseException):
+    """What a function returns is to be found first, outside of the runtime, which then is asked again."""
+
+    def __init__(self, find: Callable[[], None]) -> None:
+        self.find = find
+
+
+def function_of_types(find: Callable[[Sequence[Any]], Callable[[], Any]], name: str = "function") -> Callable[..., Any]:
+    """A function whose results are found by the types of its arguments: ``find`` gives what makes them."""
+    known: dict[Any, Callable[[], Any]] = {}
+
+    def call(*args: Any) -> Any:
+        types = _types(args)
+        key = repr(types)
+        if key not in known:
+
+            def answer() -> None:
+                known[key] = find(types)
+
+            raise Wanted(answer)
+        return known[key]()
+
+    call.__name__ = name
+    return call
+
+
+def _unwritten(tree: Any) -> Iterator[Unwritten]:
+    if isinstance(tree, Unwritten):
+        yield tree
+    elif isinstance(tree, (tuple, list, Mapping)):
+        for item in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from _unwritten(item)
+
+
+def with_values(tree: Any) -> Any:
+    """A tree of arguments with some value for each that is not written."""
+    return _filled(tree, iter([u.values[0] for u in _unwritten(tree)]))
+
+
+def _filled(tree: Any, values: Iterator[Any]) -> Any:
+    if isinstance(tree, Unwritten):
+        return next(values)
+    if isinstance(tree, Mapping):
+        return {name: _filled(item, values) for name, item in tree.items()}
+    if isinstance(tree, (tuple, list)) and not hasattr(tree, "_fields"):
+        return type(tree)([_filled(item, values) for item in tree])
+    return tree
+
+
+class _TooLong(BaseException):
+    """A call took too long; no handler of errors on its way is to take it for an error."""
+
+
+def _give_up(*_: object) -> NoReturn:
+    raise _TooLong
+
+
+@contextlib.contextmanager
+def _bounded(seconds: float) -> Iterator[None]:
+    """Ends what takes too long with `_TooLong`, and what takes too much memory with `MemoryError`, where possible."""
+    with _bounded_memory():
+        alone = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+        if not alone or signal.getitimer(signal.ITIMER_VIRTUAL)[0]:
+            yield
+            return
+        before = signal.signal(signal.SIGVTALRM, _give_up)
+        try:  # again and again, for what Python runs beside the program drops exceptions
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+
+
+@contextlib.contextmanager
+def _bounded_memory() -> Iterator[None]:
+    try:
+        resource = import_module("resource")
+        with open("/proc/self/statm") as file:
+            now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (now + _BYTES if soft < 0 else min(soft, now + _BYTES), hard))
+    except (ImportError, OSError, ValueError):  # not on this platform
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
