@@ -70,13 +70,13 @@ def measured(program: str, mesh: Any, rng: np.random.Generator, tries: int = 12)
             program.format(*names), {n: sh.abstract_array(f"f32{t}") for n, t in zip(names, chosen, strict=True)}
         )
         try:
-            error = call()
+            error = call.refused()
         except Exception:  # it wants values
             return None
         if error is None and accepted is None:
-            accepted = least(call)
+            accepted = least(call.refused)
         elif error is not None and refused is None:
-            refused = least(call), least(lambda call=call: str(call())), len(error.fixes)
+            refused = least(call.refused), least(call.told), len(error.fixes)
     return None
 
 
@@ -86,13 +86,17 @@ class Call(NamedTuple):
     text: str
     values: dict[str, Any]
 
-    def __call__(self) -> sh.ShardingTypeError | None:
+    def refused(self) -> sh.ShardingTypeError | None:
         """What the call is refused with; None if it is accepted."""
         try:
             run(self.text, self.values)
         except sh.ShardingTypeError as error:
             return error
         return None
+
+    def told(self) -> str:
+        """What the refusal says."""
+        return str(self.refused())
 
 
 def least(call: Callable[[], object]) -> float:

@@ -46,6 +46,8 @@ _IMPORTS: Final = {
     "IndexUpdate": "from shtypes.ops.indexing import IndexUpdate",
     "Initializer": "from shtypes.numerics.init import Initializer",
     "Iterator": "from collections.abc import Iterator",
+    "QRResult": "from shtypes.numerics.results import QRResult",
+    "SVDResult": "from shtypes.numerics.results import SVDResult",
     "Sequence": "from collections.abc import Sequence",
     "SlogdetResult": "from shtypes.numerics.results import SlogdetResult",
     "ClassVar": "from typing import ClassVar",
@@ -103,14 +105,14 @@ class _Text(str):
 
 def definition(name: str, found: inspect.Signature) -> str:
     """A function as a stub has it."""
-    shown = found.replace(
-        parameters=[_shown(p) for p in found.parameters.values()], return_annotation=_text(found.return_annotation)
-    )
+    returns = _text(found.return_annotation)
+    shown = found.replace(parameters=[_shown(p) for p in found.parameters.values()], return_annotation=returns)
     return f"def {name}{shown}: ..."
 
 
 def _shown(p: Parameter) -> Parameter:
-    p = p if p.name == "self" else p.replace(annotation=_text(p.annotation))
+    loose = p.name == "ord"  # JAX's annotation lacks the floats that it takes
+    p = p if p.name == "self" else p.replace(annotation=_Text("Any") if loose else _text(p.annotation))
     told = p.default is Parameter.empty or isinstance(p.default, (bool, int, float, str, type(None)))
     return p if told else p.replace(default=_Text("..."))
 
@@ -169,9 +171,19 @@ def _of_jax() -> Iterator[str]:
             native = inspect.unwrap(getattr(importlib.import_module(module), name))
             overloads = [*map(inspect.signature, get_overloads(native))] or _stubbed(module).get(name, [])
             for found in overloads if len(overloads) > 1 else ():
-                yield f"@overload\n{definition(op.attr, with_out(found))}"
+                yield f"@overload\n{_of_arrays(op.attr, with_out(found))}"
             if len(overloads) < 2:
-                yield definition(op.attr, inspect.signature(getattr(functions, op.attr)))
+                yield _of_arrays(op.attr, inspect.signature(getattr(functions, op.attr)))
+
+
+#: Functions of pytrees, which give what they are given.
+_OF_TREES: Final = ("optimization_barrier",)
+
+
+def _of_arrays(name: str, found: inspect.Signature) -> str:
+    """A function of JAX as a stub has it: one that does not say what it returns gives an array."""
+    unsaid = _text(found.return_annotation) == "Any" and name not in _OF_TREES
+    return definition(name, found.replace(return_annotation="Array") if unsaid else found)
 
 
 @functools.cache

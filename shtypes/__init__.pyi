@@ -399,7 +399,6 @@ from shtypes.ops.functions import flatnonzero as flatnonzero
 from shtypes.ops.functions import flip as flip
 from shtypes.ops.functions import fliplr as fliplr
 from shtypes.ops.functions import flipud as flipud
-from shtypes.ops.functions import frexp as frexp
 from shtypes.ops.functions import gather as gather
 from shtypes.ops.functions import gradient as gradient
 from shtypes.ops.functions import histogram as histogram
@@ -529,6 +528,7 @@ from shtypes.ops.reduce_nonlinear import logsumexp as logsumexp
 from shtypes.ops.reinterpret import constant as constant
 from shtypes.ops.reinterpret import reinterpret as reinterpret
 from shtypes.ops.reinterpret import stop_gradient as stop_gradient
+from shtypes.ops.whole import frexp as frexp
 from shtypes.primitives.conversions import abstract_array as abstract_array
 from shtypes.primitives.conversions import array as array
 from shtypes.primitives.conversions import from_jax as from_jax

@@ -17,6 +17,8 @@ from benchmarks import merging, overhead, refusals, training
 from benchmarks.measure import hlo, timing
 from benchmarks.models import microbatch, transformer
 
+pytestmark = pytest.mark.one_in(2)
+
 ROOT = Path(__file__).parents[1]
 
 

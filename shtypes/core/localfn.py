@@ -56,6 +56,9 @@ class LocalFn:
         """
         return None
 
+    def check_transposed(self) -> None:
+        """Refuses to be transposed where the code around it does not allow that; asked each time."""
+
     def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         """For JOINTLY: the function of the kept operands alone, the others being zero; None if there is none."""
         return None

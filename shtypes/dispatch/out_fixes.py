@@ -33,7 +33,7 @@ def with_own_fixes(
             return []
 
     def complete() -> None:
-        found = {fix.code: fix for fix in (*asking(), *error.fixes)}
+        found = {fix.code: fix for fix in (*error.fixes, *asking())}
         error.fixes = tuple(sorted(found.values(), key=lambda f: f.bytes)[:MOST])
 
     if holds_tracers(across):

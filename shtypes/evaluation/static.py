@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 
 class Static:
     """A value that is no array. Numbers are equal only if they are the same: 1 is not 1.0, and 0.0 is not -0.0.
 
-    A slice is known by its parts, and a small array of the host by its bytes. What else has no hash is equal to itself
-    only.
+    A slice is known by its parts. What else has no hash, an array for example, is equal to itself only.
     """
 
     __slots__ = ("_hash", "_known", "value")
@@ -36,16 +33,10 @@ class Static:
         return id(self.value) if self._hash is None else self._hash
 
 
-#: How many bytes an array may have that is known by them.
-_FEW: Final = 4096
-
-
 def _parts(value: Any) -> Any:
     """What tells a value apart from others of its class."""
     if type(value) is tuple:
         return tuple(map(Static, value))
     if type(value) is slice:
         return tuple(map(Static, (value.start, value.stop, value.step)))
-    if isinstance(value, np.ndarray) and value.nbytes <= _FEW and not value.dtype.hasobject:
-        return value.dtype, value.shape, value.tobytes()
     return value

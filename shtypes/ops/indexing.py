@@ -186,7 +186,7 @@ def _change(how: str) -> JaxFunction:
 
 
 def _changed(how: str, at: Updates, values: tuple[Any, ...], options: Any) -> Array:
-    _refuse_unknown(how, options, "fill_value")
+    _refuse_unknown(how, options, *(("fill_value",) if how == "get" else ()))
     given = {name: value for name, value in options.items() if name != "out" and value is not None}
     if how != "get" and _differ(at.key):
         given["unique_indices"] = True

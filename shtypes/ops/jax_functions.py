@@ -23,7 +23,7 @@ from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.calls import refuse_unknown
 from shtypes.context.user_line import placed
-from shtypes.core.array import wrap
+from shtypes.core.array import Array, wrap
 from shtypes.core.hitype import HiShType, hi
 from shtypes.dispatch.apply import beside_others, dtype_name, is_typed, lift, located, typed_operands
 from shtypes.dispatch.out_fixes import with_own_fixes
@@ -32,7 +32,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.branch_types import aval_of
 from shtypes.evaluation.interpreter import evaluate_call
 from shtypes.evaluation.static import Static
-from shtypes.evaluation.value_info import note_constant, noting
+from shtypes.evaluation.value_info import note_constant, noting, typed_constant
 from shtypes.lowering.replay import published
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
@@ -40,11 +40,12 @@ from shtypes.primitives.local import local_all
 from shtypes.scopes.comm import FinishesSums, allows_implicit, implicit_comm, rules_in_force, under, without_scopes
 from shtypes.scopes.judging import look
 from shtypes.types import ShType, State, dtypes
+from shtypes.types.mesh import current_mesh
 
 #: Parameters that say the size of a result whose size would depend on values.
 _SIZES: Final = frozenset({"size", "length", "total_repeat_length", "num_segments"})
 #: Parameters that are dtypes: a name of ours stands for one, too.
-_DTYPES: Final = frozenset({"dtype", "new_dtype", "preferred_element_type"})
+_DTYPES: Final = frozenset({"dtype", "new_dtype", "out_dtype", "preferred_element_type"})
 
 
 class Trace(NamedTuple):
@@ -112,7 +113,7 @@ class JaxFunction:
 
         def flat(*arrays: Any) -> Any:
             rest = iter(arrays)
-            args, kwargs = jax.tree.unflatten(tree, [next(rest) if s is None else s.value for s in static])
+            args, kwargs = jax.tree.unflatten(tree, [next(rest) if s is None else _value(s) for s in static])
             return self.fn(*args, **kwargs)
 
         flat.__name__ = flat.__qualname__ = self.name
@@ -129,52 +130,63 @@ class JaxFunction:
         return Trace(*needed(closed), out)
 
     def _applied(self, key: Any, trace: Trace, values: Sequence[Any], constants: frozenset[int]) -> list[Any]:
-        def call(types: tuple[ShType, ...]) -> TypedCall:
-            full = (key, constants, *[t.serial for t in types])
-            found = self._calls.get(full)
-            if found is None:
-                shown = _shown(self.name, *key[:2])
-                found = self._calls.put(full, _typed_call(self.name, shown, trace, types, constants))
-                if found.local is not None:
-                    self._calls.put((key, constants, *[t.serial for t in found.typing.operands]), found)
-            return found
+        in_turn = functools.partial(_in_turn, trace, constants)
 
-        def evaluated(*operands: Any) -> list[Any]:
-            with noting():
-                for i in constants:
-                    note_constant(operands[i])
-                return evaluate_call(trace.jaxpr, trace.consts, operands)
+        def call(types: tuple[ShType, ...]) -> TypedCall:
+            return self._typed(key, trace, types, constants)
 
         def rule(types: tuple[ShType, ...]) -> rules.Typing:
             return call(types).typing
 
-        in_turn = under(None, evaluated, FinishesSums())
         values = beside_others(values, constants)
         types = tuple([x.type for x in values])
         try:
             call(types)
         except ShardingTypeError as error:
+            in_turn = under(None, in_turn, FinishesSums())
             if allows_implicit():
                 return in_turn(*values)
-            refusal = located(error, self.name, types, rule)
-            if self._takes_out and trace.tree.num_leaves == 1:
-
-                def asked(*operands: Any) -> Any:
-                    with implicit_comm():
-                        return in_turn(*operands)[0]
-
-                refusal = with_own_fixes(refusal, self.name, asked, *types)
-            raise refusal.with_traceback(None) from None
+            raise self._refusal(error, rule, types, in_turn, trace).with_traceback(None) from None
         operands, typing = typed_operands(self.name, rule, values)
         local = call(tuple([x.type for x in operands])).local
         if local is None:
-            return evaluated(*operands)
+            return in_turn(*operands)
         if local.fn is None:
             return [operands[i] for i in local.passed]
         results = local_all(local.fn, *operands, out=typing.results)
         if rules_in_force():
             look()
         return results
+
+    def _typed(self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]) -> TypedCall:
+        """How a call is typed on operands of some types, and on those that they are cast to."""
+        full = (key, constants, *[t.serial for t in types])
+        found = self._calls.get(full)
+        if found is None:
+            shown = _shown(self.name, *key[:2])
+            found = self._calls.put(full, _typed_call(self.name, shown, trace, types, constants))
+            if found.local is not None:
+                self._calls.put((key, constants, *[t.serial for t in found.typing.operands]), found)
+        return found
+
+    def _refusal(
+        self,
+        error: ShardingTypeError,
+        rule: Callable[[tuple[ShType, ...]], rules.Typing],
+        types: tuple[ShType, ...],
+        in_turn: Callable[..., list[Any]],
+        trace: Trace,
+    ) -> ShardingTypeError:
+        """The error of a call that does not type, with its fixes, and with those that ask for the result's type."""
+        refusal = located(error, self.name, types, rule)
+        if not self._takes_out or trace.tree.num_leaves != 1:
+            return refusal
+
+        def asked(*operands: Any) -> Any:
+            with implicit_comm():
+                return in_turn(*operands)[0]
+
+        return with_own_fixes(refusal, self.name, asked, *types)
 
 
 def _what_must_be_known(error: Exception) -> str:
@@ -208,9 +220,30 @@ def _is_at_hand(x: Any) -> bool:
     return x.data is not None and {*x.type.states} <= {State.REDUCED, State.INVARIANT}
 
 
+class _HostArray:
+    """A copy of an array whose values a function asks for; equal ones have the same."""
+
+    __slots__ = ("_key", "value")
+
+    def __init__(self, x: Any) -> None:
+        self.value = np.array(x)
+        self._key = self.value.dtype, self.value.shape, self.value.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _HostArray) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
 def _host(x: Any) -> Any:
     """A static argument; of an array its values."""
-    return np.asarray(x) if is_typed(x) or isinstance(x, jax.Array) else x
+    return _HostArray(x) if is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)) else x
+
+
+def _value(static: Static) -> Any:
+    """What a function gets for a static argument."""
+    return static.value.value if isinstance(static.value, _HostArray) else static.value
 
 
 def _shown(name: str, tree: Any, static: Sequence[Static | None]) -> str:
@@ -238,6 +271,27 @@ def _words(x: Any) -> str:
     return f"({', '.join(parts)})" if all(parts) and {*parts} != {"_"} else ""
 
 
+def _in_turn(trace: Trace, constants: frozenset[int], *operands: Any) -> list[Any]:
+    """The results of a call, equation by equation; of operands that have only types, values that have only types."""
+
+    def run(*operands: Any) -> list[Any]:
+        with noting():
+            for i in constants:
+                note_constant(operands[i])
+            return _evaluated(trace, operands)
+
+    if any(type(x) is Array and x.data is None for x in operands):  # the program's own constants would have data
+        return [wrap(t, None) for t in jax.make_jaxpr(run)(*operands).out_avals]
+    return run(*operands)
+
+
+def _evaluated(trace: Trace, operands: Sequence[Any]) -> list[Any]:
+    """The results of a call, equation by equation; those that no operand has a part in are constants."""
+    mesh = operands[0].type.mesh if operands else current_mesh()
+    outs = evaluate_call(trace.jaxpr, trace.consts, operands)
+    return [x if is_typed(x) else typed_constant(jax.numpy.asarray(x), mesh) for x in outs]
+
+
 def _typed_call(name: str, shown: str, trace: Trace, types: Sequence[ShType], constants: frozenset[int]) -> TypedCall:
     """How a call is typed on operands of some types, and what each device does if all of it is local.
 
@@ -250,7 +304,7 @@ def _typed_call(name: str, shown: str, trace: Trace, types: Sequence[ShType], co
         for i in constants:
             note_constant(operands[i])
         try:
-            return evaluate_call(trace.jaxpr, trace.consts, operands)
+            return _evaluated(trace, operands)
         except ShardingTypeError as error:  # JAX would rewrite its traceback, at ten times the cost of the evaluation
             refused.append(error)
 
@@ -290,16 +344,27 @@ def _compress(condition: Any, a: Any, axis: Any = None, *, size: Any = None, fil
     return jax.numpy.take(a, np.flatnonzero(condition), axis)
 
 
+def _polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
+    """As `jax.numpy.polyval`, by products and sums: in the coefficients it is linear."""
+    p, x = jax.numpy.asarray(p), jax.numpy.asarray(x)
+    y = jax.numpy.zeros(np.broadcast_shapes(p.shape[1:], x.shape), jax.numpy.result_type(p, x))
+    for i in range(p.shape[0]):
+        y = y * x + p[i]
+    return y
+
+
 def _with_default(fn: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
     """A function of JAX with other defaults, where it refuses its own."""
+    parameters = [p.replace(default=defaults.get(p.name, p.default)) for p in inspect.signature(fn).parameters.values()]
+    signature = inspect.signature(fn).replace(parameters=parameters)
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **{**defaults, **kwargs})
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return fn(*bound.args, **bound.kwargs)
 
-    signature = inspect.signature(fn)
-    changed = [p.replace(default=defaults.get(p.name, p.default)) for p in signature.parameters.values()]
-    call.__signature__ = signature.replace(parameters=changed)  # type: ignore[attr-defined]  # what `inspect` reads
+    call.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect` reads
     return call
 
 
@@ -308,6 +373,7 @@ _NATIVE: Final[Mapping[str, Callable[..., Any]]] = {
     "compress": _compress,
     "fill_diagonal": _with_default(jax.numpy.fill_diagonal, inplace=False),
     "pad": _pad,
+    "polyval": _polyval,
     "put_along_axis": _with_default(jax.numpy.put_along_axis, inplace=False),
     "ravel_multi_index": _with_default(jax.numpy.ravel_multi_index, mode="clip"),
 }

@@ -56,7 +56,7 @@ def shard_program(name: str, closed: Any) -> ShardProgram:
     operands, arity = tuple(steps.operands), len(steps.operands)
     if not steps.steps:
         return ShardProgram(operands, None, slots)
-    alone = steps.steps[0] if len(steps.steps) == 1 else None
+    alone = steps.steps[0] if len(steps.steps) == 1 and not isinstance(steps.steps[0].fn, ShardControl) else None
     if alone and alone.operands == (*range(arity),) and slots == (*range(arity, arity + len(alone.inexact)),):
         return ShardProgram(operands, alone.fn)
     moving = tuple(t.differentiable for t in operands)

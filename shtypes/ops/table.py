@@ -319,7 +319,7 @@ OPS: Final[Mapping[str, Op]] = {
         *of_jax("div", jax="jax.lax", linear="x"),
         *of_jax("select_n", jax="jax.lax", linear="+cases"),
         *of_jax("divmod modf"),
-        *of_jax("frexp", rule="whole"),
+        *written("ops.whole", "frexp", rule="whole"),
         *of_jax("optimization_barrier", jax="jax.lax", linear="+operand"),
         *of_jax("allclose array_equal array_equiv corrcoef cov cumulative_prod"),
         *of_jax("cumulative_sum", linear="x"),

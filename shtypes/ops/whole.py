@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 
 from shtypes import rules
 from shtypes.caches import MOST
-from shtypes.core.array import Array
+from shtypes.core.array import Array, ArrayLike
 from shtypes.core.functions.basics import NamedFn
 from shtypes.core.localfn import Linear, LocalFn, as_tuple, promotion, static_params
-from shtypes.dispatch.apply import apply, apply_all
+from shtypes.dispatch.apply import apply, apply_all, lift
 from shtypes.errors import ShardingTypeError
+from shtypes.lowering.replay import public
 from shtypes.ops.reduce import normalize_dims
 from shtypes.types import ShType, dtypes
 
@@ -113,3 +115,14 @@ def reduced_by(name: str, fn: LocalFn, x: Any, dims: tuple[int, ...], keepdims: 
     t = jax.typeof(x)
     dtype = dtypes.from_numpy(made(fn, (t.shape, t.dtype_name)).dtype)
     return apply(name, fn, lambda types: rules.reduce_nonlinear(name, types[0], dims, keepdims, dtype), x)
+
+
+@public
+def frexp(x: ArrayLike) -> tuple[Array, Array]:
+    """The mantissa and the exponent of each element, as `jax.numpy.frexp`, which releases of JAX have as a primitive.
+
+    Per axis: every state but unreduced is kept. Communicates: nothing.
+    """
+    ((x,), _) = lift([x])
+    found: tuple[Array, Array] = apply_whole_tree("frexp", function("frexp", jnp.frexp), x, [])
+    return found

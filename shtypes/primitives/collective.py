@@ -144,10 +144,12 @@ class Reinterpret(LocalFn):
     def __call__(self, x: Any) -> Any:
         return x
 
-    def adjoint(self, index: int, operands: Any, result: ShType) -> LocalFn | None:
+    def check_transposed(self) -> None:
         check_not_mapped(
             [axis for axis, *change in self.changes if change == [State.REDUCED.value, State.VARYING.value]]
         )
+
+    def adjoint(self, index: int, operands: Any, result: ShType) -> LocalFn | None:
         return Reinterpret(tuple((axis, _dual(dst), _dual(src)) for axis, src, dst in self.changes))
 
     def batched(self, dims: Any, ranks: Any) -> LocalFn | None:

@@ -172,6 +172,7 @@ class Local(Operation):
         """Adds the cotangents of the linear operands, each an `Accumulator`."""
         if all(type(ct) is Zero for ct in cts):
             return
+        self.fn.check_transposed()
         key = (
             *[~x.aval.serial if isinstance(x, Accumulator) else x.type.serial for x in operands],
             *[None if type(ct) is Zero else ct.type.serial for ct in cts],

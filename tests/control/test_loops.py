@@ -13,6 +13,8 @@ import pytest
 import shtypes as sh
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.one_in(2)
+
 X = np.arange(24, dtype=np.float32).reshape(4, 6) / 8
 
 

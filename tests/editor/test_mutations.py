@@ -9,6 +9,8 @@ import pytest
 from tests.editor.mutations import MUTATIONS, Mutation
 from tests.editor.running import ROOT, run_mypy
 
+pytestmark = pytest.mark.one_in(2)
+
 CONFIG = """[tool.mypy]
 plugins = ["shtypes.mypy_plugin"]
 strict = true

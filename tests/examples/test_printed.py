@@ -14,6 +14,8 @@ import pytest
 
 import shtypes as sh
 
+pytestmark = pytest.mark.one_in(2)
+
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "examples"
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))

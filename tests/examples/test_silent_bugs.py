@@ -17,6 +17,8 @@ from examples.silent_bugs.bug import in_types
 from tests.examples.test_printed import GOLDEN, compared
 from tests.tolerance import assert_close, off_by
 
+pytestmark = pytest.mark.one_in(2)
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "silent-bugs.md").read_text()
 #: Those that the types do not catch: in local mode, a program says itself what the devices add up.

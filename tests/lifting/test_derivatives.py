@@ -21,6 +21,8 @@ from tests.lifting.derivative_programs import (
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.one_in(2)
+
 X = np.asarray([0.7, -1.2, 1.6])
 V = np.asarray([0.3, 0.5, -0.8])
 WEIGHTS = np.asarray([1.0, -2.0, 0.5])

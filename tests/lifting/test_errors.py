@@ -18,6 +18,8 @@ import pytest
 import shtypes as sh
 from tests.golden import golden
 
+pytestmark = pytest.mark.one_in(2)
+
 MESH = {"dp": 2, "tp": 4}
 CASES: dict[str, Callable[[], Any]] = {}
 

@@ -17,6 +17,8 @@ from tests.peers.test_public import _can_be_judged
 from tests.peers.values import Case, problems
 from tests.rules.cases import to_layout
 
+pytestmark = pytest.mark.one_in(2)
+
 MESH = (2, 2)
 NIGHTS = 40
 #: What the typed ops accept and the lifted program does not, at most.

@@ -16,6 +16,8 @@ import pytest
 
 import shtypes as sh
 
+pytestmark = pytest.mark.one_in(2)
+
 _START: Final = """
 import contextlib
 import equinox as eqx, jax, jax.numpy as jnp, numpy as np

@@ -20,8 +20,9 @@ from shtypes.core.functions.derivatives import Jvp, Transpose, Vmap
 from shtypes.core.operation import applied_by
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.rows import elementwise, families, generic, lookups, matrices, numbers, shapes
-from shtypes.evaluation.table import BODIES, EQUATIONS, EXCEPTIONS, ROWS, op
+from shtypes.evaluation.table import BODIES, EQUATIONS, EXCEPTIONS, ROWS
 from shtypes.lifting.lift import lift
+from shtypes.lifting.public_ops import op
 from shtypes.lifting.rows import reductions
 from shtypes.ops.table import OPS
 from shtypes.primitives.callbacks import HostFunction
@@ -36,6 +37,8 @@ from tests.lifting.row_cases.case import Case
 from tests.lifting.row_checks import problems
 from tests.lifting.row_layouts import MESH, layouts
 from tests.lifting.test_primitives import defined
+
+pytestmark = pytest.mark.one_in(2)
 
 #: Rows that no case reaches, and where they are tested.
 ELSEWHERE: Final = {

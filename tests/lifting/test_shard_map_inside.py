@@ -18,6 +18,8 @@ from tests.end_to_end import close, host
 from tests.local_mode.test_plain_bodies import BODIES, P, W, X, by_jax, typed
 from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
 
+pytestmark = pytest.mark.one_in(2)
+
 KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 
 

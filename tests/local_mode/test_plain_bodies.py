@@ -17,6 +17,8 @@ import shtypes as sh
 from tests.end_to_end import close, host
 from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
 
+pytestmark = pytest.mark.one_in(2)
+
 P = jax.P
 SIZES = {"x": 4, "y": 2}
 _rng = np.random.default_rng(0)

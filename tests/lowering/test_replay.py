@@ -79,8 +79,9 @@ def test_a_second_call_asks_no_rule_and_makes_no_plan(name: str, monkeypatch: py
         raise AssertionError("the general path was taken")
 
     monkeypatch.setattr(apply, "lift", refuse)
-    for module in ("pointwise", "arithmetic", "reduce", "shape", "einsum", "reshard", "joins", "lookup", "sorting"):
-        monkeypatch.setattr(f"shtypes.ops.{module}.lift", refuse)
+    for module in ("ops.pointwise", "ops.arithmetic", "ops.reduce", "ops.einsum", "ops.jax_functions", "ops.lookup"):
+        monkeypatch.setattr(f"shtypes.{module}.lift", refuse)
+    monkeypatch.setattr("shtypes.dispatch.reshard.lift", refuse)
     OPS[name](value(2), value(3))
 
 
@@ -178,7 +179,7 @@ def test_a_constant_on_other_devices_is_made_again() -> None:
 def test_results_in_a_tree_are_made_anew() -> None:
     x = value(0)
     first, second = sh.top_k(x, 2), sh.top_k(x, 2)
-    assert type(first) is list
+    assert len(first) == 2
     assert first is not second
     for one, other in zip(first, second, strict=True):
         same(one, other)

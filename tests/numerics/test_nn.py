@@ -17,6 +17,8 @@ from tests import tolerance
 from tests.end_to_end import Case, check, host, sampled
 from tests.tolerance import assert_close, assert_within, eps
 
+pytestmark = pytest.mark.one_in(2)
+
 MESH = {"dp": 2, "tp": 2}
 BATCH, SEQ, HEADS, SIZE, VOCAB = 4, 4, 4, 4, 8
 _rng = np.random.default_rng(0)

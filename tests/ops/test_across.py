@@ -16,6 +16,8 @@ import shtypes as sh
 from tests.end_to_end import Case, check, host
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.one_in(2)
+
 AXES = {"x": 2, "y": 2}
 rng = np.random.default_rng(0)
 X = rng.normal(size=(4, 8, 2)).astype(np.float32)

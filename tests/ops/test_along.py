@@ -234,4 +234,4 @@ def test_what_needs_elements_is_refused_where_there_are_none(name: str) -> None:
         refused = pytest.raises(sh.ShardingTypeError, match=f"`{name}` does not take")
     with sh.use_mesh(sh.abstract_mesh({"x": 2})), refused:
         given = jax.eval_shape(lambda a: getattr(sh, name)(a, axis=0), sh.ShType.parse("f32[0, 4@x]"))
-        assert str(given) == "f32[4@x]"
+        assert given.shape == (4,)

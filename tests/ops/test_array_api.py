@@ -19,6 +19,8 @@ import shtypes as sh
 from shtypes.context.absent import ABSENT
 from tests.end_to_end import Case, check, host, sampled, some
 
+pytestmark = pytest.mark.one_in(2)
+
 m: Any = sh  # for calls that a type checker refuses too
 
 rng = np.random.default_rng(0)

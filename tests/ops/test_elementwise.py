@@ -15,6 +15,8 @@ from shtypes.ops.table import OPS
 from tests.compiling import compiles, needs
 from tests.end_to_end import REFERENCE, Case, check, close, host, sampled, some, source
 
+pytestmark = pytest.mark.one_in(2)
+
 m: Any = sh  # for calls that a type checker refuses too
 
 rng = np.random.default_rng(1)

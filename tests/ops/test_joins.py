@@ -12,6 +12,8 @@ import pytest
 import shtypes as sh
 from tests.end_to_end import Case, check, host, sampled, some
 
+pytestmark = pytest.mark.one_in(2)
+
 rng = np.random.default_rng(0)
 
 
@@ -141,4 +143,4 @@ def test_a_join_along_a_sharded_dim_offers_priced_fixes() -> None:
         a = sh.array(arr(4, 4), "[4@x,4]")
         with pytest.raises(sh.ShardingTypeError) as info:
             sh.concatenate([a, a])
-    assert [f.code for f in info.value.fixes][1] == 'sh.reshard(lhs, "[4,4]{U:x}"); sh.reshard(rhs, "[4,4]{U:x}")'
+    assert 'sh.reshard(lhs, "[4,4@x]"); sh.reshard(rhs, "[4,4@x]")' in [f.code for f in info.value.fixes]

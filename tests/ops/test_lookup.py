@@ -132,8 +132,8 @@ def test_lookups_map() -> None:
     ("call", "what"),
     [
         (lambda x: sh.take(x, 1.5, 0), "`take` does not take `axis=0`"),
-        (lambda x: sh.take(x, [1], 0, mode="nearest"), "`take` does not take these arguments"),
-        (lambda x: sh.take_along_axis(x, [1], 0), "`take_along_axis` does not take these arguments"),
+        (lambda x: sh.take(x, np.array([1]), 0, mode="nearest"), "`take` does not take these arguments"),
+        (lambda x: sh.take_along_axis(x, np.array([1]), 0), "`take_along_axis` does not take these arguments"),
         (lambda x: sh.segment_sum(x, [1, 2], 4), "`segment_sum` needs a number for each row"),
     ],
 )  # fmt: skip

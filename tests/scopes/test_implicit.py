@@ -25,6 +25,8 @@ from tests.random_programs import POLICIES, Program, Step, generate_program, spr
 from tests.scopes.implicit_programs import BOTH, CASES, block, loss_of
 from tests.tolerance import assert_close, assert_within, computed
 
+pytestmark = pytest.mark.one_in(2)
+
 # pending sums over several axes
 
 CUBE = {"x": 2, "y": 2, "z": 2}

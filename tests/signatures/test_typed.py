@@ -180,7 +180,7 @@ def test_a_result_that_does_not_fit_is_refused() -> None:
     def f(
         x: A[sh.Array, HIDDEN],
     ) -> tuple[A[sh.Array, "f32[2*b@dp, h]"], A[sh.Array, "f32[b, h]"]]:
-        return sh.concat([x, x], 1), x
+        return sh.concat([x, x], axis=1), x
 
     error = refusal(lambda: f(sh.ones("f32[8@dp,4]")))
     assert "`result[0]` is f32[8@dp,8]: dim 1 has size 8, and `h` is 4 by `x`" in error.why

@@ -21,7 +21,7 @@ from tests.analysis.explain.test_json import SCHEMA, faults
 from tests.traced.compiled import assert_compiled_as_said
 from tests.traced.random_programs import AXES, random_program
 
-pytestmark = pytest.mark.usefixtures("on_a_mesh")
+pytestmark = [pytest.mark.usefixtures("on_a_mesh"), pytest.mark.one_in(2)]
 
 X, W, PENDING = "f32[8@dp, 16]", "f32[16, 16@tp]", "f32[16@tp, 16]"
 

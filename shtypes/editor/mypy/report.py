@@ -14,6 +14,7 @@ from mypy.plugin import CheckerPluginInterface
 from shtypes.editor import runtime
 from shtypes.editor.fixes import in_words, mesh_of_prices, priced
 from shtypes.editor.mypy.values import Reading, Value
+from shtypes.editor.sizes import LEAST
 from shtypes.editor.space import Space, Unknown
 from shtypes.errors import NoMeshError, ShardingTypeError
 from shtypes.rules.suggest_fixes import called_names
@@ -165,8 +166,8 @@ def refuse(api: CheckerPluginInterface, error: ShardingTypeError, asked: Asked, 
     for devices, scaled in _PRICES:
         with contextlib.suppress(Unknown, ShardingTypeError):
             refused = asked.again(space, fixes=True, devices=devices, scaled=scaled)
-            if refused is not None and refused.fixes and _same(refused, error):
-                notes.append(f"fix: {_in_words(refused, asked, space)}")
+            if refused is not None and _same(refused, error):
+                notes += [f"fix: {text}" for text in _in_words(refused, asked, space)[:1]]
                 break
     hints = [f"try: {hint}" for hint in error.hints[:1]] if not any(n.startswith("fix: ") for n in notes) else []
     fail(api, where, words[0], [*notes, *hints])
@@ -239,10 +240,11 @@ def renamed(code: str, asked: Asked, types: Sequence[ShType] = ()) -> str:
     return code
 
 
-def _in_words(error: ShardingTypeError, asked: Asked, space: Space) -> str:
-    """The cheapest fix of an error."""
-    fix, types = error.fixes[0], [t for t in error.subjects or () if isinstance(t, ShType)]
-    return in_words(fix._replace(code=renamed(fix.code, asked, types)), [t for _, t in asked.operands], space)
+def _in_words(error: ShardingTypeError, asked: Asked, space: Space) -> list[str]:
+    """The fixes of an error, the cheapest first, but for those that say a size which only stands for one."""
+    types, operands = [t for t in error.subjects or () if isinstance(t, ShType)], [t for _, t in asked.operands]
+    texts = [in_words(f._replace(code=renamed(f.code, asked, types)), operands, space) for f in error.fixes]
+    return [text for text in texts if not any(len(n) > 5 and int(n) >= LEAST for n in re.findall(r"\d+", text))]
 
 
 def node_of(expression: Expression | None) -> object:

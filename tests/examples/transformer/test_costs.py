@@ -13,6 +13,8 @@ from examples.transformer import costs, model, training
 from examples.transformer.layouts import FILE, Layout, read
 from tests.traced.compiled import assert_compiled_as_said
 
+pytestmark = pytest.mark.one_in(2)
+
 LAYOUTS = read()
 #: What those with stages compile to is in `test_pipeline`.
 WHOLE = [name for name, layout in LAYOUTS.items() if not layout.schedule]

@@ -18,6 +18,8 @@ from tests.end_to_end import host
 from tests.tolerance import assert_within, computed
 from tests.traced.compiled import assert_compiled_as_said
 
+pytestmark = pytest.mark.one_in(2)
+
 BATCH, SEQ, GROUP, EXPERTS, CHOSEN = 8, 16, 8, 8, 2
 SIZES = model.Sizes(
     vocab=32,

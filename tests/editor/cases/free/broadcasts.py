@@ -12,5 +12,3 @@ def f(x: A[sh.Array, "f32[4@dp]"], y: A[sh.Array, "f32[1, 4]"]) -> None:
 # mypy says:
 # 7:17: type f32[3,4@dp]
 # 8:17: type f32[3,4]
-# 9:21: `broadcast_to` cannot stretch dim 0 of size 4 to size 3  [sharding]
-# 9:21: in broadcast_to(f32[4@dp])

@@ -23,8 +23,8 @@ def f(
 # 13:17: type f32[n@dp, h, w, o@tp]
 # 14:17: type f32[n@dp, h - 2, w - 2, o@tp]
 # 15:17: type ?
-# 17:9: type f32[n@dp, 8, 8, o]{U:tp}
+# 17:9: type ?
 # 19:5: `conv_general_dilated` acts along dim 1 (`h`), which is sharded on mesh axis `dp`  [sharding]
 # 19:5: each device holds only its slice of that dim, and the result needs all of it
 # 19:5: in conv_general_dilated(f32[n, h@dp, w, c], f32[3, 3, c, o@tp])
-# 19:5: fix: sh.reshard(split, "[n, h, w, c]{U:dp}")   [forward: none; backward: none]
+# 19:5: fix: sh.reshard(split, "[n, h, w, c]{U:dp}")   [free, but each device holds all of it]

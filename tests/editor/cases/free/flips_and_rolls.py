@@ -19,7 +19,7 @@ def f(x: A[sh.Array, "f32[n@dp, m]"]) -> None:
 # 10:13: each device holds only its slice of that dim, and the result needs all of it
 # 10:13: in flip(f32[n@dp, m])
 # 10:13: fix: sh.reshard(x, "[n, m]{U:dp}")   [free, but each device holds all of it]
-# 11:13: `roll` acts along dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
-# 11:13: each device holds only its slice of that dim, and the result needs all of it
-# 11:13: in roll(f32[n@dp, m])
-# 11:13: fix: sh.reshard(x, "[n, m]{U:dp}")   [free, but each device holds all of it]
+# 11:5: `slice` acts along dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
+# 11:5: each device holds only its slice of that dim, and the result needs all of it
+# 11:5: in roll(f32[n@dp, m]), by slice(f32[n@dp, m])
+# 11:5: fix: sh.reshard(x, "[n, m]{U:dp}")   [free, but each device holds all of it]

@@ -25,8 +25,7 @@ def f(x: A[sh.Array, "f32[seq, batch@dp, hidden]"]) -> None:
 # 12:17: type f32[1, seq, batch@dp, hidden]
 # 13:17: type f32[seq, hidden]{U:dp}
 # 14:17: type f32[seq, batch@dp, hidden]
-# 15:5: `index` acts along dim 1 (`batch`), which is sharded on mesh axis `dp`  [sharding]
+# 15:5: `slice` acts along dim 1 (`batch`), which is sharded on mesh axis `dp`  [sharding]
 # 15:5: each device holds only its slice of that dim, and the result needs all of it
-# 15:5: in index(f32[seq, batch@dp, hidden])
+# 15:5: in index(f32[seq, batch@dp, hidden]), by slice(f32[seq, batch@dp, hidden])
 # 15:5: fix: sh.reshard(x, "[seq, batch, hidden]{U:dp}")   [free, but each device holds all of it]
-# 16:5: an index of 4 dims does not fit f32[seq, batch@dp, hidden], which has 3  [sharding]

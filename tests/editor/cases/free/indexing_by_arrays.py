@@ -26,7 +26,7 @@ def f(
 # 16:17: type f32[n]{U:dp}
 # 17:17: type f32[n, m@dp]
 # 18:17: type f32[batch@dp, 10]
-# 19:5: `index` meets two different dims sharded on mesh axis `dp`: dim 1 (`m`) of lhs and dim 0 (`batch`) of rhs  [sharding]
+# 19:5: `gather` meets two different dims sharded on mesh axis `dp`: dim 1 (`m`) of lhs and dim 0 (`batch`) of rhs  [sharding]
 # 19:5: a device would combine its slice of dim 1 (`m`) of lhs with the same device's slice of dim 0 (`batch`) of rhs only, but every pair of slices is needed: one of the two must be resharded
-# 19:5: in index(f32[n, m@dp], i32[batch@dp])
+# 19:5: in index(f32[n, m@dp], i32[batch@dp]), by gather(f32[n, m@dp], i32[batch@dp, 1])
 # 19:5: fix: sh.reshard(ids, "[batch]")   [forward: all-gather over `dp`; backward: none]

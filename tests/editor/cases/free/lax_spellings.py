@@ -33,7 +33,7 @@ def f(
 # 20:17: type f32[8,6@dp,4]
 # 21:17: type f32[8,6@dp,4]
 # 22:17: type f32[n@dp, o, h, w - 2]
-# 23:20: `segment_min` is nonlinear in lhs, which is unreduced on mesh axis `dp`  [sharding]
-# 23:20: each device holds one term of the sum, and segment_min(a + b) is not segment_min(a) + segment_min(b)
-# 23:20: in segment_min(f32[8,6]{U:dp}, i32[8])
-# 23:20: fix: sh.reshard(y, "[8, 6@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
+# 23:5: `scatter_min` is nonlinear in operand 2, which is unreduced on mesh axis `dp`  [sharding]
+# 23:5: each device holds one term of the sum, and scatter_min(a + b) is not scatter_min(a) + scatter_min(b)
+# 23:5: in segment_min(f32[8,6]{U:dp}, i32[8]), by scatter_min(f32[3,6], i32[8,1], f32[8,6]{U:dp})
+# 23:5: fix: sh.reshard(y, "[8, 6@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]

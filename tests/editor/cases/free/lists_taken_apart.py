@@ -22,8 +22,8 @@ def f(x: A[sh.Array, "f32[n@dp, 8]"], u: A[sh.Array, "f32[4, 8]{U:dp}"]) -> None
 
 
 # mypy says:
-# 8:17: type f32[n@dp, 2]
-# 9:17: type i32[n@dp, 2]
+# 8:17: type ?
+# 9:17: type ?
 # 10:17: type f32[3,8]{U:dp}
 # 11:17: type f32[1,8]{U:dp}
 # 12:17: type f32[4,8]{U:dp}

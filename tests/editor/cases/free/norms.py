@@ -23,12 +23,12 @@ def f(x: A[sh.Array, "f32[n@dp, m]"], order: float) -> None:
 # 12:17: type f32[m]{I:dp}
 # 13:17: type f32[]
 # 14:17: type f32[n@dp]
+# 15:17: `svd` acts along dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
+# 15:17: each device holds only its slice of that dim, and the result needs all of it
+# 15:17: in linalg.norm(f32[n@dp, m]), by svd(f32[n@dp, m])
+# 15:17: fix: sh.reshard(x, "[n, m]{I:dp}")   [forward: all-gather over `dp`; backward: none]
 # 15:17: type ?
-# 15:32: `norm` reduces dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
-# 15:32: each device holds only its slice of that dim, and the result needs all of it
-# 15:32: in norm(f32[n@dp, m])
-# 15:32: fix: sh.reshard(x, "[n, m]{I:dp}")   [forward: all-gather over `dp`; backward: none]
-# 16:20: `norm` reduces dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
-# 16:20: each device holds only its slice of that dim, and the result needs all of it
-# 16:20: in norm(f32[n@dp, m])
-# 16:20: fix: sh.linalg.norm(..., out="[]{I:dp}")   [forward: all-reduce over `dp`; backward: none]
+# 16:5: `sqrt` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
+# 16:5: each device holds one term of the sum, and sqrt(a + b) is not sqrt(a) + sqrt(b)
+# 16:5: in linalg.norm(f32[n@dp, m]), by sqrt(f32[]{U:dp})
+# 16:5: fix: sh.linalg.norm(..., out="[]{I:dp}")   [forward: all-reduce over `dp`; backward: none]

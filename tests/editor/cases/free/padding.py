@@ -15,11 +15,11 @@ def f(x: A[sh.Array, "f32[b@dp, t]"], y: A[sh.Array, "f32[3, 4]{U:dp}"]) -> None
 # 7:17: type f32[b@dp, t + 3]
 # 8:17: type f32[5,6]{U:dp}
 # 9:17: type f32[4,4]{U:dp}
-# 10:12: `pad` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
-# 10:12: each device holds one term of the sum, and pad(a + b) is not pad(a) + pad(b)
-# 10:12: in pad(f32[3,4]{U:dp})
-# 10:12: fix: sh.reshard(y, "[3, 4]{I:dp}")   [forward: all-reduce over `dp`; backward: none]
-# 11:12: `pad` acts along dim 0 (`b`), which is sharded on mesh axis `dp`  [sharding]
-# 11:12: each device holds only its slice of that dim, and the result needs all of it
-# 11:12: in pad(f32[b@dp, t])
-# 11:12: fix: sh.reshard(x, "[b, t]{U:dp}")   [free, but each device holds all of it]
+# 10:5: `max` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
+# 10:5: each device holds one term of the sum, and max(a + b) is not max(a) + max(b)
+# 10:5: in pad(f32[3,4]{U:dp}), by max(f32[3,4]{U:dp})
+# 10:5: fix: sh.reshard(y, "[3, 4]{I:dp}")   [forward: all-reduce over `dp`; backward: none]
+# 11:5: `concatenate` acts along dim 0 (`b`), which is sharded on mesh axis `dp`  [sharding]
+# 11:5: each device holds only its slice of that dim, and the result needs all of it
+# 11:5: in pad(f32[b@dp, t]), by concatenate(f32[1, t]{U:dp}, f32[b@dp, t], f32[1, t]{U:dp})
+# 11:5: fix: sh.reshard(x, "[b, t]{U:dp}")   [free, but each device holds all of it]

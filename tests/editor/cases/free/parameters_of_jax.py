@@ -15,7 +15,7 @@ def f(x: A[sh.Array, "f32[8@dp, 16]"], n: A[sh.Array, "i32[8@dp, 16]"], k: A[sh.
     reveal_type(sh.stack([x, x], out="[_, _@dp, _]"))
     reveal_type(sh.rem(n, 3))
     reveal_type(sh.logistic(x))
-    reveal_type(sh.linalg.outer(x1=x[0], x2=x[0]))
+    reveal_type(sh.linalg.outer(x[0], x[0]))
 
 
 # mypy says:
@@ -30,8 +30,8 @@ def f(x: A[sh.Array, "f32[8@dp, 16]"], n: A[sh.Array, "i32[8@dp, 16]"], k: A[sh.
 # 15:17: type f32[2,8@dp,16]
 # 16:17: type i32[8@dp,16]
 # 17:17: type f32[8@dp,16]
-# 18:17: `einsum` cannot combine unreduced with unreduced on mesh axis `dp`  [sharding]
+# 18:17: `mul` cannot combine unreduced with unreduced on mesh axis `dp`  [sharding]
 # 18:17: each device holds one term of lhs and one of rhs, and (a + b)(c + d) is not ac + bd: a term of one would meet only its own device's term of the other
-# 18:17: in einsum(f32[16]{U:dp}, f32[16]{U:dp})
-# 18:17: fix: sh.reshard(lhs, "[16]{I:dp}")   [forward: all-reduce over `dp`; backward: all-reduce over `dp`]
+# 18:17: in linalg.outer(f32[16]{U:dp}, f32[16]{U:dp}), by mul(f32[16,1]{U:dp}, f32[1,16]{U:dp})
+# 18:17: fix: sh.reshard(lhs, "[16]{I:dp}")   [forward: all-reduce over `dp`; backward: none]
 # 18:17: type ?

@@ -23,7 +23,7 @@ def f(
 # mypy says:
 # 14:17: type f32[n@dp, h - 1, w - 1, c@tp]
 # 15:17: type ?
-# 16:17: type f32[n@dp, 8, 8, c]
+# 16:17: type ?
 # 17:17: type f32[n@dp, 8, 8, c]
 # 18:17: type f32[8,6]{U:dp}
 # 19:22: `reduce_window` acts along dim 3 (`c`), which is sharded on mesh axis `tp`  [sharding]

@@ -23,10 +23,10 @@ def f(
 # 11:17: type f32[8,8]
 # 12:17: type f32[8]
 # 13:17: type f32[7,6]
-# 14:17: type f32[6,6]
+# 14:17: type ?
 # 15:17: type f32[4,4]
 # 16:17: type f32[8]
-# 17:15: `delete` acts along dim 0 (`v`), which is sharded on mesh axis `tp`  [sharding]
-# 17:15: each device holds only its slice of that dim, and the result needs all of it
-# 17:15: in delete(f32[v@tp, d])
-# 17:15: fix: sh.reshard(x, "[v, d]{U:tp}")   [free, but each device holds all of it]
+# 17:5: `slice` acts along dim 0 (`v`), which is sharded on mesh axis `tp`  [sharding]
+# 17:5: each device holds only its slice of that dim, and the result needs all of it
+# 17:5: in delete(f32[v@tp, d]), by slice(f32[v@tp, d])
+# 17:5: fix: sh.reshard(x, "[v, d]{U:tp}")   [free, but each device holds all of it]

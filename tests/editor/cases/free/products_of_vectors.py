@@ -31,7 +31,7 @@ def f(
 # 18:17: type f32[4,3]
 # 19:17: type bool[8@dp]
 # 20:17: type f32[4,2]
-# 21:5: `cross` acts along dim 0, which is sharded on mesh axis `dp`  [sharding]
-# 21:5: each device holds only its slice of that dim, and the result needs all of it
-# 21:5: in cross(f32[3@dp], f32[3@dp])
-# 21:5: fix: sh.reshard(w, "[3]"); sh.reshard(w, "[3]{U:dp}")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
+# 21:5: `mul` cannot combine unreduced with unreduced on mesh axis `dp`  [sharding]
+# 21:5: each device holds one term of lhs and one of rhs, and (a + b)(c + d) is not ac + bd: a term of one would meet only its own device's term of the other
+# 21:5: in cross(f32[3@dp], f32[3@dp]), by mul(f32[]{U:dp}, f32[]{U:dp})
+# 21:5: fix: sh.reshard(w, "[3]{I:dp}")   [forward: all-gather over `dp`; backward: none]

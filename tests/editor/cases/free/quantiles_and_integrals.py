@@ -21,7 +21,7 @@ def f(x: A[sh.Array, "f32[n@dp, 8]"], u: A[sh.Array, "f32[n, 8]{U:dp}"], q: floa
 # mypy says:
 # 7:17: type f32[n@dp]
 # 8:17: type f32[n@dp, 1]
-# 9:17: type f32[2, n@dp]
+# 9:17: type ?
 # 10:17: type f32[n@dp]
 # 11:17: type f32[n@dp]
 # 12:17: type f32[n]{U:dp}
@@ -29,11 +29,7 @@ def f(x: A[sh.Array, "f32[n@dp, 8]"], u: A[sh.Array, "f32[n, 8]{U:dp}"], q: floa
 # 14:17: type f32[n + 1, 8]{U:dp}
 # 15:17: type f32[7]{U:dp}
 # 16:17: type f32[n, 9]{U:dp}
-# 17:17: `quantile` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
-# 17:17: each device holds one term of the sum, and quantile(a + b) is not quantile(a) + quantile(b)
-# 17:17: in quantile(f32[n, 8]{U:dp})
+# 17:17: `ne` is nonlinear in lhs, which is unreduced on mesh axis `dp`  [sharding]
+# 17:17: each device holds one term of the sum, and ne(a + b) is not ne(a) + ne(b)
+# 17:17: in quantile(f32[n, 8]{U:dp}), by ne(f32[n, 8]{U:dp}, f32[n, 8]{U:dp})
 # 17:17: fix: sh.reshard(u, "[n@dp, 8]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
-# 18:18: `trapezoid` acts along dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
-# 18:18: each device holds only its slice of that dim, and the result needs all of it
-# 18:18: in trapezoid(f32[n@dp, 8])
-# 18:18: fix: sh.reshard(x, "[n, 8]{U:dp}")   [free, but each device holds all of it]

@@ -32,5 +32,5 @@ def f(x: A[sh.Array, "f32[batch@dp, hidden]"], ws: A[sh.Array, "f32[layers, hidd
 # 20:13: try: sh.reshard(init, "f32[batch, hidden@dp]") before the loop
 # 21:13: `scan` cannot run over xs: the leading dim of f32[batch@dp, hidden] is sharded over `dp`  [sharding]
 # 21:13: each step would live on some of the devices only
-# 21:13: fix: sh.reshard(xs, "[batch, hidden]{U:dp}")   [forward: none; backward: none]
+# 21:13: fix: sh.reshard(xs, "[batch, hidden]{U:dp}")   [free, but each device holds all of it]
 # 22:17: type tuple[f32[batch@dp, hidden], None]

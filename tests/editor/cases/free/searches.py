@@ -27,7 +27,6 @@ def f(
 # 16:17: type f32[4]{U:dp}
 # 17:17: type tuple[f32[n@dp, 8], f32[n@dp, 8]]
 # 18:17: type i32[n@dp, 8]
-# 19:5: `searchsorted` acts along dim 0, which is sharded on mesh axis `dp`  [sharding]
-# 19:5: each device holds only its slice of that dim, and the result needs all of it
-# 19:5: in searchsorted(f32[4@dp], f32[5])
-# 19:5: fix: sh.reshard(sharded, "[4]")   [forward: all-gather over `dp`; backward: none]
+# 19:5: `eq` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
+# 19:5: each device holds one term of the sum, and eq(a + b) is not eq(a) + eq(b)
+# 19:5: in searchsorted(f32[4@dp], f32[5]), by eq(f32[5]{U:dp})

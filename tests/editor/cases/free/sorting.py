@@ -13,7 +13,7 @@ def f(x: A[sh.Array, "f32[n@dp, m]"]) -> None:
 # mypy says:
 # 7:17: type f32[n@dp, m]
 # 8:17: type i32[n@dp, m]
-# 9:17: type list[?]
+# 9:17: type tuple[?, ?]
 # 10:5: `sort` acts along dim 0 (`n`), which is sharded on mesh axis `dp`  [sharding]
 # 10:5: each device holds only its slice of that dim, and the result needs all of it
 # 10:5: in sort(f32[n@dp, m])

@@ -24,4 +24,3 @@ def f(x: A[sh.Array, "f32[seq, batch@dp, hidden]"], i: A[sh.Array, "i8[n@dp]"]) 
 # 12:17: type i32[]{U:dp}
 # 13:17: type f32[]{U:dp}
 # 14:17: type i32[seq, hidden]{U:dp}
-# 15:5: `sum` over axis=3 does not fit an array of 3 dims  [sharding]

@@ -22,7 +22,7 @@ def f(
 # 14:17: type f32[n@dp, 2*h + 1, 2*w + 1, o@tp]
 # 15:17: type f32[n@dp, 2*h - 1, 2*w - 1, o@tp]
 # 16:17: type f32[n@dp, 16, 16, o]{U:tp}
-# 17:5: `conv_transpose` acts along dim 1 (`h`), which is sharded on mesh axis `dp`  [sharding]
+# 17:5: `conv_general_dilated` acts along dim 1 (`h`), which is sharded on mesh axis `dp`  [sharding]
 # 17:5: each device holds only its slice of that dim, and the result needs all of it
-# 17:5: in conv_transpose(f32[n, h@dp, w, c], f32[3, 3, c, o@tp])
-# 17:5: fix: sh.reshard(split, "[n, h, w, c]{U:dp}")   [forward: none; backward: none]
+# 17:5: in conv_transpose(f32[n, h@dp, w, c], f32[3, 3, c, o@tp]), by conv_general_dilated(f32[n, h@dp, w, c], f32[3, 3, c, o@tp])
+# 17:5: fix: sh.reshard(split, "[n, h, w, c]{U:dp}")   [free, but each device holds all of it]

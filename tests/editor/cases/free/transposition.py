@@ -22,5 +22,3 @@ def f(x: A[sh.Array, "f32[a, b@dp, c]"], m: A[sh.Array, "f32[n@dp, m]"]) -> None
 # 11:17: type f32[b@dp, a, c]
 # 12:17: type f32[c, b@dp, a]
 # 13:17: type f32[m, n@dp]
-# 14:18: `transpose` needs each of the 3 dims once, not (0, 1)  [sharding]
-# 14:18: in transpose(f32[a, b@dp, c])

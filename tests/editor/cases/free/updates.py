@@ -15,11 +15,11 @@ def f(x: A[sh.Array, "f32[n@dp, m]"], row: A[sh.Array, "f32[m]"], u: A[sh.Array,
 # 7:17: type f32[n@dp, m]
 # 8:17: type f32[n@dp, m]
 # 9:17: type f32[n, m]{U:dp}
-# 10:5: `at_max` is nonlinear in lhs, which is unreduced on mesh axis `dp`  [sharding]
-# 10:5: each device holds one term of the sum, and at_max(a + b) is not at_max(a) + at_max(b)
-# 10:5: in at_max(f32[n, m]{U:dp}, f32[m])
-# 10:5: fix: sh.reshard(u, "[n@dp, m]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
-# 11:5: `at_set` meets two different dims sharded on mesh axis `dp`: dim 0 (`n`) of operand 0 and dim 0 (`k`) of operand 1  [sharding]
+# 10:5: `scatter_max` is nonlinear in operand 0, which is unreduced on mesh axis `dp`  [sharding]
+# 10:5: each device holds one term of the sum, and scatter_max(a + b) is not scatter_max(a) + scatter_max(b)
+# 10:5: in at_max(f32[n, m]{U:dp}, f32[m]), by scatter_max(f32[n, m]{U:dp}, i32[1], f32[m])
+# 10:5: fix: sh.reshard(u, "[n, m@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
+# 11:5: `scatter` meets two different dims sharded on mesh axis `dp`: dim 0 (`n`) of operand 0 and dim 0 (`k`) of operand 1  [sharding]
 # 11:5: a device would combine its slice of dim 0 (`n`) of operand 0 with the same device's slice of dim 0 (`k`) of operand 1 only, but every pair of slices is needed: one of the two must be resharded
-# 11:5: in at_set(f32[n@dp, m], i32[k@dp], f32[])
+# 11:5: in at_set(f32[n@dp, m], i32[k@dp]), by scatter(f32[n@dp, m], i32[k@dp, 1], f32[k,m])
 # 11:5: fix: sh.reshard(at, "[k]")   [forward: all-gather over `dp`; backward: none]

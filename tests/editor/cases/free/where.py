@@ -19,9 +19,9 @@ def f(
 # 10:17: type f32[n]{U:dp}
 # 11:17: type f32[n]{U:dp}
 # 12:17: type f32[n]
-# 13:5: `where` cannot combine sharded with unreduced on mesh axis `dp`  [sharding]
+# 13:5: `select_n` cannot combine sharded with unreduced on mesh axis `dp`  [sharding]
 # 13:5: each device holds one term of operand 1 but only a slice of operand 0: a term would meet only its own device's slice
-# 13:5: in where(bool[n@dp], f32[n]{U:dp}, f32[n])
+# 13:5: in where(bool[n@dp], f32[n]{U:dp}, f32[n]), by select_n(bool[n@dp], f32[n], f32[n]{U:dp})
 # 13:5: fix: sh.reshard(operand_0, "[n]")   [forward: all-gather over `dp`; backward: none]
 # 14:14: `greater` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
 # 14:14: each device holds one term of the sum, and greater(a + b) is not greater(a) + greater(b)
