@@ -17,7 +17,7 @@ from benchmarks import merging, overhead, refusals, training
 from benchmarks.measure import hlo, timing
 from benchmarks.models import microbatch, transformer
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,7 +33,7 @@ def measured(part: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(14)
 @pytest.mark.parametrize("variant", ["shtypes", "shard_map", "explicit", "per op"])
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("model", MODELS)
@@ -154,7 +154,7 @@ ENTRY %main {
 """
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("policy", "fewer"), [("partial", 0), ("jax", 7)])
 def test_merging_halves_the_sums_that_the_jax_policy_throws_away(policy: str, fewer: int) -> None:
     """A step of the sequence parallel transformer: seven all-reduces that are sliced become reduce-scatters."""

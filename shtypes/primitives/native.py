@@ -67,10 +67,12 @@ def _refuse_auto(x: Any, aval: Any, mesh: Any) -> None:
     concrete = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
     auto = [a for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == jax.sharding.AxisType.Auto]
     if auto and not concrete:
-        raise ShardingTypeError(
+        error = ShardingTypeError(
             f"{aval} says nothing about mesh axis `{auto[0]}`: JAX's automatic mode owns it",
             hints=["give the type: sh.from_jax(x, type)", "use a mesh of explicit axes: sh.make_mesh(...)"],
         )
+        error.of_plain = True  # a function that makes such arrays is a plain program
+        raise error
 
 
 def _as_own(x: Any, wanted: ShType | None, mesh: Any) -> HiShType:

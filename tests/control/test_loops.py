@@ -13,7 +13,7 @@ import pytest
 import shtypes as sh
 from tests.tolerance import assert_close
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6) / 8
 
@@ -42,7 +42,7 @@ LOOPS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_is_the_same_where_nothing_is_compiled(name: str) -> None:
     x = sh.array(X, "f32[4,6@x]")

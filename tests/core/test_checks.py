@@ -78,7 +78,7 @@ def test_a_wrong_claim_is_an_error_that_names_the_function_and_its_line(run: Cal
     assert re.sub(r"by up to \d+", "by up to N", message) == MESSAGE
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("program", [wrong_in_a_loop, wrong_in_a_branch, wrong_gradient])
 @pytest.mark.parametrize("run", [lambda f: f, sh.jit, jax.jit], ids=["eager", "sh.jit", "jax.jit"])
 def test_a_wrong_claim_is_found_in_loops_branches_and_backward_passes(

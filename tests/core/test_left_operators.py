@@ -80,7 +80,7 @@ def test_a_plain_matrix_multiplies_from_the_left(text: str) -> None:
     assert_close(host(found), left @ X.T)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.usefixtures("each_policy")
 @pytest.mark.parametrize("mode", ["jax.jit", "sh.jit"])
 def test_gradients_are_those_of_one_device(mode: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.editor.mutations import MUTATIONS, Mutation
 from tests.editor.running import ROOT, run_mypy
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 CONFIG = """[tool.mypy]
 plugins = ["shtypes.mypy_plugin"]

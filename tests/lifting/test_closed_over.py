@@ -106,7 +106,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @POLICIES
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_closes_over_a_typed_value_is_the_one_that_takes_it(name: str, policy: str) -> None:

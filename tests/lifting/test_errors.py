@@ -18,7 +18,7 @@ import pytest
 import shtypes as sh
 from tests.golden import golden
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 MESH = {"dp": 2, "tp": 4}
 CASES: dict[str, Callable[[], Any]] = {}
@@ -464,7 +464,7 @@ def test_a_fix_of_a_function_of_jax_reshards_the_operand_of_the_call(f: Callable
                 assert sh.lift(f)(sh.reshard(x, target)).type
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", ["linen_layer_norm", "equinox_mlp", "haiku_mlp", "optax_clipping"])
 def test_a_place_that_a_fix_names_mends_the_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     places = _places(name)

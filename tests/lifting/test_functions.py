@@ -17,7 +17,7 @@ from tests.peers.test_public import _can_be_judged
 from tests.peers.values import Case, problems
 from tests.rules.cases import to_layout
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 MESH = (2, 2)
 NIGHTS = 40

@@ -16,7 +16,7 @@ import pytest
 
 import shtypes as sh
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 _START: Final = """
 import contextlib

@@ -179,7 +179,7 @@ def n(request: pytest.FixtureRequest) -> int:
     return size
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(11)
 @each_row
 def test_a_collective_does_what_the_devices_do_forward_and_backward(row: Row, n: int) -> None:
     before, after = row.states[0], row.states[1]
@@ -244,7 +244,7 @@ def test_the_transpose_of_the_transpose_is_the_collective(key: tuple[str, Any, A
 # maxima
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("to", ["R", "I"])
 @pytest.mark.parametrize(("name", "reference"), [("pmax", spec.pmax), ("pmin", spec.pmin)])
 def test_a_maximum_and_its_derivative_share_among_the_winners(name: str, reference: Any, to: str, n: int) -> None:
@@ -434,7 +434,7 @@ def test_what_cannot_be_summed_or_ordered_is_refused() -> None:
         lax.pmax(sh.abstract_array("f32[4]{V:x, U:y}"), "x")
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @each_row
 def test_a_mapped_collective_is_the_collective_of_each(row: Row) -> None:
     n = 2

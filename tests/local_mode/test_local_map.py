@@ -88,7 +88,7 @@ def check_layout(op: Any, layout: tuple[str, str, str], run: Callable[..., Any])
         close(mine, theirs, "gradient")
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @each_kernel
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_values_and_gradients_are_those_of_one_device(kernel_of: Any, layout: tuple[str, str, str]) -> None:
@@ -116,7 +116,7 @@ TRIPLED: dict[tuple[str, str], Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("residuals", ["save", "recompute"])
 @pytest.mark.parametrize(("operand", "result"), TRIPLED, ids=[f"{a} to {b}" for a, b in TRIPLED])
 def test_a_claim_that_types_has_the_gradient_of_what_it_denotes(operand: str, result: str, residuals: Any) -> None:
@@ -139,7 +139,7 @@ def test_an_invariant_result_is_not_claimed_of_a_reduced_operand(residuals: Any)
         op(sh.ones("f32[4]{R:x}"))
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @run_as
 @each_kernel
 def test_it_works_in_a_scan_of_checkpoints(kernel_of: Any, run: Callable[..., Any]) -> None:

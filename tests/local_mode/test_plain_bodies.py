@@ -17,7 +17,7 @@ import shtypes as sh
 from tests.end_to_end import close, host
 from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 P = jax.P
 SIZES = {"x": 4, "y": 2}
@@ -210,7 +210,7 @@ def typed(case: Case) -> tuple[Any, Any]:
     return sh.array(X, "[8@x,4@y,6]" if case.x == P("x", "y") else "[8@x,4,6]"), sh.array(W, "[6,4]")
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(14)
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_for_jax_has_the_values_and_gradients_of_jax(name: str) -> None:
     case = BODIES[name]
@@ -266,7 +266,7 @@ def test_rules_that_communicate_are_applied_where_the_program_of_a_body_is_compi
         close(host(sh.jit(gradient)(*typed(case))), by_jax(case, X, W)[1][0], "gradient")
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("name", SENT)
 def test_the_ledger_has_the_collectives_of_the_compiled_program(name: str, policy: Any) -> None:

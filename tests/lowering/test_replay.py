@@ -235,7 +235,7 @@ def operands(seed: int) -> dict[str, Any]:
     return {**made, "key": sh.random.key(seed)}
 
 
-@pytest.mark.one_in(120)
+@pytest.mark.one_in(204)
 @pytest.mark.parametrize("name", [name for name in table.OPS if not name.startswith(NOT_REPLAYED)])
 def test_a_warm_call_of_every_function_asks_no_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     f: Any = functools.reduce(getattr, name.split("."), sh)

@@ -107,7 +107,7 @@ CONDITION = max(
 )
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("expressions", "growth"),
     [(REDUCTIONS, 1), (RUNNING, 1), (FOURIER, 1), (MATRICES, CONDITION)],

@@ -15,7 +15,7 @@ import shtypes as sh
 from tests.end_to_end import Case, check, host, sampled, some
 from tests.tolerance import assert_close
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 rng = np.random.default_rng(0)
 

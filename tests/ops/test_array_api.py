@@ -19,7 +19,7 @@ import shtypes as sh
 from shtypes.context.absent import ABSENT
 from tests.end_to_end import Case, check, host, sampled, some
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 m: Any = sh  # for calls that a type checker refuses too
 
@@ -211,7 +211,7 @@ def cases(mesh: Any, functions: list[Function], grad: bool) -> Iterator[Case]:
         yield found[0] if found else replicated
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("functions", [LINEAR, NONLINEAR], ids=["linear", "nonlinear"])
 def test_functions_and_the_gradients_of_linear_ones_are_those_of_one_device(functions: list[Function]) -> None:
     mesh = sh.make_mesh({"x": 2, "y": 2})

@@ -65,7 +65,7 @@ def test_dtypes_come_from_the_type_the_argument_or_the_number() -> None:
     assert sh.full_like(x, 3, "bf16").type == sh.ShType.parse("bf16[4@x]")
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("type", [None, "[_@x]", "[n@(x,y)]", "[_]{U:x}", "[_]{I:x}"], ids=str)
 @pytest.mark.parametrize("numbers", [(8,), (2, 10), (2, 10, 2), (0, 1, 0.25), (8.0,), (8, 0, -1)], ids=str)
 def test_arange_counts_by_the_global_index(type: str | None, numbers: tuple[Any, ...]) -> None:

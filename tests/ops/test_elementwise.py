@@ -15,7 +15,7 @@ from shtypes.ops.table import OPS
 from tests.compiling import compiles, needs
 from tests.end_to_end import REFERENCE, Case, check, close, host, sampled, some, source
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 m: Any = sh  # for calls that a type checker refuses too
 
@@ -163,7 +163,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 SHAPES = {"alike": (X, Y), "row": (X, ROW), "column": (COLUMN, Y), "scalar": (SCALAR, Y), "outer": (COLUMN, ROW)}
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("axes", [{"x": 2}, {"x": 2, "y": 2}], ids=lambda axes: "x".join(map(str, axes.values())))
 def test_every_operator_that_types_is_right_forward_and_backward(axes: dict[str, int]) -> None:
     mesh = sh.make_mesh(axes)
@@ -264,7 +264,7 @@ NUMPY_DTYPES = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", ["add", "multiply", "divide", "maximum", "power", "less"])
 def test_dtypes_promote_as_in_jax(name: str) -> None:
     fn = getattr(sh, name)
@@ -295,7 +295,7 @@ def test_a_traced_weak_number_promotes_as_in_jax(dtype: str, number: Any) -> Non
     close(host(found), wanted, dtype)
 
 
-@pytest.mark.one_in(12)
+@pytest.mark.one_in(21)
 @pytest.mark.parametrize("src", NUMPY_DTYPES)
 def test_casts_are_jax_s(src: str) -> None:
     needs(src)

@@ -15,7 +15,7 @@ import shtypes as sh
 from tests.end_to_end import Case, check, host, sampled, some
 from tests.tolerance import assert_close
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 rng = np.random.default_rng(0)
 
@@ -96,7 +96,7 @@ WITHOUT_GRADIENT: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(14)
 @pytest.mark.parametrize("start", range(0, len(GETS), 9))
 def test_what_is_read_by_an_index_and_its_gradient_are_those_of_one_device(start: int) -> None:
     mesh = sh.make_mesh({"x": 2, "y": 2})
@@ -104,7 +104,7 @@ def test_what_is_read_by_an_index_and_its_gradient_are_those_of_one_device(start
     check(mesh, [c for name, fn, xs in chosen for c in sampled(mesh, fn, *xs, id=name, count=some(3, 8))])
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(14)
 @pytest.mark.parametrize("start", range(0, len(SETS), 6))
 def test_what_an_indexed_update_makes_and_its_gradients_are_those_of_one_device(start: int) -> None:
     mesh = sh.make_mesh({"x": 2, "y": 2})

@@ -12,7 +12,7 @@ import pytest
 import shtypes as sh
 from tests.end_to_end import Case, check, host, sampled, some
 
-pytestmark = pytest.mark.one_in(2)
+pytestmark = pytest.mark.one_in(4)
 
 rng = np.random.default_rng(0)
 

@@ -58,7 +58,7 @@ LOOKUPS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(28)
 @pytest.mark.parametrize("start", range(0, len(LOOKUPS), 8))
 def test_lookups_and_their_gradients_are_those_of_one_device(start: int) -> None:
     mesh = sh.make_mesh({"x": 2, "y": 2})

@@ -53,7 +53,7 @@ FORMS: dict[str, tuple[Callable[..., Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.core
 @pytest.mark.parametrize("axes", [{"x": 2}, AXES], ids=lambda axes: "x".join(map(str, axes.values())))
 def test_every_move_that_types_is_right_forward_and_backward(axes: dict[str, int]) -> None:

@@ -653,7 +653,7 @@ def test_threads_with_their_own_policies_share_a_function() -> None:
         close(value, times * X @ W)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("text", ["f32[0@x,4]", "f32[0,4@x]", "f32[4@x,0]", "f32[4@(x,y),0]", "f32[0,4]{U:x}"])
 @pytest.mark.parametrize("jit", [sh.jit, jax.jit], ids=["sh.jit", "jax.jit"])
 def test_arrays_without_elements_lie_as_their_types_say(jit: Any, text: str) -> None:

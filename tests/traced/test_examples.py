@@ -166,7 +166,7 @@ def of_bug(name: str) -> tuple[Any, Any]:
     return bug.fixed, bug.operands()[1]
 
 
-@pytest.mark.one_in(20)
+@pytest.mark.one_in(34)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_example_compiles_to_what_its_ledger_says(name: str, policy: str) -> None:

@@ -253,7 +253,7 @@ def test_a_loop_over_typed_and_plain_values_runs_over_both() -> None:
 # counted and conditional loops
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @COMPILED
 @pytest.mark.parametrize("loop", [lax.fori_loop, sh.fori_loop], ids=["jax", "sh"])
 def test_a_counted_loop_computes_and_differentiates(loop: Callable[..., Any], compile_: Callable[..., Any]) -> None:
