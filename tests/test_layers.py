@@ -66,13 +66,11 @@ PURE_PARTS = (
     "shtypes.signatures.pattern",
     "shtypes.signatures.matching",
     "shtypes.analysis",
-    "shtypes.analysis.picture",
-    "shtypes.analysis.picture.device_slices",
-    "shtypes.analysis.picture.svg",
-    "shtypes.analysis.resharding",
-    "shtypes.analysis.resharding.drawing",
-    "shtypes.analysis.resharding.explain_reshard",
-    "shtypes.analysis.resharding.describe_plan",
+    "shtypes.analysis.device_slices",
+    "shtypes.analysis.svg",
+    "shtypes.analysis.draw_plan",
+    "shtypes.analysis.explain_reshard",
+    "shtypes.analysis.describe_plan",
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 import shtypes as sh
-from shtypes.analysis.resharding.explain_reshard import Resharding
+from shtypes.analysis.explain_reshard import Resharding
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.transport import Asked
 from shtypes.tools.cli import check

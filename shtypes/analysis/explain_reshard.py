@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from shtypes.analysis.resharding import drawing
-from shtypes.analysis.resharding.describe_plan import action, bound, held, sentences, views
+from shtypes.analysis.describe_plan import action, bound, held, sentences, views
+from shtypes.analysis.draw_plan import devices_of, draw, holders
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import Plan, Step, least_bytes, plan
@@ -91,7 +91,7 @@ class Resharding(Report):
         return Table(title, headings, tuple(rows), frozenset({"B/device", "time"}), note if rows else "nothing to do")
 
     def _holders(self) -> Table:
-        return drawing.holders(self.forward, f"who holds what, forward, on {drawing.devices_of(self.forward)}")
+        return holders(self.forward, f"who holds what, forward, on {devices_of(self.forward)}")
 
     def _said(self, found: Plan) -> list[str]:
         """The sentences and the notes as lines of the text."""
@@ -121,8 +121,8 @@ class Resharding(Report):
         A colour is a part of the array as the devices hold it before, so that the picture shows where each piece went.
         Terms of a sum are hatched and varying values dotted. Of large meshes it has the first devices and the last.
         """
-        title = f"{self.forward.src} to {self.forward.dst} on {drawing.devices_of(self.forward)}"
-        return drawing.draw(title, self.plans, self.model)
+        title = f"{self.forward.src} to {self.forward.dst} on {devices_of(self.forward)}"
+        return draw(title, self.plans, self.model)
 
     def _parts(self) -> list[Table | str]:
         parts: list[Table | str] = [self.to_svg()]

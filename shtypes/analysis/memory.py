@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes.analysis.memory.buffers import buffers_of, kept_by, live, packed
-from shtypes.analysis.memory.graph import Value, bytes_of, graph_of
+from shtypes.analysis.buffers import buffers_of, kept_by, live, packed
+from shtypes.analysis.device_steps import Value, bytes_of, graph_of
 from shtypes.analysis.target import Target, mesh_of, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh
