@@ -83,7 +83,7 @@ _CONNECTED: Final = (
     "shtypes.dispatch.call_fixes",
     "shtypes.ops.indexing",
     "shtypes.ops.operators",
-    "shtypes.traced.look_ahead",
+    "shtypes.traced.implicit_search",
 )
 #: Functions that take functions and return others.
 _MAKERS: Final = frozenset(

@@ -383,7 +383,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a budget counts a scan once",
-        "shtypes/traced/watching.py",
+        "shtypes/traced/comm_tracker.py",
         "times *= next(lengths, 1)",
         "next(lengths, 1)",
         ("tests/scopes/test_budget.py",),
@@ -421,14 +421,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "looking ahead counts a loop once",
-        "shtypes/traced/price.py",
+        "shtypes/traced/ledger.py",
         "times = found.times or 1",
         "times = 1",
         ("tests/scopes/test_implicit.py",),
     ),
     Mutant(
         "a search starts from its own first choices only",
-        "shtypes/traced/look_ahead.py",
+        "shtypes/traced/implicit_search.py",
         "for other in get_args(Direction):",
         "for other in ():",
         ("tests/scopes/test_minimize.py",),

@@ -13,8 +13,8 @@ from shtypes.analysis.target import Target, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh
-from shtypes.traced.gradient import is_array, is_differentiated, with_gradient
 from shtypes.traced.ledger import Ledger, ledger_of
+from shtypes.traced.program import is_array, is_differentiated, with_gradient
 from shtypes.types import ShType
 from shtypes.types.notation.printing import show
 from shtypes.types.policy import current_policy

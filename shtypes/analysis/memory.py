@@ -21,8 +21,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.programs.jit import JitFunction, jit
 from shtypes.programs.stages import Traced
 from shtypes.traced.equations import SourceLine
-from shtypes.traced.gradient import is_array, split, with_gradient
 from shtypes.traced.merging import merge_reshards
+from shtypes.traced.program import is_array, split, with_gradient
 from shtypes.types import dtypes
 from shtypes.types.mesh import context
 from shtypes.types.tables import Report, Table

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import jax
 
 from shtypes.context.calls import check_function
-from shtypes.core.operation import Operation, applied_by
+from shtypes.core.operation import Operation, Sending, applied_by
 from shtypes.errors import how_many
 from shtypes.primitives.conversions import abstract_array
 from shtypes.resharding.costs import CostModel
+from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
 from shtypes.traced.equations import Equation, equations, outside
-from shtypes.traced.program import is_merged, program_of
+from shtypes.traced.program import is_merged, program_of, with_gradient, zero_cotangent
 from shtypes.types import ShType
 from shtypes.types.tables import Table, aligned, notebook, rich_group, rich_table, rich_text
 
 if TYPE_CHECKING:
     from rich.console import Group
+
 
 #: The version of what `Ledger.to_json` writes.
 SCHEMA = 1
@@ -238,3 +240,39 @@ def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
     args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
     program, _ = program_of(f, args, kwargs, merges=is_merged(f))
     return ledger_of(program)
+
+
+#: Bytes that a program sends forward and backward.
+Sent = tuple[int, int]
+
+
+def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, int, int]:
+    """What a function communicates as it is written: forward and backward, in words and in bytes per device."""
+    both = ledger(with_gradient(f, zero_cotangent), *types)
+    forward, backward = both.forward(), both.backward()
+    return _counted(forward), _counted(backward), sum(e.bytes for e in forward), sum(e.bytes for e in backward)
+
+
+def _counted(entries: Sequence[Entry]) -> str:
+    found = [in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "") for e in entries]
+    counted = dict.fromkeys(sorted(found))
+    return " and ".join(w if found.count(w) == 1 else f"{found.count(w)} times {w}" for w in counted)
+
+
+def sent_by_program(jaxpr: Any) -> Sent:
+    """What a traced program sends, and will send when it is differentiated."""
+    forward = backward = 0
+    for found in equations(jaxpr):
+        operation = applied_by(found.eqn)
+        if isinstance(operation, Operation):
+            times = found.times or 1
+            if found.direction != "forward":
+                backward += times * _bytes(operation.forth())
+                continue
+            forward += times * _bytes(operation.forth())
+            backward += 0 if found.depth else times * _bytes(operation.back())
+    return forward, backward
+
+
+def _bytes(sendings: Iterable[Sending]) -> int:
+    return sum(s.step.bytes for s in sendings)
