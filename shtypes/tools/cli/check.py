@@ -14,9 +14,8 @@ import click
 
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.tools.cli.config import Config, TargetConfig, config
-from shtypes.tools.cli.guard import WrongUse, tracing
 from shtypes.tools.cli.options import target_options
-from shtypes.tools.cli.output import FAILED, emit, output_options, write
+from shtypes.tools.cli.output import FAILED, WrongUse, emit, output_options, tracing, write
 from shtypes.tools.cli.target import LoadedTarget, program
 from shtypes.types.tables import Table, page
 
