@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import html
-import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import jax
 
@@ -29,12 +27,8 @@ from shtypes.types import ShType
 from shtypes.types.mesh import current_mesh
 from shtypes.types.notation.printing import show
 from shtypes.types.policy import current_policy
-from shtypes.types.tables import Report, Table, notebook, rich_group, rich_text
+from shtypes.types.tables import Report, Table, Text
 from shtypes.types.target import parse
-
-if TYPE_CHECKING:
-    from rich.console import Group
-
 
 POLICIES: Final = ("jax", "partial")
 
@@ -226,6 +220,8 @@ class Comparison(Report):
         takes: Whether the function takes gradients itself.
     """
 
+    titled: ClassVar[bool] = True
+
     def __init__(
         self, name: str, mesh: str, jax: Side, partial: Side, model: CostModel | None, *, grad: bool, takes: bool
     ) -> None:
@@ -274,30 +270,20 @@ class Comparison(Report):
         headings = ("by", "", "jax B/device", "partial B/device", "jax launches", "partial launches")
         return Table("Totals", headings, tuple(rows), frozenset(headings[2:]), "; ".join(notes))
 
-    def _errors(self) -> list[str]:
-        return [f'Under "{s.policy}" it does not type: {s.error}' for s in (self.jax, self.partial) if s.error]
-
-    def __str__(self) -> str:
-        return "\n\n".join([self.title, *self._errors(), *map(str, self.tables())])
+    def parts(self) -> list[Table | Text]:
+        """Why it does not type, and the tables."""
+        sides = (self.jax, self.partial)
+        errors = [Text(f'Under "{s.policy}" it does not type: {s.error}', "red") for s in sides if s.error]
+        return [*errors, *self.tables()]
 
     def __repr__(self) -> str:
         jax_total, partial_total = self.jax.ledger.bytes, self.partial.ledger.bytes
         return f"<Comparison of {self.name}: jax {jax_total} B/device, partial {partial_total} B/device>"
 
-    def __rich__(self) -> Group:
-        errors = [rich_text(f"{line}\n", "red") for line in self._errors()]
-        return rich_group(rich_text(f"{self.title}\n", "bold"), *errors, *self.tables())
-
-    def _parts(self) -> list[Table | str]:
-        return [*(f"<pre>{html.escape(line)}</pre>" for line in self._errors()), *self.tables()]
-
-    def _repr_html_(self) -> str:
-        return notebook(f"<h1>{html.escape(self.title)}</h1>", *self._parts())
-
-    def to_json(self, indent: int | None = None) -> str:
-        """The comparison as JSON, as described in the docs (communication)."""
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison for JSON, as described in the docs (communication)."""
         seconds = self.seconds() or (None, None)
-        found = {
+        return {
             "schema": SCHEMA,
             "function": self.name,
             "mesh": self.mesh,
@@ -307,7 +293,7 @@ class Comparison(Report):
                     "error": None if side.error is None else str(side.error),
                     "signature": None if side.signature is None else side.signature.to_dict(),
                     "seconds": time,
-                    "ledger": json.loads(side.ledger.to_json()),
+                    "ledger": side.ledger.to_dict(),
                 }
                 for side, time in zip((self.jax, self.partial), seconds, strict=True)
             },
@@ -316,7 +302,6 @@ class Comparison(Report):
                 {"what": c.what, "jax": _use_json(c.jax), "partial": _use_json(c.partial)} for c in self.collectives
             ],
         }
-        return json.dumps(found, indent=indent)
 
 
 # tables

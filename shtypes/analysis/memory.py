@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -92,9 +91,9 @@ class Memory(Report):
         """The heading of its page."""
         return f"Memory of {self.name} on {self.mesh}"
 
-    def to_json(self, indent: int | None = None) -> str:
-        """The report as JSON, as described in the docs (memory)."""
-        found = {
+    def to_dict(self) -> dict[str, Any]:
+        """The report for JSON, as described in the docs (memory)."""
+        return {
             "schema": SCHEMA,
             "function": self.name,
             "mesh": self.mesh,
@@ -104,10 +103,11 @@ class Memory(Report):
             "donated": self.donated,
             "temporaries": self.temporaries,
             "peak": self.peak,
-            "saved": [_json(held) for held in self.saved],
-            "live": [_json(held) for held in self.live],
+            **{
+                key: [{**h._asdict(), "place": h.place.to_json()} for h in held]
+                for key, held in (("saved", self.saved), ("live", self.live))
+            },
         }
-        return json.dumps(found, indent=indent)
 
     def tables(self) -> list[Table]:
         """The bytes of each part, what is kept for the backward pass, and what is in use at the peak."""
@@ -132,10 +132,6 @@ def _table(title: str, held: tuple[Held, ...]) -> Iterable[Table]:
     note = f"and {len(rest)} more, {sum(h.bytes for h in rest)} B/device" if rest else "" if rows else "nothing"
     headings = ("line", "direction", "made by", "each device has", "B/device")
     yield Table(title, headings, rows, frozenset({"B/device"}), note)
-
-
-def _json(held: Held) -> dict[str, Any]:
-    return {**held._asdict(), "place": held.place.to_json()}
 
 
 @public

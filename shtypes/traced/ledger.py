@@ -6,9 +6,8 @@ is listed beside it as not covered.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import jax
 
@@ -22,11 +21,7 @@ from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_o
 from shtypes.traced.equations import Equation, equations, outside
 from shtypes.traced.program import is_merged, program_of, with_gradient, zero_cotangent
 from shtypes.types import ShType
-from shtypes.types.tables import Table, aligned, notebook, rich_group, rich_table, rich_text
-
-if TYPE_CHECKING:
-    from rich.console import Group
-
+from shtypes.types.tables import Report, Table
 
 #: The version of what `Ledger.to_json` writes.
 SCHEMA = 1
@@ -44,7 +39,7 @@ class Total(NamedTuple):
     launches: int
 
 
-class Ledger(Sequence[Entry]):
+class Ledger(Sequence[Entry], Report):
     """The entries in program order, and what is not covered.
 
     Args:
@@ -137,20 +132,17 @@ class Ledger(Sequence[Entry]):
 
     # output
 
-    def __str__(self) -> str:
-        lines = aligned(HEADINGS, map(row, self.entries), NUMBERS) if self.entries else []
-        return "\n".join([*lines, *self.notes()])
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        return "Collectives"
+
+    def tables(self) -> list[Table]:
+        """The table of the collectives, with `notes` below it."""
+        return [Table("", HEADINGS, tuple(map(row, self.entries)), frozenset(NUMBERS), "\n".join(self.notes()))]
 
     def __repr__(self) -> str:
         return f"<Ledger: {len(self)} collectives, {self.bytes} B/device>"
-
-    def __rich__(self) -> Group:
-        """The same as a `rich` table."""
-        table = [rich_table(HEADINGS, map(row, self.entries), NUMBERS)] if self.entries else []
-        return rich_group(*table, *map(rich_text, self.notes()))
-
-    def _repr_html_(self) -> str:
-        return notebook(Table("", HEADINGS, tuple(map(row, self.entries)), frozenset(NUMBERS), "\n".join(self.notes())))
 
     def notes(self) -> list[str]:
         """The totals, what they leave open, and what is not covered."""
@@ -167,9 +159,9 @@ class Ledger(Sequence[Entry]):
             notes += ["not covered:", *(f"  {item}" for item in dict.fromkeys(self.not_covered))]
         return notes
 
-    def to_json(self, indent: int | None = None) -> str:
-        """The ledger as JSON, as described in the docs (communication); types are canonical text."""
-        found = {
+    def to_dict(self) -> dict[str, Any]:
+        """The ledger for JSON, as described in the docs (communication); types are canonical text."""
+        return {
             "schema": SCHEMA,
             "entries": [entry_json(entry) for entry in self.entries],
             "not_covered": [
@@ -184,7 +176,6 @@ class Ledger(Sequence[Entry]):
                 "by_direction": {direction: t._asdict() for direction, t in self.by_direction().items()},
             },
         }
-        return json.dumps(found, indent=indent)
 
 
 def _worst(entries: Iterable[Entry], of: Callable[[Entry], float], depth: int = 0) -> float:

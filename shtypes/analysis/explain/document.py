@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -170,11 +169,6 @@ SCHEMA: Final = 1
 _GIVEN: Final = ("arguments", "results", "seeds", "gradients")
 
 
-def to_json(listing: Listing, indent: int | None = None) -> str:
-    """The text of the JSON document."""
-    return json.dumps(document(listing), indent=indent)
-
-
 def document(listing: Listing) -> dict[str, Any]:
     """What the JSON document holds."""
     return {
@@ -185,7 +179,7 @@ def document(listing: Listing) -> dict[str, Any]:
         "gradient": listing.gradient,
         **{part: [_typed(line.name, line.type) for line in getattr(listing, part)] for part in _GIVEN},
         "items": [_item(item) for item in listing.items],
-        "ledger": json.loads(listing.ledger.to_json()),
+        "ledger": listing.ledger.to_dict(),
         "saved": {
             "bytes": listing.saved_bytes,
             "values": [

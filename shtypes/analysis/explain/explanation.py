@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from shtypes.analysis.explain.cotangents import name_cotangents, resolve
-from shtypes.analysis.explain.document import Line, Listing, to_json
+from shtypes.analysis.explain.document import Line, Listing, document
 from shtypes.analysis.explain.listing import Lister, equations_in, saved_by, say_what_runs
 from shtypes.analysis.explain.page import framed, plot, to_html
 from shtypes.analysis.explain.text import plain, rich, table
@@ -25,11 +25,11 @@ from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
 from shtypes.types.policy import policy as under
-from shtypes.types.tables import notebook
+from shtypes.types.tables import Report, Table, notebook
 
 
 @dataclass(frozen=True)
-class Explanation(Listing):
+class Explanation(Listing, Report):
     """The typed listing of a program.
 
     ``str()`` is its text, `rich` prints it in colours, notebooks show its lines as a table, with the page below; see
@@ -71,10 +71,20 @@ class Explanation(Listing):
         with under(self.policy):
             return rich(self)
 
-    def to_json(self, indent: int | None = None) -> str:
-        """The listing as JSON, as described in the docs (explain)."""
+    @property
+    def title(self) -> str:
+        """The name of the function."""
+        return self.function
+
+    def tables(self) -> list[Table]:
+        """The lines as a table."""
         with under(self.policy):
-            return to_json(self, indent)
+            return [table(self)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The listing for JSON, as described in the docs (explain)."""
+        with under(self.policy):
+            return document(self)
 
     def to_html(self) -> str:
         """The listing as one page that loads nothing: the source with the types beside it, the mesh, the totals."""
@@ -82,9 +92,8 @@ class Explanation(Listing):
             return to_html(self)
 
     def _repr_html_(self) -> str:
-        with under(self.policy):
-            frame = framed(to_html(self))
-            return notebook(table(self), f"<details><summary>source and types</summary>{frame}</details>")
+        frame = framed(self.to_html())
+        return notebook(*self.tables(), f"<details><summary>source and types</summary>{frame}</details>")
 
     def plot(self, path: str | Path | None = None) -> Any:
         """A plot of the bytes that each device sends, for each group of mesh axes and each direction.
