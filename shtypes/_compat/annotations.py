@@ -16,8 +16,8 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import private
 from shtypes._compat.program_mesh import ProgramMesh
 from shtypes._compat.symbolic_specs import with_operands
+from shtypes.context.frames import frames
 from shtypes.context.user_line import placed
-from shtypes.context.whose import frames
 from shtypes.errors import ShardingTypeError
 
 #: A primitive applied to operands, with parameters.

@@ -12,7 +12,7 @@ from jax.extend.core import Var
 
 from shtypes._compat import private
 from shtypes.caches import Bounded
-from shtypes.context.whose import Whose, whose
+from shtypes.context.frames import Owner, owner_of_file
 
 #: What JAX keeps the number of a literal in: with a type, and so with the mesh that its program saw.
 _typed_literal: Any = private("jax._src.literals", "TypedNdArray")
@@ -59,7 +59,7 @@ def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
 def _user_frame(code: Any, last: int) -> UserFrame | None:
     if _raw_frame_to_frame is None or _is_user_filename is None or not _is_user_filename(code.co_filename):
         return None
-    if whose(code.co_filename) is Whose.MACHINERY:  # numpy calls the method of an array that it is given
+    if owner_of_file(code.co_filename) is Owner.MACHINERY:  # numpy calls the method of an array that it is given
         return None
     frame = _raw_frame_to_frame(code, last)
     place = (frame.start_line, frame.start_column, frame.end_line, frame.end_column)

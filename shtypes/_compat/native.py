@@ -13,7 +13,7 @@ import jax
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.tracing import trace_ctx
 from shtypes._compat.typed import TypedType, type_of
-from shtypes.context.whose import frames
+from shtypes.context.frames import frames
 
 
 def bound_to_typed(original: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:

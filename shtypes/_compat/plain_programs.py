@@ -23,7 +23,7 @@ from shtypes._compat.program_mesh import ProgramMesh, program_mesh, program_mesh
 from shtypes._compat.typed import CLASSES
 from shtypes.context import plain
 from shtypes.context.ambient import current_ambient, scope
-from shtypes.context.whose import frames
+from shtypes.context.frames import frames
 
 _source_info: Any = private("jax._src", "source_info_util")
 _dce: Any = private("jax._src.interpreters.partial_eval", "dce_jaxpr")

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from shtypes.context.frames import Owner, owner_of_file
 from shtypes.context.origin import Origin
-from shtypes.context.whose import Whose, whose
 
 #: What users call the modules that a function of JAX is in, by the folders of JAX's sources.
 _MODULES: Final = (
@@ -63,9 +63,9 @@ class Frame(NamedTuple):
         return f"{self.file.rpartition('/')[2]}:{self.line}"
 
     @property
-    def kind(self) -> Whose:
-        """Whose code it is."""
-        return whose(self.code.co_filename)
+    def kind(self) -> Owner:
+        """The owner of the code."""
+        return owner_of_file(self.code.co_filename)
 
     def __str__(self) -> str:
         return self.place if self.code.co_name == "<module>" else f"{self.place} in {self.code.co_name}"
@@ -110,13 +110,15 @@ def frames_of(eqn: Any) -> list[Frame]:
 @functools.lru_cache(maxsize=4096)
 def has_users_line(traceback: Any) -> bool:
     """Whether a stack of JAX's has a line of the user's."""
-    return traceback is not None and any(whose(code.co_filename) is Whose.USERS for code in traceback.raw_frames()[0])
+    return traceback is not None and any(
+        owner_of_file(code.co_filename) is Owner.USERS for code in traceback.raw_frames()[0]
+    )
 
 
 def users_frame(eqn: Any) -> tuple[Frame, str] | None:
     """The user's frame that an equation comes from, and the function of a library that it called; None without one."""
     frames = frames_of(eqn)
-    found = next((f for f in frames if f.kind is Whose.USERS), None)
+    found = next((f for f in frames if f.kind is Owner.USERS), None)
     return None if found is None else (found, origin_of(frames).library)
 
 
@@ -130,10 +132,10 @@ def origin_of(frames: Sequence[Frame]) -> Origin:
     outside = False
     for frame in frames:
         kind = frame.kind
-        if kind is Whose.USERS:
+        if kind is Owner.USERS:
             return Origin(str(frame), library or handing_on, called)
-        outside = outside or kind is Whose.INSTALLED
-        if kind is Whose.INSTALLED:
+        outside = outside or kind is Owner.INSTALLED
+        if kind is Owner.INSTALLED:
             if _HANDING_ON.search(frame.code.co_qualname):
                 handing_on = _in_library(frame) or handing_on
             else:

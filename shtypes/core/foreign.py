@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from shtypes._compat.plain_programs import closed_over
 from shtypes._compat.program_mesh import sees_plain
 from shtypes.context.absent import instead_of
+from shtypes.context.frames import frames
 from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
-from shtypes.context.whose import frames
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
 

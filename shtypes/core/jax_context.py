@@ -8,7 +8,7 @@ import jax
 from jax.extend import source_info_util
 
 from shtypes.context.ambient import connect_jax
-from shtypes.context.whose import OURS
+from shtypes.context.frames import OURS
 
 #: Holds the `Ambient` in force.
 CONTEXT: Final[Any] = jax.make_user_context(default_value=None)
