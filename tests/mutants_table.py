@@ -436,7 +436,7 @@ MUTANTS: Final = (
     Mutant(
         "what is tried for another direction is chosen as scopes say",
         "shtypes/scopes/comm.py",
-        "    if now.value.aim:",
+        "    if current.value.aim:",
         "    if False:",
         ("tests/scopes/test_minimize.py",),
     ),

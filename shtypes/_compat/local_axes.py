@@ -17,8 +17,8 @@ import jax
 from shtypes._compat import private
 from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
 from shtypes._compat.program_mesh import ProgramMesh, on_mesh, program_mesh, program_mesh_in_context
-from shtypes.context.ambient import current_ambient
 from shtypes.context.mapped import local_axes
+from shtypes.context.settings import current_settings
 from shtypes.context.user_line import line_of
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types import ShType, State
@@ -34,7 +34,7 @@ _UNBOUND: Final = re.compile(r"unbound axis name: (\w+)")
 
 def local_mesh() -> ProgramMesh | None:
     """The mesh that plain programs see in local mode; None outside of it."""
-    local = current_ambient().local
+    local = current_settings().local
     if not local:
         return None
     names, sizes, mapped = zip(*local, strict=True)

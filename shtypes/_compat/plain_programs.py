@@ -22,8 +22,8 @@ from shtypes._compat.local_axes import Axes, plain_aval, trace, untracked
 from shtypes._compat.program_mesh import ProgramMesh, program_mesh, program_mesh_in_context, telling_types
 from shtypes._compat.typed import CLASSES
 from shtypes.context import plain
-from shtypes.context.ambient import current_ambient, scope
 from shtypes.context.frames import frames
+from shtypes.context.settings import current_settings, scope
 
 _source_info: Any = private("jax._src", "source_info_util")
 _dce: Any = private("jax._src.interpreters.partial_eval", "dce_jaxpr")
@@ -47,10 +47,10 @@ def _without_devices() -> contextlib.AbstractContextManager[Any]:
 
 def _under_one_plan() -> contextlib.AbstractContextManager[None]:
     """A scope that is the same for all that `implicit_comm` tries: what sends nothing is traced once."""
-    now = current_ambient()
+    settings = current_settings()
     return (
-        scope(now._replace(plan=(), shared=False, tried=False, search=0, aim=""))
-        if now.scopes
+        scope(settings._replace(plan=(), shared=False, tried=False, search=0, aim=""))
+        if settings.scopes
         else contextlib.nullcontext()
     )
 
@@ -247,7 +247,7 @@ def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Around code that is traced for itself, in a plain program or not."""
-    with plain.tracing(0), without_mesh(), untracked(), scope(current_ambient()._replace(local=())):
+    with plain.tracing(0), without_mesh(), untracked(), scope(current_settings()._replace(local=())):
         yield
 
 

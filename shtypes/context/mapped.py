@@ -9,33 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shtypes.context.ambient import Ambient, current_ambient
 from shtypes.context.scope import Scope, changed
+from shtypes.context.settings import Settings, current_settings
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
 
 def mapped_axes() -> tuple[str, ...]:
     """The axes that shard the dims that are mapped over, around the code that runs."""
-    return current_ambient().mapped
+    return current_settings().mapped
 
 
 def mapped_over(axes: Sequence[str]) -> Scope:
     """The body of a function that is mapped over a dim sharded over ``axes``."""
-    return changed(lambda now: now._replace(mapped=(*now.mapped, *axes)))
+    return changed(lambda s: s._replace(mapped=(*s.mapped, *axes)))
 
 
 def local_axes() -> tuple[tuple[str, int], ...]:
     """The mesh axes of local mode, and their sizes: those that the `shard_map`s around the code map."""
-    return tuple([(axis, n) for axis, n, is_mapped in current_ambient().local if is_mapped])
+    return tuple([(axis, n) for axis, n, is_mapped in current_settings().local if is_mapped])
 
 
 def in_local_mode(axes: Sequence[str], sizes: Mapping[str, int]) -> Scope:
     """The body of a function that is mapped over some of the axes of a mesh, whose sizes are given in its order."""
 
-    def mapped(now: Ambient) -> Ambient:
-        around = {axis for axis, _, is_mapped in now.local if is_mapped}
-        return now._replace(local=tuple([(a, n, a in axes or a in around) for a, n in sizes.items()]))
+    def mapped(s: Settings) -> Settings:
+        around = {axis for axis, _, is_mapped in s.local if is_mapped}
+        return s._replace(local=tuple([(a, n, a in axes or a in around) for a, n in sizes.items()]))
 
     return changed(mapped)
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from shtypes.context.ambient import Ambient, current_ambient, scope
+from shtypes.context.settings import Settings, current_settings, scope
 from shtypes.errors import ShardingTypeError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,9 +64,9 @@ def simple(make: Callable[[], contextlib.AbstractContextManager[Any]]) -> Scope:
     return Scope(lambda: make)
 
 
-def changed(change: Callable[[Ambient], Ambient]) -> Scope:
+def changed(change: Callable[[Settings], Settings]) -> Scope:
     """A scope in which what is in force is changed."""
-    return simple(lambda: scope(change(current_ambient())))
+    return simple(lambda: scope(change(current_settings())))
 
 
 def _decorated(f: Callable[..., Any], run: Callable[[], Open]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from jax.extend.core import set_current_trace
 from shtypes._compat import no_trace_is_running, trace_notes, trace_of
 from shtypes._compat.typed import CLASSES
 from shtypes.caches import MOST
-from shtypes.context.ambient import current_ambient
+from shtypes.context.settings import current_settings
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.as_raised import suggest_when_read
@@ -284,7 +284,7 @@ def typed_operands(name: str, rule: Rule, operands: Sequence[Any]) -> tuple[list
         taken = [finished(x) for x in operands]
         if any(x is not y for x, y in zip(taken, operands, strict=True)):
             may_look_ahead()
-        if current_ambient().shared:
+        if current_settings().shared:
             operands = taken
             held = [frozenset(y.type for y in versions(x)) for x in operands]
     typing = typed(name, rule, tuple(x.type for x in operands), held)

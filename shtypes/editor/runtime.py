@@ -20,8 +20,8 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 
 from shtypes.api import places
-from shtypes.context import ambient
-from shtypes.context.ambient import Ambient
+from shtypes.context import settings
+from shtypes.context.settings import Settings
 from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.table import OPS
@@ -186,7 +186,7 @@ def ask(
         ShardingTypeError: the runtime refuses the call.
         Unknown: it says nothing.
     """
-    now = Ambient(policy, dims=tuple(sorted(sizes.items())), scopes=scopes, only_types=True)
+    now = Settings(policy, dims=tuple(sorted(sizes.items())), scopes=scopes, only_types=True)
     unwritten = list(_unwritten((args, kwargs)))
     if not unwritten:
         return _ask(call, args, kwargs, mesh, now, fixes)
@@ -213,7 +213,7 @@ def _ask(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     mesh: Mesh,
-    now: Ambient,
+    now: Settings,
     fixes: bool,
 ) -> Any:
     _warm_up()
@@ -225,14 +225,14 @@ def _ask(
             with public().use_mesh(context):
                 if not traced:
                     try:
-                        with ambient.scope(now):
+                        with settings.scope(now):
                             return _types(call(*args, **kwargs))
                     except ShardingTypeError as error:
                         if not _NO_DATA.search(error.what):
                             if fixes:
                                 _ = error.fixes  # they are looked for here, and no longer than a call may take
                             raise
-                with ambient.scope(now._replace(only_types=False)):  # in a trace every value has what data it needs
+                with settings.scope(now._replace(only_types=False)):  # in a trace every value has what data it needs
                     return _traced(call, args, kwargs)
     except ShardingTypeError:
         raise

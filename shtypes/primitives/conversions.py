@@ -87,7 +87,7 @@ def _lies_somewhere(x: Any) -> bool:
 
 def without_data() -> Scope:
     """Makes values that have only types of host arrays, so that a program that makes its arguments needs no devices."""
-    return changed(lambda now: now._replace(only_types=True))
+    return changed(lambda s: s._replace(only_types=True))
 
 
 @public

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args, overload
 
-from shtypes.context import ambient
-from shtypes.context.ambient import current_ambient, now
+from shtypes.context import settings
 from shtypes.context.plain import is_tracing_plain
 from shtypes.context.scope import Open, Scope
+from shtypes.context.settings import current, current_settings
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Direction, Kind
 from shtypes.scopes.inserting import InsertedForms, inserted_in_run, inserting
@@ -104,25 +104,25 @@ Rules = tuple[ScopeRule, ...]
 
 def rules_in_force() -> Rules:
     """The rules of all scopes around the code, outermost first; of those that refuse none where code is only tried."""
-    found: Any = now.value.scopes
-    if now.value.tried:
+    found: Any = current.value.scopes
+    if current.value.tried:
         return tuple(rule for rule in found if isinstance(rule, Implicit | FinishesScalars | FinishesSums))
     return found  # type: ignore[no-any-return]
 
 
 def in_force(rules: Rules) -> contextlib.AbstractContextManager[None]:
     """A scope in which exactly these rules hold."""
-    return ambient.scope(current_ambient()._replace(scopes=rules))
+    return settings.scope(current_settings()._replace(scopes=rules))
 
 
 def trying() -> contextlib.AbstractContextManager[None]:
     """A scope in which code is only tried: no scope around it refuses anything."""
-    return ambient.scope(current_ambient()._replace(tried=True))
+    return settings.scope(current_settings()._replace(tried=True))
 
 
 def without_scopes() -> contextlib.AbstractContextManager[None]:
     """A scope in which no scope of communication is in force."""
-    return ambient.scope(current_ambient()._replace(scopes=(), plan=(), shared=False, tried=False, search=0, aim=""))
+    return settings.scope(current_settings()._replace(scopes=(), plan=(), shared=False, tried=False, search=0, aim=""))
 
 
 def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
@@ -224,7 +224,7 @@ def open_watches() -> list[Any]:
 @contextlib.contextmanager
 def _watched(rule: ScopeRule, spent: Any = None) -> Iterator[_ScopeWatch | None]:
     """Watches a part of a run of a scope, and checks it when it is left."""
-    nothing_runs = current_ambient().tried or is_tracing_plain()
+    nothing_runs = current_settings().tried or is_tracing_plain()
     if _make_watch is None or not isinstance(rule, (NoComm, Budget)) or nothing_runs:
         yield None
         return
@@ -399,8 +399,8 @@ def allows_implicit() -> bool:
 
 def minimizing() -> Direction:
     """What the innermost scope in which ops may insert reshards wants to be least."""
-    if now.value.aim:
-        return now.value.aim  # type: ignore[return-value]
+    if current.value.aim:
+        return current.value.aim  # type: ignore[return-value]
     found = [rule.minimize for rule in rules_in_force() if isinstance(rule, Implicit)]
     return found[-1] if found else "both"
 

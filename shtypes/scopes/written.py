@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from shtypes.context.ambient import current_ambient
 from shtypes.context.scope import Scope, changed
+from shtypes.context.settings import current_settings
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
 
@@ -20,7 +20,7 @@ _WRITTEN: Final = {
 
 def casts_are_written(axes: Sequence[str]) -> Scope:
     """A scope in which nothing is cast unasked along ``axes``."""
-    return changed(lambda now: now._replace(written=(*now.written, *axes)))
+    return changed(lambda s: s._replace(written=(*s.written, *axes)))
 
 
 def check_written(src: ShType, dst: ShType) -> None:
@@ -29,7 +29,7 @@ def check_written(src: ShType, dst: ShType) -> None:
     Raises:
         ShardingTypeError: it changes such an axis.
     """
-    for axis in current_ambient().written:
+    for axis in current_settings().written:
         if axis not in src.mesh.shape or src.state(axis) is dst.state(axis) or not src.differentiable:
             continue
         before, after = src.state(axis), dst.state(axis)

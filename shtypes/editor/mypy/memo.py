@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from mypy.types import Instance
 
 from shtypes.caches import Bounded
-from shtypes.context.ambient import current_ambient
+from shtypes.context.settings import current_settings
 from shtypes.editor.alike import Numbered, Numbering
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
 from shtypes.editor.mypy.values import Value
@@ -58,7 +58,7 @@ class Memo:
         text = " ".join(written)
         if names.mentions(text) or _LARGE.search(text):
             return None
-        return Question((name, current_ambient().policy, *described, None, *by_name), names)
+        return Question((name, current_settings().policy, *described, None, *by_name), names)
 
     def answer(self, question: Question) -> Known | None:
         """What is known of a call; None where it is the first of its like."""
