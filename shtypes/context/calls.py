@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from shtypes.context.absent import untaken
+from shtypes.context.unsupported import unsupported_parameter
 from shtypes.errors import ShardingTypeError
 
 #: What numpy, JAX or we call some parameters elsewhere, and what they are called where they have another name.
@@ -30,7 +30,7 @@ def refuse_unknown(name: str, given: Iterable[str], known: Sequence[str]) -> Non
 
 def _no_parameter(name: str, keyword: str, known: Sequence[str]) -> ShardingTypeError:
     has = f"it has {', '.join(known)}" if known else "it has none"
-    of_jax = untaken(name, keyword)
+    of_jax = unsupported_parameter(name, keyword)
     if of_jax is not None:
         hints = [way for way in of_jax.instead if way[-1] != "=" or way[:-1] in known]
         return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=f"{of_jax.why}; {has}", hints=hints)
@@ -39,14 +39,14 @@ def _no_parameter(name: str, keyword: str, known: Sequence[str]) -> ShardingType
     return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=has, hints=[f"{k}=" for k in near])
 
 
-def refuse_untaken(name: str, given: Iterable[str], known: Sequence[str]) -> None:
+def refuse_unsupported(name: str, given: Iterable[str], known: Sequence[str]) -> None:
     """Refuses those keywords of JAX's function that ours would take for the user's.
 
     Raises:
         ShardingTypeError: there is one.
     """
     for keyword in given:
-        if untaken(name, keyword) is not None:
+        if unsupported_parameter(name, keyword) is not None:
             raise _no_parameter(name, keyword, known)
 
 
