@@ -14,8 +14,8 @@ from jax.ad_checkpoint import checkpoint_name as name_plain
 from jax.extend.core import Primitive
 
 from shtypes._compat.checkpoints import name_p, offloads
-from shtypes.context.calls import check_function
 from shtypes.context.function import Function
+from shtypes.context.signature_errors import check_function
 from shtypes.core.functions.basics import IDENTITY, Identity
 from shtypes.core.functions.derivatives import Vmap
 from shtypes.core.functions.products import Einsum

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.context.calls import check_function
 from shtypes.context.function import Function
 from shtypes.context.mapped import mapped_axes
+from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words, public
 from shtypes.control.joins import can_reshard
 from shtypes.core.array import Array

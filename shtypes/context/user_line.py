@@ -12,9 +12,9 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
 from shtypes.context import plain
-from shtypes.context.calls import misfit, not_taken
 from shtypes.context.frames import Owner, called_in, frames, owner_of_file, owner_of_frame
 from shtypes.context.origin import origin
+from shtypes.context.signature_errors import argument_error, signature_error
 from shtypes.errors import NoMeshError, ShardingTypeError
 
 P = ParamSpec("P")
@@ -143,10 +143,10 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
                 raise
             if _did_not_fit(error):
                 name = fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__
-                raise placed(misfit(name, fn, error), name) from None
+                raise placed(signature_error(name, fn, error), name) from None
             if line_of(error.__traceback__):  # what the user's own functions raise stays as it is
                 raise
-            raise placed(not_taken(fn.__name__, fn, args, kwargs, error), fn.__name__) from None
+            raise placed(argument_error(fn.__name__, fn, args, kwargs, error), fn.__name__) from None
 
     return call
 

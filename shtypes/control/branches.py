@@ -14,7 +14,7 @@ import jax
 from jax import lax
 
 from shtypes._compat.jaxprs import captured, jaxpr_of
-from shtypes.context.calls import check_function
+from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words, public
 from shtypes.control.joins import TypesDiffer, becomes, can_reshard, cast_leaves, leaf_types, start_otherwise
 from shtypes.control.loops import scalar_of

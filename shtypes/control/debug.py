@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
-from shtypes.context.calls import check_function, refuse_unsupported
+from shtypes.context.signature_errors import check_function, refuse_unsupported
 from shtypes.context.user_line import public
 from shtypes.dispatch.apply import is_typed, lift
 from shtypes.errors import ShardingTypeError

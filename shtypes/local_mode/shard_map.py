@@ -12,9 +12,9 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
 
-from shtypes.context.calls import check_function
 from shtypes.context.function import Decorator, Function
 from shtypes.context.mapped import in_local_mode
+from shtypes.context.signature_errors import check_function
 from shtypes.core.meshes import to_mesh
 from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError

@@ -21,7 +21,7 @@ from shtypes import rules
 from shtypes._compat import trace_context
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.context.calls import refuse_unknown
+from shtypes.context.signature_errors import refuse_unknown
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.hitype import HiShType, hi

@@ -9,8 +9,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from shtypes._compat import no_trace_is_running
-from shtypes.context.calls import refuse_unknown
 from shtypes.context.scope import Scope, changed
+from shtypes.context.signature_errors import refuse_unknown
 from shtypes.context.user_line import public
 from shtypes.core.array import Array as Array
 from shtypes.core.array import install as install

@@ -18,8 +18,8 @@ from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context import settings
-from shtypes.context.calls import check_function, parameters, refuse_unknown
 from shtypes.context.settings import Settings, current, current_settings
+from shtypes.context.signature_errors import check_function, parameters, refuse_unknown
 from shtypes.core.array import Array
 from shtypes.core.checks import deliver
 from shtypes.core.hitype import HiShType

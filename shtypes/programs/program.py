@@ -12,7 +12,7 @@ from jax.tree_util import tree_unflatten
 
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import captured, jaxpr_of
-from shtypes.context.calls import name_of
+from shtypes.context.signature_errors import name_of
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap, wrap_all
 from shtypes.core.carrier import carrier_shape, carrier_spec, put_right

@@ -94,7 +94,7 @@ def parameters(fn: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
     return tuple(p.name for p in found if p.kind not in open_kinds and p.name not in _FOR_NUMPY)
 
 
-def misfit(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeError:
+def signature_error(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeError:
     """What Python says of a call whose arguments do not fit, in our shape."""
     said = str(error)
     found = re.search(r"unexpected keyword argument '(\w+)'", said)
@@ -104,7 +104,7 @@ def misfit(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeE
     return _no_parameter(name, found[1], known)
 
 
-def not_taken(
+def argument_error(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> ShardingTypeError:
     """What Python or JAX says of an argument that a function of arrays cannot use, in our shape."""
