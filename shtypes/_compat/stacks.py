@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from shtypes.context.eqn_source import EqnSource
 from shtypes.context.frames import Owner, owner_of_file
-from shtypes.context.origin import Origin
 
 #: What users call the modules that a function of JAX is in, by the folders of JAX's sources.
 _MODULES: Final = (
@@ -119,10 +119,10 @@ def users_frame(eqn: Any) -> tuple[Frame, str] | None:
     """The user's frame that an equation comes from, and the function of a library that it called; None without one."""
     frames = frames_of(eqn)
     found = next((f for f in frames if f.kind is Owner.USERS), None)
-    return None if found is None else (found, origin_of(frames).library)
+    return None if found is None else (found, eqn_source_of(frames).library)
 
 
-def origin_of(frames: Sequence[Frame]) -> Origin:
+def eqn_source_of(frames: Sequence[Frame]) -> EqnSource:
     """The user's line of a stack, the library's function that it calls, and the function of JAX that was called.
 
     Args:
@@ -133,7 +133,7 @@ def origin_of(frames: Sequence[Frame]) -> Origin:
     for frame in frames:
         kind = frame.kind
         if kind is Owner.USERS:
-            return Origin(str(frame), library or handing_on, called)
+            return EqnSource(str(frame), library or handing_on, called)
         outside = outside or kind is Owner.INSTALLED
         if kind is Owner.INSTALLED:
             if _HANDING_ON.search(frame.code.co_qualname):
@@ -142,7 +142,7 @@ def origin_of(frames: Sequence[Frame]) -> Origin:
                 library = _in_library(frame) or library
         elif not outside:
             called = _of_jax(frame) or called
-    return Origin("", library or handing_on, called)
+    return EqnSource("", library or handing_on, called)
 
 
 def _in_library(frame: Frame) -> str:
@@ -172,4 +172,4 @@ def _public(path: str, function: str) -> str:
     return f"{module.replace('jax.numpy', 'jnp')}.{function}" if callable(found) else ""
 
 
-__all__ = ["Frame", "frames_of", "has_users_line", "origin_of", "users_frame"]
+__all__ = ["Frame", "eqn_source_of", "frames_of", "has_users_line", "users_frame"]

@@ -12,8 +12,8 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
 from shtypes.context import plain
+from shtypes.context.eqn_source import eqn_source
 from shtypes.context.frames import Owner, called_in, frames, owner_of_file, owner_of_frame
-from shtypes.context.origin import origin
 from shtypes.context.signature_errors import argument_error, signature_error
 from shtypes.errors import NoMeshError, ShardingTypeError
 
@@ -26,7 +26,7 @@ def user_line() -> str:
 
     Where an installed library made the call, that says which function of it: ``train.py:9 in step (in optax.update)``.
     """
-    found = origin()
+    found = eqn_source()
     if found is None:
         return _calling_line()
     line = found.line or _calling_line().partition(" (in ")[0]
@@ -99,7 +99,7 @@ def placed(error: ShardingTypeError, call: str) -> ShardingTypeError:
 
 def _called() -> str:
     """The op that the user called, where an op inside it is the one that fails; else empty."""
-    found = origin()
+    found = eqn_source()
     if found is not None:
         return found.called
     called = (frame.f_locals["fn"] for frame in _inside(frames(2)) if frame.f_code is _A_CALL)

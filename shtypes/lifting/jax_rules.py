@@ -29,7 +29,7 @@ from shtypes._compat.derivative_rules import (
 from shtypes._compat.in_force import InForce, settings
 from shtypes._compat.jaxprs import is_literal, reached
 from shtypes._compat.plain_programs import bind_in_program, trace_plain, without_mesh
-from shtypes.context.origin import evaluating
+from shtypes.context.eqn_source import set_current_eqn
 from shtypes.context.settings import current_settings, scope
 from shtypes.context.user_line import placed as at_users_line
 from shtypes.dispatch.apply import is_typed
@@ -87,7 +87,7 @@ class Site:
     @contextlib.contextmanager
     def applying(self) -> Iterator[None]:
         """Around one of its rules, which may be applied when the scopes are left that the equation was in."""
-        with self._in_force(), evaluating(self.here):
+        with self._in_force(), set_current_eqn(self.here):
             try:
                 with applying_rule(self.name):
                     yield
@@ -343,7 +343,7 @@ def with_rules(site: Site, operands: Sequence[Any], run: Run, held: Sequence[int
     split = Split(operands)
 
     def body(*xs: Any) -> list[Any]:
-        with evaluating(site.here):
+        with set_current_eqn(site.here):
             return split.body(run)(*xs)
 
     return call_with_rules(body, split.own(operands), _OfCall(site, split, frozenset(held), rules_in_force()))

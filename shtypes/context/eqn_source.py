@@ -1,4 +1,4 @@
-"""Where the equation of a plain program comes from that is being evaluated, for messages."""
+"""The source of the equation of a plain program that is being evaluated, for messages. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 
-class Origin(NamedTuple):
+class EqnSource(NamedTuple):
     """Where an equation comes from.
 
     Attributes:
@@ -22,28 +22,28 @@ class Origin(NamedTuple):
 
 
 class _Thread(threading.local):
-    value: Callable[[], Origin | None] | None = None
+    value: Callable[[], EqnSource | None] | None = None
 
 
 _thread: Final = _Thread()
 
 
-def origin() -> Origin | None:
-    """Where the equation comes from that is being evaluated; None outside of any, and where the running line is it."""
+def eqn_source() -> EqnSource | None:
+    """The source of the equation being evaluated; None outside of any, and where the running line is it."""
     return None if _thread.value is None else _thread.value()
 
 
-def around() -> Callable[[], Origin | None] | None:
-    """What `evaluating` was given last; None outside of any."""
+def current_eqn() -> Callable[[], EqnSource | None] | None:
+    """What tells the source of the equation being evaluated; None outside of any."""
     return _thread.value
 
 
-class evaluating:  # noqa: N801  # it is used as a function is
-    """Around the evaluation of an equation; None for code that has lines of its own."""
+class set_current_eqn:  # noqa: N801  # it is used as a function is
+    """A context in which the equation that `where` tells of is evaluated; None for code that has lines of its own."""
 
     __slots__ = ("_outer", "_where")
 
-    def __init__(self, where: Callable[[], Origin | None] | None) -> None:
+    def __init__(self, where: Callable[[], EqnSource | None] | None) -> None:
         self._where = where
 
     def __enter__(self) -> None:
