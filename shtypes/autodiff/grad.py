@@ -22,8 +22,8 @@ from shtypes.ops.create import full
 from shtypes.primitives.collective import vary
 from shtypes.primitives.moving import move
 from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type, ways_to
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit
-from shtypes.scopes.judging import judge
 from shtypes.types import REPLICATED, ShType
 
 P = ParamSpec("P")
@@ -262,7 +262,7 @@ def _implicitly(x: Any, wanted: ShType, name: str) -> Any:
     t: Any = jax.typeof(x)
     if t == wanted or not allows_implicit() or not can_reshard(t, wanted):
         return x
-    judge(name, t, wanted, name="x", inserted=True)
+    check_comm(name, t, wanted, name="x", inserted=True)
     return move(x, wanted, inserted=True)
 
 

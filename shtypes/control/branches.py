@@ -28,8 +28,8 @@ from shtypes.ops.reinterpret import stop_gradient
 from shtypes.resharding import Cost, backward, cost, plan
 from shtypes.resharding.join import join
 from shtypes.rules import Typing
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, minimizing, no_comm
-from shtypes.scopes.judging import judge
 from shtypes.traced.gradient import leaf_paths
 from shtypes.types import ShType, State
 
@@ -326,7 +326,7 @@ def _join_typed(name: str, path: str, types: tuple[ShType, ...]) -> ShType:
         if allows_implicit() and all(can_reshard(t, types[0]) for t in types):
             cheapest = min(dict.fromkeys(types), key=lambda goal: _price(types, goal))
             for t in types:
-                judge(name, t, cheapest, name="result", inserted=True)
+                check_comm(name, t, cheapest, name="result", inserted=True)
             return cheapest
         error.fixes = ()
         if differing(types):

@@ -17,8 +17,8 @@ from shtypes.errors import ShardingTypeError, quoted
 from shtypes.primitives.collective import reinterpreted, vary
 from shtypes.primitives.doors import ensure_mapped_p
 from shtypes.primitives.moving import move
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit
-from shtypes.scopes.judging import judge
 from shtypes.types import REPLICATED, Dim, ShType, State
 from shtypes.types.policy import replicated
 
@@ -101,7 +101,7 @@ def _whole(x: Any, place: int | None) -> Any:
         return x
     t = jax.typeof(x)
     whole = t.with_axes(t.dims[place].axes, replicated())
-    judge("vmap", t, whole, inserted=True)
+    check_comm("vmap", t, whole, inserted=True)
     return move(x, whole, inserted=True)
 
 
@@ -195,7 +195,7 @@ def _own_part(name: str, x: Any, place: int | None, axes: tuple[str, ...]) -> An
     sharded = t
     for axis in axes[len(t.dims[d].axes) :]:
         sharded = sharded.with_axis(axis, State.SHARDED, d)
-    judge(name, t, sharded, inserted=True)
+    check_comm(name, t, sharded, inserted=True)
     return reinterpreted(move(x, sharded, inserted=True), _varying(sharded, axes, d))
 
 

@@ -22,7 +22,7 @@ from shtypes.local_mode.bodies import Body
 from shtypes.primitives.collective import reinterpreted
 from shtypes.primitives.moving import move
 from shtypes.rules.specs import entering, leaving
-from shtypes.scopes.judging import judge
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.written import casts_are_written
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, current_mesh
@@ -188,7 +188,7 @@ def _crossed(
         t = jax.typeof(x)
         try:
             cast, other = types(t, spec, mapped)
-            judge("shard_map", t, cast, inserted=True)
+            check_comm("shard_map", t, cast, inserted=True)
             return reinterpreted(move(x, cast, inserted=True), other)
         except ShardingTypeError as error:
             where = f"shard_map, {what} {jax.tree_util.keystr(path)}"

@@ -22,8 +22,8 @@ from shtypes.primitives.doors import to_jax_p
 from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax as convert
 from shtypes.primitives.placing import place, type_of
+from shtypes.scopes.check_comm import check_comm, check_leaving
 from shtypes.scopes.comm import allows_implicit, rules_in_force
-from shtypes.scopes.judging import judge, judge_leaving
 from shtypes.types import ShType, State, dtypes
 
 # in
@@ -130,10 +130,10 @@ def to_jax(x: Array) -> Any:
     pending = t.axes(State.UNREDUCED)
     if pending and allows_implicit():
         whole = t.with_axes(pending, State.INVARIANT)
-        judge("to_jax", t, whole, inserted=True)
+        check_comm("to_jax", t, whole, inserted=True)
         x, t = move(x, whole, inserted=True), whole
     refuse_hidden(t, "become a plain array")
-    judge_leaving(t)
+    check_leaving(t)
     if type(x) is Array and no_trace_is_running():
         if x.data is None:
             raise ShardingTypeError(f"a value that has only a type, {t}, has no data")

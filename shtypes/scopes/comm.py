@@ -1,4 +1,4 @@
-"""Scopes that forbid, bound or allow communication. Pure: what they say is judged in `judging`.
+"""Scopes that forbid, bound or allow communication. Pure: what they say is checked in `check_comm`.
 
 What a scope sees besides single moves (their sum, and what JAX does on plain arrays) is watched by `watching`.
 """

@@ -66,7 +66,7 @@ class _Event(NamedTuple):
     why: str
 
 
-def judge(
+def check_comm(
     op: str,
     src: ShType,
     dst: ShType,
@@ -100,14 +100,14 @@ def judge(
     if src.differentiable and has_gradient:
         back = sent_by(transport.backward(src, end), returned)
     try:
-        judge_sent(op, src, dst, forth, back, inserted=inserted)
+        check_sent(op, src, dst, forth, back, inserted=inserted)
     except ShardingTypeError as error:
         error.hints = _hints(src, dst, error.axes, name, call)
         raise
 
 
-def judge_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, inserted: bool = False) -> None:
-    """As `judge`, for what is known to be sent: ``forth`` for the value, ``back`` for its gradient.
+def check_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, inserted: bool = False) -> None:
+    """As `check_comm`, for what is known to be sent: ``forth`` for the value, ``back`` for its gradient.
 
     Raises:
         ShardingTypeError: a scope forbids it.
@@ -149,10 +149,10 @@ def _judge_alone(events: Sequence[_Event], call: str, src: ShType, dst: ShType) 
             raise _refusal(f"{reason} in the {event.direction} pass: {call}", event, src, dst)
 
 
-def judge_bound(
+def check_bound(
     op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, direction: str, inserted: bool = False
 ) -> None:
-    """As `judge_sent`, for what is bound in a direction, whoever asked for it; sums are counted when it runs.
+    """As `check_sent`, for what is bound in a direction, whoever asked for it; sums are counted when it runs.
 
     Raises:
         ShardingTypeError: a scope forbids it.
@@ -286,7 +286,7 @@ def _refuses(fix: Fix, again: bool) -> ScopeRule | None:
 _AXES: Final = re.compile(r"`(\w+)`")
 
 
-def judge_leaving(t: ShType) -> None:
+def check_leaving(t: ShType) -> None:
     """Checks that a value may become a plain array.
 
     Raises:
@@ -303,7 +303,7 @@ def judge_leaving(t: ShType) -> None:
         )
 
 
-def look() -> None:
+def check_now() -> None:
     """Lets every open scope look at what JAX was asked to do on plain arrays so far.
 
     Raises:
