@@ -67,11 +67,7 @@ _UNSPECIFIED: Final[Any] = private("jax._src.named_sharding", "UNSPECIFIED")
 
 
 def annotated(bind: Bind, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """A primitive bound to plain operands, with what its parameters say about shardings as equations of their own.
-
-    Raises:
-        ShardingTypeError: a value is put into another memory.
-    """
+    """A primitive bound to plain operands, with what its parameters say about shardings as equations of their own."""
     name = primitive.name
     if name == "reshard":
         return _said(args[0], params["dst_sharding"], by_jax=_is_jaxs_own(params["dst_sharding"]))

@@ -60,12 +60,7 @@ def applying_rule(name: str) -> Iterator[None]:
 
 
 def check_closed_over(eqn: Any, perturbed: Sequence[bool]) -> None:
-    """Refuses to differentiate with respect to what the function of a custom derivative closes over.
-
-    Args:
-        eqn: A `custom_jvp_call` or `custom_vjp_call`.
-        perturbed: Which of its operands are differentiated.
-    """
+    """Refuses to differentiate with respect to what the function of a custom derivative closes over."""
     if any(perturbed[: eqn.params.get("num_consts", 0)]):
         raise ShardingTypeError(
             f"`{name_of(eqn)}` closes over a value that is differentiated",

@@ -31,17 +31,11 @@ _OF_SEARCH: Final = frozenset({"scopes", "plan", "shared", "tried", "search", "a
 
 
 class InForce(NamedTuple):
-    """What a program set beyond what held where it began.
+    """What a program set beyond what held where it began."""
 
-    Attributes:
-        rules: What the scopes of communication say that it opened, outermost first.
-        fields: Our other settings, by field of `Settings`.
-        jax: JAX's settings, by name.
-    """
-
-    rules: tuple[Any, ...] = ()
-    fields: tuple[tuple[str, Any], ...] = ()
-    jax: tuple[tuple[str, Any], ...] = ()
+    rules: tuple[Any, ...] = ()  # what the scopes of communication say that it opened, outermost first
+    fields: tuple[tuple[str, Any], ...] = ()  # our other settings, by field of `Settings`
+    jax: tuple[tuple[str, Any], ...] = ()  # JAX's settings, by name
 
 
 class _Mark(NamedTuple):

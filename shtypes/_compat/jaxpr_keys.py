@@ -17,15 +17,10 @@ _SMALL: Final = 1 << 12
 
 
 class Key(NamedTuple):
-    """What a program is.
+    """What a program is."""
 
-    Attributes:
-        form: Its equations, without the values of numbers and constants and without functions of Python.
-        values: These, in the order in which they come.
-    """
-
-    form: tuple[Any, ...]
-    values: tuple[Any, ...]
+    form: tuple[Any, ...]  # its equations, without the values of numbers and constants and without functions of Python
+    values: tuple[Any, ...]  # these, in the order in which they come
 
 
 def key_of(jaxpr: Any, consts: Sequence[Any], static: Callable[[Any], Any]) -> Key:

@@ -228,11 +228,7 @@ _PARAMETERS: Final[dict[str, tuple[set[str], ...]]] = {
 
 
 def control(eqn: Any) -> Control | None:
-    """What an equation that has bodies does with them, or None if it has none that are known.
-
-    Raises:
-        UnknownEquationError: it has the name of one, and other parameters.
-    """
+    """What an equation that has bodies does with them, or None if it has none that are known."""
     name, params = eqn.primitive.name, eqn.params
     layouts = _PARAMETERS.get(name)
     if layouts is None:

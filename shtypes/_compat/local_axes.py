@@ -112,12 +112,7 @@ def as_in_program() -> Iterator[None]:
 
 
 def trace(f: Callable[..., Any], avals: Sequence[Any]) -> Any:
-    """What JAX traces of a plain function, in the scope of a plain program, for arguments that `struct` made.
-
-    Raises:
-        ShardingTypeError: an annotation names an axis that the mesh does not have, or a collective one that is not
-            mapped.
-    """
+    """What JAX traces of a plain function, in the scope of a plain program, for arguments that `struct` made."""
     mesh = local_mesh()
     with _in_our_words():
         return _traced(f, avals) if mesh is None else _traced_in(mesh, f, avals)

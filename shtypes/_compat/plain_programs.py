@@ -226,11 +226,7 @@ def _bound_under(mesh: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
-    """Around the trace of a plain program that is to be evaluated with typed values.
-
-    Args:
-        mesh: The axes that the program sees, with their sizes; those of the program around, if it has any, else none.
-    """
+    """Around the trace of a plain program that is to be evaluated with typed values."""
     around = program_mesh_in_context()
     sees = program_mesh(*mesh) if mesh is not None else around
     with plain.tracing(), contextlib.ExitStack() as entered:
@@ -255,10 +251,6 @@ def trace_plain(f: Callable[..., Any], avals: Sequence[Any], mesh: Axes | None =
     """The program of a function of plain arrays, and the structure of its results; JAX remembers it by the function.
 
     Between them are the values of traces around this one that the function closes over: the program's first arguments.
-
-    Raises:
-        ShardingTypeError: an annotation names an axis that the mesh does not have, or a collective one that is not
-            mapped.
     """
     with tracing_plain(mesh), with_own_lines():
         traced = trace(f, avals)

@@ -41,17 +41,11 @@ _INFER: Final[Any] = private("jax._src.shard_map", "Infer")
 
 
 class ProgramMesh(AbstractMesh):
-    """An abstract mesh of a plain program, equal to itself only, so that JAX's caches keep its programs apart.
+    """An abstract mesh of a plain program, equal to itself only, so that JAX's caches keep its programs apart."""
 
-    Attributes:
-        inner: The mesh that primitives are bound under; itself for that one.
-        auto: What the program sees in `jax.sharding.auto_axes`; itself for that one.
-        given: The mesh that the program gave to `jax.shard_map`, for which it stands there.
-    """
-
-    inner: ProgramMesh
-    auto: ProgramMesh
-    given: Any = None
+    inner: ProgramMesh  # the mesh that primitives are bound under; itself for that one
+    auto: ProgramMesh  # what the program sees in `jax.sharding.auto_axes`; itself for that one
+    given: Any = None  # the mesh that the program gave to `jax.shard_map`, for which it stands there
     is_of_program = True
 
     def __new__(cls, sizes: tuple[int, ...], names: tuple[str, ...], manual: tuple[str, ...] = ()) -> ProgramMesh:

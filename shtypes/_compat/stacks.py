@@ -32,15 +32,10 @@ _HANDING_ON: Final = re.compile(r"(^|\.)_(?!_)|wrap|intercept|(^|\.)(apply|init)
 
 
 class Frame(NamedTuple):
-    """One frame of an equation's stack.
+    """One frame of an equation's stack."""
 
-    Attributes:
-        code: Its code object.
-        last: Where in the code it is.
-    """
-
-    code: Any
-    last: int
+    code: Any  # its code object
+    last: int  # where in the code it is
 
     @property
     def file(self) -> str:
@@ -123,11 +118,7 @@ def users_frame(eqn: Any) -> tuple[Frame, str] | None:
 
 
 def eqn_source_of(frames: Sequence[Frame]) -> EqnSource:
-    """The user's line of a stack, the library's function that it calls, and the function of JAX that was called.
-
-    Args:
-        frames: The whole stack, innermost first.
-    """
+    """The user's line of a stack, the library's function that it calls, and the function of JAX that was called."""
     library = handing_on = called = ""
     outside = False
     for frame in frames:

@@ -159,11 +159,7 @@ class ForTyped:
 
 
 def kept_in_place(decision: Any) -> Any:
-    """What a policy says of a typed value.
-
-    Raises:
-        ShardingTypeError: it is to be moved to another memory.
-    """
+    """What a policy says of a typed value."""
     if offloads(decision):
         raise ShardingTypeError(
             "a policy of `checkpoint` offloads a typed value",

@@ -172,12 +172,6 @@ def _in_scopes(f: Callable[..., Any], part: str, native: Any, fixed: Sequence[An
 
     In a plain program that is being traced it sees no typed value, and no mesh; its function is given what its rules
     close over, which run when the trace has ended.
-
-    Args:
-        f: The function.
-        part: Which one it is: ``"fun"``, ``"fwd"``, ``"bwd"`` or ``"jvp"``.
-        native: The object that is called.
-        fixed: Its arguments that are not differentiated, which the rules take as they are.
     """
     if is_tracing_plain():
         own_rules = [getattr(native, name, None) for name in ("jvp", "fwd", "bwd")]

@@ -8,16 +8,11 @@ from typing import Final, NamedTuple
 
 
 class EqnSource(NamedTuple):
-    """Where an equation comes from.
+    """Where an equation comes from."""
 
-    Attributes:
-        line: The user's line, as messages name it; empty where the program has none.
-        library: The function of an installed library that was called there: ``optax.apply_updates``; empty for none.
-        called: The function of JAX that the user or the library called: ``jnp.median``; empty if the primitive itself.
-    """
-
-    line: str
-    library: str
+    line: str  # the user's line, as messages name it; empty where the program has none
+    library: str  # the function of an installed library that was called there: ``optax.apply_updates``; empty for none
+    #: the function of JAX that the user or the library called: ``jnp.median``; empty if the primitive itself
     called: str
 
 

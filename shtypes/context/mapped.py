@@ -41,11 +41,7 @@ def in_local_mode(axes: Sequence[str], sizes: Mapping[str, int]) -> Scope:
 
 
 def check_not_mapped(axes: Sequence[str]) -> None:
-    """Refuses to sum a gradient over the devices where they are at different steps.
-
-    Raises:
-        ShardingTypeError: one of the axes is mapped over.
-    """
+    """Refuses to sum a gradient over the devices where they are at different steps."""
     axis = next((a for a in axes if a in mapped_axes()), None)
     if axis is not None:
         error = ShardingTypeError(

@@ -21,10 +21,6 @@ class Scope:
     """A scope: a context manager that may be entered many times, or a decorator.
 
     A decorated function runs in the scope. A generator or coroutine is in it while it runs, and not while it waits.
-
-    Args:
-        run: Opens one run of the scope: gives what opens each of its parts. Functions and ``with`` have one part, a
-            generator has one for each of its steps.
     """
 
     def __init__(self, run: Callable[[], Open]) -> None:
@@ -47,11 +43,7 @@ class Scope:
         return found
 
     def __call__(self, f: F) -> F:
-        """The function in the scope.
-
-        Raises:
-            ShardingTypeError: it is no function.
-        """
+        """The function in the scope."""
         given: Any = f
         if inspect.isclass(given) or not callable(given):
             raise ShardingTypeError(f"a scope decorates functions, not {given!r:.60}", hints=["with scope: ..."])

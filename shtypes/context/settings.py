@@ -140,11 +140,7 @@ def set_base(value: Settings) -> None:
 
 @contextlib.contextmanager
 def scope(value: Settings) -> Iterator[None]:
-    """A scope in which ``value`` is in force, for this thread and for what JAX traces in it.
-
-    Raises:
-        ShardingTypeError: (when left) a scope that was entered later is open, or this one was closed with another.
-    """
+    """A scope in which ``value`` is in force, for this thread and for what JAX traces in it."""
     entered, own = current.entered, _Entered(value)
     entered.append(own)
     current.follow()

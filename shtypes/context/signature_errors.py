@@ -18,11 +18,7 @@ _FOR_NUMPY: Final = {"out", "where", "inplace"}
 
 
 def refuse_unknown(name: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuses keywords that a function does not have.
-
-    Raises:
-        ShardingTypeError: there is another one; names the one that was meant, if it can be told.
-    """
+    """Refuses keywords that a function does not have."""
     for keyword in given:
         if keyword not in known:
             raise _no_parameter(name, keyword, known)
@@ -40,24 +36,14 @@ def _no_parameter(name: str, keyword: str, known: Sequence[str]) -> ShardingType
 
 
 def refuse_unsupported(name: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuses those keywords of JAX's function that ours would take for the user's.
-
-    Raises:
-        ShardingTypeError: there is one.
-    """
+    """Refuses those keywords of JAX's function that ours would take for the user's."""
     for keyword in given:
         if unsupported_parameter(name, keyword) is not None:
             raise _no_parameter(name, keyword, known)
 
 
 def signature_of(parameters: str, returns: str = "Array", operands: int = 1) -> inspect.Signature:
-    """The signature of a function that another one makes, as a type checker reads it.
-
-    Args:
-        parameters: As in a definition: ``"a, n=None, /, *, axis=-1"``.
-        returns: What it returns.
-        operands: How many parameters, from the first, are arrays. The others are of the types of their defaults.
-    """
+    """The signature of a function that another one makes, as a type checker reads it."""
     found = inspect.signature(eval(f"lambda {parameters}: None", {}))
     typed = [
         p.replace(annotation="ArrayLike" if i < operands else _kind(p)) for i, p in enumerate(found.parameters.values())
@@ -70,11 +56,7 @@ def _kind(parameter: inspect.Parameter) -> str:
 
 
 def bound(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name, defaults too.
-
-    Raises:
-        ShardingTypeError: they do not fit.
-    """
+    """The arguments of a call by name, defaults too."""
     refuse_unknown(name, kwargs, [*signature.parameters])
     try:
         found = signature.bind(*args, **kwargs)
@@ -138,11 +120,7 @@ def name_of(f: Any) -> str:
 
 
 def check_function(name: str, given: Any, what: str = "") -> None:
-    """Refuses what is no function where ``name`` asks for one; ``what`` says which, if it takes several.
-
-    Raises:
-        ShardingTypeError: it cannot be called.
-    """
+    """Refuses what is no function where ``name`` asks for one; ``what`` says which, if it takes several."""
     if not callable(given):
         said = f"{what} of `{name}` is a function" if what else f"`{name}` takes a function"
         raise ShardingTypeError(f"{said}, not {given!r:.60}")

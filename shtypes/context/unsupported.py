@@ -6,13 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Unsupported(NamedTuple):
-    """Names that are not here for one reason.
-
-    Attributes:
-        names: The names.
-        why: The reason.
-        instead: What to use.
-    """
+    """Names that are not here for one reason."""
 
     names: tuple[str, ...]
     why: str
@@ -69,19 +63,12 @@ UNSUPPORTED: Final[tuple[Unsupported, ...]] = (
 
 
 class UnsupportedParameters(NamedTuple):
-    """Parameters of JAX that a function does not take.
-
-    Attributes:
-        names: The parameters.
-        why: The reason.
-        instead: What to use; empty if there is nothing.
-        functions: The functions whose they are; all others if there are none.
-    """
+    """Parameters of JAX that a function does not take."""
 
     names: tuple[str, ...]
     why: str
-    instead: tuple[str, ...] = ()
-    functions: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()  # what to use; empty if there is nothing
+    functions: tuple[str, ...] = ()  # the functions whose they are; all others if there are none
 
 
 #: The first one that fits says it.

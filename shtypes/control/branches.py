@@ -110,15 +110,7 @@ def _varies(pred: Any) -> bool:
 def _of_own(
     name: str, which: Any, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
 ) -> Any:
-    """On each device the results of its own branch: that one alone runs, or all do where they communicate.
-
-    Args:
-        name: The function.
-        which: A bool, the first branch where it holds; or an index.
-        holds: For each branch but the last, whether it is the one, if none before it is.
-        branches: The branches.
-        operands: Their arguments.
-    """
+    """On each device the results of its own branch: that one alone runs, or all do where they communicate."""
     try:
         with no_comm():
             return _own_branch(name, which, branches, operands)
@@ -193,12 +185,7 @@ def _without_others(function: Callable[..., Any], here: Any, operands: tuple[Any
 
 
 def selected(which: Any, cases: Sequence[Any]) -> Any:
-    """The case that ``which`` says along the leading dims, for JAX: a branch under `vmap` with a mapped predicate.
-
-    Args:
-        which (n, ...): A bool for two cases, the second where it holds; or an index.
-        cases (n, ..., ...): Typed values of one type.
-    """
+    """The case that ``which`` says along the leading dims, for JAX: a branch under `vmap` with a mapped predicate."""
     (which, *cases), _ = lift([which, *cases])
     t, rank = jax.typeof(which), jax.typeof(cases[0]).ndim
     which = reshape(which, (*t.shape, *(1,) * (rank - t.ndim)))

@@ -66,9 +66,6 @@ def start_otherwise(x: Any, t: ShType) -> None:
     """Has a loop around start its carry so that ``x``, which is made of nothing else, can have a type for free.
 
     What it is made of starts in that type where it can, else it varies where that does.
-
-    Raises:
-        TypesDiffer: there is one, whose carry starts as a constant.
     """
     made_of = arguments_of(x)
     for loop in reversed(_thread.loops):

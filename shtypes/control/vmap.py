@@ -106,13 +106,7 @@ def _whole(x: Any, place: int | None) -> Any:
 
 
 def own_steps(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:
-    """A function at each element of the leading dim, by each device at those that it has; None where all have all.
-
-    Args:
-        fun: A function of one element.
-        xs: A tree of values.
-        loop: Runs a function at each element of a leading dim that is whole.
-    """
+    """A function at each element of the leading dim, by each device at those that it has; None where all have all."""
     leaves, structure = jax.tree.flatten(xs)
     axes, parts = _parts("map", leaves, [0] * len(leaves), None)
     if not axes:

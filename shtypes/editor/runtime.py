@@ -41,15 +41,10 @@ _NO_DATA: Final = re.compile("only a type|has no devices")
 
 
 class Fields(NamedTuple):
-    """An instance of a class, as a tree of the values that its fields have.
+    """An instance of a class, as a tree of the values that its fields have."""
 
-    Attributes:
-        cls: The class, to the type checker.
-        values: The values, or their types.
-    """
-
-    cls: Hashable
-    values: dict[str, Any]
+    cls: Hashable  # the class, to the type checker
+    values: dict[str, Any]  # the values, or their types
 
 
 class Unwritten(NamedTuple):
@@ -170,22 +165,7 @@ def ask(
     scopes: tuple[object, ...] = (),
     fixes: bool = False,
 ) -> Any:
-    """The tree of types that a call gives; None stands for None, and False for what else is no array.
-
-    Args:
-        call: The function.
-        args: Its arguments. `Unwritten` numbers may be anywhere in tuples, lists and slices.
-        kwargs: Those that are given by name.
-        mesh: The mesh.
-        policy: The policy in force.
-        sizes: The sizes of the dim names in texts among the arguments.
-        scopes: The scopes of communication in force.
-        fixes: Whether an error is to have fixes.
-
-    Raises:
-        ShardingTypeError: the runtime refuses the call.
-        Unknown: it says nothing.
-    """
+    """The tree of types that a call gives; None stands for None, and False for what else is no array."""
     now = Settings(policy, dims=tuple(sorted(sizes.items())), scopes=scopes, only_types=True)
     unwritten = list(_unwritten((args, kwargs)))
     if not unwritten:

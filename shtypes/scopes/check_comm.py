@@ -71,27 +71,13 @@ def check_comm(
     src: ShType,
     dst: ShType,
     *,
-    name: str = "x",
-    call: str = "",
-    inserted: bool = False,
+    name: str = "x",  # what advice calls the value
+    call: str = "",  # what the user wrote, if it was a named form: ``sh.all_gather(x, "tp")``
+    inserted: bool = False,  # whether a typing rule asks for it
     has_gradient: bool = True,
-    transport: Transport | None = None,
+    transport: Transport | None = None,  # None for the one in force
 ) -> None:
-    """Checks a reshard or a cast that the user called as ``op`` against the scopes around it.
-
-    Args:
-        op: What the user called.
-        src: The type before.
-        dst: The type after.
-        name: What the value is called in advice.
-        call: What the user wrote, if it was a named form: ``sh.all_gather(x, "tp")``.
-        inserted: Whether a typing rule asks for it.
-        has_gradient: Whether the value may be differentiated.
-        transport: How it communicates; as is in force, if it is not said.
-
-    Raises:
-        ShardingTypeError: a scope forbids it.
-    """
+    """Checks a reshard or a cast that the user called as ``op`` against the scopes around it."""
     if src == dst or not is_bounded():
         return
     transport = transport_in_force() if transport is None else transport
@@ -107,11 +93,7 @@ def check_comm(
 
 
 def check_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, inserted: bool = False) -> None:
-    """As `check_comm`, for what is known to be sent: ``forth`` for the value, ``back`` for its gradient.
-
-    Raises:
-        ShardingTypeError: a scope forbids it.
-    """
+    """As `check_comm`, for what is known to be sent: ``forth`` for the value, ``back`` for its gradient."""
     if not is_bounded():
         return
     rules = rules_in_force()
@@ -152,11 +134,7 @@ def _judge_alone(events: Sequence[_Event], call: str, src: ShType, dst: ShType) 
 def check_bound(
     op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, direction: str, inserted: bool = False
 ) -> None:
-    """As `check_sent`, for what is bound in a direction, whoever asked for it; sums are counted when it runs.
-
-    Raises:
-        ShardingTypeError: a scope forbids it.
-    """
+    """As `check_sent`, for what is bound in a direction, whoever asked for it; sums are counted when it runs."""
     if not is_bounded():
         return
     events = _events(src, dst, forth, back, rules_in_force())
@@ -287,11 +265,7 @@ _AXES: Final = re.compile(r"`(\w+)`")
 
 
 def check_leaving(t: ShType) -> None:
-    """Checks that a value may become a plain array.
-
-    Raises:
-        ShardingTypeError: it is sharded, and a scope forbids or bounds communication.
-    """
+    """Checks that a value may become a plain array."""
     sharded = t.axes(State.SHARDED)
     rule = next((rule for rule in rules_in_force() if isinstance(rule, (NoComm, Budget))), None)
     if sharded and rule is not None:
@@ -304,10 +278,6 @@ def check_leaving(t: ShType) -> None:
 
 
 def check_now() -> None:
-    """Lets every open scope look at what JAX was asked to do on plain arrays so far.
-
-    Raises:
-        ShardingTypeError: that may communicate where no type shows it.
-    """
+    """Lets every open scope look at what JAX was asked to do on plain arrays so far."""
     for watch in open_watches():
         watch.look()

@@ -24,11 +24,7 @@ def casts_are_written(axes: Sequence[str]) -> Scope:
 
 
 def check_written(src: ShType, dst: ShType) -> None:
-    """Refuses a cast that a rule inserts along an axis where casts are to be written.
-
-    Raises:
-        ShardingTypeError: it changes such an axis.
-    """
+    """Refuses a cast that a rule inserts along an axis where casts are to be written."""
     for axis in current_settings().written:
         if axis not in src.mesh.shape or src.state(axis) is dst.state(axis) or not src.differentiable:
             continue

@@ -36,11 +36,7 @@ class Question(NamedTuple):
 
 
 class Memo:
-    """What is known of calls.
-
-    Args:
-        space: What texts mean.
-    """
+    """What is known of calls."""
 
     def __init__(self, space: Space) -> None:
         self._forms = space.forms
@@ -77,11 +73,7 @@ class Memo:
 
 
 def _described(value: Value, names: Numbering, written: list[str]) -> Hashable:
-    """What the type of a call depends on of an argument: the text of an array, by its names' numbers, or the value.
-
-    Raises:
-        Unknown: it is not known.
-    """
+    """What the type of a call depends on of an argument: the text of an array, by its names' numbers, or the value."""
     t = value.type
     if isinstance(t, Instance) and t.type.fullname == ARRAY:
         text = text_of(t)
