@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -313,9 +314,18 @@ class _TooLong(BaseException):
 
 
 def _give_up(_: int, frame: FrameType | None) -> None:
-    if frame is not None and frame.f_code.co_name.endswith("gc_callback"):
-        return  # what a callback of the garbage collector raises is printed and dropped: the next tick ends the call
     raise _TooLong
+
+
+@contextlib.contextmanager
+def _without_reports() -> Iterator[None]:
+    """Has Python not print a `_TooLong` that it drops: one from a finalizer, or from a callback of a weak reference."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda about: None if isinstance(about.exc_value, _TooLong) else before(about)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextlib.contextmanager
@@ -327,12 +337,13 @@ def _bounded(seconds: float) -> Iterator[None]:
             yield
             return
         before = signal.signal(signal.SIGVTALRM, _give_up)
-        try:  # again and again, for what Python runs beside the program drops exceptions
-            signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            signal.signal(signal.SIGVTALRM, before)
+        with _without_reports():
+            try:  # again and again, for what is raised in a finalizer does not end the call
+                signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)
+                yield
+            finally:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                signal.signal(signal.SIGVTALRM, before)
 
 
 @contextlib.contextmanager
