@@ -17,7 +17,7 @@ import jax
 from shtypes._compat import private
 from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
 from shtypes._compat.program_mesh import ProgramMesh, on_mesh, program_mesh, program_mesh_in_context
-from shtypes.context.mapped import local_axes
+from shtypes.context.scope import local_axes
 from shtypes.context.settings import current_settings
 from shtypes.context.user_line import line_of
 from shtypes.errors import ShardingTypeError, quoted

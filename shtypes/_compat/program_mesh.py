@@ -22,7 +22,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 from shtypes._compat import private
 from shtypes._compat.symbolic_specs import ByAxis, by_jax, spec_like
-from shtypes.context import plain
+from shtypes.context.eqn_source import plain_trace
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
@@ -137,7 +137,7 @@ def program_mesh_in_context() -> ProgramMesh | None:
 
 def sees_plain() -> bool:
     """Whether typed values are plain ones here: in a plain program that is being traced, on no mesh of its own."""
-    if not plain.thread.depth:
+    if not plain_trace.depth:
         return False
     mesh = jax.sharding.get_abstract_mesh()
     return type(mesh) is ProgramMesh or mesh.empty
@@ -292,7 +292,7 @@ class _TypeOf:
 
     def __call__(self, x: Any) -> Any:
         aval = self.original(x)
-        mesh = program_mesh_in_context() if plain.thread.depth else None
+        mesh = program_mesh_in_context() if plain_trace.depth else None
         if mesh is None or type(aval) is not jax.core.ShapedArray:
             return aval
         own = aval.sharding.mesh

@@ -13,7 +13,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name as name_plain
 from jax.extend.core import Primitive
 
-from shtypes._compat.checkpoints import name_p, offloads
+from shtypes._compat.derivative_rules import name_p, offloads
 from shtypes.context.function import Function
 from shtypes.context.signature_errors import check_function
 from shtypes.core.functions.basics import IDENTITY, Identity

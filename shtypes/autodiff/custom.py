@@ -11,9 +11,9 @@ import jax
 from jax.custom_derivatives import CustomVJPPrimal
 
 from shtypes._compat.derivative_rules import keeping_closed_over
-from shtypes._compat.transformations import run_custom_derivatives
+from shtypes._compat.patches import run_custom_derivatives
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.context.plain import is_tracing_plain
+from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.dispatch.apply import is_typed

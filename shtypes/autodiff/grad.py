@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.context.function import Function
-from shtypes.context.mapped import mapped_axes
+from shtypes.context.scope import mapped_axes
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words, public
 from shtypes.control.joins import can_reshard

@@ -1,9 +1,10 @@
-"""The source of the equation of a plain program that is being evaluated, for messages. Pure."""
+"""The plain program that is traced or evaluated here: whether one is, and the source of the equation at hand. Pure."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 
@@ -17,20 +18,21 @@ class EqnSource(NamedTuple):
 
 
 class _Thread(threading.local):
-    value: Callable[[], EqnSource | None] | None = None
+    eqn: Callable[[], EqnSource | None] | None = None  # tells the source of the equation being evaluated
+    depth = 0  # how many plain programs are being traced, one inside the other; 0 also in typed code in one
 
 
-_thread: Final = _Thread()
+plain_trace: Final = _Thread()
 
 
 def eqn_source() -> EqnSource | None:
     """The source of the equation being evaluated; None outside of any, and where the running line is it."""
-    return None if _thread.value is None else _thread.value()
+    return None if plain_trace.eqn is None else plain_trace.eqn()
 
 
 def current_eqn() -> Callable[[], EqnSource | None] | None:
     """What tells the source of the equation being evaluated; None outside of any."""
-    return _thread.value
+    return plain_trace.eqn
 
 
 class set_current_eqn:  # noqa: N801  # it is used as a function is
@@ -42,8 +44,24 @@ class set_current_eqn:  # noqa: N801  # it is used as a function is
         self._where = where
 
     def __enter__(self) -> None:
-        self._outer = _thread.value
-        _thread.value = self._where
+        self._outer = plain_trace.eqn
+        plain_trace.eqn = self._where
 
     def __exit__(self, *error: object) -> None:
-        _thread.value = self._outer
+        plain_trace.eqn = self._outer
+
+
+def is_tracing_plain() -> bool:
+    """Whether a plain program is being traced here for `lift`."""
+    return plain_trace.depth > 0
+
+
+@contextlib.contextmanager
+def set_plain_trace(depth: int | None = None) -> Iterator[None]:
+    """Around the trace of a plain program; with ``0`` around code in one that is typed itself."""
+    outer = plain_trace.depth
+    plain_trace.depth = outer + 1 if depth is None else depth
+    try:
+        yield
+    finally:
+        plain_trace.depth = outer

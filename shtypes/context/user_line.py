@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
-from shtypes.context import plain
-from shtypes.context.eqn_source import eqn_source
+from shtypes.context.eqn_source import eqn_source, plain_trace
 from shtypes.context.frames import Owner, called_in, frames, owner_of_file, owner_of_frame
 from shtypes.context.signature_errors import argument_error, signature_error
 from shtypes.errors import NoMeshError, ShardingTypeError
@@ -123,7 +122,7 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        if plain.thread.depth:
+        if plain_trace.depth:
             noted = _without_mesh(call, args, kwargs, needs_mesh=False)
             if noted is not None:
                 return noted  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 import jax
 
 from shtypes.context.function import Function
-from shtypes.context.mapped import mapped_over
+from shtypes.context.scope import mapped_over
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words, maker, placed
 from shtypes.dispatch.apply import is_typed, located

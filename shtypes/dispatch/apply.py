@@ -396,8 +396,8 @@ def _notes(x: Any) -> dict[Any, Any] | None:
     noting = recording()
     if noting is not None:  # a call that is repeated takes no notice of what was inserted before
         noting.incomplete()
-    found = scope.of.get(x)
-    return scope.of.put(x, {}) if found is None else found
+    found = scope.get(x)
+    return scope.put(x, {}) if found is None else found
 
 
 def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Array:

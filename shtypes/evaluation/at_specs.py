@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from shtypes._compat.eqn_frames import Frame, frames_of
 from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
-from shtypes._compat.stacks import Frame, frames_of
 from shtypes.caches import Bounded
 from shtypes.context.frames import Owner
 from shtypes.context.user_line import placed

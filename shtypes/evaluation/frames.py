@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
+from shtypes._compat.eqn_frames import Frame, eqn_source_of, frames_of, has_users_line
 from shtypes._compat.in_force import InForce
 from shtypes._compat.jaxprs import is_literal
-from shtypes._compat.stacks import Frame, eqn_source_of, frames_of, has_users_line
 from shtypes.context.eqn_source import EqnSource, current_eqn
 from shtypes.context.user_line import is_users_call
 from shtypes.evaluation.at_specs import Outside, scope_of

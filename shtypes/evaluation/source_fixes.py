@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from shtypes._compat.eqn_frames import Frame, frames_of
 from shtypes._compat.jaxprs import is_literal
-from shtypes._compat.stacks import Frame, frames_of
 from shtypes.context.frames import Owner
 from shtypes.core.as_raised import complete_when_read
 from shtypes.dispatch.apply import is_typed

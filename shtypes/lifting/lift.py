@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
-from shtypes._compat.jaxpr_keys import key_of
+from shtypes._compat.jaxprs import key_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes._compat.program_mesh import Lies, lying
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.context.plain import is_tracing_plain
+from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 import jax
 
 from shtypes.context.function import Decorator, Function
-from shtypes.context.mapped import in_local_mode
+from shtypes.context.scope import in_local_mode
 from shtypes.context.signature_errors import check_function
 from shtypes.core.meshes import to_mesh
 from shtypes.dispatch.apply import lift, located
@@ -22,8 +22,7 @@ from shtypes.local_mode.bodies import Body
 from shtypes.primitives.collective import reinterpreted
 from shtypes.primitives.moving import move
 from shtypes.rules.specs import entering, leaving
-from shtypes.scopes.check_comm import check_comm
-from shtypes.scopes.written import casts_are_written
+from shtypes.scopes.check_comm import casts_are_written, check_comm
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.target import Spec

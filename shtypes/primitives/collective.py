@@ -17,7 +17,7 @@ from jax import lax
 
 from shtypes._compat import Zero
 from shtypes.caches import MOST
-from shtypes.context.mapped import check_not_mapped
+from shtypes.context.scope import check_not_mapped
 from shtypes.core.array import Array
 from shtypes.core.functions.arithmetic import Divide, Mul
 from shtypes.core.hitype import HiShType, hi

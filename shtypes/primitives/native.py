@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
-from shtypes.context.plain import is_tracing_plain
+from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import carrier_sharding
 from shtypes.core.checks import check_values, checks_are_on

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args, overload
 
+from shtypes.caches import NotesOn
 from shtypes.context import settings
-from shtypes.context.plain import is_tracing_plain
+from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.scope import Open, Scope
 from shtypes.context.settings import current, current_settings
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Direction, Kind
-from shtypes.scopes.inserting import InsertedForms, inserted_in_run, inserting
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -135,7 +135,7 @@ def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
         held = rules_in_force() if rules is None else rules
         with contextlib.ExitStack() as scopes:
             scopes.enter_context(in_force((*held, *more)))
-            scopes.enter_context(inserting(_forms_of(held)))
+            scopes.enter_context(_inserting(_forms_of(held)))
             if rules is not None:  # the scopes that they are of may be left by now
                 for rule in dict.fromkeys(held):
                     scopes.enter_context(_watched(rule))
@@ -146,6 +146,10 @@ def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
 
 
 # what scopes see while they are open
+
+#: What ops inserted in one run of a scope that lets them: of a value outside of traces, what it was brought into. It
+#: serves the ops that follow in the run.
+InsertedForms = NotesOn[dict[Any, Any]]
 
 
 class Sums(NamedTuple):
@@ -177,10 +181,10 @@ class _ScopeWatch(Protocol):
 
 
 class _Thread(threading.local):
-    """The watches of the scopes that this thread has open, outermost first."""
+    inserted: InsertedForms | None = None  # of the outermost run that is open of a scope that lets ops insert
 
     def __init__(self) -> None:
-        self.watches: list[_ScopeWatch] = []
+        self.watches: list[_ScopeWatch] = []  # of the scopes that are open, outermost first
 
 
 _thread: Final = _Thread()
@@ -260,7 +264,7 @@ class CommScope(Scope):
         @contextlib.contextmanager
         def part() -> Iterator[None]:
             nonlocal spent
-            with inserting(forms), in_force((*rules_in_force(), rule)), _watched(rule, spent) as watch:
+            with _inserting(forms), in_force((*rules_in_force(), rule)), _watched(rule, spent) as watch:
                 yield
                 spent = None if watch is None else watch.total()
 
@@ -383,13 +387,24 @@ def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
     return (given,) if isinstance(given, str) else tuple(sorted(given))
 
 
+@contextlib.contextmanager
+def _inserting(forms: InsertedForms | None) -> Iterator[None]:
+    """A part of a run of a scope that lets ops insert; inside of another run it is a part of that."""
+    outer = _thread.inserted
+    _thread.inserted = forms if outer is None else outer
+    try:
+        yield
+    finally:
+        _thread.inserted = outer
+
+
 def inserted_forms() -> InsertedForms | None:
-    """The run that is open here of a scope that lets ops insert what communicates; None where they may not."""
-    return inserted_in_run() if allows_implicit() or finishes_scalars() else None
+    """What was inserted in the run that is open here of a scope that lets ops insert; None where they may not."""
+    return _thread.inserted if allows_implicit() or finishes_scalars() else None
 
 
 def _forms_of(rules: Rules) -> InsertedForms | None:
-    return InsertedForms() if any(isinstance(rule, Implicit | FinishesScalars) for rule in rules) else None
+    return NotesOn() if any(isinstance(rule, Implicit | FinishesScalars) for rule in rules) else None
 
 
 def allows_implicit() -> bool:

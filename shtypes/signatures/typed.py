@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.frames import frames
-from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import user_line
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.lifting.observed import observed

@@ -19,6 +19,7 @@ from jax.extend import source_info_util
 from jax.sharding import AxisType
 
 from shtypes._compat import HiPrimitive
+from shtypes._compat.eqn_frames import users_frame
 from shtypes._compat.jaxprs import (
     ClosedCall,
     Cond,
@@ -30,7 +31,6 @@ from shtypes._compat.jaxprs import (
     is_literal,
     jaxpr_of,
 )
-from shtypes._compat.stacks import users_frame
 from shtypes.context.frames import Owner, owner_of_file
 from shtypes.core.carrier import carrier_spec
 from shtypes.core.hitype import HiShType

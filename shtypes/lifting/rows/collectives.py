@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes.context.mapped import local_axes
+from shtypes.context.scope import local_axes
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import cast, is_typed
 from shtypes.errors import ShardingTypeError

@@ -7,9 +7,11 @@ import functools
 import importlib
 import linecache
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from shtypes._compat import private
+from shtypes.caches import Bounded
 from shtypes.context.eqn_source import EqnSource
 from shtypes.context.frames import Owner, owner_of_file
 
@@ -163,4 +165,47 @@ def _public(path: str, function: str) -> str:
     return f"{module.replace('jax.numpy', 'jnp')}.{function}" if callable(found) else ""
 
 
-__all__ = ["Frame", "eqn_source_of", "frames_of", "has_users_line", "users_frame"]
+# the user's expressions
+
+
+class UserFrame(NamedTuple):
+    """An expression of the user's that was being evaluated; one object for each place in a program."""
+
+    file: str
+    function: str  # the function that it is in, as Python qualifies it
+    line: int  # the first line of the expression
+    column: int  # its first column, in bytes
+    end_line: int
+    end_column: int  # the column after its end
+    parameters: tuple[str, ...]  # the names of the function's positional parameters
+
+
+_is_user_filename: Callable[[str], bool] | None = private("jax._src.source_info_util", "is_user_filename")
+_raw_frame_to_frame: Callable[..., Any] | None = private("jax._src.source_info_util", "raw_frame_to_frame")
+#: By the id of a code object, which it holds so that the id stays its own.
+_frames: Bounded[tuple[Any, UserFrame | None]] = Bounded(1 << 14)
+
+
+def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
+    """The user's frames of an equation, innermost first; none where this JAX hides them."""
+    traceback = eqn.source_info.traceback
+    if traceback is None or _raw_frame_to_frame is None or _is_user_filename is None:
+        return ()
+    found = []
+    for code, last in zip(*traceback.raw_frames(), strict=True):
+        known = _frames.get((id(code), last))
+        if known is None:
+            known = _frames.put((id(code), last), (code, _user_frame(code, last)))
+        if known[1] is not None:
+            found.append(known[1])
+    return tuple(found)
+
+
+def _user_frame(code: Any, last: int) -> UserFrame | None:
+    if _raw_frame_to_frame is None or _is_user_filename is None or not _is_user_filename(code.co_filename):
+        return None
+    if owner_of_file(code.co_filename) is Owner.MACHINERY:  # numpy calls the method of an array that it is given
+        return None
+    frame = _raw_frame_to_frame(code, last)
+    place = (frame.start_line, frame.start_column, frame.end_line, frame.end_column)
+    return UserFrame(frame.file_name, frame.function_name, *place, code.co_varnames[: code.co_argcount])
