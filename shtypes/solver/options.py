@@ -22,7 +22,7 @@ from shtypes._compat.jaxpr_keys import key_of
 from shtypes._compat.jaxprs import is_literal, literal_value
 from shtypes.caches import Bounded
 from shtypes.core.array import Array, wrap
-from shtypes.core.hitype import hi
+from shtypes.core.hitype import HiShType, hi
 from shtypes.core.operation import noting_bound
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import by_row, evaluate_closed
@@ -35,7 +35,7 @@ from shtypes.scopes.comm import implicit_comm, without_scopes
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, shown, typed
 from shtypes.traced.gradient import with_gradient
 from shtypes.traced.ledger import ledger_of
-from shtypes.types import ShType, dtypes
+from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
 
@@ -167,7 +167,7 @@ class _Asked:
                 seen.setdefault((option.operands, option.results), option)
         yield from seen.values()
 
-    def _types(self, seed: dict[int, int]) -> list[ShType]:
+    def _types(self, seed: dict[int, int]) -> list[HiShType]:
         known = [(i, self._of(i)) for i in self.values]
         return [hi(typed(self.mesh, x.dtype, x.shape, (seed.get(i, REDUCED),))) for i, x in known]
 

@@ -180,7 +180,9 @@ def disagreements(eqn: Any) -> list[str]:
     """Where the data and the op differ. Of a body, which casts for itself, only what the data allow is asked."""
     given = operands_of(eqn)
     has_body = eqn.primitive.name in BODIES
-    asked = [(o.operands, o.results) for o in options(eqn, SIZE)] if has_body else []
+    asked: list[tuple[tuple[int, ...], tuple[int, ...] | None]] = []
+    if has_body:
+        asked = [(o.operands, o.results) for o in options(eqn, SIZE)]
     wrong = []
     for states, says in asked or [(states, told(eqn, states)) for states in combinations(eqn)]:
         does = result_of(eqn, states, given)
