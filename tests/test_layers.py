@@ -46,6 +46,7 @@ ROOMS = (
     "training",
     "signatures",
     "analysis",
+    "solver",
     "api",
     "",
     "editor",
@@ -71,6 +72,8 @@ PURE_PARTS = (
     "shtypes.analysis.draw_plan",
     "shtypes.analysis.explain_reshard",
     "shtypes.analysis.describe_plan",
+    "shtypes.solver",
+    "shtypes.solver.axis_states",
 )
 
 

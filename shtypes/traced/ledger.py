@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, overload
 
 import jax
 
-from shtypes.context.calls import check_function
+from shtypes.context.signature_errors import check_function
 from shtypes.core.operation import Operation, Sending, applied_by
 from shtypes.errors import how_many
 from shtypes.primitives.conversions import abstract_array

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.context.calls import name_of
+from shtypes.context.signature_errors import name_of
 from shtypes.core.array import Array
 from shtypes.primitives.local import zeros_of
 from shtypes.primitives.reshard import resharded

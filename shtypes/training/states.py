@@ -20,8 +20,8 @@ from shtypes.primitives.placing import place, type_of
 from shtypes.primitives.together import move_together
 from shtypes.resharding import plan
 from shtypes.resharding.transport import reshard_fix
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, finishes_scalars
-from shtypes.scopes.judging import judge
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated
@@ -142,7 +142,7 @@ def _leaf_as_before(x: Any, before: Any, path: Sequence[Any], called: str) -> An
             why=f"to keep {t} takes {sent.words}, {sent.bytes} B/device",
             hints=[f"sh.implicit_comm() around `{called}` allows it"],
         )
-    judge(called, x.type, t, inserted=True)
+    check_comm(called, x.type, t, inserted=True)
     return move(x, t, inserted=True)
 
 
@@ -239,5 +239,5 @@ def _like(x: Any, other: Any) -> Any:
     t = other.type.replace(dtype=x.type.dtype_name)
     if x.type == t or (plan(x.type, t).communicates and not allows_implicit()):
         return x
-    judge("update", x.type, t, inserted=True)
+    check_comm("update", x.type, t, inserted=True)
     return move(x, t, inserted=True)

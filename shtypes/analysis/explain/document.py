@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from shtypes.analysis.explain.source import lines_of_file, spans
-from shtypes.context.ambient import DimAxes
+from shtypes.context.settings import DimAxes
 from shtypes.traced.entry import Entry, entry_json
 from shtypes.traced.equations import SourceLine
 from shtypes.traced.ledger import Ledger
