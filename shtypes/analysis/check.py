@@ -155,7 +155,7 @@ def signature_of(target: Target, *, grad: bool) -> Signature:
             results = jax.tree.map(_type, found)
             return found
 
-        program, (_, _, cotangents) = target._replace(function=with_gradient(noting)).traced()
+        program, (_, cotangents) = target._replace(function=with_gradient(noting)).traced()
         gradients = _gradients(target, cotangents)
     else:
         program, results = target.traced()

@@ -23,6 +23,7 @@ from shtypes.resharding.costs import CostModel, cost_model
 from shtypes.traced.entry import Entry
 from shtypes.traced.equations import SourceLine, equations
 from shtypes.traced.ledger import Ledger, Total
+from shtypes.traced.program import leaves_by_path
 from shtypes.types import ShType
 from shtypes.types.mesh import current_mesh
 from shtypes.types.notation.printing import show
@@ -127,9 +128,7 @@ def _differ(one: ShType, other: ShType) -> tuple[str, str] | None:
 
 def _named(kind: str, trees: Any) -> Iterator[tuple[str, ShType]]:
     for name, part in {"": trees}.items() if kind == "result" else (trees or {}).items():
-        for keys, leaf in jax.tree_util.tree_flatten_with_path(part)[0]:
-            if isinstance(leaf, ShType):
-                yield name + jax.tree_util.keystr(keys), leaf
+        yield from ((name + path, leaf) for path, leaf in leaves_by_path(part) if isinstance(leaf, ShType))
 
 
 def _typed_lines(signature: Signature) -> dict[tuple[SourceLine, str, str], list[ShType]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shtypes.analysis.describe_plan import action, bound, held, sentences, views
-from shtypes.analysis.draw_plan import devices_of, draw, holders
+from shtypes.analysis.describe_plan import action, bound, devices_of, draw, held, holders, sentences, views
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import Plan, Step, least_bytes, plan

@@ -18,7 +18,7 @@ from shtypes.signatures.annotations import Annotations, annotations_of
 from shtypes.signatures.matching import Bindings, named
 from shtypes.signatures.pytree_spec import Checking, Making
 from shtypes.signatures.typed import is_typed_function, typed
-from shtypes.traced.program import is_merged, program_of
+from shtypes.traced.program import is_merged, leaves_by_path, program_of
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, context, current_mesh
 from shtypes.types.notation import dim_sizes
@@ -56,6 +56,14 @@ class Target(NamedTuple):
             else:
                 found[name] = value
         return found
+
+    def leaf_names(self) -> list[str]:
+        """The names of the leaves of the arguments: parameters with the paths inside them."""
+        structure = jax.tree.structure((self.args, self.kwargs))
+        args, kwargs = jax.tree.unflatten(structure, range(structure.num_leaves))
+        trees = self._replace(args=args, kwargs=kwargs).arguments
+        names = {i: name + path for name, tree in trees.items() for path, i in leaves_by_path(tree)}
+        return [names[i].replace(" ", "_") for i in range(structure.num_leaves)]
 
     def traced(self) -> tuple[Any, Any]:
         """The typed program as it is compiled, and its results as types in their tree; see `program_of`."""

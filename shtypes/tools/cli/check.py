@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,7 @@ def command(
 # one target
 
 
-@dataclass
+@dataclasses.dataclass
 class _Checked(Report):
     """A signature with its ledger, and what is wrong with it."""
 
@@ -116,25 +116,12 @@ class _Checked(Report):
 
     def tables(self) -> list[Table]:
         """The types, the communication, and what failed."""
-        ledger = self.signature.ledger
-        sent = tuple(
-            (
-                str(e.place),
-                e.direction,
-                str(e),
-                str(e.bytes),
-                "?" if e.times is None else str(e.times),
-                e.place.text,
-            )
-            for e in ledger
-        )
-        uncovered = tuple((str(n.place), n.direction, n.what, n.why) for n in ledger.not_covered)
-        headings = ("line", "direction", "collective", "B/device", "times", "source")
-        numbers = frozenset({"B/device", "times"})
+        (types,), (sent,) = self.signature.tables(), self.signature.ledger.tables()
+        lines = zip(sent.rows, self.signature.ledger, strict=True)
+        rows = tuple((*row, entry.place.text) for row, entry in lines)
         tables = [
-            Table("Types", ("", "type"), tuple(self.signature.rows)),
-            Table("Communication", headings, sent, numbers, "" if sent else "none"),
-            Table("Not covered", ("line", "direction", "operation", "why"), uncovered),
+            dataclasses.replace(types, title="Types"),
+            dataclasses.replace(sent, title="Communication", headings=(*sent.headings, "source"), rows=rows),
             Table("Failed", ("why",), tuple((f,) for f in self.failures)),
         ]
         return [t for t in tables if t.rows or t.note]
