@@ -20,7 +20,7 @@ from shtypes.core.hitype import HiShType
 from shtypes.core.meshes import context_mesh
 from shtypes.resharding import Direction, cost
 from shtypes.rules.implicit import ChoicePoint, Choices, LookAheadSignal, Seen, is_waiting, noting, waiting
-from shtypes.scopes.comm import allows_implicit, connect_look_ahead, open_watches
+from shtypes.scopes.comm import allows_implicit, connect_look_ahead, open_trackers
 from shtypes.traced.ledger import Sent, sent_by_program
 from shtypes.traced.program import split
 from shtypes.types import ShType
@@ -73,8 +73,8 @@ def look_ahead(f: F) -> F:
                 with waiting():
                     return f(*args, **kwargs)
             except LookAheadSignal:
-                for watch in open_watches():
-                    watch.forget()
+                for tracker in open_trackers():
+                    tracker.forget()
             found = _best(f, args, kwargs, shared=True)
         if not (found.choices or found.shared):  # each op chooses for itself, or what is called here looks ahead
             return f(*args, **kwargs)
