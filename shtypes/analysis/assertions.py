@@ -56,31 +56,31 @@ def assert_comm(
         ...     )
     """
     signature = signature_of(target_of(f, args, kwargs), grad=grad)
-    found = signature.ledger
+    ledger = signature.ledger
     problems = [
         line
         for direction, expected, part in (
-            ("forward", forward, found.forward()),
-            ("backward", backward, found.backward()),
+            ("forward", forward, ledger.forward()),
+            ("backward", backward, ledger.backward()),
         )
         if expected is not None
         for line in _differences(direction, expected, part)
     ]
-    if bytes is not None and found.bytes > bytes:
-        problems.append(f"bytes: expected at most {bytes} B/device, found {found.bytes}")
-    if found.not_covered:
-        problems += [f"not covered: {item}" for item in dict.fromkeys(found.not_covered)]
+    if bytes is not None and ledger.bytes > bytes:
+        problems.append(f"bytes: expected at most {bytes} B/device, found {ledger.bytes}")
+    if ledger.not_covered:
+        problems += [f"not covered: {item}" for item in dict.fromkeys(ledger.not_covered)]
     if problems:
         title = f"the communication of `{signature.name}` is not what was expected"
         raise AssertionError("\n".join([title, *problems]))
-    return found
+    return ledger
 
 
-def _differences(direction: str, expected: Expected, found: Ledger) -> list[str]:
+def _differences(direction: str, expected: Expected, ledger: Ledger) -> list[str]:
     """A line for each collective that runs more or less often than expected."""
     wanted = {_key(key): count for key, count in expected.items()}
     seen: dict[tuple[str, tuple[str, ...] | None], list[Entry]] = {key: [] for key in wanted}
-    for entry in found:
+    for entry in ledger:
         if not entry.launches:
             continue
         exact: tuple[str, tuple[str, ...] | None] = (entry.kind, tuple(sorted(whole_axes(entry.axes))))

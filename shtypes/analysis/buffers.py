@@ -125,20 +125,20 @@ def kept_by(graph: Graph) -> list[Value]:
     Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves.
     """
     run = _Run(graph, [])
-    found: dict[Value, None] = {}
+    residuals: dict[Value, None] = {}
     for step in run.order:
         if step.direction != "forward":
-            found |= {v: None for v in run.reads[step] if v.step is not None and v.step.direction == "forward"}
+            residuals |= {v: None for v in run.reads[step] if v.step is not None and v.step.direction == "forward"}
     inside = [kept_by(body) for step in run.order if step.direction == "forward" for body in step.bodies]
     largest = max(inside, key=lambda values: sum(v.bytes for v in values), default=[])
-    return [*sorted(found, key=lambda v: v.step.order if v.step is not None else 0), *largest]
+    return [*sorted(residuals, key=lambda v: v.step.order if v.step is not None else 0), *largest]
 
 
 class _Run:
     """One body: its steps in their order, and the memory that their results are in."""
 
-    def __init__(self, graph: Graph, found: list[Buffer], *, placed: bool = False) -> None:
-        self._graph, self._fusion, self._found = graph, Fusion(graph), found
+    def __init__(self, graph: Graph, buffers: list[Buffer], *, placed: bool = False) -> None:
+        self._graph, self._fusion, self._found = graph, Fusion(graph), buffers
         self._roots: dict[Value, Value] = {}
         self._memory: dict[Value, Buffer] = {}  # by the value whose memory it is; none for arguments
         self.order = self._scheduled()
@@ -198,12 +198,12 @@ class _Run:
             pairs = [(self._root(step.operands[0]), step.results[0])]
         elif step.kind in (Kind.MAP, Kind.COSTLY):
             pairs = [(v, step.results[0]) for v in free if v.bytes == step.results[0].bytes][:1]
-        found: dict[Value, Value] = {}
+        overwritten: dict[Value, Value] = {}
         for v, result in pairs:
             if v in free:
                 free.remove(v)
-                found[result] = v
-        return found
+                overwritten[result] = v
+        return overwritten
 
     def _root(self, v: Value) -> Value:
         """The value whose memory a value is in."""
@@ -248,23 +248,23 @@ class _Run:
 
 def _post_order(graph: Graph) -> list[Step]:
     """The steps, each after those that it needs; from the results on, operand by operand."""
-    found: dict[Step, None] = {}
+    ordered: dict[Step, None] = {}
     effects = [s for s in graph.steps if s.kind is Kind.STORE or not s.results]
     ends = [v.step for v in graph.results if v.step is not None]
     for end in (*ends, *effects, *graph.steps):
         waiting: list[tuple[Step, int]] = [(end, 0)]
         while waiting:
             step, i = waiting.pop()
-            if step in found:
+            if step in ordered:
                 continue
             needs = step.operands[i].step if i < len(step.operands) else None
             if i == len(step.operands):
-                found[step] = None
+                ordered[step] = None
                 continue
             waiting.append((step, i + 1))
-            if needs is not None and needs not in found:
+            if needs is not None and needs not in ordered:
                 waiting.append((needs, 0))
-    return list(found)
+    return list(ordered)
 
 
 def _joined(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list[Step]]:
@@ -275,14 +275,14 @@ def _joined(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list
         needs[step] = set().union(*(needs[n] | ({n} if n.kind is Kind.SEND else set()) for n in before[step]))
         if step.kind is not Kind.SEND:
             continue
-        found = groups.setdefault((step.name, str(step.eqn.params), str(step.results[0].aval.dtype)), [])
-        group = next((g for g in found if needs[step].isdisjoint(g)), None)
+        alike = groups.setdefault((step.name, str(step.eqn.params), str(step.results[0].aval.dtype)), [])
+        group = next((g for g in alike if needs[step].isdisjoint(g)), None)
         if group is None:
-            found.append([step])
+            alike.append([step])
         else:
             group.append(step)
     joined: dict[Step, list[Step]] = {}
-    for group in (g for found in groups.values() for g in found if len(g) > 1):
+    for group in (g for alike in groups.values() for g in alike if len(g) > 1):
         last = group[-1]
         one = Step(last.name, Kind.SEND, [v for s in group for v in s.operands], last.order, eqn=last.eqn)
         one.stack, one.results = last.stack, [v for s in group for v in s.results]

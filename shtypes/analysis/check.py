@@ -151,9 +151,9 @@ def signature_of(target: Target, *, grad: bool) -> Signature:
 
         def noting(*args: Any, **kwargs: Any) -> Any:
             nonlocal results
-            found = target.function(*args, **kwargs)
-            results = jax.tree.map(_type, found)
-            return found
+            outs = target.function(*args, **kwargs)
+            results = jax.tree.map(_type, outs)
+            return outs
 
         program, (_, cotangents) = target._replace(function=with_gradient(noting)).traced()
         gradients = _gradients(target, cotangents)

@@ -136,14 +136,14 @@ def _typed_lines(signature: Signature) -> dict[tuple[SourceLine, str, str], list
 
     What a policy's casts make is left out, and what no line makes: the cotangents that the backward pass is given.
     """
-    found: dict[tuple[SourceLine, str, str], list[ShType]] = {}
+    types_by_line: dict[tuple[SourceLine, str, str], list[ShType]] = {}
     for item in equations(signature.program):
         if not item.place.file or (isinstance(applied_by(item.eqn), Reshard) and applied_by(item.eqn).inserted):
             continue
         op = str(applied_by(item.eqn)).split("[")[0]
         types = [var.aval for var in item.eqn.outvars if isinstance(var.aval, ShType)]
-        found.setdefault((item.place, item.direction, op), []).extend(types)
-    return found
+        types_by_line.setdefault((item.place, item.direction, op), []).extend(types)
+    return types_by_line
 
 
 # collectives
@@ -392,8 +392,8 @@ def compare(
         >>> def layer(x, w):
         ...     return sh.silu(x @ w)
         >>> mesh = sh.abstract_mesh({"dp": 2, "tp": 4})
-        >>> found = compare(layer, "f32[8@dp, 16]", "f32[16, 32@tp]", mesh=mesh)
-        >>> found.jax.ledger.bytes, found.partial.ledger.bytes
+        >>> comparison = compare(layer, "f32[8@dp, 16]", "f32[16, 32@tp]", mesh=mesh)
+        >>> comparison.jax.ledger.bytes, comparison.partial.ledger.bytes
         (896, 0)
     """
     cost = cost_model(model) if isinstance(model, str) else model
@@ -405,9 +405,9 @@ def compare(
                 given = _translated((args, kwargs), from_policy, policy)
                 target = target_of(f, *given)
                 with scopes(mesh_of((target.args, target.kwargs)), None, None):
-                    found = signature_of(target, grad=False)
-                    takes = any(e.direction != "forward" for e in equations(found.program))
-                    sides[policy] = Side(policy, signature_of(target, grad=True) if grad and not takes else found)
+                    typed = signature_of(target, grad=False)
+                    takes = any(e.direction != "forward" for e in equations(typed.program))
+                    sides[policy] = Side(policy, signature_of(target, grad=True) if grad and not takes else typed)
             except ShardingTypeError as error:
                 sides[policy] = Side(policy, error=error)
     signature = next((s.signature for s in sides.values() if s.signature is not None), None)

@@ -57,17 +57,17 @@ def held(t: ShType, whole: ShType, about: Iterable[int] = ()) -> str:
         about: The dims that are mentioned even where a device has all of them.
     """
     first = holding(t, dict.fromkeys(whole.mesh.axis_names, 0), whole)  # what others hold differs only in where it is
-    found, every = [], True
+    parts, every = [], True
     for i, (dim, spans) in enumerate(zip(whole.dims, first.spans, strict=True)):
         name = f"dim {i}" + (f" (`{dim.name}`)" if dim.name else "")
         if spans == ((0, dim.size),):
-            found += [f"{name} whole"] if i in about else []
+            parts += [f"{name} whole"] if i in about else []
             continue
         every = False
         count = sum(b - a for a, b in spans)
         pieces = f" ({len(spans)} pieces of {count // len(spans)})" if len(spans) > 1 else ""
-        found.append(f"{count:,} of {dim.size:,}{pieces} along {name}")
-    said = ("the whole array" if whole.ndim else "the value") if every else _listed(found)
+        parts.append(f"{count:,} of {dim.size:,}{pieces} along {name}")
+    said = ("the whole array" if whole.ndim else "the value") if every else _listed(parts)
     terms, own = t.axes(State.UNREDUCED), t.axes(State.VARYING)
     said += f", as a term of the sum over {quoted(terms)}" if terms else ""
     said += f", of its own value over {quoted(own)}" if own else ""
@@ -77,13 +77,13 @@ def held(t: ShType, whole: ShType, about: Iterable[int] = ()) -> str:
 def views(plan: Plan) -> list[str]:
     """The finer views of the array that types on the way are of, in words; empty if there are none."""
     whole = plan.src
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for t in (t for step in plan.steps for t in (step.src, step.dst)):
         for axis, size in whole.mesh.shape.items():
             parts = [name for name in t.mesh.axis_names if part_of(name)[0] == axis]
             if len(parts) > 1:
                 sizes = _listed([str(t.mesh.shape[part]) for part in parts])
-                found[f"{quoted(parts)}: the axis `{axis}` of {size} devices in parts of {sizes}, major to minor"] = (
+                texts[f"{quoted(parts)}: the axis `{axis}` of {size} devices in parts of {sizes}, major to minor"] = (
                     None
                 )
         seen = [
@@ -93,8 +93,8 @@ def views(plan: Plan) -> list[str]:
         ]
         if seen:
             of = f"{_shape(t)} is {_shape(whole)} with {_listed(seen)}"
-            found[f"{of}: the same elements in the same order, on the same devices"] = None
-    return list(found)
+            texts[f"{of}: the same elements in the same order, on the same devices"] = None
+    return list(texts)
 
 
 def bound(plan: Plan, least: int, gathered: int | None) -> str:
@@ -245,11 +245,11 @@ def holders(plan: Plan, title: str) -> Table:
 
 
 def _place(sizes: Sequence[int], index: int) -> list[int]:
-    found = []
+    indices = []
     for size in reversed(sizes):
         index, at = divmod(index, size)
-        found.append(at)
-    return found[::-1]
+        indices.append(at)
+    return indices[::-1]
 
 
 def draw(title: str, plans: Sequence[tuple[str, Plan]], model: CostModel | None) -> str:
@@ -361,13 +361,13 @@ def _paint(cell: Holding, src: ShType, dims: tuple[int, ...]) -> Paint:
         [piece for span in spans for piece in _pieces(span, max(n // k, 1))]
         for spans, n, k in zip(cell.spans, src.shape, cuts, strict=True)
     ]
-    found: list[tuple[tuple[Span, ...], int | None]] = []
+    boxes: list[tuple[tuple[Span, ...], int | None]] = []
     for box in itertools.islice(itertools.product(*pieces), PIECES):
         colour: int | None = 0
         for (_, at), k in zip(box, cuts, strict=True):
             colour = None if colour is None or at is None else colour * k + at
-        found.append((tuple(span for span, _ in box), colour))
-    return found
+        boxes.append((tuple(span for span, _ in box), colour))
+    return boxes
 
 
 def _pieces(span: Span, size: int) -> list[tuple[Span, int | None]]:

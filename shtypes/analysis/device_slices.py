@@ -83,26 +83,26 @@ def holding(t: ShType, place: Mapping[str, int], whole: ShType | None = None) ->
 
 def digits_of_dims(t: ShType, whole: ShType) -> list[range]:
     """For each dim of the array, the dims of a finer view that are its digits, major to minor; of size 1, any."""
-    found, first = [], 0
+    ranges, first = [], 0
     for left, n in zip(range(whole.ndim)[::-1], whole.shape, strict=True):
         stop = first + 1
         while stop < t.ndim and math.prod(t.shape[first:stop]) != n:
             stop += 1
-        found.append(range(first, stop if left else t.ndim))
+        ranges.append(range(first, stop if left else t.ndim))
         first = stop
-    return found
+    return ranges
 
 
 def _spans(digits: Sequence[tuple[int, Span]]) -> tuple[Span, ...]:
     """The runs of indices of a dim with some slices of its digits, each with the digit's size, major to minor."""
-    found, inner = [(0, 1)], 1
+    spans, inner = [(0, 1)], 1
     for size, (start, stop) in reversed(digits):
-        if found == [(0, inner)]:
-            found = [(start * inner, stop * inner)]
+        if spans == [(0, inner)]:
+            spans = [(start * inner, stop * inner)]
         else:
-            found = [(i * inner + a, i * inner + b) for i in range(start, stop) for a, b in found]
+            spans = [(i * inner + a, i * inner + b) for i in range(start, stop) for a, b in spans]
         inner *= size
-    return tuple(found)
+    return tuple(spans)
 
 
 def _in_parts(place: Mapping[str, int], mesh: Mesh, parts: Mesh) -> dict[str, int]:
@@ -110,10 +110,10 @@ def _in_parts(place: Mapping[str, int], mesh: Mesh, parts: Mesh) -> dict[str, in
     index = 0
     for axis, size in mesh.shape.items():
         index = index * size + place[axis]
-    found = {}
+    place_in_parts = {}
     for axis, size in reversed([*parts.shape.items()]):
-        index, found[axis] = divmod(index, size)
-    return found
+        index, place_in_parts[axis] = divmod(index, size)
+    return place_in_parts
 
 
 def _index(t: ShType, axes: tuple[str, ...], place: Mapping[str, int]) -> int:
@@ -162,18 +162,18 @@ def distinct(t: ShType) -> int:
 
 def sentences(t: ShType) -> list[str]:
     """What each mesh axis does, in words."""
-    found = []
+    texts = []
     for i, d in enumerate(t.dims):
         if d.axes:
             name = f" (`{d.name}`)" if d.name else ""
             order = f", {d.axes[0]} major" if len(d.axes) > 1 else ""
             size, verb = d.size // t.mesh.product(d.axes), "shard" if len(d.axes) > 1 else "shards"
-            found.append(f"{', '.join(d.axes)}: {verb} dim {i}{name} of size {d.size} in slices of {size}{order}")
+            texts.append(f"{', '.join(d.axes)}: {verb} dim {i}{name} of size {d.size} in slices of {size}{order}")
     for state, words in _WORDS.items():
         axes = t.axes(state)
         if axes:
-            found.append(f"{', '.join(axes)}: {words}")
-    return found
+            texts.append(f"{', '.join(axes)}: {words}")
+    return texts
 
 
 _WORDS = {

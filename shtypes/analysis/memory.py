@@ -176,8 +176,8 @@ def memory(
         >>> def layer(x, w):
         ...     return sh.silu(x @ w)
         >>> mesh = sh.abstract_mesh({"dp": 64, "tp": 64})
-        >>> found = memory(layer, "f32[8192@dp, 1024]", "f32[1024, 4096@tp]", mesh=mesh)
-        >>> dict(found.arguments), found.results, found.temporaries
+        >>> report = memory(layer, "f32[8192@dp, 1024]", "f32[1024, 4096@tp]", mesh=mesh)
+        >>> dict(report.arguments), report.results, report.temporaries
         ({'x': 524288, 'w': 262144}, 32768, 0)
     """
     with target_in_scope(f, types, named, mesh, policy, dims) as target:

@@ -46,16 +46,16 @@ class Target(NamedTuple):
             bound = inspect.signature(self.function).bind(*self.args, **self.kwargs)
         except (TypeError, ValueError):
             return {**{f"argument {i}": x for i, x in enumerate(self.args)}, **self.kwargs}
-        found: dict[str, Any] = {}
+        named: dict[str, Any] = {}
         for name, value in bound.arguments.items():
             kind = bound.signature.parameters[name].kind
             if kind is inspect.Parameter.VAR_POSITIONAL:
-                found |= {f"{name}[{i}]": x for i, x in enumerate(value)}
+                named |= {f"{name}[{i}]": x for i, x in enumerate(value)}
             elif kind is inspect.Parameter.VAR_KEYWORD:
-                found |= value
+                named |= value
             else:
-                found[name] = value
-        return found
+                named[name] = value
+        return named
 
     def leaf_names(self) -> list[str]:
         """The names of the leaves of the arguments: parameters with the paths inside them."""

@@ -166,14 +166,14 @@ def _aligned(pattern: Pattern, t: ShType) -> list[tuple[DimText, int, tuple[Dim,
     full = spread(written, t.ndim)
     if full is None:
         return None
-    found, at = [], 0
+    groups, at = [], 0
     for d in written:
         count = t.ndim - len(written) + 1 if d.open_ended else 1
         together = [(d, at, t.dims[at : at + count])]
         alone = [(full[i], i, t.dims[i : i + 1]) for i in range(at, at + count)]
-        found += alone if d.head == "_..." else together
+        groups += alone if d.head == "_..." else together
         at += count
-    return found
+    return groups
 
 
 def named(pattern: Pattern, t: ShType) -> ShType:

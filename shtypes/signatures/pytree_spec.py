@@ -27,7 +27,7 @@ class Problem(NamedTuple):
     expected: str  # the text that it does not fit
     got: str  # what it is
     reasons: tuple[str, ...]  # why it does not fit
-    found: ShType | None = None  # its type, if it has one
+    actual: ShType | None = None  # its type, if it has one
     pattern: Pattern | None = None  # the text, read
     owner: tuple[type, str] | None = None  # the class whose field says the text, if one does, and the field's name
 
@@ -56,21 +56,21 @@ class Checking:
             self.problems.append(Problem(path, wanted.text, describe(value), (why,), pattern=wanted, owner=owner))
             return
         wanted = pattern_in_scope(wanted, t.mesh, current_dim_axes())
-        found = structure(wanted, t, self.replicated)
-        reasons = found.reasons
-        if found.claims:
-            reasons = (*reasons, *self.bindings.add(found.claims, f"`{path}`"))
-        if reasons or found.arithmetic:
+        fit = structure(wanted, t, self.replicated)
+        reasons = fit.reasons
+        if fit.claims:
+            reasons = (*reasons, *self.bindings.add(fit.claims, f"`{path}`"))
+        if reasons or fit.arithmetic:
             problem = Problem(path, wanted.text, str(t), tuple(reasons), t, wanted, owner)
             if reasons:
                 self.problems.append(problem)
             else:
-                self._later.append((found, problem))
+                self._later.append((fit, problem))
 
     def resolve(self) -> None:
         """Checks the dims that are written as arithmetic, now that more names have sizes."""
-        for found, problem in self._later:
-            reasons = self.bindings.resolve(found)
+        for fit, problem in self._later:
+            reasons = self.bindings.resolve(fit)
             if reasons:
                 self.problems.append(problem._replace(reasons=tuple(reasons)))
         self._later = []

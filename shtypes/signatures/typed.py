@@ -111,9 +111,9 @@ def typed(f: F) -> F:
         into, bound = _arguments(f, known(), args, kwargs)
         return _result(f, known(), into, bound, await f(*args, **kwargs))
 
-    found: Any = call_later if inspect.iscoroutinefunction(f) else call
-    found.__shtypes_typed__ = True
-    return found  # type: ignore[no-any-return]
+    checked: Any = call_later if inspect.iscoroutinefunction(f) else call
+    checked.__shtypes_typed__ = True
+    return checked  # type: ignore[no-any-return]
 
 
 def is_typed_function(f: Any) -> bool:
@@ -127,10 +127,10 @@ def is_typed_function(f: Any) -> bool:
 
 def _has_text(f: Any) -> bool:
     try:
-        found = getattr(annotated(f), "__annotations__", {})
+        annotations = getattr(annotated(f), "__annotations__", {})
     except NameError:  # Python 3.14 evaluates them when they are asked for
         return True
-    return any(isinstance(a, str) for a in found.values())
+    return any(isinstance(a, str) for a in annotations.values())
 
 
 def _read(f: Callable[..., Any]) -> Annotations:
@@ -150,11 +150,11 @@ def _enclosing(f: Any) -> dict[str, Any]:
     """The local names of the functions that a function is defined in, where these are running."""
     code: Any = getattr(annotated(f), "__code__", None)
     outer = str(getattr(f, "__qualname__", "")).split(".")
-    found: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     for frame in frames(1) if code is not None and "<locals>" in outer else ():
         if frame.f_code.co_filename == code.co_filename and frame.f_code.co_name in outer:
-            found = {**frame.f_locals, **found}
-    return found
+            names = {**frame.f_locals, **names}
+    return names
 
 
 def _unreadable(error: ShardingTypeError, f: Callable[..., Any]) -> ShardingTypeError:
@@ -264,24 +264,29 @@ def _fixes(into: Checking) -> list[Fix]:
     """A reshard for each value, where each of them has one."""
     fixes = []
     for problem in into.problems[:MOST]:
-        if problem.found is None or problem.pattern is None:
+        if problem.actual is None or problem.pattern is None:
             continue
         # Anew, because what is remembered of an equal type may have other dim names.
-        found = structure.__wrapped__(problem.pattern, problem.found, into.replicated)
-        fix = fix_for(problem.found, found.wanted, problem.path)
+        fit = structure.__wrapped__(problem.pattern, problem.actual, into.replicated)
+        fix = fix_for(problem.actual, fit.wanted, problem.path)
         if fix is not None:
             fixes.append(fix)
     return fixes
 
 
 def _hints(problem: Problem) -> list[str]:
-    if problem.found is None and problem.pattern is not None:
+    if problem.actual is None and problem.pattern is not None:
         dims = problem.pattern.dims or ()
         written = not any(d.head == "_" or d.open_ended or d.keeps or d.form for d in dims)
         shown = f'"{problem.expected}"' if written and problem.pattern.dims is not None else "type"
         return [f"sh.array({problem.path}, {shown})"] if problem.got != "None" else []
     dtypes = problem.pattern.dtypes if problem.pattern else None
-    if problem.found is not None and dtypes is not None and len(dtypes) == 1 and problem.found.dtype_name not in dtypes:
+    if (
+        problem.actual is not None
+        and dtypes is not None
+        and len(dtypes) == 1
+        and problem.actual.dtype_name not in dtypes
+    ):
         (dtype,) = dtypes
         return [f'{problem.path}.astype("{dtype}")']
     return []

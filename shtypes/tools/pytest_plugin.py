@@ -146,13 +146,13 @@ def pinned_comm(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
         asked = target_of(f, args, kwargs)
         ledger = signature_of(asked, grad=grad).ledger
-        found = golden.record(ledger, request.config.rootpath, policy=current_policy(), grad=grad)
+        record = golden.record(ledger, request.config.rootpath, policy=current_policy(), grad=grad)
         key = f"{test}:{name}" if name else test
         if request.config.getoption("--update-comm"):
             with _alone(file):
-                golden.write(file, {**golden.read(file), key: found})
+                golden.write(file, {**golden.read(file), key: record})
             return ledger
-        lines = golden.differences(key, golden.read(file).get(key), found)
+        lines = golden.differences(key, golden.read(file).get(key), record)
         if lines:
             pytest.fail("\n".join([*lines, "if that is meant: pytest --update-comm"]), pytrace=False)
         return ledger

@@ -92,10 +92,10 @@ class CommTracker:
             self._read[id(trace.frame)] = trace.frame, trace.length, parts
         return parts
 
-    def _parts(self, found: Iterable[Equation]) -> Parts:
+    def _parts(self, eqns: Iterable[Equation]) -> Parts:
         """What equations send."""
         entries: dict[Part, list[Entry]] = {}
-        for e in found:
+        for e in eqns:
             own, forward = list(entries_of(e)), self._is_forward(e)
             entries.setdefault(("forward" if forward else "backward", e.depth), []).extend(own)
             if forward:
@@ -103,8 +103,8 @@ class CommTracker:
                 caused += [*entries_of_transpose(e), *(own if e.checkpointed else ())]
         return {part: _summed(of) for part, of in entries.items() if of}
 
-    def _is_forward(self, found: Equation) -> bool:
-        return found.direction == "forward" and not self._backward
+    def _is_forward(self, equation: Equation) -> bool:
+        return equation.direction == "forward" and not self._backward
 
     # what runs
 
@@ -148,12 +148,12 @@ class CommTracker:
         finally:
             self._counting = outer
 
-    def _count(self, found: Iterable[Equation], program: Callable[[], Any]) -> None:
-        """Adds what a program sends, once it is found to be allowed."""
-        found = list(found)
-        self._check_each(found)
+    def _count(self, eqns: Iterable[Equation], program: Callable[[], Any]) -> None:
+        """Checks a program, and adds what it sends."""
+        eqns = list(eqns)
+        self._check_each(eqns)
         if isinstance(self.rule, Budget) and self.rule.bounds_sums:
-            self._ran = _added(self._ran, self._parts(found))
+            self._ran = _added(self._ran, self._parts(eqns))
             self._check(_directions(self._ran), program)
 
     # checks
@@ -188,23 +188,23 @@ class CommTracker:
         if isinstance(self.rule, Budget) and self.rule.bounds_sums:
             self._check(_directions(_added(self._ran, self._parts(_read(eqns)))), lambda: eqns)
 
-    def _check_each(self, found: Iterable[Equation]) -> None:
+    def _check_each(self, eqns: Iterable[Equation]) -> None:
         """Checks that each equation is allowed by itself."""
-        for e in found:
+        for e in eqns:
             operation = applied_by(e.eqn)
             if isinstance(operation, Operation):
                 self._check_operation(e, operation)
             elif why := outside(e.eqn):
                 raise self._cannot_vouch(e, why)
 
-    def _check_operation(self, found: Equation, operation: Operation) -> None:
+    def _check_operation(self, equation: Equation, operation: Operation) -> None:
         forth, back = operation.forth(), operation.back()
         if not forth and not back:
             return
-        forward = self._is_forward(found)
+        forward = self._is_forward(equation)
         events = [("forward" if forward else "backward", forth)]
-        events += [("backward", back)] if forward and found.transposed else []
-        events += [("backward", forth)] if forward and found.checkpointed else []
+        events += [("backward", back)] if forward and equation.transposed else []
+        events += [("backward", forth)] if forward and equation.checkpointed else []
         for direction, sendings in events:
             if not sendings:
                 continue
@@ -212,10 +212,10 @@ class CommTracker:
             sent, call = sent_by(sendings), f"`{operation}` takes {operation.operands[0]} to {operation.results[0]}"
             error = forbidden(self.rule, direction, sent, call, src, dst)
             if error is not None:
-                raise _at(error, found, str(operation))
+                raise _at(error, equation, str(operation))
 
-    def _cannot_vouch(self, found: Equation, why: str) -> ShardingTypeError:
-        name = str(applied_by(found.eqn))
+    def _cannot_vouch(self, equation: Equation, why: str) -> ShardingTypeError:
+        name = str(applied_by(equation.eqn))
         error = ShardingTypeError(
             f"`{self.rule}` cannot vouch for `{name}`, which may communicate where no type shows it",
             why=why,
@@ -224,7 +224,7 @@ class CommTracker:
                 "sh.local_map, for a function of each device's shards",
             ],
         )
-        return _at(error, found, name)
+        return _at(error, equation, name)
 
     def _check(self, sums: dict[str, Sums], program: Callable[[], Any]) -> None:
         """Checks what all of a scope sends; ``program`` says where."""
@@ -236,10 +236,10 @@ class CommTracker:
                 raise _over_budget(reason, direction, program())
 
 
-def _at(error: ShardingTypeError, found: Equation, name: str) -> ShardingTypeError:
+def _at(error: ShardingTypeError, equation: Equation, name: str) -> ShardingTypeError:
     """The error with the line of an equation."""
-    error.where = f"{found.place} in {found.place.function}: {name}" if found.place.file else name
-    error.placed = bool(found.place.file)
+    error.where = f"{equation.place} in {equation.place.function}: {name}" if equation.place.file else name
+    error.placed = bool(equation.place.file)
     return error
 
 
@@ -272,11 +272,11 @@ def _summed(entries: Sequence[Entry]) -> Sums:
 
 
 def _added(*parts: Parts) -> Parts:
-    found: Parts = {}
+    total: Parts = {}
     for each in parts:
         for part, sums in each.items():
-            found[part] = found.get(part, Sums()) + sums
-    return found
+            total[part] = total.get(part, Sums()) + sums
+    return total
 
 
 def _repeated(parts: Parts, times: int | None) -> Parts:
@@ -295,9 +295,9 @@ def _directions(parts: Parts) -> dict[str, Sums]:
 
 def _over_budget(reason: str, direction: str, eqns: Any) -> ShardingTypeError:
     """The error for a sum that no single move made too large, with what is dearest in it."""
-    found = list(_read(eqns))
-    wanted = [e for f in found for e in (entries_of(f) if f.direction != "backward" else ())]
-    wanted += [e for f in found for e in (entries_of_transpose(f) if direction == "backward" else ())]
+    listed = list(_read(eqns))
+    wanted = [e for f in listed for e in (entries_of(f) if f.direction != "backward" else ())]
+    wanted += [e for f in listed for e in (entries_of_transpose(f) if direction == "backward" else ())]
     dearest = sorted((e for e in wanted if e.launches), key=lambda e: -e.bytes * e.runs)[:3]
     return ShardingTypeError(
         reason,

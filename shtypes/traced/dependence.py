@@ -60,8 +60,8 @@ def _of_equation(eqn: Any, operands: list[Dependence], *, opaque: bool) -> list[
         what = None
     if what is not None:
         return _of_control(what, operands)
-    found = _of_all(operands)
-    return [found._replace(impure=found.impure or has_side_effects(eqn))] * len(eqn.outvars)
+    dependence = _of_all(operands)
+    return [dependence._replace(impure=dependence.impure or has_side_effects(eqn))] * len(eqn.outvars)
 
 
 def _of_control(what: Control, operands: list[Dependence]) -> list[Dependence]:
@@ -70,8 +70,8 @@ def _of_control(what: Control, operands: list[Dependence]) -> list[Dependence]:
             return _through(body, operands)
         case Cond(branches):
             index, *given = operands
-            found = [_through(body, given) for body in branches]
-            return [_of_all([index, *each]) for each in zip(*found, strict=True)]
+            by_branch = [_through(body, given) for body in branches]
+            return [_of_all([index, *each]) for each in zip(*by_branch, strict=True)]
         case Scan(body, consts, count):
             return _of_scan(body, operands[:consts], operands[consts : consts + count], operands[consts + count :])
         case While(cond, body, asked, consts):

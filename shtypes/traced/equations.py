@@ -104,20 +104,20 @@ def control_of(eqn: Any) -> Any:
 
 def place_of(eqn: Any) -> SourceLine:
     """The user's line of an equation."""
-    found = _PLACE.match(source_info_util.summarize(eqn.source_info))
-    if found is None or found["file"] == "unknown":
+    match = _PLACE.match(source_info_util.summarize(eqn.source_info))
+    if match is None or match["file"] == "unknown":
         return SourceLine()
-    return of_user(eqn, SourceLine(found["file"], int(found["line"]), found["function"] or ""))
+    return of_user(eqn, SourceLine(match["file"], int(match["line"]), match["function"] or ""))
 
 
 def of_user(eqn: Any, place: SourceLine) -> SourceLine:
     """The innermost line of an equation, or the user's where that is an installed library's and the user called it."""
     if owner_of_file(place.file) is not Owner.INSTALLED:
         return place
-    found = users_frame(eqn)
-    if found is None:
+    outer = users_frame(eqn)
+    if outer is None:
         return place
-    frame, library = found
+    frame, library = outer
     return SourceLine(frame.code.co_filename, frame.line, frame.code.co_qualname, library)
 
 
@@ -178,7 +178,7 @@ class Around(NamedTuple):
 
 
 class Walk:
-    """One walk over a program; remembers what it found out about each body."""
+    """One walk over a program; caches the live equations of each body."""
 
     def __init__(self, wanted: Callable[[Any], bool] = lambda eqn: True) -> None:
         self._wanted = wanted

@@ -54,8 +54,8 @@ def program_of(f: Callable[..., Any], args: Any, kwargs: Any, *, merges: bool = 
 
     def run(*values: Any) -> Any:
         args, kwargs = again(values)
-        found, *results[:] = split(f(*args, **kwargs), is_array)
-        return found
+        leaves, *results[:] = split(f(*args, **kwargs), is_array)
+        return leaves
 
     run.__name__ = run.__qualname__ = name_of(f) or "f"
     program = jax.make_jaxpr(run)(*arrays)

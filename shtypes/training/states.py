@@ -59,8 +59,8 @@ def _typed(x: Any, path: Path, known: Sequence[tuple[Path, ShType]], mesh: Mesh)
     t = ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), dict.fromkeys(mesh.axis_names, replicated()))
     if jnp.issubdtype(x.dtype, jnp.inexact):
         ways = [_with_dims_of(p, t) for at, p in known if _contains(path, at)]
-        found = list(dict.fromkeys(way for way in ways if way is not None))
-        t = found[0] if len(found) == 1 else t
+        types = list(dict.fromkeys(way for way in ways if way is not None))
+        t = types[0] if len(types) == 1 else t
     return placed(x, t)
 
 

@@ -59,22 +59,22 @@ def _origin(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> 
 
 def _sinks(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> list[Value]:
     """What the equations that take a cotangent take it for."""
-    found = [returned[id(value)]] if id(value) in returned else []
+    sinks = [returned[id(value)]] if id(value) in returned else []
     for use in value.uses:
         if use.sums:
-            found += [v.of for v in use.outs if v.of is not None]
+            sinks += [v.of for v in use.outs if v.of is not None]
         elif use.backward and use.link is not None and (use.link is not record.link or record.sums):
-            found += [out for out in use.link.outs if cotangent_type(out.type) == value.type]
-    return found
+            sinks += [out for out in use.link.outs if cotangent_type(out.type) == value.type]
+    return sinks
 
 
 def _operands(cause: Occurrence | None, t: Any) -> list[Value]:
     """The operands of a forward equation whose cotangents have this type."""
-    found: dict[int, Value] = {}
+    operands: dict[int, Value] = {}
     for value in cause.values if cause is not None else ():
         if cotangent_type(value.type) == t:
-            found.setdefault(id(value), value)
-    return list(found.values())
+            operands.setdefault(id(value), value)
+    return list(operands.values())
 
 
 def _reaches(value: Value, sinks: Sequence[Value], depth: int) -> bool:
@@ -111,8 +111,8 @@ def name_cotangents(scope: BodyRun) -> None:
 def saved_only(value: Value) -> bool:
     """Whether a result of a forward loop is there for the backward pass alone."""
     made = value.made
-    forward = made is not None and made.found.direction != "backward"
-    return forward and bool(value.uses) and all(use.found.direction != "forward" for use in value.uses)
+    forward = made is not None and made.equation.direction != "backward"
+    return forward and bool(value.uses) and all(use.equation.direction != "forward" for use in value.uses)
 
 
 def _inside_name(value: Value) -> str:
@@ -175,14 +175,14 @@ class Links:
             same = place.forward[record.key]
         if place is None or not record.frames:
             return _by_kind(record, self._places)
-        found = same[0] if len(same) == 1 else self._closest(record, same, self._reached.get(id(place)))
+        forward = same[0] if len(same) == 1 else self._closest(record, same, self._reached.get(id(place)))
         self._last[record.key] = record
-        if record.backward and not _fits(record, found):
+        if record.backward and not _fits(record, forward):
             others = (r for s in self._places for r in reversed(s.forward.get(record.key, ())[-_SOME:]))
-            found = next((r for r in others if _fits(record, r)), found)
+            forward = next((r for r in others if _fits(record, r)), forward)
         elif record.backward:
-            self._reached[id(place)] = found.position
-        return found
+            self._reached[id(place)] = forward.position
+        return forward
 
     def _closest(self, record: Occurrence, same: list[Occurrence], reached: int | None) -> Occurrence:
         """Of the runs of one expression, the one whose values an equation takes; else the next one in reverse order."""
@@ -205,7 +205,7 @@ class Links:
 def _fits(record: Occurrence, cause: Occurrence) -> bool:
     """Whether types allow that an equation takes the cotangent of a result, and makes that of an operand."""
     taken = [v.type for v in record.values if v.gradient]
-    made = [v.aval for v in record.found.eqn.outvars]
+    made = [v.aval for v in record.equation.eqn.outvars]
     return any(cotangent_type(v.type) in taken for v in cause.outs) and any(
         cotangent_type(v.type) in made for v in cause.values
     )
@@ -239,11 +239,15 @@ def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]
 
 def _by_kind(record: Occurrence, places: Sequence[BodyRun]) -> Occurrence | None:
     """For a loop whose frames JAX lost: the last forward one of its kind that nothing came from yet."""
-    if not isinstance(control_of(record.found.eqn), (Scan, While, Cond)):
+    if not isinstance(control_of(record.equation.eqn), (Scan, While, Cond)):
         return None
-    name = applied_by(record.found.eqn).name
+    name = applied_by(record.equation.eqn).name
     for scope in places:
         for other in reversed(scope.records):
-            if other.found.direction == "forward" and not other.answered and applied_by(other.found.eqn).name == name:
+            if (
+                other.equation.direction == "forward"
+                and not other.answered
+                and applied_by(other.equation.eqn).name == name
+            ):
                 return other
     return None

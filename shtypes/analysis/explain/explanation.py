@@ -149,8 +149,8 @@ def explain(
         >>> import shtypes as sh
         >>> def square(x):
         ...     return sh.sum(x * x)
-        >>> found = sh.explain(square, "f32[8@dp]", mesh=sh.abstract_mesh({"dp": 2}))
-        >>> print(found.text(source=False, totals=False))
+        >>> listing = sh.explain(square, "f32[8@dp]", mesh=sh.abstract_mesh({"dp": 2}))
+        >>> print(listing.text(source=False, totals=False))
         square on the mesh dp=2, policy "partial"
         <BLANKLINE>
         x: f32[8@dp]
@@ -223,14 +223,14 @@ def _number(seed: Value) -> list[Value]:
 
 def _gradients(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
     """The cotangents of the arguments; what is that of several values has the name of one."""
-    found = []
+    lines = []
     first = len(traced.results) + len(traced.sources)
     for value, position in zip(scope.results[first:], traced.differentiated, strict=True):
         argument = scope.given[position]
         name, t = f"g_{argument.name}", value.type if isinstance(value, Value) else argument.type
         op = "zeros" if not isinstance(value, Value) or not value.gradient else "" if value.name == name else value.name
-        found.append(Line(name, t, op=op, direction="backward"))
-    return tuple(found)
+        lines.append(Line(name, t, op=op, direction="backward"))
+    return tuple(lines)
 
 
 def _results(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:

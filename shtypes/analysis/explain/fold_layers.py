@@ -61,8 +61,8 @@ def merged(ledger: Ledger) -> Ledger:
     for entry in ledger:
         key = entry if entry.times is None else entry._replace(times=1)
         runs[key] = runs.get(key, 0) + entry.runs
-    found = [e if e.times is None else e._replace(times=n) for e, n in runs.items()]
-    return Ledger(found, ledger.not_covered)
+    entries = [e if e.times is None else e._replace(times=n) for e, n in runs.items()]
+    return Ledger(entries, ledger.not_covered)
 
 
 class _Folding:
@@ -99,13 +99,13 @@ class _Folding:
 
     def best(self, at: int, starts: Sequence[int]) -> tuple[int, int]:
         """The length and the number of the rounds from here that leave out the most lines; one item where few are."""
-        found, most = (1, 1), _WORTH - 1
+        period, most = (1, 1), _WORTH - 1
         for length in (i - at for i in starts):
             times = self.rounds(at, length)
             left_out = (times - 1) * sum(1 for _ in lines_of(self.items[at : at + length]))
             if left_out > most:
-                found, most = (length, times), left_out
-        return found
+                period, most = (length, times), left_out
+        return period
 
     def rounds(self, at: int, length: int) -> int:
         times = 1

@@ -24,7 +24,7 @@ def forward_given(record: Occurrence, index: int, body: Body, frame: UserFrame |
 
     ``frame`` is where the user's function is that is the body, if that is known.
     """
-    what, invars = control_of(record.found.eqn), body.jaxpr.invars
+    what, invars = control_of(record.equation.eqn), body.jaxpr.invars
     if isinstance(what, (Cond, ClosedCall)):
         operands = record.operands[1:] if isinstance(what, Cond) else record.operands
         return [_as_value(v, x.aval) for v, x in zip(operands, invars, strict=True)]
@@ -34,7 +34,7 @@ def forward_given(record: Occurrence, index: int, body: Body, frame: UserFrame |
         start, end = (0, what.cond_consts) if index == 0 else (what.cond_consts, what.cond_consts + what.body_consts)
         consts, carry = record.operands[start:end], len(invars) - (end - start)
     else:
-        return [Value(x.aval, f"{applied_by(record.found.eqn).name}_argument") for x in invars]
+        return [Value(x.aval, f"{applied_by(record.equation.eqn).name}_argument") for x in invars]
     own = record.operands[-(len(invars) - len(consts)) :] if len(invars) > len(consts) else []
     parameters = () if frame is None else [p for p in frame.parameters if p not in ("self", "cls")]
     names = _own_names(own, carry, parameters)
@@ -81,7 +81,7 @@ def _leaves(outer: Sequence[str], name: str) -> list[str]:
 
 def name_carry(record: Occurrence, body: BodyRun, frame: UserFrame | None) -> None:
     """Gives the next carry of a scan the name of the carry, where no statement of the body names it."""
-    scan = control_of(record.found.eqn)
+    scan = control_of(record.equation.eqn)
     if not isinstance(scan, Scan) or frame is None:
         return
     function = frame.function.rpartition(".")[2]
@@ -101,14 +101,14 @@ def result_names(record: Occurrence, names: Names, positions: Sequence[int], tot
     """
     if isinstance(names, str):
         return [names for _ in positions]
-    scan = control_of(record.found.eqn)
+    scan = control_of(record.equation.eqn)
     if isinstance(scan, Scan) and len(names) == 2:
         carry = record.operands[scan.consts : scan.consts + scan.carry]
         paths = _leaves([v.name if isinstance(v, Value) else "" for v in carry], "")
         leaves = [*(_leaf_name(names[0], path, scan.carry) for path in paths), *[_leaf_name(names[1], "", 1)] * total]
         return [leaves[i] for i in positions]
-    found = [n if isinstance(n, str) else "" for n in names]
-    return [found[i] for i in positions] if len(found) == total else ["" for _ in positions]
+    texts = [n if isinstance(n, str) else "" for n in names]
+    return [texts[i] for i in positions] if len(texts) == total else ["" for _ in positions]
 
 
 def _leaf_name(names: Names, path: str, count: int) -> str:
@@ -116,8 +116,8 @@ def _leaf_name(names: Names, path: str, count: int) -> str:
     if isinstance(names, str):
         return names if count == 1 or not path else f"{names}{path}"
     indices = [int(part) for part in re.findall(r"^\[(\d+)\]", path)]
-    found, _ = inside(names, tuple(indices))
-    return found if isinstance(found, str) else ""
+    target, _ = inside(names, tuple(indices))
+    return target if isinstance(target, str) else ""
 
 
 def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body: Body) -> tuple[list[Value], Targets]:
@@ -127,7 +127,7 @@ def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body
     goes out as that of the carry; what sums over the steps comes in as the sum so far. ``forward`` is the body that
     this one is the transpose of, where that is known.
     """
-    what, invars, cause = control_of(record.found.eqn), body.jaxpr.invars, record.link
+    what, invars, cause = control_of(record.equation.eqn), body.jaxpr.invars, record.link
     targets: Targets = {}
     if forward is not None and cause is not None:
         operands = cause.operands[1:] if isinstance(what, Cond) else cause.operands
@@ -177,18 +177,18 @@ def outward(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:
         of = result.of if isinstance(result, Value) else None
         if out.of is not None or of is None:
             continue
-        found = outside.get(id(of), of)
-        made = found.made if isinstance(found, Value) else None
+        primal = outside.get(id(of), of)
+        made = primal.made if isinstance(primal, Value) else None
         inside = made is not None and forward.records[made.position : made.position + 1] == [made]
-        if isinstance(found, Value) and not inside and cotangent_type(found.type) == out.type:
-            out.of = found
+        if isinstance(primal, Value) and not inside and cotangent_type(primal.type) == out.type:
+            out.of = primal
 
 
 def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, index: int) -> Value | None:
     """What a residual is inside a body: what the forward body made of it, or was given of it."""
     if index in operand.inner or cause is None or forward is None:
         return operand.inner.get(index)
-    loop = control_of(cause.found.eqn)
+    loop = control_of(cause.equation.eqn)
     start = loop.consts + loop.carry if isinstance(loop, Scan) else len(cause.operands)
     sliced = zip(cause.operands[start:], forward.given[start:], strict=False)
     return next((given for v, given in sliced if v is operand), None)
@@ -199,7 +199,7 @@ def _carried(i: int, targets: Targets, forward: BodyRun | None, cause: Occurrenc
     target = targets.get(i)
     if target is None or forward is None or cause is None:
         return target, target is not None
-    loop = control_of(cause.found.eqn)
+    loop = control_of(cause.equation.eqn)
     position = next((p for p, v in enumerate(forward.given) if v is target), -1)
     if not isinstance(loop, Scan) or not loop.consts <= position < loop.consts + loop.carry:
         return target, True

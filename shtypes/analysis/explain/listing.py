@@ -45,11 +45,11 @@ class Lister:
     def _items(self, record: Occurrence) -> list[Item]:
         if record.bodies:
             return [self._block(record)]
-        entries = tuple(entries_of(record.found))
-        why = outside(record.found.eqn)
+        entries = tuple(entries_of(record.equation))
+        why = outside(record.equation.eqn)
         if self._fills(record) and not entries:
             return []
-        applied = applied_by(record.found.eqn)
+        applied = applied_by(record.equation.eqn)
         cast = isinstance(applied, Reshard) and record.op.startswith("cast[")
         first = self._line(record, record.outs[0], entries, why, cast=cast) if record.outs else None
         if first is None:
@@ -60,36 +60,36 @@ class Lister:
     def _fills(self, record: Occurrence) -> bool:
         """Whether an equation is JAX's own and stands for nothing: zeros for what only another branch saves."""
         made_of = [id(v) in self._filling for v in record.values]
-        if record.op == "empty2" or (made_of and all(made_of) and record.found.direction == "forward"):
+        if record.op == "empty2" or (made_of and all(made_of) and record.equation.direction == "forward"):
             self._filling.update(id(v) for v in record.outs)
             return True
-        return not record.frames and record.found.direction == "forward" and not outside(record.found.eqn)
+        return not record.frames and record.equation.direction == "forward" and not outside(record.equation.eqn)
 
     def _line(
         self, record: Occurrence, value: Value, entries: tuple[Entry, ...] = (), why: str = "", *, cast: bool = False
     ) -> Line:
-        found = record.found
+        equation = record.equation
         return Line(
             name=value.name,
             type=value.type,
             op=record.op,
             operands=tuple(v if isinstance(v, str) else v.name for v in record.operands),
-            direction=found.direction,
-            place=found.place,
+            direction=equation.direction,
+            place=equation.place,
             cause=self._cause(record),
-            times=found.times,
+            times=equation.times,
             cast=cast,
             collectives=entries,
             not_covered=why,
             span=record.frames[0].end_line if record.frames else 0,
-            merged=isinstance(applied_by(found.eqn), AbsorbedReshard),
+            merged=isinstance(applied_by(equation.eqn), AbsorbedReshard),
         )
 
     def _cause(self, record: Occurrence) -> Line | None:
         return None if record.link is None or record.sums else self._first.get(id(record.link))
 
     def _block(self, record: Occurrence) -> Block:
-        what, name = control_of(record.found.eqn), applied_by(record.found.eqn).name
+        what, name = control_of(record.equation.eqn), applied_by(record.equation.eqn).name
         title = {While: "while loop", Cond: "conditional"}.get(type(what), name)
         if isinstance(what, Scan):
             reverse = ", in reverse" if what.reverse else ""
@@ -97,7 +97,7 @@ class Lister:
             name = f"scan[{what.length}]"
         shown = [v for v in record.outs if (v.uses or v.returned) and not saved_only(v)]
         results = tuple(replace(self._line(record, v), op=name) for v in shown)
-        place, direction = record.found.place, record.found.direction
+        place, direction = record.equation.place, record.equation.direction
         bodies = [Block(b.label, (), _given(record, b), self.items(b), direction, place, None) for b in record.bodies]
         if results:
             self._first[id(record)] = results[0]
@@ -121,25 +121,25 @@ def _in_order(group: list[Occurrence]) -> list[Occurrence]:
 def _given(record: Occurrence, body: BodyRun) -> tuple[Line, ...]:
     """What a body is given and what is not there outside."""
     outer = set(map(id, record.values))
-    found = record.found
+    equation = record.equation
     return tuple(
-        Line(v.name, v.type, direction=found.direction, place=found.place, times=found.times)
+        Line(v.name, v.type, direction=equation.direction, place=equation.place, times=equation.times)
         for v in body.given
-        if id(v) not in outer and v.uses and not (found.direction != "forward" and not v.gradient)
+        if id(v) not in outer and v.uses and not (equation.direction != "forward" and not v.gradient)
     )
 
 
 def say_what_runs(scope: BodyRun, program: Any) -> None:
     """Has equations whose reshards `jit` merges say what runs in their place."""
-    found = merge(program)
-    if found is not None and found.runs:
-        _replace_eqns(scope, found.runs)
+    merged = merge(program)
+    if merged is not None and merged.runs:
+        _replace_eqns(scope, merged.runs)
 
 
 def _replace_eqns(scope: BodyRun, runs: dict[int, Any]) -> None:
     for record in scope.records:
-        eqn = record.found.eqn
-        record.found = record.found._replace(eqn=runs.get(id(eqn), eqn))
+        eqn = record.equation.eqn
+        record.equation = record.equation._replace(eqn=runs.get(id(eqn), eqn))
         for body in record.bodies:
             _replace_eqns(body, runs)
 
@@ -147,7 +147,7 @@ def _replace_eqns(scope: BodyRun, runs: dict[int, Any]) -> None:
 def equations_in(scope: BodyRun) -> Iterator[Equation]:
     """The equations of a body and of the bodies inside it, in program order."""
     for record in scope.records:
-        yield record.found
+        yield record.equation
         for body in record.bodies:
             yield from equations_in(body)
 
@@ -158,18 +158,18 @@ def saved_by(scope: BodyRun) -> tuple[Saved, ...]:
     Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves. What
     a checkpoint computes again is not among them, and what the compiler saves by fusing is not known here.
     """
-    inside = [saved_by(body) for r in scope.records if r.found.direction == "forward" for body in r.bodies]
+    inside = [saved_by(body) for r in scope.records if r.equation.direction == "forward" for body in r.bodies]
     return (*_saved(scope), *max(inside, key=lambda saved: sum(v.bytes for v in saved if not v.argument), default=()))
 
 
 def _saved(scope: BodyRun) -> Iterator[Saved]:
     own: list[tuple[Value, Occurrence | None]] = [(v, None) for v in scope.given]
-    made = [(v, r) for r in scope.records if r.found.direction == "forward" for v in r.outs]
+    made = [(v, r) for r in scope.records if r.equation.direction == "forward" for v in r.outs]
     for value, record in [*own, *made]:
         later = any(
-            use.found.direction != "forward" and scope.records[use.position : use.position + 1] == [use]
+            use.equation.direction != "forward" and scope.records[use.position : use.position + 1] == [use]
             for use in value.uses
         )
         if not value.gradient and (later if value.kept is None else value.kept):
-            place = record.found.place if record is not None else SourceLine()
+            place = record.equation.place if record is not None else SourceLine()
             yield Saved(value.name, value.type, bytes_of(value.type), record is None, place)

@@ -276,12 +276,12 @@ _COLOURS: Final = {"forward": "#2b7bb9", "recomputed": "#b8a93a", "backward": "#
 
 def bytes_sent(ledger: Ledger) -> dict[tuple[str, str], int]:
     """The bytes for each group of axes, joined with commas, and each direction."""
-    found: dict[tuple[str, str], int] = {}
+    sizes: dict[tuple[str, str], int] = {}
     for axes in ledger.by_axes():
         of_axes = ledger.select(lambda entry, axes=axes: entry.axes == axes)  # type: ignore[misc]
         for direction, total in of_axes.by_direction().items():
-            found[", ".join(axes), direction] = total.bytes
-    return found
+            sizes[", ".join(axes), direction] = total.bytes
+    return sizes
 
 
 def plot(listing: Listing, path: str | Path | None = None) -> Any:

@@ -38,7 +38,7 @@ Operand = Value | str
 class Occurrence:
     """An equation where it runs."""
 
-    found: Equation
+    equation: Equation
     frames: tuple[UserFrame, ...]  # the user's, innermost first
     operands: list[Operand]
     position: int  # among the equations of its body
@@ -54,12 +54,12 @@ class Occurrence:
     def __post_init__(self) -> None:
         self.values = [v for v in self.operands if isinstance(v, Value)]
         self.key = tuple(map(id, self.frames))  # frames are one object for each place
-        self.op = str(applied_by(self.found.eqn))
+        self.op = str(applied_by(self.equation.eqn))
 
     @property
     def backward(self) -> bool:
         """Whether it runs in the backward pass, and not to compute a forward value again."""
-        return self.found.direction == "backward"
+        return self.equation.direction == "backward"
 
     @property
     def sums(self) -> bool:

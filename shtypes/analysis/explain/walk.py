@@ -71,7 +71,7 @@ class Walker:
         labels = _labels(record, len(use.bodies))
         self._choices += 1
         for body, label in zip(use.bodies, labels, strict=True):
-            yield body, label, context.inside(body, self._choices, record.found.place)
+            yield body, label, context.inside(body, self._choices, record.equation.place)
 
 
 class _Filler:
@@ -119,12 +119,12 @@ class _Filler:
         place = SourceLine()
         if frames:
             place = of_user(eqn, SourceLine(frames[0].file, frames[0].line, frames[0].function))
-        found = Equation(eqn, place, direction_of(context.stack), context.times, context.branches)
-        record = Occurrence(found, frames, operands, len(self.scope.records))
+        equation = Equation(eqn, place, direction_of(context.stack), context.times, context.branches)
+        record = Occurrence(equation, frames, operands, len(self.scope.records))
         self.scope.records.append(record)
         for value in record.values:
             value.uses.append(record)
-        if found.direction == "forward":
+        if equation.direction == "forward":
             self.links.restart()
             same = self.scope.forward.setdefault(record.key, [])
             self.walker.anywhere.setdefault(record.key, self.scope)
@@ -142,7 +142,7 @@ class _Filler:
         return record
 
     def _outs(self, record: Occurrence, *, final: bool, wanted: Sequence[str | None]) -> list[Value]:
-        avals = [v.aval for v in record.found.eqn.outvars]
+        avals = [v.aval for v in record.equation.eqn.outvars]
         if record.backward:
             gradient = any(v.gradient for v in record.values) or self._seeded(record) or not record.values
             outs = [Value(t, made=record, gradient=gradient) for t in avals]
@@ -153,7 +153,7 @@ class _Filler:
         known = record.link.outs if record.link is not None else []  # computed again under the same names
         for i, value in enumerate(known[: len(outs)]):
             if value.type == outs[i].type:
-                value.kept = any(use.found.direction != "forward" for use in value.uses)
+                value.kept = any(use.equation.direction != "forward" for use in value.uses)
                 outs[i] = value
         for value, where in zip(outs, wanted, strict=True):
             value.name = value.name or ("" if where else "_")
@@ -194,7 +194,7 @@ class _Filler:
 
     def _results(self, record: Occurrence) -> list[Operand]:
         """What an equation makes; what all branches pass on as they took it, to be saved, is the operand itself."""
-        if not isinstance(control_of(record.found.eqn), Cond):
+        if not isinstance(control_of(record.equation.eqn), Cond):
             return list(record.outs)
         own, results = set(map(id, record.values)), list[Operand](record.outs)
         for i, out in enumerate(record.outs):
@@ -223,7 +223,7 @@ class _Filler:
 
 
 def _labels(record: Occurrence, count: int) -> list[str]:
-    what = control_of(record.found.eqn)
+    what = control_of(record.equation.eqn)
     if isinstance(what, While):
         return ["condition", "body"]
     if isinstance(what, Cond):
@@ -243,7 +243,7 @@ def _needed(jaxpr: Any, live: Sequence[tuple[Any, Needs]], stacks: Sequence[str]
 
 
 def _is_saved(record: Occurrence, where: str | None) -> bool:
-    return isinstance(control_of(record.found.eqn), (Scan, While, Cond)) and where not in (None, "forward")
+    return isinstance(control_of(record.equation.eqn), (Scan, While, Cond)) and where not in (None, "forward")
 
 
 def _operand(env: dict[Any, Operand], atom: Any) -> Operand:

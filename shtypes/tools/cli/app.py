@@ -79,13 +79,13 @@ def explain(form: str, output: str | None, fold: bool, plot: str | None, **given
     """
     one = program(**given)
     with one.scope(), tracing(one.name):
-        found = sh.explain(one.function, *one.args, grad=one.grad, fold=fold)
+        listing = sh.explain(one.function, *one.args, grad=one.grad, fold=fold)
     if plot is not None:
         try:
-            found.plot(plot)
+            listing.plot(plot)
         except (ImportError, OSError, ValueError) as error:
             raise click.UsageError(str(error)) from None
-    emit(found, form, output)
+    emit(listing, form, output)
 
 
 cli.add_command(check.command)
@@ -108,10 +108,10 @@ def memory(max_bytes: int | None, form: str, output: str | None, **given: Any) -
     """
     one = program(**given)
     with one.scope(), tracing(one.name):
-        found = sh.memory(one.function, *one.args, grad=one.grad)
-    emit(found, form, output)
-    if max_bytes is not None and found.peak > max_bytes:
-        click.echo(f"failed: a device needs {found.peak} B, and at most {max_bytes} B is allowed", err=True)
+        report = sh.memory(one.function, *one.args, grad=one.grad)
+    emit(report, form, output)
+    if max_bytes is not None and report.peak > max_bytes:
+        click.echo(f"failed: a device needs {report.peak} B, and at most {max_bytes} B is allowed", err=True)
         raise SystemExit(FAILED)
 
 
@@ -131,8 +131,8 @@ def compare(no_grad: bool, links: tuple[str, ...], form: str, output: str | None
     model = read_links(links)
     one = program(**given)
     with tracing(one.name), one.scope():
-        found = sh.compare(one.function, *one.args, grad=not no_grad, model=model)
-    emit(found, form, output)
+        comparison = sh.compare(one.function, *one.args, grad=not no_grad, model=model)
+    emit(comparison, form, output)
 
 
 @cli.command()

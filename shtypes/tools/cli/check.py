@@ -132,9 +132,9 @@ def _check_one(one: LoadedTarget, no_comm: str | None, max_bytes: int | None, fo
 
     with one.scope():
         with tracing(one.name):
-            found = signature_of(one.target, grad=one.grad)
-            failures = list(_failures(found.ledger, no_comm, max_bytes))
-        emit(_Checked(one.name, str(one.mesh), found, failures), form, output)
+            signature = signature_of(one.target, grad=one.grad)
+            failures = list(_failures(signature.ledger, no_comm, max_bytes))
+        emit(_Checked(one.name, str(one.mesh), signature, failures), form, output)
     return FAILED if failures else 0
 
 
@@ -164,29 +164,29 @@ def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, 
     path = settings.root / settings.golden
     kept = golden.read(path)
     targets = settings.targets if only is None else (only,)
-    found: dict[str, golden.Pinned] = {}
+    records: dict[str, golden.Pinned] = {}
     broken: dict[str, str] = {}
     for target in targets:
         try:
-            found[target.name] = _record(settings, target)
+            records[target.name] = _record(settings, target)
         except ShardingTypeError as error:
             broken[target.name] = str(error)
         except click.UsageError as error:
             raise WrongUse(f"target `{target.name}`: {error.message}") from None
     if update and not broken:
         known = {t.name for t in settings.targets}
-        changed = golden.write(path, {**{k: r for k, r in kept.items() if only and k in known}, **found})
-        click.echo(f"{settings.golden}: {how_many(len(found), 'target')}, {'written' if changed else 'as it was'}")
+        changed = golden.write(path, {**{k: r for k, r in kept.items() if only and k in known}, **records})
+        click.echo(f"{settings.golden}: {how_many(len(records), 'target')}, {'written' if changed else 'as it was'}")
         return 0
-    stale = [] if only else [name for name in kept if name not in found and name not in broken]
-    lines = {name: golden.differences(name, kept.get(name), found.get(name)) for name in (*found, *stale)}
+    stale = [] if only else [name for name in kept if name not in records and name not in broken]
+    lines = {name: golden.differences(name, kept.get(name), records.get(name)) for name in (*records, *stale)}
     problems = {name: text for name, text in lines.items() if text}
     if form == "json":
         text = json.dumps(
             {"schema": 1, "ok": not (problems or broken), "differences": problems, "errors": broken}, indent=2
         )
     else:
-        text = _differing(settings, broken, problems, len(found) + len(broken) + len(stale))
+        text = _differing(settings, broken, problems, len(records) + len(broken) + len(stale))
     write(text, output)
     return FAILED if problems or broken else 0
 

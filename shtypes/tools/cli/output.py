@@ -238,8 +238,8 @@ def _line(error: BaseException) -> str:
     """The innermost line of the user's."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{os.path.basename(str(error.filename))}:{error.lineno}"
-    found = line_of(error.__traceback__)
-    return "" if found.endswith(" in import_module") else found
+    line = line_of(error.__traceback__)
+    return "" if line.endswith(" in import_module") else line
 
 
 def for_the_shell(error: ShardingTypeError) -> ShardingTypeError:

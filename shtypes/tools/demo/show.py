@@ -73,11 +73,11 @@ def _reference(*host: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
         return [np.asarray(a) for a in (jax.jit(block)(*args), value, *grads)]
 
 
-def _errors(found: list[Any], wanted: list[np.ndarray[Any, Any]]) -> dict[str, float]:
+def _errors(values: list[Any], wanted: list[np.ndarray[Any, Any]]) -> dict[str, float]:
     """The largest error of each output and gradient, relative to its largest element."""
     names = ("out", "loss", *(f"g_{name}" for name in NAMES))
     errors = {}
-    for name, value, reference in zip(names, found, wanted, strict=True):
+    for name, value, reference in zip(names, values, wanted, strict=True):
         whole = np.asarray(_whole(value))
         errors[name] = float(np.abs(whole - reference).max() / np.abs(reference).max())
     return errors
