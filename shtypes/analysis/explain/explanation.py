@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from shtypes.analysis.explain.cotangents import name_cotangents, resolve
-from shtypes.analysis.explain.document import Line, Listing, document
-from shtypes.analysis.explain.listing import Lister, equations_in, saved_by, say_what_runs
+from shtypes.analysis.explain.document import Line, Lister, Listing, document, equations_in, saved_by, say_what_runs
 from shtypes.analysis.explain.page import framed, plot, to_html
 from shtypes.analysis.explain.text import plain, rich, table
-from shtypes.analysis.explain.values import BodyRun, Value
+from shtypes.analysis.explain.values import BodyRun, Value, name_cotangents, resolve
 from shtypes.analysis.explain.walk import Walker
 from shtypes.analysis.target import Target, target_in_scope
 from shtypes.core.meshes import AnyMesh

@@ -9,9 +9,8 @@ from typing import Any
 
 from shtypes._compat.eqn_frames import UserFrame
 from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While
-from shtypes.analysis.explain.cotangents import cotangent_type
 from shtypes.analysis.explain.source import Names, inside
-from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value
+from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value, cotangent_type
 from shtypes.core.operation import applied_by
 from shtypes.traced.equations import Body, control_of
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from shtypes._compat.eqn_frames import user_frames
 from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While, is_literal, jaxpr_of
-from shtypes.analysis.explain.cotangents import Links, cotangent_type, resolve
 from shtypes.analysis.explain.inputs import (
     backward_given,
     body_frame,
@@ -17,7 +16,7 @@ from shtypes.analysis.explain.inputs import (
     result_names,
 )
 from shtypes.analysis.explain.source import Unique, assigned
-from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value
+from shtypes.analysis.explain.values import BodyRun, Links, Occurrence, Operand, Value, cotangent_type, resolve
 from shtypes.core.operation import applied_by, direction_of
 from shtypes.traced.equations import Around, Body, Equation, Needs, SourceLine, Walk, control_of, of_user, outside
 
