@@ -225,15 +225,15 @@ class _Run:
         steps = [s for s in _post_order(self._graph) if self._fusion.materialized(s)]
         before = {s: {v.step for v in self._fusion.reads(s) if v.step is not None} for s in steps}
         joined = _joined(steps, before)
-        whole = {part: step for step, parts in joined.items() for part in parts}
+        joint = {part: step for step, parts in joined.items() for part in parts}
         for step in steps:  # another shape for what is just computed is written at once
-            made = step.operands[0].step if step.kind is Kind.VIEW and step.operands else None
-            if made is not None and whole.get(made, made).kind in (Kind.MAP, Kind.COSTLY):
-                whole[step] = whole.get(made, made)
+            producer = step.operands[0].step if step.kind is Kind.VIEW and step.operands else None
+            if producer is not None and joint.get(producer, producer).kind in (Kind.MAP, Kind.COSTLY):
+                joint[step] = joint.get(producer, producer)
         after: dict[Step, list[Step]] = {}
         waiting: dict[Step, int] = {}
-        for step in dict.fromkeys(whole.get(s, s) for s in steps):
-            needs = {whole.get(n, n) for part in joined.get(step, [step]) for n in before[part]}
+        for step in dict.fromkeys(joint.get(s, s) for s in steps):
+            needs = {joint.get(n, n) for part in joined.get(step, [step]) for n in before[part]}
             waiting[step] = len(needs)
             for n in needs:
                 after.setdefault(n, []).append(step)

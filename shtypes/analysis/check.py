@@ -56,8 +56,8 @@ class Signature(Report):
         """What it says, in lines of a name and a type: ``argument x``, ``f32[8@dp,16]``."""
         parts = [("argument ", self.arguments), ("result", {"": self.results})]
         parts += [] if self.gradients is None else [("gradient ", self.gradients)]
-        shown = functools.partial(show, policy=self.policy)
-        return [(f"{kind}{path}", text) for kind, trees in parts for path, text in _texts(trees, shown)]
+        text_of = functools.partial(show, policy=self.policy)
+        return [(f"{kind}{path}", text) for kind, trees in parts for path, text in _texts(trees, text_of)]
 
     def __str__(self) -> str:
         width = max(len(head) for head, _ in self.rows) + 1
@@ -86,11 +86,11 @@ class Signature(Report):
         }
 
 
-def _texts(trees: Mapping[str, Any], shown: Callable[[ShType], str]) -> Iterator[tuple[str, str]]:
+def _texts(trees: Mapping[str, Any], text_of: Callable[[ShType], str]) -> Iterator[tuple[str, str]]:
     """The name and path of each leaf, with its type as text."""
     for name, tree in trees.items():
         for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)[0]:
-            yield name + jax.tree_util.keystr(keys), shown(leaf) if isinstance(leaf, ShType) else _plain(leaf)
+            yield name + jax.tree_util.keystr(keys), text_of(leaf) if isinstance(leaf, ShType) else _plain(leaf)
 
 
 @public
@@ -171,8 +171,8 @@ def signature_of(target: Target, *, grad: bool) -> Signature:
 def _gradients(target: Target, cotangents: Any) -> dict[str, Any]:
     """The cotangents of the arguments that have gradients, in the arguments' trees."""
     left = iter(cotangents)
-    given = (target.args, target.kwargs)
-    args, kwargs = jax.tree.map(lambda x: next(left) if is_differentiated(x) else None, given)
+    inputs = (target.args, target.kwargs)
+    args, kwargs = jax.tree.map(lambda x: next(left) if is_differentiated(x) else None, inputs)
     named = Target(target.function, args, kwargs).arguments
     return {name: x for name, x in named.items() if jax.tree.leaves(x)}
 
@@ -255,17 +255,17 @@ def assert_comm(
 
 def _differences(direction: str, expected: Expected, ledger: Ledger) -> list[str]:
     """A line for each collective that runs more or less often than expected."""
-    wanted = {_key(key): count for key, count in expected.items()}
-    seen: dict[tuple[str, tuple[str, ...] | None], list[Entry]] = {key: [] for key in wanted}
+    expected_counts = {_key(key): count for key, count in expected.items()}
+    seen: dict[tuple[str, tuple[str, ...] | None], list[Entry]] = {key: [] for key in expected_counts}
     for entry in ledger:
         if not entry.launches:
             continue
         exact: tuple[str, tuple[str, ...] | None] = (entry.kind, tuple(sorted(whole_axes(entry.axes))))
-        key = exact if exact in wanted or (entry.kind, None) not in wanted else (entry.kind, None)
+        key = exact if exact in expected_counts or (entry.kind, None) not in expected_counts else (entry.kind, None)
         seen.setdefault(key, []).append(entry)
     lines = []
     for (kind, axes), entries in seen.items():
-        count, runs = wanted.get((kind, axes), 0), Ledger(entries).launches
+        count, runs = expected_counts.get((kind, axes), 0), Ledger(entries).launches
         if runs == count and all(e.times is not None for e in entries):
             continue
         what = kind if axes is None else f"{kind} over {', '.join(axes)}"
@@ -275,8 +275,8 @@ def _differences(direction: str, expected: Expected, ledger: Ledger) -> list[str
     return lines
 
 
-def _key(given: Any) -> tuple[str, tuple[str, ...] | None]:
-    kind, *axes = (given,) if isinstance(given, str) else given
+def _key(key: Any) -> tuple[str, tuple[str, ...] | None]:
+    kind, *axes = (key,) if isinstance(key, str) else key
     if kind not in KINDS:
         raise ShardingTypeError(f"there is no collective {kind!r}; they are {', '.join(KINDS)}")
     flat = [a for part in axes for a in ((part,) if isinstance(part, str) else part)]

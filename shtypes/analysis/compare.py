@@ -108,14 +108,14 @@ def type_changes(one: Signature | None, other: Signature | None) -> Iterator[Typ
     for kind, trees in (("argument", "arguments"), ("result", "results"), ("gradient", "gradients")):
         first, second = (dict(_named(kind, getattr(side, trees))) for side in (one, other))
         for name, t in first.items():
-            if name in second and (shown := _differ(t, second[name])):
-                yield TypeChange(SourceLine(), kind, name, *shown)
+            if name in second and (texts := _differ(t, second[name])):
+                yield TypeChange(SourceLine(), kind, name, *texts)
     lines = _typed_lines(other)
     counted: Counter[TypeChange] = Counter()
     for key, types in _typed_lines(one).items():
         for t, there in zip(types, lines.get(key, ()), strict=False):
-            if shown := _differ(t, there):
-                counted[TypeChange(*key, *shown)] += 1
+            if texts := _differ(t, there):
+                counted[TypeChange(*key, *texts)] += 1
     yield from (change._replace(values=n) for change, n in counted.items())
 
 
@@ -161,8 +161,8 @@ def uses_of(ledger: Ledger) -> dict[Any, Use]:
 
 def _use(entries: list[Entry], dtype: str) -> Use:
     first, total = entries[0], Ledger(entries).total
-    known = all(e.times is not None for e in entries)
-    return Use(first.place, first.direction, first.kind, first.axes, total.bytes, total.launches, known, dtype)
+    exact = all(e.times is not None for e in entries)
+    return Use(first.place, first.direction, first.kind, first.axes, total.bytes, total.launches, exact, dtype)
 
 
 def changes_of(one: Mapping[Any, Use], other: Mapping[Any, Use]) -> Iterator[Change]:
@@ -260,8 +260,8 @@ class Comparison(Report):
         for what, of in (("direction", Ledger.by_direction), ("kind", Ledger.by_kind), ("axes", Ledger.by_axes)):
             parts: list[Mapping[Any, Any]] = [of(ledger) for ledger in sides]
             for key in dict.fromkeys(k for part in parts for k in part):
-                shown = key if isinstance(key, str) else ",".join(key)
-                rows.append(_total_row(what, shown, [part.get(key) for part in parts]))
+                label = key if isinstance(key, str) else ",".join(key)
+                rows.append(_total_row(what, label, [part.get(key) for part in parts]))
         seconds = self.seconds()
         if seconds is not None:
             rows.append(("predicted time", "", *(f"{s:.2e} s" for s in seconds), "", ""))
@@ -347,8 +347,8 @@ def _sent(use: Use | None) -> str:
 
 
 def _total_row(what: str, key: str, totals: Iterable[Total | None]) -> tuple[str, ...]:
-    known = [t or Total(0, 0) for t in totals]
-    return what, key, *(str(t.bytes) for t in known), *(str(t.launches) for t in known)
+    rows = [t or Total(0, 0) for t in totals]
+    return what, key, *(str(t.bytes) for t in rows), *(str(t.launches) for t in rows)
 
 
 def _use_json(use: Use | None) -> dict[str, Any] | None:
@@ -402,8 +402,8 @@ def compare(
     for policy in POLICIES:
         with scopes(mesh, policy, dims):
             try:
-                given = _translated((args, kwargs), from_policy, policy)
-                target = target_of(f, *given)
+                inputs = _translated((args, kwargs), from_policy, policy)
+                target = target_of(f, *inputs)
                 with scopes(mesh_of((target.args, target.kwargs)), None, None):
                     typed = signature_of(target, grad=False)
                     takes = any(e.direction != "forward" for e in equations(typed.program))

@@ -125,7 +125,7 @@ class Resharding(Report):
             "steps": [self._step_json(step, plan.src) for step in plan.steps],
         }
 
-    def _step_json(self, step: Step, whole: ShType) -> dict[str, Any]:
+    def _step_json(self, step: Step, base: ShType) -> dict[str, Any]:
         return {
             "kind": step.kind.value,
             "axes": list(step.axes),
@@ -133,8 +133,8 @@ class Resharding(Report):
             "launches": step.launches,
             "seconds": self.model.seconds(step) if self.model else None,
             "group": step.group,
-            "action": action(step, whole),
-            "held": held(step.dst, whole),
+            "action": action(step, base),
+            "held": held(step.dst, base),
             "held_bytes": step.dst.local_bytes,
             "after": step.dst.canonical(),
             "mesh": str(step.dst.mesh),
@@ -145,11 +145,11 @@ def gathered_bytes(found: Plan) -> int:
     """What the plain way sends: to make whole and finish everything that changes, and to slice it then."""
     src, dst = found.src, found.dst
     dims = [a._replace(axes=a.axes[: common_prefix(a.axes, b.axes)]) for a, b in zip(src.dims, dst.dims, strict=True)]
-    kept = {axis for dim in dims for axis in dim.axes}
+    unchanged = {axis for dim in dims for axis in dim.axes}
     states = {
         axis: a if a is b or a in REPLICATED else State.REDUCED
         for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True)
-        if axis not in kept
+        if axis not in unchanged
     }
     states = {axis: State.REDUCED if state is State.SHARDED else state for axis, state in states.items()}
     between = src.replace(dims=dims, states=states)

@@ -104,8 +104,8 @@ class Memory(Report):
             "temporaries": self.temporaries,
             "peak": self.peak,
             **{
-                key: [{**h._asdict(), "place": h.place.to_json()} for h in held]
-                for key, held in (("saved", self.saved), ("live", self.live))
+                key: [{**h._asdict(), "place": h.place.to_json()} for h in values]
+                for key, values in (("saved", self.saved), ("live", self.live))
             },
         }
 
@@ -123,12 +123,12 @@ class Memory(Report):
         return [total, *(_table(saved, self.saved) if self.saved else ()), *_table(live, self.live)]
 
 
-def _table(title: str, held: tuple[Held, ...]) -> Iterable[Table]:
+def _table(title: str, values: tuple[Held, ...]) -> Iterable[Table]:
     rows = tuple(
         (str(h.place), h.direction, h.what, f"{h.values} of {h.type}" if h.values > 1 else h.type, str(h.bytes))
-        for h in held[:_SHOWN]
+        for h in values[:_SHOWN]
     )
-    rest = held[_SHOWN:]
+    rest = values[_SHOWN:]
     note = f"and {len(rest)} more, {sum(h.bytes for h in rest)} B/device" if rest else "" if rows else "nothing"
     headings = ("line", "direction", "made by", "each device has", "B/device")
     yield Table(title, headings, rows, frozenset({"B/device"}), note)
@@ -269,8 +269,8 @@ def _sizes(jaxpr: Any) -> list[int]:
 def _aliased(donated: Iterable[Value], results: Iterable[Any]) -> int:
     """The bytes of the results that take the memory of donated arguments: each of one like it."""
     free = Counter((bytes_of(v.aval), v.aval.shape, str(v.aval.dtype)) for v in donated)
-    wanted = Counter((bytes_of(t), t.shape, str(t.dtype)) for t in results)
-    return sum(n * key[0] for key, n in (free & wanted).items())
+    sizes = Counter((bytes_of(t), t.shape, str(t.dtype)) for t in results)
+    return sum(n * key[0] for key, n in (free & sizes).items())
 
 
 def _gradient_bytes(traced: Traced) -> int:
@@ -285,8 +285,8 @@ def _held(values: Iterable[Value]) -> tuple[Held, ...]:
     for v in values:
         maker = v.maker or _COPY
         sizes.setdefault((maker.name, _text(v.aval), maker.direction, maker.place), []).append(v.bytes)
-    held = (Held(what, t, len(n), sum(n), direction, place) for (what, t, direction, place), n in sizes.items())
-    return tuple(sorted(held, key=lambda h: -h.bytes))
+    rows = (Held(what, t, len(n), sum(n), direction, place) for (what, t, direction, place), n in sizes.items())
+    return tuple(sorted(rows, key=lambda h: -h.bytes))
 
 
 #: What makes a result that is an argument, or another result.

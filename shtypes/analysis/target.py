@@ -80,30 +80,32 @@ def target_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
         raise ShardingTypeError(f"a function is asked about, not {f!r:.60}")
     function = f
     try:
-        asked = annotations_of(f)
+        annotations = annotations_of(f)
     except (NameError, TypeError, ValueError):
-        asked = None
-    if asked is not None and asked.ask and not is_typed_function(f):
+        annotations = None
+    if annotations is not None and annotations.ask and not is_typed_function(f):
         function = typed(f)
-    if not args and not kwargs and asked is not None:
-        args = _from_annotations(f, asked.signature, asked.nodes)
-    given = jax.tree.map(abstract, (args, dict(kwargs)))
-    args, kwargs = given if asked is None else _named(asked, given)
+    if not args and not kwargs and annotations is not None:
+        args = _from_annotations(f, annotations.signature, annotations.nodes)
+    inputs = jax.tree.map(abstract, (args, dict(kwargs)))
+    args, kwargs = inputs if annotations is None else _named(annotations, inputs)
     return Target(function, args, kwargs, is_merged(f))
 
 
-def _named(asked: Annotations, given: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _named(
+    annotations: Annotations, inputs: tuple[tuple[Any, ...], dict[str, Any]]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments, where values that have only types take the names that the signature has for their dims."""
     into = Checking(Bindings(current_dims()), replicated())
     with contextlib.suppress(ShardingTypeError):  # it is said when the function is called
-        asked.check(into, given[0], given[1])
+        annotations.check(into, inputs[0], inputs[1])
 
     def one(x: Any) -> Any:
         if type(x) is not Array or x.data is not None or id(x) not in into.texts:
             return x
         return abstract_array(named(into.texts[id(x)], x.type))
 
-    return jax.tree.map(one, given)  # type: ignore[no-any-return]
+    return jax.tree.map(one, inputs)  # type: ignore[no-any-return]
 
 
 def abstract(x: Any) -> Any:

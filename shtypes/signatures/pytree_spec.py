@@ -47,21 +47,21 @@ class Checking:
         self.texts: dict[int, Pattern] = {}
         self._later: list[tuple[Structure, Problem]] = []
 
-    def leaf(self, wanted: Pattern, value: Any, path: str, owner: tuple[type, str] | None) -> None:
+    def leaf(self, pattern: Pattern, value: Any, path: str, owner: tuple[type, str] | None) -> None:
         """Checks one value against a text."""
         t = type_of(value)
-        self.texts[id(value)] = wanted
+        self.texts[id(value)] = pattern
         if t is None:
             why = "it has no sharding type"
-            self.problems.append(Problem(path, wanted.text, describe(value), (why,), pattern=wanted, owner=owner))
+            self.problems.append(Problem(path, pattern.text, describe(value), (why,), pattern=pattern, owner=owner))
             return
-        wanted = pattern_in_scope(wanted, t.mesh, current_dim_axes())
-        fit = structure(wanted, t, self.replicated)
+        pattern = pattern_in_scope(pattern, t.mesh, current_dim_axes())
+        fit = structure(pattern, t, self.replicated)
         reasons = fit.reasons
         if fit.claims:
             reasons = (*reasons, *self.bindings.add(fit.claims, f"`{path}`"))
         if reasons or fit.arithmetic:
-            problem = Problem(path, wanted.text, str(t), tuple(reasons), t, wanted, owner)
+            problem = Problem(path, pattern.text, str(t), tuple(reasons), t, pattern, owner)
             if reasons:
                 self.problems.append(problem)
             else:
@@ -227,9 +227,9 @@ class Fields(Node):
                 node.check(getattr(value, name), f"{path}.{name}", into, (self.owner, name))
 
     def example(self, making: Making) -> Any:
-        given = {name: node.example(making) for name, node in self.fields.items()}
+        values = {name: node.example(making) for name, node in self.fields.items()}
         try:
-            return self.owner(**given)
+            return self.owner(**values)
         except TypeError:
             raise making.open(self) from None
 

@@ -144,8 +144,8 @@ def pinned_comm(request: pytest.FixtureRequest) -> Callable[..., Any]:
         from shtypes.analysis.check import signature_of
         from shtypes.analysis.target import target_of
 
-        asked = target_of(f, args, kwargs)
-        ledger = signature_of(asked, grad=grad).ledger
+        target = target_of(f, args, kwargs)
+        ledger = signature_of(target, grad=grad).ledger
         record = golden.record(ledger, request.config.rootpath, policy=current_policy(), grad=grad)
         key = f"{test}:{name}" if name else test
         if request.config.getoption("--update-comm"):

@@ -96,11 +96,11 @@ class CommTracker:
         """What equations send."""
         entries: dict[Part, list[Entry]] = {}
         for e in eqns:
-            own, forward = list(entries_of(e)), self._is_forward(e)
-            entries.setdefault(("forward" if forward else "backward", e.depth), []).extend(own)
+            sent, forward = list(entries_of(e)), self._is_forward(e)
+            entries.setdefault(("forward" if forward else "backward", e.depth), []).extend(sent)
             if forward:
                 caused = entries.setdefault(("caused", e.depth), [])
-                caused += [*entries_of_transpose(e), *(own if e.checkpointed else ())]
+                caused += [*entries_of_transpose(e), *(sent if e.checkpointed else ())]
         return {part: _summed(of) for part, of in entries.items() if of}
 
     def _is_forward(self, equation: Equation) -> bool:
@@ -267,8 +267,8 @@ def _read(program: Any) -> Iterator[Equation]:
 
 
 def _summed(entries: Sequence[Entry]) -> Sums:
-    known = all(e.times is not None or not e.launches for e in entries)
-    return Sums(*Ledger(entries).total, known)
+    exact = all(e.times is not None or not e.launches for e in entries)
+    return Sums(*Ledger(entries).total, exact)
 
 
 def _added(*parts: Parts) -> Parts:
@@ -296,9 +296,9 @@ def _directions(parts: Parts) -> dict[str, Sums]:
 def _over_budget(reason: str, direction: str, eqns: Any) -> ShardingTypeError:
     """The error for a sum that no single move made too large, with what is dearest in it."""
     listed = list(_read(eqns))
-    wanted = [e for f in listed for e in (entries_of(f) if f.direction != "backward" else ())]
-    wanted += [e for f in listed for e in (entries_of_transpose(f) if direction == "backward" else ())]
-    dearest = sorted((e for e in wanted if e.launches), key=lambda e: -e.bytes * e.runs)[:3]
+    entries = [e for f in listed for e in (entries_of(f) if f.direction != "backward" else ())]
+    entries += [e for f in listed for e in (entries_of_transpose(f) if direction == "backward" else ())]
+    dearest = sorted((e for e in entries if e.launches), key=lambda e: -e.bytes * e.runs)[:3]
     return ShardingTypeError(
         reason,
         where=f"{dearest[0].place} in {dearest[0].place.function}" if dearest and dearest[0].place.file else "",

@@ -156,8 +156,8 @@ def row(entry: Entry) -> tuple[str, ...]:
 def merged_words(entry: Entry) -> str:
     """What an entry does for several: ``merged from 2: model.py:12, model.py:18``; empty for one that is alone."""
     lines = list(dict.fromkeys(str(place) for place in entry.merged if place.file))
-    shown = ", ".join([*lines[:_MOST_LINES], *(["…"] * (len(lines) > _MOST_LINES))])
-    return f"merged from {len(entry.merged)}{': ' * bool(shown)}{shown}" if entry.merged else ""
+    text = ", ".join([*lines[:_MOST_LINES], *(["…"] * (len(lines) > _MOST_LINES))])
+    return f"merged from {len(entry.merged)}{': ' * bool(text)}{text}" if entry.merged else ""
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:

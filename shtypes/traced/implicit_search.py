@@ -53,11 +53,11 @@ def look_ahead(f: F) -> F:
 
     What it does besides is done as often, as whenever JAX traces a function again.
     """
-    given: Any = f
-    before = getattr(given, _NAME, None)
+    function: Any = f
+    before = getattr(function, _NAME, None)
     if getattr(before, "__wrapped__", None) is f:
         return cast(F, before)  # JAX knows functions by their identity
-    known: Bounded[Found] = Bounded(_KNOWN)
+    cache: Bounded[Found] = Bounded(_KNOWN)
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -67,7 +67,7 @@ def look_ahead(f: F) -> F:
         if no_trace_is_running():  # what runs at once runs once
             if not allows_implicit():
                 return f(*args, **kwargs)
-            best = known.made(_key(now, args, kwargs), lambda: _best(f, args, kwargs, shared=False))
+            best = cache.made(_key(now, args, kwargs), lambda: _best(f, args, kwargs, shared=False))
         else:
             try:
                 with waiting():
@@ -82,7 +82,7 @@ def look_ahead(f: F) -> F:
             return f(*args, **kwargs)
 
     with contextlib.suppress(AttributeError, TypeError):
-        setattr(given, _NAME, call)
+        setattr(function, _NAME, call)
     return call  # type: ignore[return-value]
 
 

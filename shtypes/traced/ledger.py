@@ -200,7 +200,7 @@ def _words(total: Total) -> str:
 
 def ledger_of(jaxpr: Any) -> Ledger:
     """The ledger of a traced program: of what `jax.make_jaxpr` returned, or ``.trace(...).jaxpr``."""
-    return ledger_from(equations(jaxpr, wanted=lambda eqn: getattr(eqn.primitive, "communicates", True)))
+    return ledger_from(equations(jaxpr, keep=lambda eqn: getattr(eqn.primitive, "communicates", True)))
 
 
 def ledger_from(program: Iterable[Equation]) -> Ledger:

@@ -65,14 +65,14 @@ def program_of(f: Callable[..., Any], args: Any, kwargs: Any, *, merges: bool = 
 def split(tree: Any, keep: Callable[[Any], bool]) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
     """The leaves for which ``keep`` holds, and what makes the tree again with others in their places."""
     leaves, structure = jax.tree.flatten(tree)
-    kept = list(map(keep, leaves))
-    fixed = [None if k else x for x, k in zip(leaves, kept, strict=True)]  # a function may outlive the trace
+    chosen = list(map(keep, leaves))
+    fixed = [None if k else x for x, k in zip(leaves, chosen, strict=True)]  # a function may outlive the trace
 
     def again(values: Iterable[Any]) -> Any:
         rest = iter(values)
-        return jax.tree.unflatten(structure, [next(rest) if k else x for x, k in zip(fixed, kept, strict=True)])
+        return jax.tree.unflatten(structure, [next(rest) if k else x for x, k in zip(fixed, chosen, strict=True)])
 
-    return [x for x, k in zip(leaves, kept, strict=True) if k], again
+    return [x for x, k in zip(leaves, chosen, strict=True) if k], again
 
 
 def leaves_by_path(tree: Any) -> list[tuple[str, Any]]:

@@ -63,8 +63,8 @@ class Line:
     merged: bool = False
 
     def __str__(self) -> str:
-        made = f" = {' '.join((self.op, *self.operands))}" if self.op else ""
-        return f"{self.name}: {type_text(self.type)}{made}"
+        definition = f" = {' '.join((self.op, *self.operands))}" if self.op else ""
+        return f"{self.name}: {type_text(self.type)}{definition}"
 
 
 @dataclass(frozen=True)
@@ -318,8 +318,8 @@ class Lister:
             reverse = ", in reverse" if what.reverse else ""
             title = f"scan, {how_many(what.length, 'step')}{reverse}"
             name = f"scan[{what.length}]"
-        shown = [v for v in record.outs if (v.uses or v.returned) and not saved_only(v)]
-        results = tuple(replace(self._line(record, v), op=name) for v in shown)
+        visible = [v for v in record.outs if (v.uses or v.returned) and not saved_only(v)]
+        results = tuple(replace(self._line(record, v), op=name) for v in visible)
         place, direction = record.equation.place, record.equation.direction
         bodies = [Block(b.label, (), _given(record, b), self.items(b), direction, place, None) for b in record.bodies]
         if results:
@@ -332,8 +332,8 @@ class Lister:
 
 def _in_order(group: list[Occurrence]) -> list[Occurrence]:
     """The backward equations of one line: by operand, the sums last; as they are where one takes another's result."""
-    made = {id(v) for r in group for v in r.outs}
-    if any(id(v) in made for r in group if not r.sums for v in r.values):
+    results = {id(v) for r in group for v in r.outs}
+    if any(id(v) in results for r in group if not r.sums for v in r.values):
         return group
     sums = [r for r in group if r.sums]
     cause = group[0].link
@@ -386,9 +386,9 @@ def saved_by(scope: BodyRun) -> tuple[Saved, ...]:
 
 
 def _saved(scope: BodyRun) -> Iterator[Saved]:
-    own: list[tuple[Value, Occurrence | None]] = [(v, None) for v in scope.given]
-    made = [(v, r) for r in scope.records if r.equation.direction == "forward" for v in r.outs]
-    for value, record in [*own, *made]:
+    arguments: list[tuple[Value, Occurrence | None]] = [(v, None) for v in scope.given]
+    computed = [(v, r) for r in scope.records if r.equation.direction == "forward" for v in r.outs]
+    for value, record in [*arguments, *computed]:
         later = any(
             use.equation.direction != "forward" and scope.records[use.position : use.position + 1] == [use]
             for use in value.uses

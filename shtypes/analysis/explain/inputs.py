@@ -34,9 +34,9 @@ def forward_given(record: Occurrence, index: int, body: Body, frame: UserFrame |
         consts, carry = record.operands[start:end], len(invars) - (end - start)
     else:
         return [Value(x.aval, f"{applied_by(record.equation.eqn).name}_argument") for x in invars]
-    own = record.operands[-(len(invars) - len(consts)) :] if len(invars) > len(consts) else []
+    inner = record.operands[-(len(invars) - len(consts)) :] if len(invars) > len(consts) else []
     parameters = () if frame is None else [p for p in frame.parameters if p not in ("self", "cls")]
-    names = _own_names(own, carry, parameters)
+    names = _own_names(inner, carry, parameters)
     outer = [_as_value(v, x.aval) for v, x in zip(consts, invars, strict=False)]
     return [*outer, *(Value(x.aval, n) for x, n in zip(invars[len(consts) :], names, strict=True))]
 
@@ -49,9 +49,9 @@ def body_frame(record: Occurrence, frames: Sequence[tuple[UserFrame, ...]]) -> U
     """Where the function is that is a body: the outermost of the frames that the loop itself does not have."""
     outside = set(map(id, record.frames))
     for stack in frames:
-        own = [frame for frame in stack if id(frame) not in outside]
-        if own:
-            return own[-1]
+        inner = [frame for frame in stack if id(frame) not in outside]
+        if inner:
+            return inner[-1]
     return None
 
 
@@ -84,9 +84,9 @@ def name_carry(record: Occurrence, body: BodyRun, frame: UserFrame | None) -> No
     if not isinstance(scan, Scan) or frame is None:
         return
     function = frame.function.rpartition(".")[2]
-    for given, result in zip(body.given[scan.consts :], body.results[: scan.carry], strict=False):
-        if isinstance(result, Value) and result.name.startswith(f"{function}[") and result is not given:
-            result.name = body.unique(given.name)
+    for carry, result in zip(body.given[scan.consts :], body.results[: scan.carry], strict=False):
+        if isinstance(result, Value) and result.name.startswith(f"{function}[") and result is not carry:
+            result.name = body.unique(carry.name)
 
 
 def result_names(record: Occurrence, names: Names, positions: Sequence[int], total: int) -> list[str]:
@@ -130,16 +130,16 @@ def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body
     targets: Targets = {}
     if forward is not None and cause is not None:
         operands = cause.operands[1:] if isinstance(what, Cond) else cause.operands
-        inside = {id(v): given for v, given in zip(operands, forward.given, strict=False) if isinstance(v, Value)}
+        inside = {id(v): inputs for v, inputs in zip(operands, forward.given, strict=False) if isinstance(v, Value)}
         for i, out in enumerate(record.outs):
             if out.of is not None and id(out.of) in inside:
                 targets[i] = inside[id(out.of)]
-    given = []
+    inputs = []
     for i, (operand, x) in enumerate(zip(_of_body(what, record.operands, index), invars, strict=True)):
         if isinstance(operand, Value) and not operand.gradient:
             sliced = isinstance(what, Scan) and i >= what.consts + what.carry
             same = _slice(operand, cause, forward, index) if sliced or isinstance(what, Cond) else operand
-            given.append(same or (operand if isinstance(what, Cond) else Value(x.aval, operand.name)))
+            inputs.append(same or (operand if isinstance(what, Cond) else Value(x.aval, operand.name)))
             continue
         value = Value(x.aval, gradient=isinstance(operand, Value))
         if isinstance(operand, str):
@@ -149,8 +149,8 @@ def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body
             value.name = f"g_{value.of.name}_so_far" if so_far and value.of is not None else ""
         else:
             value.of = _inside(operand, cause, forward)
-        given.append(value)
-    return given, targets
+        inputs.append(value)
+    return inputs, targets
 
 
 def _of_body(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Operand]:
@@ -171,14 +171,14 @@ def outward(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:
     if forward is None or record.link is None:
         return
     operands = record.link.operands[len(record.link.operands) - len(forward.given) :]
-    outside = {id(given): v for given, v in zip(forward.given, operands, strict=True)}
+    outside = {id(inner): v for inner, v in zip(forward.given, operands, strict=True)}
     for out, result in zip(record.outs, body.results, strict=False):
         of = result.of if isinstance(result, Value) else None
         if out.of is not None or of is None:
             continue
         primal = outside.get(id(of), of)
-        made = primal.made if isinstance(primal, Value) else None
-        inside = made is not None and forward.records[made.position : made.position + 1] == [made]
+        producer = primal.made if isinstance(primal, Value) else None
+        inside = producer is not None and forward.records[producer.position : producer.position + 1] == [producer]
         if isinstance(primal, Value) and not inside and cotangent_type(primal.type) == out.type:
             out.of = primal
 
@@ -190,7 +190,7 @@ def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, in
     loop = control_of(cause.equation.eqn)
     start = loop.consts + loop.carry if isinstance(loop, Scan) else len(cause.operands)
     sliced = zip(cause.operands[start:], forward.given[start:], strict=False)
-    return next((given for v, given in sliced if v is operand), None)
+    return next((inner for v, inner in sliced if v is operand), None)
 
 
 def _carried(i: int, targets: Targets, forward: BodyRun | None, cause: Occurrence | None) -> tuple[Value | None, bool]:

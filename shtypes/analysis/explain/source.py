@@ -97,8 +97,8 @@ def assigned(frames: Sequence[UserFrame]) -> Names:
 
 def _called(function: str) -> str:
     """What a function is called by: of a method such as ``__call__``, the class; nothing for a lambda."""
-    outer, _, own = function.rpartition(".")
-    name = outer.rpartition(".")[2] if own.startswith("__") else own
+    outer, _, last = function.rpartition(".")
+    name = outer.rpartition(".")[2] if last.startswith("__") else last
     return name if name.isidentifier() else ""
 
 
@@ -116,10 +116,10 @@ def _written(path: Path) -> str:
 
 
 def _target(frame: UserFrame) -> _Target | None:
-    known = _expressions(frame.file)
-    target = known.exact.get((frame.line, frame.column, frame.end_line, frame.end_column))
+    targets = _expressions(frame.file)
+    target = targets.exact.get((frame.line, frame.column, frame.end_line, frame.end_column))
     # Of a chain of methods over several lines, some Pythons tell the line of the method.
-    return target or known.ends.get((frame.end_line, frame.end_column))
+    return target or targets.ends.get((frame.end_line, frame.end_column))
 
 
 @functools.lru_cache(maxsize=256)

@@ -163,10 +163,10 @@ def _reaches(value: Value, sinks: Sequence[Value], depth: int) -> bool:
     """Whether a cotangent of this value goes to one of the sinks, through ``depth`` equations that only pass it on."""
     if not depth:
         return any(value is sink for sink in sinks)
-    made = value.made
-    if made is None or made.answered:
+    producer = value.made
+    if producer is None or producer.answered:
         return False
-    return any(_reaches(v, sinks, depth - 1) for v in made.values)
+    return any(_reaches(v, sinks, depth - 1) for v in producer.values)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -192,15 +192,15 @@ def name_cotangents(scope: BodyRun) -> None:
 
 def saved_only(value: Value) -> bool:
     """Whether a result of a forward loop is there for the backward pass alone."""
-    made = value.made
-    forward = made is not None and made.equation.direction != "backward"
+    producer = value.made
+    forward = producer is not None and producer.equation.direction != "backward"
     return forward and bool(value.uses) and all(use.equation.direction != "forward" for use in value.uses)
 
 
 def _inside_name(value: Value) -> str:
     """What a result of a loop is called in its body; of a conditional, in the branch that computes it."""
-    own = [v for v in value.inner.values() if v.made is None or v.made.frames]
-    return next((v.name for v in own), value.name)
+    inner = [v for v in value.inner.values() if v.made is None or v.made.frames]
+    return next((v.name for v in inner), value.name)
 
 
 def _name(value: Value, record: Occurrence) -> str:
@@ -210,13 +210,13 @@ def _name(value: Value, record: Occurrence) -> str:
         return "zeros"
     if value.of is None:
         return "g" if record.link is None or not record.link.outs else f"g_in_{record.link.outs[0].name}"
-    whole = f"g_{value.of.name}"
+    total = f"g_{value.of.name}"
     if not any(use.sums and use.outs[0].of is value.of for use in value.uses):
-        return whole
+        return total
     if record.sums:
-        return f"{whole}_so_far"
+        return f"{total}_so_far"
     sender = record.link.outs[0].name if record.link is not None and record.link.outs else ""
-    return f"{whole}_from_{sender}" if sender else f"{whole}_part"
+    return f"{total}_from_{sender}" if sender else f"{total}_part"
 
 
 #: A value with more uses than this says little about which of them is meant.
@@ -287,9 +287,9 @@ class Links:
 def _fits(record: Occurrence, cause: Occurrence) -> bool:
     """Whether types allow that an equation takes the cotangent of a result, and makes that of an operand."""
     taken = [v.type for v in record.values if v.gradient]
-    made = [v.aval for v in record.equation.eqn.outvars]
+    outs = [v.aval for v in record.equation.eqn.outvars]
     return any(cotangent_type(v.type) in taken for v in cause.outs) and any(
-        cotangent_type(v.type) in made for v in cause.values
+        cotangent_type(v.type) in outs for v in cause.values
     )
 
 
@@ -310,8 +310,8 @@ def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]
         if value.gradient:
             sender = value.made.link if value.made is not None else None
             makers = [v.made for v in sender.values if v.made is not None] if sender is not None else []
-            own = [m for m in makers if runs(m)]
-            votes.update({id(m): 2 for m in own if any(cotangent_type(v.type) == value.type for v in m.outs)})
+            candidates = [m for m in makers if runs(m)]
+            votes.update({id(m): 2 for m in candidates if any(cotangent_type(v.type) == value.type for v in m.outs)})
         elif len(value.uses) <= _MANY_USES:
             votes.update({id(u): 1 for u in value.uses if runs(u)})
             if value.made is not None and runs(value.made):

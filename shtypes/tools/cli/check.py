@@ -57,18 +57,18 @@ def command(
     wrong use.
     """
     settings = config()
-    known = None if target is None else settings.named(target)
+    configured = None if target is None else settings.named(target)
     options = types or any(given.values()) or no_comm or max_bytes is not None or form == "html"
     if target is None and options:
         raise click.UsageError(
             "types, --mesh and the like, --no-comm, --max-bytes and --format html are for one TARGET; what all targets "
             "of pyproject.toml have is said there"
         )
-    if target is None or (known is not None and not options):
+    if target is None or (configured is not None and not options):
         if update and output:
             raise click.UsageError("--update writes the file of the repository, and no --output")
-        raise SystemExit(_check_pinned(settings, known, update=update, form=form, output=output))
-    if update and known is not None:
+        raise SystemExit(_check_pinned(settings, configured, update=update, form=form, output=output))
+    if update and configured is not None:
         raise click.UsageError(f"--update pins `{target}` as pyproject.toml has it: leave out the other options")
     if update:
         raise click.UsageError(
@@ -162,7 +162,7 @@ def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, 
             "there is nothing to check: give a TARGET, or list `targets` in [tool.shtypes] of pyproject.toml"
         )
     path = settings.root / settings.golden
-    kept = golden.read(path)
+    pinned = golden.read(path)
     targets = settings.targets if only is None else (only,)
     records: dict[str, golden.Pinned] = {}
     broken: dict[str, str] = {}
@@ -174,12 +174,12 @@ def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, 
         except click.UsageError as error:
             raise WrongUse(f"target `{target.name}`: {error.message}") from None
     if update and not broken:
-        known = {t.name for t in settings.targets}
-        changed = golden.write(path, {**{k: r for k, r in kept.items() if only and k in known}, **records})
+        names = {t.name for t in settings.targets}
+        changed = golden.write(path, {**{k: r for k, r in pinned.items() if only and k in names}, **records})
         click.echo(f"{settings.golden}: {how_many(len(records), 'target')}, {'written' if changed else 'as it was'}")
         return 0
-    stale = [] if only else [name for name in kept if name not in records and name not in broken]
-    lines = {name: golden.differences(name, kept.get(name), records.get(name)) for name in (*records, *stale)}
+    stale = [] if only else [name for name in pinned if name not in records and name not in broken]
+    lines = {name: golden.differences(name, pinned.get(name), records.get(name)) for name in (*records, *stale)}
     problems = {name: text for name, text in lines.items() if text}
     if form == "json":
         text = json.dumps(

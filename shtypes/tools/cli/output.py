@@ -195,14 +195,14 @@ def tracing(target: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _caught(told: Callable[[BaseException], Exception]) -> Iterator[None]:
+def _caught(as_error: Callable[[BaseException], Exception]) -> Iterator[None]:
     """Tells what user code raises, whatever it is: nothing that it raises may choose our exit code."""
     try:
         yield
     except (KeyboardInterrupt, WrongUse):
         raise
     except BaseException as error:
-        message = told(error)
+        message = as_error(error)
         if message is not error:
             _show(error)
         raise message from None

@@ -170,8 +170,8 @@ def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
         try:
             parameters.bind(*values)
         except TypeError as error:
-            shown = short(f"{name}({', '.join(parameters.parameters)})")
-            raise WrongUse(f"`{shown}` does not take these types: {error}") from None
+            call = short(f"{name}({', '.join(parameters.parameters)})")
+            raise WrongUse(f"`{call}` does not take these types: {error}") from None
     return values
 
 
@@ -367,6 +367,6 @@ def _functions(namespace: Any) -> list[str]:
     return [name for name, value in members if callable(value) and not name.startswith("_")]
 
 
-def _close(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6) if len(name) < 200 else []
+def _close(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6) if len(name) < 200 else []
     return f"; did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
