@@ -6,7 +6,7 @@ import importlib
 from types import ModuleType
 from typing import Any, Final
 
-from shtypes.context.absent import explanation
+from shtypes.context.unsupported import explanation
 from shtypes.ops.table import OPS
 
 

@@ -16,7 +16,7 @@ import pytest
 from jax import lax
 
 import shtypes as sh
-from shtypes.context.absent import ABSENT
+from shtypes.context.unsupported import UNSUPPORTED
 from shtypes.ops.jax_functions import native_of
 from shtypes.ops.table import OPS
 from tests.end_to_end import Case, check, sampled, some
@@ -69,7 +69,7 @@ def test_the_functions_of_jax_are_found() -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_every_function_of_jax_has_a_row_or_is_written_or_has_a_reason(module: str) -> None:
     rows = {op.jax for op in OPS.values()}
-    reasons = {name for absence in ABSENT for name in absence.names}
+    reasons = {name for entry in UNSUPPORTED for name in entry.names}
     left = [
         name
         for name in functions(module)
