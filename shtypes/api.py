@@ -89,7 +89,8 @@ _CONNECTED: Final = (
 )
 #: Functions that take functions and return others.
 _MAKERS: Final = frozenset(
-    "checkpoint grad hessian jacfwd jacrev local_map shard_map train_step value_and_grad vmap".split()
+    {"checkpoint", "grad", "hessian", "jacfwd", "jacrev", "local_map", "shard_map", "train_step"}
+    | {"value_and_grad", "vmap"}
 )
 
 
