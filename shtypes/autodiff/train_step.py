@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 import jax
 
 from shtypes.autodiff.grad import positions, value_and_grad
-from shtypes.context.calls import check_function
 from shtypes.context.function import Function
+from shtypes.context.signature_errors import check_function
 from shtypes.core.array import Array
 from shtypes.dispatch.reshard import reshard
 from shtypes.types import State
@@ -71,7 +71,7 @@ def train_step(
 
         value, gradients = value_and_grad(functools.wraps(fun)(of_summed), argnums, has_aux)(*summed, **kwargs)
         wanted = types[indices[0]] if isinstance(argnums, int) else tuple(types[i] for i in indices)
-        return cast("T", value), jax.tree.map(_in, gradients, wanted)
+        return value, jax.tree.map(_in, gradients, wanted)
 
     return cast("Function[P, tuple[T, Any]]", step)
 
