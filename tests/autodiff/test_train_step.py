@@ -30,7 +30,11 @@ def plain_loss(w: Any, x: Any) -> Any:
 
 def arguments(kernel: str, bias: str, x: str) -> tuple[Any, Any]:
     rng = np.random.default_rng(1)
-    weights = {"kernel": sh.array(rng.normal(size=(8, 4)), kernel), "bias": sh.array(rng.normal(size=4), bias), "scale": 2.0}
+    weights = {
+        "kernel": sh.array(rng.normal(size=(8, 4)), kernel),
+        "bias": sh.array(rng.normal(size=4), bias),
+        "scale": 2.0,
+    }
     return weights, sh.array(rng.normal(size=(16, 8)), x)
 
 
