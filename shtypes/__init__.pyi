@@ -31,6 +31,7 @@ from shtypes.autodiff.grad import vjp as vjp
 from shtypes.autodiff.jacobian import hessian as hessian
 from shtypes.autodiff.jacobian import jacfwd as jacfwd
 from shtypes.autodiff.jacobian import jacrev as jacrev
+from shtypes.autodiff.train_step import train_step as train_step
 from shtypes.control.branches import cond as cond
 from shtypes.control.branches import switch as switch
 from shtypes.control.loops import fori_loop as fori_loop

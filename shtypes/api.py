@@ -31,6 +31,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "shtypes.autodiff.custom": "custom_vjp",
     "shtypes.autodiff.grad": "grad jvp linearize value_and_grad vjp",
     "shtypes.autodiff.jacobian": "hessian jacfwd jacrev",
+    "shtypes.autodiff.train_step": "train_step",
     "shtypes.control.branches": "cond switch",
     "shtypes.control.loops": "fori_loop map=map_ scan while_loop",
     "shtypes.control.vmap": "vmap",
@@ -87,7 +88,8 @@ _CONNECTED: Final = (
 )
 #: Functions that take functions and return others.
 _MAKERS: Final = frozenset(
-    {"checkpoint", "grad", "hessian", "jacfwd", "jacrev", "local_map", "shard_map", "value_and_grad", "vmap"}
+    {"checkpoint", "grad", "hessian", "jacfwd", "jacrev", "local_map", "shard_map", "train_step"}
+    | {"value_and_grad", "vmap"}
 )
 
 
