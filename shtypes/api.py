@@ -30,6 +30,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "shtypes.autodiff.custom": "custom_vjp",
     "shtypes.autodiff.grad": "grad jvp linearize value_and_grad vjp",
     "shtypes.autodiff.jacobian": "hessian jacfwd jacrev",
+    "shtypes.autodiff.train_step": "train_step",
     "shtypes.control.branches": "cond switch",
     "shtypes.control.loops": "fori_loop map=map_ scan while_loop",
     "shtypes.control.vmap": "vmap",
@@ -66,14 +67,14 @@ PURE: Final[Mapping[str, str]] = {
 #: The public names that are modules.
 NAMESPACES: Final[Mapping[str, str]] = {
     "debug": "shtypes.control.debug",
-    "fft": "shtypes.numerics.fft",
-    "init": "shtypes.numerics.init",
+    "fft": "shtypes.numerics.namespaces",
+    "init": "shtypes.numerics.namespaces",
     "lax": "shtypes.local_mode.lax",
-    "linalg": "shtypes.numerics.linalg",
-    "nn": "shtypes.numerics.nn",
+    "linalg": "shtypes.numerics.namespaces",
+    "nn": "shtypes.numerics.namespaces",
     "optim": "shtypes.training.optim",
-    "random": "shtypes.numerics.random",
-    "tree": "shtypes.numerics.tree",
+    "random": "shtypes.numerics.namespaces",
+    "tree": "shtypes.numerics.namespaces",
 }
 #: What sets itself up when it is imported, and what imports nothing else.
 _CONNECTED: Final = (
@@ -86,7 +87,8 @@ _CONNECTED: Final = (
 )
 #: Functions that take functions and return others.
 _MAKERS: Final = frozenset(
-    {"checkpoint", "grad", "hessian", "jacfwd", "jacrev", "local_map", "shard_map", "value_and_grad", "vmap"}
+    {"checkpoint", "grad", "hessian", "jacfwd", "jacrev", "local_map", "shard_map", "train_step"}
+    | {"value_and_grad", "vmap"}
 )
 
 
@@ -113,7 +115,9 @@ def load() -> dict[str, Any]:
     for module in _CONNECTED:
         importlib.import_module(module)
     found = {name: getattr(importlib.import_module(module), attr) for name, module, attr in places()}
-    found |= {name: importlib.import_module(module) for name, module in NAMESPACES.items()}
+    for name, path in NAMESPACES.items():
+        module = importlib.import_module(path)
+        found[name] = getattr(module, "NAMESPACES", {}).get(name, module)
     copyreg.pickle(found["Array"], _pickled)
     # Every error of a public function names the user's line, and so does one of a function that it returns.
     for name, value in found.items():
