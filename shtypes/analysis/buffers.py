@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import graphlib
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -230,20 +233,11 @@ class _Run:
             producer = step.operands[0].step if step.kind is Kind.VIEW and step.operands else None
             if producer is not None and joint.get(producer, producer).kind in (Kind.MAP, Kind.COSTLY):
                 joint[step] = joint.get(producer, producer)
-        after: dict[Step, list[Step]] = {}
-        waiting: dict[Step, int] = {}
-        for step in dict.fromkeys(joint.get(s, s) for s in steps):
-            needs = {joint.get(n, n) for part in joined.get(step, [step]) for n in before[part]}
-            waiting[step] = len(needs)
-            for n in needs:
-                after.setdefault(n, []).append(step)
-        order = [s for s in waiting if not waiting[s]]
-        for step in order:
-            for later in after.get(step, ()):
-                waiting[later] -= 1
-                if not waiting[later]:
-                    order.append(later)
-        return {step: joined.get(step, [step]) for step in order}
+        units = list(dict.fromkeys(joint.get(s, s) for s in steps))
+        sorter = graphlib.TopologicalSorter[Step](dict.fromkeys(units, ()))
+        for unit in units:
+            sorter.add(unit, *{joint.get(n, n): None for part in joined.get(unit, [unit]) for n in before[part]})
+        return {unit: joined.get(unit, [unit]) for unit in sorter.static_order()}
 
 
 def _post_order(graph: Graph) -> list[Step]:
@@ -270,22 +264,26 @@ def _post_order(graph: Graph) -> list[Step]:
 def _joined(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list[Step]]:
     """Sums over the same devices that the compiler sends as one, by that one: none of them needs another."""
     groups: dict[tuple[str, ...], list[list[Step]]] = {}
-    needs: dict[Step, set[Step]] = {}  # the sums that a step needs
+    places = {step: 1 << i for i, step in enumerate(steps)}
+    needs: dict[Step, int] = {}  # as bits, the step and what it needs, the others of joined sums among them
     for step in steps:
-        needs[step] = set().union(*(needs[n] | ({n} if n.kind is Kind.SEND else set()) for n in before[step]))
+        needs[step] = functools.reduce(operator.or_, (needs[n] for n in before[step]), places[step])
         if step.kind is not Kind.SEND:
             continue
         alike = groups.setdefault((step.name, str(step.eqn.params), str(step.results[0].aval.dtype)), [])
-        group = next((g for g in alike if needs[step].isdisjoint(g)), None)
+        group = next((g for g in alike if not needs[step] & sum(places[s] for s in g)), None)
         if group is None:
             alike.append([step])
-        else:
-            group.append(step)
+            continue
+        members = sum(places[s] for s in group)
+        together = functools.reduce(operator.or_, (needs[s] for s in group), needs[step])
+        needs |= {s: n | together for s, n in needs.items() if s is step or n & members}
+        group.append(step)
     joined: dict[Step, list[Step]] = {}
     for group in (g for alike in groups.values() for g in alike if len(g) > 1):
         last = group[-1]
-        one = Step(last.name, Kind.SEND, [v for s in group for v in s.operands], last.order, eqn=last.eqn)
-        one.stack, one.results = last.stack, [v for s in group for v in s.results]
+        one = Step(last.name, Kind.SEND, [v for s in group for v in s.operands], last.order, last.eqn, last.stack)
+        one.results = [v for s in group for v in s.results]
         joined[one] = group
     return joined
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import difflib
 import functools
 import importlib
@@ -18,7 +19,6 @@ import re
 import sys
 import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shtypes.analysis.target import Target
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class LoadedTarget:
     """A function with the types of its arguments, on a mesh, under a policy."""
 
@@ -49,9 +49,11 @@ class LoadedTarget:
     dims: Mapping[str, int]  # sizes of dim names
     grad: bool = False  # whether the backward pass is asked for too
 
-    def scope(self) -> contextlib.AbstractContextManager[None]:
-        """The mesh, the policy and the dim names in force."""
-        return in_scope(self.mesh, self.policy, self.dims)
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """The mesh, the policy and the dim names in force; loads JAX."""
+        with sh.use_mesh(self.mesh), policy(self.policy), dim_sizes.dims(**self.dims):
+            yield
 
     @property
     def target(self) -> Target:
@@ -99,25 +101,13 @@ def program(
     folder = root or (settings.root if said.name != said.target else None)
     f = load(said.target, devices=mesh.size, root=folder)
     if lift or said.lift:
-        f = _lifted(f)
+        f = sh.lift(f)
     maker = maker or (said.arguments if not types else None)
     make = maker and load(f"{said.target.rpartition(':')[0]}:{maker}", devices=mesh.size, root=folder)
-    with in_scope(mesh, name, sizes):
+    one = LoadedTarget(target, f, (), mesh, name, sizes, grad or said.grad)
+    with one.scope():
         args = _made(make, maker) if make and maker else arguments(f, types or said.types)
-    return LoadedTarget(target, f, args, mesh, name, sizes, grad or said.grad)
-
-
-def _lifted(f: Callable[..., Any]) -> Callable[..., Any]:
-    from shtypes import lift
-
-    return lift(f)
-
-
-@contextlib.contextmanager
-def in_scope(mesh: Mesh, policy_name: str, dims: Mapping[str, int]) -> Iterator[None]:
-    """A mesh, a policy and dim names in force; loads JAX."""
-    with sh.use_mesh(mesh), policy(policy_name), dim_sizes.dims(**dims):
-        yield
+    return dataclasses.replace(one, args=args)
 
 
 # the arguments
