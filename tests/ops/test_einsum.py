@@ -29,39 +29,12 @@ def operands_of(text: str) -> list[Any]:
 
 
 #: Equations, of operands in which each label has four elements.
-EQUATIONS = [
-    "ij->ij",
-    "ij->ji",
-    "ij->i",
-    "ij->",
-    "ii->i",
-    "ii->",
-    "ii",
-    "iij->ij",
-    "ba",
-    "...i->...",
-    "ij,jk->ik",
-    "ij,jk",
-    "ij,ij->",
-    "ij,ij->ij",
-    "i,j->ij",
-    "i,i",
-    "i,->i",
-    ",->",
-    "iij,j->i",
-    "ii,ii->i",
-    "ij,jj->i",
-    "bij,bjk->bik",
-    "bij,jk->bk",
-    "ij,k->i",
-    "...ij,...jk->...ik",
-    "...ij,...jk",
-    "i...,j...->ij...",
-    "ij,jk,kl->il",
-    "ij,ij,ij->ij",
-    "i,ij,j->",
-    "ij,jk,kl,lm->im",
-]
+EQUATIONS = (
+    *("ij->ij", "ij->ji", "ij->i", "ij->", "ii->i", "ii->", "ii", "iij->ij", "ba", "...i->...", "ij,jk->ik", "ij,jk"),
+    *("ij,ij->", "ij,ij->ij", "i,j->ij", "i,i", "i,->i", ",->", "iij,j->i", "ii,ii->i", "ij,jj->i", "bij,bjk->bik"),
+    *("bij,jk->bk", "ij,k->i", "...ij,...jk->...ik", "...ij,...jk", "i...,j...->ij...", "ij,jk,kl->il"),
+    *("ij,ij,ij->ij", "i,ij,j->", "ij,jk,kl,lm->im"),
+)
 MESHES = [{"x": 2}, {"x": 4}, {"x": 2, "y": 2}, {"x": 2, "y": 4}]
 
 

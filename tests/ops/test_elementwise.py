@@ -21,7 +21,7 @@ m: Any = sh  # for calls that a type checker refuses too
 rng = np.random.default_rng(1)
 X = rng.uniform(0.15, 0.85, (4, 8)).astype(np.float32)  # where every function here is smooth and finite
 Y = rng.uniform(0.15, 0.85, (4, 8)).astype(np.float32)
-ROW, COLUMN, SCALAR = X[0], X[:, :1].copy(), X[0, 0]
+ROW = X[0]
 INTS = rng.integers(-5, 6, (4, 8), dtype=np.int32)
 MORE_INTS = rng.integers(1, 4, (4, 8), dtype=np.int32)
 BOOLS = X > 0.5

@@ -13,7 +13,6 @@ from tests.end_to_end import source
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(4, 8)).astype(np.float32)
-Z = rng.normal(size=(4, 1, 8)).astype(np.float32)
 AXES = {"x": 2, "y": 2}
 BAD: Any = "ab"  # where integers belong
 
