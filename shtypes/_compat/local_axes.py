@@ -17,8 +17,8 @@ import jax
 from shtypes._compat import private
 from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
 from shtypes._compat.program_mesh import ProgramMesh, on_mesh, program_mesh, program_mesh_in_context
-from shtypes.context.ambient import current_ambient
-from shtypes.context.mapped import local_axes
+from shtypes.context.scope import local_axes
+from shtypes.context.settings import current_settings
 from shtypes.context.user_line import line_of
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types import ShType, State
@@ -34,7 +34,7 @@ _UNBOUND: Final = re.compile(r"unbound axis name: (\w+)")
 
 def local_mesh() -> ProgramMesh | None:
     """The mesh that plain programs see in local mode; None outside of it."""
-    local = current_ambient().local
+    local = current_settings().local
     if not local:
         return None
     names, sizes, mapped = zip(*local, strict=True)
@@ -92,13 +92,21 @@ def untracked() -> Iterator[None]:
         yield
 
 
+def axes_bound(axes: Sequence[tuple[str, int]]) -> contextlib.AbstractContextManager[Any]:
+    """A scope in which collectives of plain programs know some axes, each with its size."""
+    if _extend_axis_env is None:
+        raise ShardingTypeError("this release of JAX binds the axes of `jax.shard_map` in another way")
+    bound: contextlib.AbstractContextManager[Any] = _extend_axis_env(list(axes))
+    return bound
+
+
 @contextlib.contextmanager
 def _bound(mesh: ProgramMesh, *, tracked: bool) -> Iterator[None]:
     """A scope in which collectives know the axes of local mode; JAX tracks what varies over them, or does not."""
-    if _extend_axis_env is None or _check_vma is None:
+    if _check_vma is None:
         raise ShardingTypeError("this release of JAX binds the axes of `jax.shard_map` in another way")
     sees = mesh if tracked else program_mesh(mesh.axis_sizes, mesh.axis_names)
-    with _extend_axis_env(list(local_axes())), jax.sharding.use_abstract_mesh(sees), _check_vma(tracked):
+    with axes_bound(list(local_axes())), jax.sharding.use_abstract_mesh(sees), _check_vma(tracked):
         yield
 
 
@@ -112,12 +120,7 @@ def as_in_program() -> Iterator[None]:
 
 
 def trace(f: Callable[..., Any], avals: Sequence[Any]) -> Any:
-    """What JAX traces of a plain function, in the scope of a plain program, for arguments that `struct` made.
-
-    Raises:
-        ShardingTypeError: an annotation names an axis that the mesh does not have, or a collective one that is not
-            mapped.
-    """
+    """What JAX traces of a plain function, in the scope of a plain program, for arguments that `struct` made."""
     mesh = local_mesh()
     with _in_our_words():
         return _traced(f, avals) if mesh is None else _traced_in(mesh, f, avals)

@@ -10,7 +10,7 @@ from typing import Any
 from shtypes._compat.jaxprs import bound, captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes._compat.typed import is_of_typed, is_typed_var
-from shtypes.context.origin import evaluating
+from shtypes.context.eqn_source import set_current_eqn
 from shtypes.context.user_line import placed
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
@@ -121,13 +121,13 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
     """The results of an equation, or its refusal: to one raised in here JAX would add the plain program's trace."""
     eqn, outside = step.eqn, step.body.outside
     name = eqn.primitive.name
-    with evaluating(step), as_written(eqn, step.lines()):
+    with set_current_eqn(step), as_written(eqn, step.lines()):
         try:
             body = BODIES.get(name)
             if body is not None:
                 outs = again(eqn, operands, body) if name == "typed_call" else body(eqn, operands)
             else:
-                outs = [outside.finished(x, operands) for x in again(eqn, operands, _by_row)]
+                outs = [outside.finished(x, operands) for x in again(eqn, operands, by_row)]
             for j, place in marks:
                 outs[j] = outside.resharded(outs[j], place)
         except ShardingTypeError as error:
@@ -138,7 +138,8 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
     return outs
 
 
-def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
+def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
+    """The results of an equation by the row of its primitive."""
     name = eqn.primitive.name
     if is_of_typed(eqn):  # of what the program closes over
         if any(is_typed(x) and not is_typed_var(v) for x, v in zip(operands, eqn.invars, strict=True)):
@@ -205,4 +206,4 @@ def _checked(eqn: Any, outs: list[Any]) -> list[Any]:
     return outs
 
 
-__all__ = ["evaluate", "evaluate_call", "evaluate_closed", "evaluate_whole", "missing"]
+__all__ = ["by_row", "evaluate", "evaluate_call", "evaluate_closed", "evaluate_whole", "missing"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, ParamSpec
 
 from shtypes.caches import Bounded
-from shtypes.context.ambient import now
+from shtypes.context.settings import current
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import messages
 from shtypes.rules.tables import FACTOR, LINEAR_UNARY, MULTILINEAR, NONLINEAR, SUM, Need, Role
@@ -65,7 +65,7 @@ def rule(function: Callable[P, Typing]) -> Callable[P, Typing]:
 
     @functools.wraps(function)
     def cached(*args: P.args, **kwargs: P.kwargs) -> Typing:
-        key = (now.value.policy, *map(_key, args), *((k, _key(v)) for k, v in sorted(kwargs.items())))
+        key = (current.value.policy, *map(_key, args), *((k, _key(v)) for k, v in sorted(kwargs.items())))
         typing = cache.get(key)
         if typing is None:
             typing = function(*args, **kwargs)

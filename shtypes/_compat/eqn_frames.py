@@ -7,11 +7,13 @@ import functools
 import importlib
 import linecache
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from shtypes.context.origin import Origin
-from shtypes.context.whose import Whose, whose
+from shtypes._compat import private
+from shtypes.caches import Bounded
+from shtypes.context.eqn_source import EqnSource
+from shtypes.context.frames import Owner, owner_of_file
 
 #: What users call the modules that a function of JAX is in, by the folders of JAX's sources.
 _MODULES: Final = (
@@ -32,15 +34,10 @@ _HANDING_ON: Final = re.compile(r"(^|\.)_(?!_)|wrap|intercept|(^|\.)(apply|init)
 
 
 class Frame(NamedTuple):
-    """One frame of an equation's stack.
+    """One frame of an equation's stack."""
 
-    Attributes:
-        code: Its code object.
-        last: Where in the code it is.
-    """
-
-    code: Any
-    last: int
+    code: Any  # its code object
+    last: int  # where in the code it is
 
     @property
     def file(self) -> str:
@@ -63,9 +60,9 @@ class Frame(NamedTuple):
         return f"{self.file.rpartition('/')[2]}:{self.line}"
 
     @property
-    def kind(self) -> Whose:
-        """Whose code it is."""
-        return whose(self.code.co_filename)
+    def kind(self) -> Owner:
+        """The owner of the code."""
+        return owner_of_file(self.code.co_filename)
 
     def __str__(self) -> str:
         return self.place if self.code.co_name == "<module>" else f"{self.place} in {self.code.co_name}"
@@ -110,37 +107,35 @@ def frames_of(eqn: Any) -> list[Frame]:
 @functools.lru_cache(maxsize=4096)
 def has_users_line(traceback: Any) -> bool:
     """Whether a stack of JAX's has a line of the user's."""
-    return traceback is not None and any(whose(code.co_filename) is Whose.USERS for code in traceback.raw_frames()[0])
+    return traceback is not None and any(
+        owner_of_file(code.co_filename) is Owner.USERS for code in traceback.raw_frames()[0]
+    )
 
 
 def users_frame(eqn: Any) -> tuple[Frame, str] | None:
     """The user's frame that an equation comes from, and the function of a library that it called; None without one."""
     frames = frames_of(eqn)
-    found = next((f for f in frames if f.kind is Whose.USERS), None)
-    return None if found is None else (found, origin_of(frames).library)
+    found = next((f for f in frames if f.kind is Owner.USERS), None)
+    return None if found is None else (found, eqn_source_of(frames).library)
 
 
-def origin_of(frames: Sequence[Frame]) -> Origin:
-    """The user's line of a stack, the library's function that it calls, and the function of JAX that was called.
-
-    Args:
-        frames: The whole stack, innermost first.
-    """
+def eqn_source_of(frames: Sequence[Frame]) -> EqnSource:
+    """The user's line of a stack, the library's function that it calls, and the function of JAX that was called."""
     library = handing_on = called = ""
     outside = False
     for frame in frames:
         kind = frame.kind
-        if kind is Whose.USERS:
-            return Origin(str(frame), library or handing_on, called)
-        outside = outside or kind is Whose.INSTALLED
-        if kind is Whose.INSTALLED:
+        if kind is Owner.USERS:
+            return EqnSource(str(frame), library or handing_on, called)
+        outside = outside or kind is Owner.INSTALLED
+        if kind is Owner.INSTALLED:
             if _HANDING_ON.search(frame.code.co_qualname):
                 handing_on = _in_library(frame) or handing_on
             else:
                 library = _in_library(frame) or library
         elif not outside:
             called = _of_jax(frame) or called
-    return Origin("", library or handing_on, called)
+    return EqnSource("", library or handing_on, called)
 
 
 def _in_library(frame: Frame) -> str:
@@ -170,4 +165,47 @@ def _public(path: str, function: str) -> str:
     return f"{module.replace('jax.numpy', 'jnp')}.{function}" if callable(found) else ""
 
 
-__all__ = ["Frame", "frames_of", "has_users_line", "origin_of", "users_frame"]
+# the user's expressions
+
+
+class UserFrame(NamedTuple):
+    """An expression of the user's that was being evaluated; one object for each place in a program."""
+
+    file: str
+    function: str  # the function that it is in, as Python qualifies it
+    line: int  # the first line of the expression
+    column: int  # its first column, in bytes
+    end_line: int
+    end_column: int  # the column after its end
+    parameters: tuple[str, ...]  # the names of the function's positional parameters
+
+
+_is_user_filename: Callable[[str], bool] | None = private("jax._src.source_info_util", "is_user_filename")
+_raw_frame_to_frame: Callable[..., Any] | None = private("jax._src.source_info_util", "raw_frame_to_frame")
+#: By the id of a code object, which it holds so that the id stays its own.
+_frames: Bounded[tuple[Any, UserFrame | None]] = Bounded(1 << 14)
+
+
+def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
+    """The user's frames of an equation, innermost first; none where this JAX hides them."""
+    traceback = eqn.source_info.traceback
+    if traceback is None or _raw_frame_to_frame is None or _is_user_filename is None:
+        return ()
+    found = []
+    for code, last in zip(*traceback.raw_frames(), strict=True):
+        known = _frames.get((id(code), last))
+        if known is None:
+            known = _frames.put((id(code), last), (code, _user_frame(code, last)))
+        if known[1] is not None:
+            found.append(known[1])
+    return tuple(found)
+
+
+def _user_frame(code: Any, last: int) -> UserFrame | None:
+    if _raw_frame_to_frame is None or _is_user_filename is None or not _is_user_filename(code.co_filename):
+        return None
+    if owner_of_file(code.co_filename) is Owner.MACHINERY:  # numpy calls the method of an array that it is given
+        return None
+    frame = _raw_frame_to_frame(code, last)
+    place = (frame.start_line, frame.start_column, frame.end_line, frame.end_column)
+    return UserFrame(frame.file_name, frame.function_name, *place, code.co_varnames[: code.co_argcount])

@@ -1,4 +1,4 @@
-"""Whose code a file is: ours, the machinery's, an installed library's, or the user's. Pure."""
+"""Owners of code: shtypes, the machinery (Python, JAX, numpy), installed libraries and the user. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Final
 
 
-class Whose(enum.Enum):
+class Owner(enum.Enum):
     """Who wrote a file."""
 
     OURS = "shtypes"
@@ -48,15 +48,15 @@ def _between() -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def whose(file: str) -> Whose:
-    """Whose code a file is, by its name in a code object."""
+def owner_of_file(file: str) -> Owner:
+    """The owner of a file, by its name in a code object."""
     if file.startswith(_PACKAGE):
-        return Whose.USERS if file.startswith(_DEMO) else Whose.OURS
+        return Owner.USERS if file.startswith(_DEMO) else Owner.OURS
     if file.startswith(("<frozen", "<__array_function__", *_between())):
-        return Whose.MACHINERY
+        return Owner.MACHINERY
     if not _SITES.isdisjoint(file.replace("\\", "/").split("/")) or file.startswith(_INSTALLED):
-        return Whose.INSTALLED
-    return Whose.MACHINERY if file.startswith(_PYTHON) else Whose.USERS
+        return Owner.INSTALLED
+    return Owner.MACHINERY if file.startswith(_PYTHON) else Owner.USERS
 
 
 def frames(start: int = 0) -> Iterator[FrameType]:
@@ -70,12 +70,12 @@ def frames(start: int = 0) -> Iterator[FrameType]:
     return outwards(sys._getframe(start + 1))
 
 
-def is_whose(frame: FrameType) -> Whose:
-    """Whose code runs in a frame. A method that was made from text, such as a dataclass's, is nobody's line."""
+def owner_of_frame(frame: FrameType) -> Owner:
+    """The owner of the code that runs in a frame. A method generated from text, such as a dataclass's, is machinery."""
     code = frame.f_code
     if code.co_qualname.startswith("__create_fn__.") or code.co_filename.startswith("<attrs generated"):
-        return Whose.MACHINERY
-    return whose(code.co_filename)
+        return Owner.MACHINERY
+    return owner_of_file(code.co_filename)
 
 
 def called_in(frame: FrameType) -> str:

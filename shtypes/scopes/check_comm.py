@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from shtypes.context.scope import Scope, changed
+from shtypes.context.settings import current_settings
 from shtypes.errors import Fix, ShardingTypeError, how_many
 from shtypes.resharding import Plan
 from shtypes.resharding.transport import AS_IT_IS, Transport, transport_in_force
@@ -66,32 +68,18 @@ class _Event(NamedTuple):
     why: str
 
 
-def judge(
+def check_comm(
     op: str,
     src: ShType,
     dst: ShType,
     *,
-    name: str = "x",
-    call: str = "",
-    inserted: bool = False,
+    name: str = "x",  # what advice calls the value
+    call: str = "",  # what the user wrote, if it was a named form: ``sh.all_gather(x, "tp")``
+    inserted: bool = False,  # whether a typing rule asks for it
     has_gradient: bool = True,
-    transport: Transport | None = None,
+    transport: Transport | None = None,  # None for the one in force
 ) -> None:
-    """Checks a reshard or a cast that the user called as ``op`` against the scopes around it.
-
-    Args:
-        op: What the user called.
-        src: The type before.
-        dst: The type after.
-        name: What the value is called in advice.
-        call: What the user wrote, if it was a named form: ``sh.all_gather(x, "tp")``.
-        inserted: Whether a typing rule asks for it.
-        has_gradient: Whether the value may be differentiated.
-        transport: How it communicates; as is in force, if it is not said.
-
-    Raises:
-        ShardingTypeError: a scope forbids it.
-    """
+    """Checks a reshard or a cast that the user called as ``op`` against the scopes around it."""
     if src == dst or not is_bounded():
         return
     transport = transport_in_force() if transport is None else transport
@@ -100,18 +88,14 @@ def judge(
     if src.differentiable and has_gradient:
         back = sent_by(transport.backward(src, end), returned)
     try:
-        judge_sent(op, src, dst, forth, back, inserted=inserted)
+        check_sent(op, src, dst, forth, back, inserted=inserted)
     except ShardingTypeError as error:
         error.hints = _hints(src, dst, error.axes, name, call)
         raise
 
 
-def judge_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, inserted: bool = False) -> None:
-    """As `judge`, for what is known to be sent: ``forth`` for the value, ``back`` for its gradient.
-
-    Raises:
-        ShardingTypeError: a scope forbids it.
-    """
+def check_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, inserted: bool = False) -> None:
+    """As `check_comm`, for what is known to be sent: ``forth`` for the value, ``back`` for its gradient."""
     if not is_bounded():
         return
     rules = rules_in_force()
@@ -149,14 +133,10 @@ def _judge_alone(events: Sequence[_Event], call: str, src: ShType, dst: ShType) 
             raise _refusal(f"{reason} in the {event.direction} pass: {call}", event, src, dst)
 
 
-def judge_bound(
+def check_bound(
     op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, direction: str, inserted: bool = False
 ) -> None:
-    """As `judge_sent`, for what is bound in a direction, whoever asked for it; sums are counted when it runs.
-
-    Raises:
-        ShardingTypeError: a scope forbids it.
-    """
+    """As `check_sent`, for what is bound in a direction, whoever asked for it; sums are counted when it runs."""
     if not is_bounded():
         return
     events = _events(src, dst, forth, back, rules_in_force())
@@ -286,12 +266,8 @@ def _refuses(fix: Fix, again: bool) -> ScopeRule | None:
 _AXES: Final = re.compile(r"`(\w+)`")
 
 
-def judge_leaving(t: ShType) -> None:
-    """Checks that a value may become a plain array.
-
-    Raises:
-        ShardingTypeError: it is sharded, and a scope forbids or bounds communication.
-    """
+def check_leaving(t: ShType) -> None:
+    """Checks that a value may become a plain array."""
     sharded = t.axes(State.SHARDED)
     rule = next((rule for rule in rules_in_force() if isinstance(rule, (NoComm, Budget))), None)
     if sharded and rule is not None:
@@ -303,11 +279,33 @@ def judge_leaving(t: ShType) -> None:
         )
 
 
-def look() -> None:
-    """Lets every open scope look at what JAX was asked to do on plain arrays so far.
-
-    Raises:
-        ShardingTypeError: that may communicate where no type shows it.
-    """
+def check_now() -> None:
+    """Lets every open scope look at what JAX was asked to do on plain arrays so far."""
     for watch in open_watches():
         watch.look()
+
+
+_WRITTEN: Final = {
+    State.VARYING: 'sh.lax.pvary(x, "{axis}")',
+    State.REDUCED: 'sh.reshard(x, {axis}="R")',
+    State.INVARIANT: 'sh.reshard(x, {axis}="I")',
+    State.UNREDUCED: 'sh.reshard(x, {axis}="U")',
+}
+
+
+def casts_are_written(axes: Sequence[str]) -> Scope:
+    """A scope in which nothing is cast unasked along ``axes``."""
+    return changed(lambda s: s._replace(written=(*s.written, *axes)))
+
+
+def check_written(src: ShType, dst: ShType) -> None:
+    """Refuses a cast that a rule inserts along an axis where casts are to be written."""
+    for axis in current_settings().written:
+        if axis not in src.mesh.shape or src.state(axis) is dst.state(axis) or not src.differentiable:
+            continue
+        before, after = src.state(axis), dst.state(axis)
+        raise ShardingTypeError(
+            f"a cast of mesh axis `{axis}` from {before.name.lower()} to {after.name.lower()} must be written here",
+            why=f"{src} meets what needs {dst}, and `explicit=True` lets no rule insert it",
+            hints=[_WRITTEN[after].format(axis=axis)] if after in _WRITTEN else ["sh.reshard(x, type)"],
+        )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from shtypes.context.absent import untaken
+from shtypes.context.unsupported import unsupported_parameter
 from shtypes.errors import ShardingTypeError
 
 #: What numpy, JAX or we call some parameters elsewhere, and what they are called where they have another name.
@@ -18,11 +18,7 @@ _FOR_NUMPY: Final = {"out", "where", "inplace"}
 
 
 def refuse_unknown(name: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuses keywords that a function does not have.
-
-    Raises:
-        ShardingTypeError: there is another one; names the one that was meant, if it can be told.
-    """
+    """Refuses keywords that a function does not have."""
     for keyword in given:
         if keyword not in known:
             raise _no_parameter(name, keyword, known)
@@ -30,7 +26,7 @@ def refuse_unknown(name: str, given: Iterable[str], known: Sequence[str]) -> Non
 
 def _no_parameter(name: str, keyword: str, known: Sequence[str]) -> ShardingTypeError:
     has = f"it has {', '.join(known)}" if known else "it has none"
-    of_jax = untaken(name, keyword)
+    of_jax = unsupported_parameter(name, keyword)
     if of_jax is not None:
         hints = [way for way in of_jax.instead if way[-1] != "=" or way[:-1] in known]
         return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=f"{of_jax.why}; {has}", hints=hints)
@@ -39,25 +35,15 @@ def _no_parameter(name: str, keyword: str, known: Sequence[str]) -> ShardingType
     return ShardingTypeError(f"`{name}` has no parameter `{keyword}`", why=has, hints=[f"{k}=" for k in near])
 
 
-def refuse_untaken(name: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuses those keywords of JAX's function that ours would take for the user's.
-
-    Raises:
-        ShardingTypeError: there is one.
-    """
+def refuse_unsupported(name: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuses those keywords of JAX's function that ours would take for the user's."""
     for keyword in given:
-        if untaken(name, keyword) is not None:
+        if unsupported_parameter(name, keyword) is not None:
             raise _no_parameter(name, keyword, known)
 
 
 def signature_of(parameters: str, returns: str = "Array", operands: int = 1) -> inspect.Signature:
-    """The signature of a function that another one makes, as a type checker reads it.
-
-    Args:
-        parameters: As in a definition: ``"a, n=None, /, *, axis=-1"``.
-        returns: What it returns.
-        operands: How many parameters, from the first, are arrays. The others are of the types of their defaults.
-    """
+    """The signature of a function that another one makes, as a type checker reads it."""
     found = inspect.signature(eval(f"lambda {parameters}: None", {}))
     typed = [
         p.replace(annotation="ArrayLike" if i < operands else _kind(p)) for i, p in enumerate(found.parameters.values())
@@ -70,11 +56,7 @@ def _kind(parameter: inspect.Parameter) -> str:
 
 
 def bound(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name, defaults too.
-
-    Raises:
-        ShardingTypeError: they do not fit.
-    """
+    """The arguments of a call by name, defaults too."""
     refuse_unknown(name, kwargs, [*signature.parameters])
     try:
         found = signature.bind(*args, **kwargs)
@@ -94,7 +76,7 @@ def parameters(fn: Callable[..., Any], skip: int = 0) -> tuple[str, ...]:
     return tuple(p.name for p in found if p.kind not in open_kinds and p.name not in _FOR_NUMPY)
 
 
-def misfit(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeError:
+def signature_error(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeError:
     """What Python says of a call whose arguments do not fit, in our shape."""
     said = str(error)
     found = re.search(r"unexpected keyword argument '(\w+)'", said)
@@ -104,7 +86,7 @@ def misfit(name: str, fn: Callable[..., Any], error: TypeError) -> ShardingTypeE
     return _no_parameter(name, found[1], known)
 
 
-def not_taken(
+def argument_error(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> ShardingTypeError:
     """What Python or JAX says of an argument that a function of arrays cannot use, in our shape."""
@@ -138,11 +120,7 @@ def name_of(f: Any) -> str:
 
 
 def check_function(name: str, given: Any, what: str = "") -> None:
-    """Refuses what is no function where ``name`` asks for one; ``what`` says which, if it takes several.
-
-    Raises:
-        ShardingTypeError: it cannot be called.
-    """
+    """Refuses what is no function where ``name`` asks for one; ``what`` says which, if it takes several."""
     if not callable(given):
         said = f"{what} of `{name}` is a function" if what else f"`{name}` takes a function"
         raise ShardingTypeError(f"{said}, not {given!r:.60}")

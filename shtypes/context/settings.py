@@ -1,7 +1,7 @@
-"""What is in force around the code: one hashable record of all that scopes set. Pure.
+"""The settings in force around the code: one hashable record of all that scopes set. Pure.
 
 JAX keys its trace caches on a user context (`jax_context`) that follows this one, so that no cached trace answers for
-another policy, other sizes, other scopes of communication. Whatever decides what is accepted belongs in `Ambient`.
+another policy, other sizes, other scopes of communication. Whatever decides what is accepted belongs in `Settings`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Sizes = tuple[tuple[str, int], ...]
 DimAxes = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-class Ambient(NamedTuple):
-    """All that scopes can set."""
+class Settings(NamedTuple):
+    """Everything that scopes can set."""
 
     policy: str  # the name of the policy
     dims: Sizes = ()  # the sizes of the dim names in scope
@@ -52,7 +52,7 @@ class Ambient(NamedTuple):
     aim: str = ""  # the direction that what is tried sends least in, whatever scopes say; empty for what they say
 
 
-Enter = Callable[[Ambient], contextlib.AbstractContextManager[object]]
+Enter = Callable[[Settings], contextlib.AbstractContextManager[object]]
 
 
 class _Entered:
@@ -60,7 +60,7 @@ class _Entered:
 
     __slots__ = ("jax", "value")
 
-    def __init__(self, value: Ambient) -> None:
+    def __init__(self, value: Settings) -> None:
         self.value = value
         self.jax: contextlib.AbstractContextManager[object] | None = None
         self.follow()
@@ -76,11 +76,11 @@ class _Entered:
 
 
 class _Base:
-    """Stands for what the process starts with, until it is asked for: the environment names its policy."""
+    """The settings that the process starts with, made on first use: the environment names its policy."""
 
-    def __get__(self, thread: object, owner: type[_Thread]) -> Ambient:
+    def __get__(self, thread: object, owner: type[_Thread]) -> Settings:
         name = os.environ.get(ENVIRONMENT, POLICIES[0])
-        base = Ambient(check_policy(name, f" (from the environment, {ENVIRONMENT})"))
+        base = Settings(check_policy(name, f" (from the environment, {ENVIRONMENT})"))
         owner.value = base
         return base
 
@@ -93,7 +93,7 @@ class _Thread(threading.local):
         value: What the innermost scope set; outside every scope that of the class, which all threads share.
     """
 
-    value: Ambient = _Base()  # type: ignore[assignment]
+    value: Settings = _Base()  # type: ignore[assignment]
 
     def __init__(self) -> None:
         self.entered: list[_Entered] = []
@@ -106,10 +106,10 @@ class _Thread(threading.local):
             self.__dict__.pop("value", None)
 
 
-#: `now.value` is all that is in force.
-now: Final = _Thread()
+#: `current.value` is the settings in force in this thread.
+current: Final = _Thread()
 _enter_jax: Enter | None = None
-_set_jax_base: Callable[[Ambient], None] | None = None
+_set_jax_base: Callable[[Settings], None] | None = None
 
 
 def check_policy(name: str, source: str = "") -> str:
@@ -121,17 +121,17 @@ def check_policy(name: str, source: str = "") -> str:
     return name
 
 
-def outermost() -> Ambient:
+def outermost() -> Settings:
     """What holds outside every scope, in every thread; made from the environment on first use."""
     return _Thread.value
 
 
-def current_ambient() -> Ambient:
-    """All that is in force: what the innermost scope set, else what the process started with."""
-    return now.value
+def current_settings() -> Settings:
+    """The settings in force: those of the innermost scope, else those that the process started with."""
+    return current.value
 
 
-def set_base(value: Ambient) -> None:
+def set_base(value: Settings) -> None:
     """Sets what holds outside every scope."""
     _Thread.value = value
     if _set_jax_base is not None:
@@ -139,22 +139,18 @@ def set_base(value: Ambient) -> None:
 
 
 @contextlib.contextmanager
-def scope(value: Ambient) -> Iterator[None]:
-    """A scope in which ``value`` is in force, for this thread and for what JAX traces in it.
-
-    Raises:
-        ShardingTypeError: (when left) a scope that was entered later is open, or this one was closed with another.
-    """
-    entered, own = now.entered, _Entered(value)
+def scope(value: Settings) -> Iterator[None]:
+    """A scope in which ``value`` is in force, for this thread and for what JAX traces in it."""
+    entered, own = current.entered, _Entered(value)
     entered.append(own)
-    now.follow()
+    current.follow()
     try:
         yield
     finally:
         in_order = bool(entered) and entered[-1] is own
         while own in entered:  # what is still open inside is closed with it, so that JAX's context stays in step
             left = entered.pop()
-            now.follow()
+            current.follow()
             left.leave()
         if not in_order:
             raise ShardingTypeError(
@@ -167,10 +163,10 @@ def scope(value: Ambient) -> Iterator[None]:
             )
 
 
-def connect_jax(enter: Enter, set_jax_base: Callable[[Ambient], None]) -> None:
+def connect_jax(enter: Enter, set_jax_base: Callable[[Settings], None]) -> None:
     """Lets JAX follow."""
     global _enter_jax, _set_jax_base
     _enter_jax, _set_jax_base = enter, set_jax_base
     set_jax_base(outermost())
-    for each in now.entered:  # JAX was loaded inside of scopes
+    for each in current.entered:  # JAX was loaded inside of scopes
         each.follow()
