@@ -238,13 +238,13 @@ def holders(plan: Plan, title: str) -> Table:
         if index is None:
             rows.append(("⋮",) * (len(plan.steps) + 2 - (not plan.steps)))
             continue
-        place = dict(zip(mesh.axis_names, _place(mesh.axis_sizes, index), strict=True))
+        place = dict(zip(mesh.axis_names, _indices(mesh.axis_sizes, index), strict=True))
         at = ", ".join(f"{axis}={i}" for axis, i in place.items()) or "the one"
         rows.append((at, *(holding(t, place, plan.src).text(plan.src) for t in ways(plan))))
     return Table(title, ("device", *names(plan)), tuple(rows))
 
 
-def _place(sizes: Sequence[int], index: int) -> list[int]:
+def _indices(sizes: Sequence[int], index: int) -> list[int]:
     indices = []
     for size in reversed(sizes):
         index, at = divmod(index, size)
