@@ -70,14 +70,14 @@ PURE: Final[Mapping[str, str]] = {
 #: The public names that are modules.
 NAMESPACES: Final[Mapping[str, str]] = {
     "debug": "shtypes.control.debug",
-    "fft": "shtypes.numerics.fft",
-    "init": "shtypes.numerics.init",
+    "fft": "shtypes.numerics.namespaces",
+    "init": "shtypes.numerics.namespaces",
     "lax": "shtypes.local_mode.lax",
-    "linalg": "shtypes.numerics.linalg",
-    "nn": "shtypes.numerics.nn",
+    "linalg": "shtypes.numerics.namespaces",
+    "nn": "shtypes.numerics.namespaces",
     "optim": "shtypes.training.optim",
-    "random": "shtypes.numerics.random",
-    "tree": "shtypes.numerics.tree",
+    "random": "shtypes.numerics.namespaces",
+    "tree": "shtypes.numerics.namespaces",
 }
 #: What sets itself up when it is imported, and what imports nothing else.
 _CONNECTED: Final = (
@@ -118,7 +118,9 @@ def load() -> dict[str, Any]:
     for module in _CONNECTED:
         importlib.import_module(module)
     found = {name: getattr(importlib.import_module(module), attr) for name, module, attr in places()}
-    found |= {name: importlib.import_module(module) for name, module in NAMESPACES.items()}
+    for name, path in NAMESPACES.items():
+        module = importlib.import_module(path)
+        found[name] = getattr(module, "NAMESPACES", {}).get(name, module)
     copyreg.pickle(found["Array"], _pickled)
     # Every error of a public function names the user's line, and so does one of a function that it returns.
     for name, value in found.items():
