@@ -255,7 +255,7 @@ class _Walk:
 
     def _kernel(self, step: Step, fused: Sequence[Step], fusion: Fusion, runs: int) -> Kernel:
         flops, dtype = self._flops(step), ""
-        if step.name in _PRODUCTS:
+        if _product(step.eqn) is not None:
             dtype = dtypes.from_any(str(step.operands[0].aval.dtype))
         flops += sum(map(self._flops, fused))
         types = [part_text(v.aval) for v in step.results]
@@ -266,8 +266,9 @@ class _Walk:
 
     def _flops(self, step: Step) -> int:
         name, eqn = step.name, step.eqn
-        if name in _COUNTED:
-            return round(_COUNTED[name](eqn))
+        counted = _product(eqn) or _COUNTED.get(name)
+        if counted is not None:
+            return round(counted(eqn))
         if name in _MOVES or step.kind in (Kind.VIEW, Kind.BARRIER, Kind.STORE):
             return 0
         if step.kind in (Kind.MAP, Kind.COSTLY):
@@ -333,6 +334,17 @@ def _ragged_dot(eqn: Any) -> float:
     return float(2 * math.prod(rows) * columns)
 
 
+def _product(eqn: Any) -> Callable[[Any], float] | None:
+    """The count of a product of matrices or a convolution, which say which dims they contract; None of all else."""
+    params = {} if eqn is None else eqn.params
+    if "ragged_dot_dimension_numbers" in params:
+        return _ragged_dot
+    numbers = params.get("dimension_numbers")
+    if hasattr(numbers, "rhs_spec"):
+        return _convolution
+    return _dot if isinstance(numbers, tuple) and len(numbers) == 2 and "preferred_element_type" in params else None
+
+
 def _window(eqn: Any) -> float:
     return float(_size(eqn.outvars[0].aval) * math.prod(eqn.params["window_dimensions"]))
 
@@ -366,10 +378,6 @@ def _updates(eqn: Any) -> float:
 
 #: Operations whose count is neither one for each element nor none; factorizations by their textbooks' leading term.
 _COUNTED: Final[Mapping[str, Callable[[Any], float]]] = {
-    "dot_general": _dot,
-    "conv_general_dilated": _convolution,
-    "ragged_dot_general": _ragged_dot,
-    "ragged_dot": _ragged_dot,
     **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min", "reduce_window"), _window),
     **dict.fromkeys(("sort", "top_k", "approx_top_k"), _sorted),
     "fft": _fft,
@@ -383,7 +391,6 @@ _COUNTED: Final[Mapping[str, Callable[[Any], float]]] = {
     **dict.fromkeys(("select_and_scatter_add", "select_and_gather_add"), lambda eqn: _size(eqn.invars[0].aval)),
     **dict.fromkeys(("threefry2x32", "random_bits"), lambda eqn: 80 * sum(_size(v.aval) for v in eqn.outvars)),
 }
-_PRODUCTS: Final = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_general", "ragged_dot"})
 #: Operations that move elements and compute none.
 _MOVES: Final = frozenset({
     *("slice", "dynamic_slice", "dynamic_update_slice", "gather", "scatter", "concatenate", "split", "pad", "rev"),
