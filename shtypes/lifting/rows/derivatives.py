@@ -190,8 +190,10 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
     def expand(*xs: Any) -> list[Any]:
         return jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, xs)))
 
-    keeping = with_cotangents if has_own_vjp(prim) else with_tangents
-    return keeping(eqn, _traced(eqn, operands, expand), operands)
+    run = _traced(eqn, operands, expand)
+    if not any(is_inexact(v.aval) for v in eqn.outvars):
+        return run(operands)  # positions and counts have no gradient, whatever rules there are
+    return (with_cotangents if has_own_vjp(prim) else with_tangents)(eqn, run, operands)
 
 
 def _of_third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:
