@@ -59,13 +59,7 @@ class Outside:
         return fresh
 
     def marks(self, jaxpr: Any, scope: tuple[str, ...], inside: frozenset[str]) -> Marks:
-        """The results of places in a body.
-
-        Args:
-            jaxpr: The body.
-            scope: The path of scopes around it.
-            inside: The places that it is in, which have their results outside of it.
-        """
+        """The results of places in a body."""
         if not self.at:
             return {}
         key = (id(jaxpr), scope, inside)
@@ -114,21 +108,13 @@ class Outside:
         return x if t == x.type else reshard(x, t)
 
     def check(self, jaxpr: Any) -> None:
-        """Whether a program comes through each place.
-
-        Raises:
-            ShardingTypeError: it does not; the message has those of its places that are spelled nearly so.
-        """
+        """Refuses places that a program does not come through, and names those spelled nearly so."""
         for place in self.at:
             if not any(_has(jaxpr, place)):
                 raise _missing(self.name, place, sorted(set(places(jaxpr))))
 
     def check_fit(self) -> None:
-        """Whether the type of each place fits a result of it.
-
-        Raises:
-            ShardingTypeError: it fits none.
-        """
+        """Refuses types that fit no result of their place."""
         for place, error in self.unfit.items():
             if place not in self.met:
                 raise error

@@ -17,10 +17,9 @@ import numpy as np
 from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes._compat.kernels import as_of_here
 from shtypes._compat.plain_programs import without_mesh
-from shtypes.caches import MOST
+from shtypes.caches import MOST, Static
 from shtypes.core.functions.basics import IDENTITY
 from shtypes.core.localfn import Linear, LocalFn, wide_enough
-from shtypes.evaluation.static import Static
 from shtypes.types import ShType, dtypes
 
 
@@ -28,20 +27,14 @@ class Linearity(NamedTuple):
     """In what a primitive is linear.
 
     Attributes:
-        kind: In what sense.
         held: The operands in which it is not, among those of the primitive: positions, predicates, denominators.
     """
 
-    kind: Linear = Linear.NO
+    kind: Linear = Linear.NO  # in what sense
     held: slice = slice(0, 0)
 
     def beside(self, known: Sequence[Any], count: int) -> tuple[Linear, frozenset[int]]:
-        """In what sense the primitive is linear where some of its operands are known, and which others are held.
-
-        Args:
-            known: What is known of its operands, None in the places of the others; empty if nothing is.
-            count: How many others there are.
-        """
+        """In what sense the primitive is linear where some of its operands are known, and which others are held."""
         places = [i for i, x in enumerate(known) if not _is_known(x)] if known else range(count)
         not_linear = range(max(count, len(known)))[self.held]
         held = frozenset(j for j, i in enumerate(places) if i in not_linear)
@@ -110,8 +103,8 @@ class Bound(LocalFn):
     Attributes:
         primitive: The primitive.
         params: Its parameters on a shard.
-        known: For each operand of the primitive, the array of no dims that it is; None in the places of operands.
-            Empty if all are operands.
+        known: For each operand of the primitive, the array of no dims that it is; None in the places of operands. Empty
+            if all are operands.
     """
 
     def __init__(
@@ -123,15 +116,7 @@ class Bound(LocalFn):
         *,
         per_element: bool = False,
     ) -> None:
-        """A primitive on shards.
-
-        Args:
-            primitive: The primitive.
-            params: Its parameters on a shard.
-            known: The operands that are known, and None in the places of the others.
-            linearity: In what it is linear; as `LINEAR` says by default.
-            per_element: Whether it acts on each element alone.
-        """
+        """A primitive on shards."""
         self.primitive, self.params, self.known = primitive, dict(params), tuple(known)
         self.own = linearity or LINEAR.get(primitive.name, Linearity())
         self.per_element = per_element

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from shtypes._compat.in_force import InForce
+from shtypes._compat.in_force import InForce, set_at, settings
 from shtypes._compat.jaxprs import is_literal
 from shtypes._compat.stacks import Frame, frames_of, has_users_line, origin_of
 from shtypes.context.origin import Origin, around
 from shtypes.context.user_line import is_users_call
 from shtypes.evaluation.at_specs import Outside, scope_of
+from shtypes.scopes.comm import CommScope, ScopeRule
 from shtypes.types.mesh import Mesh
 
 
 class Body(NamedTuple):
-    """A program that is being evaluated.
+    """A program that is being evaluated."""
 
-    Attributes:
-        jaxpr: The program.
-        env: The values of its variables that are still used.
-        outer: The equation that it is a body of; None for the whole program.
-        outside: What was said of the program from outside.
-        scope: The path of scopes around it.
-        places: Those places of ``outside`` that it is in.
-        arguments: What the arguments of the whole program are called.
-        mesh: The mesh that the program is evaluated on, if any.
-        in_force: What the program set around it.
-        of_function: Whether it is that of a function of JAX which the user called on typed values.
-    """
-
-    jaxpr: Any
-    env: dict[Any, Any]
-    outer: Step | None
-    outside: Outside
-    scope: tuple[str, ...] = ()
-    places: frozenset[str] = frozenset()
-    arguments: Callable[[], Sequence[str]] = tuple
-    mesh: Mesh | None = None
-    in_force: InForce = InForce()
-    of_function: bool = False
+    jaxpr: Any  # the program
+    env: dict[Any, Any]  # the values of its variables that are still used
+    outer: Step | None  # the equation that it is a body of; None for the whole program
+    outside: Outside  # what was said of the program from outside
+    scope: tuple[str, ...] = ()  # the path of scopes around it
+    places: frozenset[str] = frozenset()  # those places of ``outside`` that it is in
+    arguments: Callable[[], Sequence[str]] = tuple  # what the arguments of the whole program are called
+    mesh: Mesh | None = None  # the mesh that the program is evaluated on, if any
+    in_force: InForce = InForce()  # what the program set around it
+    of_function: bool = False  # whether it is that of a function of JAX which the user called on typed values
 
     @classmethod
     def of_call(cls, mesh: Mesh | None) -> Body:
@@ -131,3 +120,67 @@ def made(step: Step, x: Any) -> Made | None:
 def current() -> Step | None:
     """The equation that is being evaluated here; None outside of any."""
     return cast("Step | None", around())
+
+
+_NOTHING = InForce()
+
+
+class Scopes:
+    """What is open in a body of a program while its equations are evaluated, one after another.
+
+    Scopes of communication stay open from one equation to the next, since they look at all that runs in them.
+    """
+
+    def __init__(self, outer: InForce = _NOTHING) -> None:
+        self._outer = outer
+        self._open: list[tuple[Any, contextlib.AbstractContextManager[Any]]] = []
+        self._runs: dict[ScopeRule, Any] = {}
+        self.now = outer
+
+    def enter(self, eqn: Any) -> None:
+        """Opens the scopes of an equation, and leaves those that it is not in."""
+        found = set_at(eqn)
+        if found is None:
+            found = self._outer
+        if found is self.now:
+            return
+        inherited = len(self._outer.rules)
+        own = found.rules[inherited:] if found.rules[:inherited] == self._outer.rules else found.rules
+        wanted: list[Any] = list(own)
+        if (found.fields, found.jax) != (self._outer.fields, self._outer.jax):
+            wanted.append(InForce((), found.fields, found.jax))
+        kept = 0
+        while kept < min(len(wanted), len(self._open)) and self._open[kept][0] == wanted[kept]:
+            kept += 1
+        self.leave(kept)
+        for layer in wanted[kept:]:
+            scope = settings(layer) if isinstance(layer, InForce) else self._run(layer)
+            scope.__enter__()
+            self._open.append((layer, scope))
+        self.now = found
+
+    def _run(self, rule: ScopeRule) -> contextlib.AbstractContextManager[Any]:
+        """A part of the run of a scope of communication: what it sent so far goes on counting."""
+        if rule not in self._runs:
+            self._runs[rule] = CommScope(rule).new_run()
+        part: contextlib.AbstractContextManager[Any] = self._runs[rule]()
+        return part
+
+    def leave(self, kept: int = 0, error: BaseException | None = None) -> None:
+        """Leaves the scopes but the outermost ``kept``."""
+        while len(self._open) > kept:
+            _, scope = self._open.pop()
+            scope.__exit__(*((None, None, None) if error is None else (type(error), error, error.__traceback__)))
+        self.now = self._outer
+
+
+@contextlib.contextmanager
+def scopes_of(outer: InForce) -> Iterator[Scopes]:
+    """Around the evaluation of a body."""
+    found = Scopes(outer)
+    try:
+        yield found
+    except BaseException as error:
+        found.leave(error=error)
+        raise
+    found.leave()

@@ -5,27 +5,41 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+import jax
+
+from shtypes._compat import trace_context
 from shtypes._compat.jaxprs import bound, captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes._compat.typed import is_of_typed, is_typed_var
+from shtypes.caches import COMPILED, Bounded, Static
 from shtypes.context.origin import evaluating
 from shtypes.context.user_line import placed
-from shtypes.dispatch.apply import is_typed
+from shtypes.core.meshes import context_mesh
+from shtypes.core.operation import Operation, noting_bound
+from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import Outside
-from shtypes.evaluation.branch_types import mesh_of
-from shtypes.evaluation.eqn_cache import again
-from shtypes.evaluation.frames import Body, Step, current
-from shtypes.evaluation.in_force import scopes_of
-from shtypes.evaluation.iota_analysis import carry
+from shtypes.evaluation.frames import Body, Step, current, scopes_of
+from shtypes.evaluation.iota_analysis import carry, follow
 from shtypes.evaluation.source_fixes import in_the_programs_words
-from shtypes.evaluation.table import BODIES, EQUATIONS, FALLBACK, OF_ONE_DEVICE, ROWS
+from shtypes.evaluation.table import BODIES, EQUATIONS, FALLBACK, OF_ONE_DEVICE, REASONS, ROWS, reason
 from shtypes.evaluation.undo_ravel import unraveled
-from shtypes.evaluation.unsupported import REASONS, reason
-from shtypes.evaluation.value_info import beside_others, is_constant, note_constant
-from shtypes.evaluation.widened import follow
+from shtypes.evaluation.value_info import (
+    CONSTANT,
+    PLACES,
+    WIDENED,
+    beside_others,
+    is_constant,
+    mesh_of,
+    note_constant,
+    noted,
+    number,
+)
+from shtypes.primitives.local import Local
+from shtypes.primitives.reshard import Reshard
+from shtypes.scopes.comm import rules_in_force
 
 
 def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
@@ -42,15 +56,7 @@ def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any
 def evaluate_whole(
     jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], outside: Outside, arguments: Callable[[], Sequence[str]]
 ) -> list[Any]:
-    """The results of a whole program.
-
-    Args:
-        jaxpr: The program.
-        consts: Its constants.
-        args: Typed and plain arguments.
-        outside: What is said of it from outside.
-        arguments: What the arguments are called.
-    """
+    """The results of a whole program."""
     return _run(jaxpr, consts, args, Body.whole(outside, arguments, mesh_of(args)))
 
 
@@ -205,4 +211,79 @@ def _checked(eqn: Any, outs: list[Any]) -> list[Any]:
     return outs
 
 
-__all__ = ["evaluate", "evaluate_call", "evaluate_closed", "evaluate_whole", "missing"]
+class Written(NamedTuple):
+    """What a row bound. Values are known by their places: the operands first, then each result."""
+
+    steps: tuple[tuple[Operation, tuple[int, ...]], ...]  # the operations, and the places of their operands
+    results: tuple[int, ...]  # the places of the results
+
+    def bound(self, operands: Sequence[Any]) -> list[Any]:
+        """The results for operands of the same types."""
+        values = list(operands)
+        for operation, places in self.steps:
+            values += operation.bind(*[values[i] for i in places])
+        return [values[i] for i in self.results]
+
+
+_written: Final[Bounded[Written | None]] = Bounded(COMPILED)
+_NEVER: Final = Written((), ())
+
+
+def again(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+    """What ``row`` gives for an equation, from what was written down where that was done before."""
+    key = _key(eqn, operands)
+    if key is None:
+        return row(eqn, operands)
+    before = _written.get(key)
+    if before is _NEVER:
+        return row(eqn, operands)
+    if before is not None:
+        return before.bound(operands)
+    with noting_bound() as bound:
+        outs = row(eqn, operands)
+    _written.put(key, _recipe(operands, bound, outs) or _NEVER)
+    return outs
+
+
+def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
+    """What an equation follows from; None where that cannot be said, it has effects, or values are at hand."""
+    if eqn.effects or rules_in_force() or not any(isinstance(x, jax.core.Tracer) for x in operands):
+        return None
+    context = trace_context()
+    params = [(k, Static(v) if isinstance(v, (int, float, complex)) else v) for k, v in eqn.params.items()]
+    key = [context, context_mesh(), eqn.primitive, *params]
+    for x in operands:
+        if is_typed(x):
+            about, t = noted(x), x.type
+            constant = not t.differentiable or CONSTANT in about
+            key.append((t.serial, constant, about.get(PLACES), about.get(WIDENED)))
+        elif is_number(value := number(x)):
+            key.append((type(value), repr(value), str(getattr(x, "dtype", ""))))
+        else:
+            return None
+    ids = list(map(id, operands))
+    if len(set(ids)) < len(ids):
+        key.append(tuple(map(ids.index, ids)))  # which are one value
+    try:
+        hash(found := tuple(key))
+    except TypeError:
+        return None
+    return None if context is None else found
+
+
+def _recipe(operands: Sequence[Any], bound: Sequence[Any], outs: Sequence[Any]) -> Written | None:
+    places: dict[int, int] = {}
+    for i, x in enumerate(operands):
+        places.setdefault(id(x), i)
+    steps, count = [], len(operands)
+    for operation, given, made in bound:
+        written = isinstance(operation, Local) or (isinstance(operation, Reshard) and not operation.inserted)
+        if not written or any(id(x) not in places for x in given):
+            return None  # a move that a rule inserts may be another's too: `ops.dispatch` shares them
+        steps.append((operation, tuple(places[id(x)] for x in given)))
+        for y in made:
+            places[id(y)] = count
+            count += 1
+    if any(id(out) not in places for out in outs):
+        return None
+    return Written(tuple(steps), tuple(places[id(out)] for out in outs))

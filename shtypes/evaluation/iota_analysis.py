@@ -1,7 +1,8 @@
 """Positions that count 0, 1, 2, ... along a dim: a lookup at them and others runs together with that dim.
 
 ``x[jnp.arange(n), labels]`` and `jnp.put_along_axis` name each row by its number. As positions these may be any of any
-device's; known as what they are, the dim is a batch dim, and each device looks up in its own rows.
+device's; known as what they are, the dim is a batch dim, and each device looks up in its own rows. Of floats that the
+program has widened to sum them it is noted from which dtype: a pending sum is narrowed term by term.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from shtypes.dispatch.apply import is_typed
-from shtypes.evaluation.value_info import PLACES, known, note
+from shtypes.dispatch.apply import is_number, is_typed
+from shtypes.evaluation.value_info import PLACES, WIDENED, known, note, number
 
 #: More positions than this are not looked through for a count.
 _MOST: Final = 1 << 20
@@ -144,14 +146,32 @@ _FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {
 }
 
 
+#: What keeps the terms of a pending sum in the wide dtype that they were cast to: sums of them, and elements moved.
+_KEPT: Final = frozenset(("reduce_sum", "broadcast_in_dim", "reshape", "squeeze", "transpose"))
+#: What scales them, by a number.
+_SCALED: Final = frozenset(("div", "mul"))
+
+
 def follow(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
-    """Notes of an equation's result that it counts along a dim, where that follows from its operands."""
-    how = _FOLLOWED.get(eqn.primitive.name)
-    if how is None or not _is_of_positions(eqn.outvars[0].aval):
-        return
-    found = how(eqn, operands)
-    if found is not None:
-        note(outs[0], PLACES, found)
+    """Notes of an equation's result what follows from its operands: its dtype before it was widened, what it counts."""
+    name = eqn.primitive.name
+    if name == "convert_element_type":
+        _note_widening(eqn.invars[0].aval.dtype, outs[0])
+    elif name in _KEPT or (name in _SCALED and any(is_number(number(x)) for x in operands)):
+        narrow = next((known(x, WIDENED) for x in operands if is_typed(x)), None)
+        if narrow is not None:
+            note(outs[0], WIDENED, narrow)
+    positions = _FOLLOWED.get(name)
+    if positions is not None and _is_of_positions(eqn.outvars[0].aval):
+        found = positions(eqn, operands)
+        if found is not None:
+            note(outs[0], PLACES, found)
+
+
+def _note_widening(src: Any, out: Any) -> None:
+    floats = is_typed(out) and jnp.issubdtype(src, jnp.floating) and jnp.issubdtype(out.type.dtype, jnp.floating)
+    if floats and src.itemsize < out.type.dtype.itemsize:
+        note(out, WIDENED, src)
 
 
 def _is_of_positions(aval: Any) -> bool:

@@ -24,21 +24,13 @@ _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
 
 
 class _Name(NamedTuple):
-    """How a fix says an operand: an expression of the user's, with its line if that is another, or a place.
+    """How a fix says an operand: an expression of the user's, with its line if that is another, or a place."""
 
-    Attributes:
-        expression: The expression.
-        line: Its line.
-        place: The place.
-        leading: How many dims of size 1 the operand has in front of those of the expression.
-        of_jax: Whether the place is a line inside JAX.
-    """
-
-    expression: str = ""
-    line: str = ""
-    place: str = ""
-    leading: int = 0
-    of_jax: bool = False
+    expression: str = ""  # the expression
+    line: str = ""  # its line
+    place: str = ""  # the place
+    leading: int = 0  # how many dims of size 1 the operand has in front of those of the expression
+    of_jax: bool = False  # whether the place is a line inside JAX
 
     @property
     def is_users(self) -> bool:
@@ -55,14 +47,7 @@ _MOST_TRIED: Final = 12
 def in_the_programs_words(
     error: ShardingTypeError, step: Step, operands: Sequence[Any], evaluate: Evaluate
 ) -> ShardingTypeError:
-    """The error with fixes of the user's own expressions, found when they are read; the same object.
-
-    Args:
-        error: What an op said, whose fixes name its operands ``x``, ``lhs``, ``rhs``.
-        step: The equation that was being evaluated.
-        operands: Its operands.
-        evaluate: Evaluates a jaxpr, for its constants and arguments.
-    """
+    """The error with fixes of the user's own expressions, found when they are read; the same object."""
     subjects, error.subjects, error.operands = error.subjects, None, None
     if subjects is not None:  # else the fixes speak of the program already, or there are none
         retell = functools.partial(_retell, error, subjects, step, list(operands), evaluate)  # type: ignore[arg-type]

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat import trace_notes, trace_of
+from shtypes._compat.local_axes import struct
 from shtypes.core.localfn import wide_enough
 from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed
+from shtypes.errors import ShardingTypeError
 from shtypes.primitives.moving import move
-from shtypes.types import State
-from shtypes.types.mesh import Mesh
+from shtypes.primitives.native import from_jax
+from shtypes.resharding import plan
+from shtypes.resharding.join import join
+from shtypes.scopes.judging import judge
+from shtypes.types import ShType, State
+from shtypes.types.mesh import Mesh, context
 
 #: What is noted of a value that the program has widened, and of sums of it: its dtype before. `jnp.sum` of bf16 adds in
 #: f32 and gives bf16; so of a pending sum each term is finished in f32, and rounded once.
@@ -132,3 +139,68 @@ def _beside(x: Any, values: Sequence[Any]) -> Any:
         if State.INVARIANT in met and State.REDUCED not in met:
             t = t.with_axis(axis, State.INVARIANT)
     return x if t == x.type else move(x, t, inserted=True, constant=True)
+
+
+def type_of(x: Any) -> ShType | None:
+    """The sharding type of a value; None of a plain one."""
+    return x.type if is_typed(x) else None
+
+
+def mesh_of(xs: Sequence[Any]) -> Mesh | None:
+    """The mesh of typed values among others; that of the context where none is typed."""
+    return next((x.type.mesh for x in xs if is_typed(x)), None) or context()
+
+
+def aval_of(x: Any, like: Any = None) -> Any:
+    """What stands for a value in the trace of a plain program: its global shape and dtype."""
+    if is_typed(x):
+        return struct(x.type.shape, x.type.dtype, x.type, like=like)
+    aval = jax.typeof(x)
+    return struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False), like=like)
+
+
+def of_some(f: Callable[[list[Any]], Any], xs: Sequence[Any], chosen: Sequence[int]) -> Callable[..., Any]:
+    """A function of all of ``xs`` as one of those that are chosen, by their places; the others are held."""
+
+    def of_chosen(*some: Any) -> Any:
+        full = list(xs)
+        for i, x in zip(chosen, some, strict=True):
+            full[i] = x
+        return f(full)
+
+    return of_chosen
+
+
+def placed(x: Any, t: ShType, name: str = "placed") -> Any:
+    """A plain or typed value in a type."""
+    if is_typed(x):
+        if x.type == t:
+            return x
+        judge(name, x.type, t, inserted=True)
+        return move(x, t, inserted=True)
+    if is_constant(x):
+        return move(typed_constant(jnp.asarray(x, t.dtype), t.mesh), t, inserted=True, constant=True)
+    return move(from_jax(x, mesh=t.mesh), t, inserted=True)
+
+
+def is_free(src: ShType, dst: ShType) -> bool:
+    """Whether a value gets from one type to another without communication, forward and backward."""
+    if (src.mesh, src.shape, src.dtype_name) != (dst.mesh, dst.shape, dst.dtype_name):
+        return False
+    try:
+        there = plan(src, dst)
+        back = plan(dst.cotangent(), src.cotangent()) if src.differentiable else there
+    except ShardingTypeError:
+        return False
+    return not there.bytes and not back.bytes
+
+
+def joined(types: list[ShType | None]) -> ShType | None:
+    """The type that values in one place can have for free; the first typed one where there is none; None if plain."""
+    typed = [t for t in types if t is not None]
+    if not typed or all(t == typed[0] for t in typed):
+        return typed[0] if typed else None
+    try:
+        return join(typed)
+    except ShardingTypeError:
+        return next((t for t in typed if all(is_free(s, t) for s in typed)), typed[0])

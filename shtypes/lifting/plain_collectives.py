@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.table import PLAIN_FORMS
 from shtypes.local_mode import lax
 from shtypes.local_mode.lax.arguments import axes_of, replicated_state, state_of
 from shtypes.types import State
@@ -100,4 +99,5 @@ _FORMS: Final[dict[str, Callable[..., Any]]] = {
     "pvary": lambda x, axis_name: _pcast(x, axis_name, to="varying"),
     "ragged_all_to_all": _ragged_all_to_all,
 }
-PLAIN_FORMS.update({getattr(lax, name): _FORMS[name] for name in lax.__all__})
+#: By the function of `shtypes.lax`.
+PLAIN_FORMS: Final = {getattr(lax, name): _FORMS[name] for name in lax.__all__}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import jax
 import numpy as np
@@ -19,21 +19,22 @@ from shtypes._compat import Zero, instantiate_zeros, is_undefined_primal
 from shtypes._compat.local_axes import plain_aval
 from shtypes._compat.plain_programs import PlainPrimitive, closed_over
 from shtypes._compat.program_mesh import how_it_lies, program_mesh_in_context
+from shtypes.caches import Static
 from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import connect_one_device
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.branch_types import aval_of
 from shtypes.evaluation.frames import current
-from shtypes.evaluation.static import Static
-from shtypes.evaluation.table import PLAIN_FORMS, body_row
-from shtypes.evaluation.value_info import is_constant, is_inexact, typed_constant
+from shtypes.evaluation.table import body_row
+from shtypes.evaluation.value_info import aval_of, is_constant, is_inexact, typed_constant
+from shtypes.lifting.plain_collectives import PLAIN_FORMS
 from shtypes.lifting.public_ops import op
 from shtypes.lifting.typed_calls import Derived, TypedCall, check_closure, made_by, results, shapes
 from shtypes.ops.table import OPS
-from shtypes.primitives.conversions import array
+from shtypes.primitives.conversions import abstract_array, array
 from shtypes.primitives.native import from_jax
+from shtypes.types import State
 from shtypes.types.mesh import context, current_mesh
 
 # the primitive
@@ -122,14 +123,7 @@ def _closed_over(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def without_mesh(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, needs_mesh: bool) -> Any:
-    """A public function of plain arrays where no mesh is set; None where it is nothing that typed values are given to.
-
-    Args:
-        fn: The function.
-        args: Its arguments.
-        kwargs: Those by name.
-        needs_mesh: Whether it was found to need a mesh.
-    """
+    """A public function of plain arrays where no mesh is set; None where it is no function of typed values."""
     name, traced = _names().get(fn), is_tracing_plain()
     if traced and fn in PLAIN_FORMS:
         return PLAIN_FORMS[fn](*args, **kwargs)
@@ -148,15 +142,7 @@ def recorded(
     name: str = "",
     plain: Callable[..., Any] | None = None,
 ) -> Any:
-    """A call of any function of typed values in a plain program that is traced, as one equation.
-
-    Args:
-        fn: The function; it may close over nothing of the program.
-        args: Its arguments.
-        kwargs: Those by name.
-        name: What messages call it.
-        plain: What it is of plain arrays on one device; by default ``fn`` on a mesh of one device.
-    """
+    """A call of any function of typed values in a plain program that is traced, as one equation."""
     name = name or getattr(fn, "__name__", "f")
     if plain is None:
         check_closure(name, fn)
@@ -216,3 +202,71 @@ _INITIALIZERS: Final = (
 )
 
 connect_one_device(without_mesh)
+
+
+T = TypeVar("T")
+
+# values that are looked at where the program is evaluated, when they have types
+
+observed_p: Final = PlainPrimitive("observed")
+observed_p.multiple_results = True
+
+
+def _same(*xs: Any, look: Any, mapped: Any) -> list[Any]:
+    return list(xs)
+
+
+observed_p.def_impl(_same)
+observed_p.def_abstract_eval(_same)
+mlir.register_lowering(observed_p, lambda _, *xs, look, mapped: list(xs))
+
+
+def _observed_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
+    return observed_p.bind(*primals, **params), list(tangents)
+
+
+def _observed_batch(
+    xs: Sequence[Any], dims: Sequence[Any], *, look: Any, mapped: Any
+) -> tuple[list[Any], Sequence[Any]]:
+    """The dims that `jax.vmap` maps over are left out of what is looked at."""
+    both = [m if d is None else (d, *(k + (k >= d) for k in m)) for m, d in zip(mapped, dims, strict=True)]
+    return observed_p.bind(*xs, look=look, mapped=tuple(both)), dims
+
+
+ad.primitive_jvps[observed_p] = _observed_jvp
+batching.primitive_batchers[observed_p] = _observed_batch
+
+
+def observed(look: Callable[[T], object], tree: T) -> T:
+    """A pytree of a plain program, which ``look`` is given with typed values where the program is evaluated."""
+    leaves, form = jax.tree.flatten(tree)
+    places = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array)]
+
+    def given(values: Sequence[Any]) -> object:
+        full = list(leaves)
+        for i, x in zip(places, values, strict=True):
+            full[i] = x
+        return look(jax.tree.unflatten(form, full))
+
+    if places:
+        outs = observed_p.bind(*[leaves[i] for i in places], look=given, mapped=((),) * len(places))
+        for i, x in zip(places, outs, strict=True):
+            leaves[i] = x
+    same: T = jax.tree.unflatten(form, leaves)
+    return same
+
+
+@body_row("observed")
+def _observed(eqn: Any, operands: list[Any]) -> list[Any]:
+    eqn.params["look"]([_of_one_step(x, dims) for x, dims in zip(operands, eqn.params["mapped"], strict=True)])
+    return operands
+
+
+def _of_one_step(x: Any, mapped: Sequence[int]) -> Any:
+    """A value without the dims that are mapped over: over the axes that shard them each device is at its own steps."""
+    if not mapped or not is_typed(x):
+        return x
+    t = x.type
+    for dim in sorted(mapped, reverse=True):
+        t = t.with_axes(t.dims[dim].axes, State.VARYING).replace(dims=t.dims[:dim] + t.dims[dim + 1 :])
+    return abstract_array(t)

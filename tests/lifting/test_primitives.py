@@ -16,8 +16,7 @@ import pytest
 
 import shtypes as sh
 from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
-from shtypes.evaluation.table import BODIES, EQUATIONS, ROWS
-from shtypes.evaluation.unsupported import REASONS
+from shtypes.evaluation.table import BODIES, EQUATIONS, REASONS, ROWS
 from shtypes.lifting.lift import lift
 from tests.lifting.primitive_programs import primitive_programs
 from tests.peers.programs import EVERYTHING, Program

@@ -19,7 +19,7 @@ from shtypes.core.functions.basics import Full, Identity
 from shtypes.core.functions.derivatives import Jvp, Transpose, Vmap
 from shtypes.core.operation import applied_by
 from shtypes.evaluation.bound_primitive import Bound
-from shtypes.evaluation.rows import elementwise, families, generic, lookups, matrices, numbers, shapes
+from shtypes.evaluation.rows import elementwise, families, lookups, matrices, shapes
 from shtypes.evaluation.table import BODIES, EQUATIONS, EXCEPTIONS, ROWS
 from shtypes.lifting.lift import lift
 from shtypes.lifting.public_ops import op
@@ -134,7 +134,7 @@ def test_exceptions_are_of_rows() -> None:
 
 def test_no_row_calls_a_public_function() -> None:
     public = {id(inspect.unwrap(op(name))) for name in OPS}
-    for module in (elementwise, families, generic, lookups, matrices, numbers, reductions, shapes):
+    for module in (elementwise, families, lookups, matrices, reductions, shapes):
         assert module is sys.modules[module.__name__]
         called = [
             name for name, value in vars(module).items() if callable(value) and id(inspect.unwrap(value)) in public

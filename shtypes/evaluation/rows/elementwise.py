@@ -14,7 +14,7 @@ from shtypes.core.functions.basics import Full
 from shtypes.core.localfn import Linear, wide_enough
 from shtypes.dispatch.apply import apply, is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Bound, Linearity
-from shtypes.evaluation.rows.generic import Call, Row, Types, like_first, never, rows
+from shtypes.evaluation.rows.families import Call, Row, Types, like_first, never, rows
 from shtypes.evaluation.table import EQUATIONS, equation_row
 from shtypes.evaluation.value_info import WIDENED, known
 from shtypes.primitives.local import local

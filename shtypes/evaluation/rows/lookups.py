@@ -20,8 +20,7 @@ from shtypes.evaluation.bound_primitive import LINEAR, Linearity
 from shtypes.evaluation.interpreter import evaluate_closed
 from shtypes.evaluation.iota_analysis import counted
 from shtypes.evaluation.own_rows import Component, OwnUpdates, OwnWindows, clamped
-from shtypes.evaluation.rows.families import ints
-from shtypes.evaluation.rows.generic import Call, Row, Types
+from shtypes.evaluation.rows.families import Call, Row, Types, ints
 from shtypes.evaluation.table import equation_row
 from shtypes.rules import Typing
 from shtypes.rules.gather import Numbers

@@ -12,8 +12,7 @@ from shtypes import rules
 from shtypes.core.localfn import LocalFn, wide_enough
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.own_rows import OwnPart, OwnRow, Place, Start
-from shtypes.evaluation.rows.families import along, ints
-from shtypes.evaluation.rows.generic import Call, Row, Types, rows, unchanged
+from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, rows, unchanged
 from shtypes.evaluation.table import EQUATIONS, equation_row
 from shtypes.rules import Typing, WholeResult
 from shtypes.rules.index import IndexEntry, New, Position, Slice, in_place
@@ -135,14 +134,7 @@ rows("pad", lambda name: Row(name, _padded, numbers=True))
 
 
 def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequence[int]) -> list[Slice | Place]:
-    """What a slice takes of each dim: a place where one position of a sharded dim is looked up.
-
-    Args:
-        t: The type of what is sliced.
-        starts: The first positions: known, or the operands that say them, from 1.
-        sizes: How many.
-        steps: How far apart.
-    """
+    """What a slice takes of each dim: a place where one position of a sharded dim is looked up."""
     spans: list[Slice | Place] = []
     for d, (start, n, step) in enumerate(zip(starts, sizes, steps, strict=True)):
         known = start if isinstance(start, int) else None

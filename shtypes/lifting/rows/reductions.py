@@ -14,8 +14,7 @@ from shtypes.core.localfn import LocalFn
 from shtypes.evaluation.bound_primitive import NAMES
 from shtypes.evaluation.own_rows import OwnSorted
 from shtypes.evaluation.rows.elementwise import cast_to
-from shtypes.evaluation.rows.families import along, ints, sharing, together
-from shtypes.evaluation.rows.generic import Call, FamilyRule, Row, Types, rows
+from shtypes.evaluation.rows.families import Call, FamilyRule, Row, Types, along, ints, rows, sharing, together
 from shtypes.evaluation.table import EQUATIONS, equation_row
 from shtypes.ops.across import extreme, position, product
 from shtypes.ops.asking import over
