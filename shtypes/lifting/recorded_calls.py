@@ -24,12 +24,12 @@ from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import connect_one_device
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import is_typed
+from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import current
 from shtypes.evaluation.table import body_row
 from shtypes.evaluation.value_info import aval_of, is_constant, is_inexact, typed_constant
 from shtypes.lifting.plain_collectives import PLAIN_FORMS
-from shtypes.lifting.public_ops import op
 from shtypes.lifting.typed_calls import Derived, TypedCall, check_closure, made_by, results, shapes
 from shtypes.ops.table import OPS
 from shtypes.primitives.conversions import abstract_array, array
@@ -179,7 +179,7 @@ def _called(
 def _in_type(x: Any, type: Any = None, **options: Any) -> Any:
     """What a program makes a typed value of, in a type: it may be one where the program is evaluated."""
     if is_typed(x):
-        return x if type is None else op("reshard")(x, type)
+        return x if type is None else reshard(x, type)
     return array(np.asarray(x), type, **options) if not isinstance(x, jax.core.Tracer) else from_jax(x, type, **options)
 
 
@@ -191,7 +191,7 @@ _MADE_TYPED: Final[dict[str, Callable[..., Any]]] = {"array": _in_type, "from_ja
 def _names() -> dict[Any, str]:
     """The public ops, and what they are called; not those that make functions."""
     makers = {f"init.{name}" for name in ("constant", *_INITIALIZERS)}
-    return {op(name): name for name in OPS if name not in makers}
+    return {op.function: name for name, op in OPS.items() if name not in makers}
 
 
 #: Functions of `init` that make initializers.

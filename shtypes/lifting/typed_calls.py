@@ -18,8 +18,8 @@ from shtypes.core.meshes import abstract_mesh, use_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import aval_of, is_inexact, of_some, placed
-from shtypes.lifting.public_ops import op
 from shtypes.local_mode.shard_map import specs_of
+from shtypes.ops.table import OPS
 from shtypes.primitives.collective import reinterpreted
 from shtypes.primitives.conversions import abstract_array, to_jax
 from shtypes.primitives.native import from_jax
@@ -71,11 +71,11 @@ class TypedCall:
 
     def on_values(self, *xs: Any) -> Any:
         """The op on these arrays."""
-        return self._applied(self.fn or op(self.name), xs)
+        return self._applied(self.fn or OPS[self.name].function, xs)
 
     def alone_on_a_device(self, *xs: Any) -> Any:
         """The op on typed values on a mesh of one device, where there is nothing to overlap."""
-        fn = self.fn or op(self.name)
+        fn = self.fn or OPS[self.name].function
 
         def without_overlap(*args: Any, overlap: Any = False, **kwargs: Any) -> Any:
             return fn(*args, **kwargs)

@@ -19,15 +19,18 @@ from shtypes._compat.symbolic_specs import Wanted, resolved
 from shtypes.context.mapped import local_axes
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import cast, is_typed
+from shtypes.dispatch.reshard import all_reduce, reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import current
 from shtypes.evaluation.interpreter import evaluate
 from shtypes.evaluation.rows.families import Row, all_whole
 from shtypes.evaluation.table import EQUATIONS, OF_ONE_DEVICE, REASONS, body_row
 from shtypes.evaluation.value_info import beside_others, is_constant, placed, typed_constant
-from shtypes.lifting.public_ops import op
 from shtypes.local_mode import lax
 from shtypes.local_mode.shard_map import mapped_over
+from shtypes.ops.arithmetic import multiply
+from shtypes.ops.elementwise import equal
+from shtypes.ops.functions import where
 from shtypes.primitives.collective import collect
 from shtypes.rules.local import Op
 from shtypes.scopes.judging import judge
@@ -103,7 +106,7 @@ def _annotation(eqn: Any, operands: list[Any]) -> list[Any]:
     for dim in sorted(mapped[0]):
         entries.insert(dim, x.type.dims[dim].axes)
     unreduced, reduced = (getattr(spec, name, None) or frozenset() for name in ("unreduced", "reduced"))
-    return [op("reshard")(x, meant(x.type, jax.P(*entries, unreduced=unreduced, reduced=reduced), states))]
+    return [reshard(x, meant(x.type, jax.P(*entries, unreduced=unreduced, reduced=reduced), states))]
 
 
 def _mesh_of(likes: Sequence[Any]) -> Mesh | None:
@@ -150,7 +153,7 @@ _OF_VARYING: Final[dict[str, _Collective]] = {
 }
 #: Those of pending sums.
 _OF_SUMS: Final[dict[str, _Collective]] = {
-    "unreduced_psum": lambda x, axes, p: op("all_reduce")(x, *axes),
+    "unreduced_psum": lambda x, axes, p: all_reduce(x, *axes),
     "unreduced_reduce_scatter": lambda x, axes, p: collect(
         Op("psum_scatter", axes, State.UNREDUCED, dim=p["scatter_dimension"], tiled=p["tiled"]), x
     ),
@@ -257,7 +260,7 @@ def _over_axes(name: str, x: Any, axes: Sequence[str]) -> Any:
     count = math.prod(map(lax.axis_size, whole)) if name == "psum" else 1
     if count == 1:
         return x
-    return op("multiply")(x, count) if is_typed(x) else x * np.asarray(count, x.dtype)
+    return multiply(x, count) if is_typed(x) else x * np.asarray(count, x.dtype)
 
 
 @body_row("axis_index")
@@ -270,8 +273,8 @@ def _pbroadcast_dynamic(eqn: Any, operands: list[Any]) -> list[Any]:
     """The value of the device that another value names."""
     axes, (x, source) = _axes(eqn), operands
     x = _varying(x, axes)
-    here = op("equal")(lax.axis_index(axes), source)
-    return [lax.psum(op("where")(here, x, 0), axes)]
+    here = equal(lax.axis_index(axes), source)
+    return [lax.psum(where(here, x, 0), axes)]
 
 
 @body_row("ragged_all_to_all")
@@ -305,7 +308,7 @@ def _brought(x: Any, spec: Any, axes: Sequence[str], mesh: Mesh) -> Any:
     said += [()] * (t.ndim - len(said))
     entries = [(*s, *[a for a in d.axes if a not in axes]) for s, d in zip(said, t.dims, strict=True)]
     beside = {a: state for a, state in t.beside_dims.items() if a not in axes}
-    return op("reshard")(x, meant(t, jax.P(*entries, unreduced=spec.unreduced, reduced=spec.reduced), beside))
+    return reshard(x, meant(t, jax.P(*entries, unreduced=spec.unreduced, reduced=spec.reduced), beside))
 
 
 # what has no row

@@ -34,8 +34,9 @@ from shtypes.evaluation.value_info import (
     typed_constant,
 )
 from shtypes.lifting.jax_rules import Split
-from shtypes.lifting.public_ops import op
 from shtypes.lifting.saving import ByMarks, Mark, marked, policies_in_force, under_policies, with_mark
+from shtypes.ops import functions
+from shtypes.ops.table import OPS
 from shtypes.ops.whole import function
 from shtypes.primitives.callbacks import HostFunction
 from shtypes.primitives.local import local_all
@@ -70,7 +71,7 @@ def _program(name: str, avals: tuple[Any, ...]) -> str:
 def _call(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
     if params.get("name") in _WHOLE and _is_own(eqn):
-        return [op(params["name"])(*operands)]
+        return [OPS[params["name"]].function(*operands)]
     body = params.get("jaxpr", params.get("call_jaxpr"))
     return evaluate_closed(body, operands)
 
@@ -208,7 +209,7 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
             return under(None, run, NotTransposed(), NoComm("both"))(_any_of_own)
         except ShardingTypeError:
             pass  # the elements are not each device's own, or the loop communicates
-    return run(op("any"))
+    return run(functions.any)
 
 
 _ANY: Final = function("any", jax.numpy.any)
@@ -230,11 +231,12 @@ def _any_of_own(pred: Any) -> Any:
 
 
 def _where(pred: Any, new: Any, old: Any, mapped: int) -> Any:
+    wide: Any = tuple(range(mapped, new.ndim))
+    if wide:
+        pred = functions.expand_dims(pred, wide) if is_typed(pred) else jax.numpy.expand_dims(pred, wide)
     if not any(map(is_typed, (pred, new, old))):
-        return jax.numpy.where(jax.numpy.expand_dims(pred, tuple(range(mapped, new.ndim))), new, old)
-    wide = tuple(range(mapped, new.ndim))
-    pred = (op("expand_dims")(pred, wide) if is_typed(pred) else jax.numpy.expand_dims(pred, wide)) if wide else pred
-    return op("where")(pred, new, old)
+        return jax.numpy.where(pred, new, old)
+    return functions.where(pred, new, old)
 
 
 @body_row("cond")

@@ -23,7 +23,8 @@ from shtypes.evaluation.interpreter import evaluate_closed
 from shtypes.evaluation.table import FALLBACK, body_row
 from shtypes.evaluation.value_info import beside_others, is_inexact, of_some, placed, type_of, typed_constant
 from shtypes.lifting.jax_rules import Run, Site, with_rules
-from shtypes.lifting.public_ops import op
+from shtypes.ops import functions
+from shtypes.ops.table import OPS
 from shtypes.ops.whole import function
 from shtypes.rules.typing import Typing
 from shtypes.scopes.comm import Implicit, allows_implicit, in_force, rules_in_force
@@ -101,7 +102,7 @@ def _stacked(types: tuple[ShType, ...], size: int, axes: tuple[str, ...]) -> Typ
 
 
 def _summed(y: Any) -> Any:
-    return op("sum")(y, 0) if is_typed(y) else jax.numpy.sum(y, 0)
+    return functions.sum(y, 0) if is_typed(y) else jax.numpy.sum(y, 0)
 
 
 def _own(y: Any) -> Any:
@@ -266,7 +267,7 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
     """A primitive that is made of others; its derivative is its own."""
     prim = eqn.params["_prim"]
     if type(prim).__module__.startswith("jax.") and type(prim).__name__ in _WHOLE:
-        return jax.tree.leaves(op(_WHOLE[type(prim).__name__])(*beside_others(operands)))
+        return jax.tree.leaves(OPS[_WHOLE[type(prim).__name__]].function(*beside_others(operands)))
 
     def expand(*xs: Any) -> list[Any]:
         return jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, xs)))
