@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +23,7 @@ from shtypes.evaluation.at_specs import Outside
 from shtypes.evaluation.frames import Body, Step, current, scopes_of
 from shtypes.evaluation.iota_analysis import carry, follow
 from shtypes.evaluation.source_fixes import in_the_programs_words
-from shtypes.evaluation.table import BODIES, EQUATIONS, FALLBACK, OF_ONE_DEVICE, REASONS, ROWS, reason
+from shtypes.evaluation.table import BODIES, FALLBACKS, ROWS, reason
 from shtypes.evaluation.undo_ravel import unraveled
 from shtypes.evaluation.value_info import (
     CONSTANT,
@@ -150,38 +149,16 @@ def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
         if any(is_typed(x) and not is_typed_var(v) for x, v in zip(operands, eqn.invars, strict=True)):
             raise missing(eqn)
         return bound(eqn, operands)
-    of_equation = EQUATIONS.get(name)
-    if of_equation is not None:
+    row = ROWS.get(name)
+    if row is not None:
         given = beside_others(operands)
         carry(name, operands, given)
-        return _checked(eqn, of_equation(eqn, given))
-    found = ROWS.get(name)
-    if found is None:
-        traced = OF_ONE_DEVICE[0](eqn, operands)
-        if traced is None and name not in REASONS:
-            traced = FALLBACK[0](eqn, operands)
-        if traced is None:
-            raise missing(eqn)
-        return traced
-    given = beside_others(operands)
-    try:
-        out = found(*given, **eqn.params)
-    except TypeError as error:
-        if not isinstance(error, ShardingTypeError) and not _fits(found, given, eqn.params):
-            raise ShardingTypeError(
-                f"`{name}` has the parameters {', '.join(sorted(eqn.params))}, which this row of `lift` does not know",
-                why="this release of JAX writes the primitive in another way",
-            ) from None
-        raise
-    return _checked(eqn, list(out) if eqn.primitive.multiple_results else [out])
-
-
-def _fits(fn: Any, operands: Sequence[Any], params: dict[str, Any]) -> bool:
-    try:
-        inspect.signature(fn).bind(*operands, **params)
-    except TypeError:
-        return False
-    return True
+        return _checked(eqn, row(eqn, given))
+    for fallback in FALLBACKS:
+        outs = fallback(eqn, operands)
+        if outs is not None:
+            return outs
+    raise missing(eqn)
 
 
 def missing(eqn: Any) -> ShardingTypeError:

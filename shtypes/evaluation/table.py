@@ -6,18 +6,19 @@ What each device runs is the primitive itself, bound on its shards; where it is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-#: From the operands and, by keyword, the parameters of an equation to its result, or to a list of them.
-Row = Callable[..., Any]
+#: From an equation and its operands to the list of results.
+Row = Callable[[Any, list[Any]], list[Any]]
+R = TypeVar("R", bound=Row)
 
-#: By the name of a primitive.
+#: By the name of a primitive. An operand at least is typed; known numbers are numbers, other constants typed.
 ROWS: Final[dict[str, Row]] = {}
-#: Of those that a row of parameters does not fit: from the equation and its operands to the list of results.
-EQUATIONS: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
-#: Of the primitives that have bodies or derivative rules, and of ours: likewise, with constants among the operands as
-#: they are, and whether or not an operand is typed.
-BODIES: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
+#: Of the primitives that have bodies or derivative rules, and of ours: with constants among the operands as they are,
+#: and whether or not an operand is typed.
+BODIES: Final[dict[str, Row]] = {}
+#: What evaluates a primitive without a row, each where it can: the first that does not give None.
+FALLBACKS: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = []
 
 #: Why a device may do something else than the primitive on its shards, for those of which it may.
 _EXCEPTIONS: Final = {
@@ -39,41 +40,23 @@ _EXCEPTIONS: Final = {
 }
 EXCEPTIONS: Final = {name: why for why, names in _EXCEPTIONS.items() for name in names.split()}
 
-#: What evaluates a primitive that has no row, if anything does: `rows.derivatives` sets it.
-FALLBACK: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = [lambda eqn, operands: None]
-#: What evaluates one in local mode, before that: `rows.collectives` sets it.
-OF_ONE_DEVICE: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = [lambda eqn, operands: None]
 
+def row(*names: str, table: dict[str, Row] = ROWS) -> Callable[[R], R]:
+    """Makes a function the row of primitives."""
 
-def row(*names: str) -> Callable[[Row], Row]:
-    """Makes a function the row of primitives: its keywords are the parameters that it knows, and no others."""
-
-    def add(fn: Row) -> Row:
-        ROWS.update(dict.fromkeys(names, fn))
+    def add(fn: R) -> R:
+        table.update(dict.fromkeys(names, fn))
         return fn
 
     return add
 
 
-def equation_row(*names: str) -> Callable[[Any], Any]:
-    """Makes a function of the equation and its operands the row of primitives."""
-
-    def add(fn: Any) -> Any:
-        EQUATIONS.update(dict.fromkeys(names, fn))
-        return fn
-
-    return add
-
-
-def body_row(*names: str) -> Callable[[Any], Any]:
+def body_row(*names: str) -> Callable[[R], R]:
     """Makes a function the row of primitives that have bodies or derivative rules."""
+    return row(*names, table=BODIES)
 
-    def add(fn: Any) -> Any:
-        BODIES.update(dict.fromkeys(names, fn))
-        return fn
 
-    return add
-
+# why some primitives have no row: they cannot meet typed values, or what they do on shards is not known
 
 #: By reason, the primitives that have it.
 _REASONS: Final = {

@@ -11,7 +11,7 @@ from shtypes.evaluation.rows.elementwise import LINEAR_IN_SOME, NONLINEAR
 
 #: What computes each element of its result from those at its place.
 _ELEMENTWISE: Final = frozenset(
-    (*NONLINEAR.split(), *LINEAR_IN_SOME.split(), "convert_element_type", "copy", "stop_gradient")
+    f"{NONLINEAR} {LINEAR_IN_SOME} integer_pow select_n convert_element_type copy stop_gradient".split()
 )
 _REDUCTIONS: Final = frozenset(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or", "xor"))
 _PRODUCT: Final = (((0,), (0,)), ((), ()))

@@ -24,7 +24,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import Outside
 from shtypes.evaluation.interpreter import evaluate_whole
 from shtypes.evaluation.rows import elementwise, lookups, matrices, shapes
-from shtypes.evaluation.table import BODIES, EQUATIONS, row
+from shtypes.evaluation.table import BODIES, ROWS
 from shtypes.evaluation.value_info import aval_of, mesh_of, noting, type_of
 from shtypes.lifting import recorded_calls
 from shtypes.lifting.recorded_calls import recorded
@@ -89,12 +89,24 @@ def register(primitive: Any) -> Callable[[R], R]:
 
     def add(fn: R) -> R:
         check_function("lift.register", fn)
-        for table in (BODIES, EQUATIONS):
-            table.pop(name, None)
-        row(name)(fn)
+        BODIES.pop(name, None)
+        ROWS[name] = functools.partial(_registered, fn)
         return fn
 
     return add
+
+
+def _registered(fn: Callable[..., Any], eqn: Any, operands: list[Any]) -> list[Any]:
+    """The results of an equation by a row of the user's."""
+    try:
+        inspect.signature(fn).bind(*operands, **eqn.params)
+    except TypeError:
+        raise ShardingTypeError(
+            f"`{eqn.primitive.name}` has the parameters {', '.join(sorted(eqn.params))}, which its row does not take",
+            why="a row is a function of the operands and, by keyword, of all parameters",
+        ) from None
+    out = fn(*operands, **eqn.params)
+    return list(out) if eqn.primitive.multiple_results else [out]
 
 
 def _with_register(fn: Callable[..., Callable[..., Any]]) -> Lift:

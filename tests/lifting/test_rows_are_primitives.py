@@ -20,7 +20,7 @@ from shtypes.core.functions.derivatives import Jvp, Transpose, Vmap
 from shtypes.core.operation import applied_by
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.rows import elementwise, families, lookups, matrices, shapes
-from shtypes.evaluation.table import BODIES, EQUATIONS, EXCEPTIONS, ROWS
+from shtypes.evaluation.table import BODIES, EXCEPTIONS, ROWS
 from shtypes.lifting.lift import lift
 from shtypes.lifting.rows import reductions
 from shtypes.ops.table import OPS
@@ -63,7 +63,7 @@ def _of_one_width(some: list[Case]) -> list[list[Case]]:
 
 
 def test_every_row_has_cases() -> None:
-    rowed = (set(ROWS) | set(EQUATIONS)) - set(BODIES)
+    rowed = set(ROWS) - set(BODIES)
     covered = {case.primitive for case in cases()}
     assert sorted((rowed & defined()) - covered - set(ELSEWHERE)) == []
     assert sorted(covered - rowed - set(BODIES)) == []
@@ -128,7 +128,7 @@ def test_each_device_runs_the_primitive(part: int) -> None:
 
 
 def test_exceptions_are_of_rows() -> None:
-    assert sorted(set(EXCEPTIONS) - set(EQUATIONS) - set(ROWS) - set(BODIES)) == []
+    assert sorted(set(EXCEPTIONS) - set(ROWS) - set(BODIES)) == []
 
 
 def test_no_row_calls_a_public_function() -> None:

@@ -1,8 +1,8 @@
 """How a primitive is evaluated with typed operands: typed by the rule of its family, and bound on the shards.
 
-A row is data: what messages call the primitive, the rule of its family, what its parameters are on a shard, and whether
-known numbers among its operands are a part of the function. What it is linear in is in `lifting.bound.LINEAR`; where a
-device does something else than the primitive on its shards, `lifting.registry.EXCEPTIONS` says why.
+A row is data: the rule of the primitive's family, what its parameters are on a shard, and whether known numbers among
+its operands are a part of the function. What it is linear in says `bound_primitive.LINEAR`; why a device does something
+else than the primitive on its shards, `table.EXCEPTIONS`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shtypes import rules
 from shtypes.core.localfn import Linear, LocalFn, wide_enough
 from shtypes.dispatch.apply import apply_all, is_number, is_typed, lift
 from shtypes.evaluation.bound_primitive import LINEAR, NAMES, Bound, Linearity
-from shtypes.evaluation.table import EQUATIONS
+from shtypes.evaluation.table import ROWS
 from shtypes.rules import Typing, WholeResult
 from shtypes.rules.labelled import ProductDims
 from shtypes.rules.labelled import contraction as _contraction
@@ -36,7 +36,8 @@ class Call(NamedTuple):
         known: For each operand the number that it is, as an array of no dims, else None; empty if none is.
     """
 
-    eqn: Any  # the equation
+    name: str  # what messages call it
+    eqn: Any
     known: tuple[Any, ...]
     constants: frozenset[int]  # which of the others are constants
     linearity: Linearity  # in what the primitive is linear
@@ -81,11 +82,6 @@ def unchanged(call: Call, operands: Types, results: Types) -> Mapping[str, Any]:
     return params
 
 
-def like_first(call: Call, types: Types) -> Typing:
-    """The type of the first operand."""
-    return Typing(types, types[:1])
-
-
 def never(eqn: Any) -> bool:
     """That no equation leaves its operand as it is."""
     return False
@@ -107,8 +103,8 @@ class Row:
         numbers: Whether known numbers among its operands are a part of the function; else they are constants.
     """
 
-    name: str  # what messages call it
-    rule: FamilyRule  # the rule of its family
+    rule: FamilyRule  # how the dims of its operands and results run together
+    name: str = ""  # what messages call it, where `NAMES` does not say so
     shard: ShardParams = unchanged  # its parameters on a shard
     numbers: bool = False
     idle: Callable[[Any], bool] = never  # whether an equation's result is its operand: nothing runs then
@@ -120,16 +116,16 @@ class Row:
         """The results of an equation for typed operands and known numbers."""
         if self.idle(eqn):
             return [operands[0]]
-        linearity = self.linearity(eqn)
+        name, linearity = self.name or NAMES.get(eqn.primitive.name, eqn.primitive.name), self.linearity(eqn)
         numbers = [_number(x, v) if is_number(x) else None for x, v in zip(operands, eqn.invars, strict=True)]
         if not any(n is not None for n in numbers):
             values, constants = lift(operands)
-            return self.applied(Call(eqn, (), constants, linearity), values)
+            return self.applied(Call(name, eqn, (), constants, linearity), values)
         held = self.numbers and _may_be_held(linearity, operands)
         arrays = [x if n is None else n for x, n in zip(operands, numbers, strict=True) if n is None or not held]
         with wide_enough(*(n.dtype for n in numbers if n is not None)):
             values, constants = lift(arrays)
-        return self.applied(Call(eqn, tuple(numbers) if held else (), constants, linearity), values)
+        return self.applied(Call(name, eqn, tuple(numbers) if held else (), constants, linearity), values)
 
     def applied(self, call: Call, values: Sequence[Any]) -> list[Any]:
         """The results of a call for typed values."""
@@ -141,7 +137,7 @@ class Row:
             params = self.shard(call, types, results)
             return Bound(call.eqn.primitive, params, call.known, call.linearity, per_element=self.per_element)
 
-        return list(apply_all(self.name, local, functools.partial(self.rule, call), values))
+        return list(apply_all(call.name, local, functools.partial(self.rule, call), values))
 
 
 def _number(x: Any, var: Any) -> Any:
@@ -156,10 +152,9 @@ def _may_be_held(linearity: Linearity, operands: Sequence[Any]) -> bool:
     return not any(is_typed(x) and x.type.axes(State.UNREDUCED) for x in operands)
 
 
-def rows(names: str, row: Callable[[str], Row]) -> None:
-    """Puts rows into the table: one for each name, made of what messages call it."""
-    for name in names.split():
-        EQUATIONS[name] = row(NAMES.get(name, name))
+def rows(names: str, rule: FamilyRule, **options: Any) -> None:
+    """Makes `Row`s of a rule the rows of primitives."""
+    ROWS.update(dict.fromkeys(names.split(), Row(rule, **options)))
 
 
 #: Of a call, some of its dims.
@@ -171,7 +166,7 @@ def ints(values: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in values)
 
 
-def along(name: str, dims: Dims, *, dropped: Dims | None = None) -> FamilyRule:
+def along(dims: Dims, *, dropped: Dims | None = None) -> FamilyRule:
     """One operand along dims that must not be sharded; results lack the ``dropped`` ones. Other dims keep axes."""
 
     def rule(call: Call, types: Types) -> Typing:
@@ -180,12 +175,12 @@ def along(name: str, dims: Dims, *, dropped: Dims | None = None) -> FamilyRule:
         pairs = zip(call.dtypes, call.shapes, strict=True)
         results = tuple(WholeResult(dtype, tuple(zip(shape, kept, strict=True))) for dtype, shape in pairs)
         linear = call.linearity.kind is not Linear.NO
-        return rules.whole(name, types[0], tuple(sorted(set(dims(call)))), results, linear)
+        return rules.whole(call.name, types[0], tuple(sorted(set(dims(call)))), results, linear)
 
     return rule
 
 
-def together(name: str, labels: Callable[[Call, Sequence[int], Sequence[int]], Any]) -> FamilyRule:
+def together(labels: Callable[[Call, Sequence[int], Sequence[int]], Any]) -> FamilyRule:
     """Operands and results whose dims of the same label have the same axes.
 
     ``labels`` gives the labels of the operands and of the results, the labels whose dims must not be sharded, and the
@@ -199,14 +194,14 @@ def together(name: str, labels: Callable[[Call, Sequence[int], Sequence[int]], A
         made: list[ShType] = []
         for dtype, shape, own in (*results, *results[:-1]):  # what one casts the operands to, the others have
             plan = ProductDims(of_operands, tuple(zip(own, shape, strict=True)), whole, ids=ids)
-            types, result = family(name, types, plan, dtype, call.constants)
+            types, result = family(call.name, types, plan, dtype, call.constants)
             made += result
         return Typing(types, (*made[len(results) :], made[len(results) - 1]))
 
     return rule
 
 
-def sharing(name: str, shared: Callable[[Call], Iterable[int]]) -> FamilyRule:
+def sharing(shared: Dims) -> FamilyRule:
     """A primitive that is a loop over some dims, which operands and results have at the same places."""
 
     def labels(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
@@ -219,14 +214,13 @@ def sharing(name: str, shared: Callable[[Call], Iterable[int]]) -> FamilyRule:
         whole = frozenset(label for own in of_operands for label in own if label[0] != "shared")  # type: ignore[index]
         return of_operands, [of("result", ndim) for ndim in results], whole, frozenset()
 
-    return together(name, labels)
+    return together(labels)
 
 
-def batched(name: str, core: int) -> FamilyRule:
+def batched(core: int) -> FamilyRule:
     """A primitive that is mapped over all dims but the last ``core`` of its first operand."""
-    return sharing(name, lambda call: range(call.eqn.invars[0].aval.ndim - core))
+    return sharing(lambda call: range(call.eqn.invars[0].aval.ndim - core))
 
 
-def all_whole(name: str) -> FamilyRule:
-    """A primitive for which each dim of each operand must be whole."""
-    return sharing(name, lambda call: ())
+#: A primitive for which no dim of an operand may be sharded.
+all_whole: Final = sharing(lambda call: ())

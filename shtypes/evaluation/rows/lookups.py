@@ -21,7 +21,7 @@ from shtypes.evaluation.interpreter import evaluate_closed
 from shtypes.evaluation.iota_analysis import counted
 from shtypes.evaluation.own_rows import Component, OwnUpdates, OwnWindows, clamped
 from shtypes.evaluation.rows.families import Call, Row, Types, ints
-from shtypes.evaluation.table import equation_row
+from shtypes.evaluation.table import row
 from shtypes.rules import Typing
 from shtypes.rules.gather import Numbers
 from shtypes.rules.gather import gather as _gather_rule
@@ -94,6 +94,7 @@ def _gather_numbers(eqn: Any) -> Numbers:
     return Numbers(*map(ints, (*parts, p.operand_batching_dims, p.start_indices_batching_dims)))
 
 
+@row("gather")
 def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     numbers, sizes = _gather_numbers(eqn), ints(eqn.params["slice_sizes"])
     batch = _batch(operands[0], operands[1], numbers, changes=False)
@@ -104,7 +105,7 @@ def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     def own(call: Call, types: Types, results: Types) -> LocalFn:
         return _own_windows(call, types, results, numbers, batch)
 
-    return Row("gather", rule, function=own)(eqn, operands)
+    return Row(rule, function=own)(eqn, operands)
 
 
 def _own_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> LocalFn:
@@ -136,9 +137,6 @@ def _counts(fill: Any) -> bool:
     return fill is None or bool(np.asarray(fill) != 0) or bool(np.signbit(np.asarray(fill).real))
 
 
-equation_row("gather")(_gather)
-
-
 # changes
 
 
@@ -165,6 +163,7 @@ def _linearity(eqn: Any) -> Linearity:
     return Linearity(Linear.BESIDE, slice(1, 2)) if once and not _applies(eqn) else Linearity()
 
 
+@row(*_CHANGES)
 def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     numbers, name = _scatter_numbers(eqn), "scatter_apply" if _applies(eqn) else eqn.primitive.name.replace("-", "_")
     how = "max" if _applies(eqn) else _CHANGES[eqn.primitive.name]
@@ -185,7 +184,7 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     def own(call: Call, types: Types, results: Types) -> LocalFn:
         return _own_updates(call, types, numbers, batch, sizes)
 
-    return Row(name, rule, function=own, linearity=_linearity)(eqn, operands)
+    return Row(rule, name, function=own, linearity=_linearity)(eqn, operands)
 
 
 def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> LocalFn:
@@ -241,7 +240,3 @@ def _by_positions(
     once = params["unique_indices"] or _is_single(eqn)
     changed = {"dimension_numbers": dims, "unique_indices": once, "indices_are_sorted": False}
     return eqn.primitive.bind(x, jnp.stack(components, -1), y, **{**params, **changed})
-
-
-for _name in _CHANGES:
-    equation_row(_name)(_scatter)

@@ -24,7 +24,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.frames import current
 from shtypes.evaluation.interpreter import evaluate
 from shtypes.evaluation.rows.families import Row, all_whole
-from shtypes.evaluation.table import EQUATIONS, OF_ONE_DEVICE, REASONS, body_row
+from shtypes.evaluation.table import FALLBACKS, REASONS, ROWS, body_row
 from shtypes.evaluation.value_info import beside_others, is_constant, placed, typed_constant
 from shtypes.local_mode import lax
 from shtypes.local_mode.shard_map import mapped_over
@@ -248,7 +248,7 @@ def _over_dims(reduction: Any, eqn: Any, i: int, x: Any, dims: tuple[int, ...]) 
     if not is_typed(x):
         return reduction.bind(x, **params)
     one = eqn.replace(primitive=reduction, invars=[eqn.invars[i]], outvars=[eqn.outvars[i]], params=params)
-    return EQUATIONS[reduction.name](one, [x])[0]
+    return ROWS[reduction.name](one, [x])[0]
 
 
 def _over_axes(name: str, x: Any, axes: Sequence[str]) -> Any:
@@ -321,8 +321,7 @@ def _of_one_device(eqn: Any, operands: list[Any]) -> list[Any] | None:
         return None
     if not all(hasattr(v.aval, "shape") and hasattr(v.aval, "dtype") for v in (*eqn.invars, *eqn.outvars)):
         return None
-    name = eqn.primitive.name
-    return Row(name, all_whole(name))(eqn, beside_others(operands))
+    return Row(all_whole)(eqn, beside_others(operands))
 
 
-OF_ONE_DEVICE[:] = [_of_one_device]
+FALLBACKS.append(_of_one_device)

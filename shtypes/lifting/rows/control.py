@@ -22,7 +22,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.interpreter import evaluate_closed
 from shtypes.evaluation.rows.families import Row, all_whole
-from shtypes.evaluation.table import body_row, equation_row
+from shtypes.evaluation.table import body_row, row
 from shtypes.evaluation.value_info import (
     beside_others,
     is_constant,
@@ -299,8 +299,7 @@ def _pure_callback(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 _PURE_CALLBACK: Final = Row(
-    "pure_callback",
-    all_whole("pure_callback"),
+    all_whole,
     function=lambda call, operands, results: _host_function(call.eqn, operands[0].mesh),
 )
 
@@ -319,7 +318,7 @@ def _host_function(eqn: Any, mesh: Mesh) -> HostFunction:
     )
 
 
-@equation_row("debug_callback", "debug_print")
+@row("debug_callback", "debug_print")
 def _debug(eqn: Any, operands: list[Any]) -> list[Any]:
     """Each device that has another part calls with its own, as `sh.debug` does."""
     p = eqn.params
@@ -343,7 +342,7 @@ def _filled_in(params: Any, operands: list[Any]) -> tuple[list[Any], dict[str, A
     return list(args), dict(kwargs)
 
 
-@equation_row("io_callback")
+@row("io_callback")
 def _io_callback(eqn: Any, operands: list[Any]) -> list[Any]:
     raise ShardingTypeError(
         "`io_callback` of typed values would run once on each device",

@@ -20,7 +20,7 @@ from shtypes.context.origin import evaluating
 from shtypes.dispatch.apply import apply, finished_type, is_typed
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.evaluation.interpreter import evaluate_closed
-from shtypes.evaluation.table import FALLBACK, body_row
+from shtypes.evaluation.table import FALLBACKS, REASONS, body_row
 from shtypes.evaluation.value_info import beside_others, is_inexact, of_some, placed, type_of, typed_constant
 from shtypes.lifting.jax_rules import Run, Site, with_rules
 from shtypes.ops import functions
@@ -280,7 +280,7 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
 
 def _of_third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:
     """A primitive of a third party through what it runs, with the rules that JAX has for it."""
-    run = implementation_of(eqn)
+    run = None if eqn.primitive.name in REASONS else implementation_of(eqn)
     return None if run is None else with_rules(Site(eqn, operands), operands, _traced(eqn, operands, run))
 
 
@@ -289,4 +289,4 @@ def _traced(eqn: Any, operands: list[Any], f: Callable[..., list[Any]]) -> Run:
     return lambda xs: site.plainly(f, xs, xs, site.ins)
 
 
-FALLBACK[:] = [_of_third_party]
+FALLBACKS.append(_of_third_party)
