@@ -46,6 +46,7 @@ ROOMS = (
     "training",
     "signatures",
     "analysis",
+    "solver",
     "api",
     "",
     "editor",
@@ -73,6 +74,8 @@ PURE_PARTS = (
     "shtypes.analysis.resharding.drawing",
     "shtypes.analysis.resharding.explain_reshard",
     "shtypes.analysis.resharding.describe_plan",
+    "shtypes.solver",
+    "shtypes.solver.axis_states",
 )
 
 

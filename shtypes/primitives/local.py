@@ -210,7 +210,7 @@ class Local(Operation):
                 tuple((t.local_shape, t.dtype_name) for t in self.results),
             )
             places = tuple(i for i, t in enumerate(known) if t is not None and not (i < n and linear[i]))
-            check_transpose(self.fn, transposed, [known[i] for i in places])
+            check_transpose(self.fn, types, transposed, [known[i] for i in places])
             return [(into, _one(transposed, [known[i] for i in places], [types[i] for i in into], places, len(known)))]
         steps, results = list[Step](), list[int]()
         for i, fn in zip(into, by_operand, strict=True):

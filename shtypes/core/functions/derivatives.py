@@ -37,6 +37,9 @@ class Jvp(LocalFn):
         active = tuple(p for p, a in zip(primals, self.active, strict=True) if a)
         return jax.jvp(of_active, active, tangents)[1]
 
+    def primal(self, operands: Sequence[ShType]) -> tuple[LocalFn, Sequence[ShType]]:
+        return self.fn.primal(operands[: len(self.active)])
+
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
         # The derivative of a real elementwise function is diagonal, so it is its own transpose.
         alone = len(self.active) == 1 and index == 1
