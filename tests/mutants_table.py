@@ -369,14 +369,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a move forgets that a checkpoint runs it again",
-        "shtypes/scopes/judging.py",
+        "shtypes/scopes/check_comm.py",
         "if forth and (any(isinstance(rule, Recomputed) for rule in rules) or again):",
         "if forth and not rules:",
         ("tests/scopes/test_no_comm.py", "tests/scopes/test_scopes.py", "tests/transforms/test_remat.py"),
     ),
     Mutant(
         'no_comm("backward") forbids what is sent forward',
-        "shtypes/scopes/judging.py",
+        "shtypes/scopes/check_comm.py",
         'if rule.direction in ("both", event.direction) else ""',
         'if rule.direction != "forward" or event.direction == "forward" else ""',
         ("tests/scopes/test_no_comm.py", "tests/scopes/test_scopes.py"),
@@ -436,7 +436,7 @@ MUTANTS: Final = (
     Mutant(
         "what is tried for another direction is chosen as scopes say",
         "shtypes/scopes/comm.py",
-        "    if now.value.aim:",
+        "    if current.value.aim:",
         "    if False:",
         ("tests/scopes/test_minimize.py",),
     ),

@@ -18,8 +18,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax
 from shtypes.resharding.join import join
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, rules_in_force, trying
-from shtypes.scopes.judging import judge
 from shtypes.traced.gradient import leaf_paths
 from shtypes.types import REPLICATED, ShType, State
 
@@ -98,9 +98,6 @@ def start_otherwise(x: Leaf, t: ShType) -> None:
     """Has a loop around start its carry so that ``x``, which is made of nothing else, can have a type for free.
 
     What it is made of starts in that type where it can, else it varies where that does.
-
-    Raises:
-        TypesDiffer: there is one, whose carry starts as a constant.
     """
     for loop in reversed(_thread.loops):
         places = {id(leaf): i for i, leaf in enumerate(loop.carry)}
@@ -262,7 +259,7 @@ def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: A
             return entered
         start_otherwise(_leaf(start), left)
         if allows_implicit() and can_reshard(left, entered):
-            judge(name, left, entered, name="carry", inserted=True)
+            check_comm(name, left, entered, name="carry", inserted=True)
             return entered  # at the end of each step
         raise located(
             ShardingTypeError(

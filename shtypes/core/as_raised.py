@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 
-from shtypes.context import ambient
-from shtypes.context.ambient import current_ambient
+from shtypes.context import settings
+from shtypes.context.settings import current_settings
 from shtypes.core.meshes import context_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.suggest_fixes import Rule, fixes
@@ -20,11 +20,11 @@ from shtypes.types import ShType
 
 def complete_when_read(error: ShardingTypeError, complete: Callable[[], None]) -> None:
     """Has ``complete`` run when the fixes of an error are read first, in the scopes and on the mesh in force here."""
-    around, mesh = current_ambient(), context_mesh()
+    around, mesh = current_settings(), context_mesh()
 
     def as_raised() -> None:
         with contextlib.ExitStack() as scopes:
-            scopes.enter_context(ambient.scope(around))
+            scopes.enter_context(settings.scope(around))
             if context_mesh() != mesh:
                 scopes.enter_context(jax.set_mesh(None) if mesh is None else use_mesh(mesh))
             complete()

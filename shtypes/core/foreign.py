@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 from shtypes._compat.plain_programs import closed_over
 from shtypes._compat.program_mesh import sees_plain
-from shtypes.context.absent import instead_of
+from shtypes.context.frames import frames
+from shtypes.context.unsupported import alternative_to
 from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
-from shtypes.context.whose import frames
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
 
@@ -159,7 +159,7 @@ def _instead(name: str, t: ShType) -> Sequence[str]:
     for place in (f"{room}.{function}", function) if room else (function,):
         if function and _has(ours, place):
             return (f"sh.{place}",)
-    return (instead_of(function) or "use the function of the same name in shtypes",)
+    return (alternative_to(function) or "use the function of the same name in shtypes",)
 
 
 def _has(module: Any, path: str) -> bool:

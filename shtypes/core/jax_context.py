@@ -7,10 +7,10 @@ from typing import Any, Final
 import jax
 from jax.extend import source_info_util
 
-from shtypes.context.ambient import connect_jax
-from shtypes.context.whose import OURS
+from shtypes.context.frames import OURS
+from shtypes.context.settings import connect_jax
 
-#: Holds the `Ambient` in force.
+#: Holds the `Settings` in force.
 CONTEXT: Final[Any] = jax.make_user_context(default_value=None)
 
 

@@ -23,8 +23,8 @@ from shtypes.core.hitype import HiShType
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.moves import Kind, in_words
 from shtypes.resharding.steps import Step
+from shtypes.scopes.check_comm import Sent, check_bound
 from shtypes.scopes.comm import open_watches, rules_in_force
-from shtypes.scopes.judging import Sent, judge_bound
 from shtypes.types import ShType
 
 
@@ -80,7 +80,7 @@ class Operation:
 
     def run(self, *operands: Any) -> list[Any]:
         """The results for concrete values, at once."""
-        judge(self)
+        check_operation(self)
         found = self.to_lojax(*operands)
         count(self)
         return found
@@ -221,7 +221,7 @@ class OperationPrimitive(TypedPrimitive):
 
     def bind(self, *operands: Any, **params: Any) -> Any:
         if self.communicates:
-            judge(params["operation"])
+            check_operation(params["operation"])
         return super().bind(*operands, **params)
 
     def abstract_eval(self, *given: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
@@ -271,7 +271,7 @@ def current_direction() -> tuple[str, int]:
     return "backward" if is_transposing() else direction_of(stack), stack.count("jvp(")
 
 
-def judge(operation: Operation) -> None:
+def check_operation(operation: Operation) -> None:
     """Checks what an operation communicates against the scopes in force.
 
     Raises:
@@ -287,7 +287,7 @@ def judge(operation: Operation) -> None:
         src, dst = dst.cotangent(), src.cotangent()
     direction, _ = current_direction()
     try:
-        judge_bound(
+        check_bound(
             operation.name,
             src,
             dst,

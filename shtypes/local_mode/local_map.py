@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args, overload
 import jax
 import numpy as np
 
-from shtypes.context.calls import check_function, name_of
 from shtypes.context.function import Function
-from shtypes.context.mapped import mapped_axes
+from shtypes.context.scope import mapped_axes
+from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.as_raised import complete_when_read

@@ -15,19 +15,18 @@ import jax
 
 from shtypes._compat import no_trace_is_running
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.context.calls import check_function
+from shtypes.context.frames import Owner, owner_of_frame
 from shtypes.context.function import Decorator, Function
-from shtypes.context.mapped import in_local_mode
-from shtypes.context.whose import Whose, is_whose
+from shtypes.context.scope import in_local_mode
+from shtypes.context.signature_errors import check_function
 from shtypes.core.meshes import to_mesh
 from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
 from shtypes.primitives.collective import reinterpreted
 from shtypes.primitives.moving import move
 from shtypes.rules.specs import entering, leaving
+from shtypes.scopes.check_comm import casts_are_written, check_comm
 from shtypes.scopes.comm import rules_in_force, trying
-from shtypes.scopes.judging import judge
-from shtypes.scopes.written import casts_are_written
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.target import Spec
@@ -192,7 +191,7 @@ def _crossed(
         t = jax.typeof(x)
         try:
             cast, other = types(t, spec, mapped)
-            judge("shard_map", t, cast, inserted=True)
+            check_comm("shard_map", t, cast, inserted=True)
             return reinterpreted(move(x, cast, inserted=True), other)
         except ShardingTypeError as error:
             where = f"shard_map, {what} {jax.tree_util.keystr(path)}"
@@ -287,7 +286,7 @@ def _is_jaxs(error: Exception) -> bool:
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     hidden = any("JAX has removed its internal frames" in note for note in getattr(error, "__notes__", ()))
-    return hidden or (last is not None and is_whose(last.tb_frame) is Whose.MACHINERY)
+    return hidden or (last is not None and owner_of_frame(last.tb_frame) is Owner.MACHINERY)
 
 
 def _code_of(f: Any) -> Any:

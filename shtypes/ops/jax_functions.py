@@ -21,7 +21,7 @@ from shtypes import rules
 from shtypes._compat import trace_context
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import PROGRAMS, Bounded, Static
-from shtypes.context.calls import refuse_unknown
+from shtypes.context.signature_errors import refuse_unknown
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.hitype import HiShType, hi
@@ -35,8 +35,8 @@ from shtypes.lowering.replay import published
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
 from shtypes.primitives.local import local_all
+from shtypes.scopes.check_comm import check_now
 from shtypes.scopes.comm import FinishesSums, allows_implicit, implicit_comm, rules_in_force, under, without_scopes
-from shtypes.scopes.judging import look
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
@@ -153,7 +153,7 @@ class JaxFunction:
             return [operands[i] for i in local.passed]
         results = local_all(local.fn, *operands, out=typing.results)
         if rules_in_force():
-            look()
+            check_now()
         return results
 
     def _typed(self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]) -> TypedCall:

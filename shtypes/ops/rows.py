@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from shtypes.context.calls import signature_of
+from shtypes.context.signature_errors import signature_of
 
 
 class Op(NamedTuple):

@@ -17,7 +17,7 @@ from jax import lax
 
 from shtypes._compat import Zero
 from shtypes.caches import MOST
-from shtypes.context.mapped import check_not_mapped
+from shtypes.context.scope import check_not_mapped
 from shtypes.core.array import Array
 from shtypes.core.functions.arithmetic import Divide, Mul
 from shtypes.core.hitype import HiShType, hi
@@ -28,8 +28,8 @@ from shtypes.lowering.per_op import run_collective
 from shtypes.primitives.local import check_tangents, local, moved_to_front
 from shtypes.rules import local as rules
 from shtypes.rules.local import Op
+from shtypes.scopes.check_comm import check_sent
 from shtypes.scopes.comm import rules_in_force
-from shtypes.scopes.judging import judge_sent
 from shtypes.types import COTANGENT, ShType, State, dtypes
 from shtypes.types.mesh import Mesh
 
@@ -120,7 +120,7 @@ def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None
         returns = src.differentiable if has_gradient is None else has_gradient
         sent = sent_by(collective.forth()), sent_by(collective.returned() if returns else ())
         try:
-            judge_sent(op.name, src, collective.dst, *sent, inserted=inserted)
+            check_sent(op.name, src, collective.dst, *sent, inserted=inserted)
         except ShardingTypeError as error:
             error.hints = error.hints or (f"{op.name} before the scope, or after it",)
             raise

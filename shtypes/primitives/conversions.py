@@ -9,8 +9,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from shtypes._compat import no_trace_is_running
-from shtypes.context.calls import refuse_unknown
 from shtypes.context.scope import Scope, changed
+from shtypes.context.signature_errors import refuse_unknown
 from shtypes.context.user_line import public
 from shtypes.core.array import Array as Array
 from shtypes.core.array import install as install
@@ -22,8 +22,8 @@ from shtypes.primitives.doors import to_jax_p
 from shtypes.primitives.moving import move
 from shtypes.primitives.native import from_jax as convert
 from shtypes.primitives.placing import place, type_of
+from shtypes.scopes.check_comm import check_comm, check_leaving
 from shtypes.scopes.comm import allows_implicit, rules_in_force
-from shtypes.scopes.judging import judge, judge_leaving
 from shtypes.types import ShType, State, dtypes
 
 # in
@@ -87,7 +87,7 @@ def _lies_somewhere(x: Any) -> bool:
 
 def without_data() -> Scope:
     """Makes values that have only types of host arrays, so that a program that makes its arguments needs no devices."""
-    return changed(lambda now: now._replace(only_types=True))
+    return changed(lambda s: s._replace(only_types=True))
 
 
 @public
@@ -130,10 +130,10 @@ def to_jax(x: Array) -> Any:
     pending = t.axes(State.UNREDUCED)
     if pending and allows_implicit():
         whole = t.with_axes(pending, State.INVARIANT)
-        judge("to_jax", t, whole, inserted=True)
+        check_comm("to_jax", t, whole, inserted=True)
         x, t = move(x, whole, inserted=True), whole
     refuse_hidden(t, "become a plain array")
-    judge_leaving(t)
+    check_leaving(t)
     if type(x) is Array and no_trace_is_running():
         if x.data is None:
             raise ShardingTypeError(f"a value that has only a type, {t}, has no data")

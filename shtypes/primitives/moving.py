@@ -8,7 +8,7 @@ from shtypes.core.array import Array
 from shtypes.primitives.collective import vary
 from shtypes.primitives.reshard import resharded
 from shtypes.resharding import plan
-from shtypes.scopes.written import check_written
+from shtypes.scopes.check_comm import check_written
 from shtypes.types import REPLICATED, ShType, State
 
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
-from shtypes.context.plain import is_tracing_plain
+from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import carrier_sharding
 from shtypes.core.checks import check_values, checks_are_on
@@ -18,7 +18,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.primitives.doors import from_concrete_p, from_jax_p
 from shtypes.primitives.moving import move
 from shtypes.primitives.placing import place, type_of
-from shtypes.scopes.judging import judge, look
+from shtypes.scopes.check_comm import check_comm, check_now
 from shtypes.types import Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 
@@ -112,11 +112,11 @@ def from_jax(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
         t = own_type(x, mesh) if known else _as_own(x, wanted, mesh)
         _refuse_pending(t)
         own = (from_jax_p if traced else from_concrete_p).bind(x, ty=t)
-        look()
+        check_now()
     if wanted is None:
         return own
     constant = not isinstance(x, jax.core.Tracer)
-    judge("from_jax", jax.typeof(own), wanted, has_gradient=not constant)
+    check_comm("from_jax", jax.typeof(own), wanted, has_gradient=not constant)
     return move(own, wanted, constant=constant)
 
 

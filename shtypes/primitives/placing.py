@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shtypes._compat import no_trace_is_running
-from shtypes.context.ambient import current_ambient
+from shtypes.context.settings import current_settings
 from shtypes.core.array import Array, wrap
 from shtypes.core.carrier import carrier_sharding
 from shtypes.core.hitype import HiShType
@@ -23,7 +23,7 @@ def place(host: Any, t: HiShType) -> Array:
     if t.axes(State.VARYING):
         refuse_hidden(t, "be made from one global value")
     check_width(t)
-    if current_ambient().only_types:
+    if current_settings().only_types:
         return wrap(t, None)
     unreduced = t.axes(State.UNREDUCED)
     rest = {a: State.REDUCED if a in unreduced else t.state(a) for a in t.mesh.axis_names if t.dim_of(a) is None}

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 import jax
 from jax.extend import source_info_util
 
-from shtypes._compat.jaxpr_keys import key_of
-from shtypes._compat.jaxprs import is_literal, literal_value
+from shtypes._compat.jaxprs import is_literal, key_of, literal_value
 from shtypes.caches import Bounded, Static
 from shtypes.core.array import Array, wrap
 from shtypes.core.hitype import HiShType, hi

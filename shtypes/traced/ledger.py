@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import jax
 
-from shtypes.context.calls import check_function
+from shtypes.context.signature_errors import check_function
 from shtypes.core.operation import Operation, applied_by
 from shtypes.errors import how_many
 from shtypes.primitives.conversions import abstract_array

@@ -13,8 +13,8 @@ import jax
 
 from shtypes._compat import no_trace_is_running
 from shtypes.caches import Bounded
-from shtypes.context import ambient
-from shtypes.context.ambient import current_ambient
+from shtypes.context import settings
+from shtypes.context.settings import current_settings
 from shtypes.core.array import wrap
 from shtypes.core.hitype import HiShType
 from shtypes.core.meshes import context_mesh
@@ -61,7 +61,7 @@ def look_ahead(f: F) -> F:
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
-        now = current_ambient()
+        now = current_settings()
         if is_waiting() or now.plan is not None:
             return f(*args, **kwargs)
         if no_trace_is_running():  # what runs at once runs once
@@ -78,7 +78,7 @@ def look_ahead(f: F) -> F:
             found = _best(f, args, kwargs, shared=True)
         if not (found.choices or found.shared):  # each op chooses for itself, or what is called here looks ahead
             return f(*args, **kwargs)
-        with ambient.scope(now._replace(plan=found.choices, shared=found.shared)):
+        with settings.scope(now._replace(plan=found.choices, shared=found.shared)):
             return f(*args, **kwargs)
 
     with contextlib.suppress(AttributeError, TypeError):
@@ -86,7 +86,7 @@ def look_ahead(f: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def _key(now: ambient.Ambient, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _key(now: settings.Settings, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the choices of a call follow from."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     return now, context_mesh(), tree, tuple(jax.typeof(x) if _is_array(x) else (type(x), x) for x in leaves)
@@ -175,8 +175,8 @@ def _attempting(
     def traced(choices: frozenset[tuple[ChoicePoint, tuple[ShType, ...]]], shared: bool, aim: str) -> tuple[Any, Seen]:
         # The number makes each attempt a trace of its own: what is cached notes no places.
         plan = (*choices, ((f"attempt {next(_attempts)}", ()), ()))
-        around = current_ambient()._replace(plan=plan, shared=shared, tried=True, aim=aim, search=search)
-        with ambient.scope(around), noting() as seen:
+        around = current_settings()._replace(plan=plan, shared=shared, tried=True, aim=aim, search=search)
+        with settings.scope(around), noting() as seen:
             try:
                 return sent_by_program(jax.make_jaxpr(of_arrays)(*specimens)), seen
             except Exception:  # it wants values, or what it asks for by name later on does not fit these choices

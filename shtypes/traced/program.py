@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from shtypes.context.calls import name_of
+from shtypes.context.signature_errors import name_of
 from shtypes.traced.gradient import is_array, split
 from shtypes.traced.merging import merged
 

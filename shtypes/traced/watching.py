@@ -18,8 +18,8 @@ from shtypes._compat.tracing import OpenTrace, open_scans, open_traces, program_
 from shtypes.core.operation import Operation, applied_by, current_direction, sent_by
 from shtypes.errors import ShardingTypeError
 from shtypes.primitives.local import Local
+from shtypes.scopes.check_comm import exceeded, forbidden
 from shtypes.scopes.comm import Budget, InBackward, ScopeRule, Sums, connect_watch, open_watches, rules_in_force
-from shtypes.scopes.judging import exceeded, forbidden
 from shtypes.traced.entry import Entry, entries_of, entries_of_transpose
 from shtypes.traced.equations import Equation, equations, equations_of, outside
 from shtypes.traced.ledger import Ledger

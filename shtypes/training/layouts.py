@@ -16,8 +16,8 @@ from shtypes.primitives.placing import type_of
 from shtypes.primitives.together import move_together
 from shtypes.resharding import plan
 from shtypes.resharding.transport import reshard_fix
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit
-from shtypes.scopes.judging import judge
 from shtypes.training.states import placed
 from shtypes.types import ShType, State, dtypes
 
@@ -104,7 +104,7 @@ def _like(x: Any, other: Any) -> Any:
     t = other.type.replace(dtype=x.type.dtype_name)
     if x.type == t or (plan(x.type, t).communicates and not allows_implicit()):
         return x
-    judge("update", x.type, t, inserted=True)
+    check_comm("update", x.type, t, inserted=True)
     return move(x, t, inserted=True)
 
 

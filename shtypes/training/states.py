@@ -18,8 +18,8 @@ from shtypes.evaluation import value_info
 from shtypes.primitives.moving import move
 from shtypes.primitives.placing import place
 from shtypes.resharding import plan
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, finishes_scalars
-from shtypes.scopes.judging import judge
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated
@@ -141,7 +141,7 @@ def _kept(x: Any, before: Any, path: Sequence[Any], called: str) -> Any:
             why=f"to keep {t} takes {sent.words}, {sent.bytes} B/device",
             hints=[f"sh.implicit_comm() around `{called}` allows it"],
         )
-    judge(called, x.type, t, inserted=True)
+    check_comm(called, x.type, t, inserted=True)
     return move(x, t, inserted=True)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shtypes.context.ambient import DimAxes
+from shtypes.context.settings import DimAxes
 from shtypes.traced.entry import Entry
 from shtypes.traced.equations import SourceLine
 from shtypes.traced.ledger import Ledger

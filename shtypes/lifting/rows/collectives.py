@@ -16,7 +16,7 @@ import numpy as np
 
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.symbolic_specs import Wanted, resolved
-from shtypes.context.mapped import local_axes
+from shtypes.context.scope import local_axes
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import cast, is_typed
 from shtypes.dispatch.reshard import all_reduce, reshard
@@ -33,7 +33,7 @@ from shtypes.ops.elementwise import equal
 from shtypes.ops.functions import where
 from shtypes.primitives.collective import collect
 from shtypes.rules.local import Op
-from shtypes.scopes.judging import judge
+from shtypes.scopes.check_comm import check_comm
 from shtypes.types import REPLICATED, ShType, State
 from shtypes.types.mesh import Mesh, context, current_mesh
 from shtypes.types.policy import replicated
@@ -196,7 +196,7 @@ def _varying(x: Any, axes: Sequence[str]) -> Any:
     if t == x.type:
         return x
     constant = is_constant(x)
-    judge("pvary", x.type, t, inserted=True, has_gradient=not constant)
+    check_comm("pvary", x.type, t, inserted=True, has_gradient=not constant)
     return cast(x, t, constant=constant)
 
 

@@ -18,8 +18,8 @@ from shtypes.primitives.collective import collect
 from shtypes.primitives.moving import move
 from shtypes.primitives.ragged import Ragged
 from shtypes.rules.local import Op
+from shtypes.scopes.check_comm import check_sent
 from shtypes.scopes.comm import rules_in_force
-from shtypes.scopes.judging import judge_sent
 from shtypes.types import ShType, State
 
 T = TypeVar("T")
@@ -216,7 +216,7 @@ def ragged_all_to_all(
         _check(types, axes)
         if rules_in_force():
             sent = (sent_by(way, "a ragged all-to-all") for way in (operation.forth(), operation.back()))
-            judge_sent("ragged_all_to_all", *operation.change, *sent)
+            check_sent("ragged_all_to_all", *operation.change, *sent)
     except ShardingTypeError as error:
         raise located(error, "ragged_all_to_all", types).with_traceback(None) from None
     exchanged: Array = operation.applied(*values)[0]

@@ -30,7 +30,7 @@ from shtypes.primitives.collective import collect, reinterpreted, vary
 from shtypes.primitives.local import local
 from shtypes.primitives.moving import move
 from shtypes.rules.local import Op
-from shtypes.scopes.judging import judge
+from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType, State
 
 T = TypeVar("T")
@@ -171,7 +171,7 @@ def pcast(x: T, axis_name: Axes, *, to: Any) -> T:
         dst = t.with_axes(axes, state)
         if state is UNREDUCED:
             return reinterpreted(leaf, dst)
-        judge("pcast", t, dst)
+        check_comm("pcast", t, dst)
         return move(leaf, dst)
 
     return each("pcast", x, make)

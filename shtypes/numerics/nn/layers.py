@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from shtypes.context.calls import refuse_unknown
+from shtypes.context.signature_errors import refuse_unknown
 from shtypes.core.array import Array, ArrayLike
 from shtypes.dispatch.apply import as_ints, is_number, lift, meeting
 from shtypes.errors import ShardingTypeError

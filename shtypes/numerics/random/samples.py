@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from shtypes.context.calls import bound, signature_of
+from shtypes.context.signature_errors import bound, signature_of
 from shtypes.context.user_line import named
 from shtypes.core.array import Array
 from shtypes.dispatch.apply import is_number, lift

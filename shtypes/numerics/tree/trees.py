@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from shtypes.context.calls import check_function
+from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError

@@ -1,0 +1,177 @@
+"""The functions of `jax.numpy` and `jax.lax` that are not here, their parameters, and what to use instead. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Unsupported(NamedTuple):
+    """Names that are not here for one reason."""
+
+    names: tuple[str, ...]
+    why: str
+    instead: str
+
+
+UNSUPPORTED: Final[tuple[Unsupported, ...]] = (
+    Unsupported(
+        ("extract", "trim_zeros", "unique_all", "unique_counts", "unique_inverse", "unique_values", "mask_indices"),
+        "the size of the result would depend on values",
+        "sh.unique, sh.nonzero and their kind with `size=`, or sh.where",
+    ),
+    Unsupported(("put", "place"), "values do not change in place", "x.at[...].set"),
+    Unsupported(
+        ("load", "save", "savez", "fromfile", "frombuffer", "fromfunction", "fromiter", "fromstring", "from_dlpack"),
+        "arrays come from the host",
+        "numpy, then sh.array(x, type)",
+    ),
+    Unsupported(
+        ("apply_along_axis", "apply_over_axes", "vectorize", "frompyfunc", "piecewise"),
+        "they hide which dims a function acts along",
+        "sh.vmap, sh.select, or sh.local_map for a function of shards",
+    ),
+    Unsupported(
+        ("poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "roots"),
+        "they work on a few coefficients that are known",
+        "numpy on the host, and sh.polyval",
+    ),
+    Unsupported(("block",), "it is a nest of joins", "sh.concatenate, or sh.linalg.block_diag"),
+    Unsupported(
+        ("histogram2d", "histogramdd"), "they are several searches and one sum", "sh.digitize and sh.segment_sum"
+    ),
+    Unsupported(
+        ("packbits", "unpackbits", "conv_general_dilated_local", "conv_general_dilated_patches", "composite"),
+        "no rule says how their dims lie",
+        "sh.local_map",
+    ),
+    Unsupported(
+        ("reduce", "reduce_xor", "scatter_apply", "ragged_dot_general", "scaled_dot"),
+        "what they compute is a function that no rule can see into",
+        "the named reductions, x.at[...].apply, sh.ragged_dot, or sh.local_map",
+    ),
+    Unsupported(("approx_max_k", "approx_min_k"), "they are exact on most devices anyway", "sh.top_k"),
+    Unsupported(("custom_root", "custom_linear_solve"), "they take solvers of plain arrays", "sh.custom_vjp"),
+    Unsupported(("rng_bit_generator", "rng_uniform"), "their numbers depend on the devices", "sh.random"),
+    Unsupported(("with_sharding_constraint",), "types say how a value lies", "sh.reshard(x, type)"),
+    Unsupported(("after_all", "create_token"), "typed programs have no tokens", "sh.optimization_barrier"),
+    Unsupported(
+        ("array_repr", "array_str", "get_printoptions", "set_printoptions", "printoptions", "einsum_path", "iterable"),
+        "numpy has them",
+        "numpy",
+    ),
+)
+
+
+class UnsupportedParameters(NamedTuple):
+    """Parameters of JAX that a function does not take."""
+
+    names: tuple[str, ...]
+    why: str
+    instead: tuple[str, ...] = ()  # what to use; empty if there is nothing
+    functions: tuple[str, ...] = ()  # the functions whose they are; all others if there are none
+
+
+#: The first one that fits says it.
+UNSUPPORTED_PARAMETERS: Final[tuple[UnsupportedParameters, ...]] = (
+    UnsupportedParameters(
+        ("axis_name", "axis_index_groups", "axis", "tiled", "split_axis", "concat_axis"),
+        "it changes how a global value lies, and names mesh axes",
+        ("the functions of that name in sh.lax, inside sh.shard_map",),
+        ("all_gather", "all_to_all"),
+    ),
+    UnsupportedParameters(
+        ("xs", "out_shardings"), "its keywords are mesh axes", ("sh.reshard(x, type)",), ("reshard",)
+    ),
+    UnsupportedParameters(
+        ("out_sharding",), "a result's type says how it lies", ("out=", "type=", "sh.reshard(y, type)")
+    ),
+    UnsupportedParameters(("device",), "a type says over which mesh a value lies", ("mesh=", "sh.reshard(x, type)")),
+    UnsupportedParameters(
+        ("implementation", "return_residual"),
+        "each device runs what XLA makes of the formula",
+        ("sh.local_map around a kernel",),
+        ("dot_product_attention",),
+    ),
+    UnsupportedParameters(
+        ("mode",),
+        "each element is made of its own bits, as in JAX's default mode",
+        functions=("bernoulli", "categorical", "choice", "gumbel"),
+    ),
+    UnsupportedParameters(
+        ("method",),
+        "the numbers are those of JAX's default method, which all its releases have",
+        functions=("beta", "chisquare", "gamma", "loggamma", "poisson"),
+    ),
+    UnsupportedParameters(
+        (
+            *("_dot_general", "_split_transpose", "_use_logging", "skip_format_check"),
+            *("in_nzs", "saveable_args"),
+        ),
+        "it is JAX's own",
+    ),
+    UnsupportedParameters(
+        ("out",), "it is numpy's, and JAX refuses it too: values do not change in place", ("x.at[...].set",)
+    ),
+    UnsupportedParameters(("where",), "it is numpy's, and JAX refuses it too", ("sh.where",)),
+    UnsupportedParameters(
+        ("axis_shapes", "axis_names", "axis_types"),
+        "its axes are explicit, and given with their sizes",
+        ('sh.make_mesh({"x": 2})',),
+        ("make_mesh",),
+    ),
+    UnsupportedParameters(
+        ("check_vma", "check_rep"),
+        "types say where values vary, and what a spec claims is always checked",
+        ("without it", "explicit=True"),
+        ("shard_map",),
+    ),
+    UnsupportedParameters(
+        ("static_argnames", "concrete"),
+        "arguments that are no arrays are taken as they are",
+        ("static_argnums=",),
+        ("checkpoint",),
+    ),
+    UnsupportedParameters(
+        ("nondiff_argnames",), "arguments are told by their places", ("nondiff_argnums=",), ("custom_vjp",)
+    ),
+    UnsupportedParameters(
+        ("reduce_axes",),
+        "types say which sums are pending",
+        ("sh.all_reduce",),
+        ("grad", "value_and_grad", "vjp"),
+    ),
+    UnsupportedParameters(("allow_int",), "integers have no cotangents", ("argnums=",), ("jacrev",)),
+    UnsupportedParameters(("operand",), "it is JAX's old name", ("operands by place",), ("cond", "switch")),
+    UnsupportedParameters(
+        ("spmd_axis_name", "sum_match"), "types say how the mapped dim lies", ("axis_name=",), ("vmap",)
+    ),
+    UnsupportedParameters(("partitioned",), "each device calls with its own part", functions=("callback", "print")),
+    UnsupportedParameters(
+        ("object", "dtype", "copy", "order", "ndmin", "args"),
+        "it takes an array or numbers, and a type",
+        ("sh.asarray", 'sh.array(x, "bf16[...]")'),
+        ("array",),
+    ),
+)
+
+_BY_NAME: Final = {name: absence for absence in UNSUPPORTED for name in absence.names}
+
+
+def unsupported_parameter(function: str, parameter: str) -> UnsupportedParameters | None:
+    """What is said of a parameter of JAX's that a function does not take."""
+    for found in UNSUPPORTED_PARAMETERS:
+        if parameter in found.names and function in (found.functions or (function,)):
+            return found
+    return None
+
+
+def alternative_to(name: str) -> str:
+    """What to use instead of a name that is not here; empty if nothing is known."""
+    absence = _BY_NAME.get(name)
+    return absence.instead if absence else ""
+
+
+def explanation(name: str) -> str:
+    """Why a name is not here and what to use instead; empty if nothing is known."""
+    absence = _BY_NAME.get(name)
+    return f"; {absence.why}: use {absence.instead}" if absence else ""
