@@ -383,7 +383,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a budget counts a scan once",
-        "shtypes/traced/watching.py",
+        "shtypes/traced/comm_tracker.py",
         "times *= next(lengths, 1)",
         "next(lengths, 1)",
         ("tests/scopes/test_budget.py",),
@@ -391,21 +391,21 @@ MUTANTS: Final = (
     # pictures and words
     Mutant(
         "a part with gaps has its first piece only",
-        "shtypes/analysis/picture/device_slices.py",
+        "shtypes/analysis/device_slices.py",
         "for i in range(start, stop) for a, b in found]",
         "for i in range(start, start + 1) for a, b in found]",
         _TOLD,
     ),
     Mutant(
         "the parts of an axis are read minor to major",
-        "shtypes/analysis/picture/device_slices.py",
+        "shtypes/analysis/device_slices.py",
         "in reversed([*parts.shape.items()]):",
         "in parts.shape.items():",
         _TOLD,
     ),
     Mutant(
         "an all-to-all is said to cut the dim that it joins",
-        "shtypes/analysis/resharding/describe_plan.py",
+        "shtypes/analysis/describe_plan.py",
         "in {step.group} along {_dims(step.gained, step, whole)}",
         "in {step.group} along {_dims(step.lost, step, whole)}",
         _TOLD,
@@ -421,14 +421,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "looking ahead counts a loop once",
-        "shtypes/traced/price.py",
+        "shtypes/traced/ledger.py",
         "times = found.times or 1",
         "times = 1",
         ("tests/scopes/test_implicit.py",),
     ),
     Mutant(
         "a search starts from its own first choices only",
-        "shtypes/traced/look_ahead.py",
+        "shtypes/traced/implicit_search.py",
         "for other in get_args(Direction):",
         "for other in ():",
         ("tests/scopes/test_minimize.py",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from shtypes.analysis.picture.device_slices import digits_of_dims, holding
+from shtypes.analysis.device_slices import digits_of_dims, holding
 from shtypes.errors import how_many, quoted
 from shtypes.resharding import Kind, Plan, Step
 from shtypes.types import ShType, State

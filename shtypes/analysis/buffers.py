@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shtypes.analysis.memory.graph import Graph, Kind, Step, Value
+from shtypes.analysis.device_steps import Graph, Kind, Step, Value
 
 _FUSED: Final = frozenset({Kind.MAP, Kind.COSTLY})
 _READS: Final = frozenset({Kind.FOLD, Kind.STORE})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes.analysis.memory.buffers import buffers_of, kept_by, live, packed
-from shtypes.analysis.memory.graph import Value, bytes_of, graph_of
+from shtypes.analysis.buffers import buffers_of, kept_by, live, packed
+from shtypes.analysis.device_steps import Value, bytes_of, graph_of
 from shtypes.analysis.target import Target, mesh_of, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh
@@ -21,8 +20,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.programs.jit import JitFunction, jit
 from shtypes.programs.stages import Traced
 from shtypes.traced.equations import SourceLine
-from shtypes.traced.gradient import is_array, split, with_gradient
 from shtypes.traced.merging import merge_reshards
+from shtypes.traced.program import is_array, split, with_gradient
 from shtypes.types import dtypes
 from shtypes.types.mesh import context
 from shtypes.types.tables import Report, Table
@@ -92,9 +91,9 @@ class Memory(Report):
         """The heading of its page."""
         return f"Memory of {self.name} on {self.mesh}"
 
-    def to_json(self, indent: int | None = None) -> str:
-        """The report as JSON, as described in the docs (memory)."""
-        found = {
+    def to_dict(self) -> dict[str, Any]:
+        """The report for JSON, as described in the docs (memory)."""
+        return {
             "schema": SCHEMA,
             "function": self.name,
             "mesh": self.mesh,
@@ -104,10 +103,11 @@ class Memory(Report):
             "donated": self.donated,
             "temporaries": self.temporaries,
             "peak": self.peak,
-            "saved": [_json(held) for held in self.saved],
-            "live": [_json(held) for held in self.live],
+            **{
+                key: [{**h._asdict(), "place": h.place.to_json()} for h in held]
+                for key, held in (("saved", self.saved), ("live", self.live))
+            },
         }
-        return json.dumps(found, indent=indent)
 
     def tables(self) -> list[Table]:
         """The bytes of each part, what is kept for the backward pass, and what is in use at the peak."""
@@ -132,10 +132,6 @@ def _table(title: str, held: tuple[Held, ...]) -> Iterable[Table]:
     note = f"and {len(rest)} more, {sum(h.bytes for h in rest)} B/device" if rest else "" if rows else "nothing"
     headings = ("line", "direction", "made by", "each device has", "B/device")
     yield Table(title, headings, rows, frozenset({"B/device"}), note)
-
-
-def _json(held: Held) -> dict[str, Any]:
-    return {**held._asdict(), "place": held.place.to_json()}
 
 
 @public

@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from shtypes.analysis.picture.device_slices import Holding, Span, holding, visible
-from shtypes.analysis.picture.svg import CELL, COLUMNS, Paint, devices, drawn_dims, element, words
-from shtypes.analysis.resharding.describe_plan import sentences, views
+from shtypes.analysis.describe_plan import sentences, views
+from shtypes.analysis.device_slices import Holding, Span, holding, visible
+from shtypes.analysis.svg import CELL, COLUMNS, Paint, devices, drawn_dims, element, words
 from shtypes.errors import quoted
 from shtypes.resharding import Plan, Step
 from shtypes.resharding.costs import CostModel

@@ -6,7 +6,7 @@ import html
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from shtypes.analysis.picture.device_slices import Holding, Span, grid, visible
+from shtypes.analysis.device_slices import Holding, Span, grid, visible
 from shtypes.types import ShType
 
 #: The most devices along the last mesh axis, and the most rows of them.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from typing import Any, Final
 
-from shtypes.analysis.picture.device_slices import distinct, grid, sentences, visible
-from shtypes.analysis.picture.svg import draw
+from shtypes.analysis.device_slices import distinct, grid, sentences, visible
+from shtypes.analysis.svg import draw
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError, how_many

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import functools
-import html
-import json
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import jax
 
-from shtypes.analysis.check import Signature
+from shtypes.analysis.check import Signature, signature_of
+from shtypes.analysis.target import mesh_of, scopes, target_of
+from shtypes.context.user_line import public
+from shtypes.core.array import Array
+from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.core.operation import applied_by
 from shtypes.errors import ShardingTypeError
+from shtypes.primitives.conversions import abstract_array
 from shtypes.primitives.reshard import Reshard
-from shtypes.resharding.costs import CostModel
+from shtypes.resharding.costs import CostModel, cost_model
 from shtypes.traced.entry import Entry
 from shtypes.traced.equations import SourceLine, equations
 from shtypes.traced.ledger import Ledger, Total
 from shtypes.types import ShType
+from shtypes.types.mesh import current_mesh
 from shtypes.types.notation.printing import show
-from shtypes.types.tables import Report, Table, notebook, rich_group, rich_text
-
-if TYPE_CHECKING:
-    from rich.console import Group
-
+from shtypes.types.policy import current_policy
+from shtypes.types.tables import Report, Table, Text
+from shtypes.types.target import parse
 
 POLICIES: Final = ("jax", "partial")
 
@@ -218,6 +220,8 @@ class Comparison(Report):
         takes: Whether the function takes gradients itself.
     """
 
+    titled: ClassVar[bool] = True
+
     def __init__(
         self, name: str, mesh: str, jax: Side, partial: Side, model: CostModel | None, *, grad: bool, takes: bool
     ) -> None:
@@ -266,30 +270,20 @@ class Comparison(Report):
         headings = ("by", "", "jax B/device", "partial B/device", "jax launches", "partial launches")
         return Table("Totals", headings, tuple(rows), frozenset(headings[2:]), "; ".join(notes))
 
-    def _errors(self) -> list[str]:
-        return [f'Under "{s.policy}" it does not type: {s.error}' for s in (self.jax, self.partial) if s.error]
-
-    def __str__(self) -> str:
-        return "\n\n".join([self.title, *self._errors(), *map(str, self.tables())])
+    def parts(self) -> list[Table | Text]:
+        """Why it does not type, and the tables."""
+        sides = (self.jax, self.partial)
+        errors = [Text(f'Under "{s.policy}" it does not type: {s.error}', "red") for s in sides if s.error]
+        return [*errors, *self.tables()]
 
     def __repr__(self) -> str:
         jax_total, partial_total = self.jax.ledger.bytes, self.partial.ledger.bytes
         return f"<Comparison of {self.name}: jax {jax_total} B/device, partial {partial_total} B/device>"
 
-    def __rich__(self) -> Group:
-        errors = [rich_text(f"{line}\n", "red") for line in self._errors()]
-        return rich_group(rich_text(f"{self.title}\n", "bold"), *errors, *self.tables())
-
-    def _parts(self) -> list[Table | str]:
-        return [*(f"<pre>{html.escape(line)}</pre>" for line in self._errors()), *self.tables()]
-
-    def _repr_html_(self) -> str:
-        return notebook(f"<h1>{html.escape(self.title)}</h1>", *self._parts())
-
-    def to_json(self, indent: int | None = None) -> str:
-        """The comparison as JSON, as described in the docs (communication)."""
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison for JSON, as described in the docs (communication)."""
         seconds = self.seconds() or (None, None)
-        found = {
+        return {
             "schema": SCHEMA,
             "function": self.name,
             "mesh": self.mesh,
@@ -299,7 +293,7 @@ class Comparison(Report):
                     "error": None if side.error is None else str(side.error),
                     "signature": None if side.signature is None else side.signature.to_dict(),
                     "seconds": time,
-                    "ledger": json.loads(side.ledger.to_json()),
+                    "ledger": side.ledger.to_dict(),
                 }
                 for side, time in zip((self.jax, self.partial), seconds, strict=True)
             },
@@ -308,7 +302,6 @@ class Comparison(Report):
                 {"what": c.what, "jax": _use_json(c.jax), "partial": _use_json(c.partial)} for c in self.collectives
             ],
         }
-        return json.dumps(found, indent=indent)
 
 
 # tables
@@ -361,3 +354,81 @@ def _total_row(what: str, key: str, totals: Iterable[Total | None]) -> tuple[str
 
 def _use_json(use: Use | None) -> dict[str, Any] | None:
     return None if use is None else {**use._asdict(), "axes": list(use.axes), "place": use.place.to_json()}
+
+
+@public
+def compare(
+    f: Callable[..., Any],
+    *args: Any,
+    grad: bool = True,
+    model: CostModel | str | None = None,
+    mesh: AnyMesh | None = None,
+    dims: Mapping[str, int] | None = None,
+    **kwargs: Any,
+) -> Comparison:
+    """A program under the policies "jax" and "partial": types that differ, collectives that differ, totals and times.
+
+    Args:
+        f: A function of trees of typed values.
+        *args: Its arguments: texts of types, types, values, or trees of these. A text is read under each policy; what a
+            type or a value has replicated under the policy in force is replicated under the other too. Without any,
+            those that the annotations of ``f`` say.
+        grad: Whether the backward pass, to all arguments with gradients, is compared too. A function that takes
+            gradients itself is compared as it is.
+        model: A cost model, or the name of a link: predicts times.
+        mesh: The mesh of the texts; by default the one in context.
+        dims: Sizes of dim names.
+        **kwargs: More arguments of ``f``.
+
+    Returns:
+        The comparison. A program that types under one policy only is compared, too: the other side says why not.
+
+    Raises:
+        ShardingTypeError: the program types under neither policy.
+
+    Communicates: nothing, and runs nothing.
+
+    Examples:
+        >>> import shtypes as sh
+        >>> def layer(x, w):
+        ...     return sh.silu(x @ w)
+        >>> mesh = sh.abstract_mesh({"dp": 2, "tp": 4})
+        >>> found = compare(layer, "f32[8@dp, 16]", "f32[16, 32@tp]", mesh=mesh)
+        >>> found.jax.ledger.bytes, found.partial.ledger.bytes
+        (896, 0)
+    """
+    cost = cost_model(model) if isinstance(model, str) else model
+    from_policy = current_policy()
+    sides, takes = {}, False
+    for policy in POLICIES:
+        with scopes(mesh, policy, dims):
+            try:
+                given = _translated((args, kwargs), from_policy, policy)
+                target = target_of(f, *given)
+                with scopes(mesh_of((target.args, target.kwargs)), None, None):
+                    found = signature_of(target, grad=False)
+                    takes = any(e.direction != "forward" for e in equations(found.program))
+                    sides[policy] = Side(policy, signature_of(target, grad=True) if grad and not takes else found)
+            except ShardingTypeError as error:
+                sides[policy] = Side(policy, error=error)
+    signature = next((s.signature for s in sides.values() if s.signature is not None), None)
+    if signature is None:
+        raise next(s.error for s in sides.values() if s.error is not None)
+    found_mesh = next((x.mesh for x in jax.tree.leaves(signature.arguments) if isinstance(x, ShType)), None)
+    where = found_mesh or (current_mesh() if mesh is None else to_mesh(mesh))
+    return Comparison(
+        signature.name, str(where), sides["jax"], sides["partial"], cost, grad=grad and not takes, takes=takes
+    )
+
+
+def _translated(tree: Any, src: str, dst: str) -> Any:
+    """Typed values as values that have only types, with what one policy calls replicated as the other calls it."""
+
+    def one(x: Any) -> Any:
+        t = x.type if isinstance(x, Array) else x if isinstance(x, ShType) else None
+        if t is None:
+            return x
+        other = parse(show(t, src), t.mesh, dims={d.name: d.size for d in t.dims if d.name}, policy=dst)
+        return abstract_array(other)
+
+    return jax.tree.map(one, tree)

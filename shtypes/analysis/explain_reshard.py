@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import html
-import json
-import textwrap
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-from shtypes.analysis.resharding import drawing
-from shtypes.analysis.resharding.describe_plan import action, bound, held, sentences, views
+from shtypes.analysis.describe_plan import action, bound, held, sentences, views
+from shtypes.analysis.draw_plan import devices_of, draw, holders
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import Plan, Step, least_bytes, plan
@@ -18,15 +15,8 @@ from shtypes.resharding.steps import common_prefix
 from shtypes.resharding.transport import AS_IT_IS, Asked, Transport
 from shtypes.types import REPLICATED, ShType, State
 from shtypes.types.mesh import Mesh, NamedAxes
-from shtypes.types.tables import Report, Table, rich_group, rich_text
+from shtypes.types.tables import Report, Table
 from shtypes.types.target import Target, as_type
-
-if TYPE_CHECKING:
-    from rich.console import Group
-
-
-#: How wide the sentences of the text are.
-WIDTH: Final = 120
 
 
 class Resharding(Report):
@@ -58,8 +48,9 @@ class Resharding(Report):
         return f"{self.forward.src} to {self.forward.dst}"
 
     def tables(self) -> list[Table]:
-        """The steps of each plan, and what each device holds on the way forward."""
-        return [*(self._table(name, found) for name, found in self.plans), self._holders()]
+        """The steps of each plan, in numbers and in words, and what each device holds on the way forward."""
+        holds = holders(self.forward, f"who holds what, forward, on {devices_of(self.forward)}")
+        return [*(self._table(name, found) for name, found in self.plans), holds]
 
     def seconds(self, found: Plan) -> float | None:
         """What a plan takes by the cost model; None without one."""
@@ -87,33 +78,18 @@ class Resharding(Report):
         note += f"; at most {self._peak(found)} B/device in memory"
         if self.model:
             note += f"; {self.seconds(found):.2e} s"
-        title = f"{name}: {found.src} -> {found.dst}"
-        return Table(title, headings, tuple(rows), frozenset({"B/device", "time"}), note if rows else "nothing to do")
+        return Table(
+            f"{name}: {found.src} -> {found.dst}",
+            headings,
+            tuple(rows),
+            frozenset({"B/device", "time"}),
+            note if rows else "nothing to do",
+            tuple(self.sentences(found)),
+            tuple(self.notes(found)),
+        )
 
-    def _holders(self) -> Table:
-        return drawing.holders(self.forward, f"who holds what, forward, on {drawing.devices_of(self.forward)}")
-
-    def _said(self, found: Plan) -> list[str]:
-        """The sentences and the notes as lines of the text."""
-        lines = []
-        for i, said in enumerate(self.sentences(found), start=1):
-            lines += _lines(said, f"  {i}. ")
-        for note in self.notes(found):
-            lines += _lines(note, "  ")
-        return lines
-
-    def __str__(self) -> str:
-        parts = ["\n".join([str(self._table(name, found)), *self._said(found)]) for name, found in self.plans]
-        return "\n\n".join([*parts, str(self._holders())])
-
-    __repr__ = __str__
-
-    def __rich__(self) -> Group:
-        parts: list[Any] = []
-        for name, found in self.plans:
-            said = [f"{i}. {text}" for i, text in enumerate(self.sentences(found), start=1)]
-            parts += [self._table(name, found), *map(rich_text, [*said, *self.notes(found), ""])]
-        return rich_group(*parts, self._holders())
+    def __repr__(self) -> str:
+        return str(self)
 
     def to_svg(self) -> str:
         """One SVG element: who holds what before, after each step and after, with the steps in words.
@@ -121,26 +97,20 @@ class Resharding(Report):
         A colour is a part of the array as the devices hold it before, so that the picture shows where each piece went.
         Terms of a sum are hatched and varying values dotted. Of large meshes it has the first devices and the last.
         """
-        title = f"{self.forward.src} to {self.forward.dst} on {drawing.devices_of(self.forward)}"
-        return drawing.draw(title, self.plans, self.model)
+        return draw(f"{self.title} on {devices_of(self.forward)}", self.plans, self.model)
 
-    def _parts(self) -> list[Table | str]:
-        parts: list[Table | str] = [self.to_svg()]
-        for name, found in self.plans:
-            said = "".join(f"<li>{html.escape(text)}</li>" for text in self.sentences(found))
-            notes = "".join(f'<p class="note">{html.escape(text)}</p>' for text in self.notes(found))
-            parts += [self._table(name, found), f"<ol>{said}</ol>{notes}"] if said else [notes]
-        return [*parts, self._holders()]
+    def pictures(self) -> list[str]:
+        """The drawing."""
+        return [self.to_svg()]
 
-    def to_json(self, indent: int | None = None) -> str:
-        """The plans as JSON, as described in the docs (command line)."""
-        found = {
+    def to_dict(self) -> dict[str, Any]:
+        """The plans for JSON, as described in the docs (command line)."""
+        return {
             "schema": 1,
             "mesh": str(self.forward.src.mesh),
             "forward": self._plan_json(self.forward),
             "backward": None if self.backward is None else self._plan_json(self.backward),
         }
-        return json.dumps(found, indent=indent)
 
     def _plan_json(self, found: Plan) -> dict[str, Any]:
         return {
@@ -170,11 +140,6 @@ class Resharding(Report):
             "after": step.dst.canonical(),
             "mesh": str(step.dst.mesh),
         }
-
-
-def _lines(text: str, before: str) -> list[str]:
-    after = " " * len(before)
-    return textwrap.wrap(text, WIDTH, initial_indent=before, subsequent_indent=after, break_on_hyphens=False)
 
 
 def gathered_bytes(found: Plan) -> int:

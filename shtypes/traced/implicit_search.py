@@ -21,8 +21,8 @@ from shtypes.core.meshes import context_mesh
 from shtypes.resharding import Direction, cost
 from shtypes.rules.implicit import ChoicePoint, Choices, LookAheadSignal, Seen, is_waiting, noting, waiting
 from shtypes.scopes.comm import allows_implicit, connect_look_ahead, open_watches
-from shtypes.traced.gradient import split
-from shtypes.traced.price import Sent, sent_by_program
+from shtypes.traced.ledger import Sent, sent_by_program
+from shtypes.traced.program import split
 from shtypes.types import ShType
 
 F = TypeVar("F", bound=Callable[..., Any])
