@@ -20,9 +20,9 @@ from shtypes.dispatch.apply import apply_all, is_number, is_typed, lift
 from shtypes.evaluation.bound_primitive import LINEAR, NAMES, Bound, Linearity
 from shtypes.evaluation.table import ROWS
 from shtypes.rules import Typing, WholeResult
-from shtypes.rules.labelled import ProductDims
-from shtypes.rules.labelled import contraction as _contraction
-from shtypes.rules.labelled import labelled as _labelled
+from shtypes.rules.einsum_like import ProductDims
+from shtypes.rules.einsum_like import contraction as _contraction
+from shtypes.rules.einsum_like import labelled as _labelled
 from shtypes.rules.typing import Label
 from shtypes.types import ShType, State, dtypes
 

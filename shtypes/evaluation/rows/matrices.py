@@ -24,8 +24,8 @@ from shtypes.evaluation.rows.families import (
 )
 from shtypes.evaluation.table import row
 from shtypes.rules import Typing
-from shtypes.rules.conv import conv_plan, pointwise
-from shtypes.rules.labelled import contraction as _contraction
+from shtypes.rules.einsum_like import ProductDims, conv_plan, pointwise
+from shtypes.rules.einsum_like import contraction as _contraction
 from shtypes.rules.random import sample
 from shtypes.rules.typing import Label
 from shtypes.types import Dim, ShType, State
@@ -125,8 +125,13 @@ rows("fft", along(_transformed))
 
 
 def _solved(call: Call, types: Types) -> Typing:
-    left = bool(call.params["left_side"])
-    return rules.solve(types[0], types[1], False, call.dtypes[0], call.constants, call.name, left)
+    """Linear in the right-hand side alone, whose columns are solved each by itself."""
+    batch: tuple[Label, ...] = tuple(range(types[0].ndim - 2))
+    rhs = (*batch, "row", "solution") if call.params["left_side"] else (*batch, "solution", "row")
+    labels = (*batch, "equation", "unknown"), rhs
+    result = tuple(zip(rhs, call.shapes[0], strict=True))
+    plan = ProductDims(labels, result, frozenset(("equation", "unknown", "row")), nonlinear=frozenset({0}))
+    return _contraction(call.name, types, plan, call.dtypes[0], call.constants)
 
 
 rows("triangular_solve", _solved)
