@@ -11,7 +11,8 @@ from shtypes._compat.in_force import InForce, set_at, settings
 from shtypes._compat.jaxprs import is_literal
 from shtypes.context.eqn_source import EqnSource, current_eqn
 from shtypes.context.user_line import is_users_call
-from shtypes.evaluation.at_specs import Outside, scope_of
+from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.at_specs import AtSpecs, scope_of
 from shtypes.scopes.comm import CommScope, ScopeRule
 from shtypes.types.mesh import Mesh
 
@@ -22,7 +23,7 @@ class Body(NamedTuple):
     jaxpr: Any  # the program
     env: dict[Any, Any]  # the values of its variables that are still used
     outer: Step | None  # the equation that it is a body of; None for the whole program
-    outside: Outside  # what was said of the program from outside
+    outside: AtSpecs  # what was said of the program from outside
     scope: tuple[str, ...] = ()  # the path of scopes around it
     places: frozenset[str] = frozenset()  # those places of ``outside`` that it is in
     arguments: Callable[[], Sequence[str]] = tuple  # what the arguments of the whole program are called
@@ -33,10 +34,10 @@ class Body(NamedTuple):
     @classmethod
     def of_call(cls, mesh: Mesh | None) -> Body:
         """The program of a function of JAX, in the equation that is being evaluated, if any is."""
-        return cls(None, {}, current(), Outside(), mesh=mesh, of_function=True)
+        return cls(None, {}, current(), AtSpecs(), mesh=mesh, of_function=True)
 
     @classmethod
-    def whole(cls, outside: Outside, arguments: Callable[[], Sequence[str]] = tuple, mesh: Mesh | None = None) -> Body:
+    def whole(cls, outside: AtSpecs, arguments: Callable[[], Sequence[str]] = tuple, mesh: Mesh | None = None) -> Body:
         """A whole program."""
         return cls(None, {}, None, outside, arguments=arguments, mesh=mesh)
 
@@ -91,7 +92,7 @@ class Step:
         return None if self.body.of_function or is_users_call() else self.eqn.source_info.traceback
 
 
-class Made(NamedTuple):
+class Source(NamedTuple):
     """Where a value comes from: an equation of a body, and its variable; no equation for an argument."""
 
     step: Step | None
@@ -99,22 +100,28 @@ class Made(NamedTuple):
     body: Body
 
 
-def made(step: Step, x: Any) -> Made | None:
+def source_of(step: Step, x: Any) -> Source | None:
     """The outermost equation that a value is a result of, or the argument of the program that it is."""
     body = step.body
     while True:
         for var in body.jaxpr.invars:
             if body.env.get(var) is x:
                 if body.outer is None:
-                    return Made(None, var, body)
+                    return Source(None, var, body)
                 break
         else:
             for eqn in body.jaxpr.eqns:
                 for var in eqn.outvars:
                     if not is_literal(var) and body.env.get(var) is x:
-                        return Made(Step(eqn, body), var, body)
+                        return Source(Step(eqn, body), var, body)
             return None
         body = body.outer.body
+
+
+def mesh_here(operands: Sequence[Any]) -> Mesh | None:
+    """The mesh of typed operands, or that of the program that is being evaluated; None if neither has one."""
+    step = current()
+    return next((x.type.mesh for x in operands if is_typed(x)), None if step is None else step.body.mesh)
 
 
 def current() -> Step | None:
@@ -139,25 +146,25 @@ class Scopes:
 
     def enter(self, eqn: Any) -> None:
         """Opens the scopes of an equation, and leaves those that it is not in."""
-        found = set_at(eqn)
-        if found is None:
-            found = self._outer
-        if found is self.now:
+        target = set_at(eqn)
+        if target is None:
+            target = self._outer
+        if target is self.now:
             return
         inherited = len(self._outer.rules)
-        own = found.rules[inherited:] if found.rules[:inherited] == self._outer.rules else found.rules
-        wanted: list[Any] = list(own)
-        if (found.fields, found.jax) != (self._outer.fields, self._outer.jax):
-            wanted.append(InForce((), found.fields, found.jax))
+        added = target.rules[inherited:] if target.rules[:inherited] == self._outer.rules else target.rules
+        layers: list[Any] = list(added)
+        if (target.fields, target.jax) != (self._outer.fields, self._outer.jax):
+            layers.append(InForce((), target.fields, target.jax))
         kept = 0
-        while kept < min(len(wanted), len(self._open)) and self._open[kept][0] == wanted[kept]:
+        while kept < min(len(layers), len(self._open)) and self._open[kept][0] == layers[kept]:
             kept += 1
         self.leave(kept)
-        for layer in wanted[kept:]:
+        for layer in layers[kept:]:
             scope = settings(layer) if isinstance(layer, InForce) else self._run(layer)
             scope.__enter__()
             self._open.append((layer, scope))
-        self.now = found
+        self.now = target
 
     def _run(self, rule: ScopeRule) -> contextlib.AbstractContextManager[Any]:
         """A part of the run of a scope of communication: what it sent so far goes on counting."""
@@ -177,10 +184,10 @@ class Scopes:
 @contextlib.contextmanager
 def scopes_of(outer: InForce) -> Iterator[Scopes]:
     """Around the evaluation of a body."""
-    found = Scopes(outer)
+    scopes = Scopes(outer)
     try:
-        yield found
+        yield scopes
     except BaseException as error:
-        found.leave(error=error)
+        scopes.leave(error=error)
         raise
-    found.leave()
+    scopes.leave()

@@ -19,9 +19,8 @@ from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound
 from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.at_specs import Outside
+from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.frames import Body, Step, current, scopes_of
-from shtypes.evaluation.iota_analysis import carry, follow
 from shtypes.evaluation.source_fixes import in_the_programs_words
 from shtypes.evaluation.table import BODIES, FALLBACKS, ROWS, reason
 from shtypes.evaluation.undo_ravel import unraveled
@@ -30,6 +29,8 @@ from shtypes.evaluation.value_info import (
     PLACES,
     WIDENED,
     beside_others,
+    carry,
+    follow,
     is_constant,
     mesh_of,
     note_constant,
@@ -49,11 +50,11 @@ def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
 def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """The results of a program, for typed and plain arguments, inside the equation that is being evaluated."""
     outer = current()
-    return _run(jaxpr, consts, args, Body.inside(outer) if outer is not None else Body.whole(Outside()))
+    return _run(jaxpr, consts, args, Body.inside(outer) if outer is not None else Body.whole(AtSpecs()))
 
 
 def evaluate_whole(
-    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], outside: Outside, arguments: Callable[[], Sequence[str]]
+    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], outside: AtSpecs, arguments: Callable[[], Sequence[str]]
 ) -> list[Any]:
     """The results of a whole program."""
     return _run(jaxpr, consts, args, Body.whole(outside, arguments, mesh_of(args)))
@@ -111,10 +112,9 @@ def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]
         for _, place in marks:
             outside.met.add(place)
     else:
-        found = _typed(step, operands, marks)
-        if isinstance(found, ShardingTypeError):
-            raise found
-        outs = found
+        outs = _typed(step, operands, marks)
+        if isinstance(outs, ShardingTypeError):
+            raise outs
     if constant:
         for out in outs:
             note_constant(out)
@@ -138,7 +138,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
         except ShardingTypeError as error:
             if step.body.of_function:
                 return error.with_traceback(None)
-            placed(error, _shown(name, operands))
+            placed(error, f"{name}({', '.join(str(x.type) for x in operands if is_typed(x))})")
             return in_the_programs_words(error, step, operands, evaluate).with_traceback(None)
     return outs
 
@@ -173,10 +173,6 @@ def missing(eqn: Any) -> ShardingTypeError:
             f"sh.lift.register(primitive) with a function of typed values, for `{name}`",
         ],
     )
-
-
-def _shown(name: str, operands: Sequence[Any]) -> str:
-    return f"{name}({', '.join(str(x.type) for x in operands if is_typed(x))})"
 
 
 def _checked(eqn: Any, outs: list[Any]) -> list[Any]:
@@ -243,10 +239,10 @@ def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
     if len(set(ids)) < len(ids):
         key.append(tuple(map(ids.index, ids)))  # which are one value
     try:
-        hash(found := tuple(key))
+        hash(frozen := tuple(key))
     except TypeError:
         return None
-    return None if context is None else found
+    return None if context is None else frozen
 
 
 def _recipe(operands: Sequence[Any], bound: Sequence[Any], outs: Sequence[Any]) -> Written | None:

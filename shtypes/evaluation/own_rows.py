@@ -50,14 +50,13 @@ def _counting(at: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class OwnRow(LocalFn):
-    """A slice of which one position of some sharded dims is looked up; zero on devices that have another one."""
+class _Own(LocalFn):
+    """A primitive on a shard, at positions of the device's own: linear as the primitive is."""
 
-    fn: Bound  # the slice of all that a device has of these dims
-    places: tuple[Place, ...]  # the positions
+    fn: Bound
 
     @property
-    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the slice's
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the primitive's
         return self.fn.linear
 
     def linear_in(self, index: int) -> bool:
@@ -65,6 +64,13 @@ class OwnRow(LocalFn):
 
     def __str__(self) -> str:
         return f"{self.fn}[own]"
+
+
+@dataclass(frozen=True)
+class OwnRow(_Own):
+    """A slice, by ``fn``, in which one position of some sharded dims is looked up; zero where another device has it."""
+
+    places: tuple[Place, ...]  # the positions
 
     def __call__(self, *operands: Any) -> Any:
         y = self.fn(*operands)
@@ -77,15 +83,10 @@ class OwnRow(LocalFn):
 
 
 @dataclass(frozen=True)
-class OwnPart(LocalFn):
-    """A slice replaced of which some dims are sharded: each device replaces those of its own positions in it."""
+class OwnPart(_Own):
+    """A slice replaced, by ``fn``, of which some dims are sharded: each device replaces its own positions in it."""
 
-    fn: Bound  # the slice replaced where it begins at 0 in these dims
     places: tuple[Place, ...]  # where it begins in them
-    linear = Linear.BESIDE
-
-    def __str__(self) -> str:
-        return f"{self.fn}[own]"
 
     def __call__(self, x: Any, update: Any, *starts: Any) -> Any:
         if not update.size:
@@ -104,15 +105,11 @@ class OwnPart(LocalFn):
 
 
 @dataclass(frozen=True)
-class OwnSorted(LocalFn):
-    """Keys in order, and what goes with them; of what is sharded along them, each device finds its own positions."""
+class OwnSorted(_Own):
+    """Keys sorted by ``fn``, and what goes with them; what is sharded along them each device has its own part of."""
 
-    fn: Bound  # the sort
     dim: int  # the dim along which it sorts
     axes: tuple[tuple[str, ...], ...]  # for each operand, the mesh axes that shard this dim
-
-    def __str__(self) -> str:
-        return f"{self.fn}[own]"
 
     def __call__(self, *operands: Any) -> Any:
         whole = [x for x, axes in zip(operands, self.axes, strict=True) if not axes]
@@ -161,31 +158,22 @@ def _together(parts: Sequence[Any], kept: Sequence[int], ids: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class OwnWindows(LocalFn):
-    """Windows of an array at positions: a device's own; zeros where another device has them.
+class OwnWindows(_Own):
+    """Windows of an array at positions, by ``fn``: a device's own; zeros where another device has them."""
 
-    Attributes:
-        fn: The lookup in what a device has; zero where positions do not fit, if they are not brought to where they do.
-        once: The mesh axes along which the first device alone puts it there, since its values are summed.
-    """
-
-    fn: Bound
     components: tuple[Component, ...]  # those of the positions
     kept: tuple[int, ...]  # those that the lookup takes: the others count along dims that run together
     clip: bool  # whether positions that do not fit are brought to where they do
     fill: Any = None  # the number in the place of windows that do not fit, if it is not 0
-    once: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()  # the axes along which the first device alone puts the fill, since values are summed
 
     @property
-    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the fill
+    def linear(self) -> Linear:  # type: ignore[override]
         return Linear.NO if self.fill is not None else Linear.BESIDE
 
     @property
     def linear_part(self) -> LocalFn | None:
         return replace(self, fill=None)
-
-    def __str__(self) -> str:
-        return f"{self.fn}[own]"
 
     def __call__(self, x: Any, ids: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]
@@ -215,21 +203,13 @@ class OwnWindows(LocalFn):
 
 
 @dataclass(frozen=True)
-class OwnUpdates(LocalFn):
-    """Windows of an array changed at positions: a device changes its own."""
+class OwnUpdates(_Own):
+    """Windows of an array changed at positions, by ``fn``, which drops what does not fit: a device changes its own."""
 
-    fn: Bound  # the change of what a device has, which drops what does not fit
     components: tuple[Component, ...]  # those of the positions
     kept: tuple[int, ...]  # those that the change takes: the others count along dims that run together
     clip: bool  # whether positions that do not fit are brought to where they do
     single: bool  # whether there is one position
-
-    @property
-    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the change's
-        return self.fn.linear
-
-    def __str__(self) -> str:
-        return f"{self.fn}[own]"
 
     def __call__(self, x: Any, ids: Any, updates: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]

@@ -28,12 +28,14 @@ def unraveled(jaxpr: Any) -> Any:
     """
     if not any(map(_is_ravel, jaxpr.eqns)):
         return jaxpr
-    found = _Unraveled()
+    rewriter = _Unraveled()
     eqns: list[Any] = []
     for eqn in jaxpr.eqns:
-        eqns += found.of(eqn)
-    eqns = _used(eqns, jaxpr.outvars, found.idle)
-    return jaxpr if len(eqns) == len(jaxpr.eqns) and not found.changed else with_equations(jaxpr, eqns, jaxpr.outvars)
+        eqns += rewriter.of(eqn)
+    eqns = _used(eqns, jaxpr.outvars, rewriter.idle)
+    return (
+        jaxpr if len(eqns) == len(jaxpr.eqns) and not rewriter.changed else with_equations(jaxpr, eqns, jaxpr.outvars)
+    )
 
 
 class _Unraveled:

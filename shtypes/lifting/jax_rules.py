@@ -140,14 +140,14 @@ class Site:
     def resolving(self, values: Sequence[Any], operands: Sequence[Any]) -> Iterator[list[Any]]:
         """What a rule closes over, around its evaluation: a value of the program it is in is an operand."""
         places = {var: self._places[var] for var in map(variable_of, values) if var in self._places}
-        found = [operands[places[variable_of(x)]] if variable_of(x) in places else x for x in values]
-        if any(map(is_gone, found)):
+        values_here = [operands[places[variable_of(x)]] if variable_of(x) in places else x for x in values]
+        if any(map(is_gone, values_here)):
             raise closes_over(self.name)
         outer = _thread.closed_over
         _thread.closed_over = [(var, operands[i]) for var, i in places.items()]
         try:
             with under_policies(self._policies):
-                yield found
+                yield values_here
         finally:
             _thread.closed_over = outer
 
@@ -157,14 +157,14 @@ class Site:
         structure: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:
-            out, found = jax.tree.flatten(f(*jax.tree.unflatten(tree, xs)))
-            structure.append(found)
+            out, form = jax.tree.flatten(f(*jax.tree.unflatten(tree, xs)))
+            structure.append(form)
             return out
 
         closed, around, _ = trace_plain(flat, list(map(aval_of, leaves, like)), self._axes)
         with self.resolving(around, operands) as values:
-            found = evaluate_closed(marked(closed, self._policies), [*values, *leaves])
-        return jax.tree.unflatten(structure[0], found)
+            results = evaluate_closed(marked(closed, self._policies), [*values, *leaves])
+        return jax.tree.unflatten(structure[0], results)
 
     # its rules
 
@@ -211,16 +211,16 @@ class Site:
     def _custom_jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         check_closed_over(self.eqn, [t is not None for t in tangents])
         n = self.eqn.params["num_consts"]
-        own, given = primals[n:], tangents[n:]
+        inputs, tangents_in = primals[n:], tangents[n:]
         if not self.eqn.params["symbolic_zeros"]:
-            given = [_zero_tangent(x) if t is None else t for x, t in zip(own, given, strict=True)]
-        rule = custom_jvp_rule(self.eqn, [t is None for t in given])
+            tangents_in = [_zero_tangent(x) if t is None else t for x, t in zip(inputs, tangents_in, strict=True)]
+        rule = custom_jvp_rule(self.eqn, [t is None for t in tangents_in])
         with self.resolving(rule.consts, primals) as consts:
-            values, held = [*consts, *own, *(t for t in given if t is not None)], len(rule.jaxpr.constvars)
-            found = evaluate(marked(rule.jaxpr, self._policies), values[:held], values[held:])
+            values, held = [*consts, *inputs, *(t for t in tangents_in if t is not None)], len(rule.jaxpr.constvars)
+            results = evaluate(marked(rule.jaxpr, self._policies), values[:held], values[held:])
         count = len(rule.out_zeros)
-        dots = iter(found[count:])
-        return found[:count], [None if zero else next(dots) for zero in rule.out_zeros]
+        dots = iter(results[count:])
+        return results[:count], [None if zero else next(dots) for zero in rule.out_zeros]
 
     def _jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         live = [i for i, t in enumerate(tangents) if t is not None and is_inexact(primals[i])]
@@ -233,10 +233,10 @@ class Site:
         like = [*self.ins, *(self.ins[i].to_tangent_aval() for i in live)]
         closed, around, _ = trace_plain(push, list(map(aval_of, given, like)), self._axes)
         with self.resolving(around, primals) as values:
-            found = evaluate_closed(marked(closed, self._policies), [*values, *given])
-        count, first = len(found) // 2, len(around) + len(primals)
+            results = evaluate_closed(marked(closed, self._policies), [*values, *given])
+        count, first = len(results) // 2, len(around) + len(primals)
         moved = reached(closed, range(first, first + len(live)))[count:]
-        return found[:count], [t if there else None for t, there in zip(found[count:], moved, strict=True)]
+        return results[:count], [t if there else None for t, there in zip(results[count:], moved, strict=True)]
 
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """The cotangents of the linear operands, which are `UndefinedPrimal`, by JAX's rule; None for the others."""
@@ -270,8 +270,8 @@ class Site:
     def mapped(self, run: Run, size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
         """The same of a function of plain arrays that stands for the equation."""
         over = jax.vmap(lambda *xs: run(xs), in_axes=tuple(dims), axis_size=size)
-        found: list[Any] = self.plainly(over, operands, operands, self.ins)
-        return found
+        results: list[Any] = self.plainly(over, operands, operands, self.ins)
+        return results
 
 
 def _detached(step: Step | None) -> Step | None:

@@ -21,7 +21,7 @@ from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.at_specs import Outside
+from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.interpreter import evaluate_whole
 from shtypes.evaluation.rows import elementwise, lookups, matrices, shapes
 from shtypes.evaluation.table import BODIES, ROWS
@@ -134,7 +134,7 @@ class _Given(NamedTuple):
 class _Program:
     """A plain function for arguments of one structure, and with these static leaves."""
 
-    def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], outside: Outside) -> None:
+    def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], outside: AtSpecs) -> None:
         self.f, self.tree, self.static = f, tree, static
         self._outside = outside
         self._searched: tuple[Any, Callable[..., Any]] | None = None
@@ -306,7 +306,7 @@ def lift(
         key = (tree, static)
         program = programs.get(key)
         if program is None:
-            program = programs.put(key, _Program(f, tree, static, Outside(name, places, finish=finish)))
+            program = programs.put(key, _Program(f, tree, static, AtSpecs(name, places, finish=finish)))
         try:
             # Of this call: what is equal need not be the same, and a program is traced in each call.
             return program(_Given([x for x, s in zip(leaves, static, strict=True) if s is None], tree, static))

@@ -169,7 +169,7 @@ def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
     return jax.tree.map(_struct, made, is_leaf=lambda x: hasattr(x, "dtype"))
 
 
-def made_by(call: TypedCall, avals: tuple[Any, ...]) -> Any:
+def eval_shape_of(call: TypedCall, avals: tuple[Any, ...]) -> Any:
     """The shapes and dtypes that a call makes of arrays of these, in their structure."""
     if call.is_the_value:
         return avals[0]
@@ -226,21 +226,17 @@ class Derived:
 def shapes(call: Any, avals: Sequence[Any]) -> list[Any]:
     """The shapes and dtypes of the arrays that a call gives."""
     if isinstance(call, TypedCall):
-        return jax.tree.leaves(made_by(call, tuple(map(_struct, avals))))
+        return jax.tree.leaves(eval_shape_of(call, tuple(map(_struct, avals))))
     if call.how == "cotangents":
         return [a for a, live in zip(avals, call.live, strict=False) if live]
     if call.how == "tangents":
         return [y for y in shapes(call.call, avals[: len(call.live)]) if is_inexact(y)]
     size = next(a.shape[d] for a, d in zip(avals, call.dims, strict=True) if d is not None)
     one = [
-        a if d is None else jax.ShapeDtypeStruct(_without(a.shape, d), a.dtype)
+        a if d is None else jax.ShapeDtypeStruct(a.shape[:d] + a.shape[d + 1 :], a.dtype)
         for a, d in zip(avals, call.dims, strict=True)
     ]
     return [jax.ShapeDtypeStruct((size, *y.shape), y.dtype) for y in shapes(call.call, one)]
-
-
-def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
-    return shape[:dim] + shape[dim + 1 :]
 
 
 def results(call: Any, xs: Sequence[Any], *, typed: bool) -> list[Any]:

@@ -18,7 +18,15 @@ from shtypes.core.as_raised import complete_when_read
 from shtypes.core.hitype import hi
 from shtypes.dispatch.apply import cast_all, is_typed, lift, typed
 from shtypes.errors import ShardingTypeError
-from shtypes.local_mode.user_function import SHARD, GradientsOf, ShardResults, UserFn, made, shards_of, with_residuals
+from shtypes.local_mode.user_function import (
+    Shard,
+    ShardResults,
+    UserFn,
+    gradients_of,
+    shards_of,
+    trace_on_shards,
+    with_residuals,
+)
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.primitives.local import local_all
 from shtypes.primitives.placing import type_of
@@ -134,15 +142,11 @@ def local_map(
     @functools.wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if not differentiable:
-            args, kwargs = jax.tree.map(_stopped, (args, kwargs))
+            arrays, again = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, jax.Array))
+            args, kwargs = again(map(stop_gradient, arrays))
         return _apply(f, called, out, residuals, differentiable, args, kwargs)
 
     return public(mapped)
-
-
-def _stopped(x: Any) -> Any:
-    """Without a gradient, if it is an array."""
-    return stop_gradient(x) if is_typed(x) or isinstance(x, jax.Array) else x
 
 
 def _apply(
@@ -155,7 +159,7 @@ def _apply(
     kwargs: dict[str, Any],
 ) -> Any:
     arrays, again = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)))
-    fixed, tree = jax.tree.flatten(again(SHARD for _ in arrays))
+    fixed, tree = jax.tree.flatten(again(Shard for _ in arrays))
     fn = UserFn(f, name, tree, tuple(fixed))
     try:
         hash(fn)
@@ -175,9 +179,11 @@ def _apply(
             args, kwargs = again(types)
             target = out(*args, **kwargs)
         shards = shards_of(types)
-        found = made(fn, shards)
-        results = claims(name, found, target, types)
-        return claimed(name, types, results, found.sources, GradientsOf(fn, shards), constants)
+        shard_results = trace_on_shards(fn, shards)
+        results = claims(name, shard_results, target, types)
+        return claimed(
+            name, types, results, shard_results.sources, functools.partial(gradients_of, fn, shards), constants
+        )
 
     def rule(types: tuple[ShType, ...]) -> Typing:
         try:
@@ -192,15 +198,15 @@ def _apply(
     if not differentiable:
         constants = frozenset(range(len(operands)))
     typing = typed(name, _with_shards_of(types, rule), types)
-    found = made(fn, shards_of(typing.operands))
+    shard_results = trace_on_shards(fn, shards_of(typing.operands))
     values = cast_all(name, rule, operands, typing)
     active = tuple(t.differentiable and i not in constants for i, t in enumerate(typing.operands))
-    saves = residuals == "save" or (residuals == "auto" and found.has_own_backward)
+    saves = residuals == "save" or (residuals == "auto" and shard_results.has_own_backward)
     if saves and any(active) and any(t.differentiable for t in typing.results):
         outs = with_residuals(fn, tuple(map(hi, typing.operands)), tuple(map(hi, typing.results)), active)(*values)
     else:
         outs = local_all(fn, *values, out=typing.results)
-    return jax.tree.unflatten(found.tree, outs)
+    return jax.tree.unflatten(shard_results.tree, outs)
 
 
 def _keep_whole_operands(error: ShardingTypeError, rule: Rule, operands: tuple[ShType, ...]) -> None:
@@ -234,7 +240,7 @@ def _with_shards_of(given: tuple[ShType, ...], rule: Rule) -> Rule:
     return call
 
 
-def claims(name: str, found: ShardResults, out: Any, operands: Sequence[ShType]) -> tuple[ShType, ...]:
+def claims(name: str, shard_results: ShardResults, out: Any, operands: Sequence[ShType]) -> tuple[ShType, ...]:
     """The types that the results are claimed to have; they fit the shards that the function makes.
 
     A claim is of one step of the `vmap`s around: where an operand varies because its steps are on several devices,
@@ -242,18 +248,18 @@ def claims(name: str, found: ShardResults, out: Any, operands: Sequence[ShType])
     """
     mesh = operands[0].mesh
     varying = [a for a in mapped_axes() if any(t.state(a) is State.VARYING for t in operands)]
-    placeholders = jax.tree.unflatten(found.tree, [0] * len(found.shards))
+    placeholders = jax.tree.unflatten(shard_results.tree, [0] * len(shard_results.shards))
     try:
         targets = jax.tree.leaves(jax.tree.broadcast(out, placeholders, is_leaf=is_target), is_leaf=is_target)
     except ValueError:
         raise ShardingTypeError(
             f"`out` of `{name}` has another structure than its results",
-            why=f"the function returns {found.tree}",
+            why=f"the function returns {shard_results.tree}",
             hints=["one type for each result, in the same structure, or one for all"],
         ) from None
     return tuple(
         _of_steps(_claim(name, i, len(targets), t, shard, mesh), varying)
-        for i, (t, shard) in enumerate(zip(targets, found.shards, strict=True))
+        for i, (t, shard) in enumerate(zip(targets, shard_results.shards, strict=True))
     )
 
 

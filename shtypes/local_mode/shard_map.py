@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
+from types import CellType
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 import jax
@@ -141,21 +142,21 @@ def specs_of(in_specs: Any, args: tuple[Any, ...]) -> list[Any]:
 
 def _mesh(given: Any, leaves: Sequence[Any]) -> Mesh:
     typed = [x.type.mesh for x in leaves if isinstance(getattr(x, "type", None), ShType)]
-    found = typed[0] if typed else current_mesh()
-    if given is not None and to_mesh(given) is not found:
+    here = typed[0] if typed else current_mesh()
+    if given is not None and to_mesh(given) is not here:
         raise located(
-            ShardingTypeError(f"`shard_map` is over the mesh {to_mesh(given)}, and its arguments are over {found}"),
+            ShardingTypeError(f"`shard_map` is over the mesh {to_mesh(given)}, and its arguments are over {here}"),
             "shard_map",
             [],
         )
-    return found
+    return here
 
 
-def _mapped(axes: Sequence[str], mesh: Mesh, values: Sequence[Any]) -> tuple[str, ...]:
+def _mapped(axes: tuple[str, ...], mesh: Mesh, values: Sequence[Any]) -> tuple[str, ...]:
+    for axis in axes:
+        mesh.index(axis)
     if axes:
-        for axis in axes:
-            mesh.index(axis)
-        return tuple(axes)
+        return axes
     varying = {a for x in values for a in jax.typeof(x).axes(State.VARYING)}
     return tuple(a for a in mesh.axis_names if a not in varying)
 
@@ -163,18 +164,18 @@ def _mapped(axes: Sequence[str], mesh: Mesh, values: Sequence[Any]) -> tuple[str
 def _specs(specs: Any, tree: Any, name: str, *, optional: bool) -> list[Any]:
     """A spec for each leaf."""
     prefix: Any
-    given, prefix = jax.tree.flatten(specs, is_leaf=lambda x: x is None or isinstance(x, (str, ShType, Spec)))
+    entries, prefix = jax.tree.flatten(specs, is_leaf=lambda x: x is None or isinstance(x, (str, ShType, Spec)))
     try:
         parts = prefix.flatten_up_to(tree)
     except ValueError as error:
         why = str(error).strip().split("\n")[0]
         wrong = ShardingTypeError(f"`{name}` is no prefix of what it describes", why=why)
         raise located(wrong, "shard_map", []) from None
-    found = [spec for spec, part in zip(given, parts, strict=True) for _ in jax.tree.leaves(part)]
-    if None in found and not optional:
+    per_leaf = [spec for spec, part in zip(entries, parts, strict=True) for _ in jax.tree.leaves(part)]
+    if None in per_leaf and not optional:
         wrong = ShardingTypeError(f"`{name}` needs a spec for each value", hints=['"[...]" for one that is replicated'])
         raise located(wrong, "shard_map", [])
-    return found
+    return per_leaf
 
 
 def _crossed(
@@ -297,13 +298,9 @@ def _code_of(f: Any) -> Any:
     code = getattr(f, "__code__", None)
     if code is None:
         return type(f)
-    cells = [cell.cell_contents for cell in f.__closure__ or () if _is_filled(cell)]
+    cells = [cell.cell_contents for cell in f.__closure__ or () if cell != _EMPTY]
     return (code, *[_code_of(c) for c in cells if inspect.isfunction(c) and c is not f])
 
 
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018  # raises if it is empty
-    except ValueError:
-        return False
-    return True
+#: A cell that is empty yet.
+_EMPTY: Final = CellType()

@@ -35,7 +35,7 @@ class UserFn(LocalFn):
     f: Callable[..., Any]
     name: str
     tree: Any
-    fixed: tuple[Any, ...] = field(compare=False)  # for each leaf of the arguments, a static value or `SHARD`
+    fixed: tuple[Any, ...] = field(compare=False)  # for each leaf of the arguments, a static value or `Shard`
     same: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class UserFn(LocalFn):
     def call(self, shards: Sequence[Any]) -> Any:
         """The results in the user's structure."""
         rest = iter(shards)
-        args, kwargs = jax.tree.unflatten(self.tree, [next(rest) if x is SHARD else x for x in self.fixed])
+        args, kwargs = jax.tree.unflatten(self.tree, [next(rest) if x is Shard else x for x in self.fixed])
         return self.f(*args, **kwargs)
 
     def __call__(self, *shards: Any) -> Any:
@@ -57,14 +57,8 @@ class UserFn(LocalFn):
         return tuple(x if isinstance(x, jax.Array) else jnp.asarray(x) for x in jax.tree.leaves(self.call(shards)))
 
 
-class _Shard:
-    """Marks the place of a shard among the arguments."""
-
-    def __repr__(self) -> str:
-        return "a shard"
-
-
-SHARD = _Shard()
+class Shard:
+    """Itself marks the place of a shard among the arguments."""
 
 
 def _is_number(x: Any) -> bool:
@@ -88,25 +82,18 @@ _PLACING: Final = {"shard_map", "sharding_constraint", "mesh_cast", "reshard"}
 
 
 @functools.lru_cache(maxsize=MOST)
-def made(fn: UserFn, operands: Shards) -> ShardResults:
+def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
     """Traces a function on shards, outside any mesh: what communicates has no axis to do it over."""
     jaxpr, outs = _traced(fn, fn.call, operands, "")
     leaves, tree = jax.tree.flatten(outs)
     shards = tuple((tuple(map(int, o.shape)), dtypes.from_numpy(o.dtype)) for o in leaves)
     own = _has_own_derivative(jaxpr_of(jaxpr))
-    if own:  # what it does is not in the trace of the function
-        _check_backward(fn, operands, shards)
+    active, kept = ([_is_float(dtype) for _, dtype in each] for each in (operands, shards))
+    if own and any(active) and any(kept):  # what the backward pass does is not in the trace of the function
+        _traced_backward(fn, operands, shards, active, kept)
     has_own_backward = own and _has_own_derivative(jaxpr_of(jaxpr), "custom_vjp_call")
     sources = [Dependence() if 0 in shape else d for (shape, _), d in zip(shards, dependences(jaxpr), strict=True)]
     return ShardResults(shards, tree, has_own_backward, tuple(sources))
-
-
-def _check_backward(fn: UserFn, operands: Shards, results: Shards) -> None:
-    """Traces the backward pass on shards, as `made` does the function."""
-    active = [_is_float(dtype) for _, dtype in operands]
-    kept = [_is_float(dtype) for _, dtype in results]
-    if any(active) and any(kept):
-        _traced_backward(fn, operands, results, active, kept)
 
 
 def _traced_backward(
@@ -122,24 +109,13 @@ def _traced_backward(
     return _traced(fn, backward, (*operands, *cts), "the backward pass of ")[0]
 
 
-@dataclass(frozen=True)
-class GradientsOf:
-    """Says of a function of shards what its gradients are computed from; see `rules.claims.Gradients`."""
-
-    fn: UserFn
-    operands: Shards
-
-    def __call__(self, active: tuple[bool, ...], kept: tuple[bool, ...]) -> Sequence[Dependence] | None:
-        """For each active operand; None where JAX has no derivative of the function."""
-        return _gradients(self.fn, self.operands, active, kept)
-
-
 @functools.lru_cache(maxsize=MOST)
-def _gradients(
+def gradients_of(
     fn: UserFn, operands: Shards, active: tuple[bool, ...], kept: tuple[bool, ...]
 ) -> Sequence[Dependence] | None:
+    """What the gradient of each active operand is computed from; None where JAX has no derivative of the function."""
     try:
-        return dependences(_traced_backward(fn, operands, made(fn, operands).shards, active, kept))
+        return dependences(_traced_backward(fn, operands, trace_on_shards(fn, operands).shards, active, kept))
     except (NotImplementedError, ShardingTypeError):
         return None
 
@@ -330,11 +306,11 @@ def _saved(fn: LocalFn, active: tuple[bool, ...], kept: tuple[bool, ...], operan
     """For each residual the operand that it is, or its shape and dtype."""
     residuals = jax.make_jaxpr(lambda *xs: jax.tree.leaves(vjp_of(fn, active, kept, xs)[1]))
     jaxpr = jaxpr_of(residuals(*structs_of(operands)))
-    found: list[Any] = []
+    saved: list[Any] = []
     for v in jaxpr.outvars:
-        own = [i for i, given in enumerate(jaxpr.invars) if given is v]
-        found.append(own[0] if own else (tuple(v.aval.shape), dtypes.from_numpy(v.aval.dtype)))
-    return tuple(found)
+        operands_in = [i for i, invar in enumerate(jaxpr.invars) if invar is v]
+        saved.append(operands_in[0] if operands_in else (tuple(v.aval.shape), dtypes.from_numpy(v.aval.dtype)))
+    return tuple(saved)
 
 
 _saving: Bounded[Callable[..., Any]] = Bounded()

@@ -15,7 +15,7 @@ from shtypes.dispatch.apply import apply, is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Bound, Linearity
 from shtypes.evaluation.rows.families import Call, Row, Types, rows
 from shtypes.evaluation.table import row
-from shtypes.evaluation.value_info import WIDENED, known
+from shtypes.evaluation.value_info import WIDENED, note_of
 from shtypes.primitives.local import local
 from shtypes.rules import Typing
 from shtypes.rules.along_dims import WholeResult
@@ -42,7 +42,7 @@ def _linearity(eqn: Any) -> Linearity:
 def _per_element(call: Call, types: Types) -> Typing:
     """The rule of `rules.elementwise` that fits what the primitive is linear in."""
     name, (dtype,), constants = call.name, call.dtypes, call.constants
-    kind, held = call.linearity.beside(call.known, len(types))
+    kind, held = call.linearity.within(call.known, len(types))
     if kind is Linear.NO:
         return rules.nonlinear(name, types, dtype, constants)
     if kind is Linear.BESIDE:
@@ -69,15 +69,10 @@ def _select_n(eqn: Any, operands: list[Any]) -> list[Any]:
 # casts
 
 
-def _strong(call: Call, operands: Types, results: Types) -> dict[str, Any]:
-    """Typed values are never weakly typed."""
-    return {**call.params, "weak_type": False, "sharding": None}
-
-
 def _cast(narrow: bool) -> Row:
     return Row(
         lambda call, types: rules.cast(types[0], call.dtypes[0], narrow=narrow),
-        shard=_strong,
+        shard=lambda call, operands, results: {**call.params, "weak_type": False, "sharding": None},
         numbers=True,
         idle=lambda eqn: eqn.invars[0].aval.dtype == eqn.outvars[0].aval.dtype,
         per_element=True,
@@ -91,7 +86,7 @@ _CAST, _NARROWED = _cast(False), _cast(True)
 def _convert_element_type(eqn: Any, operands: list[Any]) -> list[Any]:
     """A sum that the program widened is narrowed term by term: each is finished in the wide dtype, and rounded once."""
     (x,) = operands
-    narrowed = is_typed(x) and known(x, WIDENED) == eqn.outvars[0].aval.dtype
+    narrowed = is_typed(x) and note_of(x, WIDENED) == eqn.outvars[0].aval.dtype
     return (_NARROWED if narrowed else _CAST)(eqn, operands)
 
 

@@ -30,23 +30,19 @@ Types = tuple[ShType, ...]
 
 
 class Call(NamedTuple):
-    """An equation with what is known of its operands.
-
-    Attributes:
-        known: For each operand the number that it is, as an array of no dims, else None; empty if none is.
-    """
+    """An equation with what is known of its operands."""
 
     name: str  # what messages call it
     eqn: Any
-    known: tuple[Any, ...]
+    known: tuple[Any, ...]  # for each operand the number that it is, as an array of no dims, or None; empty if none is
     constants: frozenset[int]  # which of the others are constants
     linearity: Linearity  # in what the primitive is linear
 
     @property
     def params(self) -> dict[str, Any]:
         """The parameters of the equation."""
-        found: dict[str, Any] = self.eqn.params
-        return found
+        params: dict[str, Any] = self.eqn.params
+        return params
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -57,6 +53,12 @@ class Call(NamedTuple):
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of its results."""
         return tuple(tuple(map(int, v.aval.shape)) for v in self.eqn.outvars)
+
+    @property
+    def ndim(self) -> int:
+        """How many dims its first operand has."""
+        ndim: int = self.eqn.invars[0].aval.ndim
+        return ndim
 
     def bound(self, **params: Any) -> Bound:
         """The primitive on a shard, where these parameters are others than in the equation."""
@@ -82,42 +84,28 @@ def unchanged(call: Call, operands: Types, results: Types) -> Mapping[str, Any]:
     return params
 
 
-def never(eqn: Any) -> bool:
-    """That no equation leaves its operand as it is."""
-    return False
-
-
-def linearity_of(eqn: Any) -> Linearity:
-    """In what an equation is linear, where that follows from its primitive."""
-    return LINEAR.get(eqn.primitive.name, _NOTHING)
-
-
-_NOTHING: Final = Linearity()
-
-
 @dataclass(frozen=True)
 class Row:
-    """How a primitive is evaluated with typed operands.
-
-    Attributes:
-        numbers: Whether known numbers among its operands are a part of the function; else they are constants.
-    """
+    """How a primitive is evaluated with typed operands."""
 
     rule: FamilyRule  # how the dims of its operands and results run together
     name: str = ""  # what messages call it, where `NAMES` does not say so
     shard: ShardParams = unchanged  # its parameters on a shard
-    numbers: bool = False
-    idle: Callable[[Any], bool] = never  # whether an equation's result is its operand: nothing runs then
-    linearity: Callable[[Any], Linearity] = linearity_of  # in what an equation is linear
+    numbers: bool = False  # whether known numbers among its operands are a part of the function; else constants
+    idle: Callable[[Any], bool] | None = None  # whether an equation's result is its operand: nothing runs then
+    linearity: Callable[[Any], Linearity] | None = None  # where that does not follow from the primitive
     per_element: bool = False  # whether it acts on each element alone
     function: Function | None = None  # what a device does where that is more than the primitive on its shards
 
     def __call__(self, eqn: Any, operands: Sequence[Any]) -> list[Any]:
         """The results of an equation for typed operands and known numbers."""
-        if self.idle(eqn):
+        if self.idle is not None and self.idle(eqn):
             return [operands[0]]
-        name, linearity = self.name or NAMES.get(eqn.primitive.name, eqn.primitive.name), self.linearity(eqn)
-        numbers = [_number(x, v) if is_number(x) else None for x, v in zip(operands, eqn.invars, strict=True)]
+        primitive = eqn.primitive.name
+        name = self.name or NAMES.get(primitive, primitive)
+        linearity = LINEAR.get(primitive, Linearity()) if self.linearity is None else self.linearity(eqn)
+        pairs = zip(operands, eqn.invars, strict=True)
+        numbers = [np.asarray(x, v.aval.dtype) if is_number(x) else None for x, v in pairs]
         if not any(n is not None for n in numbers):
             values, constants = lift(operands)
             return self.applied(Call(name, eqn, (), constants, linearity), values)
@@ -138,11 +126,6 @@ class Row:
             return Bound(call.eqn.primitive, params, call.known, call.linearity, per_element=self.per_element)
 
         return list(apply_all(call.name, local, functools.partial(self.rule, call), values))
-
-
-def _number(x: Any, var: Any) -> Any:
-    """A number as the array of no dims that it is in the program: of the dtype of its variable."""
-    return np.asarray(x, var.aval.dtype)
 
 
 def _may_be_held(linearity: Linearity, operands: Sequence[Any]) -> bool:
@@ -219,7 +202,7 @@ def sharing(shared: Dims) -> FamilyRule:
 
 def batched(core: int) -> FamilyRule:
     """A primitive that is mapped over all dims but the last ``core`` of its first operand."""
-    return sharing(lambda call: range(call.eqn.invars[0].aval.ndim - core))
+    return sharing(lambda call: range(call.ndim - core))
 
 
 #: A primitive for which no dim of an operand may be sharded.

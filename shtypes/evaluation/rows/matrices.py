@@ -47,10 +47,6 @@ def _equation(eqn: Any) -> str:
     return f"{''.join(a)},{''.join(b)}->{''.join(kept)}"
 
 
-def _dotted(call: Call, types: Types) -> Typing:
-    return rules.einsum(_equation(call.eqn), types, call.dtypes[0], call.constants)
-
-
 def _einsum(call: Call, operands: Types, results: Types) -> LocalFn:
     """An einsum of one dot; of two dtypes, which `jnp.einsum` would promote, the dot itself."""
     if operands[0].dtype_name != operands[1].dtype_name:
@@ -60,7 +56,12 @@ def _einsum(call: Call, operands: Types, results: Types) -> LocalFn:
 
 @row("dot_general")
 def _dot(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    return Row(_dotted, f"einsum[{_equation(eqn)}]", function=_einsum)(eqn, operands)
+    equation = _equation(eqn)
+
+    def rule(call: Call, types: Types) -> Typing:
+        return rules.einsum(equation, types, call.dtypes[0], call.constants)
+
+    return Row(rule, f"einsum[{equation}]", function=_einsum)(eqn, operands)
 
 
 def _ragged(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
@@ -116,12 +117,7 @@ rows("conv_general_dilated", _convolved, name="conv_general_dilated", shard=_own
 # transforms, and matrices that every device holds whole
 
 
-def _transformed(call: Call) -> range:
-    ndim = call.eqn.invars[0].aval.ndim
-    return range(ndim - len(call.params["fft_lengths"]), ndim)
-
-
-rows("fft", along(_transformed))
+rows("fft", along(lambda call: range(call.ndim - len(call.params["fft_lengths"]), call.ndim)))
 
 
 def _solved(call: Call, types: Types) -> Typing:

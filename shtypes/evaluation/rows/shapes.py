@@ -23,11 +23,6 @@ from shtypes.types import ShType
 # in another shape
 
 
-def _broadcast(call: Call, types: Types) -> Typing:
-    p = call.params
-    return rules.broadcast(types[0], ints(p["shape"]), ints(p["broadcast_dimensions"]), "broadcast_in_dim")
-
-
 def _reshaped(call: Call, types: Types) -> Typing:
     (t,), order = types, call.params["dimensions"]
     src = t if order is None else rules.transpose(t, ints(order)).results[0]
@@ -51,7 +46,13 @@ def _same_order(eqn: Any) -> bool:
     return eqn.params["dimensions"] is None and _same_shape(eqn)
 
 
-rows("broadcast_in_dim", _broadcast, name="broadcast_in_dim", shard=_local_shape("shape"), idle=_same_shape)
+rows(
+    "broadcast_in_dim",
+    lambda call, types: rules.broadcast(types[0], call.shapes[0], ints(call.params["broadcast_dimensions"]), call.name),
+    name="broadcast_in_dim",
+    shard=_local_shape("shape"),
+    idle=_same_shape,
+)
 rows("reshape", _reshaped, shard=_local_shape("new_sizes"), idle=_same_order)
 rows(
     "squeeze",
@@ -176,10 +177,6 @@ def _dynamic_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
     return _spans(t, _starts(call, 1), ints(call.params["slice_sizes"]), (1,) * t.ndim)
 
 
-def _dynamically_sliced(call: Call, types: Types) -> Typing:
-    return _slices_rule("dynamic_slice", types, _dynamic_spans(call, types[0]), call.constants)
-
-
 def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> LocalFn:
     t, sizes = operands[0], ints(call.params["slice_sizes"])
     spans = _dynamic_spans(call, t)
@@ -188,7 +185,12 @@ def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> LocalFn:
     return _own_row(fn, t, spans, _starts(call, 1))
 
 
-_DYNAMIC_SLICE = Row(_dynamically_sliced, numbers=True, function=_own_dynamic_slice, idle=_same_shape)
+_DYNAMIC_SLICE = Row(
+    lambda call, types: _slices_rule("dynamic_slice", types, _dynamic_spans(call, types[0]), call.constants),
+    numbers=True,
+    function=_own_dynamic_slice,
+    idle=_same_shape,
+)
 
 
 def _settled(sizes: Sequence[int], shape: Sequence[int], starts: Sequence[Any]) -> list[Any]:

@@ -21,7 +21,7 @@ from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import cast, is_typed
 from shtypes.dispatch.reshard import all_reduce, reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.frames import current
+from shtypes.evaluation.frames import mesh_here
 from shtypes.evaluation.interpreter import evaluate
 from shtypes.evaluation.rows.families import Row, all_whole
 from shtypes.evaluation.table import FALLBACKS, REASONS, ROWS, body_row
@@ -96,7 +96,7 @@ def _annotation(eqn: Any, operands: list[Any]) -> list[Any]:
             states = {a: t.state(a) for a in t.axes(State.UNREDUCED, State.REDUCED, State.INVARIANT)}
         spec = resolved(spec, [(), *axes])
     if not is_typed(x):
-        mesh = _mesh_of(likes)
+        mesh = mesh_here(likes)
         if mesh is None:
             return [x]
         x = typed_constant(x, mesh)
@@ -107,11 +107,6 @@ def _annotation(eqn: Any, operands: list[Any]) -> list[Any]:
         entries.insert(dim, x.type.dims[dim].axes)
     unreduced, reduced = (getattr(spec, name, None) or frozenset() for name in ("unreduced", "reduced"))
     return [reshard(x, meant(x.type, jax.P(*entries, unreduced=unreduced, reduced=reduced), states))]
-
-
-def _mesh_of(likes: Sequence[Any]) -> Mesh | None:
-    step = current()
-    return next((x.type.mesh for x in likes if is_typed(x)), None if step is None else step.body.mesh)
 
 
 def _type_of(like: Any) -> ShType | None:
@@ -177,10 +172,6 @@ def _along(eqn: Any) -> tuple[str | int, ...]:
 def _axes(eqn: Any) -> tuple[str, ...]:
     """The mesh axes that an equation goes along."""
     return tuple(map(str, _along(eqn)))
-
-
-def _mesh(operands: Sequence[Any]) -> Mesh:
-    return next((x.type.mesh for x in operands if is_typed(x)), None) or current_mesh()
 
 
 def _whole(x: Any, axes: Sequence[str]) -> list[str]:
@@ -286,9 +277,7 @@ def _ragged_all_to_all(eqn: Any, operands: list[Any]) -> list[Any]:
 @body_row("shard_map")
 def _shard_map(eqn: Any, operands: list[Any]) -> list[Any]:
     """A function of what one device has, in local mode; ``in_specs`` are reshards, as JAX makes them."""
-    p, step = eqn.params, current()
-    mesh = next((x.type.mesh for x in operands if is_typed(x)), None) or (step.body.mesh if step is not None else None)
-    mesh = mesh or current_mesh()
+    p, mesh = eqn.params, mesh_here(operands) or current_mesh()
     axes = tuple([a for a in mesh.axis_names if a in p["newly_manual_axes"]])
 
     def body(*xs: Any) -> list[Any]:

@@ -144,16 +144,20 @@ def _settling(carry: list[Any], run: Any) -> Any:
     return run(carry)
 
 
-def _plain_are_constant(operands: list[Any]) -> bool:
-    """Whether the operands of a loop that have no type depend on nothing that has a gradient."""
-    return all(is_typed(x) or is_constant(x) for x in operands)
+def _evaluated_step(operands: list[Any]) -> Callable[[Any, list[Any], list[Any]], list[Any]]:
+    """Evaluates a body of a loop for what it closes over and what the step is given.
 
+    Where the plain operands of the loop have no gradient, what a step is given plain has none: it comes of them alone.
+    """
+    constant = all(is_typed(x) or is_constant(x) for x in operands)
 
-def _note_plain(values: list[Any], constant: bool) -> None:
-    """Notes of what a step of such a loop is given plain that it is constant too: it comes of plain values alone."""
-    for x in values if constant else ():
-        if not is_typed(x):
-            note_constant(x)
+    def evaluated(body: Any, consts: list[Any], values: list[Any]) -> list[Any]:
+        for x in values if constant else ():
+            if not is_typed(x):
+                note_constant(x)
+        return evaluate_closed(body, [*consts, *values])
+
+    return evaluated
 
 
 @body_row("scan")
@@ -161,13 +165,10 @@ def _scan(eqn: Any, operands: list[Any]) -> list[Any]:
     loop = control(eqn)
     assert isinstance(loop, Scan)
     n, m = loop.consts, loop.consts + loop.carry
-    consts, carry, xs = operands[:n], operands[n:m], operands[m:]
-
-    constant = _plain_are_constant(operands)
+    consts, carry, xs, step = operands[:n], operands[n:m], operands[m:], _evaluated_step(operands)
 
     def body(state: list[Any], x: Any) -> tuple[list[Any], list[Any]]:
-        _note_plain([*state, *x], constant)
-        out = evaluate_closed(loop.body, [*consts, *state, *x])
+        out = step(loop.body, consts, [*state, *x])
         return _returned(state, out[: loop.carry]), out[loop.carry :]
 
     def run(start: list[Any]) -> Any:
@@ -184,20 +185,18 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
     n, m = loop.cond_consts, loop.cond_consts + loop.body_consts
     asked, given, start = operands[:n], operands[n:m], operands[m:]
     mapped = len(jaxpr_of(loop.cond).outvars[0].aval.shape)
-    constant = _plain_are_constant(operands)
+    step = _evaluated_step(operands)
 
     def goes_on(state: list[Any], asks: Callable[[Any], Any]) -> Any:
-        _note_plain(state, constant)
-        pred = evaluate_closed(loop.cond, [*asked, *state])[0]
+        (pred,) = step(loop.cond, asked, state)
         if not mapped:
             return pred
         return asks(pred) if is_typed(pred) else jax.numpy.any(pred)
 
     def body(state: list[Any]) -> list[Any]:
-        _note_plain(state, constant)
-        new = evaluate_closed(loop.body, [*given, *state])
+        new = step(loop.body, given, state)
         if mapped:  # a loop under `vmap` runs while any element does; those that are done keep what they have
-            pred = evaluate_closed(loop.cond, [*asked, *state])[0]
+            (pred,) = step(loop.cond, asked, state)
             new = [_where(pred, y, x, mapped) for x, y in zip(state, new, strict=True)]
         return _returned(state, new)
 

@@ -84,25 +84,21 @@ def _of_terms(
     site: Site, plain: Run, operands: Sequence[Any], linear: Sequence[int], outs: int, axes: tuple[str, ...]
 ) -> list[Any]:
     mesh = next(x.type.mesh for x in operands if is_typed(x))
-    size = mesh.product(axes)
-    stacked = list(operands)
+    size, stacked = mesh.product(axes), list(operands)
+
+    def rule(types: tuple[ShType, ...]) -> Typing:
+        (t,) = types
+        states = {a: s for a, s in t.beside_dims.items() if a not in axes}
+        return Typing(types, (t.replace(dims=(Dim(size, axes), *t.dims), states=states),))
+
     for i in linear:
         x = operands[i] if is_typed(operands[i]) else typed_constant(operands[i], mesh)
         t = x.type.with_axes(axes, State.UNREDUCED)
-        stacked[i] = apply("terms", _STACK, lambda types: _stacked(types, size, axes), placed(x, t, "terms"))
+        stacked[i] = apply("terms", _STACK, rule, placed(x, t, "terms"))
     dims = [0 if i in linear else None for i in range(len(operands))]
-    found = site.mapped(plain, size, stacked, dims)
-    return [*map(_summed, found[:outs]), *map(_own, found[outs:])]
-
-
-def _stacked(types: tuple[ShType, ...], size: int, axes: tuple[str, ...]) -> Typing:
-    (t,) = types
-    states = {a: s for a, s in t.beside_dims.items() if a not in axes}
-    return Typing(types, (t.replace(dims=(Dim(size, axes), *t.dims), states=states),))
-
-
-def _summed(y: Any) -> Any:
-    return functions.sum(y, 0) if is_typed(y) else jax.numpy.sum(y, 0)
+    results = site.mapped(plain, size, stacked, dims)
+    sums = [(functions if is_typed(y) else jax.numpy).sum(y, 0) for y in results[:outs]]
+    return [*sums, *map(_own, results[outs:])]
 
 
 def _own(y: Any) -> Any:
@@ -190,7 +186,8 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
 
         def pull(residuals: Any, given: Any) -> Any:
             rest = iter(given)
-            full = [next(rest) if there else _zero(ct) for ct, there in zip(pulled.cts, known, strict=True)]
+            zeros = [ad.Zero(ct) if is_inexact(ct) else np.zeros(ct.shape, jax.dtypes.float0) for ct in pulled.cts]
+            full = [next(rest) if there else zero for zero, there in zip(zeros, known, strict=True)]
             return jax.tree.unflatten(pulled.tree, residuals)(full)
 
         given = [ct for ct, there in zip(cts, known, strict=True) if there]
@@ -209,10 +206,6 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
 
     f.defvjp(fwd, bwd, symbolic_zeros=True)
     return list(f(*operands))
-
-
-def _zero(x: Any) -> Any:
-    return ad.Zero(x) if is_inexact(x) else np.zeros(x.shape, jax.dtypes.float0)
 
 
 @body_row("custom_linear_solve")
@@ -247,9 +240,7 @@ def _linear_call(eqn: Any, operands: list[Any]) -> list[Any]:
     return with_rules(site, operands, run, held=range(linear.start))
 
 
-@body_row("kept")
-def _kept(eqn: Any, operands: list[Any]) -> list[Any]:
-    return operands[:1]
+body_row("kept")(lambda eqn, operands: operands[:1])
 
 
 @body_row("custom_vmap_call")

@@ -75,9 +75,8 @@ def _reduction(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def _axis(call: Call) -> tuple[int, ...]:
-    ndim = call.eqn.invars[0].aval.ndim
     key = next(k for k in ("axis", "dimension", "reduction_dimension") if k in call.params)
-    return (int(call.params[key]) % ndim,)
+    return (int(call.params[key]) % call.ndim,)
 
 
 #: What runs along a dim, whatever releases of JAX call such primitives.
@@ -136,12 +135,11 @@ def _moving(params: dict[str, Any], ndim: int) -> list[int]:
 
 
 def _moving_in(call: Call) -> list[int]:
-    return _moving(call.params, call.eqn.invars[0].aval.ndim)
+    return _moving(call.params, call.ndim)
 
 
-def _still_in(call: Call) -> list[int]:
-    moving = _moving_in(call)
-    return [d for d in range(call.eqn.invars[0].aval.ndim) if d not in moving]
+def _still_in(call: Call) -> set[int]:
+    return set(range(call.ndim)).difference(_moving_in(call))
 
 
 rows("reduce_window_sum reduce_window_max reduce_window_min", along(_moving_in), name="reduce_window")

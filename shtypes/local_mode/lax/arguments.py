@@ -44,11 +44,11 @@ def axes_of(axis_name: Axes) -> tuple[str, ...]:
 
 def state_of(to: Any, among: tuple[State, ...], name: str) -> State:
     """The state that ``to=`` names, among those that a collective can end in."""
-    found: State | None = _STATES.get(to) if isinstance(to, (str, State)) else None
-    if found not in among or found is None:
+    state: State | None = _STATES.get(to) if isinstance(to, (str, State)) else None
+    if state not in among or state is None:
         choices = [f'to="{s.name.lower()}"' for s in among]
         raise ShardingTypeError(f"`{name}` cannot end in {to!r}", hints=choices)
-    return found
+    return state
 
 
 def replicated_state(to: Any, name: str) -> State:
@@ -67,8 +67,8 @@ def no_groups(groups: Any) -> None:
 
 def dim_from_front(d: Any, rank: int) -> int:
     """A dim from the front, left as it is where it is out of range: the rule says so."""
-    found: int = operator.index(d)
-    return found + rank if -rank <= found < 0 else found
+    dim: int = operator.index(d)
+    return dim + rank if -rank <= dim < 0 else dim
 
 
 def each(name: str, x: T, make: Callable[[Any, ShType], Any]) -> T:

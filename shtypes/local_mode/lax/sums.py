@@ -178,15 +178,15 @@ def pcast(x: T, axis_name: Axes, *, to: Any) -> T:
 
 
 def _cannot_cast(t: ShType, axis: str, state: State) -> ShardingTypeError:
-    found, wanted = t.state(axis).name.lower(), state.name.lower()
+    src, dst = t.state(axis).name.lower(), state.name.lower()
     hints = {
         VARYING: [f'sh.lax.psum(x, "{axis}") makes one value of it'] if state in (REDUCED, INVARIANT) else [],
         UNREDUCED: [f'sh.all_reduce(x, "{axis}")'],
         SHARDED: [f'sh.reinterpret(x, {axis}="V") takes the slices as values'],
     }
     return ShardingTypeError(
-        f"mesh axis `{axis}` cannot be cast from {found} to {wanted}",
-        why=f"the value has type {t}" if found != wanted else f"it is {found} already in {t}",
+        f"mesh axis `{axis}` cannot be cast from {src} to {dst}",
+        why=f"the value has type {t}" if src != dst else f"it is {src} already in {t}",
         hints=hints.get(t.state(axis), []),
         axes=[axis],
     )
