@@ -26,7 +26,7 @@ from shtypes.scopes.comm import (
     Rules,
     ScopeRule,
     Sums,
-    open_watches,
+    open_trackers,
     rules_in_force,
     runs_again,
 )
@@ -107,9 +107,11 @@ def check_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, in
     moved: dict[str, Sums] = {}
     for e in events:
         moved[e.direction] = moved.get(e.direction, Sums()) + e.sent.sums
-    watches = [(watch.rule, *watch.sums(moved, inserted)) for watch in open_watches() if watch.rule in budgets]
-    known = {rule for rule, *_ in watches}
-    for rule, sums, times in (*watches, *((rule, moved, 1) for rule in budgets if rule not in known)):
+    trackers = [
+        (tracker.rule, *tracker.sums(moved, inserted)) for tracker in open_trackers() if tracker.rule in budgets
+    ]
+    known = {rule for rule, *_ in trackers}
+    for rule, sums, times in (*trackers, *((rule, moved, 1) for rule in budgets if rule not in known)):
         for event in events:
             reason = exceeded(rule, event.direction, sums.get(event.direction, Sums()), event.sent.words)
             if reason:
@@ -289,8 +291,8 @@ def check_leaving(t: ShType) -> None:
 
 def check_now() -> None:
     """Lets every open scope look at what JAX was asked to do on plain arrays so far."""
-    for watch in open_watches():
-        watch.look()
+    for tracker in open_trackers():
+        tracker.look()
 
 
 _WRITTEN: Final = {
