@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Grade, Kind, Plan, backward, grade_of, least_bytes, plan, price
-from shtypes.resharding.planner import is_local
+from shtypes.resharding.planner import is_local, searched_steps, single_collective
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy
@@ -391,6 +391,34 @@ def test_on_eight_devices_nothing_is_cheaper(mesh: Mesh, shape: tuple[int, ...],
         shared = pending and any(pair == whole for pair in zip(src.states, dst.states, strict=True))
         # Copies share the work of a reduction only where that saves a fifth.
         assert least <= sent <= (5 * least // 4 if shared else least), (src, dst)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "alone"])
+@pytest.mark.parametrize(
+    ("mesh", "shape", "count", "least"),
+    [
+        (M22, (8,), None, 60),
+        (M22, (4, 4), 250, 25),
+        (Mesh({"x": 4, "y": 4}), (16, 16), 250, 25),
+        (M24, (8, 8), 250, 25),
+        (M222, (8, 8), 250, 25),
+        (Mesh({"x": 2, "y": 1}), (4, 4), None, 0),
+        pytest.param(M24, (8, 8), None, 150, marks=pytest.mark.nightly),
+        pytest.param(M222, (8,), None, 500, marks=pytest.mark.nightly),
+        pytest.param(M222, (8, 8), 10_000, 1000, marks=pytest.mark.nightly),
+    ],
+    ids=str,
+)
+def test_a_plan_of_one_collective_that_is_made_directly_is_what_the_search_finds(
+    mesh: Mesh, shape: tuple[int, ...], count: int | None, least: int, shared: bool
+) -> None:
+    made = 0
+    for src, dst in some_pairs(mesh, shape, count):
+        steps = [] if is_local(src, dst) else single_collective(src, dst, shared)
+        if steps:
+            made += 1
+            assert steps == searched_steps(src, dst, None, shared), (src, dst)
+    assert made >= least
 
 
 def test_many_axes_settle_for_a_good_plan_that_is_right() -> None:
