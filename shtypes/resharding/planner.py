@@ -74,9 +74,6 @@ def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bo
         dst: The type wanted; of the same mesh, dtype and shape, and varying over the same axes.
         model: The links of the mesh axes; then the plan is the one that takes least time by them.
         shared: Whether axes on which the value stays replicated may share the work of a reduction.
-
-    Raises:
-        ShardingTypeError: the types do not hold the same value.
     """
     return _plan(src, dst, src.names, dst.names, model, shared)
 
