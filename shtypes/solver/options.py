@@ -32,8 +32,8 @@ from shtypes.lifting import lift as lift_
 from shtypes.primitives.reshard import Reshard
 from shtypes.scopes.comm import implicit_comm, without_scopes
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, shown, typed
-from shtypes.traced.gradient import with_gradient
 from shtypes.traced.ledger import ledger_of
+from shtypes.traced.program import with_gradient
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
