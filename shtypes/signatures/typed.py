@@ -15,7 +15,7 @@ from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.frames import frames
 from shtypes.context.user_line import user_line
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.lifting.observed import observed
+from shtypes.lifting.recorded_calls import observed
 from shtypes.signatures.annotations import Annotations, annotated, annotations_of
 from shtypes.signatures.matching import Bindings, fix_for, structure
 from shtypes.signatures.pytree_spec import Checking, Problem, type_of

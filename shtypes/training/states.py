@@ -14,7 +14,7 @@ from shtypes._compat import no_trace_is_running
 from shtypes.core.hitype import hi
 from shtypes.dispatch.apply import finished_type, is_number, is_typed, versions
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation import branch_types
+from shtypes.evaluation import value_info
 from shtypes.primitives.moving import move
 from shtypes.primitives.placing import place, type_of
 from shtypes.primitives.together import move_together
@@ -67,7 +67,7 @@ def _typed(x: Any, path: Path, params: Sequence[tuple[Path, ShType]], mesh: Mesh
 def placed(x: Any, t: ShType) -> Any:
     """A plain array in a type of its shape and dtype."""
     if isinstance(x, jax.core.Tracer) or not no_trace_is_running():
-        return branch_types.placed(x, t)
+        return value_info.placed(x, t)
     return place(np.asarray(x, t.dtype) if is_number(x) else x, hi(t))
 
 
