@@ -392,7 +392,7 @@ MUTANTS: Final = (
     Mutant(
         "a part with gaps has its first piece only",
         "shtypes/analysis/device_slices.py",
-        "for i in range(start, stop) for a, b in found]",
+        "for i in range(start, stop) for a, b in spans]",
         "for i in range(start, start + 1) for a, b in found]",
         _TOLD,
     ),
@@ -406,8 +406,8 @@ MUTANTS: Final = (
     Mutant(
         "an all-to-all is said to cut the dim that it joins",
         "shtypes/analysis/describe_plan.py",
-        "in {step.group} along {_dims(step.gained, step, whole)}",
-        "in {step.group} along {_dims(step.lost, step, whole)}",
+        "in {step.group} along {_dims(step.gained, step, base)}",
+        "in {step.group} along {_dims(step.lost, step, base)}",
         _TOLD,
     ),
     # implicit_comm
@@ -422,7 +422,7 @@ MUTANTS: Final = (
     Mutant(
         "looking ahead counts a loop once",
         "shtypes/traced/ledger.py",
-        "times = found.times or 1",
+        "times = equation.times or 1",
         "times = 1",
         ("tests/scopes/test_implicit.py",),
     ),

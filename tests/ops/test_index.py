@@ -144,6 +144,9 @@ def test_each_device_changes_its_own_part_of_a_slice() -> None:
         Case(lambda m, x, u: x.at[5:2].max(1.0) + x.at[2:].min(0.0), (x, arr(4)), ("f32[8@x,4]", "f32[4]"), grad=False),
         # One of every two elements is in place where each device has a multiple of two.
         Case(lambda m, x: x[::2] * x[1::2], (x,), ("f32[8@x,4@y]",), "f32[4@x,4@y]"),
+        # Of a dim that no axis shards all elements are in place, however the others lie.
+        Case(lambda m, x, u: x.at[1::2].set(u), (x, arr(4, 4)), ("f32[8,4@x]", "f32[4,4@x]"), "f32[8,4@x]"),
+        Case(lambda m, x, u: x.at[:, 1::2].add(u), (x, arr(8, 2)), ("f32[8@x,4]", "f32[8@x,2]"), "f32[8@x,4]"),
     ]
     check(sh.make_mesh({"x": 2, "y": 2}), cases)
     with (
