@@ -47,10 +47,17 @@ class Body(NamedTuple):
         around = outer.body
         if not around.outside.at:
             return around._replace(jaxpr=None, env={}, outer=outer, arguments=tuple, in_force=outer.in_force)
-        own = scope_of(str(outer.eqn.source_info.name_stack))
+        scope_here = scope_of(str(outer.eqn.source_info.name_stack))
         places = around.places | around.outside.inside(outer.eqn, around.scope)
         return cls(
-            None, {}, outer, around.outside, (*around.scope, *own), places, mesh=around.mesh, in_force=outer.in_force
+            None,
+            {},
+            outer,
+            around.outside,
+            (*around.scope, *scope_here),
+            places,
+            mesh=around.mesh,
+            in_force=outer.in_force,
         )
 
 
@@ -74,8 +81,8 @@ class Step:
         A function of JAX that the user called is traced once for many lines: its own stack says nothing.
         """
         outer = self.body.outer
-        own = [] if self.body.of_function else frames_of(self.eqn)
-        return own + ([] if outer is None else outer.frames())
+        stack = [] if self.body.of_function else frames_of(self.eqn)
+        return stack + ([] if outer is None else outer.frames())
 
     def lines(self) -> Any:
         """JAX's stack of the innermost of these equations that has a line of the user's.
@@ -156,11 +163,11 @@ class Scopes:
         layers: list[Any] = list(added)
         if (target.fields, target.jax) != (self._outer.fields, self._outer.jax):
             layers.append(InForce((), target.fields, target.jax))
-        kept = 0
-        while kept < min(len(layers), len(self._open)) and self._open[kept][0] == layers[kept]:
-            kept += 1
-        self.leave(kept)
-        for layer in layers[kept:]:
+        count = 0
+        while count < min(len(layers), len(self._open)) and self._open[count][0] == layers[count]:
+            count += 1
+        self.leave(count)
+        for layer in layers[count:]:
             scope = settings(layer) if isinstance(layer, InForce) else self._run(layer)
             scope.__enter__()
             self._open.append((layer, scope))
@@ -173,9 +180,9 @@ class Scopes:
         part: contextlib.AbstractContextManager[Any] = self._runs[rule]()
         return part
 
-    def leave(self, kept: int = 0, error: BaseException | None = None) -> None:
+    def leave(self, count: int = 0, error: BaseException | None = None) -> None:
         """Leaves the scopes but the outermost ``kept``."""
-        while len(self._open) > kept:
+        while len(self._open) > count:
             _, scope = self._open.pop()
             scope.__exit__(*((None, None, None) if error is None else (type(error), error, error.__traceback__)))
         self.now = self._outer

@@ -93,12 +93,12 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
 def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
     """Which variables nothing uses after each equation."""
     uses: dict[int, list[Any]] = {}
-    kept = {var for var in (*jaxpr.constvars, *jaxpr.outvars) if not is_literal(var)}
+    used_later = {var for var in (*jaxpr.constvars, *jaxpr.outvars) if not is_literal(var)}
     for i in range(len(jaxpr.eqns) - 1, -1, -1):
         eqn = jaxpr.eqns[i]
         for var in (*eqn.outvars, *eqn.invars):
-            if not is_literal(var) and var not in kept:
-                kept.add(var)
+            if not is_literal(var) and var not in used_later:
+                used_later.add(var)
                 uses.setdefault(i, []).append(var)
     return uses
 
@@ -112,9 +112,10 @@ def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]
         for _, place in marks:
             outside.met.add(place)
     else:
-        outs = _typed(step, operands, marks)
-        if isinstance(outs, ShardingTypeError):
-            raise outs
+        results = _typed(step, operands, marks)
+        if isinstance(results, ShardingTypeError):
+            raise results
+        outs = results
     if constant:
         for out in outs:
             note_constant(out)
@@ -152,9 +153,9 @@ def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
         return bound(eqn, operands)
     row = ROWS.get(name)
     if row is not None:
-        given = beside_others(operands)
-        carry(name, operands, given)
-        return _checked(eqn, row(eqn, given))
+        args = beside_others(operands)
+        carry(name, operands, args)
+        return _checked(eqn, row(eqn, args))
     for fallback in FALLBACKS:
         outs = fallback(eqn, operands)
         if outs is not None:
@@ -250,12 +251,12 @@ def _recipe(operands: Sequence[Any], bound: Sequence[Any], outs: Sequence[Any]) 
     for i, x in enumerate(operands):
         places.setdefault(id(x), i)
     steps, count = [], len(operands)
-    for operation, given, made in bound:
+    for operation, args, results in bound:
         written = isinstance(operation, Local) or (isinstance(operation, Reshard) and not operation.inserted)
-        if not written or any(id(x) not in places for x in given):
+        if not written or any(id(x) not in places for x in args):
             return None  # a move that a rule inserts may be another's too: `ops.dispatch` shares them
-        steps.append((operation, tuple(places[id(x)] for x in given)))
-        for y in made:
+        steps.append((operation, tuple(places[id(x)] for x in args)))
+        for y in results:
             places[id(y)] = count
             count += 1
     if any(id(out) not in places for out in outs):
