@@ -50,19 +50,19 @@ def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
 def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """The results of a program, for typed and plain arguments, inside the equation that is being evaluated."""
     outer = current()
-    return _run(jaxpr, consts, args, Body.inside(outer) if outer is not None else Body.whole(AtSpecs()))
+    return _run(jaxpr, consts, args, Body.inside(outer) if outer is not None else Body(None, {}, None, AtSpecs()))
 
 
 def evaluate_whole(
-    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], outside: AtSpecs, arguments: Callable[[], Sequence[str]]
+    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], at_specs: AtSpecs, arguments: Callable[[], Sequence[str]]
 ) -> list[Any]:
     """The results of a whole program."""
-    return _run(jaxpr, consts, args, Body.whole(outside, arguments, mesh_of(args)))
+    return _run(jaxpr, consts, args, Body(None, {}, None, at_specs, arguments=arguments, mesh=mesh_of(args)))
 
 
 def evaluate_call(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """The results of the program of a function of JAX that the user called."""
-    return _run(jaxpr, consts, args, Body.of_call(mesh_of(args)))
+    return _run(jaxpr, consts, args, Body(None, {}, current(), AtSpecs(), mesh=mesh_of(args), of_function=True))
 
 
 def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> list[Any]:
@@ -75,7 +75,7 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
         return literal_value(atom) if is_literal(atom) else env[atom]
 
     last = _last_uses(jaxpr)
-    marks = body.outside.marks(jaxpr, body.scope, body.places)
+    marks = body.at_specs.marks(jaxpr, body.scope, body.places)
     with scopes_of(body.in_force) as scopes:
         for i, eqn in enumerate(jaxpr.eqns):
             scopes.enter(eqn)
@@ -104,13 +104,13 @@ def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
 
 
 def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) -> list[Any]:
-    eqn, outside = step.eqn, step.body.outside
+    eqn, at_specs = step.eqn, step.body.at_specs
     name = eqn.primitive.name
     constant = all(map(is_constant, operands))
     if name not in BODIES and not any(map(is_typed, operands)):
         outs = bind_plain(eqn, operands)
         for _, place in marks:
-            outside.met.add(place)
+            at_specs.met.add(place)
     else:
         results = _typed(step, operands, marks)
         if isinstance(results, ShardingTypeError):
@@ -125,7 +125,7 @@ def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]
 
 def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) -> list[Any] | ShardingTypeError:
     """The results of an equation, or its refusal: to one raised in here JAX would add the plain program's trace."""
-    eqn, outside = step.eqn, step.body.outside
+    eqn, at_specs = step.eqn, step.body.at_specs
     name = eqn.primitive.name
     with set_current_eqn(step), as_written(eqn, step.lines()):
         try:
@@ -133,9 +133,9 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
             if body is not None:
                 outs = again(eqn, operands, body) if name == "typed_call" else body(eqn, operands)
             else:
-                outs = [outside.finished(x, operands) for x in again(eqn, operands, by_row)]
+                outs = [at_specs.finished(x, operands) for x in again(eqn, operands, by_row)]
             for j, place in marks:
-                outs[j] = outside.resharded(outs[j], place)
+                outs[j] = at_specs.resharded(outs[j], place)
         except ShardingTypeError as error:
             if step.body.of_function:
                 return error.with_traceback(None)

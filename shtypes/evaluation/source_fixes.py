@@ -78,7 +78,7 @@ def _all_told(
     fixes: Sequence[Fix], operand_names: dict[str, _Name], names: Sequence[str], step: Step
 ) -> tuple[Fix, ...]:
     alone = len(names) == 1
-    renamed = (_told(fix, operand_names, step, step.body.outside.name, alone=alone) for fix in fixes)
+    renamed = (_told(fix, operand_names, step, step.body.at_specs.name, alone=alone) for fix in fixes)
     return tuple(fix for fix in renamed if fix is not None)
 
 
