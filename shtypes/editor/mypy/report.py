@@ -67,11 +67,13 @@ class Asked:
 
     Attributes:
         operands: The arrays among its arguments, with the expressions that they have.
+        is_known: Whether nothing in it stands for what only the running program has: a size, a value or a function.
     """
 
     def __init__(self, call: Call, axes: Iterable[str], policy: str, function: Callable[[Value, Mesh], Any]) -> None:
         self._call, self._axes, self._policy, self._function = call, axes, policy, function
         self.operands: list[tuple[Expression | None, ShType]] = []
+        self.is_known = False
 
     @property
     def function(self) -> Expression | None:
@@ -112,13 +114,16 @@ class Asked:
         args = [v.python(reading) for v in self._call.args]
         kwargs = {name: v.python(reading) for name, v in self._call.kwargs.items()}
         self.operands = reading.operands
+        sizes = (*(d.size for _, t in reading.operands for d in t.dims), *reading.sizes.values())
+        self.is_known = all(map(reading.space.sizes.is_known, sizes)) and runtime.is_written([args, kwargs])
         function = self._call.function()
         if function is None:
             raise Unknown
-        sizes = reading.sizes
         for _ in range(_MOST_QUESTIONS):
             try:
-                return runtime.ask(function, args, kwargs, mesh, self._policy, sizes=sizes, scopes=scopes, fixes=fixes)
+                return runtime.ask(
+                    function, args, kwargs, mesh, self._policy, sizes=reading.sizes, scopes=scopes, fixes=fixes
+                )
             except runtime.Wanted as wanted:
                 wanted.find()
         raise Unknown
@@ -167,13 +172,19 @@ def _may_fit(error: ShardingTypeError, asked: Asked, space: Space) -> bool:
     if error.axes:
         return False
     of_mesh = isinstance(error, NoMeshError) or error.what.startswith("the mesh ")
-    if (of_mesh and not space.config.mesh) or not _is_of_rules(error):
+    if of_mesh and not space.config.mesh:
         return True
+    if not _is_of_rules(error):
+        return not (asked.is_known and type(error.__context__) in _OF_ARGUMENTS)
     named = [not space.sizes.is_known(int(n)) for n in _SIZE.findall(error.what)]
     if any(named) and not all(named):
         return True
     of_name: dict[str, int] = {}
     return any(of_name.setdefault(d.name, d.size) != d.size for _, t in asked.operands for d in t.dims if d.name)
+
+
+#: What JAX raises of arguments that it cannot use; of values that are not there yet it raises classes of its own.
+_OF_ARGUMENTS: Final = (IndexError, TypeError, ValueError)
 
 
 def _is_of_rules(error: BaseException) -> bool:

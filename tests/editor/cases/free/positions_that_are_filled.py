@@ -23,6 +23,8 @@ def f(
 # 11:17: type f32[8,8]
 # 12:17: type f32[8]
 # 13:17: type f32[7,6]
+# 14:17: `delete` does not take `axis=0`  [sharding]
+# 14:17: delete requires ndarray or scalar arguments, got <class 'list'> at position 1.
 # 14:17: type ?
 # 15:17: type f32[4,4]
 # 16:17: type f32[8]

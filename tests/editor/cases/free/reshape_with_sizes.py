@@ -18,3 +18,5 @@ def f(x: A[sh.Array, "f32[8, 4, 6]"], y: A[sh.Array, "f32[8@dp, 4]"]) -> None:
 # 9:17: type f32[192]
 # 10:17: type f32[8@dp,2,2]
 # 11:17: type f32[32@dp]
+# 12:5: `reshape` does not take these arguments  [sharding]
+# 12:5: cannot reshape array of shape (8, 4, 6) (size 192) into shape (7, 7) (size 49)

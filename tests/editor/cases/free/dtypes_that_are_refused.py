@@ -10,7 +10,6 @@ def f(x: A[sh.Array, "f32[n, n]"], i: A[sh.Array, "i32[n]"], key: A[sh.Array, "k
     reveal_type(~x)
     reveal_type(~i)
     reveal_type(~(x > 0))
-    reveal_type(-key)
     reveal_type(sh.exp(key))
     reveal_type(sh.sort(sh.random.split(key, 3)))
     reveal_type(sh.sum(sh.random.split(key, 3)))
@@ -32,9 +31,12 @@ def looked_up(
 # 10:17: type ?
 # 11:17: type i32[n]
 # 12:17: type bool[n, n]
+# 13:17: `exp` cannot be applied to key<fry>  [sharding]
+# 13:17: Cannot interpret 'key<fry>' as a data type
 # 13:17: type ?
-# 14:17: type ?
-# 15:17: type key<fry>[3]
-# 16:17: type ?
-# 17:17: type key<fry>[]
-# 23:17: type bool[n, 4]
+# 14:17: type key<fry>[3]
+# 15:17: `sum` does not take these arguments  [sharding]
+# 15:17: Cannot interpret 'key<fry>' as a data type
+# 15:17: type ?
+# 16:17: type key<fry>[]
+# 22:17: type bool[n, 4]
