@@ -15,45 +15,51 @@ class Unsupported(NamedTuple):
 
 UNSUPPORTED: Final[tuple[Unsupported, ...]] = (
     Unsupported(
-        ("extract", "trim_zeros", "unique_all", "unique_counts", "unique_inverse", "unique_values", "mask_indices"),
+        ("trim_zeros",),
         "the size of the result would depend on values",
-        "sh.unique, sh.nonzero and their kind with `size=`, or sh.where",
+        "x[start:stop], of positions that are known",
     ),
-    Unsupported(("put", "place"), "values do not change in place", "x.at[...].set"),
     Unsupported(
-        ("load", "save", "savez", "fromfile", "frombuffer", "fromfunction", "fromiter", "fromstring", "from_dlpack"),
+        ("load", "save", "savez", "fromfile", "frombuffer", "fromiter", "fromstring", "from_dlpack"),
         "arrays come from the host",
         "numpy, then sh.array(x, type)",
     ),
     Unsupported(
-        ("apply_along_axis", "apply_over_axes", "vectorize", "frompyfunc", "piecewise"),
-        "they hide which dims a function acts along",
-        "sh.vmap, sh.select, or sh.local_map for a function of shards",
+        ("vectorize", "frompyfunc"),
+        "what they make is a function of plain arrays, which hides the dims that it acts along",
+        "sh.vmap, or sh.lift of what they make",
     ),
+    Unsupported(("composite",), "what it makes is a function of plain arrays", "sh.lift of what it makes"),
+    Unsupported(("platform_dependent",), "types are the same on every platform", "sh.lift of a function that calls it"),
     Unsupported(
-        ("poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "roots"),
-        "they work on a few coefficients that are known",
-        "numpy on the host, and sh.polyval",
-    ),
-    Unsupported(("block",), "it is a nest of joins", "sh.concatenate, or sh.linalg.block_diag"),
-    Unsupported(
-        ("histogram2d", "histogramdd"), "they are several searches and one sum", "sh.digitize and sh.segment_sum"
-    ),
-    Unsupported(
-        ("packbits", "unpackbits", "conv_general_dilated_local", "conv_general_dilated_patches", "composite"),
-        "no rule says how their dims lie",
+        ("scaled_dot", "scaled_dot_general", "scaled_matmul", "get_scaled_dot_general_config", "mulhi"),
+        "it is a kernel for one kind of device",
         "sh.local_map",
     ),
     Unsupported(
-        ("reduce", "reduce_xor", "scatter_apply", "ragged_dot_general", "scaled_dot"),
-        "what they compute is a function that no rule can see into",
-        "the named reductions, x.at[...].apply, sh.ragged_dot, or sh.local_map",
+        ("rng_bit_generator", "rng_uniform"),
+        "their numbers depend on the devices",
+        "sh.random",
     ),
-    Unsupported(("approx_max_k", "approx_min_k"), "they are exact on most devices anyway", "sh.top_k"),
-    Unsupported(("custom_root", "custom_linear_solve"), "they take solvers of plain arrays", "sh.custom_vjp"),
-    Unsupported(("rng_bit_generator", "rng_uniform"), "their numbers depend on the devices", "sh.random"),
+    Unsupported(("PRNGKey",), "a key says which generator it is for, and raw words do not", "sh.random.key"),
+    Unsupported(("key_dtype", "Key"), "a key has the dtype of its generator", "sh.random.key(seed, impl=name).dtype"),
     Unsupported(("with_sharding_constraint",), "types say how a value lies", "sh.reshard(x, type)"),
     Unsupported(("after_all", "create_token"), "typed programs have no tokens", "sh.optimization_barrier"),
+    Unsupported(
+        ("precv", "psend", "psum_scatter_start", "psum_scatter_done"),
+        "it sends to one device, or starts what another call ends",
+        "the collectives of sh.lax, inside sh.shard_map",
+    ),
+    Unsupported(("dce_sink", "stage"), "it is for JAX's own transformations", "sh.optimization_barrier"),
+    Unsupported(("dtype",), "a value has it", "x.dtype, or sh.result_type"),
+    Unsupported(
+        (
+            *("conv_dimension_numbers", "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple"),
+            *("conv_transpose_shape_tuple", "padtype_to_pads", "reduce_window_shape_tuple", "shape_as_value"),
+        ),
+        "they compute with shapes, and with no arrays",
+        "jax.lax",
+    ),
     Unsupported(
         ("array_repr", "array_str", "get_printoptions", "set_printoptions", "printoptions", "einsum_path", "iterable"),
         "numpy has them",

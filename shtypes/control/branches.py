@@ -38,7 +38,7 @@ from shtypes.resharding.join import join
 from shtypes.rules import Typing
 from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, minimizing, no_comm
-from shtypes.traced.gradient import leaf_paths
+from shtypes.traced.program import leaf_paths
 from shtypes.types import ShType, State
 
 T = TypeVar("T")

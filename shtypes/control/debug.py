@@ -21,7 +21,7 @@ from shtypes.dispatch.apply import is_typed, lift
 from shtypes.errors import ShardingTypeError
 from shtypes.primitives.callbacks import AxisIndices, HostCall
 from shtypes.primitives.callbacks import call as _call
-from shtypes.traced.gradient import split
+from shtypes.traced.program import split
 from shtypes.types import ShType, State
 
 

@@ -24,7 +24,7 @@ from shtypes.primitives.native import from_jax
 from shtypes.resharding.join import join
 from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, rules_in_force, trying
-from shtypes.traced.gradient import leaf_paths
+from shtypes.traced.program import leaf_paths
 from shtypes.types import REPLICATED, ShType, State, dtypes
 
 

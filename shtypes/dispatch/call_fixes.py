@@ -22,7 +22,7 @@ from shtypes.primitives.conversions import abstract_array
 from shtypes.rules import Typing, suggest_fixes
 from shtypes.scopes.check_comm import is_bounded, keep_to_scopes
 from shtypes.scopes.comm import runs_again, trying
-from shtypes.traced.price import priced, sent_by_program
+from shtypes.traced.ledger import priced, sent_by_program
 from shtypes.types import ShType
 
 

@@ -27,7 +27,7 @@ from shtypes.rules.claims import claimed
 from shtypes.rules.implicit import note_shards
 from shtypes.rules.suggest_fixes import Rule, called_names
 from shtypes.rules.typing import Typing
-from shtypes.traced.gradient import split
+from shtypes.traced.program import split
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 

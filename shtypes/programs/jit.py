@@ -29,8 +29,8 @@ from shtypes.programs.program import Program
 from shtypes.programs.stages import Lowered, Traced
 from shtypes.region import UnsupportedError
 from shtypes.scopes.comm import open_watches
+from shtypes.traced.comm_tracker import counted
 from shtypes.traced.program import Jitted
-from shtypes.traced.watching import counted
 
 P = ParamSpec("P")
 T = TypeVar("T")

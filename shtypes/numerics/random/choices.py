@@ -30,8 +30,8 @@ from shtypes.ops.arithmetic import add, astype
 from shtypes.ops.asking import along
 from shtypes.ops.functions import squeeze, take
 from shtypes.ops.reduce import normalize_dims
+from shtypes.rules.along_dims import WholeResult
 from shtypes.rules.random import categorical as _categorical_rule
-from shtypes.rules.whole import WholeResult
 from shtypes.types import ShType, State
 
 
@@ -173,6 +173,3 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
 
 def _orders(key: Any, x: Any, *, shape: tuple[int, ...], dtype: Any, axis: int) -> Any:
     return jax.random.permutation(key, x, axis, independent=True)
-
-
-__all__ = ["categorical", "choice", "permutation"]

@@ -16,7 +16,7 @@ from shtypes.dispatch.apply import all_replicated, apply, is_number, is_typed, l
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
 from shtypes.numerics.bits.samples import OnKeys, as_key, key_of_seed
-from shtypes.rules.whole import WholeResult
+from shtypes.rules.along_dims import WholeResult
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import current_mesh
 
@@ -176,5 +176,3 @@ def _converted(keys: Any) -> Any:
 
 
 HiShType.key_data = staticmethod(_converted)
-
-__all__ = ["clone", "fold_in", "key", "key_data", "key_impl", "split", "wrap_key_data"]

@@ -166,8 +166,3 @@ pareto = _of_numbers("pareto", "Pareto numbers", "b")
 weibull_min = _of_numbers("weibull_min", "Weibull numbers", "scale", "concentration")
 triangular = _of_numbers("triangular", "Triangular numbers", "left", "mode", "right")
 geometric = _of_numbers("geometric", "How many trials the first success takes", "p", default=default_int)
-
-__all__ = [
-    "bernoulli", "bits", "cauchy", "exponential", "geometric", "gumbel", "laplace", "logistic", "lognormal", "normal",
-    "pareto", "rademacher", "randint", "rayleigh", "triangular", "truncated_normal", "uniform", "weibull_min",
-]  # fmt: skip
