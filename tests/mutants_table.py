@@ -392,7 +392,7 @@ MUTANTS: Final = (
     Mutant(
         "a part with gaps has its first piece only",
         "shtypes/analysis/device_slices.py",
-        "for i in range(start, stop) for a, b in found]",
+        "for i in range(start, stop) for a, b in spans]",
         "for i in range(start, start + 1) for a, b in found]",
         _TOLD,
     ),
@@ -406,8 +406,8 @@ MUTANTS: Final = (
     Mutant(
         "an all-to-all is said to cut the dim that it joins",
         "shtypes/analysis/describe_plan.py",
-        "in {step.group} along {_dims(step.gained, step, whole)}",
-        "in {step.group} along {_dims(step.lost, step, whole)}",
+        "in {step.group} along {_dims(step.gained, step, base)}",
+        "in {step.group} along {_dims(step.lost, step, base)}",
         _TOLD,
     ),
     # implicit_comm
@@ -422,7 +422,7 @@ MUTANTS: Final = (
     Mutant(
         "looking ahead counts a loop once",
         "shtypes/traced/ledger.py",
-        "times = found.times or 1",
+        "times = equation.times or 1",
         "times = 1",
         ("tests/scopes/test_implicit.py",),
     ),
@@ -541,8 +541,8 @@ MUTANTS: Final = (
         "        exact = native\n"
         "        native = lambda x, approximate=True: x / 2 * (1 + jnp.tanh((2 / jnp.pi) ** 0.5 * "
         "(x + 0.04475 * x**3))) if approximate else exact(x, False)\n",
-        ("tests/ops/test_elementwise.py", "tests/numerics/test_nn.py"),
-        (*_PROGRAMS, "tests/peers/test_programs.py"),
+        ("tests/peers/test_functions.py",),
+        _PROGRAMS,
     ),
     Mutant(
         "rms_norm forgets its epsilon of 1e-6",

@@ -94,23 +94,23 @@ class NotCovered(NamedTuple):
 # read off an equation
 
 
-def entries_of(found: Equation) -> Iterator[Entry]:
+def entries_of(equation: Equation) -> Iterator[Entry]:
     """What an equation communicates, if it is one of ours that does."""
-    p = applied_by(found.eqn)
+    p = applied_by(equation.eqn)
     if isinstance(p, Operation):
         for sending in p.forth():
-            yield _entry(found, sending, p)
+            yield _entry(equation, sending, p)
 
 
-def entries_of_transpose(found: Equation) -> Iterator[Entry]:
+def entries_of_transpose(equation: Equation) -> Iterator[Entry]:
     """What an equation will communicate when it is transposed, if its operand has a gradient."""
-    p = applied_by(found.eqn)
-    if isinstance(p, Operation) and found.transposed:
+    p = applied_by(equation.eqn)
+    if isinstance(p, Operation) and equation.transposed:
         for sending in p.back():
-            yield _entry(found._replace(direction="backward"), sending, p)
+            yield _entry(equation._replace(direction="backward"), sending, p)
 
 
-def _entry(found: Equation, sending: Sending, operation: Operation) -> Entry:
+def _entry(equation: Equation, sending: Sending, operation: Operation) -> Entry:
     step, src, dst = sending
     return Entry(
         kind=step.kind.value,
@@ -118,13 +118,13 @@ def _entry(found: Equation, sending: Sending, operation: Operation) -> Entry:
         dtype=sending.dtype,
         bytes=step.bytes,
         launches=step.launches,
-        times=found.times,
-        direction=found.direction,
-        place=found.place,
+        times=equation.times,
+        direction=equation.direction,
+        place=equation.place,
         src=src,
         dst=dst,
         inserted=operation.inserted,
-        branches=found.branches,
+        branches=equation.branches,
         merged=operation.merged,
     )
 
@@ -156,8 +156,8 @@ def row(entry: Entry) -> tuple[str, ...]:
 def merged_words(entry: Entry) -> str:
     """What an entry does for several: ``merged from 2: model.py:12, model.py:18``; empty for one that is alone."""
     lines = list(dict.fromkeys(str(place) for place in entry.merged if place.file))
-    shown = ", ".join([*lines[:_MOST_LINES], *(["…"] * (len(lines) > _MOST_LINES))])
-    return f"merged from {len(entry.merged)}{': ' * bool(shown)}{shown}" if entry.merged else ""
+    text = ", ".join([*lines[:_MOST_LINES], *(["…"] * (len(lines) > _MOST_LINES))])
+    return f"merged from {len(entry.merged)}{': ' * bool(text)}{text}" if entry.merged else ""
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
