@@ -65,7 +65,7 @@ MUTANTS: Final = (
         f"{_RULES}shape.py",
         "if dim.axes and whole is not None:",
         "if dim.axes and whole is not None and len(olds) > 2:",
-        ("tests/rules/test_shape.py", "tests/ops/test_shape.py"),
+        ("tests/rules/test_shape.py",),
         _PROGRAMS,
     ),
     Mutant(
@@ -73,7 +73,7 @@ MUTANTS: Final = (
         f"{_RULES}shape.py",
         "import ADDITIVE, TERM",
         "import ADDITIVE, FACTOR as TERM",
-        ("tests/rules/test_joins.py", "tests/ops/test_joins.py"),
+        ("tests/rules/test_joins.py", "tests/ops/test_arrange.py"),
         _PROGRAMS,
     ),
     Mutant(
@@ -81,7 +81,7 @@ MUTANTS: Final = (
         f"{_RULES}lookups.py",
         "if sizes[d] == 1 and d not in self.batch and shape[d]",
         "if d not in self.batch and shape[d]",
-        ("tests/rules/test_lookups.py", "tests/ops/test_gather.py"),
+        ("tests/rules/test_lookups.py", "tests/ops/test_index.py"),
     ),
     Mutant(
         "positions that are set may be sharded",
@@ -131,7 +131,7 @@ MUTANTS: Final = (
     # cotangents, policies, casts
     Mutant(
         "the gradient of a reduced value is reduced",
-        "shtypes/types/state.py",
+        "shtypes/types/parts.py",
         "State.REDUCED: State.UNREDUCED,",
         "State.REDUCED: State.REDUCED,",
         ("tests/types/test_shtype.py", "tests/autodiff/test_cotangent.py"),
@@ -399,8 +399,8 @@ MUTANTS: Final = (
     Mutant(
         "the parts of an axis are read minor to major",
         "shtypes/analysis/device_slices.py",
-        "in reversed([*parts.shape.items()]):",
-        "in parts.shape.items():",
+        "in reversed([*mesh.shape.items()]):",
+        "in mesh.shape.items():",
         _TOLD,
     ),
     Mutant(

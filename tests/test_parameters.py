@@ -20,7 +20,7 @@ m: Any = sh  # for calls that a type checker refuses too
 
 #: Keywords that are the user's: arguments of the function that is asked about, mesh axes, dims, names to print.
 OPEN = {
-    "sh.assert_comm", "sh.check", "sh.compare", "sh.explain", "sh.ledger", "sh.memory", "sh.eval_shape",
+    "sh.assert_comm", "sh.check", "sh.compare", "sh.compute", "sh.explain", "sh.ledger", "sh.memory", "sh.eval_shape",
     "sh.dims", "sh.cost_model", "sh.Array", "sh.debug.callback", "sh.debug.print", "sh.apply_along_axis",
     "sh.fromfunction", "sh.piecewise",
     *(f"sh.{op.name}" for op in OPS.values() if op.module == "shtypes.ops.functions" and native_of(op) is None),
@@ -29,10 +29,7 @@ OPEN = {
 PLAIN = {"sh.current_policy"}
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"x": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"x": 2})
 
 
 def value() -> Any:

@@ -17,8 +17,7 @@ from jax import lax
 from shtypes import rules
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
-from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types
-from shtypes.control.own import own_value, varying_type
+from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types, own_value, varying_type
 from shtypes.control.vmap import own_steps
 from shtypes.core.as_raised import suggest_when_read
 from shtypes.dispatch.apply import is_typed, located, settled
@@ -26,7 +25,7 @@ from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.functions import index_in_dim, stack
 from shtypes.primitives.conversions import to_jax
 from shtypes.rules import Typing
-from shtypes.scopes.comm import allows_implicit, no_comm
+from shtypes.scopes.comm import NoComm, allows_implicit, no_comm
 from shtypes.types import ShType, State
 
 Carry = TypeVar("Carry")
@@ -192,7 +191,7 @@ def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Car
         with no_comm("forward"):
             return looped(own=True)
     except ShardingTypeError as error:
-        if not error.what.startswith("`no_comm"):
+        if not isinstance(error.scope, NoComm):
             raise
         call = f'jax.lax.pmax(pred, "{axes[0]}")' if len(axes) == 1 else "jax.lax.pmax(pred, axes)"
         raise ShardingTypeError(

@@ -15,7 +15,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs, results, runs_of, scope_of
-from shtypes.evaluation.frames import Body, Made, Step, made
+from shtypes.evaluation.frames import Body, Source, Step, source_of
 from shtypes.rules.suggest_fixes import called_names
 from shtypes.types import ShType
 
@@ -24,21 +24,13 @@ _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
 
 
 class _Name(NamedTuple):
-    """How a fix says an operand: an expression of the user's, with its line if that is another, or a place.
+    """How a fix says an operand: an expression of the user's, with its line if that is another, or a place."""
 
-    Attributes:
-        expression: The expression.
-        line: Its line.
-        place: The place.
-        leading: How many dims of size 1 the operand has in front of those of the expression.
-        of_jax: Whether the place is a line inside JAX.
-    """
-
-    expression: str = ""
-    line: str = ""
-    place: str = ""
-    leading: int = 0
-    of_jax: bool = False
+    expression: str = ""  # the expression
+    line: str = ""  # its line
+    place: str = ""  # the place
+    leading: int = 0  # how many dims of size 1 the operand has in front of those of the expression
+    of_jax: bool = False  # whether the place is a line inside JAX
 
     @property
     def is_users(self) -> bool:
@@ -55,14 +47,7 @@ _MOST_TRIED: Final = 12
 def in_the_programs_words(
     error: ShardingTypeError, step: Step, operands: Sequence[Any], evaluate: Evaluate
 ) -> ShardingTypeError:
-    """The error with fixes of the user's own expressions, found when they are read; the same object.
-
-    Args:
-        error: What an op said, whose fixes name its operands ``x``, ``lhs``, ``rhs``.
-        step: The equation that was being evaluated.
-        operands: Its operands.
-        evaluate: Evaluates a jaxpr, for its constants and arguments.
-    """
+    """The error with fixes of the user's own expressions, found when they are read; the same object."""
     subjects, error.subjects, error.operands = error.subjects, None, None
     if subjects is not None:  # else the fixes speak of the program already, or there are none
         retell = functools.partial(_retell, error, subjects, step, list(operands), evaluate)  # type: ignore[arg-type]
@@ -83,16 +68,18 @@ def _retell(
             alike = [x for x in typed if x.type == t]
             if len(alike) == 1:
                 values[name] = alike[0]
-    known = {name: _named(step, made(step, x), x.type) for name, x in values.items()}
-    call = None if all(known.get(name, _Name()).is_users for name in names) else _call_around(step)
-    found = () if call is None else _fixes_of_call(call, step, evaluate)
-    error.fixes = found or _all_told(error.fixes, known, names, step)
+    operand_names = {name: _named(step, source_of(step, x), x.type) for name, x in values.items()}
+    call = None if all(operand_names.get(name, _Name()).is_users for name in names) else _call_around(step)
+    fixes = () if call is None else _fixes_of_call(call, step, evaluate)
+    error.fixes = fixes or _all_told(error.fixes, operand_names, names, step)
 
 
-def _all_told(fixes: Sequence[Fix], known: dict[str, _Name], names: Sequence[str], step: Step) -> tuple[Fix, ...]:
+def _all_told(
+    fixes: Sequence[Fix], operand_names: dict[str, _Name], names: Sequence[str], step: Step
+) -> tuple[Fix, ...]:
     alone = len(names) == 1
-    found = (_told(fix, known, step, step.body.outside.name, alone=alone) for fix in fixes)
-    return tuple(fix for fix in found if fix is not None)
+    renamed = (_told(fix, operand_names, step, step.body.at_specs.name, alone=alone) for fix in fixes)
+    return tuple(fix for fix in renamed if fix is not None)
 
 
 class _Call(NamedTuple):
@@ -136,46 +123,46 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
         return evaluate(call.jaxpr, (), [merged.get(i, x) for i, x in enumerate(call.values)])
 
     names = called_names([*types.values()])
-    known = {
+    operand_names = {
         name: _named(step, _source(call.body, call.jaxpr.invars[i]), t)
         for name, (i, t) in zip(names, types.items(), strict=True)
     }
     try:
-        found = fixes_of_call(again, tuple(types.values()), _MOST_TRIED)
+        fixes = fixes_of_call(again, tuple(types.values()), _MOST_TRIED)
     except Exception:  # what else it may meet on the way is not what the user asked about
         return ()
-    mine = [fix for fix in found if all(known[name].is_users for name, _ in _RESHARD.findall(fix.code))]
-    return _all_told(mine, known, names, step)
+    mine = [fix for fix in fixes if all(operand_names[name].is_users for name, _ in _RESHARD.findall(fix.code))]
+    return _all_told(mine, operand_names, names, step)
 
 
-def _source(body: Body, var: Any) -> Made | None:
+def _source(body: Body, var: Any) -> Source | None:
     """Where a variable of a body comes from; None for an argument of an inner body."""
     eqn = next((eqn for eqn in body.jaxpr.eqns if var in eqn.outvars), None)
     if eqn is not None:
-        return Made(Step(eqn, body), var, body)
-    return Made(None, var, body) if body.outer is None else None
+        return Source(Step(eqn, body), var, body)
+    return Source(None, var, body) if body.outer is None else None
 
 
-def _told(fix: Fix, known: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
+def _told(fix: Fix, operand_names: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
     asks = _OUT.match(fix.code)
     if asks is not None:  # the user can ask their own call for a type, if they called the function of that name
         origin = step()
-        asked = origin is not None and origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line
-        return fix if asked else None
+        is_users_call = origin is not None and origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line
+        return fix if is_users_call else None
     parts, lines = [], []
     at: dict[str, str] = {}
     for name, target in _RESHARD.findall(fix.code):
-        found = known.get(name, _Name())
-        if found.leading:
-            target = _without_leading(target, found.leading)
-        if found.place:
-            if at.setdefault(found.place, target) != target:
+        operand = operand_names.get(name, _Name())
+        if operand.leading:
+            target = _without_leading(target, operand.leading)
+        if operand.place:
+            if at.setdefault(operand.place, target) != target:
                 return None  # a place has one type
             continue
-        spoken = found.expression or ("operand" if alone else name)
+        spoken = operand.expression or ("operand" if alone else name)
         parts.append(f'sh.reshard({spoken}, "{target}")')
-        if found.line:
-            lines.append(found.line)
+        if operand.line:
+            lines.append(operand.line)
     if not parts and not at:
         return fix
     code = "; ".join(parts) + (f"  # {', '.join(dict.fromkeys(lines))}" if lines else "")
@@ -192,20 +179,20 @@ def _without_leading(target: str, dims: int) -> str:
     return f"[{''.join(inside.split(',', dims)[dims:])}{bracket}{rest}"
 
 
-def _named(step: Step, source: Made | None, t: ShType) -> _Name:
+def _named(step: Step, source: Source | None, t: ShType) -> _Name:
     for _ in range(8):
         if source is None:
             return _Name()
         if source.step is None:
             return _Name(_argument(source))
         maker, var = source.step, source.var
-        found = _by_frames(step, maker, var) or _before(maker) or _place(step, maker, var)
-        if found is not None:
-            return found
+        name = _by_frames(step, maker, var) or _before(maker) or _place(step, maker, var)
+        if name is not None:
+            return name
         same = [y for y in _operands(maker) if is_typed(y) and y.type == t]
         if len(same) != 1:
             return _Name()
-        source = made(maker, same[0])
+        source = source_of(maker, same[0])
     return _Name()
 
 
@@ -214,7 +201,7 @@ def _operands(step: Step) -> list[Any]:
     return [env[v] for v in step.eqn.invars if not hasattr(v, "val") and v in env]
 
 
-def _argument(source: Made) -> str:
+def _argument(source: Source) -> str:
     names = source.body.arguments()
     i = source.body.jaxpr.invars.index(source.var)
     return names[i] if i < len(names) else ""
@@ -244,10 +231,10 @@ def _before(maker: Step) -> _Name | None:
     var = eqn.invars[0]
     source = next((e for e in body.jaxpr.eqns if var in e.outvars), None)
     if source is not None:
-        found = _by_frames(maker, Step(source, body), var)
+        name = _by_frames(maker, Step(source, body), var)
     else:
-        found = _Name(_argument(Made(None, var, body))) if body.outer is None and var in body.jaxpr.invars else None
-    return None if found is None or not found.expression else found._replace(leading=dims)
+        name = _Name(_argument(Source(None, var, body))) if body.outer is None and var in body.jaxpr.invars else None
+    return None if name is None or not name.expression else name._replace(leading=dims)
 
 
 def _leading(eqn: Any) -> int | None:
@@ -256,10 +243,10 @@ def _leading(eqn: Any) -> int | None:
         return 0
     if eqn.primitive.name != "broadcast_in_dim" or len(eqn.invars) != 1:
         return None
-    shape, given = eqn.params["shape"], eqn.invars[0].aval.shape
-    dims = len(shape) - len(given)
-    kept = tuple(range(dims, len(shape)))
-    return dims if shape == (1,) * dims + given and eqn.params["broadcast_dimensions"] == kept else None
+    shape, src = eqn.params["shape"], eqn.invars[0].aval.shape
+    dims = len(shape) - len(src)
+    dst_dims = tuple(range(dims, len(shape)))
+    return dims if shape == (1,) * dims + src and eqn.params["broadcast_dimensions"] == dst_dims else None
 
 
 def _users(frames: Sequence[Frame]) -> Frame | None:
@@ -270,8 +257,8 @@ def _is_value(maker: Step, var: Any, frame: Frame) -> bool:
     """Whether the value of the expression that a frame runs is this variable."""
     jaxpr = maker.body.jaxpr
     run = [i for i, eqn in enumerate(jaxpr.eqns) if frame in frames_of(eqn) and not is_backward(eqn)]
-    found = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run)] if run else [var]
-    return found == [var] or (len(run) > 1 and var in found and _repeats(jaxpr, run))
+    values = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run)] if run else [var]
+    return values == [var] or (len(run) > 1 and var in values and _repeats(jaxpr, run))
 
 
 def _repeats(jaxpr: Any, run: Sequence[int]) -> bool:
@@ -301,8 +288,8 @@ def _place(step: Step, maker: Step, var: Any) -> _Name | None:
 def _count(maker: Step, var: Any, place: str) -> int:
     """How many results a place has in the body of an equation; none if the variable is not one of them."""
     jaxpr = maker.body.jaxpr
-    found = [jaxpr.eqns[i].outvars[j] for i, j in results(jaxpr, place, maker.body.scope)]
-    return len(found) if var in found else 0
+    values = [jaxpr.eqns[i].outvars[j] for i, j in results(jaxpr, place, maker.body.scope)]
+    return len(values) if var in values else 0
 
 
 __all__ = ["in_the_programs_words"]

@@ -12,16 +12,14 @@ from typing import Any, Final
 import jax
 
 from shtypes._compat.plain_programs import alone
-from shtypes.caches import COMPILED
+from shtypes.caches import COMPILED, Static
 from shtypes.control.vmap import vmap
 from shtypes.core.meshes import abstract_mesh, use_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.branch_types import aval_of, of_some, placed
-from shtypes.evaluation.static import Static
-from shtypes.evaluation.value_info import is_inexact
-from shtypes.lifting.public_ops import op
+from shtypes.evaluation.value_info import aval_of, is_inexact, of_some, placed
 from shtypes.local_mode.shard_map import specs_of
+from shtypes.ops.table import OPS
 from shtypes.primitives.collective import reinterpreted
 from shtypes.primitives.conversions import abstract_array, to_jax
 from shtypes.primitives.native import from_jax
@@ -46,21 +44,16 @@ class TypedCall:
     """A call of a public op: its arrays apart from all else.
 
     Attributes:
-        name: The op, as `OPS` calls it; what messages call any other function.
-        tree: The structure of its arguments.
-        static: The leaves that are no arrays; None in the places of arrays.
-        fn: The function, if it is no op.
         axes: The axes of the mesh that the program sees, with their sizes; none where there is but one device.
-        plain: What it is on one device, if that is another function.
         types: The types of its arrays, as far as they are known where a program is traced: of its own arguments.
     """
 
-    name: str
-    tree: Any
-    static: tuple[Static | None, ...]
-    fn: Callable[..., Any] | None = None
+    name: str  # the op, as `OPS` calls it; what messages call any other function
+    tree: Any  # the structure of its arguments
+    static: tuple[Static | None, ...]  # the leaves that are no arrays; None in the places of arrays
+    fn: Callable[..., Any] | None = None  # the function, if it is no op
     axes: tuple[tuple[str, int], ...] = ()
-    plain: Callable[..., Any] | None = None
+    plain: Callable[..., Any] | None = None  # what it is on one device, if that is another function
     types: tuple[ShType | None, ...] = ()
 
     def __str__(self) -> str:
@@ -78,11 +71,11 @@ class TypedCall:
 
     def on_values(self, *xs: Any) -> Any:
         """The op on these arrays."""
-        return self._applied(self.fn or op(self.name), xs)
+        return self._applied(self.fn or OPS[self.name].function, xs)
 
     def alone_on_a_device(self, *xs: Any) -> Any:
         """The op on typed values on a mesh of one device, where there is nothing to overlap."""
-        fn = self.fn or op(self.name)
+        fn = self.fn or OPS[self.name].function
 
         def without_overlap(*args: Any, overlap: Any = False, **kwargs: Any) -> Any:
             return fn(*args, **kwargs)
@@ -115,12 +108,12 @@ def _on_one_device(call: TypedCall, avals: tuple[Any, ...]) -> tuple[Any, tuple[
     form: list[Any] = []
 
     def typed(*xs: Any) -> list[Any]:
-        given = [from_jax(x) for x in xs]
+        typed_args = [from_jax(x) for x in xs]
         if call.is_of_local_mode:
-            given = [reinterpreted(x, x.type.with_axes(tuple(axes), State.VARYING)) for x in given]
-        made, tree = jax.tree.flatten(call.alone_on_a_device(*given), is_leaf=is_typed)
+            typed_args = [reinterpreted(x, x.type.with_axes(tuple(axes), State.VARYING)) for x in typed_args]
+        leaves, tree = jax.tree.flatten(call.alone_on_a_device(*typed_args), is_leaf=is_typed)
         form.append(tree)
-        return [_plain(y) if is_typed(y) else y for y in made]
+        return [_plain(y) if is_typed(y) else y for y in leaves]
 
     with alone(), in_force(()), use_mesh(abstract_mesh(axes)):
         program = jax.make_jaxpr(typed)(*avals)
@@ -163,8 +156,8 @@ def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
     specs: Sequence[Any] = call.types
     if getattr(call.fn, "in_specs", None) is not None:
         args, _ = jax.tree.unflatten(call.tree, [0 if s is None else s.value for s in call.static])
-        given = specs_of(call.fn.in_specs, args)  # type: ignore[union-attr]
-        specs = [spec for spec, s in zip(given, call.static, strict=True) if s is None]
+        arg_specs = specs_of(call.fn.in_specs, args)  # type: ignore[union-attr]
+        specs = [spec for spec, s in zip(arg_specs, call.static, strict=True) if s is None]
     if not specs or any(spec is None for spec in specs):
         return None
     with alone(), in_force(()), use_mesh(abstract_mesh(dict(call.axes))):
@@ -172,21 +165,17 @@ def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
             type_of(spec, None, shape=a.shape, dtype=dtypes.from_numpy(a.dtype))
             for spec, a in zip(specs, avals, strict=True)
         ]
-        made = jax.eval_shape(call.on_values, *map(abstract_array, types))
-    return jax.tree.map(_struct, made, is_leaf=lambda x: hasattr(x, "dtype"))
+        structs = jax.eval_shape(call.on_values, *map(abstract_array, types))
+    return jax.tree.map(_struct, structs, is_leaf=lambda x: hasattr(x, "dtype"))
 
 
-def made_by(call: TypedCall, avals: tuple[Any, ...]) -> Any:
-    """The shapes and dtypes that a call makes of arrays of these, in their structure.
-
-    Raises:
-        ShardingTypeError: that follows from the operands' types, which are not known here.
-    """
+def eval_shape_of(call: TypedCall, avals: tuple[Any, ...]) -> Any:
+    """The shapes and dtypes that a call makes of arrays of these, in their structure."""
     if call.is_the_value:
         return avals[0]
-    known = _of_types(call, avals) if call.axes and call.plain is None else None
-    if known is not None:
-        return known
+    structs = _of_types(call, avals) if call.axes and call.plain is None else None
+    if structs is not None:
+        return structs
     if call.axes and call.is_of_local_mode:
         return jax.tree.map(_struct, _of_varying(call, avals), is_leaf=lambda x: hasattr(x, "dtype"))
     with alone():
@@ -220,18 +209,15 @@ class Derived:
     """What a transformation of JAX makes of a call: of the flat list of its results, as a function of arrays.
 
     Attributes:
-        call: The call, or what was derived from it before.
         how: ``"tangents"``: from operands, and the tangents of those that are live, to the results' tangents;
             ``"cotangents"``: from operands, and the results' cotangents, to those of the live operands; ``"mapped"``:
             from operands with a mapped dim where ``dims`` says.
-        live: Which operands are differentiated.
-        dims: The mapped dim of each operand.
     """
 
-    call: Any
+    call: Any  # the call, or what was derived from it before
     how: str
-    live: tuple[bool, ...] = ()
-    dims: tuple[int | None, ...] = ()
+    live: tuple[bool, ...] = ()  # which operands are differentiated
+    dims: tuple[int | None, ...] = ()  # the mapped dim of each operand
 
     def __str__(self) -> str:
         return f"{self.how} of {self.call}"
@@ -240,21 +226,17 @@ class Derived:
 def shapes(call: Any, avals: Sequence[Any]) -> list[Any]:
     """The shapes and dtypes of the arrays that a call gives."""
     if isinstance(call, TypedCall):
-        return jax.tree.leaves(made_by(call, tuple(map(_struct, avals))))
+        return jax.tree.leaves(eval_shape_of(call, tuple(map(_struct, avals))))
     if call.how == "cotangents":
         return [a for a, live in zip(avals, call.live, strict=False) if live]
     if call.how == "tangents":
         return [y for y in shapes(call.call, avals[: len(call.live)]) if is_inexact(y)]
     size = next(a.shape[d] for a, d in zip(avals, call.dims, strict=True) if d is not None)
     one = [
-        a if d is None else jax.ShapeDtypeStruct(_without(a.shape, d), a.dtype)
+        a if d is None else jax.ShapeDtypeStruct(a.shape[:d] + a.shape[d + 1 :], a.dtype)
         for a, d in zip(avals, call.dims, strict=True)
     ]
     return [jax.ShapeDtypeStruct((size, *y.shape), y.dtype) for y in shapes(call.call, one)]
-
-
-def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
-    return shape[:dim] + shape[dim + 1 :]
 
 
 def results(call: Any, xs: Sequence[Any], *, typed: bool) -> list[Any]:
@@ -272,7 +254,7 @@ def results(call: Any, xs: Sequence[Any], *, typed: bool) -> list[Any]:
     of_live = of_some(lambda full: [y for y in inner(full) if is_inexact(y)], primals, chosen)
     at = [primals[i] for i in chosen]
     if call.how == "tangents":
-        given = [placed(t, x.type) if is_typed(x) else t for t, x in zip(rest, at, strict=True)]
-        return list(jax.jvp(of_live, at, given)[1])
+        tangents = [placed(t, x.type) if is_typed(x) else t for t, x in zip(rest, at, strict=True)]
+        return list(jax.jvp(of_live, at, tangents)[1])
     ys, pull = jax.vjp(of_live, *at)
     return list(pull([placed(ct, y.type.cotangent()) if is_typed(y) else ct for ct, y in zip(rest, ys, strict=True)]))

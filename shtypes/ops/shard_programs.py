@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import ClosedCall, Control, captured, control, inner_jaxprs, is_literal, jaxpr_of
+from shtypes.caches import Static
 from shtypes.core.functions.composite import Composite, Known, ShardStep
 from shtypes.core.hitype import HiShType
 from shtypes.core.localfn import Linear, LocalFn, as_tuple
 from shtypes.evaluation.bound_primitive import Bound
-from shtypes.evaluation.static import Static
 from shtypes.lowering.collectives import run_plan
 from shtypes.primitives.doors import from_concrete_p
 from shtypes.primitives.local import Local

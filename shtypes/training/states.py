@@ -14,7 +14,7 @@ from shtypes._compat import no_trace_is_running
 from shtypes.core.hitype import hi
 from shtypes.dispatch.apply import finished_type, is_number, is_typed, versions
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation import branch_types
+from shtypes.evaluation import value_info
 from shtypes.primitives.moving import move
 from shtypes.primitives.placing import place, type_of
 from shtypes.primitives.together import move_together
@@ -67,7 +67,7 @@ def _typed(x: Any, path: Path, params: Sequence[tuple[Path, ShType]], mesh: Mesh
 def placed(x: Any, t: ShType) -> Any:
     """A plain array in a type of its shape and dtype."""
     if isinstance(x, jax.core.Tracer) or not no_trace_is_running():
-        return branch_types.placed(x, t)
+        return value_info.placed(x, t)
     return place(np.asarray(x, t.dtype) if is_number(x) else x, hi(t))
 
 
@@ -160,6 +160,12 @@ def _first_state_in(wider: ShType, t: ShType) -> list[str]:
     return [f'optimizer.init(jax.tree.map(lambda p: p.astype("{wider.dtype_name}"), params))']
 
 
+def same_structure(tree: Tree, other: Tree) -> bool:
+    """Whether two trees differ in their leaves alone."""
+    one: Any = jax.tree.structure(tree)
+    return bool(one == jax.tree.structure(other))
+
+
 # layouts
 
 #: A tree of types or texts, a function from a type to one, or None for the types that values have.
@@ -177,7 +183,7 @@ def layout_of(layout: Layout, params: Tree) -> list[ShType | None]:
         specs = [(x.type if layout is None else layout(x.type)) if is_typed(x) else None for x in leaves]
     else:
         specs, other = jax.tree.flatten(layout)
-        if other != structure:
+        if not same_structure(layout, params):
             raise ShardingTypeError(
                 f"`types` has another structure, {other}, than the parameters, {structure}",
                 hints=["a function from a parameter's type to the type that is meant"],
@@ -208,8 +214,7 @@ def in_types(tree: Tree, goals: Sequence[ShType | None]) -> Tree:
 
 def like_values(tree: Tree, others: Tree) -> Tree:
     """Values in the types of others, where they have these for free, or may communicate; plain ones too."""
-    same: bool = jax.tree.structure(tree) == jax.tree.structure(others)
-    return jax.tree.map(_like, tree, others) if same else tree
+    return jax.tree.map(_like, tree, others) if same_structure(tree, others) else tree
 
 
 def like_value(x: Any, other: Any) -> Any:

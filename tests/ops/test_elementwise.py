@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,8 +13,6 @@ import pytest
 import shtypes as sh
 from tests.compiling import compiles, needs
 from tests.end_to_end import REFERENCE, Case, check, close, host, source
-
-pytestmark = pytest.mark.one_in(4)
 
 m: Any = sh  # for calls that a type checker refuses too
 
@@ -28,10 +26,7 @@ BOOLS = X > 0.5
 COMPLEX = (X + 1j * Y).astype(np.complex64)
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[Any]:
-    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})) as found:
-        yield found
+pytestmark = [pytest.mark.one_in(4), pytest.mark.mesh({"x": 2, "y": 2})]
 
 
 U = "[4,8]{U:x,R:y}"
@@ -181,34 +176,6 @@ def test_reduced_and_invariant_are_one_state_without_gradient(kind: str) -> None
 
 
 # arguments
-
-
-@pytest.mark.parametrize(
-    "fn",
-    [
-        lambda x: x + "1",
-        lambda x: x * [1],
-        lambda x: x * None,
-        lambda x: m.silu([1.0]),
-        sh.maximum,
-        lambda x: sh.maximum(2, 3),
-        lambda x: x + sh.array(ROW[:4]),
-        lambda x: x & x,
-        lambda x: ~x,
-        lambda x: m.gelu(x, aproximate=True),
-        lambda x: m.silu(x, 1, 2, 3),
-        lambda x: x.astype("f33"),
-        lambda x: x.astype(object),
-        lambda x: x.astype(3),
-        lambda x: sh.gcd(x, x),
-        lambda x: sh.array(X).astype("f8_e4m3fn") + sh.array(X).astype("bf16"),
-    ],
-    ids=source,
-)
-def test_bad_arguments_are_refused_with_the_line(fn: Callable[[Any], Any]) -> None:
-    with pytest.raises(sh.ShardingTypeError) as raised:
-        fn(sh.array(X, "[4@x,8]"))
-    assert raised.value.where.startswith("test_elementwise.py:")
 
 
 def test_a_value_equals_nothing_that_is_no_array() -> None:

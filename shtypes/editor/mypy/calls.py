@@ -16,11 +16,8 @@ from mypy.nodes import CallExpr, Context, Decorator, Expression, FuncItem, Lambd
 from mypy.plugin import CheckerPluginInterface, FunctionContext, FunctionSigContext, MethodContext, MethodSigContext
 from mypy.types import CallableType, FunctionLike, Instance, TupleType, Type, UnionType, get_proper_type
 
-from shtypes.editor.fixes import reshard_in_words
-from shtypes.editor.mypy.checking import Checking
-from shtypes.editor.mypy.names import names_around, names_in, names_of_class, names_of_classes
-from shtypes.editor.mypy.quiet import check_quiet
-from shtypes.editor.mypy.report import fail, shown
+from shtypes.editor.mypy.checking import Checking, check_quiet, names_around, names_in, names_of_class, names_of_classes
+from shtypes.editor.mypy.report import fail, reshard_in_words, shown
 from shtypes.editor.mypy.texts import (
     callback,
     is_array,
@@ -264,7 +261,7 @@ class Matched:
         if not reasons and found.arithmetic and not self.unsure:
             reasons += self.bindings.resolve(found)
         if reasons:
-            self._refuse(asked, t, found.wanted, reasons, at)
+            self._refuse(asked, t, found.goal, reasons, at)
 
     def _may_be_so(self, reason: str) -> bool:
         """Whether a reason compares a size that is written with that of a name, which may be the same."""
