@@ -81,7 +81,7 @@ NAMESPACES: Final[Mapping[str, str]] = {
 #: What sets itself up when it is imported, and what imports nothing else.
 _CONNECTED: Final = (
     "shtypes.core.jax_context",
-    "shtypes.autodiff.behaviour",
+    "shtypes.autodiff.grad",
     "shtypes.dispatch.call_fixes",
     "shtypes.ops.indexing",
     "shtypes.ops.operators",
