@@ -160,6 +160,3 @@ def _setting(state: Any, value: Any) -> Iterator[None]:
         state.set_local(outer)
         if hook is not None:
             hook(state.value)
-
-
-__all__ = ["InForce", "mark", "marked", "noting_settings", "set_at", "settings", "without_marks"]

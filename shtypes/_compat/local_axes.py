@@ -221,6 +221,3 @@ def _untracked_gradient(refused: Exception) -> ShardingTypeError:
             "sh.grad around sh.shard_map, whose gradients need no tracking",
         ],
     )
-
-
-__all__ = ["Axes", "as_in_program", "local_mesh", "plain_aval", "struct", "told_of", "trace", "untracked"]

@@ -348,20 +348,3 @@ def how_it_lies(x: Any) -> Any:
     """The type of an argument of the program that is being traced; None of any other value."""
     lies = _lying_as(x)
     return None if lies is None else lies.type
-
-
-__all__ = [
-    "Lies",
-    "ProgramMesh",
-    "allowed_in_program",
-    "how_it_lies",
-    "in_program",
-    "lying",
-    "on_mesh",
-    "program_mesh",
-    "program_mesh_in_context",
-    "pspec_in_program",
-    "sees_plain",
-    "shard_map_in_program",
-    "telling_types",
-]

@@ -138,6 +138,3 @@ def resolved(wanted: Wanted, axes: Sequence[Sequence[tuple[str, ...]]]) -> Any:
 
     entries = [e if e is None or e is jax.P.UNCONSTRAINED else one(e) or None for e in wanted.entries]
     return jax.P(*entries, unreduced=wanted.unreduced, reduced=wanted.reduced)
-
-
-__all__ = ["AxesOf", "ByAxis", "Wanted", "by_jax", "resolved", "spec_like", "with_operands"]
