@@ -55,7 +55,7 @@ class AxesOf(str):
     dim: int  # its dim
 
     def __new__(cls, of: Any, dim: int) -> AxesOf:
-        """What stands for the axes of a dim of a value."""
+        """A placeholder for the mesh axes that shard a dim of a tracer."""
         made = super().__new__(cls, f"axes of dim {dim}")
         made.of, made.dim = of, dim
         return made

@@ -23,7 +23,7 @@ class guarding:  # noqa: N801  # used as a function is
 
 
 def _guarded(default: str) -> Callable[[Callable[[C], T]], Callable[[C], T]]:
-    """What has a hook give, where it fails, what mypy finds: an attribute of the hook's context."""
+    """A decorator for hooks that returns mypy's default, an attribute of the hook's context, if the hook fails."""
 
     def guard(hook: Callable[[C], T]) -> Callable[[C], T]:
         def guarded(context: C) -> T:
