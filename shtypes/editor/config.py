@@ -60,7 +60,7 @@ def checked(given: dict[str, Any]) -> Config:
 
 @functools.cache
 def hash_of_runtime() -> str:
-    """What tells apart versions of the runtime: mypy forgets what it found by others."""
+    """A hash of the runtime's files, on which mypy's cache depends."""
     digest = hashlib.sha256(version("jax").encode())
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):
         about = file.stat()

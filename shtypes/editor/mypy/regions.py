@@ -60,7 +60,7 @@ class Region(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What the scopes around a line say together."""
+    """The scopes around a line, combined."""
 
     rules: tuple[ScopeRule, ...] = ()
     policy: str | None = None
@@ -92,7 +92,7 @@ class Regions:
             self._of[tree.path].append(found)
 
     def around(self, tree: MypyFile | None, line: int) -> Around:
-        """What is around a line of a file."""
+        """The scopes around a line of a file."""
         if tree is None:
             return NOTHING
         found = self._of.get(tree.path)
