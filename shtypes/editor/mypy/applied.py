@@ -149,9 +149,6 @@ def _made(where: object) -> tuple[str, Expression, Mapping[str, Expression]] | N
     return None if None in named else (name, first, {n: e for n, e in named.items() if n is not None})
 
 
-_ANY: Final = AnyType(TypeOfAny.special_form)
-
-
 def typed_lambda(context: AnyContext, function: Expression, given: Sequence[Type]) -> CallableType:
     """The type of a lambda that is given values of some types."""
     if not isinstance(function, LambdaExpr) or len(function.arguments) != len(given):
