@@ -15,7 +15,7 @@ from shtypes.resharding.moves import Grade
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.local import Op, priced, result
 from shtypes.types import REPLICATED, Dim, ShType, State
-from shtypes.types.notation.dim_axes import in_scope
+from shtypes.types.notation.dim_names import in_scope
 from shtypes.types.notation.syntax import DimText, spread
 from shtypes.types.policy import replicated
 from shtypes.types.target import Spec, as_type
