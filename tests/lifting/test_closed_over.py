@@ -24,10 +24,7 @@ X, Y, W = (RNG.normal(size=shape).astype(np.float32) for shape in ((8, 4), (8, 8
 POLICIES = pytest.mark.parametrize("policy", ["partial", "jax"])
 
 
-@pytest.fixture(autouse=True)
-def _mesh() -> Any:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
-        yield
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 4})
 
 
 def typed() -> tuple[Any, Any, Any]:
