@@ -1,8 +1,6 @@
-"""The policies of checkpoints in plain programs, which are asked about the equations of those.
+"""The policies of checkpoints in plain programs: asked about each plain equation where it is evaluated, as JAX asks.
 
-A typed equation is none of JAX's, and one equation of a plain program may be several typed ones. So a policy is asked
-where the plain program is evaluated, about each of its equations as JAX asks it; what it keeps is marked, and JAX asks
-about the marks.
+One plain equation may be several typed ones, of which none is JAX's: what a policy saves is marked, and JAX sees marks.
 """
 
 from __future__ import annotations
@@ -132,5 +130,5 @@ def marked(jaxpr: Any, policies: tuple[Policy, ...]) -> Any:
 def _mark(eqn: Any, policies: tuple[Policy, ...]) -> Mark | None:
     avals = [v.aval for v in eqn.invars]
     said = [(policy, policy(eqn.primitive, *avals, **eqn.params)) for policy in policies]
-    kept = tuple((policy, decision) for policy, decision in said if saves(decision) or offloads(decision))
-    return Mark(kept) if kept else None
+    decisions = tuple((policy, decision) for policy, decision in said if saves(decision) or offloads(decision))
+    return Mark(decisions) if decisions else None

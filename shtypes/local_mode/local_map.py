@@ -38,7 +38,7 @@ from shtypes.rules.typing import Typing
 from shtypes.traced.program import split
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation.dim_axes import in_scope
+from shtypes.types.notation.dim_names import in_scope
 from shtypes.types.notation.syntax import spread
 from shtypes.types.policy import replicated
 from shtypes.types.target import Spec
@@ -211,15 +211,15 @@ def _apply(
 
 def _keep_whole_operands(error: ShardingTypeError, rule: Rule, operands: tuple[ShType, ...]) -> None:
     """Suggests the operand that axes shard as one value on all their devices, if the function then keeps its claims."""
-    whole, axes = operands, error.axes
+    replaced, axes = operands, error.axes
     for _ in operands[0].mesh.axis_names:
         for axis in axes:
-            whole = tuple(t.with_axis(axis, replicated()) if t.state(axis) is State.SHARDED else t for t in whole)
-        changed = [(n, t, w) for n, t, w in zip(called_names(operands), operands, whole, strict=True) if t != w]
+            replaced = tuple(t.with_axis(axis, replicated()) if t.state(axis) is State.SHARDED else t for t in replaced)
+        changed = [(n, t, w) for n, t, w in zip(called_names(operands), operands, replaced, strict=True) if t != w]
         if len(changed) != 1:
             return
         try:
-            rule(whole)
+            rule(replaced)
         except ShardingTypeError as refused:
             axes = refused.axes
         else:

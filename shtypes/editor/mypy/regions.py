@@ -45,7 +45,7 @@ SCOPES: Final = frozenset((_NO_COMM, "shtypes.scopes.comm.implicit_comm"))
 #: In these, what the rules refuse may be right.
 _FORGIVING: Final = frozenset(("shtypes.scopes.comm.implicit_comm", "shtypes.scopes.comm.finishing_scalars"))
 #: In these, texts mean what no file says.
-_CHANGING: Final = frozenset(("shtypes.types.notation.dim_axes.dim_axes", "shtypes.types.notation.dim_sizes.dims"))
+_CHANGING: Final = frozenset(("shtypes.types.notation.dim_names.dim_axes", "shtypes.types.notation.dim_names.dims"))
 
 
 class Region(NamedTuple):
