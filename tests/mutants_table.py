@@ -541,8 +541,8 @@ MUTANTS: Final = (
         "        exact = native\n"
         "        native = lambda x, approximate=True: x / 2 * (1 + jnp.tanh((2 / jnp.pi) ** 0.5 * "
         "(x + 0.04475 * x**3))) if approximate else exact(x, False)\n",
-        ("tests/peers/test_functions.py",),
-        _PROGRAMS,
+        ("tests/ops/test_elementwise.py",),
+        (*_PROGRAMS, "tests/peers/test_functions.py"),
     ),
     Mutant(
         "rms_norm forgets its epsilon of 1e-6",
