@@ -443,7 +443,7 @@ MUTANTS: Final = (
     Mutant(
         "a fix is priced without the casts behind it",
         "shtypes/rules/suggest_fixes.py",
-        " + [price_of(*pair) for pair in casts]",
+        " + [price_of(*c) for c in casts]",
         "",
         ("tests/rules/test_suggest_fixes.py", "tests/scopes/test_implicit.py"),
         ("tests/test_errors_everywhere.py",),
