@@ -17,8 +17,8 @@ import numpy as np
 
 import shtypes as sh
 from shtypes.core.array import wrap
-from shtypes.core.carrier import carrier_sharding
-from shtypes.core.hitype import hi
+from shtypes.core.jax_type import hi
+from shtypes.core.physical import carrier_sharding
 from tests import random_ops as random_ops  # registers the ops
 from tests.random_choices import OPS, Choices, NothingFits, Value, chances, evaluated, typed_step
 from tests.random_choices import Step as Step

@@ -14,7 +14,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.core.array import wrap
-from shtypes.core.hitype import hi
+from shtypes.core.jax_type import hi
 from tests.end_to_end import some
 from tests.random_attacks import ATTACKS
 from tests.random_attacks.making import FOUR, X, floats

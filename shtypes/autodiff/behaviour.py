@@ -12,14 +12,13 @@ from shtypes.autodiff.checkpoint import for_typed
 from shtypes.autodiff.grad import seed_of
 from shtypes.control.branches import selected
 from shtypes.core.array import wrap
-from shtypes.core.carrier import put_right
-from shtypes.core.functions.arithmetic import Add
-from shtypes.core.functions.basics import Identity, NamedFn
-from shtypes.core.hitype import HiShType
-from shtypes.core.localfn import Linear
+from shtypes.core.device_put import raise_p
+from shtypes.core.elementwise_fns import Add, Identity, NamedFn
+from shtypes.core.jax_type import HiShType
+from shtypes.core.local import local, repeated, zeros_of
+from shtypes.core.physical import put_right
+from shtypes.core.shard_fn import Linear
 from shtypes.ops.create import full
-from shtypes.primitives.doors import raise_p
-from shtypes.primitives.local import local, repeated, zeros_of
 from shtypes.types import ShType
 
 

@@ -16,14 +16,13 @@ from jax.extend.core import Primitive
 from shtypes._compat.checkpoints import name_p, offloads
 from shtypes.context.calls import check_function
 from shtypes.context.function import Function
-from shtypes.core.functions.basics import IDENTITY, Identity
-from shtypes.core.functions.derivatives import Vmap
-from shtypes.core.functions.products import Einsum
-from shtypes.core.localfn import LocalFn
+from shtypes.core.dim_fns import Einsum
+from shtypes.core.elementwise_fns import IDENTITY, Identity
+from shtypes.core.local import Local, local
+from shtypes.core.shard_fn import LocalFn, Vmap
 from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped
-from shtypes.primitives.local import Local, local
 from shtypes.scopes.comm import Recomputed, under
 
 P = ParamSpec("P")

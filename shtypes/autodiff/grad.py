@@ -16,11 +16,11 @@ from shtypes.context.mapped import mapped_axes
 from shtypes.context.user_line import in_our_words, public
 from shtypes.control.joins import can_reshard
 from shtypes.core.array import Array
+from shtypes.core.collective import vary
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
-from shtypes.primitives.collective import vary
-from shtypes.primitives.moving import move
 from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type, ways_to
 from shtypes.scopes.comm import allows_implicit
 from shtypes.scopes.judging import judge

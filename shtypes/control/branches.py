@@ -19,7 +19,7 @@ from shtypes.context.user_line import in_our_words, public
 from shtypes.control.joins import TypesDiffer, becomes, can_reshard, cast_leaves, leaf_types, start_otherwise
 from shtypes.control.loops import scalar_of
 from shtypes.control.own import own_value, varying_type
-from shtypes.core.as_raised import suggest_when_read
+from shtypes.core.jax_context import suggest_when_read
 from shtypes.dispatch.apply import is_typed, lift, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.elementwise import less, logical_and, logical_not, not_equal

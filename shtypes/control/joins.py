@@ -13,10 +13,10 @@ import numpy as np
 
 from shtypes._compat.tracing import arguments_of
 from shtypes.context.user_line import in_our_words
+from shtypes.core.conversion import convert
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.moving import move
-from shtypes.primitives.native import from_jax
 from shtypes.resharding.join import join
 from shtypes.scopes.comm import allows_implicit, rules_in_force, trying
 from shtypes.scopes.judging import judge
@@ -142,7 +142,7 @@ def _cast(x: Any, t: ShType) -> Any:
         if not isinstance(x, jax.core.Tracer):
             x = constant(x, t.mesh)
         else:
-            x = constant_of(x, t.mesh) if is_constant(x) else from_jax(x, mesh=t.mesh)
+            x = constant_of(x, t.mesh) if is_constant(x) else convert(x, mesh=t.mesh)
     return x if x.type == t else move(x, t, inserted=True, constant=is_constant(x))
 
 

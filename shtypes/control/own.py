@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shtypes.core.localfn import LocalFn
+from shtypes.core.conversion import to_jax
+from shtypes.core.local import local
+from shtypes.core.shard_fn import LocalFn
 from shtypes.dispatch.apply import is_typed
-from shtypes.primitives.conversions import to_jax
-from shtypes.primitives.local import local
 from shtypes.types import REPLICATED, ShType, State, dtypes
 
 

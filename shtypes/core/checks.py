@@ -29,8 +29,8 @@ from shtypes.context.ambient import current_ambient
 from shtypes.context.scope import Scope, simple
 from shtypes.context.user_line import user_line
 from shtypes.core.array import Array
-from shtypes.core.carrier import carrier_spec, to_shard, without_keys
 from shtypes.core.meshes import concrete_mesh, manual_mesh
+from shtypes.core.physical import carrier_spec, to_shard, without_keys
 from shtypes.errors import ShardingTypeError
 from shtypes.types import REPLICATED, ShType, State
 

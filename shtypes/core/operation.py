@@ -19,7 +19,7 @@ from shtypes._compat import is_transposing, no_trace_is_running, print_as
 from shtypes._compat.typed import TypedPrimitive
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array
-from shtypes.core.hitype import HiShType
+from shtypes.core.jax_type import HiShType
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.moves import Kind, in_words
 from shtypes.resharding.steps import Step

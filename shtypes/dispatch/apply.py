@@ -23,17 +23,17 @@ from shtypes.caches import MOST
 from shtypes.context.ambient import current_ambient
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
-from shtypes.core.as_raised import suggest_when_read
-from shtypes.core.carrier import carrier_sharding
-from shtypes.core.hitype import hi
-from shtypes.core.localfn import LocalFn, local_dtype, promotion
+from shtypes.core.conversion import convert, own_type
+from shtypes.core.device_put import from_concrete_p
+from shtypes.core.eager_cache import recording
+from shtypes.core.jax_context import suggest_when_read
+from shtypes.core.jax_type import hi
+from shtypes.core.local import local_all
+from shtypes.core.physical import carrier_sharding
+from shtypes.core.reshard import move
+from shtypes.core.run_op import only_types
+from shtypes.core.shard_fn import LocalFn, local_dtype, promotion
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.per_op import only_types
-from shtypes.lowering.replay import recording
-from shtypes.primitives.doors import from_concrete_p
-from shtypes.primitives.local import local_all
-from shtypes.primitives.moving import move
-from shtypes.primitives.native import from_jax, own_type
 from shtypes.resharding import Cost
 from shtypes.rules import Typing
 from shtypes.rules.candidate_types import price_of, varies_no_more
@@ -81,7 +81,7 @@ def lift(xs: Sequence[Any]) -> tuple[list[Array], frozenset[int]]:
             if not x.type.differentiable:
                 constants.add(i)
         elif isinstance(x, jax.core.Tracer):
-            lifted.append(from_jax(x, mesh=mesh))
+            lifted.append(convert(x, mesh=mesh))
         elif isinstance(x, (jax.Array, np.ndarray, np.generic)) or is_number(x):
             lifted.append(constant(x, mesh or current_mesh()))
             constants.add(i)
@@ -162,7 +162,7 @@ def constant(x: Any, mesh: Mesh) -> Array:
     if isinstance(x, jax.Array) and isinstance(x.sharding, jax.NamedSharding):
         t = own_type(x)
         if t.axes(State.UNREDUCED):
-            return from_jax(x)
+            return convert(x)
         t = t.replace(states=tuple(State.REDUCED if s is State.INVARIANT else s for s in t.states))
     else:
         x = np.asarray(x) if not isinstance(x, jax.Array) else x

@@ -18,8 +18,8 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes._compat.kernels import as_of_here
 from shtypes._compat.plain_programs import without_mesh
 from shtypes.caches import MOST
-from shtypes.core.functions.basics import IDENTITY
-from shtypes.core.localfn import Linear, LocalFn, wide_enough
+from shtypes.core.elementwise_fns import IDENTITY
+from shtypes.core.shard_fn import Linear, LocalFn, wide_enough
 from shtypes.evaluation.static import Static
 from shtypes.types import ShType, dtypes
 

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from shtypes._compat.local_axes import struct
+from shtypes.core.conversion import convert
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import is_constant, typed_constant
-from shtypes.primitives.moving import move
-from shtypes.primitives.native import from_jax
 from shtypes.resharding import plan
 from shtypes.resharding.join import join
 from shtypes.scopes.judging import judge
@@ -65,7 +65,7 @@ def placed(x: Any, t: ShType, name: str = "placed") -> Any:
         return move(x, t, inserted=True)
     if is_constant(x):
         return move(typed_constant(jnp.asarray(x, t.dtype), t.mesh), t, inserted=True, constant=True)
-    return move(from_jax(x, mesh=t.mesh), t, inserted=True)
+    return move(convert(x, mesh=t.mesh), t, inserted=True)
 
 
 def is_free(src: ShType, dst: ShType) -> bool:

@@ -13,13 +13,13 @@ import jax
 
 from shtypes._compat import trace_context
 from shtypes.caches import COMPILED, Bounded
+from shtypes.core.local import Local
 from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound
+from shtypes.core.reshard import Reshard
 from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.evaluation.static import Static
 from shtypes.evaluation.value_info import CONSTANT, PLACES, WIDENED, noted, number
-from shtypes.primitives.local import Local
-from shtypes.primitives.reshard import Reshard
 from shtypes.scopes.comm import rules_in_force
 
 

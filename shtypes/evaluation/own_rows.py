@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.core.localfn import Linear, LocalFn
+from shtypes.core.shard_fn import Linear, LocalFn
 from shtypes.evaluation.bound_primitive import Bound
 
 

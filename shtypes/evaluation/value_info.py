@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 from shtypes._compat import trace_notes, trace_of
-from shtypes.core.localfn import wide_enough
+from shtypes.core.reshard import move
+from shtypes.core.shard_fn import wide_enough
 from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed
-from shtypes.primitives.moving import move
 from shtypes.types import State
 from shtypes.types.mesh import Mesh
 

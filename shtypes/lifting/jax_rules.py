@@ -32,6 +32,7 @@ from shtypes._compat.plain_programs import bind_in_program, trace_plain, without
 from shtypes.context.ambient import current_ambient, scope
 from shtypes.context.origin import evaluating
 from shtypes.context.user_line import placed as at_users_line
+from shtypes.core.call_with_rules import call_with_rules
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.branch_types import aval_of, of_some, placed
@@ -40,7 +41,6 @@ from shtypes.evaluation.interpreter import evaluate, evaluate_closed
 from shtypes.evaluation.value_info import is_inexact, note_constant
 from shtypes.lifting.bodies import Split
 from shtypes.lifting.saving import marked, policies_in_force, under_policies
-from shtypes.primitives.with_rules import call_with_rules
 from shtypes.resharding import plan
 from shtypes.scopes.comm import InBackward, NotTransposed, Rules, allows_implicit, rules_in_force, under
 from shtypes.types import ShType, State

@@ -9,9 +9,9 @@ import jax
 from jax.interpreters import ad, batching, mlir
 
 from shtypes._compat.plain_programs import PlainPrimitive
+from shtypes.core.conversion import abstract_array
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.table import body_row
-from shtypes.primitives.conversions import abstract_array
 from shtypes.types import State
 
 T = TypeVar("T")

@@ -21,6 +21,7 @@ from shtypes._compat.plain_programs import PlainPrimitive, closed_over
 from shtypes._compat.program_mesh import how_it_lies, program_mesh_in_context
 from shtypes.context.plain import is_tracing_plain
 from shtypes.context.user_line import connect_one_device
+from shtypes.core.conversion import array, convert
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
@@ -32,8 +33,6 @@ from shtypes.evaluation.value_info import is_constant, is_inexact, typed_constan
 from shtypes.lifting.public_ops import op
 from shtypes.lifting.typed_calls import Derived, TypedCall, check_closure, made_by, results, shapes
 from shtypes.ops.table import OPS
-from shtypes.primitives.conversions import array
-from shtypes.primitives.native import from_jax
 from shtypes.types.mesh import context, current_mesh
 
 # the primitive
@@ -194,7 +193,7 @@ def _in_type(x: Any, type: Any = None, **options: Any) -> Any:
     """What a program makes a typed value of, in a type: it may be one where the program is evaluated."""
     if is_typed(x):
         return x if type is None else op("reshard")(x, type)
-    return array(np.asarray(x), type, **options) if not isinstance(x, jax.core.Tracer) else from_jax(x, type, **options)
+    return array(np.asarray(x), type, **options) if not isinstance(x, jax.core.Tracer) else convert(x, type, **options)
 
 
 #: Functions that make typed values of plain arrays, and what they do with those of a program.

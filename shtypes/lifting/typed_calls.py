@@ -14,7 +14,11 @@ import jax
 from shtypes._compat.plain_programs import alone
 from shtypes.caches import COMPILED
 from shtypes.control.vmap import vmap
+from shtypes.core.collective import reinterpreted
+from shtypes.core.conversion import abstract_array, convert, to_jax
+from shtypes.core.device_put import type_of
 from shtypes.core.meshes import abstract_mesh, use_mesh
+from shtypes.core.region import Lowering
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.branch_types import aval_of, of_some, placed
@@ -22,11 +26,6 @@ from shtypes.evaluation.static import Static
 from shtypes.evaluation.value_info import is_inexact
 from shtypes.lifting.public_ops import op
 from shtypes.local_mode.shard_map import specs_of
-from shtypes.primitives.collective import reinterpreted
-from shtypes.primitives.conversions import abstract_array, to_jax
-from shtypes.primitives.native import from_jax
-from shtypes.primitives.placing import type_of
-from shtypes.region import Lowering
 from shtypes.scopes.comm import in_force
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
@@ -115,7 +114,7 @@ def _on_one_device(call: TypedCall, avals: tuple[Any, ...]) -> tuple[Any, tuple[
     form: list[Any] = []
 
     def typed(*xs: Any) -> list[Any]:
-        given = [from_jax(x) for x in xs]
+        given = [convert(x) for x in xs]
         if call.is_of_local_mode:
             given = [reinterpreted(x, x.type.with_axes(tuple(axes), State.VARYING)) for x in given]
         made, tree = jax.tree.flatten(call.alone_on_a_device(*given), is_leaf=is_typed)

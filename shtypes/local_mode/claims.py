@@ -8,9 +8,9 @@ from typing import Any
 import jax
 
 from shtypes.context.mapped import mapped_axes
+from shtypes.core.device_put import type_of
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.user_function import ShardResults
-from shtypes.primitives.placing import type_of
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.dim_axes import in_scope

@@ -13,15 +13,15 @@ from shtypes.context.calls import check_function, name_of
 from shtypes.context.function import Function
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
-from shtypes.core.as_raised import complete_when_read
-from shtypes.core.hitype import hi
+from shtypes.core.jax_context import complete_when_read
+from shtypes.core.jax_type import hi
+from shtypes.core.local import local_all
 from shtypes.dispatch.apply import cast_all, is_typed, lift, typed
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.claims import claims, is_target
 from shtypes.local_mode.residuals import with_residuals
 from shtypes.local_mode.user_function import SHARD, GradientsOf, UserFn, made, shards_of
 from shtypes.ops.reinterpret import stop_gradient
-from shtypes.primitives.local import local_all
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.claims import claimed
 from shtypes.rules.implicit import note_shards

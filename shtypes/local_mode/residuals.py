@@ -11,10 +11,10 @@ import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.caches import MOST, Bounded
-from shtypes.core.hitype import hi
-from shtypes.core.localfn import LocalFn
+from shtypes.core.jax_type import hi
+from shtypes.core.local import local_all
+from shtypes.core.shard_fn import LocalFn
 from shtypes.local_mode.user_function import Shards, UserFn, shards_of, structs_of, vjp_of
-from shtypes.primitives.local import local_all
 from shtypes.types import Dim, ShType, State, dtypes
 
 

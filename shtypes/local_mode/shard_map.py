@@ -15,12 +15,12 @@ import jax
 from shtypes.context.calls import check_function
 from shtypes.context.function import Decorator, Function
 from shtypes.context.mapped import in_local_mode
+from shtypes.core.collective import reinterpreted
 from shtypes.core.meshes import to_mesh
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.bodies import Body
-from shtypes.primitives.collective import reinterpreted
-from shtypes.primitives.moving import move
 from shtypes.rules.specs import entering, leaving
 from shtypes.scopes.judging import judge
 from shtypes.scopes.written import casts_are_written

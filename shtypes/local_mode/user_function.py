@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import captured, inner_jaxprs, jaxpr_of
 from shtypes.caches import MOST
-from shtypes.core.localfn import LocalFn, as_tuple, tell_apart
 from shtypes.core.meshes import context_mesh, inside_a_device
 from shtypes.core.operation import applied_by
+from shtypes.core.shard_fn import LocalFn, as_tuple, tell_apart
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.claims import Dependence

@@ -24,7 +24,9 @@ from shtypes.caches import PROGRAMS, Bounded
 from shtypes.context.calls import refuse_unknown
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
-from shtypes.core.hitype import HiShType, hi
+from shtypes.core.eager_cache import published
+from shtypes.core.jax_type import HiShType, hi
+from shtypes.core.local import local_all
 from shtypes.dispatch.apply import beside_others, dtype_name, is_typed, lift, located, typed_operands
 from shtypes.dispatch.out_fixes import with_own_fixes
 from shtypes.dispatch.reshard import finished
@@ -33,10 +35,8 @@ from shtypes.evaluation.branch_types import aval_of
 from shtypes.evaluation.interpreter import evaluate_call
 from shtypes.evaluation.static import Static
 from shtypes.evaluation.value_info import note_constant, noting, typed_constant
-from shtypes.lowering.replay import published
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
-from shtypes.primitives.local import local_all
 from shtypes.scopes.comm import FinishesSums, allows_implicit, implicit_comm, rules_in_force, under, without_scopes
 from shtypes.scopes.judging import look
 from shtypes.types import ShType, State, dtypes

@@ -13,10 +13,10 @@ from jax import lax
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.localfn import Linear, LocalFn
+from shtypes.core.eager_cache import public
+from shtypes.core.shard_fn import Linear, LocalFn
 from shtypes.dispatch.apply import apply, dtype_name, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.functions import take
 from shtypes.ops.positions import Bound, LocalPosition, found
 from shtypes.ops.reduce import normalize_dims

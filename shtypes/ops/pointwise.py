@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from shtypes import rules
 from shtypes.context.calls import refuse_unknown
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.functions.basics import NamedFn
-from shtypes.core.localfn import Linear, LocalFn
+from shtypes.core.eager_cache import published
+from shtypes.core.elementwise_fns import NamedFn
+from shtypes.core.shard_fn import Linear, LocalFn
 from shtypes.dispatch.apply import apply, is_number, lift, result_dtype
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import published
 
 
 def apply_linear(name: str, fn: LocalFn, x: ArrayLike) -> Array:

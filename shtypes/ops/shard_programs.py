@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import ClosedCall, Control, captured, control, inner_jaxprs, is_literal, jaxpr_of
-from shtypes.core.functions.composite import Composite, Known, ShardStep
-from shtypes.core.hitype import HiShType
-from shtypes.core.localfn import Linear, LocalFn, as_tuple
+from shtypes.core.composite import Composite, Known, ShardStep
+from shtypes.core.device_put import from_concrete_p
+from shtypes.core.jax_type import HiShType
+from shtypes.core.local import Local
+from shtypes.core.region import run_control
+from shtypes.core.reshard import Reshard
+from shtypes.core.run_plan import run_plan
+from shtypes.core.shard_fn import Linear, LocalFn, as_tuple
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.static import Static
-from shtypes.lowering.collectives import run_plan
-from shtypes.primitives.doors import from_concrete_p
-from shtypes.primitives.local import Local
-from shtypes.primitives.reshard import Reshard
-from shtypes.region.control import run_control
 from shtypes.resharding import plan
 from shtypes.types import ShType, State
 

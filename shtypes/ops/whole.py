@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from shtypes import rules
 from shtypes.caches import MOST
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.functions.basics import NamedFn
-from shtypes.core.localfn import Linear, LocalFn, as_tuple, promotion, static_params
+from shtypes.core.eager_cache import public
+from shtypes.core.elementwise_fns import NamedFn
+from shtypes.core.shard_fn import Linear, LocalFn, as_tuple, promotion, static_params
 from shtypes.dispatch.apply import apply, apply_all, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.reduce import normalize_dims
 from shtypes.types import ShType, dtypes
 

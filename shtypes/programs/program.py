@@ -15,13 +15,14 @@ from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes.context.calls import name_of
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap, wrap_all
-from shtypes.core.carrier import carrier_shape, carrier_spec, put_right
-from shtypes.core.hitype import HiShType, without_data_error
+from shtypes.core.jax_type import HiShType, without_data_error
 from shtypes.core.meshes import concrete_mesh, jax_mesh
+from shtypes.core.physical import carrier_shape, carrier_spec, put_right
+from shtypes.core.region import Lowering
+from shtypes.core.region_plan import UnknownReleaseError, UnsupportedError
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Arguments, Roles
 from shtypes.programs.structure import LEAF, reader
-from shtypes.region import Lowering, UnknownReleaseError, UnsupportedError
 from shtypes.traced.merging import merged
 
 

@@ -32,15 +32,15 @@ from shtypes._compat.jaxprs import (
 )
 from shtypes._compat.stacks import users_frame
 from shtypes.context.whose import Whose, whose
-from shtypes.core.carrier import carrier_spec
-from shtypes.core.hitype import HiShType
+from shtypes.core.call_with_rules import call_with_rules_p
+from shtypes.core.callbacks import Callback
+from shtypes.core.collective import Collective as Collective
+from shtypes.core.combined_collectives import Joint as Joint
+from shtypes.core.device_put import EnsureMapped, FromJax, Raise, ToJax, from_concrete_p
+from shtypes.core.jax_type import HiShType
 from shtypes.core.operation import Operation, OperationPrimitive, applied_by, direction_of
-from shtypes.primitives.callbacks import Callback
-from shtypes.primitives.collective import Collective as Collective
-from shtypes.primitives.doors import EnsureMapped, FromJax, Raise, ToJax, from_concrete_p
-from shtypes.primitives.joint import Joint as Joint
-from shtypes.primitives.with_rules import call_with_rules_p
-from shtypes.region.planning import HANDS_ON, PLACED, same_spec, spec_of
+from shtypes.core.physical import carrier_spec
+from shtypes.core.region_plan import HANDS_ON, PLACED, same_spec, spec_of
 
 _PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(:\d+)?( \((?P<function>.*)\))?$")
 

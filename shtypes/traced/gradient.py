@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.core.array import Array
-from shtypes.primitives.local import zeros_of
-from shtypes.primitives.reshard import resharded
+from shtypes.core.local import zeros_of
+from shtypes.core.reshard import resharded
 from shtypes.types import ShType, State
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import jax
 
 from shtypes.context.calls import check_function
+from shtypes.core.conversion import abstract_array
 from shtypes.core.operation import Operation, applied_by
 from shtypes.errors import how_many
-from shtypes.primitives.conversions import abstract_array
 from shtypes.resharding.costs import CostModel
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
 from shtypes.traced.equations import Equation, equations, outside

@@ -16,9 +16,8 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of, with_bodies, with_equat
 from shtypes.context.ambient import current_ambient
 from shtypes.context.scope import Scope, changed
 from shtypes.core.operation import applied_by
-from shtypes.primitives.merged import MergedReshard, absorbed, direct
-from shtypes.primitives.reshard import Price, Reshard
-from shtypes.region.planning import live
+from shtypes.core.region_plan import live
+from shtypes.core.reshard import MergedReshard, Price, Reshard, absorbed, direct
 from shtypes.traced.equations import control_of, place_of
 
 #: The reshards of a row that are looked at.

@@ -15,9 +15,9 @@ from jax.extend import source_info_util
 
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.tracing import OpenTrace, open_scans, open_traces, program_of_call
+from shtypes.core.local import Local
 from shtypes.core.operation import Operation, applied_by, current_direction, sent_by
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.local import Local
 from shtypes.scopes.comm import Budget, InBackward, ScopeRule, Sums, connect_watch, open_watches, rules_in_force
 from shtypes.scopes.judging import exceeded, forbidden
 from shtypes.traced.entry import Entry, entries_of, entries_of_transpose

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shtypes.core.combined_collectives import move_together
+from shtypes.core.device_put import type_of
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.moving import move
-from shtypes.primitives.placing import type_of
-from shtypes.primitives.together import move_together
 from shtypes.resharding import plan
 from shtypes.resharding.transport import reshard_fix
 from shtypes.scopes.comm import allows_implicit

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
-from shtypes.core.hitype import hi
+from shtypes.core.device_put import place
+from shtypes.core.jax_type import hi
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import finished_type, is_number, is_typed, versions
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation import branch_types
-from shtypes.primitives.moving import move
-from shtypes.primitives.placing import place
 from shtypes.resharding import plan
 from shtypes.scopes.comm import allows_implicit, finishes_scalars
 from shtypes.scopes.judging import judge

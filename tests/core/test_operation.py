@@ -11,10 +11,10 @@ from jax._src.interpreters import ad, batching
 from jax.extend.core import check_jaxpr
 
 import shtypes as sh
-from shtypes.core.functions.basics import NamedFn
-from shtypes.core.hitype import hi
+from shtypes.core.elementwise_fns import NamedFn
+from shtypes.core.jax_type import hi
+from shtypes.core.local import Local
 from shtypes.core.operation import Operation, applied_by
-from shtypes.primitives.local import Local
 
 MESH = sh.abstract_mesh({"x": 2})
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import shtypes as sh
-from shtypes.core.hitype import hi
+from shtypes.core.jax_type import hi
 from shtypes.types import Dim, ShType, dtypes
 from shtypes.types.mesh import current_mesh
 from tests.lifting.row_cases.case import Case

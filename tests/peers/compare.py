@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 import shtypes as sh
-from shtypes.core.hitype import hi
+from shtypes.core.jax_type import hi
 from tests.meaning import Layout, layouts
 from tests.peers.oracle import free_results, is_right
 from tests.peers.programs import Program

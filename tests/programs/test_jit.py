@@ -20,8 +20,8 @@ from jax import lax
 
 import shtypes as sh
 from shtypes._compat import jaxprs
-from shtypes.core.localfn import LocalFn
-from shtypes.primitives.local import local
+from shtypes.core.local import local
+from shtypes.core.shard_fn import LocalFn
 from tests.tolerance import assert_close
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)

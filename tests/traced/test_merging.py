@@ -14,7 +14,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.core.operation import applied_by
-from shtypes.primitives.reshard import Reshard
+from shtypes.core.reshard import Reshard
 from shtypes.traced.equations import equations
 from shtypes.traced.merging import merge
 from tests.analysis.explain.test_json import SCHEMA, faults

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.core.functions.basics import NamedFn
-from shtypes.core.localfn import Linear, LocalFn
-from shtypes.primitives.local import local, local_all
+from shtypes.core.elementwise_fns import NamedFn
+from shtypes.core.local import local, local_all
+from shtypes.core.shard_fn import Linear, LocalFn
 from tests import small_models as p
 from tests.tolerance import SHORT
 

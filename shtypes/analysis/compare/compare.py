@@ -12,9 +12,9 @@ from shtypes.analysis.compare.report import POLICIES, Comparison, Side
 from shtypes.analysis.target import mesh_of, scopes, target_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
+from shtypes.core.conversion import abstract_array
 from shtypes.core.meshes import AnyMesh, to_mesh
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.conversions import abstract_array
 from shtypes.resharding.costs import CostModel, cost_model
 from shtypes.traced.equations import equations
 from shtypes.types import ShType

@@ -14,8 +14,8 @@ import jax
 
 from shtypes.analysis.check import Signature
 from shtypes.core.operation import applied_by
+from shtypes.core.reshard import Reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.reshard import Reshard
 from shtypes.resharding.costs import CostModel
 from shtypes.traced.entry import Entry
 from shtypes.traced.equations import SourceLine, equations

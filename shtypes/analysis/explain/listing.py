@@ -12,9 +12,8 @@ from shtypes.analysis.explain.document import Block, Item, Line, Saved
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Value
 from shtypes.analysis.memory.graph import bytes_of
 from shtypes.core.operation import applied_by
+from shtypes.core.reshard import AbsorbedReshard, Reshard
 from shtypes.errors import how_many
-from shtypes.primitives.merged import AbsorbedReshard
-from shtypes.primitives.reshard import Reshard
 from shtypes.traced.entry import Entry, entries_of
 from shtypes.traced.equations import Equation, SourceLine, control_of, outside
 from shtypes.traced.merging import merge

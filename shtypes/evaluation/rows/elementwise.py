@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes import rules
-from shtypes.core.functions.basics import Full
-from shtypes.core.localfn import Linear, wide_enough
+from shtypes.core.elementwise_fns import Full
+from shtypes.core.local import local
+from shtypes.core.shard_fn import Linear, wide_enough
 from shtypes.dispatch.apply import apply, is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Bound, Linearity
 from shtypes.evaluation.rows.generic import Call, Row, Types, like_first, never, rows
 from shtypes.evaluation.table import EQUATIONS, equation_row
 from shtypes.evaluation.value_info import WIDENED, known
-from shtypes.primitives.local import local
 from shtypes.rules import Typing
 from shtypes.rules.whole import WholeResult
 from shtypes.types import State, dtypes

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shtypes import rules
-from shtypes.core.localfn import Linear
+from shtypes.core.shard_fn import Linear
 from shtypes.evaluation.rows.generic import Call, FamilyRule, Types
 from shtypes.rules import Typing, WholeResult
 from shtypes.rules.labelled import ProductDims

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from shtypes.core.localfn import Linear, LocalFn, wide_enough
+from shtypes.core.shard_fn import Linear, LocalFn, wide_enough
 from shtypes.dispatch.apply import apply_all, is_number, is_typed, lift
 from shtypes.evaluation.bound_primitive import LINEAR, NAMES, Bound, Linearity
 from shtypes.evaluation.table import EQUATIONS

@@ -14,7 +14,7 @@ from jax import lax
 
 from shtypes._compat.local_axes import struct
 from shtypes._compat.plain_programs import without_mesh
-from shtypes.core.localfn import Linear, LocalFn
+from shtypes.core.shard_fn import Linear, LocalFn
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Linearity
 from shtypes.evaluation.interpreter import evaluate_closed

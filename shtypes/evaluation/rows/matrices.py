@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from shtypes import rules
-from shtypes.core.functions.products import Einsum
-from shtypes.core.localfn import LocalFn
+from shtypes.core.dim_fns import Einsum
+from shtypes.core.shard_fn import LocalFn
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows.families import along, batched, ints, together
 from shtypes.evaluation.rows.generic import Call, Row, Types, rows

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from shtypes import rules
-from shtypes.core.localfn import LocalFn, wide_enough
+from shtypes.core.shard_fn import LocalFn, wide_enough
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.own_rows import OwnPart, OwnRow, Place, Start
 from shtypes.evaluation.rows.families import along, ints

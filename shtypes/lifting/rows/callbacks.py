@@ -9,6 +9,8 @@ import jax
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.plain_programs import bind_plain
 from shtypes.control import debug
+from shtypes.core.callbacks import HostFunction
+from shtypes.core.local import local_all
 from shtypes.dispatch.apply import all_replicated, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import Bound
@@ -16,8 +18,6 @@ from shtypes.evaluation.rows.families import all_whole
 from shtypes.evaluation.rows.generic import Row
 from shtypes.evaluation.table import body_row, equation_row
 from shtypes.evaluation.value_info import beside_others, typed_constant
-from shtypes.primitives.callbacks import HostFunction
-from shtypes.primitives.local import local_all
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh, context
 

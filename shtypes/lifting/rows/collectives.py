@@ -16,6 +16,7 @@ import numpy as np
 
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.context.mapped import local_axes
+from shtypes.core.collective import collect
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import cast, is_typed
 from shtypes.errors import ShardingTypeError
@@ -31,7 +32,6 @@ from shtypes.lifting.public_ops import op
 from shtypes.lifting.rows.annotations import meant
 from shtypes.local_mode import lax
 from shtypes.local_mode.shard_map import mapped_over
-from shtypes.primitives.collective import collect
 from shtypes.rules.local import Op
 from shtypes.scopes.judging import judge
 from shtypes.types import REPLICATED, ShType, State

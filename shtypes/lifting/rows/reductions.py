@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from shtypes import rules
-from shtypes.core.localfn import LocalFn
+from shtypes.core.shard_fn import LocalFn
 from shtypes.evaluation.bound_primitive import NAMES
 from shtypes.evaluation.own_rows import OwnSorted
 from shtypes.evaluation.rows.elementwise import cast_to

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 import jax
 
 from shtypes.core.array import Array
-from shtypes.core.functions.basics import Cast
+from shtypes.core.elementwise_fns import Cast
+from shtypes.core.local import local
 from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
-from shtypes.primitives.local import local
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 

@@ -9,13 +9,13 @@ import jax
 
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
+from shtypes.core.collective import reinterpreted, vary
+from shtypes.core.reshard import move
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, each, state_of
 from shtypes.local_mode.lax.devices import axis_index, axis_size
 from shtypes.local_mode.lax.sums import psum
 from shtypes.ops.functions import where
-from shtypes.primitives.collective import reinterpreted, vary
-from shtypes.primitives.moving import move
 from shtypes.scopes.judging import judge
 from shtypes.types import ShType, State
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
-from shtypes.core.hitype import hi
+from shtypes.core.collective import AxisIndex
+from shtypes.core.jax_type import hi
+from shtypes.core.local import local
 from shtypes.local_mode.lax.arguments import Axes, axes_of
-from shtypes.primitives.collective import AxisIndex
-from shtypes.primitives.local import local
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, current_mesh
 

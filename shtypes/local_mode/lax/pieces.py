@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
+from shtypes.core.collective import collect
+from shtypes.core.reshard import move
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, dim_from_front, each, no_groups, state_of
 from shtypes.local_mode.lax.devices import axis_size
-from shtypes.primitives.collective import collect
-from shtypes.primitives.moving import move
 from shtypes.rules.local import Op
 from shtypes.types import ShType, State
 

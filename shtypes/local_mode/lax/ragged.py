@@ -8,11 +8,11 @@ import jax
 
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
+from shtypes.core.combined_collectives import Ragged
 from shtypes.core.operation import sent_by
 from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, no_groups
-from shtypes.primitives.ragged import Ragged
 from shtypes.scopes.comm import rules_in_force
 from shtypes.scopes.judging import judge_sent
 from shtypes.types import ShType, State

@@ -8,13 +8,13 @@ import jax
 
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
-from shtypes.core.functions.arithmetic import DivideBy
-from shtypes.core.localfn import local_dtype
+from shtypes.core.collective import collect
+from shtypes.core.elementwise_fns import DivideBy
+from shtypes.core.local import local
+from shtypes.core.shard_fn import local_dtype
 from shtypes.dispatch.apply import is_number
 from shtypes.local_mode.lax.arguments import Axes, axes_of, counted, dim_from_front, each, no_groups, replicated_state
 from shtypes.local_mode.lax.devices import axis_size
-from shtypes.primitives.collective import collect
-from shtypes.primitives.local import local
 from shtypes.rules.local import Op
 from shtypes.types import ShType, State
 

@@ -13,7 +13,7 @@ from jax import lax
 
 from shtypes import rules
 from shtypes.core.array import Array
-from shtypes.core.localfn import LocalFn
+from shtypes.core.shard_fn import LocalFn
 from shtypes.dispatch.apply import apply, is_number, lift
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError

@@ -12,10 +12,10 @@ import numpy as np
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.localfn import Linear, LocalFn
+from shtypes.core.eager_cache import public
+from shtypes.core.shard_fn import Linear, LocalFn
 from shtypes.dispatch.apply import apply, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.create import arange
 from shtypes.ops.functions import expand_dims
 from shtypes.ops.reduce_nonlinear import wide

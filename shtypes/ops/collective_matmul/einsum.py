@@ -8,13 +8,13 @@ from typing import Any, Final, Literal
 import jax
 
 from shtypes.core.array import Array
+from shtypes.core.device_put import type_of
 from shtypes.core.operation import sent_by
 from shtypes.dispatch.apply import cast, located
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped, gathering_of, scattering_of
 from shtypes.ops.collective_matmul.ring import Course
-from shtypes.primitives.placing import type_of
 from shtypes.rules.einsum import label_sizes, parse_equation
 from shtypes.rules.overlap import Ring
 from shtypes.rules.overlap import overlap as rule

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import jax
 
 from shtypes._compat import Zero, is_undefined_primal
-from shtypes.core.functions.products import Einsum
-from shtypes.core.hitype import HiShType, hi
+from shtypes.core.combined_collectives import Joint
+from shtypes.core.dim_fns import Einsum
+from shtypes.core.jax_type import HiShType, hi
+from shtypes.core.local import check_tangents, local, repeated
 from shtypes.core.operation import Sending
+from shtypes.core.reshard import move
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.ring import Course, gathering, one_round, scattering
-from shtypes.primitives.joint import Joint
-from shtypes.primitives.local import check_tangents, local, repeated
-from shtypes.primitives.moving import move
 from shtypes.types import ShType, State
 
 

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes.caches import MOST
-from shtypes.core.functions.products import Einsum
+from shtypes.core.collective import on_shards
+from shtypes.core.dim_fns import Einsum
 from shtypes.core.operation import Sends
-from shtypes.primitives.collective import on_shards
 from shtypes.resharding.moves import Kind
 from shtypes.rules.local import Op
 from shtypes.types import REPLICATED, ShType
