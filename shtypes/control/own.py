@@ -10,13 +10,13 @@ import jax.numpy as jnp
 
 from shtypes.core.conversion import to_jax
 from shtypes.core.local import local
-from shtypes.core.shard_fn import LocalFn
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import is_typed
 from shtypes.types import REPLICATED, ShType, State, dtypes
 
 
 @dataclass(frozen=True)
-class _OwnValue(LocalFn):
+class _OwnValue(ShardFn):
     """What each device has, as the value by which it goes on."""
 
     compared = False

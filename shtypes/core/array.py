@@ -35,7 +35,7 @@ from shtypes.core.interop_errors import (
     sharding_of_value,
 )
 from shtypes.core.jax_type import HiShType
-from shtypes.core.physical import carrier_sharding, hidden_axes, without_keys
+from shtypes.core.physical import hidden_axes, physical_sharding, without_keys
 from shtypes.errors import ShardingTypeError
 from shtypes.types import REPLICATED, State, dtypes
 
@@ -276,7 +276,7 @@ def unpickled(t: HiShType, host: Any) -> Array:
         return wrap(t, None)
     if dtypes.is_key(t.dtype_name):
         host = jax.random.wrap_key_data(host, impl=dtypes.key_impl(t.dtype_name))
-    return wrap(t, jax.device_put(host, carrier_sharding(t)))
+    return wrap(t, jax.device_put(host, physical_sharding(t)))
 
 
 def _length(x: Any) -> int:

@@ -21,8 +21,8 @@ from shtypes.core.elementwise_fns import NamedFn
 from shtypes.core.jax_type import HiShType
 from shtypes.core.local import local
 from shtypes.core.meshes import concrete_mesh, manual_mesh
-from shtypes.core.physical import carrier_spec, to_shard, without_keys
-from shtypes.core.shard_fn import Linear, LocalFn
+from shtypes.core.physical import physical_spec, to_shard, without_keys
+from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.errors import ShardingTypeError
 from shtypes.types import REPLICATED, dtypes
 
@@ -165,7 +165,7 @@ def call_with(what: HostCall, operands: Sequence[Array]) -> None:
     types = tuple(x.type for x in operands)
     if any(isinstance(x.data, jax.core.Tracer) for x in operands):
         over, options = manual_mesh(types[0].mesh)
-        specs = tuple(map(carrier_spec, types))
+        specs = tuple(map(physical_spec, types))
 
         def body(*carriers: Any) -> None:
             call_on_shards(what, types, list(map(to_shard, types, carriers)))
@@ -202,7 +202,7 @@ def _kept_arrived(
 
 
 @dataclass(frozen=True)
-class HostFunction(LocalFn):
+class HostFunction(ShardFn):
     """A function of the host that gives arrays; each device calls it."""
 
     name: str

@@ -20,11 +20,11 @@ from shtypes.caches import MOST
 from shtypes.context.mapped import check_not_mapped
 from shtypes.core.array import Array
 from shtypes.core.elementwise_fns import Divide, Mul
-from shtypes.core.jax_type import HiShType, hi
+from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import check_tangents, local, moved_to_front
-from shtypes.core.operation import OperationPrimitive, Sending, Sends, UnaryOperation, sent_by
-from shtypes.core.run_op import run_collective
-from shtypes.core.shard_fn import Linear, LocalFn
+from shtypes.core.operation import Comm, OperationPrimitive, UnaryOperation, sent_by
+from shtypes.core.run_op import run_on_shards
+from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import local as rules
 from shtypes.rules.local import Op
@@ -53,27 +53,26 @@ class Collective(UnaryOperation):
     def primitive(self) -> OperationPrimitive:  # type: ignore[override]
         return COLLECTIVES[self.op.name]
 
-    def forth(self) -> list[Sending]:
+    def forward_comm(self) -> list[Comm]:
         kind = self.op.row.kind
         if not kind.communicates:
             return []
         launches = 0 if _makes_nothing(self.op, self.src) else self.op.launches(self.src.mesh)
-        step = Sends(kind, self.op.axes, self.op.bytes(self.src, self.dst), launches)
-        return [Sending(step, self.src, self.dst)]
+        sent = self.op.bytes(self.src, self.dst)
+        return [Comm(kind, self.op.axes, sent, launches, self.src, self.dst, self.src.dtype_name)]
 
-    def back(self) -> list[Sending]:
+    def backward_comm(self) -> list[Comm]:
         return self.returned() if self.src.differentiable else []
 
-    def returned(self) -> list[Sending]:
+    def returned(self) -> list[Comm]:
         """What it communicates backward where its operand stands for one that has a gradient."""
         op = self.op.transposed()
         if op is None:  # a maximum that is differentiated counts its winners, by an all-reduce of its own
-            return self.forth()
-        return Collective(op, self.dst.to_ct_aval(), self.src.to_ct_aval(), self.inserted).forth()
+            return self.forward_comm()
+        return Collective(op, self.dst.to_ct_aval(), self.src.to_ct_aval(), self.inserted).forward_comm()
 
     def to_lojax(self, *operands: Any) -> list[Array]:
-        (x,) = operands
-        return [run_collective(on_shards(self.op, self.src), self.op.name, x, self.dst)]
+        return run_on_shards(on_shards(self.op, self.src), self.op.name, operands, (self.dst,))
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         check_tangents(primals, tangents)
@@ -91,7 +90,7 @@ class Collective(UnaryOperation):
             check_not_mapped(self.op.axes)
         op = self.op.transposed()
         assert op is not None  # only linear ones are transposed: the others' tangents are made of these
-        return Collective(op, hi(jax.typeof(ct)), self.src.to_ct_aval(), self.inserted).applied(ct)
+        return Collective(op, as_jax_type(jax.typeof(ct)), self.src.to_ct_aval(), self.inserted).applied(ct)
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         (x,), (d,) = operands, dims
@@ -115,10 +114,10 @@ def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None
         ShardingTypeError: the value's type does not fit.
     """
     src = jax.typeof(x)
-    collective = Collective(op, src, hi(rules.result(op, src)), inserted)
+    collective = Collective(op, src, as_jax_type(rules.result(op, src)), inserted)
     if rules_in_force():
         returns = src.differentiable if has_gradient is None else has_gradient
-        sent = sent_by(collective.forth()), sent_by(collective.returned() if returns else ())
+        sent = sent_by(collective.forward_comm()), sent_by(collective.returned() if returns else ())
         try:
             judge_sent(op.name, src, collective.dst, *sent, inserted=inserted)
         except ShardingTypeError as error:
@@ -132,7 +131,7 @@ def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None
 
 
 @dataclass(frozen=True)
-class Reinterpret(LocalFn):
+class Reinterpret(ShardFn):
     """The shards as they are, under another type: (axis, letter before, letter after) for each change."""
 
     changes: tuple[tuple[str, str, str], ...]
@@ -149,10 +148,10 @@ class Reinterpret(LocalFn):
             [axis for axis, *change in self.changes if change == [State.REDUCED.value, State.VARYING.value]]
         )
 
-    def adjoint(self, index: int, operands: Any, result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Any, result: ShType) -> ShardFn | None:
         return Reinterpret(tuple((axis, _dual(dst), _dual(src)) for axis, src, dst in self.changes))
 
-    def batched(self, dims: Any, ranks: Any) -> LocalFn | None:
+    def batched(self, dims: Any, ranks: Any) -> ShardFn | None:
         return self if dims[0] == 0 else None
 
 
@@ -182,7 +181,7 @@ def vary(x: Any, axes: Sequence[str], *, inserted: bool = False) -> Array:
 
 
 @functools.lru_cache(maxsize=MOST)
-def on_shards(op: Op, src: ShType) -> Callable[[Any], Any]:
+def on_shards(op: Op, src: ShType) -> Callable[[Any], list[Any]]:
     """A collective on one device's shard; runs where the mesh's axes are manual."""
     live = tuple(a for a in op.axes if src.mesh.shape[a] > 1)
     if op.name == "ppermute":
@@ -191,10 +190,10 @@ def on_shards(op: Op, src: ShType) -> Callable[[Any], Any]:
     if live and _makes_nothing(op, src):
         run = _made_empty
     if dtypes.is_key(src.dtype_name):  # collectives know no extended dtypes; the dim of a key's words is the last one
-        return lambda keys: jax.random.wrap_key_data(
-            run(op, live, jax.random.key_data(keys)), impl=jax.random.key_impl(keys)
-        )
-    return lambda shard: run(op, live, shard)
+        return lambda keys: [
+            jax.random.wrap_key_data(run(op, live, jax.random.key_data(keys)), impl=jax.random.key_impl(keys))
+        ]
+    return lambda shard: [run(op, live, shard)]
 
 
 def _in_mesh_order(op: Op, live: tuple[str, ...], mesh: Mesh) -> tuple[Op, tuple[str, ...]]:
@@ -274,7 +273,7 @@ _ALONE: Final[dict[str, _Run]] = {
 
 
 @dataclass(frozen=True)
-class AxisIndex(LocalFn):
+class AxisIndex(ShardFn):
     """The index of a device along mesh axes, major to minor."""
 
     axes: tuple[str, ...]
@@ -290,7 +289,7 @@ class AxisIndex(LocalFn):
 
 
 @dataclass(frozen=True)
-class Won(LocalFn):
+class Won(ShardFn):
     """One where the element is the best, else zero."""
 
     stops_gradient = True

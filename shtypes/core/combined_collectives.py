@@ -16,9 +16,9 @@ from shtypes._compat import Zero, instantiate_zeros, is_undefined_primal
 from shtypes.core.array import Array
 from shtypes.core.collective import collect
 from shtypes.core.elementwise_fns import NamedFn
-from shtypes.core.jax_type import HiShType, hi
+from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import check_tangents, local, zeros_of
-from shtypes.core.operation import Operation, OperationPrimitive, Sending, Sends
+from shtypes.core.operation import Comm, Operation, OperationPrimitive, comm_of
 from shtypes.core.reshard import move, resharded, returned
 from shtypes.core.run_op import run_on_shards
 from shtypes.core.run_plan import run_together
@@ -57,12 +57,15 @@ class Joint(Operation):
         raise NotImplementedError
 
     def to_lojax(self, *operands: Any) -> list[Array]:
-        """It alone, in a `jax.shard_map` of its own."""
         return run_on_shards(self.on_shards, self.called, operands, self.results)
 
 
+# reshards of many values
+
 #: The kinds of steps that several values can take in one collective.
 JOINED: Final = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER})
+#: Of states that values have along an axis that nothing is sent over, the one that the joined array has.
+_STRONGEST: Final = (State.UNREDUCED, State.VARYING, State.REDUCED, State.INVARIANT, State.SHARDED)
 
 
 class Together(NamedTuple):
@@ -94,37 +97,26 @@ class Together(NamedTuple):
     @property
     def change(self) -> tuple[ShType, ShType]:
         """The types before and after of the one array that is sent: the values' shards, one behind the other."""
-        return self._sent([s.src for s in self.steps]), self._sent([s.dst for s in self.steps])
+        return self._joined([s.src for s in self.steps]), self._joined([s.dst for s in self.steps])
 
-    def _sent(self, types: Sequence[ShType]) -> ShType:
+    def _joined(self, types: Sequence[ShType]) -> ShType:
         mesh = types[0].mesh
         size = sum(math.prod(t.local_shape) for t in types)
-        own = {a: types[0].state(a) for a in self.axes}
-        rest = {a: {t.state(a) for t in types} for a in mesh.axis_names if a not in own}
-        sharded = [a for a, found in rest.items() if State.SHARDED in found]
-        sharded += [a for a, state in own.items() if state is State.SHARDED]
-        states = {a: next(iter(sorted(found, key=_order))) for a, found in rest.items()} | own
+        moved = {a: types[0].state(a) for a in self.axes}
+        rest = {a: {t.state(a) for t in types} for a in mesh.axis_names if a not in moved}
+        sharded = [a for a, states in rest.items() if State.SHARDED in states]
+        sharded += [a for a, state in moved.items() if state is State.SHARDED]
+        states = {a: min(states, key=_STRONGEST.index) for a, states in rest.items()} | moved
         states = {a: state for a, state in states.items() if a not in sharded}
         return ShType(mesh, types[0].dtype_name, [Dim(size * mesh.product(sharded), axes=tuple(sharded))], states)
 
 
-def _order(state: State) -> int:
-    return [State.UNREDUCED, State.VARYING, State.REDUCED, State.INVARIANT, State.SHARDED].index(state)
-
-
 @dataclass(frozen=True, eq=False)
-class Reshards(Joint):
-    """One step of several values at once. Linear in all of them together.
-
-    Attributes:
-        kind: What it does.
-        operands: The types before.
-        results: The types after.
-        inserted: Whether typing rules inserted all of them.
-    """
+class FusedReshard(Joint):
+    """One step of several values in one collective. Linear in all of them together."""
 
     called = "reshard_all"
-    kind: str
+    kind: str  # what the step does
     operands: tuple[HiShType, ...]
     results: tuple[HiShType, ...]
     inserted: bool = False
@@ -132,28 +124,28 @@ class Reshards(Joint):
 
     def __str__(self) -> str:
         how = f", {self.transport}" if str(self.transport) else ""
-        return f"reshard_all[{self.kind} over {','.join(self._sent.axes)}{how}]"
+        return f"reshard_all[{self.kind} over {','.join(self._together.axes)}{how}]"
 
     @functools.cached_property
-    def _sent(self) -> Together:
+    def _together(self) -> Together:
         pairs = zip(self.operands, self.results, strict=True)
         return Together(tuple(plan(src, dst, shared=False).steps[0] for src, dst in pairs))
 
     @property
     def change(self) -> tuple[ShType, ShType]:  # type: ignore[override]
-        return self._sent.change
+        return self._together.change
 
-    def forth(self) -> Sequence[Sending]:
-        sent = self._sent
-        return [Sending(Sends(sent.kind, sent.axes, sent.bytes, sent.launches), *sent.change)]
+    def forward_comm(self) -> Sequence[Comm]:
+        t = self._together
+        return [Comm(t.kind, t.axes, t.bytes, t.launches, self.src, self.dst, self.src.dtype_name)]
 
-    def back(self) -> Sequence[Sending]:
+    def backward_comm(self) -> Sequence[Comm]:
         pairs = zip(self.operands, self.results, strict=True)
         plans = [self.transport.backward(src, dst) for src, dst in pairs if src.differentiable]
-        return [Sending(s, p.src, p.dst) for p in plans for s in p.steps if s.kind.communicates]
+        return [comm for p in plans for comm in comm_of(p, p.src, p.dst)]
 
     def on_shards(self, *shards: Any) -> list[Any]:
-        return run_together(self._sent.steps, shards)
+        return run_together(self._together.steps, shards)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         check_tangents(primals, tangents)
@@ -163,38 +155,36 @@ class Reshards(Joint):
         return outs, self.bind(*map(instantiate_zeros, tangents))
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
-        back = [t.to_ct_aval() for t in self.operands]
-        pairs = zip(cts, back, strict=True)
+        back = zip(cts, [t.to_ct_aval() for t in self.operands], strict=True)
         how = self.transport.transposed()
         return [
             Zero(t) if isinstance(ct, Zero) else returned(ct, t, inserted=self.inserted, transport=how)
-            for ct, t in pairs
+            for ct, t in back
         ]
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        given = zip(self.results, dims, strict=True)
-        goals = [t if d is None else t.inc_rank(axis_data.size, d) for t, d in given]
-        return move_together(operands, goals, self.transport), list(dims)
+        results = zip(self.results, dims, strict=True)
+        targets = [t if d is None else t.inc_rank(axis_data.size, d) for t, d in results]
+        return move_together(operands, targets, self.transport), list(dims)
 
 
-def plans_of(sources: Sequence[ShType], targets: Sequence[ShType], transport: Transport) -> list[Plan]:
-    """How each value gets from its type to its target."""
+def _plans(sources: Sequence[ShType], targets: Sequence[ShType], transport: Transport) -> list[Plan]:
     return [transport.plan(src, dst) for src, dst in zip(sources, targets, strict=True)]
 
 
-def rounds(plans: Sequence[Plan]) -> list[list[tuple[int, ...]]]:
+def _rounds(plans: Sequence[Plan]) -> list[list[tuple[int, ...]]]:
     """Which values move in one collective, round by round: round k has the k-th step of each plan.
 
     A plan through types of another view of the array runs by itself, whole, in the first round.
     """
-    found: list[list[tuple[int, ...]]] = []
+    rounds: list[list[tuple[int, ...]]] = []
     for k in range(max((len(p.steps) if p.plain else 1 for p in plans), default=0)):
         groups: dict[Any, list[int]] = {}
         for i, p in enumerate(plans):
             if k < len(p.steps) and (p.plain or k == 0):
                 groups.setdefault(_group(i, p.steps[k]) if p.plain else i, []).append(i)
-        found.append([tuple(g) for g in groups.values()])
-    return found
+        rounds.append([tuple(g) for g in groups.values()])
+    return rounds
 
 
 def _group(i: int, step: Step) -> Any:
@@ -208,10 +198,10 @@ def _group(i: int, step: Step) -> Any:
 
 def sent_together(sources: Sequence[ShType], targets: Sequence[ShType]) -> list[Together]:
     """The collectives by which values get from their types to targets, together."""
-    plans = plans_of(sources, targets, transport_in_force())
+    plans = _plans(sources, targets, transport_in_force())
     joined = [
         Together(tuple(plans[i].steps[k] for i in group))
-        for k, groups in enumerate(rounds(plans))
+        for k, groups in enumerate(_rounds(plans))
         for group in groups
         if plans[group[0]].plain and plans[group[0]].steps[k].kind.communicates
     ]
@@ -226,40 +216,33 @@ def move_together(values: Sequence[Any], targets: Sequence[ShType], transport: T
         targets: For each, the type to bring it to.
         transport: How they communicate; by default as reshards do here that do not say.
     """
-    found, transport = list(values), transport_in_force() if transport is None else transport
-    plans = plans_of([jax.typeof(x) for x in values], targets, transport)
-    for k, groups in enumerate(rounds(plans)):
+    moved, transport = list(values), transport_in_force() if transport is None else transport
+    plans = _plans([jax.typeof(x) for x in values], targets, transport)
+    for k, groups in enumerate(_rounds(plans)):
         for group in groups:
             after = [plans[i].steps[k].dst if plans[i].plain else plans[i].dst for i in group]
             if len(group) == 1:
-                moved = [_moved(found[group[0]], after[0], transport)]
+                x, dst = moved[group[0]], after[0]
+                varies = State.VARYING in dst.states
+                results = [move(x, dst) if varies else resharded(x, dst, transport=transport)]
             else:
-                before = tuple(hi(jax.typeof(found[i])) for i in group)
+                before = tuple(as_jax_type(jax.typeof(moved[i])) for i in group)
                 kind = plans[group[0]].steps[k].kind.value
-                together = Reshards(kind, before, tuple(map(hi, after)), transport=transport)
-                moved = together.applied(*(found[i] for i in group))
-            for i, x in zip(group, moved, strict=True):
-                found[i] = x
-    return found
+                fused = FusedReshard(kind, before, tuple(map(as_jax_type, after)), transport=transport)
+                results = fused.applied(*(moved[i] for i in group))
+            for i, y in zip(group, results, strict=True):
+                moved[i] = y
+    return moved
 
 
-def _moved(x: Any, dst: ShType, transport: Transport) -> Any:
-    """One value, by itself."""
-    varies = State.VARYING in dst.states
-    return move(x, dst) if varies else resharded(x, dst, transport=transport)
-
-
-def _sends(axes: tuple[str, ...], t: ShType) -> Sends:
-    """What a ragged all-to-all sends: at most all that a device has, for sizes are known only when it runs."""
-    launches = int(t.mesh.product(axes) > 1)
-    return Sends(Kind.ALL_TO_ALL, axes, t.local_bytes * launches, launches)
+# the ragged all-to-all
 
 
 @dataclass(frozen=True, eq=False)
 class Ragged(Joint):
     """``(operand, output, input_offsets, send_sizes, output_offsets, recv_sizes) -> [output]``.
 
-    Linear in the first two operands together.
+    Slices of any sizes to any devices, written where their sender says. Linear in the first two operands together.
     """
 
     called = "ragged_all_to_all"
@@ -278,20 +261,22 @@ class Ragged(Joint):
     def results(self) -> tuple[HiShType, ...]:  # type: ignore[override]
         return (self.operands[1],)
 
-    def forth(self) -> Sequence[Sending]:
-        return [Sending(_sends(self.axes, self.operands[0]), self.src, self.dst)]
+    def _comm(self, src: ShType, dst: ShType) -> list[Comm]:
+        """At most all that a device has is sent: sizes are known only when it runs."""
+        launches = int(src.mesh.product(self.axes) > 1)
+        return [Comm(Kind.ALL_TO_ALL, self.axes, src.local_bytes * launches, launches, src, dst, src.dtype_name)]
 
-    def back(self) -> Sequence[Sending]:
-        if not self.results[0].differentiable:
-            return []
-        own = self.results[0].cotangent()
-        return [Sending(_sends(self.axes, own), own, self.operands[0].cotangent())]
+    def forward_comm(self) -> Sequence[Comm]:
+        return self._comm(self.src, self.dst)
+
+    def backward_comm(self) -> Sequence[Comm]:
+        return self._comm(self.dst.cotangent(), self.src.cotangent()) if self.dst.differentiable else []
 
     def on_shards(self, *shards: Any) -> list[Any]:
         live = tuple(a for a in self.axes if self.src.mesh.shape[a] > 1)
         if live and jax.default_backend() != "cpu":
             return [lax.ragged_all_to_all(*shards, axis_name=live)]
-        return [_by_hand(live, *shards)]
+        return [_by_all_to_all(live, *shards)]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         check_tangents(primals, tangents)
@@ -306,26 +291,31 @@ class Ragged(Joint):
         if isinstance(ct, Zero):
             return [Zero(x.aval) if u else None for x, u in zip(operands, [*linear, *[False] * 4], strict=True)]
         own_places = self._exchanged(places)
-        found: list[Any] = [None] * 6
+        cotangents: list[Any] = [None] * 6
         if linear[0]:
-            found[0] = self._sent_back(ct, own_places, received, starts, sizes)
+            cotangents[0] = self._sent_back(ct, own_places, received, starts, sizes)
         if linear[1]:
             unwritten = NamedFn("unwritten", _unwritten)
-            found[1] = local(unwritten, ct, own_places, received, out=self.operands[1].to_ct_aval())
-        return found
+            cotangents[1] = local(unwritten, ct, own_places, received, out=self.operands[1].to_ct_aval())
+        return cotangents
 
     def _sent_back(self, ct: Any, own_places: Any, received: Any, starts: Any, sizes: Any) -> Any:
         """What arrived, back where it came from. Slices that overlap there are kept apart on the way, and added."""
         out = self.operands[0].to_ct_aval()
         if self.disjoint:
-            return ragged(self.axes, True, ct, zeros_of(out), own_places, received, self._exchanged(starts), sizes)[0]
+            return self._again(ct, zeros_of(out), own_places, received, self._exchanged(starts), sizes)
         # A device sends all its slices, and its receivers have room for what they get.
         n = out.mesh.product(self.axes)
         rows = min(self.operands[2].shape[0] * out.shape[0], n * self.results[0].shape[0])
         apart = out.replace(dims=(Dim(rows), *out.dims[1:]))
         begin = local(NamedFn("begin", _begin), sizes, out=jax.typeof(sizes))
-        (held,) = ragged(self.axes, True, ct, zeros_of(apart), own_places, received, self._exchanged(begin), sizes)
-        return local(NamedFn("added", _added, (("rows", out.shape[0]),)), held, starts, sizes, out=out)
+        slices = self._again(ct, zeros_of(apart), own_places, received, self._exchanged(begin), sizes)
+        return local(NamedFn("added", _added, (("rows", out.shape[0]),)), slices, starts, sizes, out=out)
+
+    def _again(self, *operands: Any) -> Any:
+        """A ragged all-to-all of disjoint slices along the same axes."""
+        types = tuple(as_jax_type(jax.typeof(x)) for x in operands)
+        return Ragged(self.axes, True, types).applied(*operands)[0]
 
     def _exchanged(self, offsets: Any) -> Any:
         """Offsets that each sender has for each receiver, where the receiver has them for each sender."""
@@ -335,11 +325,6 @@ class Ragged(Joint):
         raise ShardingTypeError(
             "`ragged_all_to_all` cannot be mapped over", hints=["sh.scan over the mapped dim", "a loop in Python"]
         )
-
-
-def ragged(axes: tuple[str, ...], disjoint: bool, *operands: Any) -> list[Any]:
-    """A ragged all-to-all of typed values, whose types fit."""
-    return Ragged(axes, disjoint, tuple(hi(jax.typeof(x)) for x in operands)).applied(*operands)
 
 
 def _unwritten(x: Any, offsets: Any, sizes: Any) -> Any:
@@ -354,19 +339,19 @@ def _begin(sizes: Any) -> Any:
     return (jnp.cumsum(sizes) - sizes).astype(sizes.dtype)
 
 
-def _added(held: Any, starts: Any, sizes: Any, rows: int) -> Any:
+def _added(slices: Any, starts: Any, sizes: Any, rows: int) -> Any:
     """Slices, one behind the other, added where they belong among so many rows."""
     end = jnp.cumsum(sizes)
-    at = jnp.arange(held.shape[0])
+    at = jnp.arange(slices.shape[0])
     of = jnp.minimum(jnp.searchsorted(end, at, side="right"), len(sizes) - 1)
     target = jnp.where(at < end[-1], starts[of] + at - (end - sizes)[of], rows)  # the last: out of range
-    return jnp.zeros((rows, *held.shape[1:]), held.dtype).at[target].add(held, mode="drop")
+    return jnp.zeros((rows, *slices.shape[1:]), slices.dtype).at[target].add(slices, mode="drop")
 
 
-def _by_hand(
+def _by_all_to_all(
     live: tuple[str, ...], operand: Any, output: Any, starts: Any, sizes: Any, places: Any, received: Any
 ) -> Any:
-    """The same where XLA has no ragged all-to-all, on the CPU: each device gets all of the others' operands."""
+    """The same where XLA has none, on the CPU: each device gets all of the others' operands."""
     n = lax.axis_size(live) if live else 1
 
     def exchanged(x: Any) -> Any:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from shtypes.core.shard_fn import Linear, LocalFn, as_tuple
+from shtypes.core.shard_fn import Linear, ShardFn, as_tuple
 
 
 @dataclass(frozen=True)
-class Known(LocalFn):
+class Known(ShardFn):
     """An array that is known, alike on all devices; equal to itself only, by what holds it."""
 
     holder: Any
@@ -26,7 +26,7 @@ class Known(LocalFn):
 
 
 @dataclass(frozen=True)
-class ZerosLike(LocalFn):
+class ZerosLike(ShardFn):
     """Zeros in the place of an operand."""
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class ShardStep(NamedTuple):
         inexact: Of each result, whether its dtype has a gradient.
     """
 
-    fn: LocalFn
+    fn: ShardFn
     operands: tuple[int, ...]
     inexact: tuple[bool, ...] = (True,)
 
@@ -60,7 +60,7 @@ class _Slot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Composite(LocalFn):
+class Composite(ShardFn):
     """Local functions applied one after another. JAX differentiates it as a whole, by the chain rule on each device.
 
     Attributes:
@@ -86,7 +86,7 @@ class Composite(LocalFn):
         return results[0] if len(results) == 1 else results
 
     @functools.cached_property
-    def _linearized(self) -> tuple[Linear, LocalFn | None]:
+    def _linearized(self) -> tuple[Linear, ShardFn | None]:
         """In what sense it is linear, and the linear part of it: what it is where each term that is held is zero."""
         slots = [_Slot(moves, True, moves) for moves in self.moving]
         part = _Steps(len(slots))
@@ -116,7 +116,7 @@ class Composite(LocalFn):
         return self._linearized[0]
 
     @property
-    def linear_part(self) -> LocalFn | None:
+    def linear_part(self) -> ShardFn | None:
         return self._linearized[1]
 
     def linear_in(self, index: int) -> bool:
@@ -146,7 +146,7 @@ class _Steps:
         return self._count - 1
 
 
-def _is_linear(fn: LocalFn, operands: Sequence[_Slot]) -> bool:
+def _is_linear(fn: ShardFn, operands: Sequence[_Slot]) -> bool:
     """Whether a function is linear in all its operands that depend on something."""
     moving = [i for i, x in enumerate(operands) if x.depends]
     if not moving or fn.linear in (Linear.JOINTLY, Linear.BESIDE):

@@ -18,9 +18,9 @@ from shtypes.core.array import install as install
 from shtypes.core.checks import check_values, checks_are_on
 from shtypes.core.device_put import from_concrete_p, from_jax_p, place, to_jax_p, type_of
 from shtypes.core.host import canonical, converted, host_array, refuse_hidden
-from shtypes.core.jax_type import HiShType, hi
+from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.meshes import to_mesh
-from shtypes.core.physical import carrier_sharding
+from shtypes.core.physical import physical_sharding
 from shtypes.core.reshard import move
 from shtypes.errors import ShardingTypeError
 from shtypes.scopes.comm import allows_implicit, rules_in_force
@@ -53,7 +53,7 @@ def own_type(x: Any, mesh: Any = None) -> HiShType:
         for a in where.axis_names
         if a not in sharded
     }
-    return hi(ShType(where, dtypes.from_numpy(aval.dtype), dims, states))
+    return as_jax_type(ShType(where, dtypes.from_numpy(aval.dtype), dims, states))
 
 
 def _pending(spec: Any) -> tuple[frozenset[str], frozenset[str]]:
@@ -87,7 +87,7 @@ def _as_own(x: Any, wanted: ShType | None, mesh: Any) -> HiShType:
     if wanted is None or tracked:
         return own_type(x, mesh)
     rest = {a: State.INVARIANT for a in wanted.mesh.axis_names if wanted.dim_of(a) is None}
-    return hi(wanted.replace(states=rest))
+    return as_jax_type(wanted.replace(states=rest))
 
 
 def convert(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
@@ -103,7 +103,7 @@ def convert(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
         known = jax.typeof(x).sharding.mesh
         where = to_mesh(mesh) if mesh is not None else None if known.empty else to_mesh(known)
     dtype = dtypes.from_numpy(x.dtype)
-    wanted = None if type is None else hi(type_of(type, where, shape=tuple(x.shape), dtype=dtype))
+    wanted = None if type is None else as_jax_type(type_of(type, where, shape=tuple(x.shape), dtype=dtype))
     if wanted is not None and wanted.dtype_name != dtype:
         raise ShardingTypeError(f"an array of dtype {dtype} is not of type {wanted}", hints=["x.astype(...) first"])
     if isinstance(x, jax.core.Tracer) and is_tracing_plain():
@@ -146,10 +146,10 @@ def _concrete(x: Any, wanted: HiShType | None, mesh: Any) -> Array:
         if t.axes(State.UNREDUCED):
             return _unreduced(x, t)
         devices: Any = x.sharding.mesh
-        return wrap(t, jax.device_put(x, carrier_sharding(t, devices)))
+        return wrap(t, jax.device_put(x, physical_sharding(t, devices)))
     where = wanted.mesh if wanted is not None else to_mesh(mesh) if mesh is not None else current_mesh()
     states = dict.fromkeys(where.axis_names, State.INVARIANT)
-    t = hi(ShType(where, dtypes.from_numpy(x.dtype), list(x.shape), states))
+    t = as_jax_type(ShType(where, dtypes.from_numpy(x.dtype), list(x.shape), states))
     return place(x, t)
 
 
@@ -161,7 +161,7 @@ def _unreduced(x: Any, t: HiShType) -> Array:
         jax.device_put(np.asarray(s.data).reshape(s.data.shape + (1,) * len(shape)), s.device)
         for s in x.addressable_shards
     ]
-    data = jax.make_array_from_single_device_arrays(t.shape + shape, carrier_sharding(t, x.sharding.mesh), parts)
+    data = jax.make_array_from_single_device_arrays(t.shape + shape, physical_sharding(t, x.sharding.mesh), parts)
     return wrap(t, data)
 
 
@@ -178,7 +178,7 @@ def abstract_array(type: Any, mesh: Any = None, **options: Any) -> Array:
         **options: As for `ShType.parse`: ``dims``, ``dtype``, ``like``, ``policy``, ``shape``.
     """
     refuse_unknown("abstract_array", options, ("dims", "dtype", "like", "policy", "shape"))
-    return wrap(hi(type_of(type, mesh, **options)), None)
+    return wrap(as_jax_type(type_of(type, mesh, **options)), None)
 
 
 @public
@@ -216,7 +216,7 @@ def type_for(x: Any, type: Any = None, mesh: Any = None) -> HiShType:
     target = "[...]" if type is None else type
     says_dtype = isinstance(target, ShType) or (isinstance(target, str) and target.lstrip()[:1] not in ("[", "{", ""))
     default = None if says_dtype else own if dtypes.is_key(own) else dtypes.from_numpy(canonical(x.dtype))
-    return hi(type_of(target, mesh, shape=tuple(x.shape), dtype=default))
+    return as_jax_type(type_of(target, mesh, shape=tuple(x.shape), dtype=default))
 
 
 def _lies_somewhere(x: Any) -> bool:

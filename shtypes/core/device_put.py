@@ -15,7 +15,7 @@ from shtypes.core.host import check_width, put, refuse_hidden
 from shtypes.core.jax_type import HiShType
 from shtypes.core.local import check_tangents, moved_to_front, repeated
 from shtypes.core.meshes import jax_mesh, to_mesh
-from shtypes.core.physical import carrier_sharding, explicit_spec
+from shtypes.core.physical import explicit_spec, physical_sharding
 from shtypes.core.reshard import move
 from shtypes.types import ShType, State
 from shtypes.types.mesh import current_mesh
@@ -125,7 +125,7 @@ def place(host: Any, t: HiShType) -> Array:
     rest = {a: State.REDUCED if a in unreduced else t.state(a) for a in t.mesh.axis_names if t.dim_of(a) is None}
     start = t.replace(states=rest)
     if no_trace_is_running():
-        value = wrap(start, put(host, start, carrier_sharding(start)))
+        value = wrap(start, put(host, start, physical_sharding(start)))
     else:  # here device_put would be traced, and its result no value
         value = from_concrete_p.bind(host, ty=start)
     moved: Array = move(value, t)

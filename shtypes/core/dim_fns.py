@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes.core.shard_fn import Linear, LocalFn
+from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.types import ShType, dtypes
 
 
@@ -25,7 +25,7 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Einsum(LocalFn):
+class Einsum(ShardFn):
     """A contraction of one or two operands, with explicit labels."""
 
     equation: str
@@ -60,7 +60,7 @@ class Einsum(LocalFn):
             return jnp.einsum(equation, *parts, precision=self.precision).real.astype(dtype)
         return jnp.einsum(equation, *parts, precision=self.precision, preferred_element_type=dtype).astype(dtype)
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         given, output = self.equation.split("->")
         parts = given.split(",")
         others = [p for i, p in enumerate(parts) if i != index]
@@ -77,7 +77,7 @@ class Einsum(LocalFn):
         laid_out = (index, _of_dot(parts, output))
         return Einsum(f"{inputs}->{parts[index]}", operands[index].dtype_name, self.precision, laid_out=laid_out)
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
         inputs, output = self.equation.split("->")
         letter = next((c for c in string.ascii_letters if c not in self.equation), None)
         if letter is None or self.own:
@@ -97,7 +97,7 @@ def _of_dot(inputs: list[str], output: str) -> str:
 
 
 @dataclass(frozen=True)
-class Sum(LocalFn):
+class Sum(ShardFn):
     """The local sum over ``dims``, divided by ``count``."""
 
     dims: tuple[int, ...]
@@ -118,18 +118,18 @@ class Sum(LocalFn):
         wide = jnp.sum(x, self.dims, keepdims=self.keepdims, dtype=_wide(dtype or x.dtype))
         return (wide / float(self.count)).astype(dtype or x.dtype)
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         if operands[0].dtype_name != result.dtype_name:
             return None
         return Spread(operands[0].local_shape, self.dims, self.keepdims, self.count)
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
         moved = tuple(d + 1 for d in self.dims)
         return Sum(moved, self.keepdims, self.dtype, self.count) if dims[0] == 0 else None
 
 
 @dataclass(frozen=True)
-class Spread(LocalFn):
+class Spread(ShardFn):
     """The transpose of `Sum`: the operand repeated along ``dims`` to ``shape``, divided by ``count``."""
 
     shape: tuple[int, ...]
@@ -146,7 +146,7 @@ class Spread(LocalFn):
         x = x if self.count == 1 else (x.astype(_wide(x.dtype)) / float(self.count)).astype(x.dtype)
         return jnp.broadcast_to(x, self.shape)
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         return Sum(self.dims, self.keepdims, None, self.count)
 
 
@@ -157,7 +157,7 @@ def _wide(dtype: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Broadcast(LocalFn):
+class Broadcast(ShardFn):
     """Dim ``i`` of the operand at ``dims[i]`` of the (local) shape; dims of size 1 stretch."""
 
     shape: tuple[int, ...]
@@ -170,7 +170,7 @@ class Broadcast(LocalFn):
     def __call__(self, x: Any) -> Any:
         return lax.broadcast_in_dim(x, self.shape, self.dims)
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         shape = operands[0].local_shape
         new = tuple(d for d in range(len(self.shape)) if d not in self.dims)
         stretched = tuple(d for d, n in zip(self.dims, shape, strict=True) if n != self.shape[d])
@@ -178,5 +178,5 @@ class Broadcast(LocalFn):
             return None
         return Sum(new)
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
         return None

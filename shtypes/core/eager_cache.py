@@ -1,8 +1,7 @@
-"""Eager calls again: an op on operands of the same types runs what it ran before, without asking the rules again.
+"""The eager cache: an op on operands of the same types runs what it ran before, without asking the rules again.
 
 What an op does follows from the types of its operands, its static arguments and JAX's context, which holds the policy
-and the mesh. The general path stays the only one that decides: its first eager call is written down as the compiled
-functions that it ran on which values, and later calls run those.
+and the mesh. The general path alone decides: its first eager call is recorded as the compiled functions that it ran.
 """
 
 from __future__ import annotations
@@ -30,138 +29,125 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Recipe(NamedTuple):
-    """A call written down.
-
-    Carriers are known by their places: those of the operands first, then of the constants that the op makes of nothing,
-    then of each result of a step.
+class CachedCall(NamedTuple):
+    """A call that can run again. Physical arrays are numbered: those of the operands, then what each step makes.
 
     Attributes:
-        constants: The carriers of constants.
-        steps: Compiled functions of carriers, and the places of their operands.
-        results: For each leaf of the result its place and its type; no type if it is an operand itself, and no place
-            if it is no typed value: then it is the second.
+        steps: Compiled functions of physical arrays, and the numbers of their operands.
+        results: For each leaf of the result its number and its type. The type is None if the leaf is an operand itself;
+            the number is -1 if it is no typed value, and stands second.
+        constants: The physical arrays that the op makes of nothing, in steps without operands.
         structure: The tree that the result is; None if it is one typed value.
     """
 
-    constants: tuple[Any, ...]
     steps: tuple[tuple[Callable[..., Sequence[Any]], tuple[int, ...]], ...]
     results: tuple[tuple[int, Any], ...]
+    constants: tuple[Any, ...] = ()
     structure: Any = None
 
-    def fits(self, operands: list[Array]) -> bool:
+    def matches(self, operands: list[Array]) -> bool:
         """Whether the constants are on the devices of the operands."""
-        return not (self.constants and operands) or _devices(self.constants[0]) == _devices(operands[0].data)
+        return not (self.constants and operands) or (self.constants[0].sharding.mesh == operands[0].data.sharding.mesh)
 
     def run(self, operands: list[Array]) -> Any:
-        """The result for operands of the types that it was written down for."""
-        carriers = [x.data for x in operands]
-        carriers += self.constants
+        """The result for operands of the types of the first call."""
+        arrays = [x.data for x in operands]
         for compiled, places in self.steps:
-            carriers += compiled(*[carriers[i] for i in places])
+            arrays += compiled(*[arrays[i] for i in places])
         if self.structure is None:
             ((place, t),) = self.results
-            return operands[place] if t is None else wrap(t, carriers[place])
+            return operands[place] if t is None else wrap(t, arrays[place])
         leaves = [
-            t if place < 0 else operands[place] if t is None else wrap(t, carriers[place]) for place, t in self.results
+            t if place < 0 else operands[place] if t is None else wrap(t, arrays[place]) for place, t in self.results
         ]
         return jax.tree.unflatten(self.structure, leaves)
 
 
-def _devices(carrier: Any) -> Any:
-    return carrier.sharding.mesh
-
-
-class Recording:
-    """What an op runs, while it runs. Its operands are distinct objects."""
+class CallRecorder:
+    """Records what an op runs. Its operands are distinct objects."""
 
     def __init__(self, operands: Sequence[Array]) -> None:
-        self._values: list[Any] = list(operands)  # held, so that no id is another's
-        #: Where each value is: an operand, a constant, or a result of a step.
-        self._places = {id(x): ("operand", i) for i, x in enumerate(operands)}
         self._operands = list(operands)
+        self._values: list[Any] = []  # kept, so that no id is another's
+        self._places: dict[int, int] = {}  # the numbers of values, by their ids
         self._constants: list[Any] = []
-        self._steps: list[tuple[Callable[..., Sequence[Any]], list[tuple[str, int]]]] = []
-        self._results = 0
+        self._steps: list[tuple[Callable[..., Sequence[Any]], tuple[Any, ...]]] = []
+        self._count = 0
         self._complete = True
+        self._number(operands)
+
+    def _number(self, values: Sequence[Array]) -> None:
+        self._values += values
+        for x in values:
+            self._places[id(x)] = self._count
+            self._count += 1
 
     def ran(self, compiled: Callable[..., Sequence[Any]], operands: Sequence[Array], results: Sequence[Array]) -> None:
-        """Notes a compiled function."""
-        places = [self._places.get(id(x)) for x in operands]
+        """Records a compiled function."""
+        places = tuple([self._places.get(id(x)) for x in operands])
         self._complete = self._complete and None not in places
-        self._steps.append((compiled, places))  # type: ignore[arg-type]  # of a complete recording no place is missing
-        for y in results:
-            self._note(y, ("result", self._results))
-            self._results += 1
+        self._steps.append((compiled, places))
+        self._number(results)
 
     def made(self, constant: Array) -> None:
-        """Notes a value that follows from static arguments alone."""
-        self._note(constant, ("constant", len(self._constants)))
-        self._constants.append(constant.data)
-
-    def incomplete(self) -> None:
-        """Says that another call on operands of these types may run something else."""
-        self._complete = False
+        """Records a value that follows from static arguments alone."""
+        made = (constant.data,)
+        self._constants += made
+        self._steps.append((lambda: made, ()))
+        self._number([constant])
 
     def relabelled(self, operand: Array, result: Array) -> None:
-        """Notes another type for the same carrier."""
+        """Records another type for the same physical array."""
         place = self._places.get(id(operand))
         if place is not None:
-            self._note(result, place)
+            self._values.append(result)
+            self._places[id(result)] = place
 
-    def read(self) -> None:
-        """Notes that data was read, on which what follows may depend."""
+    def incomplete(self) -> None:
+        """Records that another call on operands of these types may run something else."""
         self._complete = False
 
-    def _note(self, value: Any, place: tuple[str, int]) -> None:
-        self._values.append(value)
-        self._places[id(value)] = place
-
-    def recipe(self, result: Any) -> Recipe | None:
-        """The call as a recipe; None if it used or gave what was not noted."""
+    def cached_call(self, result: Any) -> CachedCall | None:
+        """The call; None if it used or gave what was not recorded."""
         leaves, structure = ([result], None) if type(result) is Array else jax.tree.flatten(result)
-        found = [self._leaf(leaf) for leaf in leaves]
-        if not self._complete or None in found:
+        results = [self._leaf(leaf) for leaf in leaves]
+        if not self._complete or None in results:
             return None
-        starts = {"operand": 0, "constant": len(self._operands)}
-        starts["result"] = starts["constant"] + len(self._constants)
-        steps = tuple((compiled, tuple(starts[of] + i for of, i in places)) for compiled, places in self._steps)
-        if all(of == "operand" for of, _, _ in found):  # type: ignore[misc]
-            steps = ()
-        results = tuple((starts[of] + i if of in starts else -1, t) for of, i, t in found)  # type: ignore[misc]
-        return Recipe(tuple(self._constants), steps, results, structure)
+        known: Any = tuple(results)
+        steps = () if all(0 <= place < len(self._operands) for place, _ in known) else tuple(self._steps)
+        return CachedCall(steps, known, tuple(self._constants) if steps else (), structure)
 
-    def _leaf(self, leaf: Any) -> tuple[str, int, Any] | None:
-        """Where a leaf of the result is, and its type; what it is if it is static; None if that is not known."""
+    def _leaf(self, leaf: Any) -> tuple[int, Any] | None:
+        """The entry of `CachedCall.results` for a leaf; None if it cannot be told."""
         if type(leaf) is not Array:
-            return None if _static(leaf) is None else ("static", 0, leaf)
-        if any(leaf is x for x in self._operands):
-            return *self._places[id(leaf)], None
+            return None if _static(leaf) is None else (-1, leaf)
         place = self._places.get(id(leaf))
-        return None if place is None else (*place, leaf.type)
+        if place is None:
+            return None
+        return place, None if any(leaf is x for x in self._operands) else leaf.type
 
 
 class _Thread(threading.local):
-    recording: Recording | None = None
+    recorder: CallRecorder | None = None
 
 
 _thread: Final = _Thread()
 
 
-def recording() -> Recording | None:
-    """The recording of the op that this thread runs, if there is one."""
-    return _thread.recording
+def current_recorder() -> CallRecorder | None:
+    """The recorder of the op that this thread runs, if there is one."""
+    return _thread.recorder
 
 
 def _data_is_read() -> None:
-    if _thread.recording is not None:
-        _thread.recording.read()
+    if _thread.recorder is not None:
+        _thread.recorder.incomplete()  # what follows may depend on the data
 
 
 READ.append(_data_is_read)
 
 
-def replayed(op: Callable[P, T]) -> Callable[P, T]:
+def cached_eagerly(op: Callable[P, T]) -> Callable[P, T]:
     """Makes an op remember its eager calls.
 
     Args:
@@ -171,21 +157,21 @@ def replayed(op: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(op)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if _thread.recording is not None or not no_trace_is_running() or open_watches():
+        if _thread.recorder is not None or not no_trace_is_running() or open_watches():
             return op(*args, **kwargs)
         operands: list[Array] = []
         key = _key(args, kwargs, operands)
         if key is None:
             return op(*args, **kwargs)
-        recipe = _recipes.get((op, key))
-        if recipe is not None:
-            return recipe.run(operands) if recipe is not _NONE and recipe.fits(operands) else op(*args, **kwargs)
-        _thread.recording = noted = Recording(operands)
+        cached = _calls.get((op, key))
+        if cached is not None:
+            return cached.run(operands) if cached is not _NONE and cached.matches(operands) else op(*args, **kwargs)
+        _thread.recorder = recorder = CallRecorder(operands)
         try:
             result = op(*args, **kwargs)
         finally:
-            _thread.recording = None
-        _recipes.put((op, key), noted.recipe(result) or _NONE)
+            _thread.recorder = None
+        _calls.put((op, key), recorder.cached_call(result) or _NONE)
         return result
 
     return call
@@ -193,7 +179,7 @@ def replayed(op: Callable[P, T]) -> Callable[P, T]:
 
 def public(op: Callable[P, T]) -> Callable[P, T]:
     """A public op of values: its errors leave with the user's line, and its eager calls are remembered."""
-    return user_line.public(replayed(op))
+    return user_line.public(cached_eagerly(op))
 
 
 def published(op: Callable[P, T], name: str, doc: str, signature: inspect.Signature | None = None) -> Callable[P, T]:
@@ -201,9 +187,9 @@ def published(op: Callable[P, T], name: str, doc: str, signature: inspect.Signat
     return public(named(op, name, doc, signature=signature))
 
 
-#: Stands for a call that cannot be replayed.
-_NONE: Final = Recipe((), (), ())
-_recipes: Final[Bounded[Recipe]] = Bounded(COMPILED)
+#: Stands for a call that cannot be cached.
+_NONE: Final = CachedCall((), ())
+_calls: Final[Bounded[CachedCall]] = Bounded(COMPILED)
 
 
 def _key(args: Sequence[Any], kwargs: dict[str, Any], operands: list[Array]) -> tuple[Any, ...] | None:
@@ -225,9 +211,9 @@ def _operand(x: Array, operands: list[Array]) -> Any:
     """What a typed value adds to the key: its type, or which operand before it is the same value."""
     if x.data is None:
         return None
-    known = _index(operands, x) if operands else -1
-    if known >= 0:
-        return "same", known  # what was written down for one value twice does not hold for two values
+    for i, other in enumerate(operands):
+        if other is x:
+            return "same", i  # what was cached for one value twice does not hold for two values
     operands.append(x)
     return x.type.serial  # equal types may differ in names
 
@@ -242,13 +228,6 @@ def _part(x: Any, operands: list[Array]) -> Any:
         names = tuple(x) if kind is dict else ()
         return None if None in parts else (kind, names, *parts)
     return _static(x)
-
-
-def _index(xs: Sequence[Any], x: Any) -> int:
-    for i, known in enumerate(xs):
-        if known is x:
-            return i
-    return -1
 
 
 _PLAIN: Final = frozenset({int, bool, str, type(None)})

@@ -11,22 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.core.shard_fn import Linear, LocalFn, static_params, tell_apart
+from shtypes.core.shard_fn import Linear, ShardFn, static_params, tell_apart
 from shtypes.types import ShType, dtypes
 
 
 @dataclass(frozen=True)
-class OfNumber(LocalFn):
+class OfNumber(ShardFn):
     """A local function of one operand, and of the Python number that ``fn`` has a place for."""
 
-    fn: LocalFn
+    fn: ShardFn
     place: str
 
     def __call__(self, x: Any, number: Any) -> Any:
         return _with(self.fn, self.place, number)(x)
 
 
-def apart(fn: LocalFn, place: str, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+def apart(fn: ShardFn, place: str, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
     """The number in a field of ``fn`` apart, in the dtype that JAX gives it beside the operand; see `number_apart`."""
     held: Any = getattr(fn, place)
     number: Any = next(n for n in held if n is not None) if isinstance(held, tuple) else held
@@ -37,11 +37,11 @@ def apart(fn: LocalFn, place: str, operands: Sequence[ShType]) -> tuple[LocalFn,
     return OfNumber(_with(fn, place, 0), place), value
 
 
-def _with(fn: Any, place: str, number: Any) -> LocalFn:
+def _with(fn: Any, place: str, number: Any) -> ShardFn:
     """The function with a number in a field; in a tuple, in the place of the one that is there."""
     held = getattr(fn, place)
     given = tuple(None if n is None else number for n in held) if isinstance(held, tuple) else number
-    made: LocalFn = replace(fn, **{place: given})
+    made: ShardFn = replace(fn, **{place: given})
     return made
 
 
@@ -58,7 +58,7 @@ def _plain(number: Any, dtype: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Identity(LocalFn):
+class Identity(ShardFn):
     """The operand; ``label`` marks it (names for checkpoint policies, stop_gradient, constants)."""
 
     label: str = "identity"
@@ -72,7 +72,7 @@ class Identity(LocalFn):
     def __call__(self, x: Any) -> Any:
         return x
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         return IDENTITY
 
     @property
@@ -84,7 +84,7 @@ IDENTITY = Identity()
 
 
 @dataclass(frozen=True)
-class Full(LocalFn):
+class Full(ShardFn):
     """One value everywhere: no operands, so it holds its own local shape."""
 
     value: Any = field(compare=False)
@@ -106,7 +106,7 @@ class Full(LocalFn):
 
 
 @dataclass(frozen=True)
-class NamedFn(LocalFn):
+class NamedFn(ShardFn):
     """A function of JAX's, or of shards as it is, with its static parameters."""
 
     name: str  # what jaxprs and messages call it
@@ -135,7 +135,7 @@ class NamedFn(LocalFn):
     def linear_in(self, index: int) -> bool:
         return index not in self.held
 
-    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         if self.name not in _NUMBER_IS_AN_OPERAND or len(self.numbers) != 2:
             return None
         return apart(self, "numbers", operands)
@@ -149,7 +149,7 @@ _NUMBER_IS_AN_OPERAND = {
 
 
 @dataclass(frozen=True)
-class Permute(LocalFn):
+class Permute(ShardFn):
     """Dims in another order."""
 
     perm: tuple[int, ...]
@@ -161,15 +161,15 @@ class Permute(LocalFn):
     def __call__(self, x: Any) -> Any:
         return lax.transpose(x, self.perm)
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         return Permute(tuple(int(i) for i in np.argsort(self.perm)))
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
         return Permute((0, *(p + 1 for p in self.perm))) if dims[0] == 0 else None
 
 
 @dataclass(frozen=True)
-class Cast(LocalFn):
+class Cast(ShardFn):
     """Another dtype."""
 
     dtype: str
@@ -186,13 +186,13 @@ class Cast(LocalFn):
     def __call__(self, x: Any) -> Any:
         return x.astype(dtypes.to_numpy(self.dtype))
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         real = operands[0].dtype_name[0] != "c" != result.dtype_name[0]
         return Cast(operands[0].dtype_name) if operands[0].differentiable and real else None
 
 
 @dataclass(frozen=True)
-class Add(LocalFn):
+class Add(ShardFn):
     """``x + y``, or ``x - y``, with broadcasting."""
 
     minus: bool = False
@@ -205,13 +205,13 @@ class Add(LocalFn):
     def __call__(self, x: Any, y: Any) -> Any:
         return x - y if self.minus else x + y
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         if operands[index].dtype_name != result.dtype_name:
             return None
         sign = Scale(-1) if self.minus and index == 1 else IDENTITY
         return unbroadcast(sign, operands[index].local_shape, result.local_shape)
 
-    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         t = operands[list(kept).index(True)]
         if t.local_shape != result.local_shape or t.dtype_name != result.dtype_name:
             return None
@@ -219,7 +219,7 @@ class Add(LocalFn):
 
 
 @dataclass(frozen=True)
-class WithNumber(LocalFn):
+class WithNumber(ShardFn):
     """A function of one operand and a Python number."""
 
     number: Any = field(compare=False)
@@ -229,7 +229,7 @@ class WithNumber(LocalFn):
     def __post_init__(self) -> None:
         tell_apart(self, self.number)
 
-    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         return apart(self, "number", operands)
 
 
@@ -250,10 +250,10 @@ class Scale(WithNumber):
     def __call__(self, x: Any) -> Any:
         return -x if self.negates else x * self.number
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         return self if operands[0].dtype_name == result.dtype_name else None
 
-    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         return None if self.negates else super().number_apart(operands)
 
 
@@ -269,7 +269,7 @@ class DivideBy(WithNumber):
     def __call__(self, x: Any) -> Any:
         return x / self.number
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         return self if operands[0].dtype_name == result.dtype_name else None
 
 
@@ -289,14 +289,14 @@ class AddNumber(WithNumber):
         return x - self.number if self.minus else x + self.number
 
     @property
-    def linear_part(self) -> LocalFn | None:
+    def linear_part(self) -> ShardFn | None:
         if isinstance(self.number, complex):  # the result may be complex where the operand is not
             return Scale(-1 + 0j if self.reverse else 1 + 0j)
         return Scale(-1) if self.reverse else IDENTITY
 
 
 @dataclass(frozen=True)
-class Divide(LocalFn):
+class Divide(ShardFn):
     """``x / y``: linear in the numerator."""
 
     linear = Linear.EACH
@@ -311,14 +311,14 @@ class Divide(LocalFn):
     def linear_in(self, index: int) -> bool:
         return index == 0
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         if index != 0 or {t.dtype_name for t in operands} != {result.dtype_name}:
             return None
         return unbroadcast(self, operands[0].local_shape, result.local_shape)
 
 
 @dataclass(frozen=True)
-class Mul(LocalFn):
+class Mul(ShardFn):
     """``x * y``, with broadcasting."""
 
     linear = Linear.EACH
@@ -330,13 +330,13 @@ class Mul(LocalFn):
     def __call__(self, x: Any, y: Any) -> Any:
         return x * y
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         if {t.dtype_name for t in operands} != {result.dtype_name}:
             return None
         return unbroadcast(self, operands[index].local_shape, result.local_shape)
 
 
-def unbroadcast(fn: LocalFn, shape: tuple[int, ...], result: tuple[int, ...]) -> LocalFn:
+def unbroadcast(fn: ShardFn, shape: tuple[int, ...], result: tuple[int, ...]) -> ShardFn:
     """``fn`` followed by the local sum over the dims that ``shape`` was broadcast along."""
     if shape == result:
         return fn
@@ -346,10 +346,10 @@ def unbroadcast(fn: LocalFn, shape: tuple[int, ...], result: tuple[int, ...]) ->
 
 
 @dataclass(frozen=True)
-class SumTo(LocalFn):
+class SumTo(ShardFn):
     """A local function followed by a sum over ``dims`` that gives ``shape``."""
 
-    fn: LocalFn
+    fn: ShardFn
     dims: tuple[int, ...]
     shape: tuple[int, ...]
 

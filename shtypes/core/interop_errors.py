@@ -20,7 +20,7 @@ from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
 from shtypes.context.whose import frames
 from shtypes.core.host import refuse_hidden, without_data
 from shtypes.core.meshes import AnyMesh, concrete_mesh, without_devices
-from shtypes.core.physical import carrier_spec
+from shtypes.core.physical import physical_spec
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
 
@@ -301,7 +301,7 @@ def sharding_of(t: ShType, what: str = "have a `sharding`", mesh: AnyMesh | None
         found: Any = mesh or concrete_mesh(t.mesh)
     except ShardingTypeError:
         found = without_devices(t.mesh)
-    return NamedSharding(found, carrier_spec(t))
+    return NamedSharding(found, physical_spec(t))
 
 
 def sharding_of_value(x: Any, what: str = "have a `sharding`") -> NamedSharding:

@@ -17,7 +17,7 @@ from shtypes.context.user_line import placed
 from shtypes.core.interop_errors import NotAnArrayError, is_jax, refuse_native, sharding_of
 from shtypes.core.interop_errors import asking as asking_package
 from shtypes.core.meshes import jax_mesh
-from shtypes.core.physical import carrier_shape, explicit_spec
+from shtypes.core.physical import explicit_spec, physical_shape
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.rules.cotangent import check_cotangent
 from shtypes.scopes.comm import program_runs
@@ -135,7 +135,7 @@ class HiShType(ShType, TypedType):
         """The type of the carrier."""
         mesh = jax_mesh(self.mesh)
         sharding = NamedSharding(mesh, explicit_spec(self, mesh))
-        return [ShapedArray(carrier_shape(self), self.dtype, sharding=sharding)]
+        return [ShapedArray(physical_shape(self), self.dtype, sharding=sharding)]
 
     def lower_val(self, value: Any) -> list[Any]:
         """The carrier of a value."""
@@ -149,7 +149,7 @@ class HiShType(ShType, TypedType):
 
         JAX also calls this with a scan's stacked results, for the type of one of them, and from traced code.
         """
-        t = self if carrier.ndim == len(carrier_shape(self)) else self.inc_rank(carrier.shape[0], 0)
+        t = self if carrier.ndim == len(physical_shape(self)) else self.inc_rank(carrier.shape[0], 0)
         return self.behaviour.raised(t, carrier)
 
     # autodiff
@@ -223,7 +223,7 @@ def without_data_error(t: ShType) -> ShardingTypeError:
     )
 
 
-def hi(t: ShType) -> HiShType:
+def as_jax_type(t: ShType) -> HiShType:
     """The type as a JAX type."""
     if type(t) is HiShType:
         return t

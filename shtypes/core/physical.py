@@ -22,13 +22,13 @@ def hidden_axes(t: ShType) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=MOST)
-def carrier_shape(t: ShType) -> tuple[int, ...]:
+def physical_shape(t: ShType) -> tuple[int, ...]:
     """The shape of the carrier. A dim of a varying value is local already, and so it is not multiplied."""
     return t.shape + tuple(t.mesh.shape[a] for a in hidden_axes(t))
 
 
 @functools.lru_cache(maxsize=MOST)
-def carrier_spec(t: ShType) -> PartitionSpec:
+def physical_spec(t: ShType) -> PartitionSpec:
     """How the carrier is sharded."""
     dims = [d.axes[0] if len(d.axes) == 1 else (d.axes or None) for d in t.dims]
     return PartitionSpec(*dims, *hidden_axes(t))
@@ -42,12 +42,12 @@ def explicit_spec(t: ShType, mesh: Any) -> PartitionSpec:
         axes = tuple(a for a in ((entry,) if isinstance(entry, str) else entry or ()) if a in explicit)
         return axes[0] if len(axes) == 1 else axes or None
 
-    return PartitionSpec(*[kept(entry) for entry in carrier_spec(t)])
+    return PartitionSpec(*[kept(entry) for entry in physical_spec(t)])
 
 
-def carrier_sharding(t: ShType, mesh: JaxMesh | None = None) -> NamedSharding:
+def physical_sharding(t: ShType, mesh: JaxMesh | None = None) -> NamedSharding:
     """The carrier's sharding over devices."""
-    return NamedSharding(mesh or concrete_mesh(t.mesh), carrier_spec(t))
+    return NamedSharding(mesh or concrete_mesh(t.mesh), physical_spec(t))
 
 
 def put_right(t: ShType, carrier: Any) -> Any:

@@ -19,9 +19,9 @@ from shtypes.context.user_line import public
 from shtypes.core.array import Array, wrap
 from shtypes.core.device_put import type_of
 from shtypes.core.host import canonical, check_width, converted, host_array, refuse_hidden
-from shtypes.core.jax_type import hi
+from shtypes.core.jax_type import as_jax_type
 from shtypes.core.meshes import concrete_mesh, to_mesh
-from shtypes.core.physical import carrier_sharding
+from shtypes.core.physical import physical_sharding
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types import Dim, ShType, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
@@ -104,7 +104,7 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
             hints=["make it outside, and give it as an argument"] if traced else ["sh.from_jax(x, type)"],
         )
     local = host_array(x)
-    t = hi(_whole_type(local, type, mesh))
+    t = as_jax_type(_whole_type(local, type, mesh))
     local = converted(local, dtypes.from_numpy(local.dtype), t)
     check_width(t)
     if current_ambient().only_types:
@@ -121,7 +121,7 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
         )
     if check:
         _compare(local, t)
-    return wrap(t, jax.make_array_from_callback(t.shape, carrier_sharding(t), functools.partial(_part, local, mine)))
+    return wrap(t, jax.make_array_from_callback(t.shape, physical_sharding(t), functools.partial(_part, local, mine)))
 
 
 def _part(local: Any, mine: Slices, index: Slices) -> Any:
@@ -208,7 +208,7 @@ def _slices(t: ShType) -> Slices:
 def _blocks(t: ShType, mesh: JaxMesh) -> dict[int, frozenset[Block]]:
     """The blocks of a value on the devices of each process."""
     held: dict[int, set[Block]] = {}
-    indices: dict[Any, Any] = carrier_sharding(t, mesh).devices_indices_map(t.shape)  # type: ignore[assignment]
+    indices: dict[Any, Any] = physical_sharding(t, mesh).devices_indices_map(t.shape)  # type: ignore[assignment]
     for device, index in indices.items():
         block = tuple(i.indices(n)[:2] for i, n in zip(index, t.shape, strict=True))
         held.setdefault(device.process_index, set()).add(block)

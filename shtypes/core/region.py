@@ -39,15 +39,13 @@ from shtypes.core.collective import Collective
 from shtypes.core.collective import on_shards as collective_on_shards
 from shtypes.core.combined_collectives import Joint
 from shtypes.core.device_put import EnsureMapped, FromJax, Raise, ToJax
-from shtypes.core.jax_type import hi
 from shtypes.core.local import Local
 from shtypes.core.meshes import concrete_mesh, context_mesh, manual_mesh
 from shtypes.core.operation import Operation, applied_by
-from shtypes.core.physical import carrier_spec, from_shard, to_shard
+from shtypes.core.physical import from_shard, physical_spec, to_shard
 from shtypes.core.region_plan import Planner, Segment, UnsupportedError, check_supported, is_typed, same_spec, spec_of
 from shtypes.core.reshard import Reshard
-from shtypes.core.run_op import apply_local
-from shtypes.core.run_plan import run_plan
+from shtypes.core.run_op import apply_local, reshard_on_shards
 from shtypes.core.shard_fn import wide_enough
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.transport import AS_IT_IS, Transport
@@ -115,12 +113,14 @@ def _call(call: ClosedCall, xs: Sequence[Any], evaluate: Evaluate) -> list[Any]:
         return evaluate(call.body, xs)
 
 
-@functools.lru_cache(maxsize=COMPILED)
-def _traced_once(applied: Local) -> Callable[..., Any]:
-    """A local function that JAX traces once for each set of shapes, however often programs use it.
+# one equation on one device's shards
 
-    By its types too: functions of 1 and of 1.0 are equal, and differ by their results' types.
-    """
+
+@functools.lru_cache(maxsize=COMPILED)
+def _traced_once(applied: Local | Joint) -> Callable[..., Any]:
+    """What an operation does to shards, traced by JAX once for each set of shapes, however often programs use it."""
+    if isinstance(applied, Joint):
+        return jax.jit(applied.on_shards, inline=True)
 
     def local(*shards: Any) -> Any:
         with keeping() if applied.fn.calls_host else contextlib.nullcontext():
@@ -131,13 +131,8 @@ def _traced_once(applied: Local) -> Callable[..., Any]:
 
 
 @functools.lru_cache(maxsize=COMPILED)
-def _moved_once(src: ShType, dst: ShType, transport: Transport = AS_IT_IS) -> Callable[[Any], Any]:
-    steps = transport.plan(src, dst)
-
-    def reshard(shard: Any) -> Any:
-        return run_plan(steps, shard)
-
-    return jax.jit(reshard, inline=True)
+def _resharded(src: ShType, dst: ShType, transport: Transport = AS_IT_IS) -> Callable[[Any], list[Any]]:
+    return jax.jit(reshard_on_shards(src, dst, transport), inline=True)
 
 
 def _local(eqn: Any, shards: Sequence[Any]) -> list[Any]:
@@ -149,25 +144,25 @@ def _local(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     return outs
 
 
-@functools.lru_cache(maxsize=COMPILED)
-def _joint_once(applied: Joint) -> Callable[..., Any]:
-    return jax.jit(applied.on_shards, inline=True)
+def _reshard(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    applied = applied_by(eqn)
+    return _resharded(applied.src, applied.dst, applied.transport)(*shards)
 
 
-def _reshard(applied: Reshard, shards: Sequence[Any]) -> list[Any]:
-    return [_moved_once(applied.src, applied.dst, applied.transport)(*shards)]
+def _collective(eqn: Any, shards: Sequence[Any]) -> list[Any]:
+    applied = applied_by(eqn)
+    return collective_on_shards(applied.op, applied.src)(*shards)
 
 
 def _from_jax(eqn: Any, shards: Sequence[Any]) -> list[Any]:
     (x,), (v,), t = shards, eqn.invars, eqn.params["ty"]
     with wide_enough(v.aval.dtype):
         x = jnp.asarray(x, v.aval.dtype)
-    if same_spec(spec_of(v.aval), carrier_spec(t)):
+    if same_spec(spec_of(v.aval), physical_spec(t)):
         if checks_are_on():
             check_shards("from_jax", [x], [t], given=True)
         return [x]
-    whole = hi(ShType(t.mesh, t.dtype_name, list(t.shape), dict.fromkeys(t.mesh.axis_names, State.INVARIANT)))
-    return [_moved_once(whole, t)(x)]
+    return _resharded(t.with_axes(t.mesh.axis_names, State.INVARIANT), t)(x)
 
 
 def _callback(eqn: Any, shards: Sequence[Any]) -> list[Any]:
@@ -189,9 +184,9 @@ def calls_host(equations: Sequence[Any]) -> bool:
 #: What each of our operations and primitives does to shards.
 ON_SHARDS: Final[dict[type[Operation | HiPrimitive], Callable[[Any, Sequence[Any]], list[Any]]]] = {
     Local: _local,
-    Reshard: lambda eqn, xs: _reshard(applied_by(eqn), xs),
-    Collective: lambda eqn, xs: [collective_on_shards(applied_by(eqn).op, applied_by(eqn).src)(*xs)],
-    Joint: lambda eqn, xs: list(_joint_once(applied_by(eqn))(*xs)),
+    Reshard: _reshard,
+    Collective: _collective,
+    Joint: lambda eqn, xs: list(_traced_once(applied_by(eqn))(*xs)),
     FromJax: _from_jax,
     Raise: lambda eqn, xs: [to_shard(eqn.params["ty"], *xs)],
     ToJax: lambda eqn, xs: list(xs),

@@ -27,7 +27,7 @@ from shtypes.core.device_put import EnsureMapped, FromJax, Raise, ToJax
 from shtypes.core.jax_type import HiShType
 from shtypes.core.local import Local
 from shtypes.core.operation import Operation, applied_by
-from shtypes.core.physical import carrier_spec
+from shtypes.core.physical import physical_spec
 from shtypes.core.reshard import Reshard
 
 #: A plain equation on replicated arrays of up to so many elements is computed on every device.
@@ -71,7 +71,7 @@ def variables(atoms: Iterable[Any]) -> list[Any]:
 def spec_of(aval: Any) -> Any:
     """How the global array of a variable is sharded, as far as JAX tracks it."""
     if type(aval) is HiShType:
-        return carrier_spec(aval)
+        return physical_spec(aval)
     sharding = getattr(aval, "sharding", None)
     return jax.P() if sharding is None or sharding.mesh.empty else sharding.spec
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 
@@ -14,10 +13,10 @@ from shtypes._compat import Zero, trace_notes, trace_of
 from shtypes.caches import Bounded, NotesOn
 from shtypes.core.array import Array
 from shtypes.core.collective import vary
-from shtypes.core.eager_cache import recording
-from shtypes.core.jax_type import HiShType, hi
+from shtypes.core.eager_cache import current_recorder
+from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import check_tangents
-from shtypes.core.operation import LinearizedPrimitive, Operation, Sending, UnaryOperation
+from shtypes.core.operation import Comm, LinearizedPrimitive, Operation, UnaryOperation, comm_of
 from shtypes.core.run_op import run_reshard
 from shtypes.resharding import plan
 from shtypes.resharding.transport import AS_IT_IS, Transport, one_transport, transport_in_force
@@ -29,7 +28,7 @@ reshard_p = LinearizedPrimitive("reshard")
 
 @dataclass(frozen=True, eq=False)
 class Reshard(UnaryOperation):
-    """The only operation that communicates. Linear; its transpose is the reshard of the cotangent types.
+    """Linear; its transpose is the reshard of the cotangent types.
 
     One that a typing rule inserted prints as ``cast``, one that the user wrote as ``reshard``.
     """
@@ -40,25 +39,24 @@ class Reshard(UnaryOperation):
     inserted: bool
     constant: bool = False  # whether its operand has no gradient, whatever its type says
     transport: Transport = AS_IT_IS  # how it communicates
+    merged: tuple[Any, ...] = ()
+    absorbed: bool = False  # whether another one does it too, so that it sends nothing: in reports only
 
-    def forth(self) -> list[Sending]:
-        return self._forth
-
-    @functools.cached_property
-    def _forth(self) -> list[Sending]:
-        forth = self.transport.plan(self.src, self.dst)
-        return [Sending(s, self.src, self.dst) for s in forth.steps if s.kind.communicates]
-
-    def back(self) -> list[Sending]:
-        return self._back
+    def forward_comm(self) -> list[Comm]:
+        return self._forward
 
     @functools.cached_property
-    def _back(self) -> list[Sending]:
-        if self.constant or not self.src.differentiable:
+    def _forward(self) -> list[Comm]:
+        return [] if self.absorbed else comm_of(self.transport.plan(self.src, self.dst), self.src, self.dst)
+
+    def backward_comm(self) -> list[Comm]:
+        return self._backward
+
+    @functools.cached_property
+    def _backward(self) -> list[Comm]:
+        if self.absorbed or self.constant or not self.src.differentiable:
             return []
-        src, dst = self.dst.cotangent(), self.src.cotangent()
-        back = self.transport.backward(self.src, self.dst)
-        return [Sending(s, src, dst) for s in back.steps if s.kind.communicates]
+        return comm_of(self.transport.backward(self.src, self.dst), self.dst.cotangent(), self.src.cotangent())
 
     def __str__(self) -> str:
         how = ", ".join(filter(None, (changes(self.src, self.dst), str(self.transport))))
@@ -76,9 +74,9 @@ class Reshard(UnaryOperation):
     def linearize(
         self, primals: Sequence[Any], nonzero: Sequence[bool], for_vjp: bool
     ) -> tuple[list[Any], list[bool], Any]:
-        carried = nonzero[0] and self.dst.differentiable
+        moves = nonzero[0] and self.dst.differentiable
         zero = Zero(self.dst.to_tangent_aval())
-        return self.bind(*primals), [carried], lambda tangents: self.bind(*tangents) if carried else [zero]
+        return self.bind(*primals), [moves], lambda tangents: self.bind(*tangents) if moves else [zero]
 
     def transpose(self, cts: Sequence[Any], *operands: Any) -> list[Any]:
         (ct,) = cts
@@ -92,13 +90,15 @@ class Reshard(UnaryOperation):
 
 
 #: By the serial numbers of the types and the rest: layers are alike.
-_known: Final[Bounded[Reshard]] = Bounded()
+_reshards: Final[Bounded[Reshard]] = Bounded()
 
 
 def _reshard(src: ShType, dst: ShType, inserted: bool, constant: bool, transport: Transport) -> Reshard:
     """The operation; the same object for the same."""
     key = (src.serial, dst.serial, inserted, constant, transport)
-    return _known.get(key) or _known.put(key, Reshard(hi(src), hi(dst), inserted, constant, transport))
+    return _reshards.get(key) or _reshards.put(
+        key, Reshard(as_jax_type(src), as_jax_type(dst), inserted, constant, transport)
+    )
 
 
 def changes(src: ShType, dst: ShType) -> str:
@@ -128,34 +128,75 @@ def resharded(
     plan(src, dst)  # raises if there is no way
     operation = _reshard(src, dst, inserted, constant, transport)
     moved: Array = operation.applied(x)[0]
-    if not operation.forth() and src.local_bytes <= dst.local_bytes:
+    if not operation.forward_comm() and src.local_bytes <= dst.local_bytes:
         _note_cast(moved, x, operation)
     return moved
 
 
-@dataclass(frozen=True)
-class Price:
-    """What is sent: bytes and launches, forward and when it is transposed."""
+def move(x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False) -> Array:
+    """A typed value in another type of the same mesh, dtype and shape, where axes may become varying, too.
 
-    forth: tuple[int, int]
-    back: tuple[int, int]
+    Args:
+        x: The value.
+        dst: The type.
+        inserted: Whether a typing rule asks for it.
+        constant: Whether the value has no gradient, whatever its type says.
+
+    Raises:
+        ShardingTypeError: an axis would become varying that is not replicated, or stop being varying.
+    """
+    src = jax.typeof(x)
+    if src == dst:
+        return x
+    if inserted:
+        check_written(src, dst)
+    if State.VARYING not in dst.states or src.axes(State.VARYING) == dst.axes(State.VARYING):
+        return resharded(x, dst, inserted=inserted, constant=constant)
+    gained = [a for a in dst.axes(State.VARYING) if src.state(a) is not State.VARYING]
+    middle = dst
+    for axis in gained:
+        if src.state(axis) not in REPLICATED:
+            plan(src, dst)  # says why not
+        middle = middle.with_axis(axis, State.REDUCED if constant else src.state(axis))
+    return vary(move(x, middle, inserted=inserted, constant=constant), gained, inserted=inserted)
+
+
+# prices of several reshards in a row
+
+
+class Price(NamedTuple):
+    """Bytes and launches, forward and when it is transposed."""
+
+    forward: tuple[int, int]
+    backward: tuple[int, int]
 
     @classmethod
     def of(cls, operations: Sequence[Operation]) -> Price:
-        """The price of some operations."""
-        return cls(_sum([s for p in operations for s in p.forth()]), _sum([s for p in operations for s in p.back()]))
+        """The sum of what some operations send."""
+        return cls(
+            _sum([c for p in operations for c in p.forward_comm()]),
+            _sum([c for p in operations for c in p.backward_comm()]),
+        )
 
     def saves(self, other: Price) -> bool:
         """Whether it is nowhere more than another, and less in what is sent forward."""
-        pairs = [*zip(self.forth, other.forth, strict=True), *zip(self.back, other.back, strict=True)]
-        return all(a <= b for a, b in pairs) and self.forth != other.forth
+        pairs = zip((*self.forward, *self.backward), (*other.forward, *other.backward), strict=True)
+        return self.forward != other.forward and all(a <= b for a, b in pairs)
 
 
-def _sum(sendings: Sequence[Sending]) -> tuple[int, int]:
-    return sum(s.step.bytes for s in sendings), sum(s.step.launches for s in sendings)
+def _sum(comms: Sequence[Comm]) -> tuple[int, int]:
+    return sum(c.bytes for c in comms), sum(c.launches for c in comms)
 
 
-# A cotangent that was cast for free
+def direct(moves: Sequence[Reshard], src: HiShType, dst: HiShType) -> Reshard | None:
+    """One reshard for several in a row; None where they communicate in different ways."""
+    transport = one_transport([move.transport for move in moves])
+    if transport is None:
+        return None
+    return Reshard(src, dst, all(m.inserted for m in moves), any(m.constant for m in moves), transport)
+
+
+# a cotangent that was cast for free
 
 
 def returned(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) -> Array:
@@ -165,16 +206,16 @@ def returned(ct: Array, dst: ShType, *, inserted: bool, transport: Transport) ->
     all-reduce in which the loss ends sums it up again. The value before the cast holds the sum already.
     """
     best = _reshard(jax.typeof(ct), dst, inserted, False, transport)
-    if best.src == dst or not best.forth():
+    if best.src == dst or not best.forward_comm():
         return resharded(ct, dst, inserted=inserted, transport=transport)
     source, row = ct, [best]
     for x, cast in _casts(ct):
         row.append(cast)
         if one_transport([move.transport for move in row]) is None:
             break
-        move = _reshard(jax.typeof(x), dst, inserted, False, transport)
-        if Price.of([move]).saves(Price.of([best, *row[1:]])):
-            source, best = x, move
+        candidate = _reshard(jax.typeof(x), dst, inserted, False, transport)
+        if Price.of([candidate]).saves(Price.of([best, *row[1:]])):
+            source, best = x, candidate
     return resharded(source, dst, inserted=inserted, transport=transport)
 
 
@@ -185,7 +226,7 @@ _cast_from: Final[NotesOn[tuple[Array, Reshard]]] = NotesOn()
 def _note_cast(moved: Any, x: Array, cast: Reshard) -> None:
     """Notes what a value was cast from, which takes no more memory."""
     if not isinstance(moved, jax.core.Tracer):
-        if recording() is None:  # a call that is repeated would note nothing
+        if current_recorder() is None:  # a cached call would note nothing
             _cast_from.put(moved, (x, cast))
         return
     notes = trace_notes(trace_of(moved))
@@ -197,88 +238,10 @@ def _casts(x: Any) -> Iterator[tuple[Array, Reshard]]:
     """The values that a value was cast from, the last first, with the casts."""
     while True:
         if isinstance(x, jax.core.Tracer):
-            _, known = (trace_notes(trace_of(x)) or {}).get(("cast", id(x)), (None, None))
+            _, cast = (trace_notes(trace_of(x)) or {}).get(("cast", id(x)), (None, None))
         else:
-            known = _cast_from.get(x)
-        if known is None:
+            cast = _cast_from.get(x)
+        if cast is None:
             return
-        yield known
-        x = known[0]
-
-
-#: What each reshard has of its own; the others of its fields are options, which only alike ones share.
-_OWN: Final = {"src", "dst", "inserted", "constant", "transport", "merged"}
-
-
-@dataclass(frozen=True, eq=False)
-class MergedReshard(Reshard):
-    """One reshard in the place of several."""
-
-    merged: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class AbsorbedReshard(Reshard):
-    """A reshard that another one does too: it sends nothing. For reports; no program has it."""
-
-    def forth(self) -> list[Sending]:
-        return []
-
-    def back(self) -> list[Sending]:
-        return []
-
-
-def direct(moves: Sequence[Reshard], src: HiShType, dst: HiShType) -> MergedReshard | None:
-    """One reshard for several that are alike but for their types; None where their options differ."""
-    options = {tuple(sorted(_options(move).items())) for move in moves}
-    transport = one_transport([move.transport for move in moves])
-    if len(options) != 1 or transport is None:
-        return None
-    inserted = all(move.inserted for move in moves)
-    constant = any(move.constant for move in moves)
-    return MergedReshard(src, dst, inserted, constant, transport, **dict(options.pop()))
-
-
-def absorbed(move: Reshard) -> AbsorbedReshard:
-    """The reshard, when another one does it too."""
-    return AbsorbedReshard(move.src, move.dst, move.inserted, move.constant, move.transport, **_options(move))
-
-
-def _options(move: Reshard) -> dict[str, Any]:
-    """What a reshard says besides its types."""
-    return {f.name: getattr(move, f.name) for f in dataclasses.fields(move) if f.name not in _OWN}
-
-
-def move(x: Array, dst: ShType, *, inserted: bool = False, constant: bool = False) -> Array:
-    """Reshards a typed value to a type of the same mesh, dtype and shape; nothing happens if it has it.
-
-    Args:
-        x: The value.
-        dst: The type.
-        inserted: Whether a typing rule asks for it.
-        constant: Whether the value has no gradient, whatever its type says.
-    """
-    src = jax.typeof(x)
-    if src == dst:
-        return x
-    if inserted:
-        check_written(src, dst)
-    if State.VARYING in dst.states and src.axes(State.VARYING) != dst.axes(State.VARYING):
-        return move_to_varying(x, dst, inserted=inserted, constant=constant)
-    return resharded(x, dst, inserted=inserted, constant=constant)
-
-
-def move_to_varying(x: Array, dst: ShType, *, inserted: bool, constant: bool = False) -> Array:
-    """A cast some axes of which go from replicated to varying; the others move as ever.
-
-    Raises:
-        ShardingTypeError: another state would become varying, or varying another state.
-    """
-    src = middle = jax.typeof(x)
-    gained = [a for a in dst.axes(State.VARYING) if src.state(a) is not State.VARYING]
-    middle = dst
-    for axis in gained:
-        if src.state(axis) not in REPLICATED:
-            plan(src, dst)  # says why not
-        middle = middle.with_axis(axis, State.REDUCED if constant else src.state(axis))
-    return vary(move(x, middle, inserted=inserted, constant=constant), gained, inserted=inserted)
+        yield cast
+        x = cast[0]

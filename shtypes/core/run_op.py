@@ -15,12 +15,12 @@ from shtypes._compat import no_trace_is_running
 from shtypes.caches import COMPILED
 from shtypes.core.array import Array, wrap
 from shtypes.core.checks import check_terms, check_values, checks_are_on
-from shtypes.core.eager_cache import recording
+from shtypes.core.eager_cache import current_recorder
 from shtypes.core.jax_type import HiShType
 from shtypes.core.meshes import concrete_mesh, context_mesh, manual_mesh
-from shtypes.core.physical import carrier_shape, carrier_sharding, carrier_spec, from_shard, to_shard
+from shtypes.core.physical import from_shard, physical_shape, physical_sharding, physical_spec, to_shard
 from shtypes.core.run_plan import run_plan
-from shtypes.core.shard_fn import WIDE, LocalFn, as_tuple, wide_enough
+from shtypes.core.shard_fn import WIDE, ShardFn, as_tuple, wide_enough
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import plan
 from shtypes.resharding.moves import Kind
@@ -29,10 +29,8 @@ from shtypes.types import ShType
 
 
 def apply_local(fn: Callable[..., Any], shards: Sequence[Any], results: Sequence[ShType]) -> list[Any]:
-    """A local function on one device's shards; both lowerings go through it.
-
-    It may be traced here first, outside of the scope in which a program enabled 64 bits.
-    """
+    """A shard function on one device's shards; both lowerings go through it."""
+    # It may be traced here first, outside of the scope in which a program enabled 64 bits.
     with wide_enough(*[x.dtype for x in shards], *[t.dtype_name for t in results]):
         outs = as_tuple(fn(*shards))
     for out, t in zip(outs, results, strict=True):
@@ -54,7 +52,7 @@ def _compiled(
     context: AbstractMesh | None,
     numbers: int = 0,
 ) -> Callable[..., Any]:
-    """``fn`` on shards, and then numbers, as a jitted function of carriers; ``context`` is only a part of the key."""
+    """``fn`` on shards, and then numbers, jitted for physical arrays; ``context`` is only a part of the key."""
     mesh = (*ins, *outs)[0].mesh
     over, options = manual_mesh(mesh)
     # XLA drops operands without elements, and then finds none where its partitioner wants one: they are made inside.
@@ -62,14 +60,14 @@ def _compiled(
     if not given and context is None:
         over = concrete_mesh(mesh)  # without operands nothing else says which devices
 
-    def body(*carriers: Any) -> tuple[Any, ...]:
-        rest = iter(carriers)
+    def body(*arrays: Any) -> tuple[Any, ...]:
+        rest = iter(arrays)
         shards = [to_shard(t, next(rest)) if t.size else jnp.zeros(t.local_shape, t.dtype) for t in ins]
         return tuple(from_shard(t, r) for t, r in zip(outs, fn(*shards, *rest), strict=True))
 
     body.__name__ = name
-    in_specs = (*map(carrier_spec, given), *[jax.P()] * numbers)
-    out_specs = tuple(map(carrier_spec, outs))
+    in_specs = (*map(physical_spec, given), *[jax.P()] * numbers)
+    out_specs = tuple(map(physical_spec, outs))
     mapped = jax.jit(
         jax.shard_map(body, mesh=over, in_specs=in_specs, out_specs=out_specs, check_vma=False, **options), inline=True
     )
@@ -78,9 +76,9 @@ def _compiled(
     if WIDE.isdisjoint(dtypes):
         return call
 
-    def in_wide(*carriers: Any) -> Sequence[Any]:
+    def in_wide(*arrays: Any) -> Sequence[Any]:
         with wide_enough(*dtypes):  # JAX would make 32 bits of what a jitted function is given
-            return call(*carriers)
+            return call(*arrays)
 
     return in_wide
 
@@ -88,46 +86,46 @@ def _compiled(
 def _around_empty(
     mapped: Callable[..., Any], ins: tuple[ShType, ...], outs: tuple[ShType, ...]
 ) -> Callable[..., Sequence[Any]]:
-    """A compiled function that takes no carriers without elements, and whose own XLA gives wrong shards."""
+    """A compiled function that takes no physical arrays without elements, and whose own XLA gives wrong shards."""
     kept = [bool(t.size) for t in ins]
 
-    def call(*carriers: Any) -> Sequence[Any]:
-        found = mapped(*itertools.compress(carriers, kept), *carriers[len(kept) :])
+    def call(*arrays: Any) -> Sequence[Any]:
+        results = mapped(*itertools.compress(arrays, kept), *arrays[len(kept) :])
         if not no_trace_is_running():
-            return tuple(found)
-        return tuple(c if t.size else _empty(t) for t, c in zip(outs, found, strict=True))
+            return tuple(results)
+        return tuple(c if t.size else _empty(t) for t, c in zip(outs, results, strict=True))
 
     return call
 
 
 def _empty(t: ShType) -> Any:
-    return jax.device_put(jnp.zeros(carrier_shape(t), t.dtype), carrier_sharding(t))
+    return jax.device_put(jnp.zeros(physical_shape(t), t.dtype), physical_sharding(t))
 
 
-@functools.lru_cache(maxsize=COMPILED)
-def _local_body(fn: LocalFn, results: tuple[ShType, ...]) -> Callable[..., Any]:
-    return lambda *shards: apply_local(fn, shards, results)
-
-
-def run(fn: LocalFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> list[Array]:
-    """A local function on typed values; values that have only types give values that have only types."""
+def run(fn: ShardFn, operands: Sequence[Any], results: tuple[HiShType, ...]) -> list[Array]:
+    """A shard function on typed values; values that have only types give values that have only types."""
     if any(x.data is None for x in operands) or (not operands and only_types()):
         return [wrap(t, None) for t in results]
     if all(t.dtype_name == "float0" for t in results):
-        return [wrap(t, jax.numpy.zeros(carrier_shape(t), jax.dtypes.float0)) for t in results]
+        return [wrap(t, jax.numpy.zeros(physical_shape(t), jax.dtypes.float0)) for t in results]
     name = str(fn)
-    compiled = _compiled_local(fn, name.split("[")[0], tuple(x.type for x in operands), results)
-    return _noted(name, compiled, operands, results, local=fn.compared)
+    compiled = _compiled_fn(fn, name.split("[")[0], tuple(x.type for x in operands), results)
+    return _call(name, compiled, operands, results, local=fn.compared)
 
 
-def _compiled_local(fn: LocalFn, name: str, ins: tuple[ShType, ...], outs: tuple[HiShType, ...]) -> Callable[..., Any]:
-    """A local function compiled; where it runs at once, for all Python numbers that it could hold."""
+def _compiled_fn(fn: ShardFn, name: str, ins: tuple[ShType, ...], outs: tuple[HiShType, ...]) -> Callable[..., Any]:
+    """A shard function compiled; where it runs at once, for all Python numbers that it could hold."""
     apart = fn.number_apart(ins) if no_trace_is_running() else None
     if apart is None:
-        return _compiled(_local_body(fn, outs), name, ins, outs, context_mesh())
+        return _compiled(_checked(fn, outs), name, ins, outs, context_mesh())
     of_number, number = apart
-    compiled = _compiled(_local_body(of_number, outs), name, ins, outs, context_mesh(), 1)
-    return lambda *carriers: compiled(*carriers, number)
+    compiled = _compiled(_checked(of_number, outs), name, ins, outs, context_mesh(), 1)
+    return lambda *arrays: compiled(*arrays, number)
+
+
+@functools.lru_cache(maxsize=COMPILED)
+def _checked(fn: ShardFn, results: tuple[ShType, ...]) -> Callable[..., Any]:
+    return lambda *shards: apply_local(fn, shards, results)
 
 
 def only_types() -> bool:
@@ -135,10 +133,10 @@ def only_types() -> bool:
     return no_trace_is_running() and context_mesh() is not None and jax.sharding.get_mesh().empty
 
 
-def _noted(
+def _call(
     name: str, compiled: Callable[..., Any], operands: Sequence[Array], results: Sequence[HiShType], local: bool = False
 ) -> list[Array]:
-    """A compiled function on typed values, noted for the op that runs it; results of a ``local`` one can be checked."""
+    """A compiled function on typed values, recorded for the eager cache; results of a ``local`` one can be checked."""
     checks = checks_are_on()
     if checks:
         check_values(name, operands, given=True)
@@ -146,17 +144,22 @@ def _noted(
     if checks and local:
         check_values(name, outs)
         check_terms(name, operands, outs)
-        return outs  # not noted: each call is checked
-    noted = recording()
-    if noted is not None:
-        noted.ran(compiled, operands, outs)
+        return outs  # not recorded: each call is checked
+    recorder = current_recorder()
+    if recorder is not None:
+        recorder.ran(compiled, operands, outs)
     return outs
 
 
 @functools.lru_cache(maxsize=COMPILED)
-def _reshard_body(src: ShType, dst: ShType, transport: Transport) -> Callable[..., Any]:
+def reshard_on_shards(src: ShType, dst: ShType, transport: Transport = AS_IT_IS) -> Callable[[Any], list[Any]]:
+    """What a reshard does to one device's shard."""
     steps = transport.plan(src, dst)
-    return lambda shard: [run_plan(steps, shard)]
+
+    def reshard(shard: Any) -> list[Any]:
+        return [run_plan(steps, shard)]
+
+    return reshard
 
 
 def run_reshard(x: Array, dst: HiShType, transport: Transport = AS_IT_IS) -> Array:
@@ -166,17 +169,18 @@ def run_reshard(x: Array, dst: HiShType, transport: Transport = AS_IT_IS) -> Arr
         return wrap(dst, None)
     if _only_relabels(x.type, dst):
         y = wrap(dst, x.data)
-        noted = recording()
-        if noted is not None:
-            noted.relabelled(x, y)
+        recorder = current_recorder()
+        if recorder is not None:
+            recorder.relabelled(x, y)
         return y
-    compiled = _compiled(_reshard_body(x.type, dst, transport), "reshard", (x.type,), (dst,), context_mesh())
-    return _noted("reshard", compiled, [x], [dst])[0]
+    return run_on_shards(reshard_on_shards(x.type, dst, transport), "reshard", [x], (dst,))[0]
 
 
-def run_collective(fn: Callable[[Any], Any], name: str, x: Array, dst: HiShType) -> Array:
-    """A collective of local mode on a typed value; ``fn`` is what it does on shards."""
-    return run_on_shards(_one_result(fn), name, [x], (dst,))[0]
+@functools.lru_cache(maxsize=COMPILED)
+def _only_relabels(src: ShType, dst: ShType) -> bool:
+    """Whether a reshard says something else about the same physical array: between the two replicated states."""
+    same = physical_shape(src) == physical_shape(dst) and physical_spec(src) == physical_spec(dst)
+    return same and all(s.kind is Kind.RELABEL for s in plan(src, dst).steps if s.live)
 
 
 def run_on_shards(
@@ -186,16 +190,4 @@ def run_on_shards(
     if any(x.data is None for x in operands):
         return [wrap(t, None) for t in results]
     compiled = _compiled(fn, name, tuple(x.type for x in operands), results, context_mesh())
-    return _noted(name, compiled, operands, results)
-
-
-@functools.lru_cache(maxsize=COMPILED)
-def _one_result(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda shard: [fn(shard)]
-
-
-@functools.lru_cache(maxsize=COMPILED)
-def _only_relabels(src: ShType, dst: ShType) -> bool:
-    """Whether a reshard says something else about the same carrier: between the two replicated states."""
-    same = carrier_shape(src) == carrier_shape(dst) and carrier_spec(src) == carrier_spec(dst)
-    return same and all(s.kind is Kind.RELABEL for s in plan(src, dst).steps if s.live)
+    return _call(name, compiled, operands, results)

@@ -35,7 +35,7 @@ class Linear(enum.Enum):
     __hash__ = object.__hash__  # quicker: local functions are hashed often
 
 
-class LocalFn:
+class ShardFn:
     """A function of shards that never communicates."""
 
     linear: Linear = Linear.NO
@@ -50,7 +50,7 @@ class LocalFn:
         """The result's shard, or a tuple of them."""
         raise NotImplementedError
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         """The local function that transposes operand ``index``.
 
         It takes the cotangent alone or, for EACH, all operands with the cotangent in the place of that one; for BESIDE
@@ -61,11 +61,11 @@ class LocalFn:
     def check_transposed(self) -> None:
         """Refuses to be transposed where the code around it does not allow that; asked each time."""
 
-    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         """For JOINTLY: the function of the kept operands alone, the others being zero; None if there is none."""
         return None
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
         """The function mapped over ``dims``, with the mapped dim leading in the result; None asks `jax.vmap`."""
         aligned = set(dims) == {0} and len(set(ranks)) == 1
         return self if self.per_element and aligned else None
@@ -75,7 +75,7 @@ class LocalFn:
         return True
 
     @property
-    def linear_part(self) -> LocalFn | None:
+    def linear_part(self) -> ShardFn | None:
         """The function that takes tangents to tangents whatever the operands with a gradient are, if there is one."""
         return self if self.linear in (Linear.JOINTLY, Linear.BESIDE) else None
 
@@ -88,7 +88,7 @@ class LocalFn:
         """Whether results count as constants."""
         return False
 
-    def number_apart(self, operands: Sequence[ShType]) -> tuple[LocalFn, Any] | None:
+    def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         """The same function with one operand more, a number, and its value; None where it holds no number.
 
         Eager calls with one number after another then share a compilation.
@@ -109,7 +109,7 @@ def wide_enough(*found: Any) -> contextlib.AbstractContextManager[Any]:
     return manager
 
 
-def tell_apart(fn: LocalFn, *numbers: Any) -> None:
+def tell_apart(fn: ShardFn, *numbers: Any) -> None:
     """Makes local functions equal only if their numbers do the same: 1 is not 1.0, and 0.0 is not -0.0.
 
     The numbers' own fields do not compare; ``same`` does.
@@ -147,7 +147,7 @@ def as_tuple(outs: Any) -> tuple[Any, ...]:
 
 
 def check_derivative(
-    fn: LocalFn, active: Sequence[bool], derivative: LocalFn, primals: Sequence[ShType], tangents: Sequence[ShType]
+    fn: ShardFn, active: Sequence[bool], derivative: ShardFn, primals: Sequence[ShType], tangents: Sequence[ShType]
 ) -> None:
     """Refuses to differentiate what has no derivative, where it is differentiated and not where it is lowered.
 
@@ -160,7 +160,7 @@ def check_derivative(
         raise placed(error, f"{fn}({', '.join(map(str, primals))})")
 
 
-def check_transpose(fn: LocalFn, transpose: LocalFn, operands: Sequence[ShType]) -> None:
+def check_transpose(fn: ShardFn, transpose: ShardFn, operands: Sequence[ShType]) -> None:
     """Refuses to transpose what JAX cannot, where it is differentiated and not where it is lowered.
 
     Raises:
@@ -176,7 +176,7 @@ _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 
 @functools.lru_cache(maxsize=MOST)
-def _no_derivative(fn: LocalFn, operands: tuple[ShType, ...]) -> str:
+def _no_derivative(fn: ShardFn, operands: tuple[ShType, ...]) -> str:
     """Why JAX has no derivative ``fn`` of a local function on such shards; empty if it has one."""
     structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
     run: Any = fn
@@ -196,7 +196,7 @@ def promotion() -> tuple[Any, ...]:
     return config.jax_enable_x64, config.jax_numpy_dtype_promotion
 
 
-def local_dtype(fn: LocalFn, operands: tuple[str, ...], rank: int = 1) -> str:
+def local_dtype(fn: ShardFn, operands: tuple[str, ...], rank: int = 1) -> str:
     """The dtype of a local function's result on operands of ``rank`` dims, by JAX's promotion.
 
     Raises:
@@ -206,7 +206,7 @@ def local_dtype(fn: LocalFn, operands: tuple[str, ...], rank: int = 1) -> str:
 
 
 @functools.lru_cache(maxsize=MOST)
-def _local_dtype(fn: LocalFn, operands: tuple[str, ...], rank: int, promotion: tuple[Any, ...]) -> str:
+def _local_dtype(fn: ShardFn, operands: tuple[str, ...], rank: int, promotion: tuple[Any, ...]) -> str:
     shape = (1,) * rank  # not (): a few functions of jax.numpy promote scalars otherwise
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(name)) for name in operands]
     try:
@@ -218,10 +218,10 @@ def _local_dtype(fn: LocalFn, operands: tuple[str, ...], rank: int, promotion: t
 
 
 @dataclass(frozen=True)
-class Jvp(LocalFn):
+class Jvp(ShardFn):
     """(operands, tangents of the ``active`` ones) -> tangents of the ``kept`` results."""
 
-    fn: LocalFn
+    fn: ShardFn
     active: tuple[bool, ...]
     kept: tuple[bool, ...]
 
@@ -241,21 +241,21 @@ class Jvp(LocalFn):
         active = tuple(p for p, a in zip(primals, self.active, strict=True) if a)
         return jax.jvp(of_active, active, tangents)[1]
 
-    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> LocalFn | None:
+    def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         # The derivative of a real elementwise function is diagonal, so it is its own transpose.
         alone = len(self.active) == 1 and index == 1
         real = result.dtype_name[0] != "c" != operands[0].dtype_name[0]
         return self if alone and self.fn.per_element and real and result.dtype_name == operands[0].dtype_name else None
 
-    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> LocalFn | None:
+    def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
         return self if self.fn.per_element and len(set(dims)) == 1 == len(set(ranks)) and dims[0] == 0 else None
 
 
 @dataclass(frozen=True)
-class Transpose(LocalFn):
+class Transpose(ShardFn):
     """(nonlinear operands, cotangents of the ``given`` results) -> cotangents of the linear operands."""
 
-    fn: LocalFn
+    fn: ShardFn
     linear_operands: tuple[tuple[tuple[int, ...], str] | None, ...]  # local shape and dtype, or None for nonlinear
     given: tuple[bool, ...]
     results: tuple[tuple[tuple[int, ...], str], ...]
@@ -297,10 +297,10 @@ def _is_inexact(x: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Vmap(LocalFn):
+class Vmap(ShardFn):
     """A local function mapped over ``dims`` of its operands."""
 
-    fn: LocalFn
+    fn: ShardFn
     dims: tuple[int | None, ...]
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes.core.shard_fn import Linear, LocalFn
+from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.evaluation.bound_primitive import Bound
 
 
@@ -57,7 +57,7 @@ def _counting(at: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class OwnRow(LocalFn):
+class OwnRow(ShardFn):
     """A slice of which one position of some sharded dims is looked up; zero on devices that have another one.
 
     Attributes:
@@ -89,7 +89,7 @@ class OwnRow(LocalFn):
 
 
 @dataclass(frozen=True)
-class OwnPart(LocalFn):
+class OwnPart(ShardFn):
     """A slice replaced of which some dims are sharded: each device replaces those of its own positions that are in it.
 
     Attributes:
@@ -121,7 +121,7 @@ class OwnPart(LocalFn):
 
 
 @dataclass(frozen=True)
-class OwnSorted(LocalFn):
+class OwnSorted(ShardFn):
     """Keys in order, and what goes with them; of what is sharded along them, each device finds its own positions.
 
     Attributes:
@@ -198,7 +198,7 @@ def _together(parts: Sequence[Any], kept: Sequence[int], ids: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class OwnWindows(LocalFn):
+class OwnWindows(ShardFn):
     """Windows of an array at positions: a device's own; zeros where another device has them.
 
     Attributes:
@@ -222,7 +222,7 @@ class OwnWindows(LocalFn):
         return Linear.NO if self.fill is not None else Linear.BESIDE
 
     @property
-    def linear_part(self) -> LocalFn | None:
+    def linear_part(self) -> ShardFn | None:
         return replace(self, fill=None)
 
     def __str__(self) -> str:
@@ -256,7 +256,7 @@ class OwnWindows(LocalFn):
 
 
 @dataclass(frozen=True)
-class OwnUpdates(LocalFn):
+class OwnUpdates(ShardFn):
     """Windows of an array changed at positions: a device changes its own.
 
     Attributes:

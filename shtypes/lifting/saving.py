@@ -20,7 +20,7 @@ from shtypes._compat.jaxprs import jaxpr_of, variable, with_bodies, with_equatio
 from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, kept_in_place
 from shtypes.core.elementwise_fns import IDENTITY, Identity
 from shtypes.core.local import local
-from shtypes.core.shard_fn import LocalFn
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.value_info import note, noted
 
@@ -49,7 +49,7 @@ class _Marked(Identity):
         return str(self.mark)
 
     @property
-    def linear_part(self) -> LocalFn | None:
+    def linear_part(self) -> ShardFn | None:
         """The operand without the mark: tangents and cotangents are never kept."""
         return IDENTITY
 

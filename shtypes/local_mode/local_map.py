@@ -14,7 +14,7 @@ from shtypes.context.function import Function
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.jax_context import complete_when_read
-from shtypes.core.jax_type import hi
+from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
 from shtypes.dispatch.apply import cast_all, is_typed, lift, typed
 from shtypes.errors import ShardingTypeError
@@ -193,7 +193,9 @@ def _apply(
     active = tuple(t.differentiable and i not in constants for i, t in enumerate(typing.operands))
     saves = residuals == "save" or (residuals == "auto" and found.has_own_backward)
     if saves and any(active) and any(t.differentiable for t in typing.results):
-        outs = with_residuals(fn, tuple(map(hi, typing.operands)), tuple(map(hi, typing.results)), active)(*values)
+        outs = with_residuals(
+            fn, tuple(map(as_jax_type, typing.operands)), tuple(map(as_jax_type, typing.results)), active
+        )(*values)
     else:
         outs = local_all(fn, *values, out=typing.results)
     return jax.tree.unflatten(found.tree, outs)

@@ -11,18 +11,18 @@ import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.caches import MOST, Bounded
-from shtypes.core.jax_type import hi
+from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
-from shtypes.core.shard_fn import LocalFn
+from shtypes.core.shard_fn import ShardFn
 from shtypes.local_mode.user_function import Shards, UserFn, shards_of, structs_of, vjp_of
 from shtypes.types import Dim, ShType, State, dtypes
 
 
 @dataclass(frozen=True)
-class Forward(LocalFn):
+class Forward(ShardFn):
     """A function's results, and what its backward pass needs besides the operands."""
 
-    fn: LocalFn
+    fn: ShardFn
     active: tuple[bool, ...]
     kept: tuple[bool, ...]
     forwarded: tuple[int | None, ...]  # for each residual the operand that it is, or None
@@ -38,10 +38,10 @@ class Forward(LocalFn):
 
 
 @dataclass(frozen=True)
-class Backward(LocalFn):
+class Backward(ShardFn):
     """(residuals, cotangents of the kept results) -> cotangents of the active operands."""
 
-    fn: LocalFn
+    fn: ShardFn
     active: tuple[bool, ...]
     kept: tuple[bool, ...]
     operands: Shards
@@ -64,7 +64,7 @@ class Backward(LocalFn):
 
 
 @functools.lru_cache(maxsize=MOST)
-def _saved(fn: LocalFn, active: tuple[bool, ...], kept: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
+def _saved(fn: ShardFn, active: tuple[bool, ...], kept: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
     """For each residual the operand that it is, or its shape and dtype."""
     residuals = jax.make_jaxpr(lambda *xs: jax.tree.leaves(vjp_of(fn, active, kept, xs)[1]))
     jaxpr = jaxpr_of(residuals(*structs_of(operands)))
@@ -100,7 +100,7 @@ def _made_saving(
         saved = _saved(fn, active, kept, shards_of(operands))
         # Each device's own, without a global meaning: always sound, and no larger than on one device.
         varying = dict.fromkeys(mesh.axis_names, State.VARYING)
-        types = [hi(ShType(mesh, s[1], map(Dim, s[0]), varying)) for s in saved if not isinstance(s, int)]
+        types = [as_jax_type(ShType(mesh, s[1], map(Dim, s[0]), varying)) for s in saved if not isinstance(s, int)]
         ran = Forward(fn, active, kept, tuple(s if isinstance(s, int) else None for s in saved))
         outs = local_all(ran, *xs, out=(*results, *types))
         rest = iter(outs[len(results) :])

@@ -15,7 +15,7 @@ from shtypes._compat.jaxprs import captured, inner_jaxprs, jaxpr_of
 from shtypes.caches import MOST
 from shtypes.core.meshes import context_mesh, inside_a_device
 from shtypes.core.operation import applied_by
-from shtypes.core.shard_fn import LocalFn, as_tuple, tell_apart
+from shtypes.core.shard_fn import ShardFn, as_tuple, tell_apart
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.claims import Dependence
@@ -27,7 +27,7 @@ Shards = tuple[tuple[tuple[int, ...], str], ...]
 
 
 @dataclass(frozen=True)
-class UserFn(LocalFn):
+class UserFn(ShardFn):
     """A user's function, with the arguments that are no arrays in their places."""
 
     f: Callable[..., Any]
@@ -146,7 +146,7 @@ def _gradients(
         return None
 
 
-def vjp_of(fn: LocalFn, active: Sequence[bool], kept: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
+def vjp_of(fn: ShardFn, active: Sequence[bool], kept: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
     """All results, and what takes cotangents of the kept ones to those of the active operands."""
 
     def of_active(*values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from shtypes import rules
 from shtypes.core.array import Array
 from shtypes.core.collective import collect, reinterpreted, vary
 from shtypes.core.reshard import move
-from shtypes.core.shard_fn import LocalFn
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import apply, apply_all
 from shtypes.dispatch.out_fixes import to_state
 from shtypes.dispatch.reshard import reshard
@@ -157,7 +157,7 @@ def product(x: Any, dims: tuple[int, ...], **options: Any) -> Array:
 
 
 @dataclass(frozen=True)
-class Candidate(LocalFn):
+class Candidate(ShardFn):
     """The best element of a device's own part of some dims, and where it is among all of them, as one flat index."""
 
     name: str

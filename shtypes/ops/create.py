@@ -20,7 +20,7 @@ from shtypes.core.host import check_width
 from shtypes.core.local import local, zeros_of
 from shtypes.core.meshes import to_mesh
 from shtypes.core.reshard import move
-from shtypes.core.shard_fn import LocalFn, tell_apart
+from shtypes.core.shard_fn import ShardFn, tell_apart
 from shtypes.dispatch.apply import all_replicated, dtype_name, is_number, is_typed, lift
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.arithmetic import astype
@@ -47,7 +47,7 @@ def _default_float() -> str:
     return dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.float64))
 
 
-def masked(fn: LocalFn, t: ShType) -> Array:
+def masked(fn: ShardFn, t: ShType) -> Array:
     """A value made on each device; on unreduced axes it is kept on index 0, so that it counts once."""
     check_width(t)
     unreduced = t.axes(State.UNREDUCED)
@@ -180,7 +180,7 @@ def asarray(
 
 
 @dataclass(frozen=True)
-class Iota(LocalFn):
+class Iota(ShardFn):
     """``start + step * index`` along dim 0, by the global index."""
 
     start: Any = field(compare=False)

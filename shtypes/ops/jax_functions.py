@@ -25,7 +25,7 @@ from shtypes.context.calls import refuse_unknown
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.eager_cache import published
-from shtypes.core.jax_type import HiShType, hi
+from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.local import local_all
 from shtypes.dispatch.apply import beside_others, dtype_name, is_typed, lift, located, typed_operands
 from shtypes.dispatch.out_fixes import with_own_fixes
@@ -309,7 +309,7 @@ def _typed_call(name: str, shown: str, trace: Trace, types: Sequence[ShType], co
             refused.append(error)
 
     with without_scopes():
-        closed = jax.make_jaxpr(run)(*[wrap(hi(t), None) for t in types])
+        closed = jax.make_jaxpr(run)(*[wrap(as_jax_type(t), None) for t in types])
     if refused:
         raise _of_call(refused[0], name, types)
     results = tuple(closed.out_avals)

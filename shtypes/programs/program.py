@@ -17,7 +17,7 @@ from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap, wrap_all
 from shtypes.core.jax_type import HiShType, without_data_error
 from shtypes.core.meshes import concrete_mesh, jax_mesh
-from shtypes.core.physical import carrier_shape, carrier_spec, put_right
+from shtypes.core.physical import physical_shape, physical_spec, put_right
 from shtypes.core.region import Lowering
 from shtypes.core.region_plan import UnknownReleaseError, UnsupportedError
 from shtypes.errors import ShardingTypeError
@@ -256,4 +256,4 @@ def specimen(x: Any, t: HiShType | None) -> Any:
         mesh: Any = concrete_mesh(t.mesh)
     except ShardingTypeError:
         mesh = jax_mesh(t.mesh)
-    return jax.ShapeDtypeStruct(carrier_shape(t), t.dtype, sharding=jax.NamedSharding(mesh, carrier_spec(t)))
+    return jax.ShapeDtypeStruct(physical_shape(t), t.dtype, sharding=jax.NamedSharding(mesh, physical_spec(t)))

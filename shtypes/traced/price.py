@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from shtypes.core.operation import Operation, Sending, applied_by
+from shtypes.core.operation import Comm, Operation, applied_by
 from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import Entry
 from shtypes.traced.equations import equations
@@ -38,12 +38,12 @@ def sent_by_program(jaxpr: Any) -> Sent:
         if isinstance(operation, Operation):
             times = found.times or 1
             if found.direction != "forward":
-                backward += times * _bytes(operation.forth())
+                backward += times * _bytes(operation.forward_comm())
                 continue
-            forward += times * _bytes(operation.forth())
-            backward += 0 if found.depth else times * _bytes(operation.back())
+            forward += times * _bytes(operation.forward_comm())
+            backward += 0 if found.depth else times * _bytes(operation.backward_comm())
     return forward, backward
 
 
-def _bytes(sendings: Iterable[Sending]) -> int:
-    return sum(s.step.bytes for s in sendings)
+def _bytes(comms: Iterable[Comm]) -> int:
+    return sum(c.bytes for c in comms)

@@ -114,9 +114,9 @@ class Watch:
         if self._counting or not isinstance(self.rule, Budget):
             return
         forward = direction == "forward" and not self._backward
-        now: Parts = {("forward" if forward else "backward", depth): sent_by(operation.forth()).sums}
+        now: Parts = {("forward" if forward else "backward", depth): sent_by(operation.forward_comm()).sums}
         if forward:
-            now["caused", depth] = sent_by(operation.back()).sums
+            now["caused", depth] = sent_by(operation.backward_comm()).sums
         self._ran = _added(self._ran, now)
         self._check(_directions(self._ran), list)
 
@@ -200,18 +200,18 @@ class Watch:
                 raise self._cannot_vouch(e, why)
 
     def _check_operation(self, found: Equation, operation: Operation) -> None:
-        forth, back = operation.forth(), operation.back()
+        forth, back = operation.forward_comm(), operation.backward_comm()
         if not forth and not back:
             return
         forward = self._is_forward(found)
         events = [("forward" if forward else "backward", forth)]
         events += [("backward", back)] if forward and found.transposed else []
         events += [("backward", forth)] if forward and found.checkpointed else []
-        for direction, sendings in events:
-            if not sendings:
+        for direction, comms in events:
+            if not comms:
                 continue
-            _, src, dst = sendings[0]
-            sent, call = sent_by(sendings), f"`{operation}` takes {operation.operands[0]} to {operation.results[0]}"
+            src, dst = comms[0].src, comms[0].dst
+            sent, call = sent_by(comms), f"`{operation}` takes {operation.operands[0]} to {operation.results[0]}"
             error = forbidden(self.rule, direction, sent, call, src, dst)
             if error is not None:
                 raise _at(error, found, str(operation))

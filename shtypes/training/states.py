@@ -12,7 +12,7 @@ import numpy as np
 
 from shtypes._compat import no_trace_is_running
 from shtypes.core.device_put import place
-from shtypes.core.jax_type import hi
+from shtypes.core.jax_type import as_jax_type
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import finished_type, is_number, is_typed, versions
 from shtypes.errors import ShardingTypeError
@@ -66,7 +66,7 @@ def placed(x: Any, t: ShType) -> Any:
     """A plain array in a type of its shape and dtype."""
     if isinstance(x, jax.core.Tracer) or not no_trace_is_running():
         return branch_types.placed(x, t)
-    return place(np.asarray(x, t.dtype) if is_number(x) else x, hi(t))
+    return place(np.asarray(x, t.dtype) if is_number(x) else x, as_jax_type(t))
 
 
 def _contains(path: Path, part: Path) -> bool:

@@ -14,7 +14,7 @@ import pytest
 import shtypes as sh
 from shtypes.caches import Bounded
 from shtypes.core import eager_cache
-from shtypes.core.eager_cache import Recording, replayed
+from shtypes.core.eager_cache import CallRecorder, cached_eagerly
 from shtypes.dispatch import apply
 from shtypes.ops import table
 from tests.peers.programs import VARIABLES
@@ -92,7 +92,7 @@ def test_one_value_twice_is_not_two_values() -> None:
     np.testing.assert_array_equal(np.asarray(x - x), 0)
     np.testing.assert_array_equal(np.asarray(y - x), np.asarray(y) - np.asarray(x))
 
-    @replayed
+    @cached_eagerly
     def product(x: Any, y: Any) -> Any:
         return x * y
 
@@ -101,7 +101,7 @@ def test_one_value_twice_is_not_two_values() -> None:
 
 
 def test_static_arguments_that_act_differently_are_told_apart() -> None:
-    @replayed
+    @cached_eagerly
     def by_kind(x: Any, n: Any) -> Any:
         return {int: x, float: -x, bool: x.astype("bf16")}[type(n)]
 
@@ -192,7 +192,7 @@ NOT_REPLAYED = ("lax.", "tree.", "init.")
 def test_every_function_of_arrays_remembers_its_calls() -> None:
     def remembers(name: str) -> bool:
         f: Any = functools.reduce(getattr, name.split("."), sh)
-        while f is not None and f.__code__.co_qualname != "replayed.<locals>.call":
+        while f is not None and f.__code__.co_qualname != "cached_eagerly.<locals>.call":
             f = getattr(f, "__wrapped__", None)
         return f is not None
 
@@ -241,16 +241,16 @@ def test_a_warm_call_of_every_function_asks_no_rule(name: str, monkeypatch: pyte
     f: Any = functools.reduce(getattr, name.split("."), sh)
     read: list[int] = []
     done = 0
-    noted = Recording.read
+    incomplete = CallRecorder.incomplete
 
-    def noting(recording: Recording) -> None:
+    def noting(recorder: CallRecorder) -> None:
         read.append(1)
-        noted(recording)
+        incomplete(recorder)
 
     def general(*_: Any) -> Any:
         pytest.fail("the general path was taken again")
 
-    monkeypatch.setattr(Recording, "read", noting)
+    monkeypatch.setattr(CallRecorder, "incomplete", noting)
     with sh.use_mesh(sh.make_mesh({"x": 2})):
         first, second = operands(1), operands(2)
         for call in GIVEN:
@@ -262,7 +262,7 @@ def test_a_warm_call_of_every_function_asks_no_rule(name: str, monkeypatch: pyte
             with monkeypatch.context() as patched:
                 if not read:  # what depends on data is asked again
                     patched.setattr(apply, "lift", general)
-                    patched.setattr(Recording, "__init__", general)
+                    patched.setattr(CallRecorder, "__init__", general)
                 eval(f"function({call})", {**second, "function": f})
             done += 1
             if done == 2:
@@ -301,24 +301,24 @@ def test_between_replicated_states_a_reshard_keeps_the_buffers() -> None:
     assert y.type.states == (sh.State.REDUCED, sh.State.INVARIANT)
 
 
-def test_what_was_not_noted_makes_no_recipe() -> None:
+def test_what_was_not_noted_makes_no_cached_call() -> None:
     x, y = value(0), value(1)
-    noted = Recording([x])
+    noted = CallRecorder([x])
     noted.ran(lambda *carriers: carriers, [y], [x + x])
-    assert noted.recipe(x) is None
-    assert Recording([x]).recipe(y) is None
-    assert Recording([x]).recipe((x, y)) is None
-    assert Recording([x]).recipe((x, np.ones(100))) is None
-    read = Recording([x])
-    read.read()
-    assert read.recipe(x) is None
+    assert noted.cached_call(x) is None
+    assert CallRecorder([x]).cached_call(y) is None
+    assert CallRecorder([x]).cached_call((x, y)) is None
+    assert CallRecorder([x]).cached_call((x, np.ones(100))) is None
+    read = CallRecorder([x])
+    read.incomplete()
+    assert read.cached_call(x) is None
 
 
 def test_an_op_with_ever_new_numbers_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager_cache, "_recipes", Bounded(3))
+    monkeypatch.setattr(eager_cache, "_calls", Bounded(3))
     calls = []
 
-    @replayed
+    @cached_eagerly
     def scaled(x: Any, n: int) -> Any:
         calls.append(n)
         return x * n
@@ -333,7 +333,7 @@ def test_threads_do_not_note_each_others_ops() -> None:
     x, y = value(0), value(1)
     inside, done = threading.Event(), threading.Event()
 
-    @replayed
+    @cached_eagerly
     def slow(x: Any) -> Any:
         inside.set()
         assert done.wait(60)
@@ -345,7 +345,7 @@ def test_threads_do_not_note_each_others_ops() -> None:
     assert inside.wait(60)
     try:
         total = x + y
-        assert eager_cache.recording() is None
+        assert eager_cache.current_recorder() is None
     finally:  # or the thread would wait, and hide what failed here
         done.set()
         thread.join()

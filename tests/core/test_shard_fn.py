@@ -12,9 +12,9 @@ import pytest
 
 import shtypes as sh
 from shtypes.core.elementwise_fns import AddNumber, DivideBy, Full, NamedFn, Scale
-from shtypes.core.shard_fn import LocalFn
+from shtypes.core.shard_fn import ShardFn
 
-MAKERS: list[Callable[[Any], LocalFn]] = [
+MAKERS: list[Callable[[Any], ShardFn]] = [
     Scale,
     DivideBy,
     AddNumber,
@@ -25,7 +25,7 @@ MAKERS: list[Callable[[Any], LocalFn]] = [
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=["scale", "divide", "add", "full", "with_numbers", "params"])
-def test_numbers_that_compare_equal_but_act_differently_are_told_apart(make: Callable[[Any], LocalFn]) -> None:
+def test_numbers_that_compare_equal_but_act_differently_are_told_apart(make: Callable[[Any], ShardFn]) -> None:
     for a, b in ((1, 1.0), (0.0, -0.0), (True, 1)):
         assert make(a) != make(b)
         assert make(a) == make(a)

@@ -14,7 +14,7 @@ import pytest
 import shtypes as sh
 from shtypes.core.elementwise_fns import NamedFn
 from shtypes.core.local import local, local_all
-from shtypes.core.shard_fn import Linear, LocalFn
+from shtypes.core.shard_fn import Linear, ShardFn
 from tests import small_models as p
 from tests.tolerance import SHORT
 
@@ -130,7 +130,7 @@ kernel.defvjp(lambda x: (x * 2, x), lambda x, ct: (ct * 5,))
 
 
 @dataclass(frozen=True)
-class Kernel(LocalFn):
+class Kernel(ShardFn):
     def __call__(self, x: Any) -> Any:
         return kernel(x)
 

@@ -12,7 +12,7 @@ from shtypes.analysis.explain.document import Block, Item, Line, Saved
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Value
 from shtypes.analysis.memory.graph import bytes_of
 from shtypes.core.operation import applied_by
-from shtypes.core.reshard import AbsorbedReshard, Reshard
+from shtypes.core.reshard import Reshard
 from shtypes.errors import how_many
 from shtypes.traced.entry import Entry, entries_of
 from shtypes.traced.equations import Equation, SourceLine, control_of, outside
@@ -81,7 +81,7 @@ class Lister:
             collectives=entries,
             not_covered=why,
             span=record.frames[0].end_line if record.frames else 0,
-            merged=isinstance(applied_by(found.eqn), AbsorbedReshard),
+            merged=getattr(applied_by(found.eqn), "absorbed", False),
         )
 
     def _cause(self, record: Occurrence) -> Line | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shtypes import rules
 from shtypes.core.dim_fns import Einsum
-from shtypes.core.shard_fn import LocalFn
+from shtypes.core.shard_fn import ShardFn
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows.families import along, batched, ints, together
 from shtypes.evaluation.rows.generic import Call, Row, Types, rows
@@ -38,7 +38,7 @@ def _dotted(call: Call, types: Types) -> Typing:
     return rules.einsum(_equation(call.eqn), types, call.dtypes[0], call.constants)
 
 
-def _einsum(call: Call, operands: Types, results: Types) -> LocalFn:
+def _einsum(call: Call, operands: Types, results: Types) -> ShardFn:
     """An einsum of one dot; of two dtypes, which `jnp.einsum` would promote, the dot itself."""
     if operands[0].dtype_name != operands[1].dtype_name:
         return call.bound()

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from shtypes import rules
-from shtypes.core.shard_fn import LocalFn, wide_enough
+from shtypes.core.shard_fn import ShardFn, wide_enough
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.own_rows import OwnPart, OwnRow, Place, Start
 from shtypes.evaluation.rows.families import along, ints
@@ -163,7 +163,7 @@ def _entries(spans: Sequence[Slice | Place]) -> tuple[IndexEntry, ...]:
     return tuple(entries)
 
 
-def _own_row(fn: Bound, spans: Sequence[Slice | Place]) -> LocalFn:
+def _own_row(fn: Bound, spans: Sequence[Slice | Place]) -> ShardFn:
     places = tuple(span for span in spans if isinstance(span, Place))
     return OwnRow(fn, places) if places else fn
 
@@ -173,7 +173,7 @@ def _sliced_spans(call: Call, t: ShType) -> list[Slice | Place]:
     return _spans(t, ints(p["start_indices"]), call.shapes[0], ints(p["strides"] or ones))
 
 
-def _own_slice(call: Call, operands: Types, results: Types) -> LocalFn:
+def _own_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     """A slice on a shard: of a sharded dim that is taken whole or in place, of all that a device has."""
     (t,), p = operands, call.params
     spans = _sliced_spans(call, t)
@@ -219,7 +219,7 @@ def _dynamically_sliced(call: Call, types: Types) -> Typing:
     return _index_rule("dynamic_slice", types, _entries(_dynamic_spans(call, types[0])), call.constants)
 
 
-def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> LocalFn:
+def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     t, sizes = operands[0], ints(call.params["slice_sizes"])
     spans = _dynamic_spans(call, t)
     own = zip(t.local_shape, t.dims, sizes, strict=True)
@@ -253,7 +253,7 @@ def _moved_last(constants: frozenset[int], count: int) -> frozenset[int]:
     return frozenset(0 if i == 0 else count - 1 if i == 1 else i - 1 for i in constants)
 
 
-def _own_update(call: Call, operands: Types, results: Types) -> LocalFn:
+def _own_update(call: Call, operands: Types, results: Types) -> ShardFn:
     """A slice replaced on a shard: of a sharded dim that is not replaced whole, a device's own part of it."""
     t, update, *_ = operands
     starts, fn = _starts(call, 2), call.bound()

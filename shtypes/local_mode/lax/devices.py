@@ -5,7 +5,7 @@ from __future__ import annotations
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.collective import AxisIndex
-from shtypes.core.jax_type import hi
+from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local
 from shtypes.local_mode.lax.arguments import Axes, axes_of
 from shtypes.types import ShType, State
@@ -21,7 +21,7 @@ def axis_index(axis_name: Axes) -> Array:
     for axis in axes:
         mesh.index(axis)
     states = {a: VARYING if a in axes else REDUCED for a in mesh.axis_names}
-    return local(AxisIndex(axes), out=hi(ShType(mesh, "i32", [], states)))
+    return local(AxisIndex(axes), out=as_jax_type(ShType(mesh, "i32", [], states)))
 
 
 @public

@@ -64,7 +64,9 @@ def ragged_all_to_all(
     try:
         _check(types, axes)
         if rules_in_force():
-            sent = (sent_by(way, "a ragged all-to-all") for way in (operation.forth(), operation.back()))
+            sent = (
+                sent_by(way, "a ragged all-to-all") for way in (operation.forward_comm(), operation.backward_comm())
+            )
             judge_sent("ragged_all_to_all", *operation.change, *sent)
     except ShardingTypeError as error:
         raise located(error, "ragged_all_to_all", types).with_traceback(None) from None

@@ -17,7 +17,7 @@ from shtypes.core.array import Array
 from shtypes.core.conversion import convert
 from shtypes.core.local import local
 from shtypes.core.reshard import move
-from shtypes.core.shard_fn import LocalFn
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import apply, constant, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.global_bits import part_key
@@ -87,7 +87,7 @@ def own_key(key: Any, layout: Layout, local_shape: Sequence[int], folded: Sequen
 
 
 @dataclass(frozen=True)
-class Sample(LocalFn):
+class Sample(ShardFn):
     """A device's own part of a sample.
 
     ``same`` tells parameters apart that are equal and of different kinds.
@@ -210,7 +210,7 @@ def default_int() -> str:
 
 
 @dataclass(frozen=True)
-class KeyFromSeed(LocalFn):
+class KeyFromSeed(ShardFn):
     """A key from a seed."""
 
     seed: int
@@ -229,7 +229,7 @@ def key_of_seed(seed: int, impl: str | None, out: ShType) -> Array:
 
 
 @dataclass(frozen=True)
-class OnKeys(LocalFn):
+class OnKeys(ShardFn):
     """A function of keys and integers that every device applies alike."""
 
     name: str
@@ -245,7 +245,7 @@ class OnKeys(LocalFn):
 
 
 @dataclass(frozen=True)
-class Categorical(LocalFn):
+class Categorical(ShardFn):
     """Which class is greatest after noise from the key; the noise is a device's own part."""
 
     dim: int

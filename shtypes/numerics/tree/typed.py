@@ -12,7 +12,7 @@ from shtypes.context.user_line import public
 from shtypes.core import conversion
 from shtypes.core.device_put import type_of
 from shtypes.core.host import converted
-from shtypes.core.jax_type import HiShType, hi
+from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.meshes import to_mesh
 from shtypes.dispatch import reshard as moves
 from shtypes.errors import ShardingTypeError
@@ -163,7 +163,7 @@ def _type(leaf: Leaf, target: Target | None, mesh: Mesh | None) -> HiShType:
     """The type of a leaf; a typed one has it already."""
     t = leaf.type
     if t is not None:
-        wanted = t if target is None else hi(type_of(target, t.mesh, like=t))
+        wanted = t if target is None else as_jax_type(type_of(target, t.mesh, like=t))
         if wanted != t:
             hints = ["sh.tree.reshard(tree, rules)"]
             raise ShardingTypeError(f"it has the type {t} already, not {wanted}", hints=hints)

@@ -98,7 +98,7 @@ def _judge(name: str, types: Sequence[ShType], ring: Ring, primitive: Overlapped
     """Tells scopes what goes round, forward and backward."""
     for t, goal in zip(types, ring.operands, strict=True):
         judge(name, t, goal, inserted=True)
-    sent = (sent_by(way, "a ring of permutes") for way in (primitive.forth(), primitive.back()))
+    sent = (sent_by(way, "a ring of permutes") for way in (primitive.forward_comm(), primitive.backward_comm()))
     judge_sent(name, ring.moved, ring.becomes, *sent)
 
 
