@@ -43,6 +43,7 @@ ROOMS = (
     "training",
     "signatures",
     "analysis",
+    "solver",
     "api",
     "",
     "editor",
@@ -70,6 +71,8 @@ PURE_PARTS = (
     "shtypes.analysis.resharding.drawing",
     "shtypes.analysis.resharding.explain_reshard",
     "shtypes.analysis.resharding.describe_plan",
+    "shtypes.solver",
+    "shtypes.solver.axis_states",
 )
 
 

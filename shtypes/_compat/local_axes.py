@@ -92,13 +92,21 @@ def untracked() -> Iterator[None]:
         yield
 
 
+def axes_bound(axes: Sequence[tuple[str, int]]) -> contextlib.AbstractContextManager[Any]:
+    """A scope in which collectives of plain programs know some axes, each with its size."""
+    if _extend_axis_env is None:
+        raise ShardingTypeError("this release of JAX binds the axes of `jax.shard_map` in another way")
+    bound: contextlib.AbstractContextManager[Any] = _extend_axis_env(list(axes))
+    return bound
+
+
 @contextlib.contextmanager
 def _bound(mesh: ProgramMesh, *, tracked: bool) -> Iterator[None]:
     """A scope in which collectives know the axes of local mode; JAX tracks what varies over them, or does not."""
-    if _extend_axis_env is None or _check_vma is None:
+    if _check_vma is None:
         raise ShardingTypeError("this release of JAX binds the axes of `jax.shard_map` in another way")
     sees = mesh if tracked else program_mesh(mesh.axis_sizes, mesh.axis_names)
-    with _extend_axis_env(list(local_axes())), jax.sharding.use_abstract_mesh(sees), _check_vma(tracked):
+    with axes_bound(list(local_axes())), jax.sharding.use_abstract_mesh(sees), _check_vma(tracked):
         yield
 
 

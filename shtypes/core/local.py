@@ -193,7 +193,7 @@ class Local(Operation):
             )
             places = tuple(i for i, t in enumerate(inputs) if t is not None and not (i < n and linear[i]))
             ins = [inputs[i] for i in places]
-            check_transpose(self.fn, transposed, ins)
+            check_transpose(self.fn, types, transposed, ins)
             return [(into, _one(transposed, ins, [types[i] for i in into], places, len(inputs)))]
         if self.fn.linear is Linear.JOINTLY:
             places = (n,)

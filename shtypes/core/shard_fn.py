@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shtypes._compat.jaxprs import equations
+from shtypes._compat.local_axes import axes_bound
 from shtypes.caches import MOST
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
@@ -78,6 +80,10 @@ class ShardFn:
     def linear_part(self) -> ShardFn | None:
         """The function that takes tangents to tangents whatever the operands with a gradient are, if there is one."""
         return self if self.linear in (Linear.JOINTLY, Linear.BESIDE) else None
+
+    def primal(self, operands: Sequence[ShType]) -> tuple[ShardFn, Sequence[ShType]]:
+        """The function of which it is a derivative, or itself; with that function's operands."""
+        return self, operands
 
     def no_derivative(self, active: Sequence[bool]) -> str:
         """Why there is no derivative by the ``active`` operands, where JAX has none; else empty."""
@@ -154,21 +160,58 @@ def check_derivative(
     Raises:
         ShardingTypeError: JAX has no derivative of such a function.
     """
-    why = fn.no_derivative(active) or _no_derivative(derivative, (*primals, *tangents))
+    why = fn.no_derivative(active)
+    if not why and not _is_differentiable(*fn.primal(primals)):
+        why = _no_derivative(derivative, (*primals, *tangents))
     if why:
         error = ShardingTypeError(f"`{fn}` cannot be differentiated", why=why)
         raise placed(error, f"{fn}({', '.join(map(str, primals))})")
 
 
-def check_transpose(fn: ShardFn, transpose: ShardFn, operands: Sequence[ShType]) -> None:
+def check_transpose(fn: ShardFn, types: Sequence[ShType], transpose: ShardFn, operands: Sequence[ShType]) -> None:
     """Refuses to transpose what JAX cannot, where it is differentiated and not where it is lowered.
+
+    Args:
+        fn: The function.
+        types: The types of its operands.
+        transpose: Its transpose.
+        operands: The types of the transpose's operands.
 
     Raises:
         ShardingTypeError: JAX has no transpose of such a function.
     """
-    why = _no_derivative(transpose, tuple(operands))
+    why = "" if _is_differentiable(*fn.primal(types)) else _no_derivative(transpose, tuple(operands))
     if why:
         raise placed(ShardingTypeError(f"`{fn}` cannot be differentiated", why=why), f"{transpose}")
+
+
+#: Primitives of which JAX has every derivative and transpose, whatever their parameters are.
+_DIFFERENTIABLE: Final = frozenset({
+    *("add", "add_any", "sub", "mul", "div", "neg", "max", "min", "abs", "sign", "square", "integer_pow", "pow"),
+    *("sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "sin", "cos", "tan"),
+    *("erf", "erfc", "floor", "ceil", "round", "select_n", "clamp", "stop_gradient", "copy", "copy_p", "is_finite"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "xor", "convert_element_type", "iota"),
+    *("reduce_sum", "reduce_max", "reduce_min", "dot_general", "broadcast_in_dim", "reshape", "squeeze", "expand_dims"),
+    *("transpose", "rev", "slice", "concatenate", "pad", "jit", "pjit"),
+})  # fmt: skip
+
+
+def _is_differentiable(fn: ShardFn, operands: Sequence[ShType]) -> bool:
+    """Whether a function's primitives alone say that it has its derivatives; if not, they have to be tried."""
+    shapes = tuple((1,) if fn.per_element else t.local_shape for t in operands)
+    try:
+        jaxpr = _jaxpr(fn, shapes, tuple(t.dtype_name for t in operands), promotion())
+    except (NameError, NotImplementedError, TypeError, ValueError):  # as where it asks which device it is on
+        return False
+    return all(eqn.primitive.name in _DIFFERENTIABLE for eqn in equations(jaxpr))
+
+
+@functools.lru_cache(maxsize=MOST)
+def _jaxpr(fn: ShardFn, shapes: tuple[tuple[int, ...], ...], names: tuple[str, ...], promotion: tuple[Any, ...]) -> Any:
+    """The program of a local function on shards of some shapes and dtypes."""
+    structs = [jax.ShapeDtypeStruct(s, dtypes.to_numpy(name)) for s, name in zip(shapes, names, strict=True)]
+    with wide_enough(*names), jax.sharding.use_abstract_mesh(_NO_MESH):
+        return jax.make_jaxpr(lambda *shards: fn(*shards))(*structs)  # noqa: PLW0108  (JAX caches by function)
 
 
 #: What a function of shards sees: none of the axes that its program has.
@@ -179,12 +222,11 @@ _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 def _no_derivative(fn: ShardFn, operands: tuple[ShType, ...]) -> str:
     """Why JAX has no derivative ``fn`` of a local function on such shards; empty if it has one."""
     structs = [jax.ShapeDtypeStruct(t.local_shape, t.dtype) for t in operands]
-    run: Any = fn
-    for axis in operands[0].mesh.axis_names if operands else ():  # bound, so that a device can ask where it is
-        run = jax.vmap(run, in_axes=None, axis_name=axis, axis_size=1)
+    names = operands[0].mesh.axis_names if operands else ()  # bound, so that a device can ask where it is
+    env = axes_bound([(name, 1) for name in names])
     try:
-        with wide_enough(*(s.dtype for s in structs)), jax.sharding.use_abstract_mesh(_NO_MESH):
-            jax.eval_shape(run, *structs)
+        with wide_enough(*(s.dtype for s in structs)), jax.sharding.use_abstract_mesh(_NO_MESH), env:
+            jax.eval_shape(lambda *shards: fn(*shards), *structs)  # noqa: PLW0108  (JAX caches by function)
     except (NotImplementedError, TypeError, ValueError) as error:  # the function itself was typed before
         return str(error).strip().split("\n")[0]
     return ""
@@ -202,16 +244,9 @@ def local_dtype(fn: ShardFn, operands: tuple[str, ...], rank: int = 1) -> str:
     Raises:
         ShardingTypeError: JAX refuses these dtypes, or a parameter of the function.
     """
-    return _local_dtype(fn, operands, rank, promotion())
-
-
-@functools.lru_cache(maxsize=MOST)
-def _local_dtype(fn: ShardFn, operands: tuple[str, ...], rank: int, promotion: tuple[Any, ...]) -> str:
     shape = (1,) * rank  # not (): a few functions of jax.numpy promote scalars otherwise
-    structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(name)) for name in operands]
     try:
-        with wide_enough(*(s.dtype for s in structs)):
-            return dtypes.from_numpy(jax.eval_shape(fn, *structs).dtype)
+        return dtypes.from_numpy(_jaxpr(fn, (shape,) * len(operands), operands, promotion()).out_avals[0].dtype)
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         what = f"`{fn}` cannot be applied to {' and '.join(operands)}"
         raise ShardingTypeError(what, why=str(error).strip().split("\n")[0]) from None
@@ -240,6 +275,9 @@ class Jvp(ShardFn):
 
         active = tuple(p for p, a in zip(primals, self.active, strict=True) if a)
         return jax.jvp(of_active, active, tangents)[1]
+
+    def primal(self, operands: Sequence[ShType]) -> tuple[ShardFn, Sequence[ShType]]:
+        return self.fn.primal(operands[: len(self.active)])
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         # The derivative of a real elementwise function is diagonal, so it is its own transpose.

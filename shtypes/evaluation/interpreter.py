@@ -127,7 +127,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
             if body is not None:
                 outs = again(eqn, operands, body) if name == "typed_call" else body(eqn, operands)
             else:
-                outs = [outside.finished(x, operands) for x in again(eqn, operands, _by_row)]
+                outs = [outside.finished(x, operands) for x in again(eqn, operands, by_row)]
             for j, place in marks:
                 outs[j] = outside.resharded(outs[j], place)
         except ShardingTypeError as error:
@@ -138,7 +138,8 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
     return outs
 
 
-def _by_row(eqn: Any, operands: list[Any]) -> list[Any]:
+def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
+    """The results of an equation by the row of its primitive."""
     name = eqn.primitive.name
     if is_of_typed(eqn):  # of what the program closes over
         if any(is_typed(x) and not is_typed_var(v) for x, v in zip(operands, eqn.invars, strict=True)):
@@ -205,4 +206,4 @@ def _checked(eqn: Any, outs: list[Any]) -> list[Any]:
     return outs
 
 
-__all__ = ["evaluate", "evaluate_call", "evaluate_closed", "evaluate_whole", "missing"]
+__all__ = ["by_row", "evaluate", "evaluate_call", "evaluate_closed", "evaluate_whole", "missing"]

@@ -22,6 +22,10 @@ BODIES: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
 #: By public function, what it is of plain arrays where a plain program is traced: one of JAX's.
 PLAIN_FORMS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {}
 
+_ACROSS: Final = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"
+#: The reductions that join the parts of devices by a collective where a dim is sharded and communication is allowed.
+ACROSS: Final = frozenset(_ACROSS.split())
+
 #: Why a device may do something else than the primitive on its shards, for those of which it may.
 _EXCEPTIONS: Final = {
     "its result is its operand: nothing runs": "copy tie",
@@ -32,9 +36,7 @@ _EXCEPTIONS: Final = {
         "dynamic_update_slice scatter scatter-add scatter-max scatter-min scatter-mul scatter-sub"
     ),
     "of what goes with the keys and is sharded along them each device finds its own rows": "sort",
-    "along sharded dims, where it may communicate, each device reduces its own part and a collective joins these": (
-        "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"
-    ),
+    "along sharded dims, where it may communicate, each device reduces its part and a collective joins these": _ACROSS,
     "it is the reduction of a dim, since an axis that `jax.vmap` names is one": "pmax pmin psum",
     "as an einsum it is the same dot, and its transposes are dots that share their copies": "dot_general",
     "it is no primitive of JAX's: the number in the type of its operand": "full_like",

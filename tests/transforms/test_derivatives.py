@@ -101,7 +101,7 @@ def sines(x: Any) -> Any:
     ("fn", "derivative"),
     [
         (NamedFn("halves", halves, linear=Linear.JOINTLY), lambda x: 2 * x),
-        (NamedFn("sines", sines, per_element=True), lambda x: 2 * np.sin(x) * np.cos(x)),
+        (NamedFn("sines", sines), lambda x: 2 * np.sin(x) * np.cos(x)),
     ],
     ids=["linear", "nonlinear"],
 )

@@ -1,0 +1,264 @@
+"""What one equation of a plain program may do along one mesh axis, as data.
+
+An option names the state of each operand, the state of each result, and who does the work. The table of primitives says
+it: its row of the equation types *seeds*, in which one operand is sharded on one dim or pending and the others are
+replicated. The casts that the row inserts tell the states that the other operands take along with it, so there is no
+search over the product of all states. An equation with the same primitive, parameters and shapes is asked once.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
+
+import jax
+from jax.extend import source_info_util
+
+from shtypes._compat.jaxpr_keys import key_of
+from shtypes._compat.jaxprs import is_literal, literal_value
+from shtypes.caches import Bounded
+from shtypes.core.array import Array, wrap
+from shtypes.core.jax_type import HiShType, as_jax_type
+from shtypes.core.operation import noting_bound
+from shtypes.core.reshard import Reshard
+from shtypes.errors import ShardingTypeError
+from shtypes.evaluation.interpreter import by_row, evaluate_closed
+from shtypes.evaluation.static import Static
+from shtypes.evaluation.table import ACROSS, BODIES
+from shtypes.evaluation.value_info import PLACES, note, note_constant, noting
+from shtypes.lifting import lift as lift_
+from shtypes.scopes.comm import implicit_comm, without_scopes
+from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, shown, typed
+from shtypes.traced.gradient import with_gradient
+from shtypes.traced.ledger import ledger_of
+from shtypes.types import dtypes
+from shtypes.types.mesh import Mesh
+from shtypes.types.policy import current_policy
+
+#: What fills the table of primitives.
+_FILLED: Final = (lift_,)
+
+
+class Work(enum.Enum):
+    """Who does the work of an equation along an axis."""
+
+    ALL = "all"  # each device does all of it
+    PART = "part"  # each device does its part
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Option(NamedTuple):
+    """What an equation may do along an axis.
+
+    Attributes:
+        operands: The state of each operand, by `axis_states`; REDUCED for what depends on no argument.
+        results: The state of each result.
+        work: Who does the work.
+        sent: Bytes that each device sends, for each byte of the first result on all devices: of a reduction over a
+            sharded dim that is no sum.
+        sent_backward: What it sends besides where it is differentiated.
+    """
+
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    work: Work = Work.ALL
+    sent: float = 0.0
+    sent_backward: float = 0.0
+
+    def __str__(self) -> str:
+        left, right = (", ".join(map(shown, states)) for states in (self.operands, self.results))
+        return f"{left} -> {right} ({self.work.value}{', communicates' if self.sent else ''})"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What is known of an operand of an equation.
+
+    Attributes:
+        shape: Its shape.
+        dtype: The short name of its dtype.
+        constant: Whether it depends on no argument: it takes the state of whatever it meets.
+        places: What is known of positions that count along a dim.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    constant: bool = False
+    places: Any = None
+
+
+_known: Final[Bounded[tuple[Option, ...]]] = Bounded()
+
+
+def operands_of(eqn: Any) -> tuple[Operand | None, ...]:
+    """The operands of an equation, all of them values; None for numbers."""
+    return tuple(None if is_literal(v) else operand(v.aval) for v in eqn.invars)
+
+
+def operand(aval: Any, *, constant: bool = False, places: Any = None) -> Operand:
+    """An operand of one of JAX's types."""
+    return Operand(tuple(map(int, aval.shape)), dtypes.from_numpy(aval.dtype), constant, places)
+
+
+def options(eqn: Any, size: int, operands: Sequence[Operand | None] | None = None) -> tuple[Option, ...]:
+    """What an equation may do along one mesh axis; the first is that each device does all of it.
+
+    Args:
+        eqn: An equation of a plain program.
+        size: The number of devices along the axis; options whose dims it does not divide are left out.
+        operands: What is known of its operands, None for numbers; all are values by default.
+
+    Raises:
+        ShardingTypeError: `lift` has no row for its primitive.
+    """
+    known = operands_of(eqn) if operands is None else tuple(operands)
+    plain = eqn.replace(source_info=source_info_util.new_source_info())
+    program = SimpleNamespace(constvars=(), invars=_variables(eqn), eqns=[plain], outvars=eqn.outvars)
+    key = (key_of(program, (), Static), known, size, current_policy())
+    return _known.made(key, lambda: tuple(_Asked(eqn, known, size).options()))
+
+
+def _variables(eqn: Any) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(v for v in eqn.invars if not is_literal(v)))
+
+
+class _Asked:
+    """An equation whose options are asked of its row, on a mesh of one axis."""
+
+    def __init__(self, eqn: Any, operands: Sequence[Operand | None], size: int) -> None:
+        self.eqn, self.operands = eqn, operands
+        self.mesh = Mesh({"axis": size})
+        self.values = [i for i, x in enumerate(operands) if x is not None]
+        self.free = [i for i in self.values if not self._of(i).constant]  # those that an option says something of
+        self.row = _row(eqn)
+
+    def _of(self, i: int) -> Operand:
+        found = self.operands[i]
+        assert found is not None
+        return found
+
+    def seeds(self) -> Iterator[dict[int, int]]:
+        """States of operands to begin with; those not named are replicated."""
+        yield {}
+        if any(dtypes.differentiable(self._of(i).dtype) for i in self.free):
+            yield {i: INVARIANT for i in self.free if dtypes.differentiable(self._of(i).dtype)}
+        for i in self.free:
+            for state in states_of(self._of(i), self.mesh.size):
+                if state not in (REDUCED, INVARIANT):
+                    yield {i: state}
+
+    def options(self) -> Iterator[Option]:
+        """The distinct options, from the seeds that type."""
+        seeds = list(self.seeds())
+        found = self._typed(seeds)
+        if isinstance(found[0], ShardingTypeError) and len(self.free) > 0 and not any(map(_is_option, found)):
+            raise found[0]
+        seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Option] = {}
+        for seed, option in zip(seeds, found, strict=True):
+            if isinstance(option, ShardingTypeError):
+                option = self._across(seed)
+            if option is not None:
+                seen.setdefault((option.operands, option.results), option)
+        yield from seen.values()
+
+    def _types(self, seed: dict[int, int]) -> list[HiShType]:
+        known = [(i, self._of(i)) for i in self.values]
+        return [as_jax_type(typed(self.mesh, x.dtype, x.shape, (seed.get(i, REDUCED),))) for i, x in known]
+
+    def _typed(self, seeds: Sequence[dict[int, int]]) -> list[Option | ShardingTypeError | None]:
+        """For each seed the option that it is, or why it does not type; None where a result varies."""
+        found: list[Option | ShardingTypeError | None] = []
+
+        def ask(*arrays: Any) -> None:
+            rest = iter(arrays)
+            for seed in seeds:
+                xs = [next(rest) for _ in self.values]
+                try:
+                    found.append(self._option(seed, xs))
+                except ShardingTypeError as error:
+                    found.append(error.with_traceback(None))
+
+        arrays = [wrap(t, None) for seed in seeds for t in self._types(seed)]
+        with without_scopes(), noting():
+            jax.make_jaxpr(ask)(*arrays)
+        return found
+
+    def _option(self, seed: dict[int, int], xs: list[Array]) -> Option | None:
+        with noting_bound() as bound:
+            outs = self.row(self._filled(xs))
+        results = [axis_state(out.type, "axis") if isinstance(out, Array) else REDUCED for out in outs]
+        if None in results:
+            return None
+        casts: dict[int, set[int | None]] = {}
+        for operation, operands, made in bound:
+            for x in operands:
+                cast = isinstance(operation, Reshard) and operation.inserted
+                casts.setdefault(id(x), set()).add(axis_state(made[0].type, "axis") if cast else None)
+        states = [REDUCED] * len(self.operands)
+        for i, x in zip(self.values, xs, strict=True):
+            cast_to = casts.get(id(x), set())
+            (only,) = cast_to if len(cast_to) == 1 else (None,)
+            states[i] = seed.get(i, REDUCED) if only is None else only
+            if i not in self.free:
+                states[i] = REDUCED
+        part = any(s is not None and s >= SHARDED for s in (*states, *results))
+        return Option(tuple(states), tuple(results), Work.PART if part else Work.ALL)  # type: ignore[arg-type]
+
+    def _filled(self, xs: Sequence[Any]) -> list[Any]:
+        """The operands, with numbers in their places and notes of what is known of the others."""
+        full = [literal_value(v) if is_literal(v) else None for v in self.eqn.invars]
+        for i, x in zip(self.values, xs, strict=True):
+            full[i] = x
+            if self._of(i).constant:
+                note_constant(x)
+            if self._of(i).places is not None:
+                note(x, PLACES, self._of(i).places)
+        return full
+
+    def _across(self, seed: dict[int, int]) -> Option | None:
+        """A reduction over a sharded dim that is joined by a collective."""
+        if self.eqn.primitive.name not in ACROSS or not any(s >= SHARDED for s in seed.values()):
+            return None
+        result: list[int | None] = []
+
+        def run(*xs: Any) -> Any:
+            (out,) = self.row(self._filled(xs))
+            result[:] = [axis_state(out.type, "axis")]
+            return out
+
+        arrays = [wrap(t, None) for t in self._types(seed)]
+        with without_scopes(), noting(), implicit_comm():
+            alone, both = (ledger_of(jax.make_jaxpr(f)(*arrays)).total.bytes for f in (run, with_gradient(run)))
+        out = self.eqn.outvars[0].aval
+        size = math.prod(out.shape) * dtypes.itemsize(dtypes.from_numpy(out.dtype))
+        states = tuple(seed.get(i, REDUCED) for i in range(len(self.operands)))
+        if result[0] is None or not size:
+            return None
+        return Option(states, (result[0],), Work.PART, alone / size, (both - alone) / size)
+
+
+def states_of(x: Operand, size: int) -> list[int]:
+    """The states that an operand can have along an axis of ``size`` devices."""
+    found = [REDUCED, INVARIANT] if dtypes.differentiable(x.dtype) else [REDUCED]
+    found += [UNREDUCED] if dtypes.summable(x.dtype) else []
+    return found + [SHARDED + d for d, n in enumerate(x.shape) if n and n % size == 0]
+
+
+def _is_option(x: Any) -> bool:
+    return isinstance(x, Option)
+
+
+def _row(eqn: Any) -> Callable[[list[Any]], list[Any]]:
+    """The results of an equation for typed operands: of a function with a derivative rule, those of its body."""
+    name = eqn.primitive.name
+    if name in ("custom_jvp_call", "custom_vjp_call"):
+        return lambda xs: evaluate_closed(eqn.params["call_jaxpr"], xs)
+    if name in BODIES:
+        return lambda xs: BODIES[name](eqn, xs)
+    return lambda xs: by_row(eqn, xs)
