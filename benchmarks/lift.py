@@ -52,7 +52,7 @@ def compiled(layers: int) -> dict[str, dict[str, int]]:
         return {name: counts(step, program.args) for name, step in steps.items()}
 
 
-#: Whose typing is timed, by name.
+#: Owner typing is timed, by name.
 TYPED = ("plain", "sh", "lift", "plain loss", "lift loss")
 
 

@@ -25,9 +25,9 @@ import jax
 
 import shtypes as sh
 from shtypes import api
-from shtypes.core import array
+from shtypes.core.conversion import array
 from shtypes.core.interop_errors import OF_ARRAYS, OF_CARRIERS
-from shtypes.ops.jax_functions import with_out
+from shtypes.ops.jax_functions import native_of, with_out
 from shtypes.ops.of_arrays import BINARY, COMPARISONS
 from shtypes.ops.table import OPS
 
@@ -49,6 +49,9 @@ _IMPORTS: Final = {
     "SVDResult": "from shtypes.numerics.results import SVDResult",
     "Sequence": "from collections.abc import Sequence",
     "SlogdetResult": "from shtypes.numerics.results import SlogdetResult",
+    "UniqueAllResult": "from shtypes.numerics.results import UniqueAllResult",
+    "UniqueCountsResult": "from shtypes.numerics.results import UniqueCountsResult",
+    "UniqueInverseResult": "from shtypes.numerics.results import UniqueInverseResult",
     "ClassVar": "from typing import ClassVar",
     "jax": "import jax",
     "Literal": "from typing import Literal",
@@ -145,7 +148,7 @@ def _text(annotation: Any) -> _Text:
         return _Text(annotation.__name__)
     if not isinstance(annotation, str):
         return _Text("Any")
-    text = re.sub(r"\bAxis\b", "int | Sequence[int] | None", annotation)
+    text = re.sub(r"\bAxis\b", "int | Sequence[int] | None", annotation).replace("_Unique", "Unique")
     names = re.findall(r"[A-Za-z_][\w.]*", re.sub(r"(['\"]).*?\1", "", text))
     if {name.partition(".")[0] for name in names} <= _KNOWN | {*_IMPORTS}:
         text = re.sub(r"\bCallable\b(?!\[)", "Callable[..., Any]", text)
@@ -167,7 +170,7 @@ def _of_jax() -> Iterator[str]:
     for op in sorted(OPS.values()):
         if op.module == functions.__name__:
             module, _, name = op.jax.rpartition(".")
-            native = inspect.unwrap(getattr(importlib.import_module(module), name))
+            native = inspect.unwrap(native_of(op) or getattr(functions, op.attr))
             overloads = [*map(inspect.signature, get_overloads(native))] or _stubbed(module).get(name, [])
             for found in overloads if len(overloads) > 1 else ():
                 yield f"@overload\n{_of_arrays(op.attr, with_out(found))}"

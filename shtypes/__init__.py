@@ -8,7 +8,7 @@ from typing import Any as _Any
 from shtypes.api import PURE as _PURE
 from shtypes.api import load as _load
 from shtypes.api import names as _names
-from shtypes.context.absent import explanation as _explanation
+from shtypes.context.unsupported import explanation as _explanation
 
 __version__ = "0.1.0"
 

@@ -22,16 +22,16 @@ OTHERS: Final[Mapping[str, str]] = {
     "jax": "eval_shape make_jaxpr",
     "shtypes.analysis.assertions": "assert_comm",
     "shtypes.analysis.check": "Signature check",
-    "shtypes.analysis.compare.compare": "compare",
-    "shtypes.analysis.compare.report": "Comparison",
-    "shtypes.analysis.memory.memory": "Memory memory",
+    "shtypes.analysis.compare": "Comparison compare",
+    "shtypes.analysis.memory": "Memory memory",
     "shtypes.resharding.costs": "CostModel Link cost_model use_cost_model",
     "shtypes.analysis.explain.explanation": "Explanation explain",
-    "shtypes.analysis.picture.visualize": "Picture visualize",
+    "shtypes.analysis.visualize": "Picture visualize",
     "shtypes.autodiff.checkpoint": "checkpoint checkpoint_name checkpoint_policies",
     "shtypes.autodiff.custom": "custom_vjp",
     "shtypes.autodiff.grad": "grad jvp linearize value_and_grad vjp",
     "shtypes.autodiff.jacobian": "hessian jacfwd jacrev",
+    "shtypes.autodiff.train_step": "train_step",
     "shtypes.control.branches": "cond switch",
     "shtypes.control.loops": "fori_loop map=map_ scan while_loop",
     "shtypes.control.vmap": "vmap",
@@ -58,7 +58,7 @@ OTHERS: Final[Mapping[str, str]] = {
 }
 #: The public names that need no JAX.
 PURE: Final[Mapping[str, str]] = {
-    "shtypes.analysis.resharding.explain_reshard": "Resharding explain_reshard",
+    "shtypes.analysis.explain_reshard": "Resharding explain_reshard",
     "shtypes.errors": "Fix ShardingTypeError",
     "shtypes.types": "Dim ShType State",
     "shtypes.types.notation.dim_axes": "dim_axes",
@@ -68,14 +68,14 @@ PURE: Final[Mapping[str, str]] = {
 #: The public names that are modules.
 NAMESPACES: Final[Mapping[str, str]] = {
     "debug": "shtypes.control.debug",
-    "fft": "shtypes.numerics.fft",
-    "init": "shtypes.numerics.init",
+    "fft": "shtypes.numerics.namespaces",
+    "init": "shtypes.numerics.namespaces",
     "lax": "shtypes.local_mode.lax",
-    "linalg": "shtypes.numerics.linalg",
-    "nn": "shtypes.numerics.nn",
+    "linalg": "shtypes.numerics.namespaces",
+    "nn": "shtypes.numerics.namespaces",
     "optim": "shtypes.training.optim",
-    "random": "shtypes.numerics.random",
-    "tree": "shtypes.numerics.tree",
+    "random": "shtypes.numerics.namespaces",
+    "tree": "shtypes.numerics.namespaces",
 }
 #: What sets itself up when it is imported, and what imports nothing else.
 _CONNECTED: Final = (
@@ -84,11 +84,12 @@ _CONNECTED: Final = (
     "shtypes.dispatch.call_fixes",
     "shtypes.ops.indexing",
     "shtypes.ops.operators",
-    "shtypes.traced.look_ahead",
+    "shtypes.traced.implicit_search",
 )
 #: Functions that take functions and return others.
 _MAKERS: Final = frozenset(
-    {"checkpoint", "grad", "hessian", "jacfwd", "jacrev", "local_map", "shard_map", "value_and_grad", "vmap"}
+    {"checkpoint", "grad", "hessian", "jacfwd", "jacrev", "local_map", "shard_map", "train_step"}
+    | {"value_and_grad", "vmap"}
 )
 
 
@@ -115,7 +116,9 @@ def load() -> dict[str, Any]:
     for module in _CONNECTED:
         importlib.import_module(module)
     found = {name: getattr(importlib.import_module(module), attr) for name, module, attr in places()}
-    found |= {name: importlib.import_module(module) for name, module in NAMESPACES.items()}
+    for name, path in NAMESPACES.items():
+        module = importlib.import_module(path)
+        found[name] = getattr(module, "NAMESPACES", {}).get(name, module)
     copyreg.pickle(found["Array"], _pickled)
     # Every error of a public function names the user's line, and so does one of a function that it returns.
     for name, value in found.items():

@@ -27,7 +27,7 @@ os.environ["XLA_FLAGS"] = " ".join(
 import hypothesis
 import pytest
 
-from shtypes.context.ambient import ENVIRONMENT
+from shtypes.context.settings import ENVIRONMENT
 from shtypes.types.policy import set_policy
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)

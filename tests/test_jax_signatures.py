@@ -15,7 +15,7 @@ import pytest
 
 import shtypes as sh
 from shtypes import api
-from shtypes.context.absent import UNTAKEN, untaken
+from shtypes.context.unsupported import UNSUPPORTED_PARAMETERS, unsupported_parameter
 from shtypes.ops.table import OPS
 
 _OPEN: Final = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -38,7 +38,10 @@ DIFFERENT: Final = {
     ("debug.print", "fmt"): "without a text nothing is printed",
     ("debug.callback", "callback"): "without a function nothing is called",
     ("fill_diagonal", "inplace"): "JAX refuses its own default, which is numpy's",
-    ("put_along_axis", "inplace"): "JAX refuses its own default, which is numpy's",
+    **{
+        (name, "inplace"): "JAX refuses its own default, which is numpy's"
+        for name in ("place", "put", "put_along_axis")
+    },
     ("ravel_multi_index", "mode"): "JAX's own default raises an error under a trace",
     ("polyval", "unroll"): "releases of JAX differ, and it changes no value",
     ("take_along_axis", "wrap_negative_indices"): "releases of JAX differ, and None is True",
@@ -53,7 +56,9 @@ def pairs() -> Iterator[tuple[str, Any, Any]]:
         if op.jax:
             module, _, name = op.jax.rpartition(".")
             ours: Any = functools.reduce(getattr, op.name.split("."), sh)
-            yield op.name, ours, getattr(importlib.import_module(module), name)
+            theirs = getattr(importlib.import_module(module), name, None)
+            if theirs is not None:  # a newer release has it
+                yield op.name, ours, theirs
     for name, _, _ in api.places():
         for space in (jax, jax.lax, jax.numpy):
             theirs = getattr(space, name, None)
@@ -102,7 +107,7 @@ def test_parameters_come_in_the_order_of_jax_and_have_its_defaults(name: str) ->
     by_place = [p.name for p in ours if p.kind is not Parameter.KEYWORD_ONLY]
     known = {p.name: p for p in ours}
     for i, p in enumerate(theirs):
-        if differs(name, p.name) or untaken(name.rpartition(".")[2], p.name):
+        if differs(name, p.name) or unsupported_parameter(name.rpartition(".")[2], p.name):
             continue
         alias = RENAMED.get(p.name, (p.name,))[0]
         if p.kind is Parameter.POSITIONAL_OR_KEYWORD:
@@ -122,7 +127,7 @@ def test_parameters_come_in_the_order_of_jax_and_have_its_defaults(name: str) ->
 def test_a_parameter_that_is_not_taken_is_refused_with_a_reason(name: str) -> None:
     f: Callable[..., Any] = PAIRS[name][0]
     for parameter in missing(name):
-        found = untaken(name.rpartition(".")[2], parameter)
+        found = unsupported_parameter(name.rpartition(".")[2], parameter)
         if (name, "*") in DIFFERENT:
             continue
         assert found is not None, f"`{parameter}` of `{name}` has no reason"
@@ -133,13 +138,13 @@ def test_a_parameter_that_is_not_taken_is_refused_with_a_reason(name: str) -> No
 
 def test_the_page_on_operations_lists_the_reasons() -> None:
     page = (Path(__file__).parents[1] / "docs" / "operations.md").read_text()
-    for found in UNTAKEN:
+    for found in UNSUPPORTED_PARAMETERS:
         names = ", ".join(f"`{name}`" for name in found.names if name[0] != "_")
         of = ", ".join(f"`{name}`" for name in found.functions) or "all others"
         assert f"| {names} | {of} | {found.why} | {', '.join(found.instead)} |" in page
 
 
 def test_no_reason_is_left_over() -> None:
-    used = {id(untaken(name.rpartition(".")[2], p)) for name in PAIRS for p in missing(name)}
-    left = [found.names for found in UNTAKEN if id(found) not in used]
+    used = {id(unsupported_parameter(name.rpartition(".")[2], p)) for name in PAIRS for p in missing(name)}
+    left = [found.names for found in UNSUPPORTED_PARAMETERS if id(found) not in used]
     assert left in ([], [("method",)])  # which only newer releases of JAX have

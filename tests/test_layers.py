@@ -64,13 +64,11 @@ PURE_PARTS = (
     "shtypes.signatures.pattern",
     "shtypes.signatures.matching",
     "shtypes.analysis",
-    "shtypes.analysis.picture",
-    "shtypes.analysis.picture.device_slices",
-    "shtypes.analysis.picture.svg",
-    "shtypes.analysis.resharding",
-    "shtypes.analysis.resharding.drawing",
-    "shtypes.analysis.resharding.explain_reshard",
-    "shtypes.analysis.resharding.describe_plan",
+    "shtypes.analysis.device_slices",
+    "shtypes.analysis.svg",
+    "shtypes.analysis.draw_plan",
+    "shtypes.analysis.explain_reshard",
+    "shtypes.analysis.describe_plan",
     "shtypes.solver",
     "shtypes.solver.axis_states",
 )
@@ -153,14 +151,14 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 def test_few_imports_are_inside_functions() -> None:
-    """Tools start without JAX, dtypes are named without numpy; matplotlib `rich` only where they print."""
+    """Tools start without JAX, dtypes are named without numpy; what prints and draws is loaded late."""
     inside: dict[str, int] = {}
     for m, path in FILES.items():
         functions = [f for f in ast.walk(ast.parse(path.read_text())) if isinstance(f, ast.FunctionDef)]
         inside[m] = len({n for f in functions for n in ast.walk(f) if isinstance(n, ast.Import | ast.ImportFrom)})
     assert {m for m, count in inside.items() if count} <= {
         *(m for m in FILES if room(m) == "tools"),
-        *("shtypes.types.dtypes", "shtypes.types.tables", "shtypes.analysis.explain.figures"),
+        *("shtypes.types.dtypes", "shtypes.types.tables", "shtypes.analysis.explain.page"),
     }
     assert sum(inside.values()) <= 30, inside
 

@@ -12,13 +12,17 @@ import pytest
 import shtypes as sh
 from shtypes import api
 from shtypes.core.interop_errors import OF_ARRAYS, OF_CARRIERS
+from shtypes.ops.jax_functions import native_of
+from shtypes.ops.table import OPS
 
 m: Any = sh  # for calls that a type checker refuses too
 
 #: Keywords that are the user's: arguments of the function that is asked about, mesh axes, dims, names to print.
 OPEN = {
     "sh.assert_comm", "sh.check", "sh.compare", "sh.explain", "sh.ledger", "sh.memory", "sh.eval_shape",
-    "sh.dims", "sh.cost_model", "sh.Array", "sh.debug.callback", "sh.debug.print",
+    "sh.dims", "sh.cost_model", "sh.Array", "sh.debug.callback", "sh.debug.print", "sh.apply_along_axis",
+    "sh.fromfunction", "sh.piecewise",
+    *(f"sh.{op.name}" for op in OPS.values() if op.module == "shtypes.ops.functions" and native_of(op) is None),
 }  # fmt: skip
 #: Of the half that is loaded first: refused by Python itself.
 PLAIN = {"sh.current_policy"}
@@ -40,8 +44,7 @@ def of_namespaces() -> Iterator[tuple[str, Any]]:
         for name in sorted(getattr(module, "__all__", dir(module))):
             found = getattr(module, name)
             home = str(getattr(found, "__module__", ""))
-            ours = home == module.__name__ if module is sh.init else home.startswith("shtypes")
-            if name[0] != "_" and callable(found) and ours and not isinstance(found, ModuleType):
+            if name[0] != "_" and callable(found) and home.startswith("shtypes") and not isinstance(found, ModuleType):
                 yield f"{space}.{name}", found
 
 

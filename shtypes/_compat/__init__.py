@@ -17,7 +17,7 @@ from jax.experimental.hijax import register_hitype as register_hitype
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching
 
-from shtypes.context.whose import frames
+from shtypes.context.frames import frames
 
 
 def private(module: str, name: str) -> Any:

@@ -16,8 +16,8 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import private
 from shtypes._compat.program_mesh import ProgramMesh
 from shtypes._compat.symbolic_specs import with_operands
+from shtypes.context.frames import frames
 from shtypes.context.user_line import placed
-from shtypes.context.whose import frames
 from shtypes.errors import ShardingTypeError
 
 #: A primitive applied to operands, with parameters.
@@ -67,11 +67,7 @@ _UNSPECIFIED: Final[Any] = private("jax._src.named_sharding", "UNSPECIFIED")
 
 
 def annotated(bind: Bind, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """A primitive bound to plain operands, with what its parameters say about shardings as equations of their own.
-
-    Raises:
-        ShardingTypeError: a value is put into another memory.
-    """
+    """A primitive bound to plain operands, with what its parameters say about shardings as equations of their own."""
     name = primitive.name
     if name == "reshard":
         return _said(args[0], params["dst_sharding"], by_jax=_is_jaxs_own(params["dst_sharding"]))

@@ -60,12 +60,7 @@ def applying_rule(name: str) -> Iterator[None]:
 
 
 def check_closed_over(eqn: Any, perturbed: Sequence[bool]) -> None:
-    """Refuses to differentiate with respect to what the function of a custom derivative closes over.
-
-    Args:
-        eqn: A `custom_jvp_call` or `custom_vjp_call`.
-        perturbed: Which of its operands are differentiated.
-    """
+    """Refuses to differentiate with respect to what the function of a custom derivative closes over."""
     if any(perturbed[: eqn.params.get("num_consts", 0)]):
         raise ShardingTypeError(
             f"`{name_of(eqn)}` closes over a value that is differentiated",
@@ -174,3 +169,30 @@ def trace_typed(f: Callable[..., list[Any]], operands: Sequence[Any]) -> tuple[A
     closed = traced.jaxpr
     consts = [*captured(closed), *getattr(traced, "_consts", ())]
     return _with_operands_for_constants(jaxpr_of(closed)), consts
+
+
+#: The primitive of `jax.ad_checkpoint.checkpoint_name`.
+name_p: Final[Any] = private("jax._src.ad_checkpoint", "name_p")
+_rules: Final[dict[Any, Any]] = private("jax._src.interpreters.partial_eval", "partial_eval_jaxpr_custom_rules") or {}
+_Offloadable: Final[Any] = private("jax._src.interpreters.partial_eval", "Offloadable")
+_Saveable: Final[Any] = private("jax._src.interpreters.partial_eval", "SaveableType")
+
+
+def is_asked_about(eqn: Any) -> bool:
+    """Whether a policy is asked about an equation; else it is about those in its bodies, if it has any."""
+    return eqn.primitive not in _rules
+
+
+def asks_inside(eqn: Any) -> bool:
+    """Whether a policy is asked about the equations in the bodies of an equation."""
+    return eqn.primitive in _rules and eqn.primitive.name != "while"
+
+
+def offloads(decision: Any) -> bool:
+    """Whether a policy has a value moved to another memory."""
+    return _Offloadable is not None and isinstance(decision, _Offloadable)
+
+
+def saves(decision: Any) -> bool:
+    """Whether a policy has a value kept."""
+    return decision is True or (_Saveable is not None and isinstance(decision, _Saveable))

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from jax.extend import source_info_util
 
 from shtypes._compat import private, trace_context
-from shtypes.context.ambient import Ambient, current_ambient, now, scope
+from shtypes.context.settings import Settings, current, current_settings, scope
 
 #: What JAX's other context managers set.
 _CONTEXTS: Final = ("xla_metadata", "compute_on", "pallas_tpu_interpret_mode")
@@ -31,17 +31,11 @@ _OF_SEARCH: Final = frozenset({"scopes", "plan", "shared", "tried", "search", "a
 
 
 class InForce(NamedTuple):
-    """What a program set beyond what held where it began.
+    """What a program set beyond what held where it began."""
 
-    Attributes:
-        rules: What the scopes of communication say that it opened, outermost first.
-        fields: Our other settings, by field of `Ambient`.
-        jax: JAX's settings, by name.
-    """
-
-    rules: tuple[Any, ...] = ()
-    fields: tuple[tuple[str, Any], ...] = ()
-    jax: tuple[tuple[str, Any], ...] = ()
+    rules: tuple[Any, ...] = ()  # what the scopes of communication say that it opened, outermost first
+    fields: tuple[tuple[str, Any], ...] = ()  # our other settings, by field of `Settings`
+    jax: tuple[tuple[str, Any], ...] = ()  # JAX's settings, by name
 
 
 class _Mark(NamedTuple):
@@ -56,7 +50,7 @@ class _Mark(NamedTuple):
 class _Start(NamedTuple):
     """What holds where a plain program begins, and the marks of what was set in it since."""
 
-    ambient: Ambient
+    settings: Settings
     checks: tuple[Any, ...]
     context: Any
     states: dict[str, Any]
@@ -75,7 +69,7 @@ def noting_settings() -> Iterator[None]:
     """Around the trace of a plain program: its equations note what it sets."""
     outer = _thread.start
     states = {name: state.value for name, state in _STATES.items()}
-    _thread.start = _Start(current_ambient(), _checks(), trace_context(), states, {})
+    _thread.start = _Start(current_settings(), _checks(), trace_context(), states, {})
     try:
         yield
     finally:
@@ -91,23 +85,23 @@ def mark() -> _Mark | None:
     start = _thread.start
     if start is None:
         return None
-    ambient, checks, context = now.value, _checks(), trace_context()
-    if ambient is start.ambient and checks == start.checks and context == start.context:
+    settings, checks, context = current.value, _checks(), trace_context()
+    if settings is start.settings and checks == start.checks and context == start.context:
         return None
-    key = (ambient, checks, context)
+    key = (settings, checks, context)
     try:
         return start.marks[key]
     except KeyError:
-        start.marks[key] = found = _difference(start, ambient)
+        start.marks[key] = found = _difference(start, settings)
         return found
 
 
-def _difference(start: _Start, ambient: Ambient) -> _Mark | None:
-    before = start.ambient
-    rules = tuple(rule for i, rule in enumerate(ambient.scopes) if before.scopes[i : i + 1] != (rule,))
+def _difference(start: _Start, settings: Settings) -> _Mark | None:
+    before = start.settings
+    rules = tuple(rule for i, rule in enumerate(settings.scopes) if before.scopes[i : i + 1] != (rule,))
     fields = tuple(
         (name, value)
-        for name, value in zip(ambient._fields, ambient, strict=True)
+        for name, value in zip(settings._fields, settings, strict=True)
         if name not in _OF_SEARCH and value != getattr(before, name)
     )
     jax = tuple((name, s.value) for name, s in _STATES.items() if s.value is not start.states[name])
@@ -148,7 +142,7 @@ def settings(found: InForce) -> Iterator[None]:
     before = [(_STATES[name], value) for name, value in found.jax if name in _STATES]
     with contextlib.ExitStack() as entered:
         if found.fields:
-            entered.enter_context(scope(current_ambient()._replace(**dict(found.fields))))
+            entered.enter_context(scope(current_settings()._replace(**dict(found.fields))))
         for state, value in before:
             entered.enter_context(_setting(state, value))
         yield

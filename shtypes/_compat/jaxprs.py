@@ -11,8 +11,6 @@ import numpy as np
 from jax.extend.core import Var
 
 from shtypes._compat import private
-from shtypes.caches import Bounded
-from shtypes.context.whose import Whose, whose
 
 #: What JAX keeps the number of a literal in: with a type, and so with the mesh that its program saw.
 _typed_literal: Any = private("jax._src.literals", "TypedNdArray")
@@ -21,49 +19,6 @@ _typed_literal: Any = private("jax._src.literals", "TypedNdArray")
 def jaxpr_of(jaxpr: Any) -> Any:
     """The open jaxpr of a closed one; 0.12 has one class for both."""
     return getattr(jaxpr, "jaxpr", jaxpr)
-
-
-class UserFrame(NamedTuple):
-    """An expression of the user's that was being evaluated; one object for each place in a program."""
-
-    file: str
-    function: str  # the function that it is in, as Python qualifies it
-    line: int  # the first line of the expression
-    column: int  # its first column, in bytes
-    end_line: int
-    end_column: int  # the column after its end
-    parameters: tuple[str, ...]  # the names of the function's positional parameters
-
-
-_is_user_filename: Callable[[str], bool] | None = private("jax._src.source_info_util", "is_user_filename")
-_raw_frame_to_frame: Callable[..., Any] | None = private("jax._src.source_info_util", "raw_frame_to_frame")
-#: By the id of a code object, which it holds so that the id stays its own.
-_frames: Bounded[tuple[Any, UserFrame | None]] = Bounded(1 << 14)
-
-
-def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
-    """The user's frames of an equation, innermost first; none where this JAX hides them."""
-    traceback = eqn.source_info.traceback
-    if traceback is None or _raw_frame_to_frame is None or _is_user_filename is None:
-        return ()
-    found = []
-    for code, last in zip(*traceback.raw_frames(), strict=True):
-        known = _frames.get((id(code), last))
-        if known is None:
-            known = _frames.put((id(code), last), (code, _user_frame(code, last)))
-        if known[1] is not None:
-            found.append(known[1])
-    return tuple(found)
-
-
-def _user_frame(code: Any, last: int) -> UserFrame | None:
-    if _raw_frame_to_frame is None or _is_user_filename is None or not _is_user_filename(code.co_filename):
-        return None
-    if whose(code.co_filename) is Whose.MACHINERY:  # numpy calls the method of an array that it is given
-        return None
-    frame = _raw_frame_to_frame(code, last)
-    place = (frame.start_line, frame.start_column, frame.end_line, frame.end_column)
-    return UserFrame(frame.file_name, frame.function_name, *place, code.co_varnames[: code.co_argcount])
 
 
 def is_literal(atom: Any) -> bool:
@@ -228,11 +183,7 @@ _PARAMETERS: Final[dict[str, tuple[set[str], ...]]] = {
 
 
 def control(eqn: Any) -> Control | None:
-    """What an equation that has bodies does with them, or None if it has none that are known.
-
-    Raises:
-        UnknownEquationError: it has the name of one, and other parameters.
-    """
+    """What an equation that has bodies does with them, or None if it has none that are known."""
     name, params = eqn.primitive.name, eqn.params
     layouts = _PARAMETERS.get(name)
     if layouts is None:
@@ -319,3 +270,72 @@ def bound(eqn: Any, operands: Sequence[Any], **changed: Any) -> list[Any]:
     primitive = eqn.primitive
     outs = primitive.bind(*operands, **primitive.get_bind_params({**eqn.params, **changed}))
     return list(outs) if primitive.multiple_results else [outs]
+
+
+#: Parameters that say how an equation is differentiated, which a program that only runs does not ask.
+_OF_DERIVATIVES: Final = frozenset({"jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees", "jvp", "fwd"})
+#: Constants up to so many bytes are compared by value.
+_SMALL: Final = 1 << 12
+
+
+class Key(NamedTuple):
+    """What a program is."""
+
+    form: tuple[Any, ...]  # its equations, without the values of numbers and constants and without functions of Python
+    values: tuple[Any, ...]  # these, in the order in which they come
+
+
+def key_of(jaxpr: Any, consts: Sequence[Any], static: Callable[[Any], Any]) -> Key:
+    """The key of a program; ``static`` makes a hashable of any object, equal only to that of an equal one."""
+    walk = _Walk(static)
+    form = walk.jaxpr(jaxpr_of(jaxpr))
+    walk.values += map(walk.value, consts)
+    return Key(form, tuple(walk.values))
+
+
+class _Walk:
+    def __init__(self, static: Callable[[Any], Any]) -> None:
+        self._static = static
+        self.values: list[Any] = []
+
+    def jaxpr(self, jaxpr: Any) -> tuple[Any, ...]:
+        numbers: dict[Any, int] = {}
+        for var in (*jaxpr.constvars, *jaxpr.invars):
+            numbers[var] = len(numbers)
+        found: list[Any] = [tuple([v.aval for v in numbers])]
+        for eqn in jaxpr.eqns:
+            operands = [self._atom(x, numbers) for x in eqn.invars]
+            params = [(k, self._param(v)) for k, v in eqn.params.items() if k not in _OF_DERIVATIVES]
+            for var in eqn.outvars:
+                numbers[var] = len(numbers)
+            found.append((eqn.primitive, *operands, *params, len(eqn.outvars), eqn.source_info.name_stack, eqn.ctx))
+        found.append(tuple([self._atom(x, numbers) for x in jaxpr.outvars]))
+        return tuple(found)
+
+    def _atom(self, x: Any, numbers: dict[Any, int]) -> Any:
+        if not is_literal(x):
+            return numbers[x]
+        self.values.append(self.value(x.val))
+        return x.aval
+
+    def _param(self, value: Any) -> Any:
+        if hasattr(jaxpr_of(value), "eqns"):
+            self.values += map(self.value, getattr(value, "consts", ()))
+            return self.jaxpr(jaxpr_of(value))
+        if type(value) in (tuple, list):
+            return tuple([self._param(v) for v in value])
+        if isinstance(value, (int, float, complex, str, bytes, type(None), type)):
+            return self._static(value)
+        if callable(value) or isinstance(value, (np.ndarray, jax.Array)):
+            self.values.append(self.value(value))
+            return getattr(value, "__code__", type(value))
+        return self._static(value)
+
+    def value(self, x: Any) -> Any:
+        """What a number, a constant or an object is equal by."""
+        plain = isinstance(x, (np.ndarray, np.generic)) or (
+            isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) and type(x).__module__.startswith("jax")
+        )
+        if plain and isinstance(x.dtype, np.dtype) and x.dtype.kind in "biufc" and x.nbytes <= _SMALL:
+            return (str(x.dtype), x.shape, np.asarray(x).tobytes())
+        return self._static(x)

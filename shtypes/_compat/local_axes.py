@@ -17,8 +17,8 @@ import jax
 from shtypes._compat import private
 from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
 from shtypes._compat.program_mesh import ProgramMesh, on_mesh, program_mesh, program_mesh_in_context
-from shtypes.context.ambient import current_ambient
-from shtypes.context.mapped import local_axes
+from shtypes.context.scope import local_axes
+from shtypes.context.settings import current_settings
 from shtypes.context.user_line import line_of
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types import ShType, State
@@ -34,7 +34,7 @@ _UNBOUND: Final = re.compile(r"unbound axis name: (\w+)")
 
 def local_mesh() -> ProgramMesh | None:
     """The mesh that plain programs see in local mode; None outside of it."""
-    local = current_ambient().local
+    local = current_settings().local
     if not local:
         return None
     names, sizes, mapped = zip(*local, strict=True)
@@ -120,12 +120,7 @@ def as_in_program() -> Iterator[None]:
 
 
 def trace(f: Callable[..., Any], avals: Sequence[Any]) -> Any:
-    """What JAX traces of a plain function, in the scope of a plain program, for arguments that `struct` made.
-
-    Raises:
-        ShardingTypeError: an annotation names an axis that the mesh does not have, or a collective one that is not
-            mapped.
-    """
+    """What JAX traces of a plain function, in the scope of a plain program, for arguments that `struct` made."""
     mesh = local_mesh()
     with _in_our_words():
         return _traced(f, avals) if mesh is None else _traced_in(mesh, f, avals)

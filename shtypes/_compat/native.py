@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -10,10 +11,14 @@ from typing import Any, Final
 
 import jax
 
+from shtypes._compat import private
 from shtypes._compat.jaxprs import jaxpr_of
+from shtypes._compat.plain_programs import bound_in_program
+from shtypes._compat.program_mesh import sees_plain
 from shtypes._compat.tracing import trace_ctx
-from shtypes._compat.typed import TypedType, type_of
-from shtypes.context.whose import frames
+from shtypes._compat.typed import CLASSES, TRACERS, TypedType, register, type_of
+from shtypes.context.eqn_source import plain_trace
+from shtypes.context.frames import frames
 
 
 def bound_to_typed(original: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -62,7 +67,7 @@ def _repeated(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any
 
 def _called_by(function: str, module: str) -> bool:
     """Whether it is for one of JAX's functions that one of its primitives is applied."""
-    binding = ("jax._src.lax.lax", "jax._src.core", "shtypes._compat.tracers")
+    binding = ("jax._src.lax.lax", "jax._src.core", "shtypes._compat.native")
     frame = next((f for f in frames(4) if f.f_globals.get("__name__") not in binding), None)  # from who binds on
     return frame is not None and frame.f_code.co_name == function and frame.f_globals.get("__name__") == module
 
@@ -134,3 +139,70 @@ def _takes_arrays_only(primitive: Any) -> bool:
     cells = getattr(primitive.abstract_eval, "__closure__", None) or ()
     rules = (getattr(cell.cell_contents, "func", None) for cell in cells)
     return any(getattr(rule, "__name__", "").startswith("standard_") for rule in rules)
+
+
+_remat: Any = private("jax._src.ad_checkpoint", "remat_p")
+
+_OPERATORS: Final = (
+    *("add", "sub", "mul", "truediv", "floordiv", "divmod", "mod", "pow", "matmul", "and", "or", "xor"),
+    *("lshift", "rshift"),
+)
+
+
+def _reflected(name: str) -> Callable[[Any, Any], Any]:
+    def operate(self: Any, other: Any) -> Any:
+        return getattr(self.aval, name)(self, other)
+
+    return operate
+
+
+def _to_numpy(self: Any, *_: Any, **__: Any) -> Any:
+    self.aval.refuse_native("a function of numpy")
+
+
+#: What a tracer of a typed value has, and another one has in another way.
+_OWN: Final[dict[str, Any]] = {
+    **{f"__r{name}__": _reflected(f"_r{name}") for name in _OPERATORS},
+    "__array__": _to_numpy,
+    "type": property(operator.attrgetter("aval")),
+    "_is_traced_array": lambda self: True,
+}
+#: The class that tracers of typed values get, by the one that they have.
+_classes: Final[dict[type, type]] = {}
+
+
+def _class_for(tracer: type) -> type:
+    """Makes the class of tracers of one kind whose values are typed."""
+    body = {"__slots__": (), "__module__": tracer.__module__, "__doc__": tracer.__doc__, **_OWN}
+    found = type(tracer)(tracer.__name__, (tracer,), body)
+    _classes[tracer] = _classes[found] = found
+    TRACERS.add(found)
+    register(found, "aval")
+    return found
+
+
+def by_type(original: Callable[..., None]) -> Callable[..., None]:
+    """The initializer of tracers, which gives those of typed values their class."""
+
+    def init(self: Any, trace: Any, aval: Any) -> None:
+        original(self, trace, aval)
+        if isinstance(aval, TypedType):
+            kind = type(self)
+            self.__class__ = _classes.get(kind) or _class_for(kind)
+
+    return init
+
+
+def by_operands(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What binds a primitive; one of JAX's to typed values, as these take it."""
+
+    def bind(self: Any, *args: Any, **params: Any) -> Any:
+        if plain_trace.depth and sees_plain():
+            return bound_in_program(functools.partial(original, self), self, args, params)
+        for x in args:
+            if type(x) in CLASSES:
+                return bound_to_typed(original, self, args, params)
+        outs = original(self, *args, **params)
+        return outs if self is not _remat else raised(outs)
+
+    return bind

@@ -9,24 +9,126 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import jax
+
 from shtypes._compat import private
+from shtypes._compat.native import by_operands, by_type
 from shtypes._compat.program_mesh import allowed_in_program, in_program, pspec_in_program, shard_map_in_program
-from shtypes._compat.tracers import by_operands, by_type
-from shtypes._compat.transformations import Scoping, Selecting, counted, lowered_calls, seeded
+from shtypes._compat.typed import TypedType, is_typed_var, type_of
+
+
+class _Module:
+    """A module of JAX's as another one of its modules sees it: with some functions that know typed values."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def lowered_calls(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The call that `jax.checkpoint` makes of what does not change in a scan: lowered by doing what it calls."""
+
+    def to_lojax(*args: Any, call_jaxpr: Any, **params: Any) -> Any:
+        if not any(map(is_typed_var, (*call_jaxpr.jaxpr.invars, *call_jaxpr.jaxpr.outvars))):
+            return original(*args, call_jaxpr=call_jaxpr, **params)
+        return jax.core.eval_jaxpr(call_jaxpr.jaxpr, call_jaxpr.consts, *args)
+
+    return to_lojax
+
+
+def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The number of steps of a `scan`, which typed values have as arrays do."""
+
+    def infer(xs: Sequence[Any], avals: Sequence[Any], length: Any) -> Any:
+        typed = [t for t in avals if isinstance(t, TypedType)]
+        if not typed:
+            return original(xs, avals, length)
+        counts = dict.fromkeys(t.steps() for t in typed)
+        plain = [(x, t) for x, t in zip(xs, avals, strict=True) if not isinstance(t, TypedType)]
+        if plain or length is not None:
+            counts[original([x for x, _ in plain], [t for _, t in plain], length)] = None
+        if len(counts) > 1:
+            typed[0].refuse_steps(list(counts))
+        return next(iter(counts))
+
+    return infer
+
+
+class _Broadcast(NamedTuple):
+    """A predicate that is to have the shape of what it selects; for typed values it stays as it is."""
+
+    pred: Any
+    shape: Any
+    dims: Any
+
+
+class Selecting(_Module):
+    """JAX's operations as its `cond` and `switch` see them: under `vmap` with a mapped predicate they select."""
+
+    broadcast_in_dim = staticmethod(_Broadcast)
+
+    def select(self, pred: Any, on_true: Any, on_false: Any) -> Any:
+        return self.select_n(pred, on_false, on_true)
+
+    def select_n(self, which: Any, *cases: Any) -> Any:
+        t, broadcast = type_of(cases[0]), isinstance(which, _Broadcast)
+        if t is not None:
+            return t.behaviour.selected(which.pred if broadcast else which, cases)
+        return self._module.select_n(self._module.broadcast_in_dim(*which) if broadcast else which, *cases)
+
+    def stop_gradient(self, x: Any) -> Any:
+        t = type_of(x)
+        return self._module.stop_gradient(x) if t is None else t.behaviour.stopped(x)
+
+
+def seeded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The cotangent that `jax.grad` starts with, which is for a typed loss's type to say."""
+
+    def seed(x: Any) -> Any:
+        t = type_of(x)
+        return original(x) if t is None else t.behaviour.seed(t)
+
+    return seed
+
+
+#: From a function of a `custom_vjp` or `custom_jvp`, what it is there (``"fwd"``, …), the object, and those of its
+#: arguments that are not differentiated, to the function to run.
+Scoped = Callable[[Callable[..., Any], str, Any, Sequence[Any]], Callable[..., Any]]
+_scoped: list[Scoped] = []
+
+
+class Scoping(_Module):
+    """JAX's way to hold functions, as its `custom_vjp` and `custom_jvp` see it when they are called."""
+
+    def wrap_init(self, f: Any, *args: Any, **options: Any) -> Any:
+        caller = sys._getframe(1)
+        kind, _, part = str(getattr(options.get("debug_info"), "traced_for", "")).partition(" ")
+        if _scoped and caller.f_code.co_name == "__call__" and kind in ("custom_vjp", "custom_jvp"):
+            held = caller.f_locals
+            native, given = held.get("self"), held.get("args", ())
+            fixed = [given[i] for i in getattr(native, "nondiff_argnums", ()) if i < len(given)]
+            f = _scoped[0](f, part, native, fixed)
+        return self._module.wrap_init(f, *args, **options)
+
+
+def run_custom_derivatives(scoped: Scoped) -> None:
+    """Has the functions of JAX's own `custom_vjp` and `custom_jvp` run as others, call by call."""
+    _scoped[:] = [scoped]
 
 
 class Patch(NamedTuple):
-    """An attribute of JAX that is replaced."""
+    """An attribute of JAX that is replaced; docs/architecture.md says what users have by it."""
 
-    module: str  # the module that it is in
-    path: str  # the attribute, from there
-    gives: str  # what users have by it
-    why: str  # what JAX lacks, and where that was seen
-    until: str  # when it can go
-    replaced: Callable[[Any], Any]  # from the original to what stands for it
+    module: str
+    path: str  # the attribute, from the module
+    replacement: Callable[[Any], Any]  # from the original
+    why: str  # what JAX lacks, and in which releases that was seen
     needed: Callable[[], bool] = lambda: True  # whether this release needs it
 
     @property
@@ -40,103 +142,56 @@ class Patch(NamedTuple):
         return functools.reduce(getattr, outer, importlib.import_module(self.module)), name
 
 
-def _has_own(primitive: str, rule: str) -> bool:
-    """Whether one of JAX's primitives has a rule of its own, and not only that of all."""
-    return rule in getattr(private("jax._src.core", primitive), "__dict__", {})
+def _has_no_lowering() -> bool:
+    return "to_lojax" not in getattr(private("jax._src.core", "closed_call_p"), "__dict__", {})
 
 
 PATCHES: Final = (
     Patch(
-        "jax._src.core",
-        "Tracer.__init__",
-        "operators with a plain array on the left in traced code; `isinstance(x, jax.Array)`; refusals of numpy",
+        *("jax._src.core", "Tracer.__init__", by_type),
         "0.10.2 to 0.12: one class for the tracers of all types, and `isinstance` asks for `ShapedArray`",
-        "a type can say which class its tracers have",
-        by_type,
     ),
     Patch(
-        "jax._src.core",
-        "Primitive.bind",
-        "loops, branches and results of `jax.vmap` that are not mapped; `jax.checkpoint`; `optimization_barrier` and "
-        "`jax_remat3`; refusals of JAX's functions of arrays",
+        *("jax._src.core", "Primitive.bind", by_operands),
         "0.10.2 to 0.12: `batching.broadcast` and `optimization_barrier` take arrays only, and `_remat_to_lojax` "
         "returns carriers; no rule of a primitive can be given by type",
-        "types say how their values are repeated and barred, and `_remat_to_lojax` raises its results",
-        by_operands,
     ),
     Patch(
-        "jax._src.core",
-        "closed_call_p.to_lojax",
-        "`jax.checkpoint` of a scan that is compiled",
-        "0.10.2 to 0.11: the call that it makes of what does not change in the scan has no lowering for types",
-        "0.10 and 0.11 are left behind: 0.12 has it",
-        lowered_calls,
-        needed=lambda: not _has_own("closed_call_p", "to_lojax"),
+        *("jax._src.core", "closed_call_p.to_lojax", lowered_calls),
+        "0.10.2 to 0.11: `jax.checkpoint` makes a call of what does not change in a scan, without a lowering for types",
+        needed=_has_no_lowering,
     ),
     Patch(
-        "jax._src.lax.control_flow.loops",
-        "_infer_scan_length",
-        "`jax.lax.scan` and `jax.lax.map` over typed values without `length`, and refusals of other sizes",
+        *("jax._src.lax.control_flow.loops", "_infer_scan_length", counted),
         "0.10.2 to 0.12: of types that are not its own it asks for `length`, and believes it",
-        "a type can say how many slices its values have",
-        counted,
     ),
     Patch(
-        "jax._src.lax.control_flow.conditionals",
-        "lax",
-        "`cond` and `switch` under `vmap` with a mapped predicate",
+        *("jax._src.lax.control_flow.conditionals", "lax", Selecting),
         "0.10.2 to 0.12: the batching rule of `cond` applies `select_n` and `stop_gradient` to all results",
-        "types say how their values are selected",
-        Selecting,
     ),
     Patch(
-        "jax._src.custom_derivatives",
-        "lu",
-        "scopes (`no_comm`, `comm_budget`, `implicit_comm`) hold in the functions of `jax.custom_vjp` and "
-        "`jax.custom_jvp`, whenever JAX runs these",
-        "0.10.2 to 0.12: the functions run in the context of the backward pass, not in that of the call",
-        "JAX runs them in the user context of the call",
-        Scoping,
+        *("jax._src.custom_derivatives", "lu", Scoping),
+        "0.10.2 to 0.12: the functions of custom derivatives run in the context of the backward pass, not of the call",
     ),
     Patch(
-        "jax._src.lax.lax",
-        "_one_vjp",
-        "`jax.grad` and `jax.value_and_grad` of a typed loss",
+        *("jax._src.lax.lax", "_one_vjp", seeded),
         "0.10.2 to 0.12: the first cotangent is made by `full_like`, which takes arrays only",
-        "types say what one is, as they say what zero is",
-        seeded,
     ),
     Patch(
-        "jax._src.pjit",
-        "_create_sharding_for_array",
-        "``in_shardings=`` and ``out_shardings=`` of `jax.jit` in lifted programs",
+        *("jax._src.pjit", "_create_sharding_for_array", in_program),
         "0.10.2 to 0.12: a `PartitionSpec` needs a mesh of devices in context, and not only an abstract one",
-        "jit takes a `PartitionSpec` for the abstract mesh in context, as `jax.reshard` does",
-        in_program,
     ),
     Patch(
-        "jax._src.pjit",
-        "check_shardings_are_auto",
-        "`jax.lax.with_sharding_constraint` in lifted programs, on meshes of explicit axes too",
+        *("jax._src.pjit", "check_shardings_are_auto", allowed_in_program),
         "0.10.2 to 0.12: a constraint may name auto axes only",
-        "a constraint to explicit axes is a reshard",
-        allowed_in_program,
     ),
     Patch(
-        "jax._src.api",
-        "pspec_to_sharding",
-        "`jax.device_put` to a `PartitionSpec` in lifted programs",
+        *("jax._src.api", "pspec_to_sharding", pspec_in_program),
         "0.10.2 to 0.12: it needs a mesh of devices in context, and not only an abstract one",
-        "it takes a `PartitionSpec` for the abstract mesh in context, as `jax.reshard` does",
-        pspec_in_program,
     ),
     Patch(
-        "jax._src.shard_map",
-        "_shmap_checks",
-        "`jax.shard_map` in lifted programs, on the mesh that the user gives it",
+        *("jax._src.shard_map", "_shmap_checks", shard_map_in_program),
         "0.10.2 to 0.12: it wants the mesh in context, and that operands lie as ``in_specs`` say on explicit axes",
-        "`in_specs` are annotations on explicit axes too",
-        shard_map_in_program,
     ),
 )
 
@@ -154,7 +209,7 @@ def install() -> None:
             original = getattr(holder, name)
         except (ImportError, AttributeError):
             continue  # this release has it elsewhere: the test of its capability says whether it is needed
-        INSTALLED[patch] = (original, patch.replaced(original))
+        INSTALLED[patch] = (original, patch.replacement(original))
         setattr(holder, name, INSTALLED[patch][1])
 
 

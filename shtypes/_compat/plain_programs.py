@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import jax
@@ -17,13 +18,13 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import private
 from shtypes._compat.annotations import annotated
 from shtypes._compat.in_force import mark, marked, noting_settings, without_marks
-from shtypes._compat.jaxprs import bound, jaxpr_of
+from shtypes._compat.jaxprs import bound, is_literal, jaxpr_of, literal_value
 from shtypes._compat.local_axes import Axes, plain_aval, trace, untracked
-from shtypes._compat.program_mesh import ProgramMesh, program_mesh, program_mesh_in_context, telling_types
+from shtypes._compat.program_mesh import ProgramMesh, on_mesh, program_mesh, program_mesh_in_context, telling_types
 from shtypes._compat.typed import CLASSES
-from shtypes.context import plain
-from shtypes.context.ambient import current_ambient, scope
-from shtypes.context.whose import frames
+from shtypes.context.eqn_source import set_plain_trace
+from shtypes.context.frames import frames
+from shtypes.context.settings import current_settings, scope
 
 _source_info: Any = private("jax._src", "source_info_util")
 _dce: Any = private("jax._src.interpreters.partial_eval", "dce_jaxpr")
@@ -47,10 +48,10 @@ def _without_devices() -> contextlib.AbstractContextManager[Any]:
 
 def _under_one_plan() -> contextlib.AbstractContextManager[None]:
     """A scope that is the same for all that `implicit_comm` tries: what sends nothing is traced once."""
-    now = current_ambient()
+    settings = current_settings()
     return (
-        scope(now._replace(plan=(), shared=False, tried=False, search=0, aim=""))
-        if now.scopes
+        scope(settings._replace(plan=(), shared=False, tried=False, search=0, aim=""))
+        if settings.scopes
         else contextlib.nullcontext()
     )
 
@@ -127,7 +128,7 @@ def closed_over(x: Any) -> Any:
     if type(x) not in CLASSES:
         return x
     mesh = program_mesh_in_context()
-    with plain.tracing(0):  # where a typed value has its own type
+    with set_plain_trace(0):  # where a typed value has its own type
         return closed_over_p.bind(x, mesh=None if mesh is None else mesh.inner)
 
 
@@ -226,14 +227,10 @@ def _bound_under(mesh: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
-    """Around the trace of a plain program that is to be evaluated with typed values.
-
-    Args:
-        mesh: The axes that the program sees, with their sizes; those of the program around, if it has any, else none.
-    """
+    """Around the trace of a plain program that is to be evaluated with typed values."""
     around = program_mesh_in_context()
     sees = program_mesh(*mesh) if mesh is not None else around
-    with plain.tracing(), contextlib.ExitStack() as entered:
+    with set_plain_trace(), contextlib.ExitStack() as entered:
         entered.enter_context(without_mesh())
         if sees is not None:
             entered.enter_context(jax.sharding.use_abstract_mesh(sees))
@@ -247,7 +244,7 @@ def tracing_plain(mesh: Axes | None = None) -> Iterator[None]:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Around code that is traced for itself, in a plain program or not."""
-    with plain.tracing(0), without_mesh(), untracked(), scope(current_ambient()._replace(local=())):
+    with set_plain_trace(0), without_mesh(), untracked(), scope(current_settings()._replace(local=())):
         yield
 
 
@@ -255,29 +252,85 @@ def trace_plain(f: Callable[..., Any], avals: Sequence[Any], mesh: Axes | None =
     """The program of a function of plain arrays, and the structure of its results; JAX remembers it by the function.
 
     Between them are the values of traces around this one that the function closes over: the program's first arguments.
-
-    Raises:
-        ShardingTypeError: an annotation names an axis that the mesh does not have, or a collective one that is not
-            mapped.
     """
     with tracing_plain(mesh), with_own_lines():
         traced = trace(f, avals)
     return traced.jaxpr, list(getattr(traced, "_consts", ())), jax.tree.structure(traced.out_info)
 
 
-__all__ = [
-    "PlainPrimitive",
-    "alone",
-    "as_written",
-    "bind_in_program",
-    "bind_plain",
-    "bound_in_program",
-    "closed_over",
-    "full_like_p",
-    "implementation_of",
-    "needed",
-    "trace_plain",
-    "tracing_plain",
-    "with_own_lines",
-    "without_mesh",
-]
+_context: Any = private("jax._src.core", "JaxprEqnContext")
+
+
+def as_of_here(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters with the mesh in context in the place of that of a plain program."""
+    return {key: _as_of_here(value) for key, value in params.items()}
+
+
+def _as_of_here(value: Any) -> Any:
+    if hasattr(jaxpr_of(value), "eqns"):
+        return _program(value)
+    if _is_of_program(value):  # the type of a result
+        return _type(value)
+    if type(value) in (tuple, list):
+        items: list[Any] = [_as_of_here(item) for item in value]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else type(value)(items)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        changed = {name: new for name, x in fields.items() if (new := _as_of_here(x)) is not x}
+        return dataclasses.replace(value, **changed) if changed else value
+    return value
+
+
+def _program(jaxpr: Any) -> Any:
+    """A program with other variables, where the types of its own name the mesh."""
+    opened, changed = jaxpr_of(jaxpr), dict[Any, Any]()
+
+    def renamed(atoms: Sequence[Any]) -> list[Any]:
+        return [_literal(x) if is_literal(x) else changed.get(x, x) for x in atoms]
+
+    def bound(variables: Sequence[Any]) -> list[Any]:
+        for x in variables:
+            aval = _type(x.aval)
+            if aval is not x.aval:
+                changed[x] = type(x)(aval)
+        return renamed(variables)
+
+    consts, given = bound(opened.constvars), bound(opened.invars)
+    eqns = [_equation(eqn, renamed(eqn.invars), bound(eqn.outvars)) for eqn in opened.eqns]
+    parts = {"constvars": consts, "invars": given, "eqns": eqns, "outvars": renamed(opened.outvars)}
+    if all(a is b for key, items in parts.items() for a, b in zip(items, getattr(opened, key), strict=True)):
+        return jaxpr
+    own = opened.replace(**parts)
+    return own if opened is jaxpr else jaxpr.replace(jaxpr=own)
+
+
+def _equation(eqn: Any, given: list[Any], outs: list[Any]) -> Any:
+    parts: dict[str, Any] = {"invars": given, "outvars": outs, "params": as_of_here(eqn.params)}
+    same = all(a is b for key in ("invars", "outvars") for a, b in zip(parts[key], getattr(eqn, key), strict=True))
+    if type(getattr(eqn.ctx, "cur_abstract_mesh", None)) is ProgramMesh and _context is not None:
+        mesh = jax.sharding.get_abstract_mesh()
+        with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
+            return eqn.replace(**parts, ctx=_context())
+    return eqn if same and all(parts["params"][k] is v for k, v in eqn.params.items()) else eqn.replace(**parts)
+
+
+def _type(aval: Any) -> Any:
+    """The type of an array on the mesh in context; of a reference, that to one."""
+    inner = getattr(aval, "inner_aval", None)
+    if inner is not None:
+        own = _type(inner)
+        return aval if own is inner else aval.update(inner_aval=own)
+    if not _is_of_program(aval):
+        return aval
+    own = on_mesh(aval, jax.sharding.get_abstract_mesh())
+    return own.update(manual_axis_type=jax.sharding.ManualAxisType()) if hasattr(own, "manual_axis_type") else own
+
+
+def _literal(literal: Any) -> Any:
+    if not _is_of_program(literal.aval):
+        return literal
+    return type(literal)(literal_value(literal), _type(literal.aval))
+
+
+def _is_of_program(aval: Any) -> bool:
+    return type(getattr(getattr(aval, "sharding", None), "mesh", None)) is ProgramMesh

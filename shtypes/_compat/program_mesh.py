@@ -22,7 +22,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 from shtypes._compat import private
 from shtypes._compat.symbolic_specs import ByAxis, by_jax, spec_like
-from shtypes.context import plain
+from shtypes.context.eqn_source import plain_trace
 from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
@@ -41,17 +41,11 @@ _INFER: Final[Any] = private("jax._src.shard_map", "Infer")
 
 
 class ProgramMesh(AbstractMesh):
-    """An abstract mesh of a plain program, equal to itself only, so that JAX's caches keep its programs apart.
+    """An abstract mesh of a plain program, equal to itself only, so that JAX's caches keep its programs apart."""
 
-    Attributes:
-        inner: The mesh that primitives are bound under; itself for that one.
-        auto: What the program sees in `jax.sharding.auto_axes`; itself for that one.
-        given: The mesh that the program gave to `jax.shard_map`, for which it stands there.
-    """
-
-    inner: ProgramMesh
-    auto: ProgramMesh
-    given: Any = None
+    inner: ProgramMesh  # the mesh that primitives are bound under; itself for that one
+    auto: ProgramMesh  # what the program sees in `jax.sharding.auto_axes`; itself for that one
+    given: Any = None  # the mesh that the program gave to `jax.shard_map`, for which it stands there
     is_of_program = True
 
     def __new__(cls, sizes: tuple[int, ...], names: tuple[str, ...], manual: tuple[str, ...] = ()) -> ProgramMesh:
@@ -143,7 +137,7 @@ def program_mesh_in_context() -> ProgramMesh | None:
 
 def sees_plain() -> bool:
     """Whether typed values are plain ones here: in a plain program that is being traced, on no mesh of its own."""
-    if not plain.thread.depth:
+    if not plain_trace.depth:
         return False
     mesh = jax.sharding.get_abstract_mesh()
     return type(mesh) is ProgramMesh or mesh.empty
@@ -298,7 +292,7 @@ class _TypeOf:
 
     def __call__(self, x: Any) -> Any:
         aval = self.original(x)
-        mesh = program_mesh_in_context() if plain.thread.depth else None
+        mesh = program_mesh_in_context() if plain_trace.depth else None
         if mesh is None or type(aval) is not jax.core.ShapedArray:
             return aval
         own = aval.sharding.mesh

@@ -49,16 +49,11 @@ def _unknown(what: str) -> ShardingTypeError:
 
 
 class AxesOf(str):
-    """The mesh axes that shard a dim of a traced value, as an entry of a spec.
-
-    Attributes:
-        of: The value.
-        dim: Its dim.
-    """
+    """The mesh axes that shard a dim of a traced value, as an entry of a spec."""
 
     __slots__ = ("dim", "of")
-    of: Any
-    dim: int
+    of: Any  # the value
+    dim: int  # its dim
 
     def __new__(cls, of: Any, dim: int) -> AxesOf:
         """What stands for the axes of a dim of a value."""
@@ -106,19 +101,12 @@ class AxesOfOperand:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """The spec of an equation that speaks of other values.
+    """The spec of an equation that speaks of other values."""
 
-    Attributes:
-        entries: For each dim, what a spec has, with `AxesOfOperand` among it.
-        is_whole: Whether it is all that is known of one other value: its states too.
-        unreduced: The mesh axes along which the result is a pending sum.
-        reduced: Those along which it is reduced.
-    """
-
-    entries: tuple[Any, ...]
-    is_whole: bool
-    unreduced: frozenset[str]
-    reduced: frozenset[str]
+    entries: tuple[Any, ...]  # for each dim, what a spec has, with `AxesOfOperand` among it
+    is_whole: bool  # whether it is all that is known of one other value: its states too
+    unreduced: frozenset[str]  # the mesh axes along which the result is a pending sum
+    reduced: frozenset[str]  # those along which it is reduced
 
 
 def with_operands(spec: Any) -> tuple[Any, list[Any]]:

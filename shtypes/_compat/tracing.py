@@ -15,7 +15,7 @@ from jax.extend import source_info_util
 
 from shtypes._compat import Zero, private
 from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
-from shtypes.context.whose import frames
+from shtypes.context.frames import frames
 
 
 class OpenTrace(NamedTuple):

@@ -12,7 +12,7 @@ from jax.extend.core import Primitive, set_current_trace
 
 from shtypes._compat import HiPrimitive, HiType, private, register_hitype
 from shtypes._compat.program_mesh import sees_plain
-from shtypes.context import plain
+from shtypes.context.eqn_source import plain_trace
 
 #: The classes of typed values: that of values, and those of tracers, as they are met.
 CLASSES: Final[set[type]] = set()
@@ -191,7 +191,7 @@ def register(kind: type, attribute: str) -> None:
 
     def typeof(x: Any) -> Any:
         t = getattr(x, attribute)
-        if plain.thread.depth and sees_plain():
+        if plain_trace.depth and sees_plain():
             return jax.core.ShapedArray(t.shape, t.dtype)
         return t if t.dims or sys._getframe(2).f_code is not _CHECK_SCALAR else _scalar_array(t)
 

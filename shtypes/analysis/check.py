@@ -13,16 +13,16 @@ from shtypes.analysis.target import Target, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh
-from shtypes.traced.gradient import is_array, is_differentiated, with_gradient
 from shtypes.traced.ledger import Ledger, ledger_of
+from shtypes.traced.program import is_array, is_differentiated, with_gradient
 from shtypes.types import ShType
 from shtypes.types.notation.printing import show
 from shtypes.types.policy import current_policy
-from shtypes.types.tables import Table, notebook
+from shtypes.types.tables import Report, Table
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class Signature:
+class Signature(Report):
     """The types of a call: of the arguments, the results and, if asked for, the gradients.
 
     Attributes:
@@ -62,8 +62,14 @@ class Signature:
     def __repr__(self) -> str:
         return str(self)
 
-    def _repr_html_(self) -> str:
-        return notebook(Table(self.name, ("", "type"), tuple(self.rows)))
+    @property
+    def title(self) -> str:
+        """The function's name."""
+        return self.name
+
+    def tables(self) -> list[Table]:
+        """The table of the types."""
+        return [Table(self.name, ("", "type"), tuple(self.rows))]
 
     def to_dict(self) -> dict[str, Any]:
         """The signature for JSON: types as canonical text, by name and path."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from shtypes.context.calls import name_of
+from shtypes.context.signature_errors import name_of
 from shtypes.core.array import Array
 from shtypes.core.conversion import abstract_array
 from shtypes.core.meshes import AnyMesh, to_mesh, use_mesh

@@ -13,9 +13,9 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name as name_plain
 from jax.extend.core import Primitive
 
-from shtypes._compat.checkpoints import name_p, offloads
-from shtypes.context.calls import check_function
+from shtypes._compat.derivative_rules import name_p, offloads
 from shtypes.context.function import Function
+from shtypes.context.signature_errors import check_function
 from shtypes.core.dim_fns import Einsum
 from shtypes.core.elementwise_fns import IDENTITY, Identity
 from shtypes.core.local import Local, local
@@ -158,11 +158,7 @@ class ForTyped:
 
 
 def kept_in_place(decision: Any) -> Any:
-    """What a policy says of a typed value.
-
-    Raises:
-        ShardingTypeError: it is to be moved to another memory.
-    """
+    """What a policy says of a typed value."""
     if offloads(decision):
         raise ShardingTypeError(
             "a policy of `checkpoint` offloads a typed value",

@@ -11,10 +11,10 @@ import jax
 from jax.custom_derivatives import CustomVJPPrimal
 
 from shtypes._compat.derivative_rules import keeping_closed_over
-from shtypes._compat.transformations import run_custom_derivatives
+from shtypes._compat.patches import run_custom_derivatives
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.context.calls import check_function
-from shtypes.context.plain import is_tracing_plain
+from shtypes.context.eqn_source import is_tracing_plain
+from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
@@ -172,12 +172,6 @@ def _in_scopes(f: Callable[..., Any], part: str, native: Any, fixed: Sequence[An
 
     In a plain program that is being traced it sees no typed value, and no mesh; its function is given what its rules
     close over, which run when the trace has ended.
-
-    Args:
-        f: The function.
-        part: Which one it is: ``"fun"``, ``"fwd"``, ``"bwd"`` or ``"jvp"``.
-        native: The object that is called.
-        fixed: Its arguments that are not differentiated, which the rules take as they are.
     """
     if is_tracing_plain():
         own_rules = [getattr(native, name, None) for name in ("jvp", "fwd", "bwd")]

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.context.calls import check_function
 from shtypes.context.function import Function
-from shtypes.context.mapped import mapped_axes
+from shtypes.context.scope import mapped_axes
+from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words, public
 from shtypes.control.joins import can_reshard
 from shtypes.core.array import Array
@@ -22,8 +22,8 @@ from shtypes.dispatch.apply import is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
 from shtypes.rules.cotangent import check_cotangent, check_tangent, seed_type, ways_to
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit
-from shtypes.scopes.judging import judge
 from shtypes.types import REPLICATED, ShType
 
 P = ParamSpec("P")
@@ -118,11 +118,7 @@ def value_and_grad(
 
 
 def with_aux(result: Any, has_aux: bool, name: str, what: str) -> tuple[Any, Any]:
-    """What a function returns, taken apart from its auxiliary results.
-
-    Raises:
-        ShardingTypeError: there should be some, and it returns no pair.
-    """
+    """What a function returns, taken apart from its auxiliary results."""
     if has_aux and (not isinstance(result, tuple) or len(result) != 2):
         raise ShardingTypeError(f"with has_aux=True, `{name}` must return ({what}, aux)")
     return result if has_aux else (result, None)
@@ -262,7 +258,7 @@ def _implicitly(x: Any, wanted: ShType, name: str) -> Any:
     t: Any = jax.typeof(x)
     if t == wanted or not allows_implicit() or not can_reshard(t, wanted):
         return x
-    judge(name, t, wanted, name="x", inserted=True)
+    check_comm(name, t, wanted, name="x", inserted=True)
     return move(x, wanted, inserted=True)
 
 

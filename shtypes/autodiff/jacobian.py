@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.autodiff.grad import check_argument, of_one_step, positions, with_aux
-from shtypes.context.calls import check_function
 from shtypes.context.function import Function
-from shtypes.context.mapped import mapped_axes
+from shtypes.context.scope import mapped_axes
+from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words
 from shtypes.control.vmap import vmap
 from shtypes.core.local import zeros_of

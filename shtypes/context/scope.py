@@ -6,10 +6,11 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from shtypes.context.ambient import Ambient, current_ambient, scope
+from shtypes.context.settings import Settings, current_settings, scope
+from shtypes.context.user_line import placed
 from shtypes.errors import ShardingTypeError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,10 +22,6 @@ class Scope:
     """A scope: a context manager that may be entered many times, or a decorator.
 
     A decorated function runs in the scope. A generator or coroutine is in it while it runs, and not while it waits.
-
-    Args:
-        run: Opens one run of the scope: gives what opens each of its parts. Functions and ``with`` have one part, a
-            generator has one for each of its steps.
     """
 
     def __init__(self, run: Callable[[], Open]) -> None:
@@ -47,11 +44,7 @@ class Scope:
         return found
 
     def __call__(self, f: F) -> F:
-        """The function in the scope.
-
-        Raises:
-            ShardingTypeError: it is no function.
-        """
+        """The function in the scope."""
         given: Any = f
         if inspect.isclass(given) or not callable(given):
             raise ShardingTypeError(f"a scope decorates functions, not {given!r:.60}", hints=["with scope: ..."])
@@ -64,9 +57,9 @@ def simple(make: Callable[[], contextlib.AbstractContextManager[Any]]) -> Scope:
     return Scope(lambda: make)
 
 
-def changed(change: Callable[[Ambient], Ambient]) -> Scope:
+def changed(change: Callable[[Settings], Settings]) -> Scope:
     """A scope in which what is in force is changed."""
-    return simple(lambda: scope(change(current_ambient())))
+    return simple(lambda: scope(change(current_settings())))
 
 
 def _decorated(f: Callable[..., Any], run: Callable[[], Open]) -> Callable[..., Any]:
@@ -144,3 +137,43 @@ def _steps(inner: Any, step: Open) -> Generator[Any, Any, Any]:
             raise
         except BaseException as error:
             given, advance = error, inner.throw
+
+
+def mapped_axes() -> tuple[str, ...]:
+    """The axes that shard the dims that are mapped over, around the code that runs."""
+    return current_settings().mapped
+
+
+def mapped_over(axes: Sequence[str]) -> Scope:
+    """The body of a function that is mapped over a dim sharded over ``axes``."""
+    return changed(lambda s: s._replace(mapped=(*s.mapped, *axes)))
+
+
+def local_axes() -> tuple[tuple[str, int], ...]:
+    """The mesh axes of local mode, and their sizes: those that the `shard_map`s around the code map."""
+    return tuple([(axis, n) for axis, n, is_mapped in current_settings().local if is_mapped])
+
+
+def in_local_mode(axes: Sequence[str], sizes: Mapping[str, int]) -> Scope:
+    """The body of a function that is mapped over some of the axes of a mesh, whose sizes are given in its order."""
+
+    def mapped(s: Settings) -> Settings:
+        around = {axis for axis, _, is_mapped in s.local if is_mapped}
+        return s._replace(local=tuple([(a, n, a in axes or a in around) for a, n in sizes.items()]))
+
+    return changed(mapped)
+
+
+def check_not_mapped(axes: Sequence[str]) -> None:
+    """Refuses to sum a gradient over the devices where they are at different steps."""
+    axis = next((a for a in axes if a in mapped_axes()), None)
+    if axis is not None:
+        error = ShardingTypeError(
+            f"a gradient inside `vmap` would be summed over mesh axis `{axis}`, over which the mapped dim is sharded",
+            why="each device is at steps of its own, and the gradient is that of one step",
+            hints=[
+                "sh.grad and sh.vjp, of functions that take the value as an argument, give the gradient of each step",
+                f'sh.lax.pvary(x, "{axis}") before it is differentiated',
+            ],
+        )
+        raise placed(error, "vmap")

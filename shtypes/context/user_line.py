@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
-from shtypes.context import plain
-from shtypes.context.calls import misfit, not_taken
-from shtypes.context.origin import origin
-from shtypes.context.whose import Whose, called_in, frames, is_whose, whose
+from shtypes.context.eqn_source import eqn_source, plain_trace
+from shtypes.context.frames import Owner, called_in, frames, owner_of_file, owner_of_frame
+from shtypes.context.signature_errors import argument_error, signature_error
 from shtypes.errors import NoMeshError, ShardingTypeError
 
 P = ParamSpec("P")
@@ -26,7 +25,7 @@ def user_line() -> str:
 
     Where an installed library made the call, that says which function of it: ``train.py:9 in step (in optax.update)``.
     """
-    found = origin()
+    found = eqn_source()
     if found is None:
         return _calling_line()
     line = found.line or _calling_line().partition(" (in ")[0]
@@ -37,10 +36,10 @@ def _calling_line() -> str:
     library: FrameType | None = None
     inmost = ""
     for frame in frames(1):
-        kind = is_whose(frame)
-        if kind is Whose.USERS:
+        kind = owner_of_frame(frame)
+        if kind is Owner.USERS:
             return _words(frame, frame.f_lineno) + _through(library)
-        if kind is Whose.INSTALLED:
+        if kind is Owner.INSTALLED:
             inmost = inmost or _words(frame, frame.f_lineno)
             library = frame
     return inmost
@@ -48,7 +47,7 @@ def _calling_line() -> str:
 
 def is_users_call() -> bool:
     """Whether a line of the user's is running."""
-    return any(is_whose(frame) is Whose.USERS for frame in frames(1))
+    return any(owner_of_frame(frame) is Owner.USERS for frame in frames(1))
 
 
 def frames_of_call() -> list[FrameType]:
@@ -58,7 +57,7 @@ def frames_of_call() -> list[FrameType]:
 
 def _inside(running: Iterable[FrameType]) -> Iterator[FrameType]:
     """The frames up to the first that is the user's, or of a library that knows nothing of us."""
-    return itertools.takewhile(lambda frame: is_whose(frame) not in (Whose.USERS, Whose.INSTALLED), running)
+    return itertools.takewhile(lambda frame: owner_of_frame(frame) not in (Owner.USERS, Owner.INSTALLED), running)
 
 
 def line_of(traceback: TracebackType | None) -> str:
@@ -67,10 +66,10 @@ def line_of(traceback: TracebackType | None) -> str:
     library: FrameType | None = None
     while traceback is not None:
         frame, line = traceback.tb_frame, traceback.tb_lineno
-        kind = is_whose(frame)
-        if kind is Whose.USERS:
+        kind = owner_of_frame(frame)
+        if kind is Owner.USERS:
             found, library = _words(frame, line), None
-        elif kind is Whose.INSTALLED:
+        elif kind is Owner.INSTALLED:
             inmost, library = _words(frame, line), library or frame
         traceback = traceback.tb_next
     return found + _through(library) if found else inmost
@@ -99,7 +98,7 @@ def placed(error: ShardingTypeError, call: str) -> ShardingTypeError:
 
 def _called() -> str:
     """The op that the user called, where an op inside it is the one that fails; else empty."""
-    found = origin()
+    found = eqn_source()
     if found is not None:
         return found.called
     called = (frame.f_locals["fn"] for frame in _inside(frames(2)) if frame.f_code is _A_CALL)
@@ -123,7 +122,7 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        if plain.thread.depth:
+        if plain_trace.depth:
             noted = _without_mesh(call, args, kwargs, needs_mesh=False)
             if noted is not None:
                 return noted  # type: ignore[no-any-return]
@@ -143,10 +142,10 @@ def public(fn: Callable[P, T]) -> Callable[P, T]:
                 raise
             if _did_not_fit(error):
                 name = fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__
-                raise placed(misfit(name, fn, error), name) from None
+                raise placed(signature_error(name, fn, error), name) from None
             if line_of(error.__traceback__):  # what the user's own functions raise stays as it is
                 raise
-            raise placed(not_taken(fn.__name__, fn, args, kwargs, error), fn.__name__) from None
+            raise placed(argument_error(fn.__name__, fn, args, kwargs, error), fn.__name__) from None
 
     return call
 
@@ -170,7 +169,7 @@ _HANDING_ON: Final = frozenset({"public.<locals>.call", "cached_eagerly.<locals>
 def _did_not_fit(error: Exception) -> TypeGuard[TypeError]:
     """Whether Python itself raised an error where a function of ours was called: the arguments do not fit it."""
     code = _raising(error) if isinstance(error, TypeError) else None
-    return code is not None and code.co_qualname in _HANDING_ON and whose(code.co_filename) is Whose.OURS
+    return code is not None and code.co_qualname in _HANDING_ON and owner_of_file(code.co_filename) is Owner.OURS
 
 
 def _asserts(fn: Any, error: Exception) -> bool:

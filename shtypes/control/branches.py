@@ -14,7 +14,7 @@ import jax
 from jax import lax
 
 from shtypes._compat.jaxprs import captured, jaxpr_of
-from shtypes.context.calls import check_function
+from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words, public
 from shtypes.control.joins import TypesDiffer, becomes, can_reshard, cast_leaves, leaf_types, start_otherwise
 from shtypes.control.loops import scalar_of
@@ -28,9 +28,9 @@ from shtypes.ops.reinterpret import stop_gradient
 from shtypes.resharding import Cost, backward, cost, plan
 from shtypes.resharding.join import join
 from shtypes.rules import Typing
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, minimizing, no_comm
-from shtypes.scopes.judging import judge
-from shtypes.traced.gradient import leaf_paths
+from shtypes.traced.program import leaf_paths
 from shtypes.types import ShType, State
 
 T = TypeVar("T")
@@ -110,15 +110,7 @@ def _varies(pred: Any) -> bool:
 def _of_own(
     name: str, which: Any, holds: Sequence[Any], branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
 ) -> Any:
-    """On each device the results of its own branch: that one alone runs, or all do where they communicate.
-
-    Args:
-        name: The function.
-        which: A bool, the first branch where it holds; or an index.
-        holds: For each branch but the last, whether it is the one, if none before it is.
-        branches: The branches.
-        operands: Their arguments.
-    """
+    """On each device the results of its own branch: that one alone runs, or all do where they communicate."""
     try:
         with no_comm():
             return _own_branch(name, which, branches, operands)
@@ -193,12 +185,7 @@ def _without_others(function: Callable[..., Any], here: Any, operands: tuple[Any
 
 
 def selected(which: Any, cases: Sequence[Any]) -> Any:
-    """The case that ``which`` says along the leading dims, for JAX: a branch under `vmap` with a mapped predicate.
-
-    Args:
-        which (n, ...): A bool for two cases, the second where it holds; or an index.
-        cases (n, ..., ...): Typed values of one type.
-    """
+    """The case that ``which`` says along the leading dims, for JAX: a branch under `vmap` with a mapped predicate."""
     (which, *cases), _ = lift([which, *cases])
     t, rank = jax.typeof(which), jax.typeof(cases[0]).ndim
     which = reshape(which, (*t.shape, *(1,) * (rank - t.ndim)))
@@ -326,7 +313,7 @@ def _join_typed(name: str, path: str, types: tuple[ShType, ...]) -> ShType:
         if allows_implicit() and all(can_reshard(t, types[0]) for t in types):
             cheapest = min(dict.fromkeys(types), key=lambda goal: _price(types, goal))
             for t in types:
-                judge(name, t, cheapest, name="result", inserted=True)
+                check_comm(name, t, cheapest, name="result", inserted=True)
             return cheapest
         error.fixes = ()
         if differing(types):

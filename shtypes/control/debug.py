@@ -15,13 +15,13 @@ import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
-from shtypes.context.calls import check_function, refuse_untaken
+from shtypes.context.signature_errors import check_function, refuse_unsupported
 from shtypes.context.user_line import public
 from shtypes.core.callbacks import AxisIndices, HostCall
 from shtypes.core.callbacks import call as _call
 from shtypes.dispatch.apply import is_typed, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.traced.gradient import split
+from shtypes.traced.program import split
 from shtypes.types import ShType, State
 
 
@@ -58,7 +58,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
         [x=0] 1.0 (a term of f32[]{U:x})
         [x=1] 2.0 (a term of f32[]{U:x})
     """
-    refuse_untaken("print", kwargs, ("fmt", "ordered"))
+    refuse_unsupported("print", kwargs, ("fmt", "ordered"))
     _check_format(fmt, args, kwargs)
 
     def show(place: AxisIndices, values: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
@@ -101,7 +101,7 @@ def callback(
         [({'x': 0}, [1.0]), ({'x': 1}, [2.0])]
     """
     check_function("debug.callback", callback)
-    refuse_untaken("callback", kwargs, ("callback", "ordered", "places"))
+    refuse_unsupported("callback", kwargs, ("callback", "ordered", "places"))
 
     def run(place: AxisIndices, values: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
         callback(*([dict(place)] if places else []), *values[0], **values[1])

@@ -18,9 +18,9 @@ from shtypes.core.reshard import move
 from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.join import join
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, rules_in_force, trying
-from shtypes.scopes.judging import judge
-from shtypes.traced.gradient import leaf_paths
+from shtypes.traced.program import leaf_paths
 from shtypes.types import REPLICATED, ShType, State
 
 
@@ -66,9 +66,6 @@ def start_otherwise(x: Any, t: ShType) -> None:
     """Has a loop around start its carry so that ``x``, which is made of nothing else, can have a type for free.
 
     What it is made of starts in that type where it can, else it varies where that does.
-
-    Raises:
-        TypesDiffer: there is one, whose carry starts as a constant.
     """
     made_of = arguments_of(x)
     for loop in reversed(_thread.loops):
@@ -233,7 +230,7 @@ def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: A
             return entered
         start_otherwise(start, left)
         if allows_implicit() and can_reshard(left, entered):
-            judge(name, left, entered, name="carry", inserted=True)
+            check_comm(name, left, entered, name="carry", inserted=True)
             return entered  # at the end of each step
         raise located(
             ShardingTypeError(

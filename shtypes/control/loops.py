@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from shtypes import rules
-from shtypes.context.calls import check_function
+from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types
 from shtypes.control.own import own_value, varying_type

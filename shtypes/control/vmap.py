@@ -8,17 +8,17 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import jax
 
-from shtypes.context.calls import check_function
 from shtypes.context.function import Function
-from shtypes.context.mapped import mapped_over
+from shtypes.context.scope import mapped_over
+from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words, maker, placed
 from shtypes.core.collective import reinterpreted, vary
 from shtypes.core.device_put import ensure_mapped_p
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit
-from shtypes.scopes.judging import judge
 from shtypes.types import REPLICATED, Dim, ShType, State
 from shtypes.types.policy import replicated
 
@@ -101,18 +101,12 @@ def _whole(x: Any, place: int | None) -> Any:
         return x
     t = jax.typeof(x)
     whole = t.with_axes(t.dims[place].axes, replicated())
-    judge("vmap", t, whole, inserted=True)
+    check_comm("vmap", t, whole, inserted=True)
     return move(x, whole, inserted=True)
 
 
 def own_steps(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:
-    """A function at each element of the leading dim, by each device at those that it has; None where all have all.
-
-    Args:
-        fun: A function of one element.
-        xs: A tree of values.
-        loop: Runs a function at each element of a leading dim that is whole.
-    """
+    """A function at each element of the leading dim, by each device at those that it has; None where all have all."""
     leaves, structure = jax.tree.flatten(xs)
     axes, parts = _parts("map", leaves, [0] * len(leaves), None)
     if not axes:
@@ -195,7 +189,7 @@ def _own_part(name: str, x: Any, place: int | None, axes: tuple[str, ...]) -> An
     sharded = t
     for axis in axes[len(t.dims[d].axes) :]:
         sharded = sharded.with_axis(axis, State.SHARDED, d)
-    judge(name, t, sharded, inserted=True)
+    check_comm(name, t, sharded, inserted=True)
     return reinterpreted(move(x, sharded, inserted=True), _varying(sharded, axes, d))
 
 

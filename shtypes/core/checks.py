@@ -24,9 +24,9 @@ from jax.extend import source_info_util
 
 from shtypes._compat import trace_notes, trace_of
 from shtypes.caches import COMPILED
-from shtypes.context import ambient
-from shtypes.context.ambient import current_ambient
+from shtypes.context import settings
 from shtypes.context.scope import Scope, simple
+from shtypes.context.settings import current_settings
 from shtypes.context.user_line import user_line
 from shtypes.core.array import Array
 from shtypes.core.meshes import concrete_mesh, manual_mesh
@@ -37,7 +37,7 @@ from shtypes.types import REPLICATED, ShType, State
 
 def checks_are_on() -> bool:
     """Whether results are compared here."""
-    return current_ambient().checks
+    return current_settings().checks
 
 
 def debug_checks(on: bool = True) -> Scope:
@@ -77,7 +77,7 @@ def debug_checks(on: bool = True) -> Scope:
 
 @contextlib.contextmanager
 def _checked(on: bool) -> Iterator[None]:
-    with ambient.scope(current_ambient()._replace(checks=on)):
+    with settings.scope(current_settings()._replace(checks=on)):
         try:
             yield
         except BaseException:
@@ -88,7 +88,7 @@ def _checked(on: bool) -> Iterator[None]:
 
 def set_debug_checks(on: bool) -> None:
     """Switches the checks of `debug_checks` on or off for all threads, outside any scope."""
-    ambient.set_base(ambient.outermost()._replace(checks=on))
+    settings.set_base(settings.outermost()._replace(checks=on))
     if not on:
         deliver()
 

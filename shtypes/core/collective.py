@@ -17,7 +17,7 @@ from jax import lax
 
 from shtypes._compat import Zero
 from shtypes.caches import MOST
-from shtypes.context.mapped import check_not_mapped
+from shtypes.context.scope import check_not_mapped
 from shtypes.core.array import Array
 from shtypes.core.elementwise_fns import Divide, Mul
 from shtypes.core.jax_type import HiShType, as_jax_type
@@ -28,8 +28,8 @@ from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import local as rules
 from shtypes.rules.local import Op
+from shtypes.scopes.check_comm import check_sent
 from shtypes.scopes.comm import rules_in_force
-from shtypes.scopes.judging import judge_sent
 from shtypes.types import COTANGENT, ShType, State, dtypes
 from shtypes.types.mesh import Mesh
 
@@ -108,7 +108,7 @@ def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None
         op: The collective.
         x (...): Its operand.
         inserted: Whether a typing rule asks for it.
-        has_gradient: Whether the value may be differentiated: then scopes judge the transpose too. By its dtype.
+        has_gradient: Whether the value may be differentiated: then scopes check the transpose too. By its dtype.
 
     Raises:
         ShardingTypeError: the value's type does not fit.
@@ -119,7 +119,7 @@ def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None
         returns = src.differentiable if has_gradient is None else has_gradient
         sent = sent_by(collective.forward_comm()), sent_by(collective.returned() if returns else ())
         try:
-            judge_sent(op.name, src, collective.dst, *sent, inserted=inserted)
+            check_sent(op.name, src, collective.dst, *sent, inserted=inserted)
         except ShardingTypeError as error:
             error.hints = error.hints or (f"{op.name} before the scope, or after it",)
             raise

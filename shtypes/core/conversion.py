@@ -9,9 +9,9 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from shtypes._compat import no_trace_is_running
-from shtypes.context.calls import refuse_unknown
-from shtypes.context.plain import is_tracing_plain
+from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.scope import Scope, changed
+from shtypes.context.signature_errors import refuse_unknown
 from shtypes.context.user_line import public
 from shtypes.core.array import Array, wrap
 from shtypes.core.array import install as install
@@ -23,8 +23,8 @@ from shtypes.core.meshes import to_mesh
 from shtypes.core.physical import physical_sharding
 from shtypes.core.reshard import move
 from shtypes.errors import ShardingTypeError
+from shtypes.scopes.check_comm import check_comm, check_leaving, check_now
 from shtypes.scopes.comm import allows_implicit, rules_in_force
-from shtypes.scopes.judging import judge, judge_leaving, look
 from shtypes.types import Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 
@@ -118,11 +118,11 @@ def convert(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
         t = own_type(x, mesh) if known else _as_own(x, wanted, mesh)
         _refuse_pending(t)
         own = (from_jax_p if traced else from_concrete_p).bind(x, ty=t)
-        look()
+        check_now()
     if wanted is None:
         return own
     constant = not isinstance(x, jax.core.Tracer)
-    judge("from_jax", jax.typeof(own), wanted, has_gradient=not constant)
+    check_comm("from_jax", jax.typeof(own), wanted, has_gradient=not constant)
     return move(own, wanted, constant=constant)
 
 
@@ -226,7 +226,7 @@ def _lies_somewhere(x: Any) -> bool:
 
 def without_data() -> Scope:
     """Makes values that have only types of host arrays, so that a program that makes its arguments needs no devices."""
-    return changed(lambda now: now._replace(only_types=True))
+    return changed(lambda s: s._replace(only_types=True))
 
 
 @public
@@ -269,10 +269,10 @@ def to_jax(x: Array) -> Any:
     pending = t.axes(State.UNREDUCED)
     if pending and allows_implicit():
         whole = t.with_axes(pending, State.INVARIANT)
-        judge("to_jax", t, whole, inserted=True)
+        check_comm("to_jax", t, whole, inserted=True)
         x, t = move(x, whole, inserted=True), whole
     refuse_hidden(t, "become a plain array")
-    judge_leaving(t)
+    check_leaving(t)
     if type(x) is Array and no_trace_is_running():
         if x.data is None:
             raise ShardingTypeError(f"a value that has only a type, {t}, has no data")

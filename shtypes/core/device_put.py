@@ -9,7 +9,7 @@ import jax
 from jax.sharding import NamedSharding
 
 from shtypes._compat import HiPrimitive, Zero, no_trace_is_running
-from shtypes.context.ambient import current_ambient
+from shtypes.context.settings import current_settings
 from shtypes.core.array import Array, wrap
 from shtypes.core.host import check_width, put, refuse_hidden
 from shtypes.core.jax_type import HiShType
@@ -119,7 +119,7 @@ def place(host: Any, t: HiShType) -> Array:
     if t.axes(State.VARYING):
         refuse_hidden(t, "be made from one global value")
     check_width(t)
-    if current_ambient().only_types:
+    if current_settings().only_types:
         return wrap(t, None)
     unreduced = t.axes(State.UNREDUCED)
     rest = {a: State.REDUCED if a in unreduced else t.state(a) for a in t.mesh.axis_names if t.dim_of(a) is None}

@@ -15,9 +15,9 @@ from jax.sharding import NamedSharding
 from shtypes._compat.plain_programs import closed_over
 from shtypes._compat.program_mesh import sees_plain
 from shtypes.caches import Bounded
-from shtypes.context.absent import instead_of
+from shtypes.context.frames import frames
+from shtypes.context.unsupported import alternative_to
 from shtypes.context.user_line import frames_of_call, line_of, placed, user_line
-from shtypes.context.whose import frames
 from shtypes.core.host import refuse_hidden, without_data
 from shtypes.core.meshes import AnyMesh, concrete_mesh, without_devices
 from shtypes.core.physical import physical_spec
@@ -164,7 +164,7 @@ def _instead(name: str, t: ShType) -> Sequence[str]:
     for place in (f"{room}.{function}", function) if room else (function,):
         if function and _has(ours, place):
             return (f"sh.{place}",)
-    return (instead_of(function) or "use the function of the same name in shtypes",)
+    return (alternative_to(function) or "use the function of the same name in shtypes",)
 
 
 def _has(module: Any, path: str) -> bool:

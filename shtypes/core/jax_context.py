@@ -11,15 +11,15 @@ from typing import Any, Final
 import jax
 from jax.extend import source_info_util
 
-from shtypes.context import ambient
-from shtypes.context.ambient import connect_jax, current_ambient
-from shtypes.context.whose import OURS
+from shtypes.context import settings
+from shtypes.context.frames import OURS
+from shtypes.context.settings import connect_jax, current_settings
 from shtypes.core.meshes import context_mesh, use_mesh
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.suggest_fixes import Rule, fixes
 from shtypes.types import ShType
 
-#: Holds the `Ambient` in force.
+#: Holds the `Settings` in force.
 CONTEXT: Final[Any] = jax.make_user_context(default_value=None)
 
 
@@ -32,11 +32,11 @@ for _path in OURS:
 
 def complete_when_read(error: ShardingTypeError, complete: Callable[[], None]) -> None:
     """Has ``complete`` run when the fixes of an error are read first, in the scopes and on the mesh in force here."""
-    around, mesh = current_ambient(), context_mesh()
+    around, mesh = current_settings(), context_mesh()
 
     def as_raised() -> None:
         with contextlib.ExitStack() as scopes:
-            scopes.enter_context(ambient.scope(around))
+            scopes.enter_context(settings.scope(around))
             if context_mesh() != mesh:
                 scopes.enter_context(jax.set_mesh(None) if mesh is None else use_mesh(mesh))
             complete()

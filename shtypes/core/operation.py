@@ -1,4 +1,4 @@
-"""`Operation`: what our primitives apply, as a parameter; its type is checked, and scopes judge what it communicates.
+"""`Operation`: what our primitives apply, as a parameter; its type is checked, and scopes check what it communicates.
 
 There is one JAX primitive per kind of operation, so JAX's tables have a few entries, whatever programs do. An operation
 prints in jaxprs as a primitive of its own would, knows the types of its operands, and refuses any others.
@@ -23,8 +23,8 @@ from shtypes.core.jax_type import HiShType
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Plan
 from shtypes.resharding.moves import Kind, in_words
+from shtypes.scopes.check_comm import Sent, check_bound
 from shtypes.scopes.comm import open_watches, rules_in_force
-from shtypes.scopes.judging import Sent, judge_bound
 from shtypes.types import ShType
 
 
@@ -121,7 +121,7 @@ class Operation:
 
     def run(self, *operands: Any) -> list[Any]:
         """The results for concrete values, at once."""
-        judge(self)
+        check_operation(self)
         results = self.to_lojax(*operands)
         count(self)
         return results
@@ -203,7 +203,7 @@ def _exact(value: Any) -> Any:
 class OperationPrimitive(TypedPrimitive):
     """The primitive of one kind of operation, which says itself how it is evaluated.
 
-    Whoever binds it, an op, a derivative or a jaxpr that is evaluated again, is judged by the scopes in force.
+    Whoever binds it, an op, a derivative or a jaxpr that is evaluated again, is checked by the scopes in force.
 
     Args:
         name: Its name.
@@ -217,7 +217,7 @@ class OperationPrimitive(TypedPrimitive):
 
     def bind(self, *operands: Any, **params: Any) -> Any:
         if self.communicates:
-            judge(params["operation"])
+            check_operation(params["operation"])
         return super().bind(*operands, **params)
 
     def abstract_eval(self, *types: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
@@ -272,7 +272,7 @@ def current_direction() -> tuple[str, int]:
     return "backward" if is_transposing() else direction_of(stack), stack.count("jvp(")
 
 
-def judge(operation: Operation) -> None:
+def check_operation(operation: Operation) -> None:
     """Checks what an operation communicates against the scopes in force.
 
     Raises:
@@ -288,7 +288,7 @@ def judge(operation: Operation) -> None:
         src, dst = dst.cotangent(), src.cotangent()
     sent, direction = (sent_by(forward), sent_by(backward)), current_direction()[0]
     try:
-        judge_bound(operation.name, src, dst, *sent, direction=direction, inserted=operation.inserted)
+        check_bound(operation.name, src, dst, *sent, direction=direction, inserted=operation.inserted)
     except ShardingTypeError as error:
         raise placed(error, f"{operation}({', '.join(map(str, operation.operands))})") from None
 

@@ -14,7 +14,7 @@ from jax.sharding import Mesh as JaxMesh
 
 from shtypes._compat import no_trace_is_running
 from shtypes.caches import MOST
-from shtypes.context.ambient import current_ambient
+from shtypes.context.settings import current_settings
 from shtypes.context.user_line import public
 from shtypes.core.array import Array, wrap
 from shtypes.core.device_put import type_of
@@ -107,7 +107,7 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
     t = as_jax_type(_whole_type(local, type, mesh))
     local = converted(local, dtypes.from_numpy(local.dtype), t)
     check_width(t)
-    if current_ambient().only_types:
+    if current_settings().only_types:
         return wrap(t, None)
     mine = _slices(t)
     shape = tuple(s.stop - s.start for s in mine)
@@ -162,7 +162,7 @@ def _dims(type: Any, mesh: Mesh, shape: tuple[int, ...], dtype: str | None) -> l
         sample = [mesh.size if s is None else s for s in sizes]
     t = type_of(type, mesh, shape=sample, dtype=dtype)
     refuse_hidden(t, _WHAT)
-    if current_ambient().only_types:
+    if current_settings().only_types:
         return [(d._replace(size=n), s) for d, n, s in zip(t.dims, shape, sizes, strict=True)]
     held = zip(t.dims, _slices(t), shape, sizes, strict=True)
     return [(d._replace(size=n * (d.size // max(m.stop - m.start, 1))), s) for d, m, n, s in held]

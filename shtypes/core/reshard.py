@@ -20,7 +20,7 @@ from shtypes.core.operation import Comm, LinearizedPrimitive, Operation, UnaryOp
 from shtypes.core.run_op import run_reshard
 from shtypes.resharding import plan
 from shtypes.resharding.transport import AS_IT_IS, Transport, one_transport, transport_in_force
-from shtypes.scopes.written import check_written
+from shtypes.scopes.check_comm import check_written
 from shtypes.types import REPLICATED, ShType, State
 
 reshard_p = LinearizedPrimitive("reshard")

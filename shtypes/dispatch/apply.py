@@ -20,7 +20,7 @@ from jax.extend.core import set_current_trace
 from shtypes._compat import no_trace_is_running, trace_notes, trace_of
 from shtypes._compat.typed import CLASSES
 from shtypes.caches import MOST
-from shtypes.context.ambient import current_ambient
+from shtypes.context.settings import current_settings
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.conversion import convert, own_type
@@ -39,6 +39,7 @@ from shtypes.rules import Typing
 from shtypes.rules.candidate_types import price_of, varies_no_more
 from shtypes.rules.implicit import chosen, may_look_ahead
 from shtypes.rules.suggest_fixes import Held, called_names, without_backward
+from shtypes.scopes.check_comm import check_comm, check_now
 from shtypes.scopes.comm import (
     allows_implicit,
     finishes_scalars,
@@ -47,7 +48,6 @@ from shtypes.scopes.comm import (
     minimizing,
     rules_in_force,
 )
-from shtypes.scopes.judging import judge, look
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.policy import replicated
@@ -275,7 +275,7 @@ def apply_all(name: str, fn: Local, rule: Rule, operands: Sequence[Any]) -> list
     fn = fn if isinstance(fn, ShardFn) else fn(typing.operands)
     results = local_all(fn, *operands, out=typing.results)
     if rules_in_force():
-        look()
+        check_now()
     return results
 
 
@@ -286,7 +286,7 @@ def typed_operands(name: str, rule: Rule, operands: Sequence[Any]) -> tuple[list
         taken = [finished(x) for x in operands]
         if any(x is not y for x, y in zip(taken, operands, strict=True)):
             may_look_ahead()
-        if current_ambient().shared:
+        if current_settings().shared:
             operands = taken
             held = [frozenset(y.type for y in versions(x)) for x in operands]
     typing = typed(name, rule, tuple(x.type for x in operands), held)
@@ -306,7 +306,7 @@ def cast_all(name: str, rule: Rule, operands: Sequence[Any], typing: Typing) -> 
     if rules_in_force():
         try:
             for called, t, goal in zip(called_names(types), types, typing.operands, strict=True):
-                judge(name, t, goal, name=called, inserted=True, has_gradient=moves_back)
+                check_comm(name, t, goal, name=called, inserted=True, has_gradient=moves_back)
         except ShardingTypeError as error:
             error.fixes = without_backward(rule, types)
             raise located(error, name, types).with_traceback(None) from None
@@ -398,8 +398,8 @@ def _notes(x: Any) -> dict[Any, Any] | None:
     noting = current_recorder()
     if noting is not None:  # a call that is repeated takes no notice of what was inserted before
         noting.incomplete()
-    found = scope.of.get(x)
-    return scope.of.put(x, {}) if found is None else found
+    found = scope.get(x)
+    return scope.put(x, {}) if found is None else found
 
 
 def apply(name: str, fn: Local, rule: Rule, *operands: Any) -> Array:

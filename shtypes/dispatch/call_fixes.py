@@ -20,9 +20,9 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.rules import Typing, suggest_fixes
+from shtypes.scopes.check_comm import is_bounded, keep_to_scopes
 from shtypes.scopes.comm import runs_again, trying
-from shtypes.scopes.judging import is_bounded, keep_to_scopes
-from shtypes.traced.price import priced, sent_by_program
+from shtypes.traced.ledger import priced, sent_by_program
 from shtypes.types import ShType
 
 

@@ -14,7 +14,7 @@ from shtypes.dispatch.reshard import reshard
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.rules.suggest_fixes import MOST
 from shtypes.scopes.comm import trying
-from shtypes.traced.price import priced
+from shtypes.traced.ledger import priced
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 

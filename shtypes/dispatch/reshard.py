@@ -15,7 +15,7 @@ from shtypes.dispatch.reshard_tree import all_reduce_tree, is_tree
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.transport import Asked
 from shtypes.rules.moves import check_varying, dim_from_front, named_form, replicated_state, target_of
-from shtypes.scopes.judging import judge
+from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType, State
 
 Tree = TypeVar("Tree")
@@ -29,7 +29,7 @@ def _sent(name: str, x: Any, dst: ShType, asked: Asked, written: str = "") -> Ar
         call = f"sh.{name}(x{written}{asked.written})"
     elif asked.written:
         call = f'sh.reshard(x, "{str(dst).removeprefix(dst.dtype_name)}"{asked.written})'
-    judge(name, t, dst, call=call, transport=transport)
+    check_comm(name, t, dst, call=call, transport=transport)
     return resharded(x, dst, transport=transport)
 
 

@@ -28,11 +28,7 @@ class Numbered(NamedTuple):
 
 
 class Forms:
-    """Texts without their names, each read once.
-
-    Args:
-        known: The names that are not like others.
-    """
+    """Texts without their names, each read once."""
 
     def __init__(self, known: Container[str]) -> None:
         self._known = known

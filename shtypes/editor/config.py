@@ -18,25 +18,16 @@ FOR_CHECK: Final = ("golden", "grad", "lift", "targets")
 
 
 class Config(NamedTuple):
-    """``[tool.shtypes]`` of a project.
-
-    Attributes:
-        policy: The policy.
-        mesh: The axes of the mesh and their sizes, major to minor; empty if they are not known.
-        dims: Sizes of dim names.
-    """
+    """``[tool.shtypes]`` of a project."""
 
     policy: str = "partial"
+    #: the axes of the mesh and their sizes, major to minor; empty if they are not known
     mesh: Mapping[str, int] = {}  # never changed
-    dims: Mapping[str, int] = {}
+    dims: Mapping[str, int] = {}  # sizes of dim names
 
 
 def read_config(given: str | None) -> Config:
-    """The configuration beside that of mypy, in the file ``given``, or else where mypy runs.
-
-    Raises:
-        ShardingTypeError: it says what is none.
-    """
+    """The configuration beside that of mypy, in the file ``given``, or else where mypy runs."""
     places = [Path(given)] if given else []
     places = [p if p.name == "pyproject.toml" else p.parent / "pyproject.toml" for p in places]
     for place in (*places, Path("pyproject.toml")):
@@ -46,11 +37,7 @@ def read_config(given: str | None) -> Config:
 
 
 def checked(given: dict[str, Any]) -> Config:
-    """The configuration, once it is seen to be one.
-
-    Raises:
-        ShardingTypeError: it is none.
-    """
+    """The configuration, once it is seen to be one."""
     unknown = sorted(set(given) - {*Config._fields, *FOR_CHECK})
     if unknown:
         hints = [f"`{name}`" for name in Config._fields]

@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -20,8 +21,8 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 
 from shtypes.api import places
-from shtypes.context import ambient
-from shtypes.context.ambient import Ambient
+from shtypes.context import settings
+from shtypes.context.settings import Settings
 from shtypes.editor.space import Unknown
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.table import OPS
@@ -41,15 +42,10 @@ _NO_DATA: Final = re.compile("only a type|has no devices")
 
 
 class Fields(NamedTuple):
-    """An instance of a class, as a tree of the values that its fields have.
+    """An instance of a class, as a tree of the values that its fields have."""
 
-    Attributes:
-        cls: The class, to the type checker.
-        values: The values, or their types.
-    """
-
-    cls: Hashable
-    values: dict[str, Any]
+    cls: Hashable  # the class, to the type checker
+    values: dict[str, Any]  # the values, or their types
 
 
 class Unwritten(NamedTuple):
@@ -170,23 +166,8 @@ def ask(
     scopes: tuple[object, ...] = (),
     fixes: bool = False,
 ) -> Any:
-    """The tree of types that a call gives; None stands for None, and False for what else is no array.
-
-    Args:
-        call: The function.
-        args: Its arguments. `Unwritten` numbers may be anywhere in tuples, lists and slices.
-        kwargs: Those that are given by name.
-        mesh: The mesh.
-        policy: The policy in force.
-        sizes: The sizes of the dim names in texts among the arguments.
-        scopes: The scopes of communication in force.
-        fixes: Whether an error is to have fixes.
-
-    Raises:
-        ShardingTypeError: the runtime refuses the call.
-        Unknown: it says nothing.
-    """
-    now = Ambient(policy, dims=tuple(sorted(sizes.items())), scopes=scopes, only_types=True)
+    """The tree of types that a call gives; None stands for None, and False for what else is no array."""
+    now = Settings(policy, dims=tuple(sorted(sizes.items())), scopes=scopes, only_types=True)
     unwritten = list(_unwritten((args, kwargs)))
     if not unwritten:
         return _ask(call, args, kwargs, mesh, now, fixes)
@@ -213,7 +194,7 @@ def _ask(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     mesh: Mesh,
-    now: Ambient,
+    now: Settings,
     fixes: bool,
 ) -> Any:
     _warm_up()
@@ -225,14 +206,14 @@ def _ask(
             with public().use_mesh(context):
                 if not traced:
                     try:
-                        with ambient.scope(now):
+                        with settings.scope(now):
                             return _types(call(*args, **kwargs))
                     except ShardingTypeError as error:
                         if not _NO_DATA.search(error.what):
                             if fixes:
                                 _ = error.fixes  # they are looked for here, and no longer than a call may take
                             raise
-                with ambient.scope(now._replace(only_types=False)):  # in a trace every value has what data it needs
+                with settings.scope(now._replace(only_types=False)):  # in a trace every value has what data it needs
                     return _traced(call, args, kwargs)
     except ShardingTypeError:
         raise
@@ -333,9 +314,18 @@ class _TooLong(BaseException):
 
 
 def _give_up(_: int, frame: FrameType | None) -> None:
-    if frame is not None and frame.f_code.co_name.endswith("gc_callback"):
-        return  # what a callback of the garbage collector raises is printed and dropped: the next tick ends the call
     raise _TooLong
+
+
+@contextlib.contextmanager
+def _without_reports() -> Iterator[None]:
+    """Has Python not print a `_TooLong` that it drops: one from a finalizer, or from a callback of a weak reference."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda about: None if isinstance(about.exc_value, _TooLong) else before(about)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextlib.contextmanager
@@ -347,12 +337,13 @@ def _bounded(seconds: float) -> Iterator[None]:
             yield
             return
         before = signal.signal(signal.SIGVTALRM, _give_up)
-        try:  # again and again, for what Python runs beside the program drops exceptions
-            signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            signal.signal(signal.SIGVTALRM, before)
+        with _without_reports():
+            try:  # again and again, for what is raised in a finalizer does not end the call
+                signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)
+                yield
+            finally:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                signal.signal(signal.SIGVTALRM, before)
 
 
 @contextlib.contextmanager

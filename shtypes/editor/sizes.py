@@ -28,12 +28,7 @@ AXES: Final = 16
 
 
 class Sizes:
-    """The sizes of dim names: those that are configured, and for the others numbers that stand for them.
-
-    Args:
-        known: The sizes that are configured.
-        factor: What each number is a multiple of: the number of devices, as far as it is known.
-    """
+    """The sizes of dim names: those that are configured, and for the others numbers that stand for them."""
 
     def __init__(self, known: Mapping[str, int], factor: int) -> None:
         self.known, self._factor = dict(known), factor * AXES

@@ -54,12 +54,7 @@ class Space:
         return all(axis in self.config.mesh for axis in axes)
 
     def closed(self, text: str, mesh: Mesh, policy: str = "") -> ShType:
-        """The one type that a text names, under the policy of the project or another one.
-
-        Raises:
-            Unknown: it leaves something open.
-            ShardingTypeError: it is no type over this mesh.
-        """
+        """The one type that a text names, under the policy of the project or another one."""
         if policy in ("", self.config.policy):
             made = self._made.get((text, mesh))
             if made is not None:
@@ -81,11 +76,7 @@ class Space:
         return instance(read, mesh, REPLICATED_STATE[policy], sizes)
 
     def text(self, t: ShType) -> str:
-        """The text of a type, which reads back under the policy of the project.
-
-        Raises:
-            Unknown: a size is one that no text has.
-        """
+        """The text of a type, which reads back under the policy of the project."""
         if t.exact not in self._texts:
             self._texts[t.exact] = self._written(t)
         found = self._texts[t.exact]
@@ -116,11 +107,7 @@ class Space:
         return t.named(names)
 
     def words(self, error: ShardingTypeError) -> list[str]:
-        """What an error says: what is wrong, and why; names in place of the sizes that stand for them.
-
-        Raises:
-            Unknown: it speaks of a size that no name has.
-        """
+        """What an error says: what is wrong, and why; names in place of the sizes that stand for them."""
         found = [self.sizes.in_words(text) for text in (error.what, error.why)]
         if None in found:
             raise Unknown

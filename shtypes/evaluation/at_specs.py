@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from shtypes._compat.eqn_frames import Frame, frames_of
 from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
-from shtypes._compat.stacks import Frame, frames_of
 from shtypes.caches import Bounded
+from shtypes.context.frames import Owner
 from shtypes.context.user_line import placed
-from shtypes.context.whose import Whose
 from shtypes.core.device_put import type_of
 from shtypes.core.operation import direction_of
 from shtypes.dispatch.apply import is_typed
@@ -257,7 +257,7 @@ def places(jaxpr: Any, around: tuple[str, ...] = ()) -> Iterator[str]:
         path = (*around, *where.scope)
         yield from ("/".join(path[: i + 1]) for i in range(len(around), len(path)))
         for frame in where.frames:
-            if frame.kind not in (Whose.USERS, Whose.INSTALLED):
+            if frame.kind not in (Owner.USERS, Owner.INSTALLED):
                 continue
             if not frame.function.startswith("<"):
                 yield frame.function

@@ -15,8 +15,7 @@ import jax
 import numpy as np
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of
-from shtypes._compat.kernels import as_of_here
-from shtypes._compat.plain_programs import without_mesh
+from shtypes._compat.plain_programs import as_of_here, without_mesh
 from shtypes.caches import MOST
 from shtypes.core.elementwise_fns import IDENTITY
 from shtypes.core.shard_fn import Linear, ShardFn, wide_enough

@@ -16,7 +16,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import is_constant, typed_constant
 from shtypes.resharding import plan
 from shtypes.resharding.join import join
-from shtypes.scopes.judging import judge
+from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, context
 
@@ -61,7 +61,7 @@ def placed(x: Any, t: ShType, name: str = "placed") -> Any:
     if is_typed(x):
         if x.type == t:
             return x
-        judge(name, x.type, t, inserted=True)
+        check_comm(name, x.type, t, inserted=True)
         return move(x, t, inserted=True)
     if is_constant(x):
         return move(typed_constant(jnp.asarray(x, t.dtype), t.mesh), t, inserted=True, constant=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
+from shtypes._compat.eqn_frames import Frame, eqn_source_of, frames_of, has_users_line
 from shtypes._compat.in_force import InForce
 from shtypes._compat.jaxprs import is_literal
-from shtypes._compat.stacks import Frame, frames_of, has_users_line, origin_of
-from shtypes.context.origin import Origin, around
+from shtypes.context.eqn_source import EqnSource, current_eqn
 from shtypes.context.user_line import is_users_call
 from shtypes.evaluation.at_specs import Outside, scope_of
 from shtypes.types.mesh import Mesh
@@ -73,10 +73,10 @@ class Step:
         self.eqn, self.body = eqn, body
         self.in_force = body.in_force if in_force is None else in_force
 
-    def __call__(self) -> Origin | None:
+    def __call__(self) -> EqnSource | None:
         """Where it comes from; None if that is the line that is running."""
         frames = self.frames()
-        return origin_of(frames) if frames else None
+        return eqn_source_of(frames) if frames else None
 
     def frames(self) -> list[Frame]:
         """Its stack, innermost first, with those of the equations whose bodies it is in.
@@ -130,4 +130,4 @@ def made(step: Step, x: Any) -> Made | None:
 
 def current() -> Step | None:
     """The equation that is being evaluated here; None outside of any."""
-    return cast("Step | None", around())
+    return cast("Step | None", current_eqn())

@@ -10,7 +10,7 @@ from typing import Any
 from shtypes._compat.jaxprs import bound, captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes._compat.typed import is_of_typed, is_typed_var
-from shtypes.context.origin import evaluating
+from shtypes.context.eqn_source import set_current_eqn
 from shtypes.context.user_line import placed
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
@@ -121,7 +121,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
     """The results of an equation, or its refusal: to one raised in here JAX would add the plain program's trace."""
     eqn, outside = step.eqn, step.body.outside
     name = eqn.primitive.name
-    with evaluating(step), as_written(eqn, step.lines()):
+    with set_current_eqn(step), as_written(eqn, step.lines()):
         try:
             body = BODIES.get(name)
             if body is not None:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from shtypes._compat.eqn_frames import Frame, frames_of
 from shtypes._compat.jaxprs import is_literal
-from shtypes._compat.stacks import Frame, frames_of
-from shtypes.context.whose import Whose
+from shtypes.context.frames import Owner
 from shtypes.core.jax_context import complete_when_read
 from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.call_fixes import fixes_of_call
@@ -107,7 +107,7 @@ def _call_around(step: Step) -> _Call | None:
     """The call of the user's, or of a library's, that an equation belongs to; None where its values are gone."""
     level, frame = step, None
     while True:
-        frame = next((f for f in frames_of(level.eqn) if f.kind in (Whose.USERS, Whose.INSTALLED)), None)
+        frame = next((f for f in frames_of(level.eqn) if f.kind in (Owner.USERS, Owner.INSTALLED)), None)
         if frame is not None or level.body.outer is None:
             break
         level = level.body.outer
@@ -263,7 +263,7 @@ def _leading(eqn: Any) -> int | None:
 
 
 def _users(frames: Sequence[Frame]) -> Frame | None:
-    return next((f for f in frames if f.kind is Whose.USERS), None)
+    return next((f for f in frames if f.kind is Owner.USERS), None)
 
 
 def _is_value(maker: Step, var: Any, frame: Frame) -> bool:
@@ -289,10 +289,10 @@ def _place(step: Step, maker: Step, var: Any) -> _Name | None:
     if scope and scope != mine:
         candidates.append("/".join((*body.scope, *scope)))
     frames = frames_of(maker.eqn)
-    candidates += [f.place for f in frames if f.kind is Whose.INSTALLED]
+    candidates += [f.place for f in frames if f.kind is Owner.INSTALLED]
     place = next((p for p in candidates if _count(maker, var, p)), None)
     if place is None:  # a line of JAX's
-        counted = [(_count(maker, var, f.place), f.place) for f in frames if f.kind is Whose.MACHINERY]
+        counted = [(_count(maker, var, f.place), f.place) for f in frames if f.kind is Owner.MACHINERY]
         place = min(((n, p) for n, p in counted if n), default=(0, None), key=lambda pair: pair[0])[1]
         return None if place is None else _Name(place=place, of_jax=True)
     return _Name(place=place)

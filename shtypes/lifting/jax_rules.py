@@ -29,8 +29,8 @@ from shtypes._compat.derivative_rules import (
 from shtypes._compat.in_force import InForce, settings
 from shtypes._compat.jaxprs import is_literal, reached
 from shtypes._compat.plain_programs import bind_in_program, trace_plain, without_mesh
-from shtypes.context.ambient import current_ambient, scope
-from shtypes.context.origin import evaluating
+from shtypes.context.eqn_source import set_current_eqn
+from shtypes.context.settings import current_settings, scope
 from shtypes.context.user_line import placed as at_users_line
 from shtypes.core.call_with_rules import call_with_rules
 from shtypes.dispatch.apply import is_typed
@@ -71,7 +71,7 @@ class Site:
 
     def __init__(self, eqn: Any, operands: Sequence[Any]) -> None:
         self.eqn, self.name, self.here = eqn, name_of(eqn), _detached(current())
-        self._policies, self._around = policies_in_force(), current_ambient()
+        self._policies, self._around = policies_in_force(), current_settings()
         mesh = None if self.here is None else self.here.body.mesh
         self._axes = None if mesh is None else (mesh.axis_sizes, mesh.axis_names)
         self.ins, self._outs = [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
@@ -87,7 +87,7 @@ class Site:
     @contextlib.contextmanager
     def applying(self) -> Iterator[None]:
         """Around one of its rules, which may be applied when the scopes are left that the equation was in."""
-        with self._in_force(), evaluating(self.here):
+        with self._in_force(), set_current_eqn(self.here):
             try:
                 with applying_rule(self.name):
                     yield
@@ -96,7 +96,7 @@ class Site:
 
     @contextlib.contextmanager
     def _in_force(self) -> Iterator[None]:
-        now, own = current_ambient(), self._around
+        now, own = current_settings(), self._around
         around = now._replace(local=own.local, mapped=own.mapped, written=own.written)
         with contextlib.ExitStack() as entered:
             if around != now:
@@ -343,7 +343,7 @@ def with_rules(site: Site, operands: Sequence[Any], run: Run, held: Sequence[int
     split = Split(operands)
 
     def body(*xs: Any) -> list[Any]:
-        with evaluating(site.here):
+        with set_current_eqn(site.here):
             return split.body(run)(*xs)
 
     return call_with_rules(body, split.own(operands), _OfCall(site, split, frozenset(held), rules_in_force()))

@@ -11,13 +11,13 @@ import jax
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
-from shtypes._compat.jaxpr_keys import key_of
+from shtypes._compat.jaxprs import key_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes._compat.program_mesh import Lies, lying
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.context.ambient import current_ambient
-from shtypes.context.calls import check_function
-from shtypes.context.plain import is_tracing_plain
+from shtypes.context.eqn_source import is_tracing_plain
+from shtypes.context.settings import current_settings
+from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
@@ -165,7 +165,7 @@ class _Program:
         """
         arrays, tree, static = given
         types = tuple(map(type_of, arrays))
-        search = current_ambient().search, types, tuple([s and id(s.value) for s in static])
+        search = current_settings().search, types, tuple([s and id(s.value) for s in static])
         if self._searched is not None and self._searched[0] == search:
             return self._searched[1]
 

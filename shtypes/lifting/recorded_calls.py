@@ -19,7 +19,7 @@ from shtypes._compat import Zero, instantiate_zeros, is_undefined_primal
 from shtypes._compat.local_axes import plain_aval
 from shtypes._compat.plain_programs import PlainPrimitive, closed_over
 from shtypes._compat.program_mesh import how_it_lies, program_mesh_in_context
-from shtypes.context.plain import is_tracing_plain
+from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.user_line import connect_one_device
 from shtypes.core.conversion import array, convert
 from shtypes.core.meshes import use_mesh

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shtypes._compat import HiPrimitive
-from shtypes._compat.checkpoints import asks_inside, is_asked_about, name_p, offloads, saves
+from shtypes._compat.derivative_rules import asks_inside, is_asked_about, name_p, offloads, saves
 from shtypes._compat.jaxprs import jaxpr_of, variable, with_bodies, with_equations
 from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, kept_in_place
 from shtypes.core.elementwise_fns import IDENTITY, Identity

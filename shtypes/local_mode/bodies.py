@@ -11,7 +11,7 @@ import jax
 
 from shtypes._compat import no_trace_is_running
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.context.whose import Whose, is_whose
+from shtypes.context.frames import Owner, owner_of_frame
 from shtypes.errors import ShardingTypeError
 from shtypes.scopes.comm import rules_in_force, trying
 
@@ -100,7 +100,7 @@ def _is_jaxs(error: Exception) -> bool:
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     hidden = any("JAX has removed its internal frames" in note for note in getattr(error, "__notes__", ()))
-    return hidden or (last is not None and is_whose(last.tb_frame) is Whose.MACHINERY)
+    return hidden or (last is not None and owner_of_frame(last.tb_frame) is Owner.MACHINERY)
 
 
 def _code_of(f: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from shtypes.context.mapped import mapped_axes
+from shtypes.context.scope import mapped_axes
 from shtypes.core.device_put import type_of
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.user_function import ShardResults

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args, overload
 import jax
 import numpy as np
 
-from shtypes.context.calls import check_function, name_of
 from shtypes.context.function import Function
+from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.jax_context import complete_when_read
@@ -27,7 +27,7 @@ from shtypes.rules.claims import claimed
 from shtypes.rules.implicit import note_shards
 from shtypes.rules.suggest_fixes import Rule, called_names
 from shtypes.rules.typing import Typing
-from shtypes.traced.gradient import split
+from shtypes.traced.program import split
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 

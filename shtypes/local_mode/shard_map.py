@@ -12,9 +12,9 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
 
-from shtypes.context.calls import check_function
 from shtypes.context.function import Decorator, Function
-from shtypes.context.mapped import in_local_mode
+from shtypes.context.scope import in_local_mode
+from shtypes.context.signature_errors import check_function
 from shtypes.core.collective import reinterpreted
 from shtypes.core.meshes import to_mesh
 from shtypes.core.reshard import move
@@ -22,8 +22,7 @@ from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.bodies import Body
 from shtypes.rules.specs import entering, leaving
-from shtypes.scopes.judging import judge
-from shtypes.scopes.written import casts_are_written
+from shtypes.scopes.check_comm import casts_are_written, check_comm
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.target import Spec
@@ -188,7 +187,7 @@ def _crossed(
         t = jax.typeof(x)
         try:
             cast, other = types(t, spec, mapped)
-            judge("shard_map", t, cast, inserted=True)
+            check_comm("shard_map", t, cast, inserted=True)
             return reinterpreted(move(x, cast, inserted=True), other)
         except ShardingTypeError as error:
             where = f"shard_map, {what} {jax.tree_util.keystr(path)}"

@@ -187,14 +187,3 @@ def _native(name: str) -> Callable[..., Any]:
         return getattr(jax.nn.initializers, name)(**params)(key, shape, dtype)
 
     return sample
-
-
-__all__ = [
-    "constant", "delta_orthogonal", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal",
-    "kaiming_uniform", "lecun_normal", "lecun_uniform", "normal", "ones", "orthogonal", "truncated_normal", "uniform",
-    "variance_scaling", "xavier_normal", "xavier_uniform", "zeros",
-]  # fmt: skip
-
-
-def __dir__() -> list[str]:
-    return __all__

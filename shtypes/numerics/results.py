@@ -50,3 +50,26 @@ class SVDResult(NamedTuple):
     U: Array
     S: Array
     Vh: Array
+
+
+class UniqueAllResult(NamedTuple):
+    """Of `shtypes.unique_all`."""
+
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
+
+
+class UniqueCountsResult(NamedTuple):
+    """Of `shtypes.unique_counts`."""
+
+    values: Array
+    counts: Array
+
+
+class UniqueInverseResult(NamedTuple):
+    """Of `shtypes.unique_inverse`."""
+
+    values: Array
+    inverse_indices: Array

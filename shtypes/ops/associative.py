@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from shtypes.context.calls import check_function
+from shtypes.context.signature_errors import check_function
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import is_typed, lift
 from shtypes.errors import ShardingTypeError

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 import jax
 import numpy as np
 
-from shtypes.context.calls import check_function, refuse_unknown
+from shtypes.context.signature_errors import check_function, refuse_unknown
 from shtypes.core.array import Array, ArrayLike, install
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import is_typed

@@ -21,7 +21,7 @@ from shtypes import rules
 from shtypes._compat import trace_context
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.context.calls import refuse_unknown
+from shtypes.context.signature_errors import refuse_unknown
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
 from shtypes.core.eager_cache import published
@@ -37,13 +37,16 @@ from shtypes.evaluation.static import Static
 from shtypes.evaluation.value_info import note_constant, noting, typed_constant
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
+from shtypes.scopes.check_comm import check_now
 from shtypes.scopes.comm import FinishesSums, allows_implicit, implicit_comm, rules_in_force, under, without_scopes
-from shtypes.scopes.judging import look
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
 
-#: Parameters that say the size of a result whose size would depend on values.
-_SIZES: Final = frozenset({"size", "length", "total_repeat_length", "num_segments"})
+#: Parameters that say the size of a result whose size would depend on values, as a fix writes them.
+_SIZES: Final = {
+    **{name: f"{name}=" for name in ("size", "length", "total_repeat_length", "num_segments")},
+    **{name: f"{name}=False" for name in ("strip_zeros", "trim_leading_zeros")},
+}
 #: Parameters that are dtypes: a name of ours stands for one, too.
 _DTYPES: Final = frozenset({"dtype", "new_dtype", "out_dtype", "preferred_element_type"})
 
@@ -55,11 +58,18 @@ class Trace(NamedTuple):
         jaxpr: The program, of the arrays among the arguments.
         consts: Its constants.
         tree: The structure of its results.
+        around: Values of traces around that functions among the arguments close over: its first operands.
     """
 
     jaxpr: Any
     consts: Sequence[Any]
     tree: Any
+    around: Sequence[Any] = ()
+
+    @property
+    def closes_over(self) -> bool:
+        """Whether functions among the arguments close over values, which may be others in the next call."""
+        return bool(self.around) or any(map(is_typed, self.consts))
 
 
 class TypedCall(NamedTuple):
@@ -98,7 +108,11 @@ class JaxFunction:
             key = (tree, static, tuple([(x.type.shape, x.type.dtype) for x in values]), trace_context())
             trace = self._traces.get(key)
             if trace is None:
-                trace = self._traces.put(key, self._traced(leaves, tree, static, values))
+                trace = self._traced(leaves, tree, static, values)
+                if not isinstance(trace, ShardingTypeError) and trace.closes_over:
+                    shifted = frozenset(len(trace.around) + i for i in constants)
+                    return jax.tree.unflatten(trace.tree, _in_turn(trace, shifted, *trace.around, *values))
+                self._traces.put(key, trace)
             if isinstance(trace, ShardingTypeError):
                 refused = refused or trace
                 continue
@@ -120,14 +134,14 @@ class JaxFunction:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", FutureWarning)  # what a release to come refuses
-                closed, _, out = trace_plain(flat, [aval_of(x) for x in values])
+                closed, around, out = trace_plain(flat, [aval_of(x) for x in values])
         except FutureWarning as error:
             raise ShardingTypeError(f"`{self.name}` does not take these arguments", why=str(error)) from None
         except (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError) as error:
             what = f"`{self.name}` must know the values of an argument before it runs"
-            sizes = [f"{p}=" for p in inspect.signature(self.fn).parameters if p in _SIZES]
+            sizes = [_SIZES[p] for p in inspect.signature(self.fn).parameters if p in _SIZES]
             return ShardingTypeError(what, why=_what_must_be_known(error), hints=sizes)
-        return Trace(*needed(closed), out)
+        return Trace(*needed(closed), out, around)
 
     def _applied(self, key: Any, trace: Trace, values: Sequence[Any], constants: frozenset[int]) -> list[Any]:
         in_turn = functools.partial(_in_turn, trace, constants)
@@ -155,7 +169,7 @@ class JaxFunction:
             return [operands[i] for i in local.passed]
         results = local_all(local.fn, *operands, out=typing.results)
         if rules_in_force():
-            look()
+            check_now()
         return results
 
     def _typed(self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]) -> TypedCall:
@@ -373,7 +387,9 @@ _NATIVE: Final[Mapping[str, Callable[..., Any]]] = {
     "compress": _compress,
     "fill_diagonal": _with_default(jax.numpy.fill_diagonal, inplace=False),
     "pad": _pad,
+    "place": _with_default(jax.numpy.place, inplace=False),
     "polyval": _polyval,
+    "put": _with_default(jax.numpy.put, inplace=False),
     "put_along_axis": _with_default(jax.numpy.put_along_axis, inplace=False),
     "ravel_multi_index": _with_default(jax.numpy.ravel_multi_index, mode="clip"),
 }
@@ -383,13 +399,19 @@ _DOC: Final = """{first}
     """
 
 
+def native_of(op: Op) -> Callable[..., Any] | None:
+    """The function of JAX that a row names; None if the release that is installed lacks it."""
+    module, _, attr = op.jax.rpartition(".")
+    return _NATIVE.get(op.name) or getattr(importlib.import_module(module), attr, None)
+
+
 def function_of(op: Op) -> Callable[..., Any]:
     """The public function that a row describes."""
-    module, _, attr = op.jax.rpartition(".")
-    native: Callable[..., Any] = _NATIVE.get(op.name) or getattr(importlib.import_module(module), attr)
-    inner = JaxFunction(op.name, native)
-
     name = op.name.rpartition(".")[2]
+    native = native_of(op)
+    if native is None:
+        return _of_another_release(op, name)
+    inner = JaxFunction(op.name, native)
     signature = with_out(inspect.signature(native))
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
     known = [] if open_ended else [*signature.parameters]
@@ -409,6 +431,16 @@ def function_of(op: Op) -> Callable[..., Any]:
 
     doc = _DOC.format(first=(inspect.getdoc(native) or "").partition("\n")[0], path=op.jax, typed="")
     return published(call, name, doc, signature)
+
+
+def _of_another_release(op: Op, name: str) -> Callable[..., Any]:
+    """What a row makes whose function the installed release of JAX lacks."""
+
+    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        raise ShardingTypeError(f"the installed JAX has no `{op.jax}`", hints=["a newer release of JAX"])
+
+    doc = f"`{op.jax}` of typed values, for releases of JAX that have it."
+    return published(call, name, doc, inspect.signature(call))
 
 
 def with_out(signature: inspect.Signature) -> inspect.Signature:

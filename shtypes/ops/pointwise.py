@@ -14,7 +14,7 @@ from typing import Any, Final
 import jax.numpy as jnp
 
 from shtypes import rules
-from shtypes.context.calls import refuse_unknown
+from shtypes.context.signature_errors import refuse_unknown
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import published
 from shtypes.core.elementwise_fns import NamedFn

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes.context.calls import bound, signature_of
+from shtypes.context.signature_errors import bound, signature_of
 from shtypes.context.user_line import named
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.device_put import type_of

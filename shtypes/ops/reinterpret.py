@@ -18,7 +18,7 @@ from shtypes.dispatch.reshard import normalize_dim
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.moves import REINTERPRETATIONS
 from shtypes.rules.implicit import note_shards
-from shtypes.scopes.judging import judge
+from shtypes.scopes.check_comm import check_comm
 from shtypes.types import Dim, ShType, State
 from shtypes.types.policy import replicated
 
@@ -130,7 +130,7 @@ def _reinterpret(x: Any, t: ShType, dst: ShType) -> Array:
         if before is State.INVARIANT:
             invariant.append(axis)
             summed = summed.with_axis(axis, State.REDUCED)
-    judge("reinterpret", t, summed, inserted=True)
+    check_comm("reinterpret", t, summed, inserted=True)
     return reinterpreted(vary(x, invariant), dst)
 
 

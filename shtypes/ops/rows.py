@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shtypes.context.calls import signature_of
+from shtypes.context.signature_errors import signature_of
 
 
 class Op(NamedTuple):

@@ -17,9 +17,9 @@ from jax.tree_util import tree_flatten
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.caches import PROGRAMS, Bounded
-from shtypes.context import ambient
-from shtypes.context.ambient import Ambient, current_ambient, now
-from shtypes.context.calls import check_function, parameters, refuse_unknown
+from shtypes.context import settings
+from shtypes.context.settings import Settings, current, current_settings
+from shtypes.context.signature_errors import check_function, parameters, refuse_unknown
 from shtypes.core.array import Array
 from shtypes.core.checks import deliver
 from shtypes.core.jax_type import HiShType
@@ -29,8 +29,8 @@ from shtypes.programs.arguments import Indices, Names, Roles
 from shtypes.programs.program import Program
 from shtypes.programs.stages import Lowered, Traced
 from shtypes.scopes.comm import open_watches
+from shtypes.traced.comm_tracker import counted
 from shtypes.traced.program import Jitted
-from shtypes.traced.watching import counted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def set_region(mode: Region) -> None:
         mode: ``"auto"``: in one region, or in a few where something native stands between. ``"off"``: each operation on
             its own, as under `jax.jit`. ``"require"``: a program that does not fit in one region is an error.
     """
-    ambient.set_base(ambient.outermost()._replace(region=_checked(mode)))
+    settings.set_base(settings.outermost()._replace(region=_checked(mode)))
 
 
 def _checked(mode: Any) -> Region:
@@ -72,13 +72,13 @@ class JitFunction(Jitted, Generic[P, T]):
         self._programs: Bounded[Program] = Bounded(PROGRAMS)
         self._last: Program | None = None
         #: The program of the last call, and what was in force then; only where a call by itself has nothing to tell.
-        self._quick: tuple[Program | None, Ambient | None] = None, None
+        self._quick: tuple[Program | None, Settings | None] = None, None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The results of the function."""
         # Between two launches little of Python's code stays in the processor's caches, and what is short here is quick.
         program, held = self._quick
-        if program is not None and held is now.value and no_trace_is_running() and not program.left_to_jax:
+        if program is not None and held is current.value and no_trace_is_running() and not program.left_to_jax:
             data = program.carriers((args, kwargs))
             if data is not None:
                 try:
@@ -106,7 +106,7 @@ class JitFunction(Jitted, Generic[P, T]):
         except UnsupportedError as why:
             program.leave_to_jax(why)
             results = self._plain(*args, **kwargs)
-        held = now.value
+        held = current.value
         if held.checks:
             deliver()
         plain = not (held.scopes or held.checks or self._roles.any_static or program.left_to_jax)
@@ -116,7 +116,7 @@ class JitFunction(Jitted, Generic[P, T]):
     @property
     def merges(self) -> bool:
         """Whether its reshards are merged: not where it is left to JAX."""
-        return (self._region or current_ambient().region) != "off"
+        return (self._region or current_settings().region) != "off"
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -153,7 +153,7 @@ class JitFunction(Jitted, Generic[P, T]):
         dynamic = (args, kwargs)
         if self._roles.any_static:
             dynamic, static = self._roles.split(args, kwargs)
-        mode: Any = self._region or current_ambient().region
+        mode: Any = self._region or current_settings().region
         last = self._last
         known = None if last is None else last.data_of(dynamic, static, mode)
         if last is not None and known is not None:

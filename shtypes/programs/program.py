@@ -12,7 +12,7 @@ from jax.tree_util import tree_unflatten
 
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import captured, jaxpr_of
-from shtypes.context.calls import name_of
+from shtypes.context.signature_errors import name_of
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap, wrap_all
 from shtypes.core.jax_type import HiShType, without_data_error
@@ -102,16 +102,6 @@ class Program:
     """A function for arguments of one structure and of given types.
 
     Plain arguments may still differ in shape, and the context may change: then JAX traces ``fn`` again.
-
-    Args:
-        f: The user's function.
-        plain: `jax.jit` of it.
-        roles: Its static and donated arguments.
-        options: For the `jax.jit` of the lowered function.
-        tree: The structure of a call without its static arguments.
-        leaf_types: The type of each leaf; None for a plain one.
-        static: The static arguments.
-        mode: How to lower it.
     """
 
     def __init__(

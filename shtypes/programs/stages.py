@@ -16,8 +16,8 @@ from shtypes.core.region_plan import UnsupportedError
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Arguments
 from shtypes.programs.program import Program, typed
+from shtypes.traced.comm_tracker import counted
 from shtypes.traced.merging import merged
-from shtypes.traced.watching import counted
 
 
 class _Stage:

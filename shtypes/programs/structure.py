@@ -16,9 +16,6 @@ def reader(tree: Any) -> Callable[[Any], list[Any] | None] | None:
 
     It is one expression, such as ``[x0["a"], x0["b"]] if type(x0 := call) is dict and len(x0) == 2 else None``. Of a
     value of another structure it gives None or raises a KeyError. It takes anything for a leaf: look at those.
-
-    Returns:
-        None where ``tree`` has nodes other than dicts, lists, tuples, named tuples and None.
     """
     checks: list[str] = []
     leaves: list[str] = []

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from shtypes.context.ambient import current_ambient
 from shtypes.context.scope import Scope, changed
+from shtypes.context.settings import current_settings
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType
@@ -182,12 +182,12 @@ def use_cost_model(model: CostModel | Link | str) -> Scope:
         ...     pass
     """
     found = as_cost_model(model, "`use_cost_model` takes")
-    return changed(lambda now: now._replace(model=found))
+    return changed(lambda s: s._replace(model=found))
 
 
 def model_in_force() -> CostModel | None:
     """The model of the innermost `use_cost_model`; None outside."""
-    found = current_ambient().model
+    found = current_settings().model
     return found if isinstance(found, CostModel) else None
 
 

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any, Final, get_args
 
 from shtypes.caches import Bounded
-from shtypes.context.ambient import current_ambient
+from shtypes.context.settings import current_settings
 from shtypes.resharding import Cost, Direction
 from shtypes.rules.candidate_types import finishing
 from shtypes.rules.suggest_fixes import Candidate, FixPrice, Held, Rule, Search, added
@@ -86,7 +86,7 @@ def chosen(
     ways = _ways(rule, types, held, minimize)
     if not ways:
         return None
-    plan: Any = current_ambient().plan
+    plan: Any = current_settings().plan
     if len(ways) > 1:
         may_look_ahead()
     place = (name, types)
@@ -100,7 +100,7 @@ def chosen(
 
 def _ways(rule: Rule, types: tuple[ShType, ...], held: Held, minimize: Direction) -> list[Candidate]:
     """The ways to make an op type, the cheapest first; the same op asks for them in each layer and each trace."""
-    now = current_ambient()._replace(plan=None, shared=False, tried=False, aim="")
+    now = current_settings()._replace(plan=None, shared=False, tried=False, aim="")
     key = (now, minimize, _parts(rule), tuple(t.serial for t in types), tuple(held))
 
     def found() -> list[Candidate]:
@@ -143,7 +143,7 @@ def may_look_ahead() -> None:
     Raises:
         LookAheadSignal: the function around can be traced again.
     """
-    if _thread.waiting and current_ambient().plan is None:
+    if _thread.waiting and current_settings().plan is None:
         raise LookAheadSignal
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from typing import Any, Final, NamedTuple, ParamSpec
 
 from shtypes.caches import Bounded
-from shtypes.context.ambient import now
+from shtypes.context.settings import current
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import reasons
 from shtypes.rules.tables import LINEAR_UNARY, SUM, Need, Role
@@ -65,7 +65,7 @@ def rule(function: Callable[P, Typing]) -> Callable[P, Typing]:
 
     @functools.wraps(function)
     def cached(*args: P.args, **kwargs: P.kwargs) -> Typing:
-        key = (now.value.policy, *map(_key, args), *((k, _key(v)) for k, v in sorted(kwargs.items())))
+        key = (current.value.policy, *map(_key, args), *((k, _key(v)) for k, v in sorted(kwargs.items())))
         found = cache.get(key)
         if found is None:
             found = function(*args, **kwargs)

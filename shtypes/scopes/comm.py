@@ -1,4 +1,4 @@
-"""Scopes that forbid, bound or allow communication. Pure: what they say is judged in `judging`.
+"""Scopes that forbid, bound or allow communication. Pure: what they say is checked in `check_comm`.
 
 What a scope sees besides single moves (their sum, and what JAX does on plain arrays) is watched by `watching`.
 """
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args, overload
 
-from shtypes.context import ambient
-from shtypes.context.ambient import current_ambient, now
-from shtypes.context.plain import is_tracing_plain
+from shtypes.caches import NotesOn
+from shtypes.context import settings
+from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.scope import Open, Scope
+from shtypes.context.settings import current, current_settings
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Direction, Kind
-from shtypes.scopes.inserting import InsertedForms, inserted_in_run, inserting
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,25 +104,25 @@ Rules = tuple[ScopeRule, ...]
 
 def rules_in_force() -> Rules:
     """The rules of all scopes around the code, outermost first; of those that refuse none where code is only tried."""
-    found: Any = now.value.scopes
-    if now.value.tried:
+    found: Any = current.value.scopes
+    if current.value.tried:
         return tuple(rule for rule in found if isinstance(rule, Implicit | FinishesScalars | FinishesSums))
     return found  # type: ignore[no-any-return]
 
 
 def in_force(rules: Rules) -> contextlib.AbstractContextManager[None]:
     """A scope in which exactly these rules hold."""
-    return ambient.scope(current_ambient()._replace(scopes=rules))
+    return settings.scope(current_settings()._replace(scopes=rules))
 
 
 def trying() -> contextlib.AbstractContextManager[None]:
     """A scope in which code is only tried: no scope around it refuses anything."""
-    return ambient.scope(current_ambient()._replace(tried=True))
+    return settings.scope(current_settings()._replace(tried=True))
 
 
 def without_scopes() -> contextlib.AbstractContextManager[None]:
     """A scope in which no scope of communication is in force."""
-    return ambient.scope(current_ambient()._replace(scopes=(), plan=(), shared=False, tried=False, search=0, aim=""))
+    return settings.scope(current_settings()._replace(scopes=(), plan=(), shared=False, tried=False, search=0, aim=""))
 
 
 def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
@@ -135,7 +135,7 @@ def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
         held = rules_in_force() if rules is None else rules
         with contextlib.ExitStack() as scopes:
             scopes.enter_context(in_force((*held, *more)))
-            scopes.enter_context(inserting(_forms_of(held)))
+            scopes.enter_context(_inserting(_forms_of(held)))
             if rules is not None:  # the scopes that they are of may be left by now
                 for rule in dict.fromkeys(held):
                     scopes.enter_context(_watched(rule))
@@ -146,6 +146,10 @@ def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
 
 
 # what scopes see while they are open
+
+#: What ops inserted in one run of a scope that lets them: of a value outside of traces, what it was brought into. It
+#: serves the ops that follow in the run.
+InsertedForms = NotesOn[dict[Any, Any]]
 
 
 class Sums(NamedTuple):
@@ -177,10 +181,10 @@ class _ScopeWatch(Protocol):
 
 
 class _Thread(threading.local):
-    """The watches of the scopes that this thread has open, outermost first."""
+    inserted: InsertedForms | None = None  # of the outermost run that is open of a scope that lets ops insert
 
     def __init__(self) -> None:
-        self.watches: list[_ScopeWatch] = []
+        self.watches: list[_ScopeWatch] = []  # of the scopes that are open, outermost first
 
 
 _thread: Final = _Thread()
@@ -224,7 +228,7 @@ def open_watches() -> list[Any]:
 @contextlib.contextmanager
 def _watched(rule: ScopeRule, spent: Any = None) -> Iterator[_ScopeWatch | None]:
     """Watches a part of a run of a scope, and checks it when it is left."""
-    nothing_runs = current_ambient().tried or is_tracing_plain()
+    nothing_runs = current_settings().tried or is_tracing_plain()
     if _make_watch is None or not isinstance(rule, (NoComm, Budget)) or nothing_runs:
         yield None
         return
@@ -260,7 +264,7 @@ class CommScope(Scope):
         @contextlib.contextmanager
         def part() -> Iterator[None]:
             nonlocal spent
-            with inserting(forms), in_force((*rules_in_force(), rule)), _watched(rule, spent) as watch:
+            with _inserting(forms), in_force((*rules_in_force(), rule)), _watched(rule, spent) as watch:
                 yield
                 spent = None if watch is None else watch.total()
 
@@ -383,13 +387,24 @@ def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
     return (given,) if isinstance(given, str) else tuple(sorted(given))
 
 
+@contextlib.contextmanager
+def _inserting(forms: InsertedForms | None) -> Iterator[None]:
+    """A part of a run of a scope that lets ops insert; inside of another run it is a part of that."""
+    outer = _thread.inserted
+    _thread.inserted = forms if outer is None else outer
+    try:
+        yield
+    finally:
+        _thread.inserted = outer
+
+
 def inserted_forms() -> InsertedForms | None:
-    """The run that is open here of a scope that lets ops insert what communicates; None where they may not."""
-    return inserted_in_run() if allows_implicit() or finishes_scalars() else None
+    """What was inserted in the run that is open here of a scope that lets ops insert; None where they may not."""
+    return _thread.inserted if allows_implicit() or finishes_scalars() else None
 
 
 def _forms_of(rules: Rules) -> InsertedForms | None:
-    return InsertedForms() if any(isinstance(rule, Implicit | FinishesScalars) for rule in rules) else None
+    return NotesOn() if any(isinstance(rule, Implicit | FinishesScalars) for rule in rules) else None
 
 
 def allows_implicit() -> bool:
@@ -399,8 +414,8 @@ def allows_implicit() -> bool:
 
 def minimizing() -> Direction:
     """What the innermost scope in which ops may insert reshards wants to be least."""
-    if now.value.aim:
-        return now.value.aim  # type: ignore[return-value]
+    if current.value.aim:
+        return current.value.aim  # type: ignore[return-value]
     found = [rule.minimize for rule in rules_in_force() if isinstance(rule, Implicit)]
     return found[-1] if found else "both"
 

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from shtypes.context.ambient import DimAxes
+from shtypes.context.settings import DimAxes
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh

@@ -11,9 +11,9 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from shtypes.context.plain import is_tracing_plain
+from shtypes.context.eqn_source import is_tracing_plain
+from shtypes.context.frames import frames
 from shtypes.context.user_line import user_line
-from shtypes.context.whose import frames
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.lifting.observed import observed
 from shtypes.signatures.annotations import Annotations, annotated, annotations_of

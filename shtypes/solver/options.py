@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 import jax
 from jax.extend import source_info_util
 
-from shtypes._compat.jaxpr_keys import key_of
-from shtypes._compat.jaxprs import is_literal, literal_value
+from shtypes._compat.jaxprs import is_literal, key_of, literal_value
 from shtypes.caches import Bounded
 from shtypes.core.array import Array, wrap
 from shtypes.core.jax_type import HiShType, as_jax_type
@@ -33,8 +32,8 @@ from shtypes.evaluation.value_info import PLACES, note, note_constant, noting
 from shtypes.lifting import lift as lift_
 from shtypes.scopes.comm import implicit_comm, without_scopes
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, shown, typed
-from shtypes.traced.gradient import with_gradient
 from shtypes.traced.ledger import ledger_of
+from shtypes.traced.program import with_gradient
 from shtypes.types import dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy

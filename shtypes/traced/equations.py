@@ -19,6 +19,7 @@ from jax.extend import source_info_util
 from jax.sharding import AxisType
 
 from shtypes._compat import HiPrimitive
+from shtypes._compat.eqn_frames import users_frame
 from shtypes._compat.jaxprs import (
     ClosedCall,
     Cond,
@@ -30,8 +31,7 @@ from shtypes._compat.jaxprs import (
     is_literal,
     jaxpr_of,
 )
-from shtypes._compat.stacks import users_frame
-from shtypes.context.whose import Whose, whose
+from shtypes.context.frames import Owner, owner_of_file
 from shtypes.core.call_with_rules import call_with_rules_p
 from shtypes.core.callbacks import Callback
 from shtypes.core.collective import Collective as Collective
@@ -112,7 +112,7 @@ def place_of(eqn: Any) -> SourceLine:
 
 def of_user(eqn: Any, place: SourceLine) -> SourceLine:
     """The innermost line of an equation, or the user's where that is an installed library's and the user called it."""
-    if whose(place.file) is not Whose.INSTALLED:
+    if owner_of_file(place.file) is not Owner.INSTALLED:
         return place
     found = users_frame(eqn)
     if found is None:

@@ -6,25 +6,22 @@ is listed beside it as not covered.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import jax
 
-from shtypes.context.calls import check_function
+from shtypes.context.signature_errors import check_function
 from shtypes.core.conversion import abstract_array
-from shtypes.core.operation import Operation, applied_by
+from shtypes.core.operation import Comm, Operation, applied_by
 from shtypes.errors import how_many
 from shtypes.resharding.costs import CostModel
+from shtypes.resharding.moves import in_words
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
 from shtypes.traced.equations import Equation, equations, outside
-from shtypes.traced.program import is_merged, program_of
+from shtypes.traced.program import is_merged, program_of, with_gradient, zero_cotangent
 from shtypes.types import ShType
-from shtypes.types.tables import Table, aligned, notebook, rich_group, rich_table, rich_text
-
-if TYPE_CHECKING:
-    from rich.console import Group
+from shtypes.types.tables import Report, Table
 
 #: The version of what `Ledger.to_json` writes.
 SCHEMA = 1
@@ -42,7 +39,7 @@ class Total(NamedTuple):
     launches: int
 
 
-class Ledger(Sequence[Entry]):
+class Ledger(Sequence[Entry], Report):
     """The entries in program order, and what is not covered.
 
     Args:
@@ -135,20 +132,17 @@ class Ledger(Sequence[Entry]):
 
     # output
 
-    def __str__(self) -> str:
-        lines = aligned(HEADINGS, map(row, self.entries), NUMBERS) if self.entries else []
-        return "\n".join([*lines, *self.notes()])
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        return "Collectives"
+
+    def tables(self) -> list[Table]:
+        """The table of the collectives, with `notes` below it."""
+        return [Table("", HEADINGS, tuple(map(row, self.entries)), frozenset(NUMBERS), "\n".join(self.notes()))]
 
     def __repr__(self) -> str:
         return f"<Ledger: {len(self)} collectives, {self.bytes} B/device>"
-
-    def __rich__(self) -> Group:
-        """The same as a `rich` table."""
-        table = [rich_table(HEADINGS, map(row, self.entries), NUMBERS)] if self.entries else []
-        return rich_group(*table, *map(rich_text, self.notes()))
-
-    def _repr_html_(self) -> str:
-        return notebook(Table("", HEADINGS, tuple(map(row, self.entries)), frozenset(NUMBERS), "\n".join(self.notes())))
 
     def notes(self) -> list[str]:
         """The totals, what they leave open, and what is not covered."""
@@ -165,9 +159,9 @@ class Ledger(Sequence[Entry]):
             notes += ["not covered:", *(f"  {item}" for item in dict.fromkeys(self.not_covered))]
         return notes
 
-    def to_json(self, indent: int | None = None) -> str:
-        """The ledger as JSON, as described in the docs (communication); types are canonical text."""
-        found = {
+    def to_dict(self) -> dict[str, Any]:
+        """The ledger for JSON, as described in the docs (communication); types are canonical text."""
+        return {
             "schema": SCHEMA,
             "entries": [entry_json(entry) for entry in self.entries],
             "not_covered": [
@@ -182,7 +176,6 @@ class Ledger(Sequence[Entry]):
                 "by_direction": {direction: t._asdict() for direction, t in self.by_direction().items()},
             },
         }
-        return json.dumps(found, indent=indent)
 
 
 def _worst(entries: Iterable[Entry], of: Callable[[Entry], float], depth: int = 0) -> float:
@@ -238,3 +231,39 @@ def ledger(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Ledger:
     args, kwargs = jax.tree.map(lambda x: abstract_array(x) if isinstance(x, ShType) else x, (args, kwargs))
     program, _ = program_of(f, args, kwargs, merges=is_merged(f))
     return ledger_of(program)
+
+
+#: Bytes that a program sends forward and backward.
+Sent = tuple[int, int]
+
+
+def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, int, int]:
+    """What a function communicates as it is written: forward and backward, in words and in bytes per device."""
+    both = ledger(with_gradient(f, zero_cotangent), *types)
+    forward, backward = both.forward(), both.backward()
+    return _counted(forward), _counted(backward), sum(e.bytes for e in forward), sum(e.bytes for e in backward)
+
+
+def _counted(entries: Sequence[Entry]) -> str:
+    found = [in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "") for e in entries]
+    counted = dict.fromkeys(sorted(found))
+    return " and ".join(w if found.count(w) == 1 else f"{found.count(w)} times {w}" for w in counted)
+
+
+def sent_by_program(jaxpr: Any) -> Sent:
+    """What a traced program sends, and will send when it is differentiated."""
+    forward = backward = 0
+    for found in equations(jaxpr):
+        operation = applied_by(found.eqn)
+        if isinstance(operation, Operation):
+            times = found.times or 1
+            if found.direction != "forward":
+                backward += times * _bytes(operation.forward_comm())
+                continue
+            forward += times * _bytes(operation.forward_comm())
+            backward += 0 if found.depth else times * _bytes(operation.backward_comm())
+    return forward, backward
+
+
+def _bytes(comms: Iterable[Comm]) -> int:
+    return sum(c.bytes for c in comms)

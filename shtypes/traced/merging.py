@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, with_bodies, with_equations
-from shtypes.context.ambient import current_ambient
 from shtypes.context.scope import Scope, changed
+from shtypes.context.settings import current_settings
 from shtypes.core.operation import applied_by
 from shtypes.core.region_plan import live
 from shtypes.core.reshard import Price, Reshard, direct
@@ -47,7 +47,7 @@ def merge_reshards(on: bool = True) -> Scope:
         ...     [entry.kind for entry in sh.ledger(sh.jit(twice), t)]
         ['all-reduce']
     """
-    return changed(lambda now: now._replace(merges=bool(on)))
+    return changed(lambda s: s._replace(merges=bool(on)))
 
 
 class Merged:
@@ -182,7 +182,7 @@ def _peak_bytes(move: Reshard) -> int:
 
 def merge(program: Any) -> Merged | None:
     """A traced program, open or closed, with its reshards merged; None where a scope switches that off."""
-    return Merged(program) if current_ambient().merges else None
+    return Merged(program) if current_settings().merges else None
 
 
 def merged(program: Any) -> Any:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from shtypes.context.calls import name_of
-from shtypes.traced.gradient import is_array, split
+from shtypes.context.signature_errors import name_of
+from shtypes.core.array import Array
+from shtypes.core.local import zeros_of
+from shtypes.core.reshard import resharded
 from shtypes.traced.merging import merged
+from shtypes.types import ShType, State
 
 
 class Jitted:
@@ -55,3 +60,78 @@ def program_of(f: Callable[..., Any], args: Any, kwargs: Any, *, merges: bool = 
     run.__name__ = run.__qualname__ = name_of(f) or "f"
     program = jax.make_jaxpr(run)(*arrays)
     return merged(program) if merges else program, results[0](program.out_avals)
+
+
+def split(tree: Any, keep: Callable[[Any], bool]) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
+    """The leaves for which ``keep`` holds, and what makes the tree again with others in their places."""
+    leaves, structure = jax.tree.flatten(tree)
+    kept = list(map(keep, leaves))
+    fixed = [None if k else x for x, k in zip(leaves, kept, strict=True)]  # a function may outlive the trace
+
+    def again(values: Iterable[Any]) -> Any:
+        rest = iter(values)
+        return jax.tree.unflatten(structure, [next(rest) if k else x for x, k in zip(fixed, kept, strict=True)])
+
+    return [x for x, k in zip(leaves, kept, strict=True) if k], again
+
+
+def leaf_paths(tree: Any) -> list[str]:
+    """Where each leaf is, as messages name it."""
+    return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def zero_cotangent(x: Any) -> Any:
+    """A zero of the cotangent type of a value."""
+    return zeros_of(jax.typeof(x).cotangent()) if isinstance(x, Array) else jnp.zeros_like(x)
+
+
+def zero_seed(x: Any) -> Any:
+    """The same, but of a scalar as the seed of a loss is: a number that each device has, cast to that type."""
+    if not isinstance(x, Array) or jax.typeof(x).dims:
+        return zero_cotangent(x)
+    t: ShType = jax.typeof(x).cotangent()
+    number = t
+    for axis in t.axes(State.UNREDUCED):
+        number = number.with_axis(axis, State.REDUCED)
+    return resharded(zeros_of(number), t)
+
+
+def with_gradient(f: Callable[..., Any], cotangent: Callable[[Any], Any] = zero_seed) -> Callable[..., Any]:
+    """A function of any trees that also runs the backward pass of ``f``, to all its arguments that have gradients.
+
+    It returns the results with a gradient, the others, and the cotangents of the arguments.
+
+    Args:
+        f: The function.
+        cotangent: What makes the cotangent of a result.
+    """
+
+    def both(*args: Any, **kwargs: Any) -> Any:
+        chosen, again = split((args, kwargs), is_differentiated)
+
+        def of_chosen(*values: Any) -> Any:
+            inner_args, inner_kwargs = again(values)
+            results = jax.tree.leaves(f(*inner_args, **inner_kwargs))
+            return [r for r in results if has_gradient(r)], [r for r in results if not has_gradient(r)]
+
+        results, pull, others = jax.vjp(of_chosen, *chosen, has_aux=True)
+        return results, others, pull(list(map(cotangent, results)))
+
+    return both
+
+
+def is_differentiated(x: Any) -> bool:
+    """Whether an argument gets a gradient: Python's numbers are constants."""
+    return is_array(x) and has_gradient(x)
+
+
+def has_gradient(x: Any) -> bool:
+    """Whether a value, typed or plain, has a gradient."""
+    if isinstance(x, Array):
+        return bool(jax.typeof(x).differentiable)
+    return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
+
+
+def is_array(x: Any) -> bool:
+    """Whether a leaf is traced: a typed value or any other array, but no number."""
+    return isinstance(x, (Array, jax.Array, np.ndarray, jax.ShapeDtypeStruct, jax.core.Tracer))

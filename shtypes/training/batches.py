@@ -83,6 +83,3 @@ def _typed(batch: Tree, types: Tree) -> Tree:
         what = "the types of `prefetch_to_device` are of another structure than a batch"
         raise placed(ShardingTypeError(what, why=str(error)), "prefetch_to_device") from None
     return jax.tree.map(array_from_process, batch, each)
-
-
-__all__ = ["prefetch_to_device"]

@@ -15,8 +15,16 @@ from shtypes.dispatch.apply import finished_type, is_typed
 from shtypes.errors import Fix, ShardingTypeError, quoted
 from shtypes.lifting.lift import lift as lifted
 from shtypes.scopes.comm import finishing_scalars, rules_in_force
-from shtypes.training.layouts import Layout, in_types, layout_of, like_value, like_values
-from shtypes.training.states import first_state, like_state, typed_state
+from shtypes.training.states import (
+    Layout,
+    first_state,
+    in_types,
+    layout_of,
+    like_state,
+    like_value,
+    like_values,
+    typed_state,
+)
 from shtypes.types import ShType, State
 
 Pending = Literal["refuse", "finish"]
@@ -102,14 +110,14 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mappin
     of_params, of_grads = lifted(tx.init), lifted(tx.update, at=at)
 
     def init(params: Tree) -> Tree:
-        if not _has_types(params):
+        if not _any_typed(params):
             return tx.init(params)
-        held = in_types(params, layout_of(types, params))
+        weights = in_types(params, layout_of(types, params))
         with finishing_scalars():
-            return first_state(of_params(held), held)
+            return first_state(of_params(weights), weights)
 
     def update(updates: Tree, state: Tree, params: Tree = None, **extra: Any) -> tuple[Tree, Tree]:
-        if not _has_types((updates, state, params)):
+        if not _any_typed((updates, state, params)):
             return tx.update(updates, state, params, **extra)  # type: ignore[no-any-return]
         if types is not None and params is None:
             raise ShardingTypeError(
@@ -118,22 +126,22 @@ def lift(tx: T, *, pending: Pending = "refuse", types: Layout = None, at: Mappin
                 hints=["optimizer.update(grads, state, params)"],
             )
         layout = None if types is None else layout_of(types, params)
-        held = params if layout is None else in_types(params, layout)
+        weights = params if layout is None else in_types(params, layout)
         also = {name: x for name, x in extra.items() if _is_like(x, updates)}  # the gradients of a line search
-        grads, also = _finished((updates, also), held, pending, everywhere=layout is not None)
+        grads, also = _finish_sums((updates, also), weights, pending, everywhere=layout is not None)
         extra |= also
-        known = next(tree for tree in (held, grads, state) if _has_types(tree))
-        state = typed_state(state, known)
+        typed_tree = next(tree for tree in (weights, grads, state) if _any_typed(tree))
+        state = typed_state(state, typed_tree)
         with finishing_scalars():
-            steps, new = of_grads(grads, state, held, **extra)
-            new = like_state(new, state, known)
-        steps = like_values(steps, grads if params is None else held)
+            steps, new = of_grads(grads, state, weights, **extra)
+            new = like_state(new, state, typed_tree)
+        steps = like_values(steps, grads if params is None else weights)
         if layout is not None:
             steps = in_types(steps, layout_of(None, params))
         return steps, new
 
-    made: T = tx._replace(init=_located(init, tx.init), update=_located(update, tx.update))
-    return made
+    transformation: T = tx._replace(init=_with_user_line(init, tx.init), update=_with_user_line(update, tx.update))
+    return transformation
 
 
 @public
@@ -159,7 +167,7 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
     return jax.tree.map(added, params, updates, is_leaf=lambda x: x is None)
 
 
-def _located(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+def _with_user_line(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
     """The function, whose errors name the user's line; those of the plain program name that line already."""
 
     @functools.wraps(fn)
@@ -167,12 +175,12 @@ def _located(fn: Callable[..., Any], plain: Callable[..., Any]) -> Callable[...,
         try:
             return fn(*args, **kwargs)
         except ShardingTypeError as error:
-            raise placed(_of_transformation(error, fn.__name__, plain), fn.__name__) from None
+            raise placed(_with_fixes_of_lift(error, fn.__name__, plain), fn.__name__) from None
 
     return call
 
 
-def _of_transformation(error: ShardingTypeError, called: str, plain: Callable[..., Any]) -> ShardingTypeError:
+def _with_fixes_of_lift(error: ShardingTypeError, called: str, plain: Callable[..., Any]) -> ShardingTypeError:
     """The error with fixes of the transformation, where it has those of a lifted function of it; the same object."""
     lifts = f"sh.lift({getattr(plain, '__name__', 'f')}, "
     bounded = bool(rules_in_force())
@@ -198,7 +206,7 @@ def _check(tx: Any) -> None:
     )
 
 
-def _has_types(tree: Tree) -> bool:
+def _any_typed(tree: Tree) -> bool:
     return any(map(is_typed, jax.tree.leaves(tree)))
 
 
@@ -212,28 +220,28 @@ def _is_like(tree: Tree, grads: Tree) -> bool:
     return same and jax.tree.map(np.shape, tree) == jax.tree.map(np.shape, grads)
 
 
-def _finished(grads: tuple[Tree, dict[str, Tree]], held: Tree, pending: Pending, *, everywhere: bool) -> Any:
-    """The gradients, and trees that are like them, in the types that they are wanted in: where pending, or all."""
+def _finish_sums(grads: tuple[Tree, dict[str, Tree]], weights: Tree, pending: Pending, *, everywhere: bool) -> Any:
+    """The gradients and trees like them, in the types that the transformation takes: pending sums only, or all."""
     leaves, structure = jax.tree.flatten_with_path(grads)
     values = [x for _, x in leaves]
     types = [x.type if is_typed(x) else None for x in values]
-    wanted = _wanted(types, None if held is None else jax.tree.leaves(held) * (1 + len(grads[1])))
+    goals = _goal_types(types, None if weights is None else jax.tree.leaves(weights) * (1 + len(grads[1])))
     first = {id(x): i for i, x in reversed(list(enumerate(values)))}  # one that is there twice is moved once
     once = [i for i, x in enumerate(values) if types[i] is not None and first[id(x)] == i]
     sums = [i for i in once if types[i].axes(State.UNREDUCED)]  # type: ignore[union-attr]
     if sums and pending == "refuse":
-        raise _refused([(jax.tree_util.keystr(leaves[i][0][1:]), types[i], wanted[i]) for i in sums], len(once))
-    moving = [i for i in once if (everywhere or i in sums) and types[i] != wanted[i]]
-    moved = dict(zip(moving, move_together([values[i] for i in moving], [wanted[i] for i in moving]), strict=True))
+        raise _pending_error([(jax.tree_util.keystr(leaves[i][0][1:]), types[i], goals[i]) for i in sums], len(once))
+    moving = [i for i in once if (everywhere or i in sums) and types[i] != goals[i]]
+    moved = dict(zip(moving, move_together([values[i] for i in moving], [goals[i] for i in moving]), strict=True))
     return jax.tree.unflatten(structure, [moved.get(first[id(x)], x) for x in values])
 
 
-def _wanted(types: Sequence[ShType | None], held: Sequence[Any] | None) -> list[Any]:
-    """For each gradient its parameter's type, in its own dtype; its own without pending sums if that is unknown."""
-    if held is None or len(held) != len(types):
-        held = [None] * len(types)
+def _goal_types(types: Sequence[ShType | None], weights: Sequence[Any] | None) -> list[Any]:
+    """For each gradient its parameter's type in its own dtype; where that is unknown, its own without pending sums."""
+    if weights is None or len(weights) != len(types):
+        weights = [None] * len(types)
     found: list[Any] = []
-    for t, p in zip(types, held, strict=True):
+    for t, p in zip(types, weights, strict=True):
         if t is None:
             found.append(None)
         elif is_typed(p) and p.type.shape == t.shape:
@@ -243,7 +251,7 @@ def _wanted(types: Sequence[ShType | None], held: Sequence[Any] | None) -> list[
     return found
 
 
-def _refused(sums: Sequence[tuple[str, Any, Any]], count: int) -> ShardingTypeError:
+def _pending_error(sums: Sequence[tuple[str, Any, Any]], count: int) -> ShardingTypeError:
     path, first, _ = sums[0]
     axes = tuple(dict.fromkeys(a for _, t, _ in sums for a in t.axes(State.UNREDUCED)))
     forth = sent_together([t for _, t, _ in sums], [w for _, _, w in sums])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -11,16 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat import no_trace_is_running
-from shtypes.core.device_put import place
+from shtypes.core.combined_collectives import move_together
+from shtypes.core.device_put import place, type_of
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import finished_type, is_number, is_typed, versions
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation import branch_types
 from shtypes.resharding import plan
+from shtypes.resharding.transport import reshard_fix
+from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, finishes_scalars
-from shtypes.scopes.judging import judge
-from shtypes.types import ShType, dtypes
+from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated
 
@@ -96,7 +98,7 @@ def first_state(state: Tree, params: Tree) -> Tree:
     Raises:
         ShardingTypeError: to finish a sum would communicate more than a scalar.
     """
-    return _like(typed_state(state, params), {}, "init")
+    return _as_before(typed_state(state, params), {}, "init")
 
 
 def like_state(new: Tree, state: Tree, params: Tree) -> Tree:
@@ -109,15 +111,14 @@ def like_state(new: Tree, state: Tree, params: Tree) -> Tree:
             communicate more than a scalar.
     """
     before = {_path(path): x for path, x in jax.tree.leaves_with_path(state)}
-    return _like(typed_state(new, params), before, "update")
+    return _as_before(typed_state(new, params), before, "update")
 
 
-def _like(state: Tree, before: Mapping[Path, Any], called: str) -> Tree:
-    leaves, structure = jax.tree.flatten_with_path(state)
-    return jax.tree.unflatten(structure, [_kept(x, before.get(_path(path)), path, called) for path, x in leaves])
+def _as_before(state: Tree, before: Mapping[Path, Any], called: str) -> Tree:
+    return jax.tree.map_with_path(lambda path, x: _leaf_as_before(x, before.get(_path(path)), path, called), state)
 
 
-def _kept(x: Any, before: Any, path: Sequence[Any], called: str) -> Any:
+def _leaf_as_before(x: Any, before: Any, path: Sequence[Any], called: str) -> Any:
     if not is_typed(x):
         return x
     t = before.type if is_typed(before) else finished_type(x.type)
@@ -141,7 +142,7 @@ def _kept(x: Any, before: Any, path: Sequence[Any], called: str) -> Any:
             why=f"to keep {t} takes {sent.words}, {sent.bytes} B/device",
             hints=[f"sh.implicit_comm() around `{called}` allows it"],
         )
-    judge(called, x.type, t, inserted=True)
+    check_comm(called, x.type, t, inserted=True)
     return move(x, t, inserted=True)
 
 
@@ -159,4 +160,84 @@ def _first_state_in(wider: ShType, t: ShType) -> list[str]:
     return [f'optimizer.init(jax.tree.map(lambda p: p.astype("{wider.dtype_name}"), params))']
 
 
-__all__ = ["first_state", "like_state", "placed", "typed_state"]
+# layouts
+
+#: A tree of types or texts, a function from a type to one, or None for the types that values have.
+Layout = Any | Callable[[ShType], Any] | None
+
+
+def layout_of(layout: Layout, params: Tree) -> list[ShType | None]:
+    """For each leaf of the parameters the type that is meant; None for one that has no type.
+
+    Raises:
+        ShardingTypeError: the layout has another structure than the parameters, or does not fit them.
+    """
+    leaves, structure = jax.tree.flatten(params)
+    if layout is None or callable(layout):
+        specs = [(x.type if layout is None else layout(x.type)) if is_typed(x) else None for x in leaves]
+    else:
+        specs, other = jax.tree.flatten(layout)
+        if other != structure:
+            raise ShardingTypeError(
+                f"`types` has another structure, {other}, than the parameters, {structure}",
+                hints=["a function from a parameter's type to the type that is meant"],
+            )
+    types = [type_of(t, x.type.mesh, like=x.type) if is_typed(x) else None for x, t in zip(leaves, specs, strict=True)]
+    for x, t in zip(leaves, types, strict=True):
+        if t is not None and t.axes(State.UNREDUCED):
+            raise ShardingTypeError(f"an optimizer's state cannot be a pending sum, as {t} is, for {x.type}")
+    return types
+
+
+def in_types(tree: Tree, goals: Sequence[ShType | None]) -> Tree:
+    """Typed values in the types of a layout, in their own dtypes; gathers over the same axes go in one collective."""
+    leaves, structure = jax.tree.flatten(tree)
+    moving = [
+        (i, goal.replace(dtype=x.type.dtype_name))
+        for i, (x, goal) in enumerate(zip(leaves, goals, strict=True))
+        if is_typed(x) and goal is not None
+    ]
+    moved = move_together([leaves[i] for i, _ in moving], [goal for _, goal in moving])
+    for (i, _), x in zip(moving, moved, strict=True):
+        leaves[i] = x
+    return jax.tree.unflatten(structure, leaves)
+
+
+# updates
+
+
+def like_values(tree: Tree, others: Tree) -> Tree:
+    """Values in the types of others, where they have these for free, or may communicate; plain ones too."""
+    same: bool = jax.tree.structure(tree) == jax.tree.structure(others)
+    return jax.tree.map(_like, tree, others) if same else tree
+
+
+def like_value(x: Any, other: Any) -> Any:
+    """An update in the type of its parameter.
+
+    Raises:
+        ShardingTypeError: that would communicate, and may not.
+    """
+    x = _like(x, other)
+    if is_typed(x) and is_typed(other) and x.type.shape == other.type.shape:
+        t = other.type.replace(dtype=x.type.dtype_name)
+        if x.type != t:
+            raise ShardingTypeError(
+                f"`apply_updates` is given an update of type {x.type} for a parameter of type {other.type}",
+                why="parameters keep their types, and this one would not",
+                fixes=[reshard_fix(x.type, t, "update")],
+                hints=["sh.implicit_comm() around the call allows it"],
+            )
+    return x
+
+
+def _like(x: Any, other: Any) -> Any:
+    if not is_typed(other) or np.shape(x) != other.type.shape:
+        return x
+    if not is_typed(x):
+        return placed(x, other.type.replace(dtype=dtypes.from_numpy(jnp.result_type(x))))
+    t = other.type.replace(dtype=x.type.dtype_name)
+    if x.type == t or (plan(x.type, t).communicates and not allows_implicit()):
+        return x
+    check_comm("update", x.type, t, inserted=True)
+    return move(x, t, inserted=True)

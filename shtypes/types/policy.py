@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from shtypes.context.ambient import check_policy, current_ambient, outermost, set_base
 from shtypes.context.scope import Scope, changed
+from shtypes.context.settings import check_policy, current_settings, outermost, set_base
 from shtypes.context.user_line import public
 from shtypes.types.state import State
 
@@ -18,7 +18,7 @@ REPLICATED_STATE: Final[dict[str, State]] = {
 
 def current_policy() -> str:
     """The policy in force: ``"partial"`` unless a scope, `set_policy` or ``SHTYPES_POLICY`` says otherwise."""
-    return current_ambient().policy
+    return current_settings().policy
 
 
 def replicated() -> State:
@@ -46,4 +46,4 @@ def policy(name: str) -> Scope:
         name: ``"partial"`` or ``"jax"``.
     """
     check_policy(name)
-    return changed(lambda now: now._replace(policy=name))
+    return changed(lambda s: s._replace(policy=name))

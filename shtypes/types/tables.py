@@ -1,11 +1,13 @@
-"""Tables of text: aligned, for `rich`, as HTML; what reports print."""
+"""What reports consist of: tables and texts, which print, by `rich` too, and are HTML."""
 
 from __future__ import annotations
 
 import html
+import json
+import textwrap
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -69,25 +71,40 @@ pre { overflow-x: auto; } .note { opacity: .75; }
 """.strip()
 
 
+#: How wide the sentences below a table are.
+WIDTH: Final = 120
+
+
 @dataclass(frozen=True)
 class Table:
-    """A titled table of text."""
+    """A table of text, with what is said below it."""
 
-    title: str  # what it shows
+    title: str  # what it shows; without a title, lines are not indented
     headings: tuple[str, ...]  # the names of its columns
     rows: tuple[tuple[str, ...], ...]  # its cells
     numbers: frozenset[str] = frozenset()  # the columns that are aligned to the right
     note: str = ""  # what is said below it, or in its place where it has no rows
+    steps: tuple[str, ...] = ()  # sentences, which are numbered
+    remarks: tuple[str, ...] = ()  # and others
 
     def __str__(self) -> str:
-        shown = aligned(self.headings, self.rows, self.numbers) if self.rows else []
-        lines = [self.title, *(f"  {line}" for line in shown)]
-        return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
+        indent = "  " if self.title else ""
+        lines = aligned(self.headings, self.rows, self.numbers) if self.rows else []
+        lines = [indent + line for line in (*lines, *self.note.splitlines())]
+        for mark, text in (
+            *((f"{i}. ", step) for i, step in enumerate(self.steps, 1)),
+            *(("", r) for r in self.remarks),
+        ):
+            first, later = indent + mark, indent + " " * len(mark)
+            lines += textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
+        return "\n".join([*([self.title] if self.title else []), *lines])
 
     def __rich__(self) -> Group:
+        title = [rich_text(self.title, "bold")] if self.title else []
         table = [rich_table(self.headings, self.rows, self.numbers)] if self.rows else []
-        note = [rich_text(self.note)] if self.note else []
-        return rich_group(rich_text(self.title, "bold"), *table, *note, rich_text())
+        steps = [f"{i}. {step}" for i, step in enumerate(self.steps, 1)]
+        notes = [*([self.note] if self.note else []), *steps, *self.remarks, *([""] if self.title else [])]
+        return rich_group(*title, *table, *map(rich_text, notes))
 
     def to_html(self) -> str:
         """The table as an HTML section."""
@@ -97,33 +114,59 @@ class Table:
             filled = zip(row, kinds, strict=True)
             return "<tr>" + "".join(f"<{tag}{kind}>{html.escape(c)}</{tag}>" for c, kind in filled) + "</tr>"
 
-        said = html.escape(self.note).replace("\n", "<br>")
-        note = f'<p class="note">{said}</p>' if self.note else ""
+        def notes(*texts: str) -> str:
+            return "".join(f'<p class="note">{html.escape(t)}</p>'.replace("\n", "<br>") for t in texts if t)
+
         body = "\n".join(cells("td", row) for row in self.rows)
         table = f"<table><thead>{cells('th', self.headings)}</thead><tbody>\n{body}\n</tbody></table>"
         title = f"<h2>{html.escape(self.title)}</h2>" if self.title else ""
-        return f"<section>{title}{table if self.rows else ''}{note}</section>"
+        section = f"<section>{title}{table if self.rows else ''}{notes(self.note)}</section>"
+        steps = "".join(f"<li>{html.escape(step)}</li>" for step in self.steps)
+        below = (f"<ol>{steps}</ol>" if steps else "") + notes(*self.remarks)
+        return f"{section}\n{below}" if below else section
 
 
-def page(title: str, parts: Iterable[Table | str]) -> str:
-    """One HTML page that needs no other file, of tables and of HTML."""
+@dataclass(frozen=True)
+class Text:
+    """A paragraph: plain, in a style of `rich`, and in a tag of HTML."""
+
+    text: str
+    style: str = ""
+    tag: str = "pre"
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __rich__(self) -> Group:
+        return rich_group(rich_text(self.text, self.style), "")
+
+    def to_html(self) -> str:
+        """The text as an element."""
+        return f"<{self.tag}>{html.escape(self.text)}</{self.tag}>"
+
+
+def page(title: str, parts: Iterable[Table | Text | str]) -> str:
+    """One HTML page that needs no other file, of tables, texts and HTML."""
     head = f'<meta charset="utf-8">{SEALED}<title>{html.escape(title)}</title><style>{STYLE}</style>'
-    body = "\n".join([f"<h1>{html.escape(title)}</h1>", *map(_section, parts)])
+    body = "\n".join([f"<h1>{html.escape(title)}</h1>", *map(_html, parts)])
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def notebook(*parts: Table | str) -> str:
-    """Tables and HTML as a notebook shows them: the `_repr_html_` of every report."""
+def notebook(*parts: Table | Text | str) -> str:
+    """Tables, texts and HTML as a notebook shows them: the `_repr_html_` of every report."""
     style = "<style>.shtypes td, .shtypes th { text-align: left } .shtypes .number { text-align: right }</style>"
-    return "\n".join([f'<div class="shtypes">{style}', *map(_section, parts), "</div>"])
+    return "\n".join([f'<div class="shtypes">{style}', *map(_html, parts), "</div>"])
 
 
-def _section(part: Table | str) -> str:
-    return part.to_html() if isinstance(part, Table) else part
+def _html(part: Table | Text | str) -> str:
+    return part if isinstance(part, str) else part.to_html()
 
 
 class Report:
-    """A report of tables: prints, also by `rich`, shows in a notebook, and is a page. Subclasses say the parts."""
+    """A report of tables: prints, also by `rich`, shows in a notebook, is a page, and JSON where it says what of."""
+
+    #: Whether its title stands above it where it prints.
+    titled: ClassVar[bool] = False
 
     @property
     def title(self) -> str:
@@ -134,20 +177,36 @@ class Report:
         """Its tables."""
         raise NotImplementedError
 
-    def _parts(self) -> Sequence[Table | str]:
-        """What pages and notebooks show."""
+    def parts(self) -> Sequence[Table | Text]:
+        """Its tables, and texts between them."""
         return self.tables()
 
+    def pictures(self) -> Sequence[str]:
+        """What pages and notebooks show above: elements of SVG."""
+        return ()
+
+    def _all(self) -> list[Table | Text]:
+        return [*([Text(self.title, "bold", "h1")] if self.titled else []), *self.parts()]
+
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self.tables()))
+        return "\n\n".join(map(str, self._all()))
 
     def __rich__(self) -> Group:
         """The same as `rich` tables."""
-        return rich_group(*self.tables())
+        return rich_group(*self._all())
 
     def to_html(self) -> str:
         """The report as a page that needs no other file."""
-        return page(self.title, [notebook(*self._parts())])
+        return page(self.title, [notebook(*self.pictures(), *self.parts())])
 
     def _repr_html_(self) -> str:
-        return notebook(*self._parts())
+        return notebook(*self.pictures(), *self._all())
+
+    def to_dict(self) -> dict[str, Any]:
+        """What its JSON holds: by default the tables."""
+        tables = [{"title": t.title, "headings": t.headings, "rows": t.rows, "note": t.note} for t in self.tables()]
+        return {"title": self.title, "tables": tables}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The report as JSON; the docs have its keys."""
+        return json.dumps(self.to_dict(), indent=indent)

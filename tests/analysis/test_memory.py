@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import pytest
 
 import shtypes as sh
-from shtypes.analysis.memory.buffers import Buffer, packed, peak
-from shtypes.analysis.memory.graph import Value
+from shtypes.analysis.buffers import Buffer, packed, peak
+from shtypes.analysis.device_steps import Value
 from tests.compiling import compiled
 from tests.memory_cases import cases, of_transformer
 from tests.tools.cli.running import runner

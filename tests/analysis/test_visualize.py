@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.analysis.picture.device_slices import distinct, holding, visible
-from shtypes.analysis.picture.svg import drawn_dims
+from shtypes.analysis.device_slices import distinct, holding, visible
+from shtypes.analysis.svg import drawn_dims
 from shtypes.core.physical import hidden_axes
 from shtypes.types import State
 from shtypes.types.mesh import Mesh

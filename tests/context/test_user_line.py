@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.context.frames import Owner, owner_of_file
 from shtypes.context.user_line import line_of
-from shtypes.context.whose import Whose, whose
 
 LIBRARY = """
 import jax
@@ -140,10 +140,10 @@ def test_a_method_that_a_dataclass_writes_is_nobodys_line(x: Any) -> None:
 
 
 def test_files_are_told_apart() -> None:
-    assert whose(sh.__file__) is Whose.OURS
-    assert whose(str(Path(sh.__file__).parent / "tools" / "demo" / "show.py")) is Whose.USERS
-    assert {whose(m.__file__ or "") for m in (jax, jnp, np, click, importlib)} == {Whose.MACHINERY}
-    assert whose(pytest.__file__) is Whose.INSTALLED
-    assert whose(str(Path(sys.prefix) / "bin" / "shtypes")) is Whose.MACHINERY
-    assert {whose(name) for name in (__file__, "<stdin>", "/tmp/ipykernel_7/12.py")} == {Whose.USERS}
-    assert {whose(f"/home/me/{name}/train.py") for name in ("jax", "numpy", "click")} == {Whose.USERS}
+    assert owner_of_file(sh.__file__) is Owner.OURS
+    assert owner_of_file(str(Path(sh.__file__).parent / "tools" / "demo" / "show.py")) is Owner.USERS
+    assert {owner_of_file(m.__file__ or "") for m in (jax, jnp, np, click, importlib)} == {Owner.MACHINERY}
+    assert owner_of_file(pytest.__file__) is Owner.INSTALLED
+    assert owner_of_file(str(Path(sys.prefix) / "bin" / "shtypes")) is Owner.MACHINERY
+    assert {owner_of_file(name) for name in (__file__, "<stdin>", "/tmp/ipykernel_7/12.py")} == {Owner.USERS}
+    assert {owner_of_file(f"/home/me/{name}/train.py") for name in ("jax", "numpy", "click")} == {Owner.USERS}

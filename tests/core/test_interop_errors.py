@@ -109,7 +109,8 @@ NAMED: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
     "jax.numpy.exp": (lambda x: jax.tree.map(jnp.exp, {"a": x}), ("sh.exp",)),
     "jax.nn.softmax": (jax.nn.softmax, ("sh.nn.softmax",)),
     "jax.numpy.linalg.norm": (jnp.linalg.norm, ("sh.linalg.norm",)),
-    "jax.numpy.roots": (jnp.roots, ("numpy on the host, and sh.polyval",)),
+    "jax.numpy.roots": (jnp.roots, ("sh.roots",)),
+    "jax.numpy.trim_zeros": (jnp.trim_zeros, ("x[start:stop], of positions that are known",)),
     "jax.debug.print": (lambda x: jax.debug.print("{}", x), ("sh.debug.print",)),
     "jax.debug.callback": (lambda x: jax.debug.callback(print, x), ("sh.debug.callback",)),
     "jax.pure_callback": (

@@ -13,7 +13,7 @@ import pytest
 from jax.experimental.xla_metadata import set_xla_metadata
 
 import shtypes as sh
-from shtypes.context.ambient import current_ambient
+from shtypes.context.settings import current_settings
 from tests.tolerance import assert_close
 
 RNG = np.random.default_rng(0)
@@ -186,8 +186,8 @@ def test_a_cost_model_that_a_program_uses_is_that_of_its_equations() -> None:
 
     def program(x: Any) -> Any:
         with sh.use_cost_model(model):
-            y = _seen_in_local_map(seen, lambda: current_ambient().model)(x)
-        return y, _seen_in_local_map(seen, lambda: current_ambient().model)(x)
+            y = _seen_in_local_map(seen, lambda: current_settings().model)(x)
+        return y, _seen_in_local_map(seen, lambda: current_settings().model)(x)
 
     sh.lift(program)(sh.array(X, "f32[8@dp, 16]"))
     assert model in seen
@@ -200,8 +200,8 @@ def test_checks_that_a_program_asks_for_run_in_it() -> None:
 
     def noting(x: Any) -> Any:
         with sh.debug_checks():
-            y = _seen_in_local_map(seen, lambda: current_ambient().checks)(x)
-        return y, _seen_in_local_map(seen, lambda: current_ambient().checks)(x)
+            y = _seen_in_local_map(seen, lambda: current_settings().checks)(x)
+        return y, _seen_in_local_map(seen, lambda: current_settings().checks)(x)
 
     sh.lift(noting)(x)
     assert {True, False} <= set(seen)

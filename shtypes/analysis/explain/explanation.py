@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import jax
 
 from shtypes.analysis.explain.cotangents import name_cotangents, resolve
-from shtypes.analysis.explain.document import Line, Listing
-from shtypes.analysis.explain.figures import plot
-from shtypes.analysis.explain.html import framed, to_html
-from shtypes.analysis.explain.json_ import to_json
+from shtypes.analysis.explain.document import Line, Listing, document
 from shtypes.analysis.explain.listing import Lister, equations_in, saved_by, say_what_runs
+from shtypes.analysis.explain.page import framed, plot, to_html
 from shtypes.analysis.explain.text import plain, rich, table
-from shtypes.analysis.explain.traced import TracedProgram, trace
 from shtypes.analysis.explain.values import BodyRun, Value
 from shtypes.analysis.explain.walk import Walker
-from shtypes.analysis.target import target_in_scope
+from shtypes.analysis.target import Target, target_in_scope
 from shtypes.core.meshes import AnyMesh
 from shtypes.traced.ledger import ledger_from
+from shtypes.traced.program import has_gradient, is_array, leaf_paths, split, zero_seed
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
 from shtypes.types.policy import policy as under
-from shtypes.types.tables import notebook
+from shtypes.types.tables import Report, Table, notebook
 
 
 @dataclass(frozen=True)
-class Explanation(Listing):
+class Explanation(Listing, Report):
     """The typed listing of a program.
 
     ``str()`` is its text, `rich` prints it in colours, notebooks show its lines as a table, with the page below; see
@@ -70,10 +71,20 @@ class Explanation(Listing):
         with under(self.policy):
             return rich(self)
 
-    def to_json(self, indent: int | None = None) -> str:
-        """The listing as JSON, as described in the docs (explain)."""
+    @property
+    def title(self) -> str:
+        """The name of the function."""
+        return self.function
+
+    def tables(self) -> list[Table]:
+        """The lines as a table."""
         with under(self.policy):
-            return to_json(self, indent)
+            return [table(self)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The listing for JSON, as described in the docs (explain)."""
+        with under(self.policy):
+            return document(self)
 
     def to_html(self) -> str:
         """The listing as one page that loads nothing: the source with the types beside it, the mesh, the totals."""
@@ -81,9 +92,8 @@ class Explanation(Listing):
             return to_html(self)
 
     def _repr_html_(self) -> str:
-        with under(self.policy):
-            frame = framed(to_html(self))
-            return notebook(table(self), f"<details><summary>source and types</summary>{frame}</details>")
+        frame = framed(self.to_html())
+        return notebook(*self.tables(), f"<details><summary>source and types</summary>{frame}</details>")
 
     def plot(self, path: str | Path | None = None) -> Any:
         """A plot of the bytes that each device sends, for each group of mesh axes and each direction.
@@ -232,3 +242,63 @@ def _results(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
 def _mesh(scope: BodyRun) -> Mesh | None:
     values = [*scope.given, *(v for r in scope.records for v in r.outs)]
     return next((v.type.mesh for v in values if isinstance(v.type, ShType)), None)
+
+
+class TracedProgram(NamedTuple):
+    """A traced program."""
+
+    jaxpr: Any
+    arguments: tuple[str, ...]  # the names of its arguments
+    results: tuple[str, ...]  # the names of its results
+    sources: tuple[int, ...] = ()  # for each cotangent that the backward pass starts from, which result it is of
+    differentiated: tuple[int, ...] = ()  # for each gradient, which argument it is of; these are the last results
+
+
+def trace(about: Target, *, grad: bool) -> TracedProgram:
+    """Traces a function, without its backward pass or with that to every argument that has a gradient."""
+    f = about.function
+    given = (about.args, about.kwargs)
+    arrays, again = split(given, is_array)
+    chosen = tuple(k for k, x in enumerate(arrays) if has_gradient(x)) if grad else ()
+    results: list[str] = []
+    smooth: list[bool] = []
+
+    def forward(*values: Any) -> list[Any]:
+        args, kwargs = again(values)
+        outs = f(*args, **kwargs)
+        results[:] = leaf_paths(outs)
+        return jax.tree.leaves(outs)
+
+    def both(*values: Any) -> Any:
+        own, merged = split(values, has_gradient)
+
+        def of_own(*own: Any) -> Any:
+            flat = forward(*merged(own))
+            smooth[:] = map(has_gradient, flat)
+            pairs = list(zip(flat, smooth, strict=True))
+            return [x for x, s in pairs if s], [x for x, s in pairs if not s]
+
+        ours, pull, others = jax.vjp(of_own, *own, has_aux=True)
+        left, rest = iter(ours), iter(others)
+        seeds = list(map(zero_seed, ours))
+        return [next(left) if s else next(rest) for s in smooth], seeds, list(pull(seeds))
+
+    jaxpr = jax.make_jaxpr(both if grad else forward)(*arrays)
+    named = zip(argument_names(f, *given), jax.tree.leaves(given), strict=True)
+    arguments = tuple(name for name, x in named if is_array(x))
+    return TracedProgram(jaxpr, arguments, tuple(results), tuple(i for i, s in enumerate(smooth) if s), chosen)
+
+
+def argument_names(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """The names of the leaves of a function's arguments: the parameters', with the paths inside them."""
+    try:
+        bound = inspect.signature(f).bind_partial(*args)
+    except (TypeError, ValueError):
+        roots = [f"argument_{i}" for i in range(len(args))]
+    else:
+        roots = []
+        for parameter, value in bound.arguments.items():
+            variadic = bound.signature.parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL
+            roots += [f"{parameter}[{i}]" for i in range(len(value))] if variadic else [parameter]
+    named = [*zip(roots, args, strict=True), *sorted(kwargs.items())]
+    return [f"{root}{path}" for root, tree in named for path in leaf_paths(tree)]

@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, UserFrame, While
+from shtypes._compat.eqn_frames import UserFrame
+from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While
 from shtypes.analysis.explain.cotangents import cotangent_type
 from shtypes.analysis.explain.source import Names, inside
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value

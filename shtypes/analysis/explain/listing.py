@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from shtypes._compat.jaxprs import Cond, Scan, While
+from shtypes.analysis.device_steps import bytes_of
 from shtypes.analysis.explain.cotangents import saved_only
 from shtypes.analysis.explain.document import Block, Item, Line, Saved
 from shtypes.analysis.explain.values import BodyRun, Occurrence, Value
-from shtypes.analysis.memory.graph import bytes_of
 from shtypes.core.operation import applied_by
 from shtypes.core.reshard import Reshard
 from shtypes.errors import how_many

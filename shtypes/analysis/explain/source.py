@@ -9,7 +9,7 @@ import linecache
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from shtypes._compat.jaxprs import UserFrame
+from shtypes._compat.eqn_frames import UserFrame
 from shtypes.traced.equations import SourceLine
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shtypes.analysis.explain.document import Block, Item, Line, Listing, type_text
+from shtypes.analysis.explain.document import Block, Item, Line, Listing, Saved, type_text
 from shtypes.analysis.explain.fold_layers import Repeat, fold, fold_values, merged
 from shtypes.errors import how_many
 from shtypes.traced.entry import Entry, merged_words
@@ -121,15 +121,20 @@ def sent(listing: Listing) -> Ledger:
 def _saved_rows(listing: Listing) -> list[str]:
     if not listing.gradient and not listing.saved:
         return []
-    kept = [value for value in listing.saved if not value.argument]
-    if not kept:
+    if all(value.argument for value in listing.saved):
         return ["saved for the backward pass: nothing but arguments"]
-    sizes: dict[str, list[int]] = {}
-    for value in kept:
-        sizes.setdefault(type_text(value.type), []).append(value.bytes)
     rows = [f"saved for the backward pass, besides arguments: {listing.saved_bytes} B/device"]
-    largest = sorted(sizes.items(), key=lambda pair: -sum(pair[1]))
-    return rows + [f"  {sum(n)} B/device: {f'{len(n)} of ' if len(n) > 1 else ''}{text}" for text, n in largest]
+    sizes = bytes_by_type(listing.saved)
+    return rows + [f"  {sum(n)} B/device: {f'{len(n)} of ' if len(n) > 1 else ''}{text}" for text, n in sizes]
+
+
+def bytes_by_type(saved: Iterable[Saved]) -> list[tuple[str, list[int]]]:
+    """For each type of saved values, arguments left out, the bytes of each; the largest first."""
+    sizes: dict[str, list[int]] = {}
+    for value in saved:
+        if not value.argument:
+            sizes.setdefault(type_text(value.type), []).append(value.bytes)
+    return sorted(sizes.items(), key=lambda pair: -sum(pair[1]))
 
 
 class _Rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shtypes._compat.jaxprs import UserFrame
+from shtypes._compat.eqn_frames import UserFrame
 from shtypes.analysis.explain.source import Unique
 from shtypes.core.operation import applied_by
 from shtypes.traced.equations import Equation

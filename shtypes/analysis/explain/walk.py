@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While, is_literal, jaxpr_of, user_frames
-from shtypes.analysis.explain.backward_links import Links
-from shtypes.analysis.explain.cotangents import cotangent_type, resolve
+from shtypes._compat.eqn_frames import user_frames
+from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While, is_literal, jaxpr_of
+from shtypes.analysis.explain.cotangents import Links, cotangent_type, resolve
 from shtypes.analysis.explain.inputs import (
     backward_given,
     body_frame,

@@ -41,11 +41,7 @@ def is_function(t: Type) -> bool:
 
 
 class Applied:
-    """The hooks for calls of such functions.
-
-    Args:
-        ops: What asks the runtime.
-    """
+    """The hooks for calls of such functions."""
 
     def __init__(self, ops: OpHooks) -> None:
         self.ops, self.checking = ops, ops.checking

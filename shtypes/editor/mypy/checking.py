@@ -11,8 +11,8 @@ from mypy.nodes import Context, SymbolTableNode, TypeInfo
 from mypy.plugin import AttributeContext, CheckerPluginInterface, FunctionContext, MethodContext
 from mypy.types import Instance, Type
 
-from shtypes.context import ambient
-from shtypes.context.ambient import current_ambient
+from shtypes.context import settings
+from shtypes.context.settings import current_settings
 from shtypes.editor.config import Config
 from shtypes.editor.mypy.leniency import Leniency
 from shtypes.editor.mypy.parts import Parts
@@ -44,12 +44,12 @@ class Checking:
     def scope(self, around: Around = NOTHING) -> Iterator[None]:
         """Has the policy of a line in force, and no scope that is open where mypy runs."""
         policy = around.policy or self.space.config.policy
-        now = current_ambient()
-        wanted = ambient.Ambient(policy)
+        now = current_settings()
+        wanted = settings.Settings(policy)
         if now == wanted:
             yield
             return
-        with ambient.scope(wanted):
+        with settings.scope(wanted):
             yield
 
     def instance(self, fullname: str, args: Sequence[Type]) -> Instance | None:

@@ -27,11 +27,7 @@ _ANY: Final = AnyType(TypeOfAny.special_form)
 
 
 def typed_lambda(context: AnyContext, function: Expression, given: Sequence[Type]) -> CallableType:
-    """The type of a lambda that is given values of some types.
-
-    Raises:
-        Unknown: it is none, or does not take so many.
-    """
+    """The type of a lambda that is given values of some types."""
     if not isinstance(function, LambdaExpr) or len(function.arguments) != len(given):
         raise Unknown
     kinds, names = [ARG_POS] * len(given), [None] * len(given)
@@ -53,21 +49,13 @@ def signature_of(function: Expression) -> CallableType | None:
 
 
 class Functions:
-    """What makes functions for the runtime of the user's.
-
-    Args:
-        checking: What the hooks share.
-    """
+    """What makes functions for the runtime of the user's."""
 
     def __init__(self, checking: Checking) -> None:
         self.checking = checking
 
     def of(self, context: AnyContext, given: Value, mesh: Mesh) -> Callable[..., Any]:
-        """A function of values that have types, which returns values of the types that mypy knows.
-
-        Raises:
-            Unknown: it is no function of which anything is known.
-        """
+        """A function of values that have types, which returns values of the types that mypy knows."""
         find = self._typing(context, given)
         if find is None:
             raise Unknown

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from mypy.types import Instance
 
 from shtypes.caches import Bounded
-from shtypes.context.ambient import current_ambient
+from shtypes.context.settings import current_settings
 from shtypes.editor.alike import Numbered, Numbering
 from shtypes.editor.mypy.texts import ARRAY, is_known, text_of
 from shtypes.editor.mypy.values import Value
@@ -36,11 +36,7 @@ class Question(NamedTuple):
 
 
 class Memo:
-    """What is known of calls.
-
-    Args:
-        space: What texts mean.
-    """
+    """What is known of calls."""
 
     def __init__(self, space: Space) -> None:
         self._forms = space.forms
@@ -58,7 +54,7 @@ class Memo:
         text = " ".join(written)
         if names.mentions(text) or _LARGE.search(text):
             return None
-        return Question((name, current_ambient().policy, *described, None, *by_name), names)
+        return Question((name, current_settings().policy, *described, None, *by_name), names)
 
     def answer(self, question: Question) -> Known | None:
         """What is known of a call; None where it is the first of its like."""
@@ -77,11 +73,7 @@ class Memo:
 
 
 def _described(value: Value, names: Numbering, written: list[str]) -> Hashable:
-    """What the type of a call depends on of an argument: the text of an array, by its names' numbers, or the value.
-
-    Raises:
-        Unknown: it is not known.
-    """
+    """What the type of a call depends on of an argument: the text of an array, by its names' numbers, or the value."""
     t = value.type
     if isinstance(t, Instance) and t.type.fullname == ARRAY:
         text = text_of(t)

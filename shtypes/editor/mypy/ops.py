@@ -54,23 +54,14 @@ _NAMING: Final = frozenset(("axes", "axis", "axis_name", "out", "over", "target"
 
 
 class Call(NamedTuple):
-    """A call as the program writes it.
+    """A call as the program writes it."""
 
-    Attributes:
-        name: What it is known by: two calls of one name and equal arguments have one type.
-        function: What the runtime calls; None until JAX is loaded.
-        args: The arguments by position; of a method, the array first.
-        kwargs: Those that are given by name.
-        naming: Those that name mesh axes, or types.
-        axes: Mesh axes that are names of arguments: ``x=`` of ``sh.reshard(a, x="R")``.
-    """
-
-    name: str
-    function: Callable[[], Callable[..., Any] | None]
-    args: Sequence[Value]
-    kwargs: Mapping[str, Value] = {}  # never changed
-    naming: Sequence[Value] = ()
-    axes: frozenset[str] = frozenset()
+    name: str  # what it is known by: two calls of one name and equal arguments have one type
+    function: Callable[[], Callable[..., Any] | None]  # what the runtime calls; None until JAX is loaded
+    args: Sequence[Value]  # the arguments by position; of a method, the array first
+    kwargs: Mapping[str, Value] = {}  # never changed  # those that are given by name
+    naming: Sequence[Value] = ()  # those that name mesh axes, or types
+    axes: frozenset[str] = frozenset()  # mesh axes that are names of arguments: ``x=`` of ``sh.reshard(a, x="R")``
 
     @property
     def values(self) -> list[Value]:
@@ -84,12 +75,7 @@ class Call(NamedTuple):
 
 
 class OpHooks:
-    """The hooks for ops.
-
-    Args:
-        checking: What the hooks share.
-        function: Makes a function for the runtime of an argument that is one.
-    """
+    """The hooks for ops."""
 
     def __init__(self, checking: Checking, function: Callable[[AnyContext, Value, Mesh], Any]) -> None:
         self.checking, self._function = checking, function

@@ -26,7 +26,7 @@ from mypy.plugin import (
 )
 from mypy.types import FunctionLike, Type
 
-from shtypes.context.whose import OURS
+from shtypes.context.frames import OURS
 from shtypes.editor.config import hash_of_runtime, read_config
 from shtypes.editor.mypy.aliases import ANNOTATED, keep_texts, names_of_annotated
 from shtypes.editor.mypy.constants import constants_of

@@ -44,23 +44,14 @@ _CHANGING: Final = frozenset(("shtypes.types.notation.dim_axes.dim_axes", "shtyp
 
 
 class Region(NamedTuple):
-    """The lines of one scope.
+    """The lines of one scope."""
 
-    Attributes:
-        first: The first line.
-        last: The last line.
-        rule: What it says of communication.
-        policy: The policy that it sets, if it sets one.
-        forgiving: Whether what does not type may be right in it.
-        unknown: Whether nothing is known in it.
-    """
-
-    first: int
-    last: int
-    rule: ScopeRule | None = None
-    policy: str | None = None
-    forgiving: bool = False
-    unknown: bool = False
+    first: int  # the first line
+    last: int  # the last line
+    rule: ScopeRule | None = None  # what it says of communication
+    policy: str | None = None  # the policy that it sets, if it sets one
+    forgiving: bool = False  # whether what does not type may be right in it
+    unknown: bool = False  # whether nothing is known in it
 
 
 class Around(NamedTuple):

@@ -65,12 +65,6 @@ class Asked:
     Where no mesh is configured, the mesh is whatever the call names, of axes of size 1: every size divides by it. Its
     fixes, and what it communicates, are those on axes of two devices.
 
-    Args:
-        call: The call.
-        axes: The mesh axes that it names.
-        policy: The policy in force.
-        function: Makes a function for the runtime of an argument that is one.
-
     Attributes:
         operands: The arrays among its arguments, with the expressions that they have.
     """
@@ -87,12 +81,7 @@ class Asked:
         return next((e for e in values if isinstance(e if isinstance(e, LambdaExpr) else node_of(e), types)), None)
 
     def result(self, space: Space) -> Any:
-        """The types of its results.
-
-        Raises:
-            ShardingTypeError: the runtime refuses it.
-            Unknown: nothing is known of it.
-        """
+        """The types of its results."""
         mesh = space.mesh(self._axes)
         return self._ask(Reading(space, mesh, runtime.value, self._function), mesh)
 
@@ -105,18 +94,7 @@ class Asked:
         devices: int = 2,
         scaled: bool = True,
     ) -> ShardingTypeError | None:
-        """The error of the same call where axes have prices, or in scopes; None where there is none.
-
-        Args:
-            space: What texts mean.
-            scopes: The scopes of communication in force.
-            fixes: Whether it is to have fixes.
-            devices: The size of axes of unknown size.
-            scaled: Whether arrays are as much larger as the mesh is, so that every size divides.
-
-        Raises:
-            Unknown: nothing is known of it.
-        """
+        """The error of the same call where axes have prices, or in scopes; None where there is none."""
         mesh = space.mesh(self._axes)
 
         def array(t: ShType) -> Any:
@@ -147,11 +125,7 @@ class Asked:
 
 
 def refuse(api: CheckerPluginInterface, error: ShardingTypeError, asked: Asked, context: Context, space: Space) -> None:
-    """Reports what the runtime refuses of a call.
-
-    Raises:
-        Unknown: for other sizes it might be right.
-    """
+    """Reports what the runtime refuses of a call."""
     if _may_fit(error, asked, space):
         raise Unknown
     words = space.words(error)

@@ -109,13 +109,7 @@ def mentions_array(t: Type, *, or_any: bool = False) -> bool:
 
 
 def map_arrays(t: Type, change: Callable[[Instance], Type], *, fields: bool = False) -> Type:
-    """A type with the types of arrays in it changed: in unions, tuples, typed dicts, and what is generic.
-
-    Args:
-        t: The type.
-        change: What the types of arrays become.
-        fields: Whether it is one of other values than before, so that classes do not say what their fields are.
-    """
+    """A type with the types of arrays in it changed: in unions, tuples, typed dicts, and what is generic."""
     if is_endless(t):
         return t
     found = get_proper_type(t)

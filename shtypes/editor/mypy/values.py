@@ -75,11 +75,7 @@ class Value:
         self.type: ProperType | None = None if t is None else get_proper_type(t)
 
     def operand(self, mesh: Mesh) -> ShType | None:
-        """The type of the array; None where it is a number.
-
-        Raises:
-            Unknown: it is neither, or its type is not known.
-        """
+        """The type of the array; None where it is a number."""
         text = None if self.type is None else text_of(self.type)
         if self.type is not None and text is not None and is_known(self.type):
             return self.space.closed(text, mesh)
@@ -124,11 +120,7 @@ class Value:
         return _value(self.type)
 
     def python(self, reading: Reading) -> Any:
-        """It as an argument of the runtime: an array that has only a type, a number, a value, a tuple or a list.
-
-        Raises:
-            Unknown: it is not known.
-        """
+        """It as an argument of the runtime: an array that has only a type, a number, a value, a tuple or a list."""
         found = self.type
         if self.parameter == "key" and (found is None or not is_known(found)):
             return reading.key()
@@ -172,12 +164,6 @@ class Value:
 
 class Reading:
     """What a call's arguments are read for.
-
-    Args:
-        space: What texts mean.
-        mesh: The mesh.
-        array: Makes an array that has only a type.
-        function: Makes a function for the runtime of an argument that is one.
 
     Attributes:
         operands: The arrays that were read, with the expressions that they have.
@@ -234,11 +220,7 @@ def _no_array(expression: Expression) -> tuple[str, ShType]:
 
 
 def literal(expression: Expression, arrays: Arrays = _no_array) -> Any:
-    """The value of an expression that is written out, or that the type of an array says.
-
-    Raises:
-        Unknown: it is not.
-    """
+    """The value of an expression that is written out, or that the type of an array says."""
     match expression:
         case IntExpr() | StrExpr() | FloatExpr() | ComplexExpr():
             return expression.value
@@ -294,11 +276,7 @@ def _item(shape: Sequence[int], index: Any) -> Any:
 
 
 def _of_libraries(expression: NameExpr | MemberExpr) -> Any:
-    """A function, a dtype or a constant of a library that the runtime itself is made of; mypy may skip its files.
-
-    Raises:
-        Unknown: it is the user's, or is no value of its own.
-    """
+    """A function, a dtype or a constant of a library that the runtime itself is made of; mypy may skip its files."""
     path: list[str] = []
     inner: Expression = expression
     while isinstance(inner, MemberExpr):
@@ -334,11 +312,7 @@ _MOST_MEMBERS: Final = 16
 
 
 def members(types: Iterable[Type]) -> list[tuple[Type, ...]]:
-    """What some types may be together, a member of each union.
-
-    Raises:
-        Unknown: they are too many.
-    """
+    """What some types may be together, a member of each union."""
     several: list[list[Type]] = []
     for t in types:
         found = get_proper_type(t)

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes.context.mapped import local_axes
+from shtypes.context.scope import local_axes
 from shtypes.core.collective import collect
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import cast, is_typed
@@ -33,7 +33,7 @@ from shtypes.lifting.rows.annotations import meant
 from shtypes.local_mode import lax
 from shtypes.local_mode.shard_map import mapped_over
 from shtypes.rules.local import Op
-from shtypes.scopes.judging import judge
+from shtypes.scopes.check_comm import check_comm
 from shtypes.types import REPLICATED, ShType, State
 from shtypes.types.mesh import Mesh, context, current_mesh
 
@@ -105,7 +105,7 @@ def _varying(x: Any, axes: Sequence[str]) -> Any:
     if t == x.type:
         return x
     constant = is_constant(x)
-    judge("pvary", x.type, t, inserted=True, has_gradient=not constant)
+    check_comm("pvary", x.type, t, inserted=True, has_gradient=not constant)
     return cast(x, t, constant=constant)
 
 

@@ -15,7 +15,7 @@ from shtypes._compat.derivative_rules import check_closed_over, has_own_vjp
 from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes._compat.local_axes import told_of
 from shtypes._compat.plain_programs import implementation_of
-from shtypes.context.origin import evaluating
+from shtypes.context.eqn_source import set_current_eqn
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.branch_types import of_some, type_of
@@ -83,7 +83,7 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
 
     @jax.custom_vjp
     def f(*xs: Any) -> list[Any]:
-        with evaluating(site.here):
+        with set_current_eqn(site.here):
             return run(xs)
 
     def fwd(*given: Any) -> Any:

@@ -16,7 +16,7 @@ from shtypes.local_mode.lax.arguments import Axes, axes_of, each, state_of
 from shtypes.local_mode.lax.devices import axis_index, axis_size
 from shtypes.local_mode.lax.sums import psum
 from shtypes.ops.functions import where
-from shtypes.scopes.judging import judge
+from shtypes.scopes.check_comm import check_comm
 from shtypes.types import ShType, State
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def pcast(x: T, axis_name: Axes, *, to: Any) -> T:
         dst = t.with_axes(axes, state)
         if state is UNREDUCED:
             return reinterpreted(leaf, dst)
-        judge("pcast", t, dst)
+        check_comm("pcast", t, dst)
         return move(leaf, dst)
 
     return each("pcast", x, make)

@@ -13,8 +13,8 @@ from shtypes.core.operation import sent_by
 from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
 from shtypes.local_mode.lax.arguments import Axes, axes_of, no_groups
+from shtypes.scopes.check_comm import check_sent
 from shtypes.scopes.comm import rules_in_force
-from shtypes.scopes.judging import judge_sent
 from shtypes.types import ShType, State
 
 _OFFSETS = ("input_offsets", "send_sizes", "output_offsets", "recv_sizes")
@@ -67,7 +67,7 @@ def ragged_all_to_all(
             sent = (
                 sent_by(way, "a ragged all-to-all") for way in (operation.forward_comm(), operation.backward_comm())
             )
-            judge_sent("ragged_all_to_all", *operation.change, *sent)
+            check_sent("ragged_all_to_all", *operation.change, *sent)
     except ShardingTypeError as error:
         raise located(error, "ragged_all_to_all", types).with_traceback(None) from None
     exchanged: Array = operation.applied(*values)[0]

@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
-from shtypes.context.calls import refuse_unknown
+from shtypes.context.signature_errors import refuse_unknown
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import as_ints, is_number, lift, meeting
 from shtypes.errors import ShardingTypeError
-from shtypes.numerics import random
+from shtypes.numerics.random.samples import bernoulli
 from shtypes.ops.arithmetic import add, divide, multiply
 from shtypes.ops.create import zeros_like
 from shtypes.ops.einsum import einsum
@@ -115,7 +115,7 @@ def dropout(
         return x
     if rate == 1:
         return zeros_like(x)
-    return where(random.bernoulli(key, 1 - rate, _mask_type(t, shared)), divide(x, 1 - rate), 0)
+    return where(bernoulli(key, 1 - rate, _mask_type(t, shared)), divide(x, 1 - rate), 0)
 
 
 def _mask_type(t: ShType, shared: Sequence[int]) -> ShType:
@@ -131,6 +131,3 @@ def _mask_type(t: ShType, shared: Sequence[int]) -> ShType:
         )
     kept = (State.SHARDED, State.VARYING)
     return t.replace(dtype="bool", states=[s if s in kept else State.REDUCED for s in t.states])
-
-
-__all__ = ["dropout", "geglu", "glu", "linear", "swiglu"]

@@ -112,6 +112,3 @@ def layer_norm(
     y = _normalized("layer_norm", x, axis, epsilon, out, centered=True)
     y = y if scale is None else multiply(y, given[0])
     return finished(y if bias is None else add(y, given[-1]), out)
-
-
-__all__ = ["layer_norm", "rms_norm"]

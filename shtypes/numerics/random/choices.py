@@ -173,6 +173,3 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
 
 def _orders(key: Any, x: Any, *, shape: tuple[int, ...], dtype: Any, axis: int) -> Any:
     return jax.random.permutation(key, x, axis, independent=True)
-
-
-__all__ = ["categorical", "choice", "permutation"]

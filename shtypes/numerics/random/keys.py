@@ -176,5 +176,3 @@ def _converted(keys: Any) -> Any:
 
 
 HiShType.key_data = staticmethod(_converted)
-
-__all__ = ["clone", "fold_in", "key", "key_data", "key_impl", "split", "wrap_key_data"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from shtypes.context.calls import bound, signature_of
+from shtypes.context.signature_errors import bound, signature_of
 from shtypes.context.user_line import named
 from shtypes.core.array import Array
 from shtypes.core.eager_cache import public
@@ -166,8 +166,3 @@ pareto = _of_numbers("pareto", "Pareto numbers", "b")
 weibull_min = _of_numbers("weibull_min", "Weibull numbers", "scale", "concentration")
 triangular = _of_numbers("triangular", "Triangular numbers", "left", "mode", "right")
 geometric = _of_numbers("geometric", "How many trials the first success takes", "p", default=default_int)
-
-__all__ = [
-    "bernoulli", "bits", "cauchy", "exponential", "geometric", "gumbel", "laplace", "logistic", "lognormal", "normal",
-    "pareto", "rademacher", "randint", "rayleigh", "triangular", "truncated_normal", "uniform", "weibull_min",
-]  # fmt: skip

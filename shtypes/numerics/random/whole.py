@@ -252,9 +252,3 @@ def ball(
 
 def _vector(name: str, x: Any) -> Any:
     raise ShardingTypeError(f"`{name}` needs a vector, not {jax.typeof(x)}")
-
-
-__all__ = [
-    "ball", "beta", "binomial", "chisquare", "dirichlet", "double_sided_maxwell", "f", "gamma", "generalized_normal",
-    "loggamma", "maxwell", "multinomial", "multivariate_normal", "orthogonal", "poisson", "t", "wald",
-]  # fmt: skip

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from shtypes.context.ambient import DimAxes
+from shtypes.context.settings import DimAxes
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.printing import show_axes

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from shtypes.context.calls import check_function
+from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.core import conversion as array
 from shtypes.core.conversion import convert as value_from_jax

@@ -18,8 +18,8 @@ from shtypes.ops.collective_matmul.ring import Course
 from shtypes.rules.einsum import label_sizes, parse_equation
 from shtypes.rules.overlap import Ring
 from shtypes.rules.overlap import overlap as rule
+from shtypes.scopes.check_comm import check_comm, check_sent
 from shtypes.scopes.comm import rules_in_force
-from shtypes.scopes.judging import judge, judge_sent
 from shtypes.types import ShType, State
 
 #: What `overlap` may be.
@@ -97,9 +97,9 @@ def _turned(ring: Ring, pair: Sequence[Any]) -> Sequence[Any]:
 def _judge(name: str, types: Sequence[ShType], ring: Ring, primitive: Overlapped) -> None:
     """Tells scopes what goes round, forward and backward."""
     for t, goal in zip(types, ring.operands, strict=True):
-        judge(name, t, goal, inserted=True)
+        check_comm(name, t, goal, inserted=True)
     sent = (sent_by(way, "a ring of permutes") for way in (primitive.forward_comm(), primitive.backward_comm()))
-    judge_sent(name, ring.moved, ring.becomes, *sent)
+    check_sent(name, ring.moved, ring.becomes, *sent)
 
 
 __all__ = ["Overlap", "overlapped_einsum"]

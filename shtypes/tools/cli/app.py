@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 import click
 
 import shtypes as sh
-from shtypes.analysis.resharding.explain_reshard import Resharding
+from shtypes.analysis.explain_reshard import Resharding
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.transport import Asked
 from shtypes.tools.cli import check
 from shtypes.tools.cli.config import config
-from shtypes.tools.cli.guard import for_the_shell, own_fault, tracing
 from shtypes.tools.cli.options import (
     dims_option,
     link_option,
@@ -25,7 +24,16 @@ from shtypes.tools.cli.options import (
     target_arguments,
     target_options,
 )
-from shtypes.tools.cli.output import FAILED, drawn_output_options, emit, output_options, terminal
+from shtypes.tools.cli.output import (
+    FAILED,
+    drawn_output_options,
+    emit,
+    for_the_shell,
+    output_options,
+    own_fault,
+    terminal,
+    tracing,
+)
 from shtypes.tools.cli.target import program
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh

@@ -14,13 +14,14 @@ import click
 
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.tools.cli.config import Config, TargetConfig, config
-from shtypes.tools.cli.guard import WrongUse, tracing
 from shtypes.tools.cli.options import target_options
-from shtypes.tools.cli.output import FAILED, emit, output_options, write
+from shtypes.tools.cli.output import FAILED, WrongUse, emit, output_options, tracing, write
 from shtypes.tools.cli.target import LoadedTarget, program
-from shtypes.types.tables import Table, page
+from shtypes.types.tables import Report, Table, rich_group, rich_text
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from shtypes.traced.ledger import Ledger
 
 
@@ -80,7 +81,7 @@ def command(
 
 
 @dataclass
-class _Report:
+class _Checked(Report):
     """A signature with its ledger, and what is wrong with it."""
 
     target: str
@@ -93,21 +94,28 @@ class _Report:
             [str(self.signature), "", str(self.signature.ledger), *(f"failed: {f}" for f in self.failures)]
         )
 
-    def to_json(self, indent: int | None = None) -> str:
-        """The report as JSON, as described in the docs (command line)."""
-        found = {
+    def __rich__(self) -> Group:
+        return rich_group(rich_text(str(self)))
+
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        return f"{self.target} on {self.mesh}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report for JSON, as described in the docs (command line)."""
+        return {
             "schema": 1,
             "target": self.target,
             "mesh": self.mesh,
             "ok": not self.failures,
             "failures": self.failures,
             "signature": self.signature.to_dict(),
-            "ledger": json.loads(self.signature.ledger.to_json()),
+            "ledger": self.signature.ledger.to_dict(),
         }
-        return json.dumps(found, indent=indent)
 
-    def to_html(self) -> str:
-        """The report as a page."""
+    def tables(self) -> list[Table]:
+        """The types, the communication, and what failed."""
         ledger = self.signature.ledger
         sent = tuple(
             (
@@ -129,7 +137,7 @@ class _Report:
             Table("Not covered", ("line", "direction", "operation", "why"), uncovered),
             Table("Failed", ("why",), tuple((f,) for f in self.failures)),
         ]
-        return page(f"{self.target} on {self.mesh}", [t for t in tables if t.rows or t.note])
+        return [t for t in tables if t.rows or t.note]
 
 
 def _check_one(one: LoadedTarget, no_comm: str | None, max_bytes: int | None, form: str, output: str | None) -> int:
@@ -139,7 +147,7 @@ def _check_one(one: LoadedTarget, no_comm: str | None, max_bytes: int | None, fo
         with tracing(one.name):
             found = signature_of(one.target, grad=one.grad)
             failures = list(_failures(found.ledger, no_comm, max_bytes))
-        emit(_Report(one.name, str(one.mesh), found, failures), form, output)
+        emit(_Checked(one.name, str(one.mesh), found, failures), form, output)
     return FAILED if failures else 0
 
 

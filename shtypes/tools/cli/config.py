@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from shtypes.context.ambient import check_policy
+from shtypes.context.settings import check_policy
 from shtypes.editor import config as plugin
 from shtypes.errors import ShardingTypeError
 from shtypes.types.mesh import Mesh

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.costs import LINKS, CostModel, cost_model
 from shtypes.tools.cli.config import config, read_dims, read_mesh
-from shtypes.tools.cli.loading import functions_of
+from shtypes.tools.cli.target import functions_of
 from shtypes.types.policy import REPLICATED_STATE
 
 F = TypeVar("F", bound=Callable[..., Any])

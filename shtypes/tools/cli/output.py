@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
+from shtypes.context.user_line import line_of
+from shtypes.errors import ShardingTypeError, short
+
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -118,3 +125,129 @@ def working(what: str, console: Any = None) -> Iterator[None]:
     with Progress(*columns, console=console or terminal(stderr=True), transient=True) as progress:
         progress.add_task(what, total=None)
         yield
+
+
+#: The environment variable that asks for tracebacks.
+TRACEBACK: Final = "SHTYPES_TRACEBACK"
+_SHOWS_MORE: Final = f"{TRACEBACK}=1 shows the traceback"
+#: What is shown of a text that the user's code gives, such as the message of an error of its own.
+_LONGEST: Final = 500
+
+
+def shown(name: str) -> str:
+    """A target or a part of one, in messages: a path may be long, and still be all that one needs."""
+    return short(name, 300)
+
+
+class WrongUse(click.UsageError):
+    """A wrong use, in the shape that all messages have: exit code 2, without the usage line."""
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", hints: Iterable[str] = ()) -> None:
+        super().__init__(str(ShardingTypeError(what, where=where, why=why, hints=hints)))
+
+    @classmethod
+    def of(cls, error: ShardingTypeError) -> WrongUse:
+        """The same message, as a wrong use."""
+        return cls(error.what, where=error.where, why=error.why, hints=(*map(str, error.fixes), *error.hints))
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Prints the message."""
+        click.echo(f"error: {self.message}", file=file or sys.stderr)
+
+
+@contextlib.contextmanager
+def loading(place: str) -> Iterator[None]:
+    """Runs the user's module or file ``place``: whatever it raises is a wrong use."""
+
+    def refused(error: BaseException) -> click.ClickException:
+        what, where = f"`{shown(place)}` cannot be loaded", _line(error)
+        if isinstance(error, ShardingTypeError):
+            error.what = f"{what}: {error.what}"
+            return WrongUse.of(error)
+        if isinstance(error, SystemExit):
+            why = "a target is loaded to find the function in it, so its module must not end the process"
+            hints = ['put what runs the program under `if __name__ == "__main__":`']
+            return WrongUse(f"{what}: it exits, by {_described(error)}", where=where, why=why, hints=hints)
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            why = f"a target is loaded by the Python that runs shtypes: {sys.executable}"
+            hints = [f"install `{error.name}` for that Python", "run the shtypes that is installed beside it"]
+            return WrongUse(f"{what}: there is no module `{error.name}`", where=where, why=why, hints=hints)
+        return WrongUse(f"{what}: {_described(error)}", where=where, hints=[_SHOWS_MORE])
+
+    with _caught(refused):
+        yield
+
+
+@contextlib.contextmanager
+def tracing(target: str) -> Iterator[None]:
+    """Runs the user's function: what it raises or calls `sys.exit` for is exit code 1."""
+
+    def failed(error: BaseException) -> ShardingTypeError:
+        if isinstance(error, ShardingTypeError):
+            return for_the_shell(error)
+        name = f"`{shown(target)}`"
+        ended = f"{name} ended the process while it was traced: {_described(error)}"
+        what = ended if isinstance(error, SystemExit) else f"{name} failed while it was traced: {_described(error)}"
+        return ShardingTypeError(what, where=_line(error), hints=[_SHOWS_MORE])
+
+    with _caught(failed), working(f"typing {shown(target)}"):
+        yield
+
+
+@contextlib.contextmanager
+def _caught(told: Callable[[BaseException], Exception]) -> Iterator[None]:
+    """Tells what user code raises, whatever it is: nothing that it raises may choose our exit code."""
+    try:
+        yield
+    except (KeyboardInterrupt, WrongUse):
+        raise
+    except BaseException as error:
+        message = told(error)
+        if message is not error:
+            _show(error)
+        raise message from None
+
+
+def own_fault(error: Exception) -> ShardingTypeError:
+    """Says that it is ours what went wrong: nothing that a user writes should get here."""
+    _show(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}"
+    hints = [f"report it, please, with what {TRACEBACK}=1 shows"]
+    return ShardingTypeError(
+        f"shtypes itself failed: {_described(error)}", where=where, why="this is a bug of shtypes", hints=hints
+    )
+
+
+def _show(error: BaseException) -> None:
+    """Prints the traceback if it is asked for."""
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
+
+
+def _described(error: BaseException) -> str:
+    """The kind of an error and what it says; ``str`` of it is the user's code, too."""
+    try:
+        said = str(error.msg or "") if isinstance(error, SyntaxError) else str(error)
+    except BaseException:  # it may even exit
+        said = ""
+    return f"{type(error).__name__}: {short(' '.join(said.split()), _LONGEST) or '(no message)'}"
+
+
+def _line(error: BaseException) -> str:
+    """The innermost line of the user's."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{os.path.basename(str(error.filename))}:{error.lineno}"
+    found = line_of(error.__traceback__)
+    return "" if found.endswith(" in import_module") else found
+
+
+def for_the_shell(error: ShardingTypeError) -> ShardingTypeError:
+    """The error with its advice as one follows it on the command line; the same object."""
+    hints = [_SCOPE.sub(r"--dims \1", hint) for hint in error.hints]
+    error.hints = tuple(hint for hint in hints if not hint.startswith("sh.check"))
+    return error
+
+
+#: The advice to give dim names their sizes in a program.
+_SCOPE: Final = re.compile(r"^with sh\.dims\((.*)\): \.\.\.$")

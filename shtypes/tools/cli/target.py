@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import difflib
+import functools
+import importlib
+import importlib.util
 import inspect
+import io
+import os
 import re
+import sys
+import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 import shtypes as sh
 from shtypes.errors import ShardingTypeError, short
 from shtypes.tools.cli.config import TargetConfig, config
-from shtypes.tools.cli.guard import WrongUse, for_the_shell, loading, tracing
-from shtypes.tools.cli.loading import load
+from shtypes.tools.cli.output import WrongUse, for_the_shell, loading, shown, tracing
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation import dim_sizes
 from shtypes.types.policy import current_policy, policy
@@ -201,3 +209,164 @@ def _unplaced(error: ShardingTypeError) -> ShardingTypeError:
     where = error.where.split("\n")
     error.where = "\n".join(where[1:] if error.placed else where)
     return error
+
+
+#: Functions that return before they compute.
+_NOT_RUN: Final = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+_ABSENT: Final = object()
+#: The most CPU devices that a target may make a mesh of while it loads.
+MOST_DEVICES: Final = 64
+
+
+def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable[..., Any]:
+    """The function that ``module:function``, ``module:Class.method`` or ``path/to/file.py:function`` names.
+
+    Args:
+        target: The target.
+        devices: How many CPU devices a mesh that the module makes may have.
+        root: The folder that files and modules are looked for in; by default the current one.
+
+    Raises:
+        click.UsageError: there is no such file, module or function; close ones are named.
+    """
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        raise WrongUse(f"`{shown(target)}` is no target: write module:function or path/to/file.py:function")
+    # What a module runs while it loads runs on the CPU: nothing here needs an accelerator.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(min(devices, MOST_DEVICES)))
+    folder = root or Path.cwd()
+    is_path = place.endswith(".py") or "/" in place or os.sep in place
+    found: Any = _file(place, name, folder) if is_path else _module(place, name, folder)
+    for i, part in enumerate(name.split(".")):
+        with loading(place):  # a module may have a `__getattr__` of its own
+            inner = getattr(found, part, _ABSENT)
+        if inner is _ABSENT:
+            owner = place if i == 0 else f"{place}:{'.'.join(name.split('.')[:i])}"
+            raise WrongUse(f"`{shown(owner)}` has no function `{shown(part)}`{_close(part, _functions(found))}")
+        found = inner
+    if not callable(found):
+        raise WrongUse(f"`{shown(target)}` is no function but {type(found).__name__}")
+    if any(is_one(found) for is_one in _NOT_RUN):
+        why = "a generator or an async function returns before its body runs, so there is nothing to trace"
+        raise WrongUse(f"`{shown(target)}` does not compute when it is called", why=why)
+    function: Callable[..., Any] = found
+    return function
+
+
+def functions_of(path: Path) -> list[str]:
+    """The functions of a file, which is read and not run."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
+
+
+# files
+
+
+def _file(place: str, name: str, folder: Path) -> ModuleType:
+    path = folder / place
+    try:
+        if path.is_dir():
+            raise _a_folder(place, name, path)
+        if not path.is_file():
+            near = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+            raise WrongUse(f"there is no file `{shown(place)}`{_close(path.name, near)}")
+        if path.suffix != ".py":
+            raise WrongUse(f"`{shown(place)}` is no Python file: its name does not end in `.py`")
+        stat = path.stat()
+        reason = _no_text(path.read_bytes())
+    except OSError as error:
+        raise WrongUse(f"`{shown(place)}` cannot be read: {error.strerror}") from None
+    if reason:
+        raise WrongUse(f"`{shown(place)}` is a binary file, not Python source", why=reason)
+    return _executed(place, path.resolve(), (stat.st_mtime_ns, stat.st_size))
+
+
+def _a_folder(place: str, name: str, path: Path) -> WrongUse:
+    """Says that a target is a folder, and which of its files have the function."""
+    near = [f"{place.rstrip('/')}/{p.name}:{name}" for p in sorted(path.glob("*.py")) if name in functions_of(p)]
+    hints = near[:3] or ["module:function or path/to/file.py:function"]
+    return WrongUse(f"`{shown(place)}` is a folder; a target is a function of a file or a module", hints=hints)
+
+
+def _no_text(source: bytes) -> str:
+    """Why a file is no Python source; empty where it may be."""
+    if b"\0" in source:
+        return f"it has a zero byte at position {source.index(0)}"
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    except SyntaxError:  # it names one that there is not, as Python will say; or its first lines are no text
+        encoding = "utf-8"
+    try:
+        source.decode(encoding)
+    except UnicodeDecodeError as error:
+        return f"its byte at position {error.start} is no text in {error.encoding}"
+    return ""
+
+
+@functools.lru_cache(maxsize=32)
+def _executed(place: str, path: Path, version: tuple[int, int]) -> ModuleType:
+    """The module of a file, run once for each version of it: its classes are the same for all that is asked of it."""
+    name = path.stem if path.stem.isidentifier() else "target"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, path  # its name ends in .py
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    outer = sys.modules.get(name)
+    sys.path.insert(0, str(path.parent))  # as for a script: its neighbours can be imported
+    try:
+        sys.modules[name] = module  # dataclasses and annotations look their module up
+        with loading(place):
+            spec.loader.exec_module(module)
+    finally:
+        with contextlib.suppress(ValueError):  # the module may have taken it away itself
+            sys.path.remove(str(path.parent))
+        if outer is not None:
+            sys.modules[name] = outer
+    return module
+
+
+# modules
+
+
+def _module(place: str, name: str, folder: Path) -> ModuleType:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    path = folder / place
+    named = all(part.isidentifier() for part in place.split("."))
+    if os.path.exists(path) and (not named or ("." in place and path.is_file())):  # which no long name makes fail
+        return _file(place, name, folder)
+    with loading(place):
+        found = _imported(place) if named else None
+    if found is None:
+        near = [
+            p.relative_to(folder).with_suffix("").as_posix().replace("/", ".")
+            for p in folder.glob(f"{'*/' * place.count('.')}*.py")
+        ]
+        raise WrongUse(f"there is no module `{shown(place)}`{_close(place, near)}")
+    if getattr(found, "__file__", None) is None and path.is_dir():  # Python takes any folder for a package
+        raise _a_folder(place, name, path)
+    return found
+
+
+def _imported(place: str) -> ModuleType | None:
+    """The module; None where there is none, which is not the same as one that imports what is missing."""
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
+            return None
+        raise
+
+
+def _functions(namespace: Any) -> list[str]:
+    members = getattr(namespace, "__dict__", {}).items()
+    return [name for name, value in members if callable(value) and not name.startswith("_")]
+
+
+def _close(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6) if len(name) < 200 else []
+    return f"; did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""

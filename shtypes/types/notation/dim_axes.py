@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from shtypes.context.ambient import DimAxes, current_ambient
 from shtypes.context.scope import Scope, changed
+from shtypes.context.settings import DimAxes, current_settings
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation.printing import show_dim
@@ -49,12 +49,12 @@ def dim_axes(axes: Mapping[str, AxesOfName] | Iterable[tuple[str, AxesOfName]]) 
         (8, 4)
     """
     own = _checked(axes)
-    return changed(lambda now: now._replace(dim_axes=tuple(sorted({**dict(now.dim_axes), **own}.items()))))
+    return changed(lambda s: s._replace(dim_axes=tuple(sorted({**dict(s.dim_axes), **own}.items()))))
 
 
 def current_dim_axes() -> DimAxes:
     """The dim names that have axes in scope (none for unsharded), sorted by name."""
-    return current_ambient().dim_axes
+    return current_settings().dim_axes
 
 
 def _checked(given: Mapping[str, AxesOfName] | Iterable[tuple[str, AxesOfName]]) -> dict[str, tuple[str, ...]]:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from shtypes.context.ambient import Sizes, current_ambient
 from shtypes.context.scope import Scope, changed
+from shtypes.context.settings import Sizes, current_settings
 from shtypes.errors import ShardingTypeError, short
 from shtypes.types.mesh import whole
 
@@ -28,12 +28,12 @@ def dims(**sizes: int) -> Scope:
         (4, 8)
     """
     own = sorted_sizes(sizes)
-    return changed(lambda now: now._replace(dims=tuple(sorted({**dict(now.dims), **dict(own)}.items()))))
+    return changed(lambda s: s._replace(dims=tuple(sorted({**dict(s.dims), **dict(own)}.items()))))
 
 
 def current_dims() -> Sizes:
     """The dim names in scope and their sizes, sorted by name."""
-    return current_ambient().dims
+    return current_settings().dims
 
 
 def read_sizes(text: str) -> dict[str, int]:

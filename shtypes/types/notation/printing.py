@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shtypes.context.ambient import check_policy, current_ambient
+from shtypes.context.settings import check_policy, current_settings
 from shtypes.types.dim import Dim
 from shtypes.types.notation.parts import TypeParts
 from shtypes.types.policy import REPLICATED_STATE, current_policy
@@ -21,7 +21,7 @@ def show(t: TypeParts, policy: str | None = None) -> str:
     if not t.differentiable:
         silent = State.REDUCED
     named = any(d.name for d in t.dims)
-    of_names = dict(current_ambient().dim_axes)
+    of_names = dict(current_settings().dim_axes)
     dims = (", " if named else ",").join(_dim_in_scope(d, of_names) for d in t.dims)
     return f"{t.dtype_name}[{dims}]{_show_states(t, silent)}"
 

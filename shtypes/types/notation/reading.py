@@ -7,8 +7,8 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shtypes.context.ambient import DimAxes, Sizes, check_policy
-from shtypes.context.mapped import mapped_axes
+from shtypes.context.scope import mapped_axes
+from shtypes.context.settings import DimAxes, Sizes, check_policy
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
 from shtypes.types.dim import Dim, check_divides

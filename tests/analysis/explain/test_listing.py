@@ -16,11 +16,10 @@ from rich.console import Console
 
 import shtypes as sh
 from shtypes.analysis.explain.document import Block, Line, lines_of
-from shtypes.analysis.explain.explanation import Explanation
+from shtypes.analysis.explain.explanation import Explanation, trace
 from shtypes.analysis.explain.explanation import explained as explained_program
-from shtypes.analysis.explain.traced import trace
 from shtypes.analysis.target import target_of
-from shtypes.traced.gradient import with_gradient
+from shtypes.traced.program import with_gradient
 from tests.analysis.explain import programs
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "explain"

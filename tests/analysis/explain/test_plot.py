@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shtypes.analysis.explain.figures import bytes_sent
+from shtypes.analysis.explain.page import bytes_sent
 from tests.analysis.explain.test_listing import explained
 
 

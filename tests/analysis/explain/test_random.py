@@ -9,12 +9,11 @@ import pytest
 
 import shtypes as sh
 from shtypes.analysis.explain.cotangents import cotangent_type
-from shtypes.analysis.explain.explanation import explained
-from shtypes.analysis.explain.traced import trace
+from shtypes.analysis.explain.explanation import explained, trace
 from shtypes.analysis.explain.values import BodyRun, Occurrence
 from shtypes.analysis.explain.walk import Walker
 from shtypes.analysis.target import target_of
-from shtypes.traced.gradient import with_gradient
+from shtypes.traced.program import with_gradient
 from tests.traced.nested_programs import nested, values
 from tests.traced.random_programs import AXES, random_program
 from tests.traced.test_nested import ALL, QUICK

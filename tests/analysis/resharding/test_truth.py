@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shtypes.analysis.picture.device_slices import Holding, holding
-from shtypes.analysis.resharding.describe_plan import action, held
-from shtypes.analysis.resharding.explain_reshard import explain_reshard
+from shtypes.analysis.describe_plan import action, held
+from shtypes.analysis.device_slices import Holding, holding
+from shtypes.analysis.explain_reshard import explain_reshard
 from shtypes.resharding import Kind, Plan, Step
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh

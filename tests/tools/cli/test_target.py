@@ -10,7 +10,7 @@ import click
 import pytest
 
 from shtypes.tools.cli import config, target
-from shtypes.tools.cli.loading import load
+from shtypes.tools.cli.target import load
 from shtypes.types.mesh import Mesh
 
 ROOT = Path(__file__).parents[3]

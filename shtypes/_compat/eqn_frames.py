@@ -1,0 +1,211 @@
+"""The Python frames that an equation of a plain program comes from, and how messages name them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import linecache
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from shtypes._compat import private
+from shtypes.caches import Bounded
+from shtypes.context.eqn_source import EqnSource
+from shtypes.context.frames import Owner, owner_of_file
+
+#: What users call the modules that a function of JAX is in, by the folders of JAX's sources.
+_MODULES: Final = (
+    ("numpy/linalg", "jax.numpy.linalg"),
+    ("numpy/fft", "jax.numpy.fft"),
+    ("numpy/", "jax.numpy"),
+    ("ops/special", "jax.scipy.special"),
+    ("nn/initializers", "jax.nn.initializers"),
+    ("nn/", "jax.nn"),
+    ("random", "jax.random"),
+    ("image/", "jax.image"),
+    ("lax/", "jax.lax"),
+)
+
+
+#: Functions of libraries that do nothing but call others: `Module.apply`, wrappers, what has a private name.
+_HANDING_ON: Final = re.compile(r"(^|\.)_(?!_)|wrap|intercept|(^|\.)(apply|init)(_fn)?($|\.)")
+
+
+class Frame(NamedTuple):
+    """One frame of an equation's stack."""
+
+    code: Any  # its code object
+    last: int  # where in the code it is
+
+    @property
+    def file(self) -> str:
+        """The path of its file, with slashes."""
+        return str(self.code.co_filename).replace("\\", "/")
+
+    @property
+    def line(self) -> int:
+        """The line that runs."""
+        return _positions(self.code, self.last)[0]
+
+    @property
+    def function(self) -> str:
+        """The qualified name of the function, without the functions that it is made in."""
+        return str(self.code.co_qualname).replace(".<locals>", "")
+
+    @property
+    def place(self) -> str:
+        """``train.py:9``."""
+        return f"{self.file.rpartition('/')[2]}:{self.line}"
+
+    @property
+    def kind(self) -> Owner:
+        """The owner of the code."""
+        return owner_of_file(self.code.co_filename)
+
+    def __str__(self) -> str:
+        return self.place if self.code.co_name == "<module>" else f"{self.place} in {self.code.co_name}"
+
+    def module(self) -> str:
+        """The file as a module: ``flax.nnx.nn.linear``."""
+        path = self.file.removesuffix(".py").removesuffix("/__init__")
+        for site in ("/site-packages/", "/dist-packages/"):
+            path = path.rpartition(site)[2]
+        return path.strip("/").replace("/", ".")
+
+    def expression(self) -> str:
+        """The text of the expression that runs; empty where it is not known, or no expression of one line."""
+        start, end, column, stop = _positions(self.code, self.last)
+        if not start or start != end or column is None or stop is None:
+            return ""
+        text = linecache.getline(self.code.co_filename, start).encode()[column:stop].decode(errors="replace")
+        try:
+            ast.parse(text, mode="eval")
+        except (SyntaxError, ValueError):
+            return ""
+        return text
+
+
+@functools.lru_cache(maxsize=4096)
+def _positions(code: Any, last: int) -> tuple[int, int, int | None, int | None]:
+    positions = list(code.co_positions())
+    found = positions[last // 2] if 0 <= last // 2 < len(positions) else (None, None, None, None)
+    start = found[0] or code.co_firstlineno
+    return start, found[1] or start, found[2], found[3]
+
+
+def frames_of(eqn: Any) -> list[Frame]:
+    """The frames that an equation was traced in, innermost first.
+
+    JAX ends them where the body begins that it traced: what called the body is known of the equation that has it.
+    """
+    traceback = eqn.source_info.traceback
+    return [] if traceback is None else [Frame(*f) for f in zip(*traceback.raw_frames(), strict=True)]
+
+
+@functools.lru_cache(maxsize=4096)
+def has_users_line(traceback: Any) -> bool:
+    """Whether a stack of JAX's has a line of the user's."""
+    return traceback is not None and any(
+        owner_of_file(code.co_filename) is Owner.USERS for code in traceback.raw_frames()[0]
+    )
+
+
+def users_frame(eqn: Any) -> tuple[Frame, str] | None:
+    """The user's frame that an equation comes from, and the function of a library that it called; None without one."""
+    frames = frames_of(eqn)
+    found = next((f for f in frames if f.kind is Owner.USERS), None)
+    return None if found is None else (found, eqn_source_of(frames).library)
+
+
+def eqn_source_of(frames: Sequence[Frame]) -> EqnSource:
+    """The user's line of a stack, the library's function that it calls, and the function of JAX that was called."""
+    library = handing_on = called = ""
+    outside = False
+    for frame in frames:
+        kind = frame.kind
+        if kind is Owner.USERS:
+            return EqnSource(str(frame), library or handing_on, called)
+        outside = outside or kind is Owner.INSTALLED
+        if kind is Owner.INSTALLED:
+            if _HANDING_ON.search(frame.code.co_qualname):
+                handing_on = _in_library(frame) or handing_on
+            else:
+                library = _in_library(frame) or library
+        elif not outside:
+            called = _of_jax(frame) or called
+    return EqnSource("", library or handing_on, called)
+
+
+def _in_library(frame: Frame) -> str:
+    function = frame.code.co_qualname.partition(".<locals>")[0]
+    return "" if function.startswith("<") else f"{frame.module().partition('.')[0]}.{function}"
+
+
+def _of_jax(frame: Frame) -> str:
+    """A function of JAX as users call it: ``jnp.median``; empty for what they do not call by name."""
+    _, found, path = frame.file.rpartition("/jax/")
+    return _public(path, frame.code.co_qualname.partition(".<locals>")[0]) if found else ""
+
+
+@functools.lru_cache(maxsize=1024)
+def _public(path: str, function: str) -> str:
+    """The public name of a function in a file of JAX's; empty where it has none."""
+    path = path.removeprefix("_src/").removesuffix(".py")
+    module = next((name for part, name in _MODULES if path.startswith(part)), "")
+    if path.startswith("scipy/"):
+        module = "jax." + path.replace("/", ".")
+    if not module or function.startswith(("_", "<")):
+        return ""
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except ImportError:
+        return ""
+    return f"{module.replace('jax.numpy', 'jnp')}.{function}" if callable(found) else ""
+
+
+# the user's expressions
+
+
+class UserFrame(NamedTuple):
+    """An expression of the user's that was being evaluated; one object for each place in a program."""
+
+    file: str
+    function: str  # the function that it is in, as Python qualifies it
+    line: int  # the first line of the expression
+    column: int  # its first column, in bytes
+    end_line: int
+    end_column: int  # the column after its end
+    parameters: tuple[str, ...]  # the names of the function's positional parameters
+
+
+_is_user_filename: Callable[[str], bool] | None = private("jax._src.source_info_util", "is_user_filename")
+_raw_frame_to_frame: Callable[..., Any] | None = private("jax._src.source_info_util", "raw_frame_to_frame")
+#: By the id of a code object, which it holds so that the id stays its own.
+_frames: Bounded[tuple[Any, UserFrame | None]] = Bounded(1 << 14)
+
+
+def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
+    """The user's frames of an equation, innermost first; none where this JAX hides them."""
+    traceback = eqn.source_info.traceback
+    if traceback is None or _raw_frame_to_frame is None or _is_user_filename is None:
+        return ()
+    found = []
+    for code, last in zip(*traceback.raw_frames(), strict=True):
+        known = _frames.get((id(code), last))
+        if known is None:
+            known = _frames.put((id(code), last), (code, _user_frame(code, last)))
+        if known[1] is not None:
+            found.append(known[1])
+    return tuple(found)
+
+
+def _user_frame(code: Any, last: int) -> UserFrame | None:
+    if _raw_frame_to_frame is None or _is_user_filename is None or not _is_user_filename(code.co_filename):
+        return None
+    if owner_of_file(code.co_filename) is Owner.MACHINERY:  # numpy calls the method of an array that it is given
+        return None
+    frame = _raw_frame_to_frame(code, last)
+    place = (frame.start_line, frame.start_column, frame.end_line, frame.end_column)
+    return UserFrame(frame.file_name, frame.function_name, *place, code.co_varnames[: code.co_argcount])

@@ -1,0 +1,434 @@
+"""What `compare` finds: the lines of two programs side by side, as text, JSON and HTML."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple
+
+import jax
+
+from shtypes.analysis.check import Signature, signature_of
+from shtypes.analysis.target import mesh_of, scopes, target_of
+from shtypes.context.user_line import public
+from shtypes.core.array import Array
+from shtypes.core.conversion import abstract_array
+from shtypes.core.meshes import AnyMesh, to_mesh
+from shtypes.core.operation import applied_by
+from shtypes.core.reshard import Reshard
+from shtypes.errors import ShardingTypeError
+from shtypes.resharding.costs import CostModel, cost_model
+from shtypes.traced.entry import Entry
+from shtypes.traced.equations import SourceLine, equations
+from shtypes.traced.ledger import Ledger, Total
+from shtypes.types import ShType
+from shtypes.types.mesh import current_mesh
+from shtypes.types.notation.printing import show
+from shtypes.types.policy import current_policy
+from shtypes.types.tables import Report, Table, Text
+from shtypes.types.target import parse
+
+POLICIES: Final = ("jax", "partial")
+
+
+class Use(NamedTuple):
+    """What one line sends by one kind of collective.
+
+    Attributes:
+        place: The user's line.
+        direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
+        kind: The kind of collective.
+        axes: The mesh axes.
+        bytes: Bytes that each device sends in all.
+        launches: How many collectives run.
+        known: Whether these are certain: no while loop of unknown length is around them.
+        dtype: What is sent, where that is another dtype than the value's.
+    """
+
+    place: SourceLine
+    direction: str
+    kind: str
+    axes: tuple[str, ...]
+    bytes: int
+    launches: int
+    known: bool
+    dtype: str = ""
+
+    @property
+    def key(self) -> tuple[SourceLine, str, str, tuple[str, ...], str]:
+        """What tells it from others of one program."""
+        return self.place, self.direction, self.kind, self.axes, self.dtype
+
+
+class Change(NamedTuple):
+    """How the communication of one line differs, from "jax" to "partial".
+
+    Attributes:
+        what: ``"same"``, ``"changes"`` (in number or in bytes), ``"moves"`` (to another line, direction or number of
+            times), ``"vanishes"`` or ``"appears"``.
+        jax: What is sent under "jax", if anything.
+        partial: What is sent under "partial", if anything.
+    """
+
+    what: str
+    jax: Use | None
+    partial: Use | None
+
+
+class TypeChange(NamedTuple):
+    """A value whose type differs, beyond what each policy calls replicated.
+
+    Attributes:
+        place: The user's line; empty for arguments, results and gradients.
+        direction: The direction of the equation, or ``"argument"``, ``"result"``, ``"gradient"``.
+        what: The op, or the name of the argument.
+        jax: The type under "jax", as that prints it.
+        partial: The type under "partial", as that prints it.
+        values: How many values of the line differ so.
+    """
+
+    place: SourceLine
+    direction: str
+    what: str
+    jax: str
+    partial: str
+    values: int = 1
+
+
+# types
+
+
+def type_changes(one: Signature | None, other: Signature | None) -> Iterator[TypeChange]:
+    """The values whose types differ between two programs of one text; none where one of them does not type."""
+    if one is None or other is None:
+        return
+    for kind, trees in (("argument", "arguments"), ("result", "results"), ("gradient", "gradients")):
+        first, second = (dict(_named(kind, getattr(side, trees))) for side in (one, other))
+        for name, t in first.items():
+            if name in second and (shown := _differ(t, second[name])):
+                yield TypeChange(SourceLine(), kind, name, *shown)
+    lines = _typed_lines(other)
+    counted: Counter[TypeChange] = Counter()
+    for key, types in _typed_lines(one).items():
+        for t, there in zip(types, lines.get(key, ()), strict=False):
+            if shown := _differ(t, there):
+                counted[TypeChange(*key, *shown)] += 1
+    yield from (change._replace(values=n) for change, n in counted.items())
+
+
+@functools.lru_cache(maxsize=4096)
+def _differ(one: ShType, other: ShType) -> tuple[str, str] | None:
+    """What "jax" and "partial" print, where types differ beyond what each policy calls replicated."""
+    texts = show(one, POLICIES[0]), show(other, POLICIES[1])
+    return None if one == other or texts[0] == texts[1] else texts
+
+
+def _named(kind: str, trees: Any) -> Iterator[tuple[str, ShType]]:
+    for name, part in {"": trees}.items() if kind == "result" else (trees or {}).items():
+        for keys, leaf in jax.tree_util.tree_flatten_with_path(part)[0]:
+            if isinstance(leaf, ShType):
+                yield name + jax.tree_util.keystr(keys), leaf
+
+
+def _typed_lines(signature: Signature) -> dict[tuple[SourceLine, str, str], list[ShType]]:
+    """The types that each op of each line makes, in order.
+
+    What a policy's casts make is left out, and what no line makes: the cotangents that the backward pass is given.
+    """
+    found: dict[tuple[SourceLine, str, str], list[ShType]] = {}
+    for item in equations(signature.program):
+        if not item.place.file or (isinstance(applied_by(item.eqn), Reshard) and applied_by(item.eqn).inserted):
+            continue
+        op = str(applied_by(item.eqn)).split("[")[0]
+        types = [var.aval for var in item.eqn.outvars if isinstance(var.aval, ShType)]
+        found.setdefault((item.place, item.direction, op), []).extend(types)
+    return found
+
+
+# collectives
+
+
+def uses_of(ledger: Ledger) -> dict[Any, Use]:
+    """What each line sends, by direction, kind and axes."""
+    parts: dict[Any, list[Entry]] = {}
+    for entry in ledger:
+        if entry.launches:
+            dtype = entry.dtype if entry.narrow else ""
+            parts.setdefault((entry.place, entry.direction, entry.kind, entry.axes, dtype), []).append(entry)
+    return {key: _use(part, key[-1]) for key, part in parts.items()}
+
+
+def _use(entries: list[Entry], dtype: str) -> Use:
+    first, total = entries[0], Ledger(entries).total
+    known = all(e.times is not None for e in entries)
+    return Use(first.place, first.direction, first.kind, first.axes, total.bytes, total.launches, known, dtype)
+
+
+def changes_of(one: Mapping[Any, Use], other: Mapping[Any, Use]) -> Iterator[Change]:
+    """How what lines send differs. What is sent elsewhere, of the same kind over the same axes, has moved there."""
+    arriving: dict[Any, deque[Use]] = {}
+    for key, use in other.items():
+        if key not in one:
+            arriving.setdefault((use.kind, use.axes), deque()).append(use)
+    for key, use in one.items():
+        there = other.get(key)
+        if there is not None:
+            yield Change("same" if there == use else "changes", use, there)
+            continue
+        elsewhere = arriving.get((use.kind, use.axes))
+        yield Change("moves", use, elsewhere.popleft()) if elsewhere else Change("vanishes", use, None)
+    left = {use.key for queue in arriving.values() for use in queue}
+    yield from (Change("appears", None, use) for use in other.values() if use.key in left)
+
+
+#: The version of what `Comparison.to_json` writes.
+SCHEMA: Final = 1
+
+
+@dataclass(frozen=True)
+class Side:
+    """The program under one policy.
+
+    Attributes:
+        policy: The policy.
+        signature: Its types; None where it does not type.
+        error: Why it does not type.
+    """
+
+    policy: str
+    signature: Signature | None = None
+    error: ShardingTypeError | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its collectives; none where it does not type."""
+        return Ledger() if self.signature is None else self.signature.ledger
+
+
+class Comparison(Report):
+    """One program under both policies; prints, and is JSON and a page of HTML.
+
+    Attributes:
+        name: The function's name.
+        mesh: The mesh, as text.
+        jax: The program under "jax".
+        partial: The program under "partial".
+        model: The cost model of the predicted times, if one was given.
+        grad: Whether a backward pass was added.
+        takes: Whether the function takes gradients itself.
+    """
+
+    titled: ClassVar[bool] = True
+
+    def __init__(
+        self, name: str, mesh: str, jax: Side, partial: Side, model: CostModel | None, *, grad: bool, takes: bool
+    ) -> None:
+        self.name, self.mesh, self.jax, self.partial, self.model = name, mesh, jax, partial, model
+        self.grad, self.takes = grad, takes
+        self.types = tuple(type_changes(jax.signature, partial.signature))
+        self.collectives = tuple(changes_of(uses_of(jax.ledger), uses_of(partial.ledger)))
+
+    @property
+    def typed(self) -> bool:
+        """Whether the program types under both policies."""
+        return self.jax.error is None and self.partial.error is None
+
+    def seconds(self) -> tuple[float, float] | None:
+        """The predicted times of all collectives under "jax" and "partial", one after the other."""
+        if self.model is None:
+            return None
+        return self.jax.ledger.time(self.model), self.partial.ledger.time(self.model)
+
+    # output
+
+    @property
+    def title(self) -> str:
+        """What it shows, in a line."""
+        passes = (
+            "forward and backward" if self.grad else "with the gradients that it takes" if self.takes else "forward"
+        )
+        return f'{self.name} on {self.mesh}, {passes}: policy "jax" against "partial"'
+
+    def tables(self) -> list[Table]:
+        """The parts of the report."""
+        return [_type_table(self.types), _collective_table(self.collectives), self._totals()]
+
+    def _totals(self) -> Table:
+        sides = (self.jax.ledger, self.partial.ledger)
+        rows = [_total_row("total", "", [ledger.total for ledger in sides])]
+        for what, of in (("direction", Ledger.by_direction), ("kind", Ledger.by_kind), ("axes", Ledger.by_axes)):
+            parts: list[Mapping[Any, Any]] = [of(ledger) for ledger in sides]
+            for key in dict.fromkeys(k for part in parts for k in part):
+                shown = key if isinstance(key, str) else ",".join(key)
+                rows.append(_total_row(what, shown, [part.get(key) for part in parts]))
+        seconds = self.seconds()
+        if seconds is not None:
+            rows.append(("predicted time", "", *(f"{s:.2e} s" for s in seconds), "", ""))
+        notes = [f"{s.policy}: totals are lower bounds" for s in (self.jax, self.partial) if not s.ledger.known]
+        headings = ("by", "", "jax B/device", "partial B/device", "jax launches", "partial launches")
+        return Table("Totals", headings, tuple(rows), frozenset(headings[2:]), "; ".join(notes))
+
+    def parts(self) -> list[Table | Text]:
+        """Why it does not type, and the tables."""
+        sides = (self.jax, self.partial)
+        errors = [Text(f'Under "{s.policy}" it does not type: {s.error}', "red") for s in sides if s.error]
+        return [*errors, *self.tables()]
+
+    def __repr__(self) -> str:
+        jax_total, partial_total = self.jax.ledger.bytes, self.partial.ledger.bytes
+        return f"<Comparison of {self.name}: jax {jax_total} B/device, partial {partial_total} B/device>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison for JSON, as described in the docs (communication)."""
+        seconds = self.seconds() or (None, None)
+        return {
+            "schema": SCHEMA,
+            "function": self.name,
+            "mesh": self.mesh,
+            "grad": self.grad,
+            **{
+                side.policy: {
+                    "error": None if side.error is None else str(side.error),
+                    "signature": None if side.signature is None else side.signature.to_dict(),
+                    "seconds": time,
+                    "ledger": side.ledger.to_dict(),
+                }
+                for side, time in zip((self.jax, self.partial), seconds, strict=True)
+            },
+            "types": [{**c._asdict(), "place": c.place.to_json()} for c in self.types],
+            "collectives": [
+                {"what": c.what, "jax": _use_json(c.jax), "partial": _use_json(c.partial)} for c in self.collectives
+            ],
+        }
+
+
+# tables
+
+
+def _type_table(changes: Iterable[TypeChange]) -> Table:
+    rows = tuple(
+        (
+            str(c.place) or c.direction,
+            c.direction if c.place.file else "",
+            c.what if c.values == 1 else f"{c.what} ({c.values} times)",
+            c.jax,
+            c.partial,
+            c.place.text,
+        )
+        for c in changes
+    )
+    note = "" if rows else "none, as each policy prints them"
+    return Table("Types that differ", ("line", "direction", "value", "jax", "partial", "source"), rows, note=note)
+
+
+def _collective_table(changes: Iterable[Change]) -> Table:
+    changes = tuple(changes)
+    rows = tuple(_change_row(c) for c in changes if c.what != "same")
+    same = sum(c.what == "same" for c in changes)
+    parts = ["none differ"] if not rows else []
+    parts += [f"{same} {'is' if same == 1 else 'are'} the same"] if same else []
+    headings = ("jax to partial", "collective", "jax", "partial", "source")
+    return Table("Collectives that differ", headings, rows, note="; ".join(parts))
+
+
+def _change_row(change: Change) -> tuple[str, ...]:
+    (use, *_) = (use for use in (change.partial, change.jax) if use is not None)
+    texts = (_sent(change.jax), _sent(change.partial))
+    narrow = f" in {use.dtype}" if use.dtype else ""
+    return change.what, f"{use.kind} over {', '.join(use.axes)}{narrow}", *texts, use.place.text
+
+
+def _sent(use: Use | None) -> str:
+    if use is None:
+        return "-"
+    times = "" if use.known and use.launches == 1 else f" in {use.launches}{'' if use.known else ' or more'}"
+    return f"{str(use.place) or '(no line)'} {use.direction}: {use.bytes} B/device{times}"
+
+
+def _total_row(what: str, key: str, totals: Iterable[Total | None]) -> tuple[str, ...]:
+    known = [t or Total(0, 0) for t in totals]
+    return what, key, *(str(t.bytes) for t in known), *(str(t.launches) for t in known)
+
+
+def _use_json(use: Use | None) -> dict[str, Any] | None:
+    return None if use is None else {**use._asdict(), "axes": list(use.axes), "place": use.place.to_json()}
+
+
+@public
+def compare(
+    f: Callable[..., Any],
+    *args: Any,
+    grad: bool = True,
+    model: CostModel | str | None = None,
+    mesh: AnyMesh | None = None,
+    dims: Mapping[str, int] | None = None,
+    **kwargs: Any,
+) -> Comparison:
+    """A program under the policies "jax" and "partial": types that differ, collectives that differ, totals and times.
+
+    Args:
+        f: A function of trees of typed values.
+        *args: Its arguments: texts of types, types, values, or trees of these. A text is read under each policy; what a
+            type or a value has replicated under the policy in force is replicated under the other too. Without any,
+            those that the annotations of ``f`` say.
+        grad: Whether the backward pass, to all arguments with gradients, is compared too. A function that takes
+            gradients itself is compared as it is.
+        model: A cost model, or the name of a link: predicts times.
+        mesh: The mesh of the texts; by default the one in context.
+        dims: Sizes of dim names.
+        **kwargs: More arguments of ``f``.
+
+    Returns:
+        The comparison. A program that types under one policy only is compared, too: the other side says why not.
+
+    Raises:
+        ShardingTypeError: the program types under neither policy.
+
+    Communicates: nothing, and runs nothing.
+
+    Examples:
+        >>> import shtypes as sh
+        >>> def layer(x, w):
+        ...     return sh.silu(x @ w)
+        >>> mesh = sh.abstract_mesh({"dp": 2, "tp": 4})
+        >>> found = compare(layer, "f32[8@dp, 16]", "f32[16, 32@tp]", mesh=mesh)
+        >>> found.jax.ledger.bytes, found.partial.ledger.bytes
+        (896, 0)
+    """
+    cost = cost_model(model) if isinstance(model, str) else model
+    from_policy = current_policy()
+    sides, takes = {}, False
+    for policy in POLICIES:
+        with scopes(mesh, policy, dims):
+            try:
+                given = _translated((args, kwargs), from_policy, policy)
+                target = target_of(f, *given)
+                with scopes(mesh_of((target.args, target.kwargs)), None, None):
+                    found = signature_of(target, grad=False)
+                    takes = any(e.direction != "forward" for e in equations(found.program))
+                    sides[policy] = Side(policy, signature_of(target, grad=True) if grad and not takes else found)
+            except ShardingTypeError as error:
+                sides[policy] = Side(policy, error=error)
+    signature = next((s.signature for s in sides.values() if s.signature is not None), None)
+    if signature is None:
+        raise next(s.error for s in sides.values() if s.error is not None)
+    found_mesh = next((x.mesh for x in jax.tree.leaves(signature.arguments) if isinstance(x, ShType)), None)
+    where = found_mesh or (current_mesh() if mesh is None else to_mesh(mesh))
+    return Comparison(
+        signature.name, str(where), sides["jax"], sides["partial"], cost, grad=grad and not takes, takes=takes
+    )
+
+
+def _translated(tree: Any, src: str, dst: str) -> Any:
+    """Typed values as values that have only types, with what one policy calls replicated as the other calls it."""
+
+    def one(x: Any) -> Any:
+        t = x.type if isinstance(x, Array) else x if isinstance(x, ShType) else None
+        if t is None:
+            return x
+        other = parse(show(t, src), t.mesh, dims={d.name: d.size for d in t.dims if d.name}, policy=dst)
+        return abstract_array(other)
+
+    return jax.tree.map(one, tree)

@@ -1,1 +1,0 @@
-"""One program under two policies: what differs, and how that is shown."""

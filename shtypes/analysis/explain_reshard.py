@@ -1,0 +1,224 @@
+"""`explain_reshard`: what a reshard does, step by step, in words, numbers and pictures; needs no devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shtypes.analysis.describe_plan import action, bound, held, sentences, views
+from shtypes.analysis.draw_plan import devices_of, draw, holders
+from shtypes.context.user_line import public
+from shtypes.errors import ShardingTypeError, how_many
+from shtypes.resharding import Plan, Step, least_bytes, plan
+from shtypes.resharding.costs import CostModel, Link, as_cost_model
+from shtypes.resharding.steps import common_prefix
+from shtypes.resharding.transport import AS_IT_IS, Asked, Transport
+from shtypes.types import REPLICATED, ShType, State
+from shtypes.types.mesh import Mesh, NamedAxes
+from shtypes.types.tables import Report, Table
+from shtypes.types.target import Target, as_type
+
+
+class Resharding(Report):
+    """How a value gets from one type to another; prints, and shows in a notebook as pictures, tables and sentences.
+
+    Attributes:
+        forward: The plan, of a narrower dtype where one is sent: ``steps``, ``bytes`` that each device sends,
+            ``launches``, ``peak_bytes``.
+        backward: The plan of its gradient, between the cotangent types; None where the values have no gradients.
+        model: The cost model of the predicted times, if one was given.
+    """
+
+    def __init__(
+        self, src: ShType, dst: ShType, model: CostModel | None = None, transport: Transport = AS_IT_IS
+    ) -> None:
+        self.forward, self.model = transport.plan(src, dst), model
+        self.backward = transport.backward(src, dst) if src.differentiable else None
+        self._ends = max(src.local_bytes, dst.local_bytes)  # in the dtype of the value
+
+    @property
+    def plans(self) -> list[tuple[str, Plan]]:
+        """The plans and what they are called: forward and, if there is one, backward."""
+        found = [("forward", self.forward)]
+        return found if self.backward is None else [*found, ("backward", self.backward)]
+
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        return f"{self.forward.src} to {self.forward.dst}"
+
+    def tables(self) -> list[Table]:
+        """The steps of each plan, in numbers and in words, and what each device holds on the way forward."""
+        holds = holders(self.forward, f"who holds what, forward, on {devices_of(self.forward)}")
+        return [*(self._table(name, found) for name, found in self.plans), holds]
+
+    def seconds(self, found: Plan) -> float | None:
+        """What a plan takes by the cost model; None without one."""
+        return sum((self.model.seconds(step) for step in found.steps), 0.0) if self.model else None
+
+    def _peak(self, found: Plan) -> int:
+        return max(found.peak_bytes, self._ends)
+
+    def sentences(self, found: Plan) -> list[str]:
+        """The steps of a plan in words: who sends what to whom, and what each device holds then."""
+        return sentences(found)
+
+    def notes(self, found: Plan) -> list[str]:
+        """What else is to be said of a plan: the finer views of the array in it, and how it compares with others."""
+        compared = bound(found, least_bytes(found.src, found.dst), gathered_bytes(found))
+        return [*views(found), *([compared] if compared else [])]
+
+    def _table(self, name: str, found: Plan) -> Table:
+        headings = ("step", "B/device", "time", "type after") if self.model else ("step", "B/device", "type after")
+        rows = []
+        for step in found.steps:
+            time = (f"{self.model.seconds(step):.2e} s",) if self.model else ()
+            rows.append((str(step), str(step.bytes), *time, str(step.dst)))
+        note = f"{found.bytes} B/device in {how_many(found.launches, 'collective')}"
+        note += f"; at most {self._peak(found)} B/device in memory"
+        if self.model:
+            note += f"; {self.seconds(found):.2e} s"
+        return Table(
+            f"{name}: {found.src} -> {found.dst}",
+            headings,
+            tuple(rows),
+            frozenset({"B/device", "time"}),
+            note if rows else "nothing to do",
+            tuple(self.sentences(found)),
+            tuple(self.notes(found)),
+        )
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_svg(self) -> str:
+        """One SVG element: who holds what before, after each step and after, with the steps in words.
+
+        A colour is a part of the array as the devices hold it before, so that the picture shows where each piece went.
+        Terms of a sum are hatched and varying values dotted. Of large meshes it has the first devices and the last.
+        """
+        return draw(f"{self.title} on {devices_of(self.forward)}", self.plans, self.model)
+
+    def pictures(self) -> list[str]:
+        """The drawing."""
+        return [self.to_svg()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plans for JSON, as described in the docs (command line)."""
+        return {
+            "schema": 1,
+            "mesh": str(self.forward.src.mesh),
+            "forward": self._plan_json(self.forward),
+            "backward": None if self.backward is None else self._plan_json(self.backward),
+        }
+
+    def _plan_json(self, found: Plan) -> dict[str, Any]:
+        return {
+            "before": found.src.canonical(),
+            "after": found.dst.canonical(),
+            "bytes": found.bytes,
+            "least_bytes": least_bytes(found.src, found.dst),
+            "gathered_bytes": gathered_bytes(found),
+            "launches": found.launches,
+            "peak_bytes": self._peak(found),
+            "seconds": self.seconds(found),
+            "notes": self.notes(found),
+            "steps": [self._step_json(step, found.src) for step in found.steps],
+        }
+
+    def _step_json(self, step: Step, whole: ShType) -> dict[str, Any]:
+        return {
+            "kind": step.kind.value,
+            "axes": list(step.axes),
+            "bytes": step.bytes,
+            "launches": step.launches,
+            "seconds": self.model.seconds(step) if self.model else None,
+            "group": step.group,
+            "action": action(step, whole),
+            "held": held(step.dst, whole),
+            "held_bytes": step.dst.local_bytes,
+            "after": step.dst.canonical(),
+            "mesh": str(step.dst.mesh),
+        }
+
+
+def gathered_bytes(found: Plan) -> int:
+    """What the plain way sends: to make whole and finish everything that changes, and to slice it then."""
+    src, dst = found.src, found.dst
+    dims = [a._replace(axes=a.axes[: common_prefix(a.axes, b.axes)]) for a, b in zip(src.dims, dst.dims, strict=True)]
+    kept = {axis for dim in dims for axis in dim.axes}
+    states = {
+        axis: a if a is b or a in REPLICATED else State.REDUCED
+        for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True)
+        if axis not in kept
+    }
+    states = {axis: State.REDUCED if state is State.SHARDED else state for axis, state in states.items()}
+    between = src.replace(dims=dims, states=states)
+    return plan(src, between).bytes + plan(between, dst).bytes
+
+
+@public
+def explain_reshard(
+    src: Any,
+    dst: Target,
+    *,
+    mesh: Mesh | NamedAxes | None = None,
+    policy: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    model: CostModel | Link | str | None = None,
+    comm_dtype: Any = None,
+    ct_comm_dtype: Any = None,
+    narrow_sums: bool = False,
+) -> Resharding:
+    """How a value gets from one type to another: the steps in words, what they send and take, and who holds what.
+
+    Args:
+        src (...): The type of the value: a text, a type, or a typed value.
+        dst: The type wanted, as for `reshard`: a text that may leave out what stays, a type or a ``jax.P``.
+        mesh: The mesh of a text; by default the one in context.
+        policy: What the texts mean by an axis that they do not mention; by default the policy in force.
+        dims: Sizes of dim names.
+        model: A cost model, a link or the name of one: predicts times.
+        comm_dtype: As for `reshard`, a narrower float in which the value is sent.
+        ct_comm_dtype: The same of its cotangent.
+        narrow_sums: Whether sums may be added in the narrower dtype.
+
+    Returns:
+        The plan that `reshard` runs, and that of the backward pass. It prints, shows in a notebook, and has
+        ``to_json``, ``to_html`` and ``to_svg``. A step may be over a part of an axis (``y:(2)2``, as Shardy writes it)
+        or on a finer view of the array; then it says so.
+
+    Raises:
+        ShardingTypeError: there is no such type, or no reshard from the one to the other.
+
+    Communicates: nothing, and needs no devices and no JAX.
+
+    Examples:
+        >>> from shtypes.types.mesh import Mesh
+        >>> found = explain_reshard("f32[8@dp, 16]", "[_, _@dp]", mesh=Mesh({"dp": 2}))
+        >>> found.forward.bytes, found.forward.launches
+        (128, 1)
+        >>> gather = explain_reshard("f32[8@dp]", "[_]", mesh=Mesh({"dp": 2}))
+        >>> print(gather.sentences(gather.forward)[0])
+        all-gather over `dp`: between the two devices, each sends its slice of dim 0 to the other; each device then
+        holds the whole array (32 B)
+    """
+    if mesh is not None and not isinstance(mesh, NamedAxes):
+        raise ShardingTypeError(f"`{mesh!r:.60}` is no mesh", hints=["sh.make_mesh({...})", "sh.abstract_mesh({...})"])
+    cost = None if model is None else as_cost_model(model, "`model` is")
+    before = _source(src, mesh, policy, dims)
+    after = as_type(dst, mesh, like=before, dims=dims, policy=policy)
+    transport = Asked(comm_dtype, ct_comm_dtype, narrow_sums).transport("reshard", before, after)
+    return Resharding(before, after, cost, transport)
+
+
+def _source(src: Any, mesh: Mesh | NamedAxes | None, policy: str | None, dims: Mapping[str, int] | None) -> ShType:
+    if isinstance(src, str):
+        return ShType.parse(src, mesh, dims=dims, policy=policy)
+    found = src if isinstance(src, ShType) else getattr(src, "type", None)
+    if not isinstance(found, ShType):
+        raise ShardingTypeError(
+            f"`explain_reshard` starts from a sharding type, not {src!r:.60}",
+            hints=['sh.explain_reshard("f32[8@dp, 4]", "[8, 4@dp]")', "sh.explain_reshard(x, ...) of a typed value"],
+        )
+    return as_type(found, mesh)

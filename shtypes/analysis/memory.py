@@ -1,0 +1,310 @@
+"""`memory`: what a program needs on each device, from types alone; nothing runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import jax
+
+from shtypes._compat.jaxprs import jaxpr_of
+from shtypes.analysis.buffers import buffers_of, kept_by, live, packed
+from shtypes.analysis.device_steps import Value, bytes_of, graph_of
+from shtypes.analysis.target import Target, mesh_of, target_in_scope
+from shtypes.context.user_line import public
+from shtypes.core.meshes import AnyMesh
+from shtypes.errors import ShardingTypeError
+from shtypes.programs.jit import JitFunction, jit
+from shtypes.programs.stages import Traced
+from shtypes.traced.equations import SourceLine
+from shtypes.traced.merging import merge_reshards
+from shtypes.traced.program import is_array, split, with_gradient
+from shtypes.types import dtypes
+from shtypes.types.mesh import context
+from shtypes.types.tables import Report, Table
+
+#: The version of what `Memory.to_json` writes.
+SCHEMA: Final = 1
+#: So many values are shown in each table; JSON has all.
+_SHOWN: Final = 12
+
+
+class Held(NamedTuple):
+    """Values that take memory: one, or several alike from one line.
+
+    Attributes:
+        what: The operation that makes them.
+        type: The type of one device's part; of what a loop keeps at each step, of all steps.
+        values: How many there are.
+        bytes: Bytes on each device, of all of them.
+        direction: ``"forward"``, ``"backward"`` or ``"recomputed"`` (by checkpoint, in the backward pass).
+        place: The user's line that makes them.
+    """
+
+    what: str
+    type: str
+    values: int
+    bytes: int
+    direction: str
+    place: SourceLine
+
+
+@dataclass(frozen=True)
+class Memory(Report):
+    """What a program needs on each device, in bytes.
+
+    Attributes:
+        name: The function's name.
+        mesh: The mesh, as text.
+        arguments: Each argument.
+        results: The results, and the gradients if these were asked for.
+        gradients: The gradients among the results.
+        donated: What of the results lies in the memory of donated arguments.
+        temporaries: What the program needs besides.
+        saved: What the forward pass keeps for the backward pass besides arguments, largest first.
+        live: What is in use besides arguments when most is, largest first.
+    """
+
+    name: str
+    mesh: str
+    arguments: Mapping[str, int]
+    results: int
+    gradients: int
+    donated: int
+    temporaries: int
+    saved: tuple[Held, ...]
+    live: tuple[Held, ...]
+
+    @property
+    def peak(self) -> int:
+        """The estimated peak: arguments, results that are not in donated arguments, and temporaries."""
+        return sum(self.arguments.values()) + self.results - self.donated + self.temporaries
+
+    def __repr__(self) -> str:
+        return f"<Memory of {self.name}: {self.peak} B/device>"
+
+    @property
+    def title(self) -> str:
+        """The heading of its page."""
+        return f"Memory of {self.name} on {self.mesh}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report for JSON, as described in the docs (memory)."""
+        return {
+            "schema": SCHEMA,
+            "function": self.name,
+            "mesh": self.mesh,
+            "arguments": dict(self.arguments),
+            "results": self.results,
+            "gradients": self.gradients,
+            "donated": self.donated,
+            "temporaries": self.temporaries,
+            "peak": self.peak,
+            **{
+                key: [{**h._asdict(), "place": h.place.to_json()} for h in held]
+                for key, held in (("saved", self.saved), ("live", self.live))
+            },
+        }
+
+    def tables(self) -> list[Table]:
+        """The bytes of each part, what is kept for the backward pass, and what is in use at the peak."""
+        rows = [(f"argument {name}", n) for name, n in self.arguments.items()]
+        rows += [("results", self.results - self.gradients)]
+        rows += [("gradients", self.gradients)] if self.gradients else []
+        rows += [("in donated arguments", -self.donated)] if self.donated else []
+        rows += [("temporaries", self.temporaries), ("peak", self.peak)]
+        title = f"memory of {self.name} on {self.mesh}"
+        total = Table(title, ("", "B/device"), tuple((a, str(n)) for a, n in rows), frozenset({"B/device"}))
+        saved = f"kept for the backward pass, besides arguments: {sum(h.bytes for h in self.saved)} B/device"
+        live = f"in use at the peak, besides arguments: {sum(h.bytes for h in self.live)} B/device"
+        return [total, *(_table(saved, self.saved) if self.saved else ()), *_table(live, self.live)]
+
+
+def _table(title: str, held: tuple[Held, ...]) -> Iterable[Table]:
+    rows = tuple(
+        (str(h.place), h.direction, h.what, f"{h.values} of {h.type}" if h.values > 1 else h.type, str(h.bytes))
+        for h in held[:_SHOWN]
+    )
+    rest = held[_SHOWN:]
+    note = f"and {len(rest)} more, {sum(h.bytes for h in rest)} B/device" if rest else "" if rows else "nothing"
+    headings = ("line", "direction", "made by", "each device has", "B/device")
+    yield Table(title, headings, rows, frozenset({"B/device"}), note)
+
+
+@public
+def memory(
+    f: Callable[..., Any],
+    *types: Any,
+    grad: bool = False,
+    mesh: AnyMesh | None = None,
+    policy: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    barriers: bool = True,
+    **named: Any,
+) -> Memory:
+    """What a function needs on each device, as it is compiled, from types alone: no device, and no data.
+
+    The program that would be compiled is walked on shards: what is fused is never in memory, a value lives until it is
+    read for the last time, and what is done in place takes no more. The figures are an estimate of what the compiler
+    does (docs: memory).
+
+    Args:
+        f: A function of trees of typed values, such as a training step. One that `jit` made may donate arguments.
+        *types: Its arguments: texts of types such as ``"f32[8@dp, 16]"``, types, values, or trees of these; numbers are
+            as they are. Without any, those that the annotations of ``f`` say.
+        grad: Whether its backward pass, to all arguments with gradients, is counted too.
+        mesh: The mesh of the texts; by default the one in context.
+        policy: The policy; by default the one in force.
+        dims: Sizes of dim names.
+        barriers: Whether what a checkpoint recomputes waits for the backward pass that needs it. XLA of JAX 0.10
+            does not let it wait on CPUs, so that unrolled layers are recomputed early, and kept.
+        **named: More arguments of ``f``.
+
+    Returns:
+        The report: it prints, and has the parts as attributes.
+
+    Raises:
+        ShardingTypeError: the program does not type, a text cannot be read, or the annotations leave a type open.
+
+    Communicates: nothing.
+
+    Examples:
+        >>> import shtypes as sh
+        >>> def layer(x, w):
+        ...     return sh.silu(x @ w)
+        >>> mesh = sh.abstract_mesh({"dp": 64, "tp": 64})
+        >>> found = memory(layer, "f32[8192@dp, 1024]", "f32[1024, 4096@tp]", mesh=mesh)
+        >>> dict(found.arguments), found.results, found.temporaries
+        ({'x': 524288, 'w': 262144}, 32768, 0)
+    """
+    with target_in_scope(f, types, named, mesh, policy, dims) as target:
+        if isinstance(f, JitFunction):
+            target = target._replace(function=f)
+        with contextlib.nullcontext() if target.merges else merge_reshards(False):
+            return _memory_of(target, grad=grad, barriers=barriers)
+
+
+class _Traced(NamedTuple):
+    """A traced call, and how its leaves make up the arguments."""
+
+    traced: Traced
+    again: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def _memory_of(target: Target, *, grad: bool, barriers: bool) -> Memory:
+    call = _traced(target, grad=grad)
+    program, leaves, donated = call.traced.on_devices()
+    jaxpr = jaxpr_of(program)
+    inputs = [
+        Value(n, v.aval, name="captured" if i is None else "argument", mutable=i in donated)
+        for v, n, i in zip(jaxpr.invars, _sizes(jaxpr), leaves, strict=True)
+    ]
+    graph = graph_of(program, inputs, barriers=barriers)
+    buffers = buffers_of(graph)
+    results = [bytes_of(v.aval) for v in jaxpr.outvars]
+    aliased = _aliased([v for v in inputs if v.mutable], [v.aval for v in jaxpr.outvars])
+    others = packed(buffers) - sum(results) + aliased
+    sizes: dict[int | None, int] = {}
+    for i, v in zip(leaves, inputs, strict=True):
+        sizes[i] = sizes.get(i, 0) + v.bytes
+    used = mesh_of((target.args, target.kwargs)) or context()
+    return Memory(
+        target.name,
+        "no mesh" if used is None else str(used),
+        _by_argument(target, call, sizes),
+        sum(results),
+        _gradient_bytes(call.traced) if grad else 0,
+        aliased,
+        max(others, 0),
+        _held(kept_by(graph)),
+        _held(live(buffers)),
+    )
+
+
+def _traced(target: Target, *, grad: bool) -> _Traced:
+    """The call, traced as it is compiled: with its reshards as they are written where `jax.jit` compiles it."""
+    f = target.function
+    if isinstance(f, JitFunction) and not grad:
+        traced = f.trace(*target.args, **target.kwargs)
+        return _Traced(traced, traced.arguments)
+    arrays, again = split((target.args, target.kwargs), is_array)
+
+    def run(*values: Any) -> Any:
+        args, kwargs = again(values)
+        return (with_gradient(f) if grad else f)(*args, **kwargs)
+
+    run.__name__ = run.__qualname__ = target.name
+    return _Traced(jit(run).trace(*arrays), again)
+
+
+class _Leaf:
+    """Stands for a traced leaf of the arguments."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+
+def _by_argument(target: Target, call: _Traced, sizes: Mapping[int | None, int]) -> dict[str, int]:
+    """The bytes of each argument, by name, and of what the function captures."""
+    count = sum(i is not None for i in sizes)
+    args, kwargs = call.again([_Leaf(i) for i in range(count)])
+    named = Target(target.function, args, kwargs).arguments
+    by_name = {
+        name: sum(sizes[leaf.place] for leaf in jax.tree.leaves(tree) if isinstance(leaf, _Leaf))
+        for name, tree in named.items()
+    }
+    by_name = {name: n for name, n in by_name.items() if n}
+    return {**by_name, "(captured)": sizes[None]} if sizes.get(None) else by_name
+
+
+def _sizes(jaxpr: Any) -> list[int]:
+    """The bytes of each operand; of one that goes into a region, of its shard."""
+    local: dict[Any, int] = {}
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "shard_map":
+            inner = jaxpr_of(eqn.params["jaxpr"]).invars
+            local |= {v: bytes_of(w.aval) for v, w in zip(eqn.invars, inner, strict=True) if not hasattr(v, "val")}
+    return [local.get(v, bytes_of(v.aval)) for v in jaxpr.invars]
+
+
+def _aliased(donated: Iterable[Value], results: Iterable[Any]) -> int:
+    """The bytes of the results that take the memory of donated arguments: each of one like it."""
+    free = Counter((bytes_of(v.aval), v.aval.shape, str(v.aval.dtype)) for v in donated)
+    wanted = Counter((bytes_of(t), t.shape, str(t.dtype)) for t in results)
+    return sum(n * key[0] for key, n in (free & wanted).items())
+
+
+def _gradient_bytes(traced: Traced) -> int:
+    """The bytes of the gradients: the last of what `with_gradient` returns."""
+    _, _, cotangents = traced.out_info
+    return sum(bytes_of(x.type if hasattr(x, "type") else x) for x in jax.tree.leaves(cotangents))
+
+
+def _held(values: Iterable[Value]) -> tuple[Held, ...]:
+    """Values as the report has them: those that are alike together, the largest first."""
+    found: dict[tuple[str, str, str, SourceLine], list[int]] = {}
+    for v in values:
+        maker = v.maker
+        what, direction, place = (
+            ("copy", "forward", SourceLine())
+            if maker is None
+            else (
+                maker.name,
+                maker.direction,
+                maker.place,
+            )
+        )
+        found.setdefault((what, _text(v.aval), direction, place), []).append(v.bytes)
+    held = (Held(what, t, len(n), sum(n), direction, place) for (what, t, direction, place), n in found.items())
+    return tuple(sorted(held, key=lambda h: -h.bytes))
+
+
+def _text(t: Any) -> str:
+    """The type of one device's part of a value, without a mesh."""
+    name = str(t.dtype)
+    with contextlib.suppress(ShardingTypeError):  # of the plain part of a program, one that has no short name
+        name = dtypes.short_name(name)
+    return f"{name}[{','.join(map(str, t.shape))}]"

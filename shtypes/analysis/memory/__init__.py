@@ -1,1 +1,0 @@
-"""What a program needs on each device: its steps on shards, what of them is in memory, and when."""

@@ -1,1 +1,0 @@
-"""Who holds what: a type as a picture of its devices."""

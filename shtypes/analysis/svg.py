@@ -1,0 +1,210 @@
+"""The picture of a type: one cell for each device, in it the array with the device's part filled. Pure."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from shtypes.analysis.device_slices import Holding, Span, grid, visible
+from shtypes.types import ShType
+
+#: The most devices along the last mesh axis, and the most rows of them.
+COLUMNS: Final = 8
+ROWS: Final = 12
+#: The width and the height of a device's cell, and the largest side of the array in it.
+CELL: Final = (108, 92)
+SIDE: Final = 52
+#: How far the planes of a third dim lie apart, and the most of them that are drawn.
+SHIFT: Final = 6
+PLANES: Final = 4
+#: No part is drawn thinner.
+LEAST: Final = 2.5
+LEFT: Final = 96
+TOP: Final = 84
+
+#: Boxes of the array and the number of the colour of each; None for none of them.
+Paint: TypeAlias = Iterable[tuple[tuple[Span, ...], int | None]]
+
+
+class Box(NamedTuple):
+    """A rectangle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def svg(self, style: str) -> str:
+        """The element."""
+        size = f'width="{self.width:.1f}" height="{self.height:.1f}"'
+        return f'<rect x="{self.x:.1f}" y="{self.y:.1f}" {size} {style}/>'
+
+
+def drawn_dims(t: ShType) -> tuple[int, ...]:
+    """The dims that are drawn, at most three: the sharded ones first, then the last ones."""
+    if t.ndim <= 3:
+        return tuple(range(t.ndim))
+    order = sorted(range(t.ndim), key=lambda i: (not t.dims[i].axes, -i))
+    return tuple(sorted(order[:3]))
+
+
+class Devices(NamedTuple):
+    """The cells of the devices, drawn."""
+
+    body: list[str]
+    right: float
+    bottom: float
+
+
+def devices(
+    t: ShType,
+    left: float,
+    top: float,
+    paint: Callable[[Holding], Paint],
+    *,
+    whole: ShType | None = None,
+    drawn: tuple[int, ...] = (),
+    rows: int = ROWS,
+) -> Devices:
+    """Draws what each device holds.
+
+    Args:
+        t: The type.
+        left: Where the first cell is; what names its row is left of it.
+        top: Where the first cell is; what names its column is above it.
+        paint: How a device's part is coloured.
+        whole: As for `holding`.
+        drawn: The dims that are drawn; by default those of `drawn_dims`.
+        rows: The most rows of devices.
+    """
+    whole = whole or t
+    outer, last = whole.mesh.axis_names[:-1], (whole.mesh.axis_names or ("",))[-1]
+    across = visible(whole.mesh.shape.get(last, 1), COLUMNS)
+    body: list[str] = []
+    y = top
+    first = outer[0] if len(outer) > 1 else None
+    before: int | None = None
+    for place, cells in grid(t, rows, COLUMNS, whole):
+        group = None if place is None or first is None else place[first]
+        if before is not None and group != before:
+            y += 14  # the outermost of three axes is a gap
+        before = group
+        if place is None:
+            body.append(words(left, y + 12, "⋮"))
+            y += 20
+            continue
+        label = ", ".join(f"{axis}={i}" for axis, i in place.items())
+        body.append(words(left - 10, y + CELL[1] / 2, label, anchor="end"))
+        for j, cell in enumerate(cells):
+            x = left + j * CELL[0]
+            if cell is None:
+                body.append(words(x + CELL[0] / 2, y + CELL[1] / 2, "…", anchor="middle"))
+            else:
+                body += _cell(whole, drawn or drawn_dims(t), cell, x, y, paint(cell))
+        y += CELL[1]
+    if last:
+        for j, index in enumerate(across):
+            shown = "…" if index is None else f"{last}={index}"
+            body.append(words(left + j * CELL[0] + CELL[0] / 2, top - 8, shown, anchor="middle"))
+    return Devices(body, left + CELL[0] * len(across), y)
+
+
+def draw(t: ShType, title: str, sentences: list[str]) -> str:
+    """The picture as one SVG element; it takes its ink from the page around it."""
+    parts: dict[object, int] = {}
+    shown = devices(t, LEFT, TOP, lambda cell: [(box, parts.setdefault(cell.part, len(parts))) for box in cell.boxes()])
+    body = shown.body + [words(8, shown.bottom + 20 + 16 * i, line) for i, line in enumerate(sentences)]
+    head = [words(8, 24, title, weight="bold")]
+    if len(drawn_dims(t)) < t.ndim:
+        head.append(words(8, 42, f"drawn: dims {', '.join(map(str, drawn_dims(t)))} of {t.ndim}"))
+    width = max(shown.right + 8, 8 + 7 * max(map(len, [title, *sentences])))
+    return element(title, width, shown.bottom + 20 + 16 * len(sentences), [*head, *body])
+
+
+def element(title: str, width: float, height: float, body: Iterable[str]) -> str:
+    """An SVG element with what is drawn in it."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'style="max-width: 100%; height: auto" role="img" font-family="ui-monospace, monospace" font-size="11" '
+        f'fill="currentColor">'
+        f"<title>{html.escape(title)}</title>{_PATTERNS}{''.join(body)}</svg>"
+    )
+
+
+#: Terms of a sum are hatched and values of their own dotted, over their colour.
+_PATTERNS: Final = (
+    "<defs>"
+    '<pattern id="shtypes-term" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<rect width="3" height="6" fill="#fff" fill-opacity=".55"/></pattern>'
+    '<pattern id="shtypes-own" width="6" height="6" patternUnits="userSpaceOnUse">'
+    '<circle cx="3" cy="3" r="1.4" fill="#fff" fill-opacity=".8"/></pattern>'
+    "</defs>"
+)
+
+
+def words(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:
+    """A line of text."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}">{html.escape(text)}</text>'
+
+
+def _cell(whole: ShType, dims: tuple[int, ...], cell: Holding, x: float, y: float, paint: Paint) -> Iterator[str]:
+    """One device: the outline of the whole array, and its part in the colour that copies share."""
+    yield f"<g><title>{html.escape(cell.words(whole))}</title>"
+    frame = Box(x + 2, y + 2, CELL[0] - 4, CELL[1] - 4)
+    yield frame.svg('rx="4" fill="none" stroke="currentColor" stroke-opacity=".25"')
+    painted = list(paint)
+    for plane, outline in _planes(whole, dims, x, y):
+        yield outline.svg('fill="none" stroke="currentColor" stroke-opacity=".6"')
+        for box, colour in painted:
+            part = _in_plane(whole, dims, box, plane, outline)
+            if part is None:
+                continue
+            yield part.svg(_fill(colour))
+            if cell.term is not None:
+                yield part.svg('fill="url(#shtypes-term)"')
+            if cell.own is not None:
+                yield part.svg('fill="url(#shtypes-own)"')
+    text = cell.text(whole)
+    label = text if whole.ndim < 3 and len(text) <= 15 else text.rpartition("] ")[2]
+    if len(label) <= 15:
+        yield words(x + CELL[0] / 2, y + CELL[1] - 8, label, anchor="middle")
+    yield "</g>"
+
+
+def _fill(colour: int | None) -> str:
+    if colour is None:
+        return 'fill="currentColor" fill-opacity=".4"'
+    return f'fill="hsl({colour * 137.5 % 360:.0f} 65% 55%)"'  # steps of the golden angle: neighbours differ
+
+
+def _planes(whole: ShType, dims: tuple[int, ...], x: float, y: float) -> Iterator[tuple[int, Box]]:
+    """The planes of the array, the last first."""
+    height, width = ([1, 1, *(max(whole.shape[i], 1) for i in dims)])[-2:]
+    planes = _count(whole, dims)
+    scale = SIDE / max(height, width)
+    h, w = max(height * scale, 8), max(width * scale, 8)
+    left, top = x + (CELL[0] - w) / 2, y + 8 + (SIDE - h) / 2
+    for plane in reversed(range(planes)):
+        yield plane, Box(left + SHIFT * plane - SHIFT * (planes - 1) / 2, top - SHIFT * plane / 2 + 6, w, h)
+
+
+def _count(whole: ShType, dims: tuple[int, ...]) -> int:
+    return min(max(whole.shape[dims[0]], 1), PLANES) if len(dims) == 3 else 1
+
+
+def _in_plane(whole: ShType, dims: tuple[int, ...], box: tuple[Span, ...], plane: int, outline: Box) -> Box | None:
+    """What a plane, which stands for an equal share of the first of three dims, has of a box; None for nothing."""
+    height, width = ([1, 1, *(max(whole.shape[i], 1) for i in dims)])[-2:]
+    (a, b), (c, d) = ([(0, 1), (0, 1), *(box[i] for i in dims)])[-2:]
+    if len(dims) == 3:
+        depth, planes = max(whole.shape[dims[0]], 1), _count(whole, dims)
+        start, stop = box[dims[0]]
+        if start >= (plane + 1) * depth / planes or stop <= plane * depth / planes:
+            return None
+    return Box(
+        outline.x + outline.width * c / width,
+        outline.y + outline.height * a / height,
+        max(outline.width * (d - c) / width, LEAST),
+        max(outline.height * (b - a) / height, LEAST),
+    )

@@ -1,0 +1,90 @@
+from typing import Annotated as A
+
+import shtypes as sh
+
+
+# names against sizes
+
+
+def f_0(
+    x: A[sh.Array, "f32[n, 8]"], y: A[sh.Array, "f32[8, 8]"], z: A[sh.Array, "f32[m, 8]"], one: A[sh.Array, "f32[1, 8]"]
+) -> None:
+    reveal_type(x + y)
+    reveal_type(x * one)
+    x + z
+
+
+# sizes in parentheses
+
+
+def f_1(e: A[sh.Array, "f32[k]"], j: A[sh.Array, "f32[j]"], b: A[sh.Array, "f32[k*(j - 1)]"]) -> A[sh.Array, "f32[k*j - 1]"]:
+    reveal_type(b)
+    reveal_type(sh.kron(e, e[1:]))
+    reveal_type(sh.ravel(sh.outer(e, j))[1:])
+    reveal_type(sh.ravel(sh.outer(e, j[:-2])))
+    return sh.ravel(sh.outer(e, j[1:]))
+
+
+# sizes of names
+
+
+def f_2(x: A[sh.Array, "f32[seq=4, batch@dp]"], y: A[sh.Array, "f32[seq, batch@dp]"]) -> None:
+    reveal_type(x.reshape(2, 2, -1))
+    reveal_type(x * 2)
+    reveal_type(x + y)
+
+
+# reshape with names
+
+
+def f_3(x: A[sh.Array, "f32[seq, batch@dp, 12]"]) -> None:
+    n = x.shape[0]
+    reveal_type(x.reshape(n, -1, 3, 4))
+    reveal_type(x.reshape(-1))
+    reveal_type(sh.expand_dims(x, (0, 2)))
+    reveal_type(sh.squeeze(sh.expand_dims(x, 0), 0))
+
+
+# shapes of arrays
+
+
+def f_4(x: A[sh.Array, "f32[n@dp, h, w, c]"], y: A[sh.Array, "bf16[n@dp, k]"], z: A[sh.Array, "f32[3, c@tp]"]) -> None:
+    reveal_type(x.reshape(x.shape[0], x.shape[1], -1))
+    reveal_type(sh.broadcast_to(y, (3, *y.shape)))
+    reveal_type(sh.zeros(y.type) + y)
+    reveal_type(sh.zeros(x.shape[1:3], y.dtype))
+    reveal_type(sh.pad(x, [(0, 0)] * 4))
+    for row in z:
+        reveal_type(row)
+    a, b, _ = z
+    reveal_type([a, b])
+    first, second = sh.random.split(sh.random.key(0))
+    reveal_type(sh.random.normal(first, x.type))
+    sh.split(x, x.shape[1], axis=1)
+
+
+# mypy says:
+# 12:17: type ?
+# 13:17: type f32[n, 8]
+# 14:5: `add` cannot broadcast dim 0 (`n`) of lhs, of size `n`, with dim 0 (`m`) of rhs, of size `m`  [sharding]
+# 14:5: in add(f32[n, 8], f32[m, 8])
+# 21:17: type f32[k*(j - 1)]
+# 22:17: type f32[k*(k - 1)]
+# 23:17: type f32[j*k - 1]
+# 24:17: type f32[k*(j - 2)]
+# 25:12: Incompatible return value type (got "Array[Literal['f32[k*(j - 1)]']]", expected "Array[Literal['f32[j*k - 1]']]")  [return-value]
+# 32:17: type f32[2, 2, batch@dp]
+# 33:17: type f32[seq=4, batch@dp]
+# 34:17: type ?
+# 42:17: type ?
+# 43:17: type ?
+# 44:17: type f32[1, seq, 1, batch@dp, 12]
+# 45:17: type f32[seq, batch@dp, 12]
+# 52:17: type f32[n@dp, h, c*w]
+# 53:17: type bf16[3, n@dp, k]
+# 54:17: type bf16[n@dp, k]
+# 55:17: type bf16[h, w]
+# 56:17: type ?
+# 58:21: type f32[c@tp]
+# 60:17: type list[f32[c@tp]]
+# 62:17: type f32[n@dp, h, w, c]

@@ -1,0 +1,153 @@
+from typing import Annotated as A, Any
+
+import shtypes as sh
+
+
+# branches
+
+
+def f_0(flag: bool, x: A[sh.Array, "f32[n@dp, m]"]) -> None:
+    if flag:
+        y = x.sum(0)
+    else:
+        y = x.sum(1)
+    reveal_type(y)
+
+
+# rebinding
+
+
+def f_1(x: A[sh.Array, "f32[n, k@tp]"], w: A[sh.Array, "f32[k@tp, m]"]) -> A[sh.Array, "f32[n, m]"]:
+    y = x @ w
+    y = sh.all_reduce(y)
+    reveal_type(y)
+    return y
+
+
+# unions
+
+
+def f_2(flag: bool, x: A[sh.Array, "f32[n@dp]"], u: A[sh.Array, "f32[n]{U:dp}"]) -> None:
+    y = x if flag else u
+    reveal_type(y)
+    reveal_type(y * 2)
+    sh.exp(y)
+
+
+# lists taken apart
+
+
+def f_3(x: A[sh.Array, "f32[n@dp, 8]"], u: A[sh.Array, "f32[4, 8]{U:dp}"]) -> None:
+    values, places = sh.top_k(x, 2)
+    reveal_type(values)
+    reveal_type(places)
+    reveal_type(sh.split(u, [1])[1])
+    reveal_type(sh.array_split(u, 3)[-1])
+    reveal_type(sh.broadcast_arrays(u, u[0, :1])[1])
+    reveal_type(sh.unstack(u[:2]))
+    first, second = sh.unstack(x, axis=1)[:2]
+    reveal_type(first)
+    several = sh.split(u, [1])
+    reveal_type(several)
+    reveal_type(several[0])
+    few, *rest = sh.split(u, [1])
+    reveal_type(few)
+    sh.unstack(x)
+
+
+# indexing
+
+
+def f_4(x: A[sh.Array, "f32[seq, batch@dp, hidden]"]) -> None:
+    reveal_type(x[0])
+    reveal_type(x[-1])
+    reveal_type(x[1:])
+    reveal_type(x[:, :, :-2])
+    reveal_type(x[..., 0])
+    reveal_type(x[None])
+    reveal_type(x[:, 0])
+    reveal_type(x[:])
+    x[:, 1:]
+    x[0, 0, 0, 0]
+
+
+# varying values
+
+
+def f_5(v: A[sh.Array, "f32[n]{V:dp}"], x: A[sh.Array, "f32[n@dp]"], r: A[sh.Array, "f32[n]"]) -> None:
+    reveal_type(v * r)
+    reveal_type(sh.exp(v))
+    v + x
+    sh.reshard(v, "[...]")
+
+
+# samples of any key
+
+
+def f_6(x: A[sh.Array, "f32[n@dp, k]"], key: sh.Array, seed: Any) -> None:
+    noise = sh.random.normal(key, x.type)
+    reveal_type(noise)
+    reveal_type(sh.random.uniform(seed, "f32[n@dp, k]"))
+    sh.exp(sh.random.normal(key, "f32[n]{U:dp}"))
+
+
+def of_a_shape(own: A[sh.Array, "key<fry>[]{V:dp}"], same: A[sh.Array, "key<fry>[]"], any_key: sh.Array) -> None:
+    reveal_type(sh.random.normal(own, (16,)))
+    reveal_type(sh.random.normal(same, (16,)))
+    reveal_type(sh.random.normal(any_key, (16,)))
+    sh.random.normal(own, "f32[16]")
+
+
+# mypy says:
+# 14:17: type f32[m]{U:dp} | f32[n@dp]
+# 23:17: type f32[n, m]
+# 32:17: type f32[n@dp] | f32[n]{U:dp}
+# 33:17: type f32[n@dp] | f32[n]{U:dp}
+# 34:12: `exp` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
+# 34:12: each device holds one term of the sum, and exp(a + b) is not exp(a) + exp(b)
+# 34:12: in exp(f32[n]{U:dp})
+# 34:12: fix: sh.reshard(y, "[n@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
+# 42:17: type ?
+# 43:17: type ?
+# 44:17: type f32[3,8]{U:dp}
+# 45:17: type f32[1,8]{U:dp}
+# 46:17: type f32[4,8]{U:dp}
+# 47:17: type tuple[f32[8]{U:dp}, f32[8]{U:dp}]
+# 49:17: type f32[n@dp]
+# 51:17: type list[?]
+# 52:17: type ?
+# 54:17: type ?
+# 62:17: type f32[batch@dp, hidden]
+# 63:17: type f32[batch@dp, hidden]
+# 64:17: type f32[seq - 1, batch@dp, hidden]
+# 65:17: type f32[seq, batch@dp, hidden - 2]
+# 66:17: type f32[seq, batch@dp]
+# 67:17: type f32[1, seq, batch@dp, hidden]
+# 68:17: type f32[seq, hidden]{U:dp}
+# 69:17: type f32[seq, batch@dp, hidden]
+# 70:5: `slice` acts along dim 1 (`batch`), which is sharded on mesh axis `dp`  [sharding]
+# 70:5: each device holds only its slice of that dim, and the result needs all of it
+# 70:5: in index(f32[seq, batch@dp, hidden]), by slice(f32[seq, batch@dp, hidden])
+# 70:5: fix: sh.reshard(x, "[seq, batch, hidden]{U:dp}")   [free, but each device holds all of it]
+# 78:17: type f32[n]{V:dp}
+# 79:17: type f32[n]{V:dp}
+# 80:5: `add` cannot combine varying with sharded on mesh axis `dp`  [sharding]
+# 80:5: lhs is a family of values, one per device, and each device holds only a slice of rhs, which has one value
+# 80:5: in add(f32[n]{V:dp}, f32[n@dp])
+# 80:5: fix: sh.reshard(x, "[n]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]
+# 81:5: cannot reshard f32[n]{V:dp} to f32[n]: only one of them varies over mesh axis `dp`  [sharding]
+# 81:5: a varying value is a family of values without a global meaning, so no move keeps what it denotes
+# 81:5: try: sh.lax.psum(x, "dp", to="reduced") adds the values
+# 89:17: type f32[n@dp, k]
+# 90:17: type f32[n@dp, k]
+# 91:12: `exp` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
+# 91:12: each device holds one term of the sum, and exp(a + b) is not exp(a) + exp(b)
+# 91:12: in exp(f32[n]{U:dp})
+# 91:12: fix: sh.reshard(..., "[n@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
+# 95:17: type f32[16]{V:dp}
+# 96:17: type f32[16]
+# 97:17: type ?
+# 98:22: `normal` with a key that varies on mesh axis `dp` cannot be reduced there  [sharding]
+# 98:22: each device has a key of its own and draws other numbers
+# 98:22: in normal(key<fry>[]{V:dp})
+# 98:22: try: write {V:dp} in the type
