@@ -35,7 +35,7 @@ def test_the_page_is_what_the_generator_prints(generator: ModuleType) -> None:
     ("rule", "tables"),
     [
         (rules.additive, ["ADDITIVE", "TERM"]),
-        (rules.select, ["MULTILINEAR", "ADDITIVE", "FACTOR", "TERM"]),
+        (rules.select_n, ["MULTILINEAR", "ADDITIVE", "FACTOR", "TERM"]),
         (rules.einsum, ["MULTILINEAR", "FACTOR", "SUM"]),
         (rules.reduce_sum, ["SUM"]),
         (rules.whole, ["LINEAR_UNARY", "NONLINEAR"]),

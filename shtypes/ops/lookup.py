@@ -20,8 +20,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.ops.functions import take
 from shtypes.ops.positions import Bound, LocalPosition, found
 from shtypes.ops.reduce import normalize_dims
-from shtypes.rules.lookup import one_hot as _one_hot_rule
-from shtypes.rules.lookup import segment_sum as _segment_sum_rule
+from shtypes.rules.lookups import one_hot as _one_hot_rule
+from shtypes.rules.lookups import segment_sum as _segment_sum_rule
 from shtypes.types import ShType, dtypes
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.transport import reshard_fix
-from shtypes.rules import reasons
+from shtypes.rules import messages
 from shtypes.rules.suggest_fixes import called_names
 from shtypes.rules.typing import NO_CONSTANTS, Typing, rule
 from shtypes.types import REPLICATED, ShType, State
@@ -58,7 +58,7 @@ def claimed(
             into = [t for t, s in zip(results, sources, strict=True) if t.differentiable and i in s.operands]
             claims = {t.state(axis) for t in into}
             if INVARIANT in claims:
-                _check_invariant(name, reasons.operand_word(i, len(operands)), operands[i], claims, axis)
+                _check_invariant(name, messages.operand_word(i, len(operands)), operands[i], claims, axis)
             elif operands[i].state(axis) is INVARIANT and any(t.differentiable for t in results):
                 casts[i] = casts[i].with_axis(axis, REDUCED)
     _check_gradients(name, casts, flows, results, gradients)
@@ -72,8 +72,8 @@ def _check_kept(name: str, operands: Sequence[ShType], result: ShType, source: D
     unreduced = next((i for i, s in states.items() if s is UNREDUCED), None)
     if unreduced is not None and claim is not UNREDUCED:
         raise ShardingTypeError(
-            f"`{name}` cannot make a result that is {reasons.state_word(claim)} on {reasons.on([axis])}",
-            why=f"{reasons.operand_word(unreduced, len(operands))} is unreduced there: each device holds one term of "
+            f"`{name}` cannot make a result that is {messages.state_word(claim)} on {messages.on([axis])}",
+            why=f"{messages.operand_word(unreduced, len(operands))} is unreduced there: each device holds one term of "
             "it, and so one term of what a linear function makes of it",
             axes=[axis],
         )
@@ -89,12 +89,12 @@ def _varies(name: str, operands: Sequence[ShType], result: ShType, varying: int 
     if varying is None:
         why = "it comes from a call with side effects, which each device makes for itself"
     else:
-        t, word = operands[varying], reasons.operand_word(varying, len(operands))
+        t, word = operands[varying], messages.operand_word(varying, len(operands))
         has = "each device holds its own part" if t.state(axis) is SHARDED else "each device has its own value"
         why = f"it is computed from {word}, {t}, of which {has}"
     return ShardingTypeError(
-        f"`{name}` makes a result that may differ along {reasons.on([axis])}, and it is claimed to be "
-        f"{reasons.state_word(result.state(axis))} there",
+        f"`{name}` makes a result that may differ along {messages.on([axis])}, and it is claimed to be "
+        f"{messages.state_word(result.state(axis))} there",
         why=why,
         hints=[
             *([f"`_@{axis}` at a dim of `out`, if the devices' results are the parts of it"] if result.ndim else []),
@@ -111,7 +111,7 @@ def _counted_often(name: str, operands: Sequence[ShType], result: ShType, operan
     times = f"{n} times the value" if n > 1 else "the value once for each device"
     called = called_names(operands)[operand]
     return ShardingTypeError(
-        f"`{name}` makes one value, the same on all devices of {reasons.on([axis])}, and it is claimed to be unreduced",
+        f"`{name}` makes one value, the same on all devices of mesh axis `{axis}`, and it is claimed to be unreduced",
         why=f"all that it is computed from is the same there, so that the sum of the terms has {times}",
         hints=[
             f'no `{axis}` in the braces of `out`: it is that value, and sh.reshard(y, {axis}="U") keeps it',
@@ -126,14 +126,14 @@ def _check_invariant(name: str, word: str, t: ShType, claims: set[State], axis: 
     if claims != {INVARIANT}:
         other = next(s for s in State if s in claims and s is not INVARIANT)
         raise ShardingTypeError(
-            f"`{name}` cannot make invariant and {reasons.state_word(other)} results on {reasons.on([axis])}",
+            f"`{name}` cannot make invariant and {messages.state_word(other)} results on {messages.on([axis])}",
             why=f"the gradient of {word} would be whole on each device through one result, and one term of it "
             "through the other",
             hints=["claim `R` instead of `I`; a reshard from `R` to `I` is free"],
         )
     if t.state(axis) is REDUCED:
         raise ShardingTypeError(
-            f"`{name}` cannot make an invariant result of a reduced operand on {reasons.on([axis])}",
+            f"`{name}` cannot make an invariant result of a reduced operand on {messages.on([axis])}",
             why=f"each device would find the whole gradient of {word}, which is the sum of what they find",
             hints=["claim `R` instead of `I`; a reshard from `R` to `I` is free"],
             axes=[axis],
@@ -164,18 +164,18 @@ def _gradient_varies(
     name: str, operands: Sequence[ShType], given: Sequence[ShType], i: int, varying: int | None, axis: str
 ) -> ShardingTypeError:
     """The gradient of an operand is one value by its type, and may differ from device to device."""
-    t, word = operands[i], reasons.operand_word(i, len(operands))
+    t, word = operands[i], messages.operand_word(i, len(operands))
     if varying is None:
         of = "a call with side effects"
     elif varying == i:
         of = f"{word} itself: the function is not linear in it"
     elif varying < len(operands):
-        of = f"{reasons.operand_word(varying, len(operands))}, {given[varying]}"
+        of = f"{messages.operand_word(varying, len(operands))}, {given[varying]}"
     else:
         of = f"a cotangent, {given[varying]}"
     pending = t.state(axis) is UNREDUCED
     return ShardingTypeError(
-        f"the gradient of {word} of `{name}` may differ along {reasons.on([axis])}",
+        f"the gradient of {word} of `{name}` may differ along {messages.on([axis])}",
         why=f"it has the type {t.cotangent()}, one value there, and is computed from {of}",
         fixes=[reshard_fix(t, t.with_axis(axis, replicated()), called_names(operands)[i])] if pending else [],
         axes=[axis],

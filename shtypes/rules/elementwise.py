@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules import reasons
-from shtypes.rules.tables import ADDITIVE, FACTOR, MULTILINEAR, NONLINEAR, TERM
-from shtypes.rules.typing import (
-    NO_CONSTANTS,
-    CastTable,
-    Join,
-    Label,
-    Meeting,
-    PairTable,
-    Typing,
-    linear,
-    rule,
-)
+from shtypes.rules import messages
+from shtypes.rules.tables import ADDITIVE, FACTOR, MULTILINEAR, TERM
+from shtypes.rules.typing import NO_CONSTANTS, JointTyping, Label, Typing, linear, rule
 from shtypes.types import ShType, State, dtypes
 
 
@@ -36,7 +26,7 @@ def broadcast_shapes(name: str, operands: Sequence[ShType]) -> tuple[int, ...]:
             d = r - (ndim - t.ndim)
             if d < 0 or t.shape[d] == 1:
                 continue
-            word = f"{reasons.dim_word(t, d)} of {reasons.operand_word(i, len(operands))}"
+            word = f"{messages.dim_word(t, d)} of {messages.operand_word(i, len(operands))}"
             if found is not None and found[0] != t.shape[d]:
                 raise ShardingTypeError(
                     f"`{name}` cannot broadcast {found[1]}, of size {found[0]}, with {word}, of size {t.shape[d]}"
@@ -57,92 +47,68 @@ def aligned(sizes: Sequence[int], shape: Sequence[int], labels: Sequence[Label] 
 
 
 def _elementwise(
-    name: str,
-    operands: Sequence[ShType],
-    join: Join | PairTable,
-    casts: Sequence[CastTable],
-    dtype: str,
-    constants: frozenset[int],
+    name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int], **options: Any
 ) -> Typing:
     shape = broadcast_shapes(name, operands)
     labels = [aligned(t.shape, shape) for t in operands]
-    met = Meeting(name, operands, labels, join, casts, dtype, constants)
-    return met.typing(met.dim(r, size) for r, size in enumerate(shape))
-
-
-def _nonlinear_state(meeting: Meeting, axis: str, index: int, state: State | None, why: str = "") -> State | None:
-    if state is None:
-        return None
-    if state not in NONLINEAR:
-        raise reasons.nonlinear(meeting.name, axis, meeting.word(index), why)
-    return NONLINEAR[state]
-
-
-def _join_quotient(meeting: Meeting, axis: str, states: Sequence[State | None]) -> State | None:
-    numerator, denominator = states
-    why = "each device holds one term of the sum, and a / (b + c) is not a / b + a / c"
-    return meeting.fold(MULTILINEAR, axis, (numerator, _nonlinear_state(meeting, axis, 1, denominator, why)))
-
-
-def _join_nonlinear(meeting: Meeting, axis: str, states: Sequence[State | None]) -> State | None:
-    return meeting.fold(MULTILINEAR, axis, [_nonlinear_state(meeting, axis, i, s) for i, s in enumerate(states)])
-
-
-def _join_select(meeting: Meeting, axis: str, states: Sequence[State | None]) -> State | None:
-    """p·a + (1 - p)·b: the branches are terms, the predicate is a factor of their sum."""
-    predicate, *branches = states
-    return meeting.fold(MULTILINEAR, axis, (predicate, meeting.fold(ADDITIVE, axis, (None, *branches))))
+    joint = JointTyping(name, operands, labels, dtype, constants, **options)
+    return joint.typing(enumerate(shape))
 
 
 @rule
 def multilinear(name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
     """Linear in each operand alone, such as ``mul``."""
-    return _elementwise(name, operands, MULTILINEAR, [FACTOR] * len(operands), dtype, constants)
+    return _elementwise(name, operands, dtype, constants)
 
 
 @rule
 def divide(
-    numerator: ShType,
-    denominator: ShType,
-    dtype: str,
-    constants: frozenset[int] = NO_CONSTANTS,
-    name: str = "divide",
+    numerator: ShType, denominator: ShType, dtype: str, constants: frozenset[int] = NO_CONSTANTS, name: str = "divide"
 ) -> Typing:
     """Linear in the numerator only."""
-    return _elementwise(name, (numerator, denominator), _join_quotient, [FACTOR] * 2, dtype, constants)
+    why = "each device holds one term of the sum, and a / (b + c) is not a / b + a / c"
+    return _elementwise(name, (numerator, denominator), dtype, constants, nonlinear={1: why})
 
 
 @rule
 def additive(name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
     """Sums and differences of operands. A constant met by an UNREDUCED operand becomes UNREDUCED: it is masked."""
-    return _elementwise(name, operands, ADDITIVE, [TERM] * len(operands), dtype, constants)
+    return _elementwise(name, operands, dtype, constants, join=ADDITIVE, casts=[TERM] * len(operands))
 
 
 @rule
 def nonlinear(name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
     """Elementwise on one or more operands and linear in none, such as ``silu``, ``max``, ``pow``, comparisons."""
-    return _elementwise(name, operands, _join_nonlinear, [FACTOR] * len(operands), dtype, constants)
+    return _elementwise(name, operands, dtype, constants, nonlinear=dict.fromkeys(range(len(operands)), ""))
 
 
 @rule
-def select(
-    predicate: ShType,
-    on_true: ShType,
-    on_false: ShType,
+def nonlinear_along_all(
+    name: str,
+    operands: Sequence[ShType],
+    along: Sequence[int],
     dtype: str,
     constants: frozenset[int] = NO_CONSTANTS,
-    name: str = "where",
 ) -> Typing:
-    """``where(predicate, on_true, on_false)``; ``constants`` counts the predicate as operand 0."""
-    operands = (predicate, on_true, on_false)
-    return _elementwise(name, operands, _join_select, (FACTOR, TERM, TERM), dtype, constants)
+    """``softmax`` with a mask: operands that broadcast, of which the dims ``along`` of the result must be whole."""
+    typing = nonlinear(name, operands, dtype, constants)
+    (result,) = typing.results
+    for axis in (a for d in along for a in result.dims[d].axes):
+        raise messages.along(name, next(t for t in (*operands, result) if t.dim_of(axis) is not None), axis)
+    return typing
 
 
 @rule
 def select_n(name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
-    """One of any number of branches; the first operand says which."""
+    """One of any number of branches, such as ``where``; the first operand says which."""
     casts = (FACTOR, *[TERM] * (len(operands) - 1))
-    return _elementwise(name, operands, _join_select, casts, dtype, constants)
+    return _elementwise(name, operands, dtype, constants, join=_join_branches, casts=casts)
+
+
+def _join_branches(joint: JointTyping, axis: str, states: Sequence[State | None]) -> State | None:
+    """p·a + (1 - p)·b: the branches are terms, the predicate is a factor of their sum."""
+    predicate, *branches = states
+    return joint.fold(MULTILINEAR, axis, (predicate, joint.fold(ADDITIVE, axis, (None, *branches))))
 
 
 @rule
@@ -196,7 +162,7 @@ def cast(operand: ShType, dtype: str, narrow: bool = False, name: str = "astype"
     unreduced = operand.axes(State.UNREDUCED)
     if unreduced and not narrow and operand.differentiable and to_float and narrows(operand.dtype_name, dtype):
         raise ShardingTypeError(
-            f"`{name}` would round each term of an operand that is unreduced on {reasons.on(unreduced)} to `{dtype}`",
+            f"`{name}` would round each term of an operand that is unreduced on {messages.on(unreduced)} to `{dtype}`",
             why=f"the sum is taken later, over terms that have lost bits of `{operand.dtype_name}`",
             hints=["reduce first, then cast", f'x.astype("{dtype}", narrow=True) rounds each term'],
             axes=unreduced,

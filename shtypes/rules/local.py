@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding.moves import Kind, in_words, ring_bytes
-from shtypes.rules import reasons
+from shtypes.rules import messages
 from shtypes.types import COTANGENT, REPLICATED, Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh
 
@@ -136,7 +136,7 @@ def result(op: Op, operand: ShType) -> ShType:
             raise _wrong_state(op, operand, axis)
     if op.row.transpose is None:
         for axis in operand.axes(UNREDUCED):
-            raise reasons.nonlinear(op.name, axis)
+            raise messages.nonlinear(op.name, axis)
     truth = operand.dtype_name == "bool" and op.row.transpose is None  # the largest of some is whether any holds
     if op.name in ("psum", "psum_scatter", "pmax", "pmin") and not (dtypes.summable(operand.dtype_name) or truth):
         raise ShardingTypeError(f"`{op.name}` cannot combine `{operand.dtype_name}` values")
@@ -173,10 +173,10 @@ def _scatter(op: Op, operand: ShType, dims: list[Dim], d: int, n: int) -> None:
     if op.tiled and size % n:
         raise ShardingTypeError(
             f"`{op.name}` cannot cut dim {d} of size {size} in {n} equal parts",
-            why=f"{reasons.on(op.axes)} has {n} devices",
+            why=f"{messages.on(op.axes)} has {n} devices",
         )
     if not op.tiled and size != n:
-        along = f"one element for each device along {reasons.on(op.axes)}"
+        along = f"one element for each device along {messages.on(op.axes)}"
         raise ShardingTypeError(
             f"`{op.name}` needs dim {d} of size {n}, not {size}: {along}",
             hints=["tiled=True gives each device an equal part of the dim"],
@@ -195,7 +195,7 @@ def _check_dim(op: Op, operand: ShType, d: int, rank: int) -> None:
 def _check_whole(op: Op, operand: ShType, dim: Dim, d: int) -> None:
     if dim.axes:
         raise ShardingTypeError(
-            f"`{op.name}` acts along dim {d} of {operand}, which is sharded on {reasons.on(dim.axes)}",
+            f"`{op.name}` acts along dim {d} of {operand}, which is sharded on {messages.on(dim.axes)}",
             why="each device holds only its slice of that dim, and would move pieces of that slice",
             hints=["reshard it so that the dim is not sharded", "tiled=False and a new dim, where that is enough"],
             axes=dim.axes,
@@ -208,7 +208,7 @@ def _check_perm(op: Op, n: int) -> None:
         out = [i for i in found if not 0 <= i < n]
         twice = [i for i in found if found.count(i) > 1]
         if out or twice:
-            what = f"{out[0]}, and {reasons.on(op.axes)} has {n} devices" if out else f"{twice[0]} twice"
+            what = f"{out[0]}, and {messages.on(op.axes)} has {n} devices" if out else f"{twice[0]} twice"
             raise ShardingTypeError(f"`ppermute` has the {which} {what}")
 
 
@@ -225,7 +225,7 @@ _WANTED: Final = {
 def _wrong_state(op: Op, operand: ShType, axis: str) -> ShardingTypeError:
     state = operand.state(axis)
     what = (
-        f"`{op.name}` over {reasons.on([axis])} needs {_WANTED[op.src]}, and {operand} is {reasons.state_word(state)}"
+        f"`{op.name}` over {messages.on([axis])} needs {_WANTED[op.src]}, and {operand} is {messages.state_word(state)}"
     )
     quoted = f'"{axis}"'
     if state in REPLICATED and op.src is VARYING:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import plan, price
-from shtypes.rules.einsum import EinsumEquation, einsum, label_sizes, parse_equation
-from shtypes.rules.reasons import on, operand_word
+from shtypes.rules.einsum_like import EinsumEquation, einsum, label_sizes, parse_equation
+from shtypes.rules.messages import on, operand_word
 from shtypes.rules.typing import NO_CONSTANTS, Typing
 from shtypes.types import REPLICATED, Dim, ShType, State
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules import reasons
-from shtypes.rules.tables import FACTOR, MULTILINEAR
-from shtypes.rules.typing import NO_CONSTANTS, Meeting, Typing, build, rule
+from shtypes.rules import messages
+from shtypes.rules.einsum_like import ProductDims, labelled
+from shtypes.rules.typing import NO_CONSTANTS, Typing, build, rule
 from shtypes.types import ShType, State, dtypes
 
 
@@ -42,7 +42,7 @@ def sample(name: str, key: ShType, wanted: ShType) -> Typing:
         state = wanted.state(axis)
         if key.state(axis) is State.VARYING and state is not State.VARYING:
             raise ShardingTypeError(
-                f"`{name}` with a key that varies on {reasons.on([axis])} cannot be {reasons.state_word(state)} there",
+                f"`{name}` with a key that varies on mesh axis `{axis}` cannot be {messages.state_word(state)} there",
                 why="each device has a key of its own and draws other numbers",
                 hints=[f"write {{V:{axis}}} in the type"],
                 axes=[axis],
@@ -55,9 +55,6 @@ def sample(name: str, key: ShType, wanted: ShType) -> Typing:
 def categorical(name: str, key: ShType, logits: ShType, dim: int, constants: frozenset[int] = NO_CONSTANTS) -> Typing:
     """Samples along ``dim`` of the logits, which must be whole; nonlinear in them."""
     check_key(name, key)
-    reasons.check_whole(name, logits, (dim,), reduces=True)
-    for axis in logits.axes(State.UNREDUCED):
-        raise reasons.nonlinear(name, axis, reasons.operand_word(1, 2))
-    labels = list(range(logits.ndim))
-    met = Meeting(name, (key, logits), [(), labels], MULTILINEAR, [FACTOR] * 2, "i32", constants)
-    return met.typing(met.dim(d, n) for d, n in enumerate(logits.shape) if d != dim)
+    dims = tuple(range(logits.ndim))
+    plan = ProductDims(((), dims), tuple((d, n) for d, n in enumerate(logits.shape) if d != dim))
+    return labelled(name, (key, logits), plan, "i32", constants)

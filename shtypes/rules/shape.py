@@ -1,4 +1,4 @@
-"""Typing of ops that move elements and compute nothing: transpose, reshape, broadcast, expand, squeeze. Pure."""
+"""Typing of ops that move elements and compute nothing: transpose, reshape, broadcast, concatenate, pad. Pure."""
 
 from __future__ import annotations
 
@@ -6,24 +6,20 @@ import math
 from collections.abc import Iterator, Sequence
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules import reasons
-from shtypes.rules.reduce import normal_dims
-from shtypes.rules.typing import Typing, linear, rule
+from shtypes.rules import messages
+from shtypes.rules.along_dims import normal_dims
+from shtypes.rules.tables import ADDITIVE, TERM
+from shtypes.rules.typing import NO_CONSTANTS, JointTyping, Typing, linear, rule
 from shtypes.types import Dim, ShType
-
-
-def _moved(operand: ShType, dims: Sequence[Dim]) -> Typing:
-    """The typing of a linear op that puts the operand's axes on ``dims``."""
-    return linear(operand, operand.dtype_name, dims)
 
 
 @rule
 def transpose(operand: ShType, perm: Sequence[int] | None = None) -> Typing:
     """Permutes dims; None reverses them. Each dim keeps its axes."""
-    given = tuple(reversed(range(operand.ndim))) if perm is None else tuple(perm)
-    if len(normal_dims("transpose", operand, given)) != operand.ndim:
-        raise ShardingTypeError(f"`transpose` needs each of the {operand.ndim} dims once, not {given}")
-    return _moved(operand, [operand.dims[d] for d in given])
+    perm = tuple(reversed(range(operand.ndim))) if perm is None else tuple(perm)
+    if len(normal_dims("transpose", operand, perm)) != operand.ndim:
+        raise ShardingTypeError(f"`transpose` needs each of the {operand.ndim} dims once, not {perm}")
+    return linear(operand, operand.dtype_name, [operand.dims[d] for d in perm])
 
 
 @rule
@@ -37,23 +33,11 @@ def broadcast(operand: ShType, shape: Sequence[int], dims: Sequence[int], name: 
             new[d] = dim
         elif dim.size != 1:
             raise ShardingTypeError(
-                f"`{name}` cannot stretch {reasons.dim_word(operand, i)} of size {dim.size} to size {shape[d]}"
+                f"`{name}` cannot stretch {messages.dim_word(operand, i)} of size {dim.size} to size {shape[d]}"
             )
         elif dim.axes:
-            raise reasons.broadcasts_sharded(name, operand, i)
-    return _moved(operand, new)
-
-
-@rule
-def expand(operand: ShType, dims: int | Sequence[int]) -> Typing:
-    """Inserts dims of size 1 at these places of the result."""
-    given = (dims,) if isinstance(dims, int) else tuple(dims)
-    ndim = operand.ndim + len(given)
-    places = {d % ndim for d in given if -ndim <= d < ndim}
-    if len(places) != len(given):
-        raise ShardingTypeError(f"`expand_dims` needs different dims of a result with {ndim} dims, not {given}")
-    old = iter(operand.dims)
-    return _moved(operand, [Dim(1) if d in places else next(old) for d in range(ndim)])
+            raise messages.broadcasts_sharded(name, operand, i)
+    return linear(operand, operand.dtype_name, new)
 
 
 @rule
@@ -64,10 +48,92 @@ def squeeze(operand: ShType, dims: int | Sequence[int] | None = None) -> Typing:
     places = normal_dims("squeeze", operand, dims)
     for i in places:
         if operand.dims[i].size != 1:
-            raise ShardingTypeError(f"`squeeze` cannot drop {reasons.dim_word(operand, i)} of size {operand.shape[i]}")
+            raise ShardingTypeError(f"`squeeze` cannot drop {messages.dim_word(operand, i)} of size {operand.shape[i]}")
         if operand.dims[i].axes:
-            raise reasons.broadcasts_sharded("squeeze", operand, i)
-    return _moved(operand, [d for i, d in enumerate(operand.dims) if i not in places])
+            raise messages.broadcasts_sharded("squeeze", operand, i)
+    return linear(operand, operand.dtype_name, [d for i, d in enumerate(operand.dims) if i not in places])
+
+
+# side by side
+
+
+def _side_by_side(
+    name: str, operands: Sequence[ShType], dtype: str, constants: frozenset[int], joined: int | None
+) -> JointTyping:
+    """Terms of a sum, each with zeros where the others are; they have the same sizes but for the joined dim."""
+    first = operands[0]
+    for i, t in enumerate(operands[1:], 1):
+        if t.ndim != first.ndim:
+            raise ShardingTypeError(
+                f"`{name}` cannot join arrays of {first.ndim} and of {t.ndim} dims",
+                why=f"operand 0 is {first} and operand {i} is {t}",
+            )
+        for d in range(first.ndim):
+            if d != joined and t.shape[d] != first.shape[d]:
+                raise ShardingTypeError(
+                    f"`{name}` cannot join {messages.dim_word(first, d)} of operand 0, of size {first.shape[d]}, with "
+                    f"{messages.dim_word(t, d)} of operand {i}, of size {t.shape[d]}"
+                )
+    labels = [tuple(range(first.ndim))] * len(operands)
+    return JointTyping(name, operands, labels, dtype, constants, join=ADDITIVE, casts=[TERM] * len(operands))
+
+
+@rule
+def concatenate(
+    operands: Sequence[ShType],
+    dim: int,
+    dtype: str,
+    constants: frozenset[int] = NO_CONSTANTS,
+    name: str = "concatenate",
+) -> Typing:
+    """Operands one behind the other along ``dim``, which must be whole in all of them."""
+    (joined,) = normal_dims(name, operands[0], dim)
+    for t in operands:
+        if len(operands) > 1 and joined < t.ndim and t.dims[joined].axes:
+            raise messages.along(name, t, t.dims[joined].axes[0])
+    joint = _side_by_side(name, operands, dtype, constants, joined)
+    total = sum(t.shape[joined] for t in operands)
+    # Of one operand the dim is the same as before; of several it is another, and has no name.
+    several = len(operands) > 1
+    return joint.typing((None, total) if d == joined and several else (d, n) for d, n in enumerate(operands[0].shape))
+
+
+@rule
+def stack(
+    operands: Sequence[ShType], dim: int, dtype: str, constants: frozenset[int] = NO_CONSTANTS, name: str = "stack"
+) -> Typing:
+    """Operands side by side along a new dim, which is not sharded."""
+    ndim = operands[0].ndim + 1
+    if not -ndim <= dim < ndim:
+        raise ShardingTypeError(f"`{name}` has no dim {dim}: the result has {ndim} dims")
+    joint = _side_by_side(name, operands, dtype, constants, None)
+    dims: list[tuple[int | None, int]] = list(enumerate(operands[0].shape))
+    dims.insert(dim % ndim, (None, len(operands)))
+    return joint.typing(dims)
+
+
+@rule
+def pad(
+    operands: Sequence[ShType],
+    along: Sequence[int],
+    shape: Sequence[int],
+    constants: frozenset[int] = NO_CONSTANTS,
+    name: str = "pad",
+) -> Typing:
+    """An operand with a scalar around it: terms of a sum, each with zeros where the other is.
+
+    Args:
+        operands: What is padded, and the scalar.
+        along: The dims that are padded, which must be whole.
+        shape: The shape of the result.
+        constants: Operands without a gradient; see `rule`.
+        name: The op, for messages.
+    """
+    operand = operands[0]
+    messages.check_whole(name, operand, along)
+    labels = [tuple(range(operand.ndim)), ()]
+    joint = JointTyping(name, operands, labels, operand.dtype_name, constants, join=ADDITIVE, casts=[TERM] * 2)
+    return joint.typing((d if n == operand.shape[d] else None, n) for d, n in enumerate(shape))
 
 
 # reshape
@@ -84,10 +150,10 @@ def reshape(operand: ShType, new_shape: Sequence[int]) -> Typing:
     """
     shape = _full_shape(operand, tuple(new_shape))
     if shape == operand.shape:
-        return _moved(operand, operand.dims)
+        return linear(operand, operand.dtype_name, operand.dims)
     for i, dim in enumerate(operand.dims):
         if dim.size == 1 and dim.axes:
-            raise reasons.broadcasts_sharded("reshape", operand, i)
+            raise messages.broadcasts_sharded("reshape", operand, i)
     new = [Dim(size) for size in shape]
     for olds, news in _groups(operand.shape, shape):
         if len(olds) == len(news) == 1 and operand.shape[olds[0]] == shape[news[0]]:
@@ -95,7 +161,7 @@ def reshape(operand: ShType, new_shape: Sequence[int]) -> Typing:
         else:
             axes = _major_axes(operand, shape, olds)
             _deal(operand, axes, new, news)
-    return _moved(operand, new)
+    return linear(operand, operand.dtype_name, new)
 
 
 def _full_shape(operand: ShType, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -139,8 +205,8 @@ def _major_axes(operand: ShType, shape: tuple[int, ...], olds: Sequence[int]) ->
         dim = operand.dims[d]
         if dim.axes and whole is not None:
             raise ShardingTypeError(
-                f"`reshape` from {operand.shape} to {shape} merges {reasons.dim_word(operand, d)}, sharded on "
-                f"{reasons.on(dim.axes)}, behind {reasons.dim_word(operand, whole)}",
+                f"`reshape` from {operand.shape} to {shape} merges {messages.dim_word(operand, d)}, sharded on "
+                f"{messages.on(dim.axes)}, behind {messages.dim_word(operand, whole)}",
                 why=f"each device holds a slice of dim {d} for each of its {operand.local_shape[whole]} indices of "
                 f"dim {whole}: merged, these are not one contiguous slice",
                 axes=dim.axes,
@@ -167,7 +233,7 @@ def _deal(operand: ShType, axes: Sequence[str], new: list[Dim], news: Sequence[i
     if rest:
         shape = tuple(d.size for d in new)
         raise ShardingTypeError(
-            f"`reshape` from {operand.shape} to {shape} cannot keep {reasons.on(rest[:1])} whole",
+            f"`reshape` from {operand.shape} to {shape} cannot keep {messages.on(rest[:1])} whole",
             why=f"the slices along `{rest[0]}` (size {sizes[rest[0]]}) are contiguous runs of the elements, and they "
             "are not equal slices of one new dim",
             axes=rest,

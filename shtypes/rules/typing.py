@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, ParamSpec
 
 from shtypes.caches import Bounded
 from shtypes.context.settings import current
 from shtypes.errors import ShardingTypeError
-from shtypes.rules import reasons
-from shtypes.rules.tables import LINEAR_UNARY, SUM, Need, Role
+from shtypes.rules import messages
+from shtypes.rules.tables import FACTOR, LINEAR_UNARY, MULTILINEAR, NONLINEAR, SUM, Need, Role
 from shtypes.types import REPLICATED, Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import replicated
@@ -56,7 +56,7 @@ def rule(function: Callable[P, Typing]) -> Callable[P, Typing]:
     """Caches a rule on its exact arguments and the policy.
 
     Rules on several operands take ``constants``: the indices of the operands without a gradient (Python scalars,
-    plain concrete arrays). Integers and bools are found by their dtype. Where a constant is replicated, REDUCED and
+    plain concrete arrays); integers and bools are constants by their dtype. Where a constant is replicated, REDUCED and
     INVARIANT are one state and it follows the others; a result of constants alone is replicated as the policy says.
     """
     cache: Bounded[Typing] = Bounded()
@@ -66,14 +66,14 @@ def rule(function: Callable[P, Typing]) -> Callable[P, Typing]:
     @functools.wraps(function)
     def cached(*args: P.args, **kwargs: P.kwargs) -> Typing:
         key = (current.value.policy, *map(_key, args), *((k, _key(v)) for k, v in sorted(kwargs.items())))
-        found = cache.get(key)
-        if found is None:
-            found = function(*args, **kwargs)
+        typing = cache.get(key)
+        if typing is None:
+            typing = function(*args, **kwargs)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            _refuse_widened(bound.arguments.get("name", function.__name__), found)
-            cache.put(key, found)
-        return found
+            _refuse_widened(bound.arguments.get("name", function.__name__), typing)
+            cache.put(key, typing)
+        return typing
 
     return cached
 
@@ -92,8 +92,8 @@ def build(mesh: Mesh, dtype: str, dims: Iterable[Dim], states: Mapping[str, Stat
     return ShType(mesh, dtype, dims, tuple(states[axis] for axis in mesh.axis_names))
 
 
-def made_of(operand: ShType, dtype: str, dims: Iterable[Dim], states: Iterable[State]) -> ShType:
-    """The type of what is made of one operand; without a gradient before, it gets one as the policy says."""
+def unary_result(operand: ShType, dtype: str, dims: Iterable[Dim], states: Iterable[State]) -> ShType:
+    """The result type of an op of one operand; without a gradient before, it gets one as the policy says."""
     if not operand.differentiable and dtypes.differentiable(dtypes.short_name(dtype)):
         states = [replicated() if state in REPLICATED else state for state in states]
     return ShType(operand.mesh, dtype, dims, tuple(states))
@@ -101,7 +101,7 @@ def made_of(operand: ShType, dtype: str, dims: Iterable[Dim], states: Iterable[S
 
 def linear(operand: ShType, dtype: str, dims: Iterable[Dim]) -> Typing:
     """The typing of a linear op of one operand that puts its axes on ``dims``."""
-    return Typing((operand,), (made_of(operand, dtype, dims, [LINEAR_UNARY[s] for s in operand.states]),))
+    return Typing((operand,), (unary_result(operand, dtype, dims, [LINEAR_UNARY[s] for s in operand.states]),))
 
 
 def _refuse_widened(name: str, typing: Typing) -> None:
@@ -116,32 +116,39 @@ def _refuse_widened(name: str, typing: Typing) -> None:
         for result in typing.results:
             dst = result.dtype_name
             if not dtypes.wraps_alike(src, dst):
-                word = reasons.operand_word(i, len(typing.operands))
+                word = messages.operand_word(i, len(typing.operands))
                 raise ShardingTypeError(
-                    f"`{name}` would turn the terms of {word}, unreduced on {reasons.on(unreduced)}, into `{dst}`",
+                    f"`{name}` would turn the terms of {word}, unreduced on {messages.on(unreduced)}, into `{dst}`",
                     why=f"a term of `{src}` may have wrapped around, and only the sum wraps back",
                     axes=unreduced,
                 )
 
 
-# operands that meet
+# several operands
 
-#: The state of a result from its operands' states on one axis, where a table of pairs does not say it; None stands for
-#: constants.
-Join = Callable[["Meeting", str, Sequence[State | None]], State | None]
+#: Joins the operands' states on one axis where a table of pairs does not say it; None stands for a constant.
+Join = Callable[["JointTyping", str, Sequence[State | None]], State | None]
+#: Why positions and counts are no pending sums.
+POSITIONS: Final = "a sum of positions is another position"
 
 
-class Meeting:
-    """Operands with labelled dims, typed together.
+class JointTyping:
+    """The typing of operands whose dims run together by labels.
+
+    Args:
+        name: The op, for messages.
+        operands: Their types.
+        labels: The label of each dim of each operand.
+        dtype: The dtype of the result.
+        constants: Operands without a gradient; see `rule`.
+        nonlinear: The operands in which the op is not linear, and why; empty for the usual reason.
+        join: How the states join on each axis.
+        casts: For each operand what it becomes, by the joined state; a factor by default.
 
     Attributes:
-        name: The op, for messages.
-        dtype: The dtype of the result.
-        given: The operands' types before any cast.
-        labels: The label of each dim of each operand.
         axes: The mesh axes that shard each label in the result, major to minor.
         states: The joined state of each mesh axis.
-        operands: The operands' types after the casts.
+        cast_operands: The operands' types after the casts.
     """
 
     def __init__(
@@ -149,48 +156,57 @@ class Meeting:
         name: str,
         operands: Sequence[ShType],
         labels: Sequence[Sequence[Label | None]],
-        join: Join | PairTable,
-        casts: Sequence[CastTable],
         dtype: str,
         constants: frozenset[int] = NO_CONSTANTS,
+        *,
+        nonlinear: Mapping[int, str] | None = None,
+        join: Join | PairTable = MULTILINEAR,
+        casts: Sequence[CastTable] | None = None,
     ) -> None:
-        self.name = name
-        self.dtype = dtype
-        self.given = tuple(operands)
-        self.labels = labels
-        self.mesh = self.given[0].mesh
-        if any(t.mesh is not self.mesh for t in self.given):
+        self.name, self.dtype, self.operands, self.labels = name, dtype, tuple(operands), labels
+        self.mesh = self.operands[0].mesh
+        if any(t.mesh is not self.mesh for t in self.operands):
             raise ShardingTypeError(
                 f"`{name}` cannot combine operands of different meshes",
-                why=" and ".join(f"{self.word(i)} is on ({t.mesh})" for i, t in enumerate(self.given)),
+                why=" and ".join(f"{self.word(i)} is on ({t.mesh})" for i, t in enumerate(self.operands)),
             )
         # Where no gradient flows into the result, every operand is a constant.
         flows = dtypes.differentiable(dtypes.short_name(dtype))
-        self._constants = {i for i, t in enumerate(self.given) if not flows or i in constants or not t.differentiable}
+        self._constants = {
+            i for i, t in enumerate(self.operands) if not flows or i in constants or not t.differentiable
+        }
         self.axes = self._label_axes()
-        label_of = {axis: label for label, axes in self.axes.items() for axis in axes}
         self.states: dict[str, State] = {}
-        for axis, *states in zip(self.mesh.axis_names, *[t.states for t in self.given], strict=True):
-            seen = [None if i in self._constants and s in REPLICATED else s for i, s in enumerate(states)]
-            joined = join(self, axis, seen) if callable(join) else self.fold(join, axis, seen)
+        for axis, *all_states in zip(self.mesh.axis_names, *[t.states for t in self.operands], strict=True):
+            states = [None if i in self._constants and s in REPLICATED else s for i, s in enumerate(all_states)]
+            for i, why in (nonlinear or {}).items():
+                if states[i] not in NONLINEAR and states[i] is not None:
+                    raise messages.nonlinear(name, axis, self.word(i), why)
+            joined = join(self, axis, states) if callable(join) else self.fold(join, axis, states)
             self.states[axis] = joined or replicated()
-        self.operands = tuple(self._cast(i, casts[i], label_of) for i in range(len(self.given)))
+        label_of = {axis: label for label, axes in self.axes.items() for axis in axes}
+        tables = [FACTOR] * len(self.operands) if casts is None else casts
+        self.cast_operands = tuple(self._cast(i, table, label_of) for i, table in enumerate(tables))
 
     def word(self, index: int) -> str:
         """What messages call an operand."""
-        return reasons.operand_word(index, len(self.given))
+        return messages.operand_word(index, len(self.operands))
 
-    def dim(self, label: Label, size: int) -> Dim:
-        """The dim of the result that has ``label``; it has the name of the first dim with its label and its size."""
-        pairs = zip(self.given, self.labels, strict=True)
-        every = (pair for t, labels in pairs for pair in zip(t.dims, labels, strict=True))
-        names = (d.name for d, own in every if own == label and d.size == size and d.name is not None)
-        return Dim(size, self.axes.get(label, ()), next(names, None))
+    def typing(self, dims: Iterable[tuple[Label | None, int]], summed: Iterable[Label] = ()) -> Typing:
+        """The typing with one result, summed over the labels ``summed``, from the label and size of each dim.
 
-    def typing(self, dims: Iterable[Dim], summed: Collection[str] = ()) -> Typing:
-        """The typing with one result of these dims, which is summed over what the mesh axes ``summed`` shard."""
-        states = [SUM[Role.ALONG if axis in summed else state] for axis, state in self.states.items()]
-        return Typing(self.operands, (ShType(self.mesh, self.dtype, dims, states),))
+        A dim has the name of the first dim with its label and its size.
+        """
+        names = {
+            (label, dim.size): dim.name
+            for t, labels in zip(reversed(self.operands), reversed(self.labels), strict=True)
+            for dim, label in zip(reversed(t.dims), reversed(labels), strict=True)
+            if label is not None and dim.name is not None
+        }
+        result = [Dim(size, self.axes.get(label, ()), names.get((label, size))) for label, size in dims]
+        axes = {axis for label in summed for axis in self.axes.get(label, ())}
+        states = [SUM[Role.ALONG if axis in axes else state] for axis, state in self.states.items()]
+        return Typing(self.cast_operands, (ShType(self.mesh, self.dtype, result, states),))
 
     def fold(self, table: PairTable, axis: str, states: Sequence[State | None]) -> State | None:
         """Joins states by a table of pairs, left to right; constants follow the others."""
@@ -201,7 +217,7 @@ class Meeting:
                 continue
             result = table.get((joined, state))
             if result is None:
-                raise reasons.clash(self.name, self.given, axis, (since, joined), (i, state))
+                raise messages.clash(self.name, self.operands, axis, (since, joined), (i, state))
             if result is not joined:
                 since = i
             joined = result
@@ -210,59 +226,49 @@ class Meeting:
     def _label_axes(self) -> dict[Label, tuple[str, ...]]:
         """The axes of each label: the longest that an operand has, of which the others lack only minor ones."""
         longest: dict[Label, tuple[tuple[str, ...], int]] = {}
-        for i, (operand, labels) in enumerate(zip(self.given, self.labels, strict=True)):
-            own: set[Label] = set()
+        for i, (operand, labels) in enumerate(zip(self.operands, self.labels, strict=True)):
+            sharded: set[Label] = set()
             for d, (dim, label) in enumerate(zip(operand.dims, labels, strict=True)):
                 if not dim.axes:
                     continue
                 if label is None:
-                    raise reasons.broadcasts_sharded(self.name, operand, d, self.word(i))
-                if label in own:
-                    raise reasons.diagonal_twice(self.name, operand, label, self.word(i))
-                own.add(label)
+                    raise messages.broadcasts_sharded(self.name, operand, d, self.word(i))
+                if label in sharded:
+                    raise messages.diagonal_twice(self.name, operand, label, self.word(i))
+                sharded.add(label)
                 known, since = longest.setdefault(label, (dim.axes, i))
                 short, long = sorted((known, dim.axes), key=len)
                 if long[: len(short)] != short:
-                    raise reasons.axes_differ(self.name, self.given, label, (since, known), (i, dim.axes))
+                    raise messages.axes_differ(self.name, self.operands, label, (since, known), (i, dim.axes))
                 if len(dim.axes) > len(known):
                     longest[label] = dim.axes, i
-        taken: dict[str, tuple[Label, int]] = {}
-        for label, (axes, i) in longest.items():
+        taken: dict[str, int] = {}
+        for axes, i in longest.values():
             for axis in axes:
                 if axis in taken:
-                    raise reasons.two_labels(self.name, self.given, axis, taken[axis], (label, i))
-                taken[axis] = label, i
+                    raise messages.two_labels(self.name, self.operands, axis, taken[axis], i)
+                taken[axis] = i
         return {label: axes for label, (axes, _) in longest.items()}
 
     def _cast(self, index: int, table: CastTable, label_of: Mapping[str, Label]) -> ShType:
-        operand, labels = self.given[index], self.labels[index]
+        operand, labels = self.operands[index], self.labels[index]
         states: dict[str, State] = {}
         for (axis, joined), state in zip(self.states.items(), operand.states, strict=True):
             lacks = joined is State.SHARDED and label_of[axis] not in labels
             need: Need = Role.LACKS if lacks else joined
             if index in self._constants and state in REPLICATED:
-                # As if in the state that is asked for; which of the two replicated ones it is makes no difference.
-                asked = joined if joined in REPLICATED else State.REDUCED
-                cast = table[asked, need]
+                # As if in the state that is needed; which of the two replicated ones it is makes no difference.
+                cast = table[joined if joined in REPLICATED else State.REDUCED, need]
                 states[axis] = state if cast in REPLICATED else cast
             else:
                 states[axis] = table[state, need]
-        sharded = {axis for axis, state in states.items() if state is State.SHARDED}
-        dims = self._sharded_dims(operand, labels, sharded)
+        dims = list(operand.dims)
+        for label, axes in self.axes.items():
+            having = [d for d, own in enumerate(labels) if own == label]
+            if having:  # of two dims with one label (a diagonal), the one that is sharded already keeps the axes
+                d = next((d for d in having if dims[d].axes), having[0])
+                dims[d] = dims[d]._replace(axes=tuple(a for a in axes if states[a] is State.SHARDED))
         if tuple(dims) == operand.dims and tuple(states.values()) == operand.states:
             return operand
         result = build(self.mesh, operand.dtype_name, dims, states)
         return operand if result == operand else result
-
-    def _sharded_dims(self, operand: ShType, labels: Sequence[Label | None], sharded: set[str]) -> list[Dim]:
-        """The operand's dims, with the axes in ``sharded`` on their labels.
-
-        Of two dims with one label (a diagonal), the one that is sharded already keeps the axes, else the first.
-        """
-        dims = list(operand.dims)
-        for label, axes in self.axes.items():
-            having = [i for i, lab in enumerate(labels) if lab == label]
-            if having:
-                at = next((i for i in having if dims[i].axes), having[0])
-                dims[at] = dims[at]._replace(axes=tuple(a for a in axes if a in sharded))
-        return dims

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import Case, check, sampled, some
+from tests.end_to_end import Case, check
 
 rng = np.random.default_rng(0)
 
@@ -19,36 +19,6 @@ def arr(*shape: int) -> Any:
 
 
 NHWC = ("NHWC", "HWIO", "NHWC")
-CONVOLUTIONS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
-    ("conv", lambda m, x, w: m.conv(x, w, (1, 1), "SAME"), (arr(4, 4, 5, 5), arr(8, 4, 3, 3))),
-    (
-        "strides and dilation",
-        lambda m, x, w: m.conv_general_dilated(x, w, (2, 2), "VALID", None, (1, 2), dimension_numbers=NHWC),
-        (arr(4, 5, 7, 4), arr(2, 2, 4, 8)),
-    ),
-    (
-        "groups",
-        lambda m, x, w: m.conv_general_dilated(x, w, (1,), ((1, 1),), (2,), feature_group_count=4),
-        (arr(4, 8, 5), arr(4, 2, 3)),
-    ),
-    (
-        "groups of the batch",
-        lambda m, x, w: m.conv_general_dilated(x, w, (1,), ((1, 1),), batch_group_count=2),
-        (arr(4, 4, 5), arr(4, 4, 3)),
-    ),
-    ("places", lambda m, x, w: m.conv(x, w, (1, 1), "SAME"), (arr(2, 4, 4, 3), arr(4, 4, 1, 1))),
-    ("transposed", lambda m, x, w: m.conv_transpose(x, w, (2,), "SAME"), (arr(4, 5, 4), arr(3, 4, 2))),
-    (
-        "turned round",
-        lambda m, x, w: m.conv_transpose(x, w, (2,), "VALID", transpose_kernel=True),
-        (arr(4, 5, 4), arr(3, 2, 4)),
-    ),
-]
-
-
-def test_convolutions_and_their_gradients_are_those_of_one_device() -> None:
-    mesh = sh.make_mesh({"x": 2, "y": 2})
-    check(mesh, [c for name, fn, ops in CONVOLUTIONS for c in sampled(mesh, fn, *ops, id=name, count=some(2, 10))])
 
 
 def test_features_that_are_summed_over_give_a_pending_sum() -> None:

@@ -11,7 +11,7 @@ from jax.lax import GatherDimensionNumbers as Gathered
 from jax.lax import ScatterDimensionNumbers as Scattered
 
 import shtypes as sh
-from tests.end_to_end import Case, check, sampled, some
+from tests.end_to_end import Case, check
 
 rng = np.random.default_rng(0)
 
@@ -26,41 +26,8 @@ def ids(n: int, *shape: int) -> Any:
 
 
 ROWS = Gathered((1,), (0,), (0,))
-BATCH = Gathered((1,), (1,), (1,), (0,), (0,))
 INTO_ROWS = Scattered((1,), (0,), (0,))
-INTO_BATCH = Scattered((1,), (1,), (1,), (0,), (0,))
 DIFFERENT = np.array([[3], [1], [7], [-1]], np.int32)
-
-OPS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
-    ("rows", lambda m, x, i: m.gather(x, i, ROWS, (1, 4), mode="fill"), (arr(8, 4), ids(8, 4, 1))),
-    ("rows, clipped", lambda m, x, i: m.gather(x, i, ROWS, (1, 4), mode="clip"), (arr(8, 4), ids(8, 4, 1))),
-    ("one row", lambda m, x, i: m.gather(x, i, Gathered((0,), (0,), (0,)), (1, 4)), (arr(8, 4), ids(5, 1) % 8)),
-    (
-        "elements",
-        lambda m, x, i: m.gather(x, i, Gathered((), (0, 1), (1, 0)), (1, 1), mode="fill", fill_value=2.0),
-        (arr(4, 4), ids(4, 4, 2)),
-    ),
-    (
-        "windows",
-        lambda m, x, i: m.gather(x, i, Gathered((0, 2), (), (0, 1)), (2, 4), mode="fill"),
-        (arr(8, 4), ids(2, 4, 2)),
-    ),
-    ("batched", lambda m, x, i: m.gather(x, i, BATCH, (1, 1, 4), mode="fill"), (arr(4, 8, 4), ids(8, 4, 1))),
-    ("add rows", lambda m, x, i, u: m.scatter_add(x, i, u, INTO_ROWS), (arr(8, 4), ids(8, 4, 1), arr(4, 4))),
-    ("add a row", lambda m, x, i, u: m.scatter_add(x, i, u, Scattered((0,), (0,), (0,))),
-     (arr(8, 4), ids(8, 1), arr(4))),
-    ("add windows", lambda m, x, i, u: m.scatter_add(x, i, u, Scattered((1, 2), (), (0, 1))),
-     (arr(8, 4), ids(2, 4, 2), arr(4, 2, 4))),
-    ("add, batched", lambda m, x, i, u: m.scatter_sub(x, i, u, INTO_BATCH), (arr(4, 8, 4), ids(8, 4, 1), arr(4, 4))),
-    ("set", lambda m, x, i, u: m.scatter(x, i, u, INTO_ROWS, mode="clip"), (arr(8, 4), ids(8, 4, 1), arr(4, 4))),
-    ("multiply", lambda m, x, i, u: m.scatter_mul(x, i, u, INTO_ROWS, unique_indices=True),
-     (arr(8, 4), DIFFERENT, arr(4, 4))),
-]  # fmt: skip
-
-
-def test_windows_and_their_gradients_are_those_of_one_device() -> None:
-    mesh = sh.make_mesh({"x": 2, "y": 2})
-    check(mesh, [c for name, fn, ops in OPS for c in sampled(mesh, fn, *ops, id=name, count=some(4, 15))])
 
 
 def test_updates_that_a_device_drops_differ_if_all_do() -> None:

@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 import shtypes as sh
-from tests.end_to_end import Case, check, host, sampled, some
+from tests.end_to_end import Case, check, host
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.one_in(4)
@@ -32,92 +32,6 @@ def ids(*shape: int, low: int = -8, high: int = 8) -> Any:
 def wild(*shape: int) -> Any:
     """Positions of dims of size 8, many of them out of range."""
     return ids(*shape, low=-14, high=15)
-
-
-def at(key: Any) -> Callable[..., Any]:
-    return lambda m, x: x[key]
-
-
-GETS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
-    ("int", at(2), (arr(8, 4),)),
-    ("negative", at((slice(None), -1)), (arr(8, 4),)),
-    ("slice", at(np.s_[2:6]), (arr(8, 4),)),
-    ("steps", at(np.s_[::-2, 1:]), (arr(8, 4),)),
-    ("empty", at(np.s_[3:3]), (arr(8, 4),)),
-    ("new dims", at(np.s_[None, ..., None, 1]), (arr(8, 4),)),
-    ("list", at(([0, 3, -1],)), (arr(8, 4),)),
-    ("known mask", at((slice(None), np.array([True, False, True, True]))), (arr(8, 4),)),
-    ("rows", lambda m, x, i: x[i], (arr(8, 4), ids(4))),
-    ("columns", lambda m, x, i: x[:, i], (arr(4, 8), ids(4, 2))),
-    ("scalar", lambda m, x, i: x[i], (arr(8, 4), ids())),
-    ("pairs", lambda m, x, i, j: x[i, j], (arr(8, 8), ids(4), ids(4))),
-    ("pairs that broadcast", lambda m, x, i, j: x[i[:, None], :, j], (arr(8, 2, 8), ids(4), ids(2))),
-    ("apart", lambda m, x, i: x[1, :, i], (arr(4, 4, 8), ids(4))),
-    ("with new dims", lambda m, x, i: x[:, i, None], (arr(4, 8), ids(4))),
-    ("get clip", lambda m, x, i: x.at[i].get(mode="clip"), (arr(8, 4), wild(4))),
-    ("get fill", lambda m, x, i: x.at[i].get(mode="fill"), (arr(8, 4), wild(4))),
-    ("get fill value", lambda m, x, i: x.at[:, i].get(mode="fill", fill_value=3.0), (arr(4, 8), wild(4, 2))),
-    ("dynamic_slice", lambda m, x, i: m.dynamic_slice(x, (i, 1), (4, 2)), (arr(8, 4), ids())),
-    ("dynamic_slice of both", lambda m, x, i, j: m.dynamic_slice(x, (i, j), (8, 2)), (arr(8, 4), ids(), ids())),
-    ("dynamic_slice_in_dim", lambda m, x, i: m.dynamic_slice_in_dim(x, i, 4, axis=1), (arr(4, 8), ids())),
-    ("dynamic_index_in_dim", lambda m, x, i: m.dynamic_index_in_dim(x, i, 1), (arr(4, 8), ids())),
-    ("index_in_dim", lambda m, x: m.index_in_dim(x, -1, 0, keepdims=False), (arr(8, 4),)),
-    ("slice_in_dim", lambda m, x: m.slice_in_dim(x, 1, None, 2, axis=1), (arr(4, 8),)),
-    ("slice", lambda m, x: m.slice(x, (0, 1), (4, 8), (1, 3)), (arr(4, 8),)),
-    ("of integers", lambda m, x, i: x[i], (ids(8, 4), ids(4))),
-]
-
-SETS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
-    ("add rows", lambda m, x, i, u: x.at[i].add(u), (arr(8, 4), wild(4), arr(4, 4))),
-    ("add number", lambda m, x: x.at[1].add(2.0), (arr(8, 4),)),
-    ("add to slice", lambda m, x, u: x.at[:, 1:3].add(u), (arr(8, 4), arr(8, 1))),
-    ("add columns", lambda m, x, i, u: x.at[:, i].add(u), (arr(4, 8), wild(4), arr(4, 4))),
-    ("add clipped", lambda m, x, i, u: x.at[i].add(u, mode="clip"), (arr(8, 4), wild(4), arr(4))),
-    ("subtract", lambda m, x, i, u: x.at[i].subtract(u), (arr(8, 4), wild(2, 2), arr(4))),
-    ("set row", lambda m, x, i, u: x.at[i].set(u), (arr(8, 4), ids(), arr(4))),
-    ("set rows", lambda m, x, u: x.at[np.array([1, 5, -1, 9])].set(u), (arr(8, 4), arr(4, 4))),
-    ("set number", lambda m, x: x.at[..., 2:].set(1.0), (arr(8, 4),)),
-    ("multiply", lambda m, x, u: x.at[2:4].multiply(u, unique_indices=True), (arr(8, 4), arr(2, 4))),
-    ("dynamic_update_slice", lambda m, x, u, i: m.dynamic_update_slice(x, u, (i, 0)), (arr(8, 4), arr(2, 4), wild())),
-    (
-        "dynamic_update_slice_in_dim",
-        lambda m, x, u, i: m.dynamic_update_slice_in_dim(x, u, i, axis=0),
-        (arr(8, 4), arr(2, 4), wild()),
-    ),
-]
-
-WITHOUT_GRADIENT: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
-    ("max", lambda m, x, i, u: x.at[i].max(u), (arr(8, 4), wild(4), arr(4, 4))),
-    ("min", lambda m, x, i, u: x.at[i].min(u), (arr(8, 4), wild(4), arr(4, 4))),
-    ("multiply rows", lambda m, x, i, u: x.at[i].multiply(u), (arr(8, 4), wild(4), arr(4, 4))),
-    ("divide", lambda m, x, i, u: x.at[i].divide(u), (arr(8, 4), wild(2), arr(4))),
-    ("power", lambda m, x: x.at[1:3].power(2), (arr(8, 4),)),
-    ("of integers", lambda m, x, i: x.at[i].add(3), (ids(8, 4), wild(4))),
-]
-
-
-@pytest.mark.one_in(14)
-@pytest.mark.parametrize("start", range(0, len(GETS), 9))
-def test_what_is_read_by_an_index_and_its_gradient_are_those_of_one_device(start: int) -> None:
-    mesh = sh.make_mesh({"x": 2, "y": 2})
-    chosen = GETS[start : start + 9]
-    check(mesh, [c for name, fn, xs in chosen for c in sampled(mesh, fn, *xs, id=name, count=some(3, 8))])
-
-
-@pytest.mark.one_in(14)
-@pytest.mark.parametrize("start", range(0, len(SETS), 6))
-def test_what_an_indexed_update_makes_and_its_gradients_are_those_of_one_device(start: int) -> None:
-    mesh = sh.make_mesh({"x": 2, "y": 2})
-    chosen = SETS[start : start + 6]
-    check(mesh, [c for name, fn, xs in chosen for c in sampled(mesh, fn, *xs, id=name, count=some(3, 12))])
-
-
-def test_updates_that_jax_does_not_differentiate_are_those_of_one_device() -> None:
-    mesh = sh.make_mesh({"x": 2, "y": 4})
-    cases = [
-        c for name, fn, xs in WITHOUT_GRADIENT for c in sampled(mesh, fn, *xs, id=name, count=some(3, 12), grad=False)
-    ]
-    check(mesh, cases)
 
 
 def test_indexing_runs_eagerly() -> None:

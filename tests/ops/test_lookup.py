@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import Case, check, host, sampled, some
+from tests.end_to_end import Case, check, host
 from tests.tolerance import assert_close
 
 rng = np.random.default_rng(0)
@@ -21,49 +21,12 @@ def arr(*shape: int) -> Any:
     return rng.normal(size=shape).astype(np.float32)
 
 
-def ids(*shape: int) -> Any:
-    """Positions of dims of size 8, many of them out of range."""
-    return rng.integers(-14, 15, shape).astype(np.int32)
-
-
 def inside(*shape: int) -> Any:
     return rng.integers(0, 8, shape).astype(np.int32)
 
 
 def _embedding(m: Any, table: Any, i: Any) -> Any:
     return m.embedding(table, i) if m is sh else table[i]
-
-
-def _segment_sum(m: Any, x: Any, i: Any) -> Any:
-    return m.segment_sum(x, i, 8) if m is sh else jax.ops.segment_sum(x.reshape(-1, 4), i.ravel(), 8)
-
-
-LOOKUPS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
-    ("take", lambda m, x, i: m.take(x, i, axis=0), (arr(8, 4), ids(4))),
-    ("take of columns", lambda m, x, i: m.take(x, i, 1), (arr(4, 8), ids(4, 2))),
-    ("take of all", lambda m, x, i: m.take(x, i, mode="clip"), (arr(2, 4), ids(4))),
-    ("take clip", lambda m, x, i: m.take(x, i, 0, mode="clip"), (arr(8, 4), inside(4))),
-    ("take wrap", lambda m, x, i: m.take(x, i, 0, mode="wrap"), (arr(8, 4), ids(8))),
-    ("take fill value", lambda m, x, i: m.take(x, i, 0, fill_value=2.0), (arr(8, 4), ids(8))),
-    ("take of integers", lambda m, x, i: m.take(x, i, 0), (ids(8, 4), ids(4))),
-    ("embedding", _embedding, (arr(8, 4), inside(4, 2))),
-    ("along", lambda m, x, i: m.take_along_axis(x, i, 1), (arr(4, 8), ids(4, 2))),
-    ("along stretched positions", lambda m, x, i: m.take_along_axis(x, i, 0), (arr(8, 4), ids(4, 1))),
-    ("along a stretched operand", lambda m, x, i: m.take_along_axis(x, i, -1), (arr(1, 8), ids(4, 4))),
-    ("along clip", lambda m, x, i: m.take_along_axis(x, i, 1, mode="clip"), (arr(4, 8), inside(4, 2))),
-    ("segment_sum", _segment_sum, (arr(4, 4), ids(4))),
-    ("segment_sum of two dims", _segment_sum, (arr(2, 4, 4), ids(2, 4))),
-    ("one_hot", lambda m, i: m.one_hot(i, 8), (ids(4),)),
-    ("one_hot in front", lambda m, i: m.one_hot(i, 8, axis=0, dtype=np.int32), (ids(4, 2),)),
-]
-
-
-@pytest.mark.one_in(28)
-@pytest.mark.parametrize("start", range(0, len(LOOKUPS), 8))
-def test_lookups_and_their_gradients_are_those_of_one_device(start: int) -> None:
-    mesh = sh.make_mesh({"x": 2, "y": 2})
-    chosen = LOOKUPS[start : start + 8]
-    check(mesh, [c for name, fn, xs in chosen for c in sampled(mesh, fn, *xs, id=name, count=some(3, 12))])
 
 
 def test_a_sharded_vocabulary_is_looked_up_without_communication() -> None:
@@ -118,14 +81,6 @@ def test_segments_are_sharded_where_every_device_has_all_rows() -> None:
     assert_close(host(gradient), wanted)
     with pytest.raises(sh.ShardingTypeError, match="cannot shard the segments"):
         sh.segment_sum(sh.array(rows, "f32[6@x,4]"), i, 8, over="x")
-
-
-def test_lookups_map() -> None:
-    sh.set_mesh(sh.make_mesh({"x": 4}))
-    plain, where = arr(8, 4), inside(3, 2)
-    table = sh.array(plain, "f32[8@x,4]")
-    rows = sh.vmap(lambda i: sh.take(table, i, 0))(sh.array(where, "i32[3,2]"))
-    np.testing.assert_array_equal(host(rows), plain[where])
 
 
 @pytest.mark.parametrize(

@@ -11,41 +11,12 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from tests.end_to_end import Case, check, host, sampled, some
+from tests.end_to_end import Case, check, host
 from tests.tolerance import assert_close
 
 rng = np.random.default_rng(0)
 A, B, ROW = (rng.normal(size=s).astype(np.float32) for s in ((4, 8), (4, 8), (8,)))
 P = A > 0
-
-EXPRESSIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-    "two branches": (lambda m, p, a, b: m.where(p > 0, a, b), (B, A, B)),
-    "a row": (lambda m, p, a, b: m.where(p > 0, a, b), (B, A, ROW)),
-    "a predicate row": (lambda m, p, a, b: m.where(p > 0, a, b), (A[0], A, B)),
-    "zero elsewhere": (lambda m, p, a: m.where(p > 0, a, 0.0), (B, A)),
-    "zero where": (lambda m, p, a: m.where(p > 0, 0, a), (B, A)),
-    "a number elsewhere": (lambda m, p, a: m.where(p > 0, a, 2.5), (B, A)),
-    "a number where": (lambda m, p, a: m.where(p > 0, -1, a), (B, A)),
-    "numbers": (lambda m, p: p + m.where(p > 0, 1.5, 2.0), (B,)),
-    "a broadcast row beside zero": (lambda m, p, a: m.where(p > 0, a, 0), (B, ROW)),
-    "a float predicate": (lambda m, p, a: m.where(p, a, 1.0), (np.round(A), B)),
-    "infinite": (lambda m, p, a: m.where(p > 0, m.exp(a), -np.inf), (B, A)),
-    "select": (lambda m, p, q, a, b: m.select([p > 0, q > 0], [a, b], 3.0), (A, B, B, A)),
-    "select zero": (lambda m, p, q, a, b: m.select([p > 0, q > 0], [a, b]), (A, B, B, A)),
-}
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("eager", [False, True], ids=["jit", "eager"])
-def test_every_choice_that_types_is_right_forward_and_backward(eager: bool) -> None:
-    mesh = sh.make_mesh({"x": 4} if eager else {"x": 2, "y": 2})
-    cases = [
-        case
-        for seed, (name, (fn, operands)) in enumerate(EXPRESSIONS.items())
-        for case in sampled(mesh, fn, *operands, id=name, count=some(1, 2) if eager else some(3, 8), seed=seed)
-    ]
-    assert len(cases) > len(EXPRESSIONS) / 3
-    check(mesh, cases, eager=eager)
 
 
 @pytest.mark.parametrize("policy", ["partial", "jax"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Final
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,73 @@ CALLS = (
     "a, j", "a, n", "p, a, b", "a, b, c", "a, 0, 1", "a, 1, 3", "a, (8, 4)", "[a, b]", "[a, a * 2]", "a, i, 0",
     "a, 2, 0", "a, 2, 1", "a, e, 1", "a, -1, 1", "t, g", "t, q", "i, 4", "a, i, 4", "s, a", "a, s",
 )  # fmt: skip
+#: Calls with other parameters; ``m`` is `shtypes` or JAX.
+PARAMETERS: Final = """
+m.pad(a, ((0, 0), (1, 2)), mode='mean')
+m.pad(a, ((0, 0), (1, 2)), constant_values=(1.0, 3.0))
+m.fliplr(a)
+m.repeat(a, np.array([1, 0, 2, 3]), axis=0)
+m.tile(q, (2, 1, 3))
+m.triu(t)
+m.diag(v, 2)
+m.diagonal(a, 3)
+m.diagonal(t, -2, 2, 0)
+m.trace(t, -1, 0, 2)
+m.concatenate([a, v], axis=None)
+m.concatenate([a, n], 1)
+m.column_stack([v, v])
+m.dstack([q, r])
+m.array_split(v, 3)[1]
+m.concatenate(m.split(a, [1, 5], 1)[1:], 1)
+m.dsplit(t, 2)[1]
+m.take(a, y - 4, 1, mode='wrap')
+m.take(a, y, mode='clip')
+m.one_hot(i, 8, axis=0)
+a.at[i].get(mode='clip')
+a.at[:, i].get(mode='fill', fill_value=3.0)
+a.at[:, 1:3].add(k)
+a.at[i].subtract(b)
+a.at[2:4].multiply(b[:2], unique_indices=True)
+a.at[i].max(b)
+a.at[1:3].power(2)
+m.max(a, 0, where=p, initial=-1.0)
+m.prod(a, 0, where=p)
+m.var(a, 1, ddof=1)
+m.logsumexp(a, 1, keepdims=True)
+m.average(a, 0, weights=m.exp(b))
+m.cummax(a, 1, reverse=True)
+m.diff(a, 2, axis=0)
+m.sort(a, 0, descending=True)
+m.softmax(a, where=p)
+m.softmax(t, (0, 1))
+m.fft.fft(a, 6)
+m.fft.ifft(a, axis=0, norm='ortho')
+m.fft.irfft(m.fft.rfft(a), 8)
+m.fft.rfftn(t, axes=(0, 2))
+m.linalg.norm(t, 'fro', (2, 0))
+m.linalg.vector_norm(a, axis=-1, ord=1)
+m.linalg.matrix_power(q, 3)
+m.linalg.multi_dot([q, a, w])
+m.gelu(a, approximate=False)
+m.leaky_relu(a, negative_slope=0.3)
+m.elu(a, 0.7)
+m.celu(a, alpha=0.7)
+m.squareplus(a, b=2)
+m.round(a, 1)
+m.nan_to_num(m.log(a), nan=3.0)
+m.isclose(a, b, atol=0.3)
+m.clip(a, min=0.3)
+m.clip(a, b - 0.1, b + 0.1)
+a ** -1
+m.abs(a) ** 0.5
+m.moveaxis(t, (0, 1), (-1, 0))
+m.broadcast_in_dim(a, (4, 3, 8), (0, 2))
+m.select([p, n > 3], [a, b], 3.0)
+m.dot(t, g)
+m.dot(a, s)
+m.tensordot(t, g, 2)
+m.tensordot(t, g, ([0, -1], [0, 1]))
+"""
 _ROOMS = ("", "linalg.", "fft.")
 #: What is no function of arrays, or what JAX's function of that name is not.
 _OTHERS = frozenset({
@@ -44,10 +112,20 @@ def names() -> Iterator[str]:
                 yield room + name
 
 
-@functools.cache
 def calls() -> tuple[Program, ...]:
     """The calls that JAX takes and that make one array of numbers."""
-    return tuple(p for name in names() for call in _calls_of(name) if _is_taken(p := program(f"m.{name}({call})")))
+    return (*(call for name in names() for call in calls_of(name)), *calls_with_parameters())
+
+
+def calls_with_parameters() -> tuple[Program, ...]:
+    """Those that name parameters."""
+    return tuple(program(line) for line in PARAMETERS.strip().splitlines())
+
+
+@functools.cache
+def calls_of(name: str) -> tuple[Program, ...]:
+    """Those of one function, by position."""
+    return tuple(p for call in _calls_of(name) if _is_taken(p := program(f"m.{name}({call})")))
 
 
 def _calls_of(name: str) -> list[str]:

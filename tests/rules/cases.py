@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules import Typing, elementwise, reduce, shape
-from shtypes.rules.einsum import einsum
-from shtypes.rules.whole import WholeResult, whole
+from shtypes.rules import Typing, along_dims, elementwise, shape
+from shtypes.rules.along_dims import WholeResult, whole
+from shtypes.rules.einsum_like import einsum
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
 from tests.meaning import Answer, Array, Layout, Op, Site, answers, layouts
@@ -176,15 +176,11 @@ def _divide(name: str, operands: tuple[ShType, ...], dtype: str, constants: froz
 
 
 def _select_case(*shapes: tuple[int, ...], constants: frozenset[int] = frozenset()) -> Case:
-    def rule(operands: tuple[ShType, ...]) -> Typing:
-        predicate, on_true, on_false = operands
-        return elementwise.select(predicate, on_true, on_false, "f32", constants)
-
     return case(
         f"where {shapes} {set(constants)}",
         shapes,
         lambda operands, site: operands[0] * operands[1] + (1 - operands[0]) * operands[2],
-        rule,
+        lambda types: elementwise.select_n("where", types, "f32", constants),
         constants=constants | {0},
         predicate=True,
     )
@@ -297,10 +293,12 @@ def _normalise(x: Array) -> Array:
 def reduce_cases(n: int) -> list[Case]:
     m = 2 * n if n == 2 else n
     return [
-        _unary("sum 0", (m, n), lambda x: x.sum(0), lambda t: reduce.reduce_sum(t, 0, False, "f32")),
-        _unary("sum 1", (m, n), lambda x: x.sum(1, keepdims=True), lambda t: reduce.reduce_sum(t, -1, True, "f32")),
-        _unary("sum all", (m, n), lambda x: x.sum(), lambda t: reduce.reduce_sum(t, None, False, "f32")),
-        _unary("max 0", (m, n), lambda x: x.sum(0) ** 2, lambda t: reduce.reduce_nonlinear("max", t, 0, False, "f32")),
+        _unary("sum 0", (m, n), lambda x: x.sum(0), lambda t: along_dims.reduce_sum(t, 0, False, "f32")),
+        _unary("sum 1", (m, n), lambda x: x.sum(1, keepdims=True), lambda t: along_dims.reduce_sum(t, -1, True, "f32")),
+        _unary("sum all", (m, n), lambda x: x.sum(), lambda t: along_dims.reduce_sum(t, None, False, "f32")),
+        _unary(
+            "max 0", (m, n), lambda x: x.sum(0) ** 2, lambda t: along_dims.reduce_nonlinear("max", t, 0, False, "f32")
+        ),
         _unary("flip 0", (m, n), lambda x: x[::-1], lambda t: same_shape("flip", t, 0, linear=True)),
         _unary("cumsum 1", (n, m), lambda x: x.cumsum(1), lambda t: same_shape("cumsum", t, 1, linear=True)),
         _unary("softmax 1", (n, m), _normalise, lambda t: same_shape("softmax", t, 1, linear=False)),
@@ -318,7 +316,6 @@ def shape_cases(n: int) -> list[Case]:
     return [
         _unary("transpose", (m, n), np.transpose, shape.transpose),
         _unary("transpose 3", (n, 1, m), lambda x: x.transpose(2, 0, 1), lambda t: shape.transpose(t, (2, 0, 1))),
-        _unary("expand", (m, n), lambda x: x[:, None, :], lambda t: shape.expand(t, 1)),
         _unary("squeeze", (m, 1, n), lambda x: x[:, 0], shape.squeeze),
         _broadcast_case((n,), (m, n), (1,)),
         _broadcast_case((m, 1), (m, n), (0, 1)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.einsum import canonical_equation, einsum
+from shtypes.rules.einsum_like import canonical_equation, einsum
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.elementwise import additive, cast, divide, linear_unary, multilinear, narrows, nonlinear, select
+from shtypes.rules.elementwise import additive, cast, divide, linear_unary, multilinear, narrows, nonlinear, select_n
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy
@@ -135,7 +135,7 @@ def test_a_pending_sum_beside_slices_is_told_what_goes_wrong() -> None:
 
 
 def test_a_family_beside_slices_is_told_what_goes_wrong() -> None:
-    assert _error(lambda: select(t("bool[8]{V:x}"), t("f32[8@x]"), t("f32[]"), "f32")) == (
+    assert _error(lambda: select_n("where", (t("bool[8]{V:x}"), t("f32[8@x]"), t("f32[]")), "f32")) == (
         "`where` cannot combine varying with sharded on mesh axis `x`\n"
         "  why:   operand 0 is a family of values, one per device, and each device holds only a slice of operand 1, "
         "which has one value"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules import joins
+from shtypes.rules.shape import concatenate, pad, stack
 from shtypes.rules.typing import NO_CONSTANTS
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
@@ -28,7 +28,7 @@ def concatenate_case(dim: int, *shapes: tuple[int, ...], constants: frozenset[in
         f"concatenate {dim} {shapes} {set(constants)}",
         shapes,
         lambda operands, site: np.concatenate(operands, dim),
-        lambda types: joins.concatenate(types, dim, "f32", constants),
+        lambda types: concatenate(types, dim, "f32", constants),
         constants=constants,
     )
 
@@ -38,7 +38,7 @@ def stack_case(dim: int, *shapes: tuple[int, ...], constants: frozenset[int] = N
         f"stack {dim} {shapes} {set(constants)}",
         shapes,
         lambda operands, site: np.stack(operands, dim),
-        lambda types: joins.stack(types, dim, "f32", constants),
+        lambda types: stack(types, dim, "f32", constants),
         constants=constants,
     )
 
@@ -57,7 +57,7 @@ def pad_case(along: tuple[int, ...], shape: tuple[int, ...], constants: frozense
         f"pad {along} {shape} {set(constants)}",
         [shape, ()],
         apply,
-        lambda types: joins.pad(types, along, result, constants),
+        lambda types: pad(types, along, result, constants),
         constants=constants,
     )
 
@@ -106,9 +106,9 @@ def test_the_joined_dim_loses_its_name_and_the_others_keep_theirs(
     types = tuple(map(t, given))
     if result is None:
         with pytest.raises(ShardingTypeError, match="cannot combine sharded with unreduced on mesh axis `y`"):
-            joins.concatenate(types, dim, "f32")
+            concatenate(types, dim, "f32")
         return
-    (got,) = joins.concatenate(types, dim, "f32").results
+    (got,) = concatenate(types, dim, "f32").results
     assert (got, got.names) == (t(result), t(result).names)
 
 
@@ -131,11 +131,11 @@ def test_the_joined_dim_loses_its_name_and_the_others_keep_theirs(
 )
 def test_a_join_that_does_not_fit_says_what_does_not(given: list[str], dim: int, what: str) -> None:
     with pytest.raises(ShardingTypeError) as info:
-        joins.concatenate(tuple(map(t, given)), dim, "f32")
+        concatenate(tuple(map(t, given)), dim, "f32")
     assert info.value.what == what
 
 
 def test_a_stack_has_as_many_places_as_dims_and_one_more() -> None:
-    assert joins.stack((t("f32[8@x]"), t("f32[8]")), -1, "f32").results == (t("f32[8@x,2]"),)
+    assert stack((t("f32[8@x]"), t("f32[8]")), -1, "f32").results == (t("f32[8@x,2]"),)
     with pytest.raises(ShardingTypeError, match="`stack` has no dim 2: the result has 2 dims"):
-        joins.stack((t("f32[8]"),), 2, "f32")
+        stack((t("f32[8]"),), 2, "f32")

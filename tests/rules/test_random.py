@@ -57,7 +57,7 @@ def test_classes_lie_as_the_rows_of_their_logits(key: str, logits: str, classes:
             lambda: sample("normal", t("key<fry>[]"), ShType.parse("f32[8]", Mesh({"x": 2}))),
             "`normal` cannot combine different meshes",
         ),
-        (lambda: categorical("c", t("key<fry>[]"), t("f32[8@x]"), 0), "`c` reduces dim 0"),
+        (lambda: categorical("c", t("key<fry>[]"), t("f32[8@x]"), 0), "`c` acts along dim 0"),
         (lambda: categorical("c", t("key<fry>[]"), t("f32[8]{U:x}"), 0), "`c` is nonlinear in rhs"),
         (lambda: categorical("c", t("key<fry>[]{V:x}"), t("f32[4@x,8]"), 1), "`c` cannot combine varying with sharded"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules.reduce import reduce_nonlinear, reduce_sum
+from shtypes.rules.along_dims import reduce_nonlinear, reduce_sum
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from tests.rules.cases import same_shape

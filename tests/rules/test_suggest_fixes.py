@@ -12,11 +12,10 @@ import pytest
 import shtypes as sh
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import price
-from shtypes.rules.einsum import einsum
-from shtypes.rules.elementwise import additive, multilinear, nonlinear, select
-from shtypes.rules.joins import concatenate
-from shtypes.rules.reduce import reduce_nonlinear
-from shtypes.rules.shape import reshape
+from shtypes.rules.along_dims import reduce_nonlinear
+from shtypes.rules.einsum_like import einsum
+from shtypes.rules.elementwise import additive, multilinear, nonlinear, select_n
+from shtypes.rules.shape import concatenate, reshape
 from shtypes.rules.suggest_fixes import MOST_TRIED, Candidate, Search, fixes
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType
@@ -163,7 +162,7 @@ def test_no_fix_makes_a_pending_sum_of_a_mask() -> None:
     operands = tuple(ShType.parse(t, mesh) for t in ("bool[1,8@x,1]", "f32[]{U:(x,y)}", "f32[8@(x,y)]"))
 
     def rule(types: tuple[ShType, ...]) -> Typing:
-        return select(types[0], types[1], types[2], "f32")
+        return select_n("where", types, "f32")
 
     found = fixes(rule, operands)
     assert found

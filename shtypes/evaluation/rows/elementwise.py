@@ -19,7 +19,7 @@ from shtypes.evaluation.rows.generic import Call, Row, Types, like_first, never,
 from shtypes.evaluation.table import EQUATIONS, equation_row
 from shtypes.evaluation.value_info import WIDENED, known
 from shtypes.rules import Typing
-from shtypes.rules.whole import WholeResult
+from shtypes.rules.along_dims import WholeResult
 from shtypes.types import State, dtypes
 
 #: Those that are linear in no operand.

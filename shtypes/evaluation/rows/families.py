@@ -9,9 +9,9 @@ from shtypes import rules
 from shtypes.core.shard_fn import Linear
 from shtypes.evaluation.rows.generic import Call, FamilyRule, Types
 from shtypes.rules import Typing, WholeResult
-from shtypes.rules.labelled import ProductDims
-from shtypes.rules.labelled import contraction as _contraction
-from shtypes.rules.labelled import labelled as _labelled
+from shtypes.rules.einsum_like import ProductDims
+from shtypes.rules.einsum_like import contraction as _contraction
+from shtypes.rules.einsum_like import labelled as _labelled
 from shtypes.rules.typing import Label
 from shtypes.types import ShType
 

@@ -24,9 +24,9 @@ from shtypes.evaluation.rows.families import ints
 from shtypes.evaluation.rows.generic import Call, Row, Types
 from shtypes.evaluation.table import equation_row
 from shtypes.rules import Typing
-from shtypes.rules.gather import Numbers
-from shtypes.rules.gather import gather as _gather_rule
-from shtypes.rules.gather import scatter as _scatter_rule
+from shtypes.rules.lookups import Numbers
+from shtypes.rules.lookups import gather as _gather_rule
+from shtypes.rules.lookups import scatter as _scatter_rule
 from shtypes.types import ShType, State
 
 #: What happens to windows that do not fit.

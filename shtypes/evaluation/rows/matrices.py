@@ -14,8 +14,8 @@ from shtypes.evaluation.rows.families import along, batched, ints, together
 from shtypes.evaluation.rows.generic import Call, Row, Types, rows
 from shtypes.evaluation.table import EQUATIONS
 from shtypes.rules import Typing
-from shtypes.rules.conv import conv_plan, pointwise
-from shtypes.rules.labelled import contraction as _contraction
+from shtypes.rules.einsum_like import ProductDims, conv_plan, pointwise
+from shtypes.rules.einsum_like import contraction as _contraction
 from shtypes.rules.typing import Label
 
 # products
@@ -119,8 +119,13 @@ rows("fft", lambda name: Row(name, along(name, _transformed)))
 
 
 def _solved(call: Call, types: Types) -> Typing:
-    left = bool(call.params["left_side"])
-    return rules.solve(types[0], types[1], False, call.dtypes[0], call.constants, "triangular_solve", left)
+    """Linear in the right-hand side alone, whose columns are solved each by itself."""
+    batch: tuple[Label, ...] = tuple(range(types[0].ndim - 2))
+    rhs = (*batch, "row", "solution") if call.params["left_side"] else (*batch, "solution", "row")
+    labels = (*batch, "equation", "unknown"), rhs
+    result = tuple(zip(rhs, call.shapes[0], strict=True))
+    plan = ProductDims(labels, result, frozenset(("equation", "unknown", "row")), nonlinear=frozenset({0}))
+    return _contraction("triangular_solve", types, plan, call.dtypes[0], call.constants)
 
 
 rows("triangular_solve", lambda name: Row(name, _solved))

@@ -16,9 +16,9 @@ from shtypes.evaluation.rows.families import along, ints
 from shtypes.evaluation.rows.generic import Call, Row, Types, rows, unchanged
 from shtypes.evaluation.table import EQUATIONS, equation_row
 from shtypes.rules import Typing, WholeResult
-from shtypes.rules.index import IndexEntry, New, Position, Slice, in_place
-from shtypes.rules.index import dynamic_update_slice as _update_rule
-from shtypes.rules.index import index as _index_rule
+from shtypes.rules.lookups import Slice, is_lookup
+from shtypes.rules.lookups import dynamic_update_slice as _update_rule
+from shtypes.rules.lookups import slices as _slices_rule
 from shtypes.types import ShType
 
 # in another shape
@@ -134,8 +134,8 @@ rows("pad", lambda name: Row(name, _padded, numbers=True))
 # slices: a position in a sharded dim is a lookup
 
 
-def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequence[int]) -> list[Slice | Place]:
-    """What a slice takes of each dim: a place where one position of a sharded dim is looked up.
+def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequence[int]) -> tuple[Slice, ...]:
+    """What a slice takes of each dim.
 
     Args:
         t: The type of what is sliced.
@@ -143,32 +143,23 @@ def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequen
         sizes: How many.
         steps: How far apart.
     """
-    spans: list[Slice | Place] = []
-    for d, (start, n, step) in enumerate(zip(starts, sizes, steps, strict=True)):
-        known = start if isinstance(start, int) else None
-        span = Slice(0, n) if n == t.shape[d] and step == 1 else Slice(known or 0, n, step if known is not None else 0)
-        looked_up = n == 1 < t.shape[d] and t.dims[d].axes and not in_place(span, t, d)
-        spans.append(Place(d, t.shape[d], t.dims[d].axes, start) if looked_up else span)
-    return spans
-
-
-def _entries(spans: Sequence[Slice | Place]) -> tuple[IndexEntry, ...]:
-    """The same as the rule of ``x[...]`` reads it: a place is one position, and a new dim."""
-    entries: list[IndexEntry] = []
-    for span in spans:
-        if isinstance(span, Place):
-            entries += [Position() if isinstance(span.start, int) else Position(operand=span.start.operand - 1), New()]
+    spans = []
+    for size, start, n, step in zip(t.shape, starts, sizes, steps, strict=True):
+        if n == size and step == 1:
+            spans.append(Slice(0, n))
         else:
-            entries.append(span)
-    return tuple(entries)
+            spans.append(Slice(start, n, step) if isinstance(start, int) else Slice(0, n, 0))
+    return tuple(spans)
 
 
-def _own_row(fn: Bound, spans: Sequence[Slice | Place]) -> ShardFn:
-    places = tuple(span for span in spans if isinstance(span, Place))
+def _own_row(fn: Bound, t: ShType, spans: Sequence[Slice], starts: Sequence[Any]) -> ShardFn:
+    """With the positions that are looked up in a sharded dim, each of which one device has."""
+    looked_up = [d for d, span in enumerate(spans) if is_lookup(span, t, d)]
+    places = tuple(Place(d, t.shape[d], t.dims[d].axes, starts[d]) for d in looked_up)
     return OwnRow(fn, places) if places else fn
 
 
-def _sliced_spans(call: Call, t: ShType) -> list[Slice | Place]:
+def _sliced_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
     p, ones = call.params, (1,) * t.ndim
     return _spans(t, ints(p["start_indices"]), call.shapes[0], ints(p["strides"] or ones))
 
@@ -181,15 +172,15 @@ def _own_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     for d, (n, span) in enumerate(zip(t.local_shape, spans, strict=True)):
         if t.dims[d].axes:
             limit[d] = n
-        if isinstance(span, Place):
+        if is_lookup(span, t, d):
             start[d], steps[d] = 0, 1
     fn = call.bound(start_indices=tuple(start), limit_indices=tuple(limit), strides=tuple(steps))
-    return _own_row(fn, spans)
+    return _own_row(fn, t, spans, ints(p["start_indices"]))
 
 
 _SLICE = Row(
     "slice",
-    lambda call, types: _index_rule("slice", types, _entries(_sliced_spans(call, types[0])), call.constants),
+    lambda call, types: _slices_rule("slice", types, _sliced_spans(call, types[0]), call.constants),
     function=_own_slice,
     idle=_same_shape,
 )
@@ -211,12 +202,12 @@ def _starts(call: Call, first: int) -> list[Any]:
     return [Start(next(rest)) if n is None else int(n) for n in known]
 
 
-def _dynamic_spans(call: Call, t: ShType) -> list[Slice | Place]:
+def _dynamic_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
     return _spans(t, _starts(call, 1), ints(call.params["slice_sizes"]), (1,) * t.ndim)
 
 
 def _dynamically_sliced(call: Call, types: Types) -> Typing:
-    return _index_rule("dynamic_slice", types, _entries(_dynamic_spans(call, types[0])), call.constants)
+    return _slices_rule("dynamic_slice", types, _dynamic_spans(call, types[0]), call.constants)
 
 
 def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> ShardFn:
@@ -224,7 +215,7 @@ def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     spans = _dynamic_spans(call, t)
     own = zip(t.local_shape, t.dims, sizes, strict=True)
     fn = call.bound(slice_sizes=tuple(local if dim.axes else n for local, dim, n in own))
-    return _own_row(fn, spans)
+    return _own_row(fn, t, spans, _starts(call, 1))
 
 
 _DYNAMIC_SLICE = Row("dynamic_slice", _dynamically_sliced, numbers=True, function=_own_dynamic_slice, idle=_same_shape)
@@ -241,18 +232,6 @@ def _dynamic_slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return _DYNAMIC_SLICE(eqn, [x, *_settled(eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape, starts)])
 
 
-def _updated(call: Call, types: Types) -> Typing:
-    """The rule takes the update behind the positions."""
-    x, update, *starts = types
-    typing = _update_rule("dynamic_update_slice", (x, *starts, update), _moved_last(call.constants, len(types)))
-    t, *by, new = typing.operands
-    return Typing((t, new, *by), typing.results)
-
-
-def _moved_last(constants: frozenset[int], count: int) -> frozenset[int]:
-    return frozenset(0 if i == 0 else count - 1 if i == 1 else i - 1 for i in constants)
-
-
 def _own_update(call: Call, operands: Types, results: Types) -> ShardFn:
     """A slice replaced on a shard: of a sharded dim that is not replaced whole, a device's own part of it."""
     t, update, *_ = operands
@@ -264,7 +243,7 @@ def _own_update(call: Call, operands: Types, results: Types) -> ShardFn:
 
 _UPDATE = Row(
     "dynamic_update_slice",
-    _updated,
+    lambda call, types: _update_rule("dynamic_update_slice", types, call.constants),
     numbers=True,
     function=_own_update,
 )

@@ -20,7 +20,7 @@ from shtypes.evaluation.table import EQUATIONS, equation_row
 from shtypes.ops.across import extreme, position, product
 from shtypes.ops.asking import over
 from shtypes.rules import Typing
-from shtypes.rules.lookup import sort as _sort_rule
+from shtypes.rules.lookups import sort as _sort_rule
 from shtypes.rules.typing import Label
 
 # over dims

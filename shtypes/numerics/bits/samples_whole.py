@@ -18,7 +18,7 @@ from shtypes.dispatch.apply import apply, is_number, lift
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.samples import as_key, asked, folded_axes
-from shtypes.rules import reasons
+from shtypes.rules import messages
 from shtypes.rules.random import sample as _sample_rule
 from shtypes.types import Dim, ShType, State, dtypes
 
@@ -122,9 +122,9 @@ def whole_rule(name: str, types: Sequence[ShType], wanted: ShType) -> rules.Typi
     _sample_rule(name, types[0], wanted)
     for i, t in enumerate(types):
         for axis in t.axes(State.SHARDED):
-            raise reasons.along(name, t, axis)
+            raise messages.along(name, t, axis)
         for axis in t.axes(State.UNREDUCED):
-            raise reasons.nonlinear(name, axis, reasons.operand_word(i, len(types)))
+            raise messages.nonlinear(name, axis, messages.operand_word(i, len(types)))
     bare = tuple(t.replace(dims=[]) for t in types)
     met = rules.nonlinear(name, bare, wanted.dtype_name)
     (result,) = met.results

@@ -22,7 +22,7 @@ from shtypes.ops.elementwise import greater_equal, less, less_equal, logical_and
 from shtypes.ops.functions import expand_dims, repeat, reshape, where
 from shtypes.ops.nn import softmax
 from shtypes.ops.reduce_nonlinear import wide
-from shtypes.rules import reasons
+from shtypes.rules import messages
 from shtypes.types import ShType
 
 
@@ -82,7 +82,7 @@ def dot_product_attention(
 
     for operand in types[1:]:
         for axis in () if may_communicate(out) else operand.dims[-3].axes:
-            error = located(reasons.along("dot_product_attention", operand, axis), "dot_product_attention", types)
+            error = located(messages.along("dot_product_attention", operand, axis), "dot_product_attention", types)
             raise with_own_fixes(error, "nn.dot_product_attention", attend, *types)
     return finished(attend(query, key, value, asked=may_communicate(out)), out)
 

@@ -22,7 +22,7 @@ from shtypes.ops.elementwise import equal, exp, log
 from shtypes.ops.functions import expand_dims, squeeze, stack, unstack, where
 from shtypes.ops.reduce import normalize_dims, sum_of
 from shtypes.ops.reduce_nonlinear import finite_bound, wide
-from shtypes.rules import reasons
+from shtypes.rules import messages
 from shtypes.types import REPLICATED, ShType
 
 
@@ -74,7 +74,7 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
 
     def whole(logits: Any) -> Array:
         for name in sharding(jax.typeof(logits), (dim,)):
-            raise located(reasons.along("cross_entropy", jax.typeof(logits), name), "cross_entropy", [t, kind])
+            raise located(messages.along("cross_entropy", jax.typeof(logits), name), "cross_entropy", [t, kind])
         return across(logits)
 
     def across(logits: Any) -> Array:

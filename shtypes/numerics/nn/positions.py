@@ -19,7 +19,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import arange
 from shtypes.ops.functions import expand_dims
 from shtypes.ops.reduce_nonlinear import wide
-from shtypes.rules import reasons
+from shtypes.rules import messages
 from shtypes.types import Dim, ShType, State, dtypes
 
 
@@ -85,9 +85,9 @@ def rotary_embedding(x: ArrayLike, at: Any = None, *, base: float = 10_000.0) ->
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
         for axis in types[1].dims[-1].axes:
-            raise reasons.along("rotary_embedding", types[1], axis)
+            raise messages.along("rotary_embedding", types[1], axis)
         for axis in types[0].axes(State.UNREDUCED):
-            raise reasons.nonlinear("rotary_embedding", axis, "the positions")
+            raise messages.nonlinear("rotary_embedding", axis, "the positions")
         return rules.multilinear("rotary_embedding", types, t.dtype_name, constants)
 
     return apply("rotary_embedding", Rotary(float(base)), rule, at, x)

@@ -30,8 +30,8 @@ from shtypes.ops.arithmetic import add, astype
 from shtypes.ops.asking import along
 from shtypes.ops.functions import squeeze, take
 from shtypes.ops.reduce import normalize_dims
+from shtypes.rules.along_dims import WholeResult
 from shtypes.rules.random import categorical as _categorical_rule
-from shtypes.rules.whole import WholeResult
 from shtypes.types import ShType, State
 
 

@@ -16,7 +16,7 @@ from shtypes.core.meshes import context_mesh, to_mesh, use_mesh
 from shtypes.dispatch.apply import all_replicated, apply, is_number, is_typed, lift
 from shtypes.errors import ShardingTypeError
 from shtypes.numerics.bits.samples import OnKeys, as_key, key_of_seed
-from shtypes.rules.whole import WholeResult
+from shtypes.rules.along_dims import WholeResult
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import current_mesh
 

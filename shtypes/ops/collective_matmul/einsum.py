@@ -15,7 +15,7 @@ from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped, gathering_of, scattering_of
 from shtypes.ops.collective_matmul.ring import Course
-from shtypes.rules.einsum import label_sizes, parse_equation
+from shtypes.rules.einsum_like import label_sizes, parse_equation
 from shtypes.rules.overlap import Ring
 from shtypes.rules.overlap import overlap as rule
 from shtypes.scopes.check_comm import check_comm, check_sent

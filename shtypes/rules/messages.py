@@ -93,17 +93,15 @@ def check_whole(name: str, operand: ShType, dims: Sequence[int], reduces: bool =
             raise along(name, operand, axis, reduces, dims)
 
 
-def two_labels(
-    name: str, operands: Sequence[ShType], axis: str, lhs: tuple[Hashable, int], rhs: tuple[Hashable, int]
-) -> ShardingTypeError:
-    """One mesh axis shards two labels."""
+def two_labels(name: str, operands: Sequence[ShType], axis: str, lhs: int, rhs: int) -> ShardingTypeError:
+    """One mesh axis shards two labels, in these operands."""
 
     def word(i: int) -> str:
         d = operands[i].dim_of(axis)
         assert d is not None  # operand i shards its label over this axis
         return f"{dim_word(operands[i], d)} of {operand_word(i, len(operands))}"
 
-    a, b = word(lhs[1]), word(rhs[1])
+    a, b = word(lhs), word(rhs)
     return ShardingTypeError(
         f"`{name}` meets two different dims sharded on {on([axis])}: {a} and {b}",
         why=f"a device would combine its slice of {a} with the same device's slice of {b} only, but every pair of "

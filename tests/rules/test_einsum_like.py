@@ -1,4 +1,4 @@
-"""The rule of products over dims that no equation names, against the meaning oracle: convolutions."""
+"""The rule of products over dims that no equation names, against the meaning oracle: convolutions, solutions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from jax import lax
 
 from shtypes.errors import ShardingTypeError
 from shtypes.rules import Typing
-from shtypes.rules.conv import conv_plan
-from shtypes.rules.labelled import ProductDims, contraction
+from shtypes.rules.einsum_like import ProductDims, contraction, conv_plan
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from tests.meaning import Array, Site
@@ -46,6 +45,21 @@ def _conv_case(x: tuple[int, ...], w: tuple[int, ...]) -> Case:
 )  # fmt: skip
 def test_convolutions_are_what_the_meanings_say(op: Case) -> None:
     assert problems(op, (2,)) == []
+
+
+def _solve(operands: Sequence[Array], site: Site) -> Array:
+    """Linear in the right-hand side, quadratic in the matrices."""
+    a, b = operands
+    return np.asarray(np.einsum("...ij,...jk,...kl->...il", a, a, b))
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_systems_that_are_linear_in_the_right_hand_side_alone_are_what_the_meanings_say(n: int) -> None:
+    labels = ("batch", "equation", "unknown"), ("batch", "row", "column")
+    result = ("batch", n), ("row", 2 * n), ("column", n)
+    plan = ProductDims(labels, result, frozenset(("equation", "unknown", "row")), nonlinear=frozenset({0}))
+    shapes = [(n, 2 * n, 2 * n), (n, 2 * n, n)]
+    assert problems(case("solve", shapes, _solve, lambda types: contraction("solve", types, plan, "f32")), (n,)) == []
 
 
 def t(text: str) -> ShType:

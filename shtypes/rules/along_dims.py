@@ -1,13 +1,14 @@
-"""Typing of reductions. Pure."""
+"""Typing of reductions, and of other ops of one operand along dims that every device must hold whole. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from shtypes.errors import ShardingTypeError
-from shtypes.rules import reasons
-from shtypes.rules.tables import NONLINEAR, SUM, Need, Role
-from shtypes.rules.typing import Typing, made_of, rule
+from shtypes.rules import messages
+from shtypes.rules.tables import LINEAR_UNARY, NONLINEAR, SUM, Need, Role
+from shtypes.rules.typing import Typing, rule, unary_result
 from shtypes.types import Dim, ShType, State
 
 
@@ -17,17 +18,17 @@ def normal_dims(name: str, operand: ShType, dims: int | Iterable[int] | None) ->
     Raises:
         ShardingTypeError: a dim is out of range, or named twice.
     """
-    given = range(operand.ndim) if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
-    for d in given:
+    dims = range(operand.ndim) if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
+    for d in dims:
         if not -operand.ndim <= d < operand.ndim:
             raise ShardingTypeError(f"`{name}` has no dim {d}: the operand has {operand.ndim} dims")
-    normal = sorted(d % operand.ndim for d in given)
+    normal = sorted(d % operand.ndim for d in dims)
     if len(set(normal)) != len(normal):
-        raise ShardingTypeError(f"`{name}` names a dim twice: {tuple(given)}")
+        raise ShardingTypeError(f"`{name}` names a dim twice: {tuple(dims)}")
     return tuple(normal)
 
 
-def states_by(
+def _states_by(
     name: str, table: Mapping[Need, State], operand: ShType, dims: Sequence[int], *, reduces: bool = False
 ) -> list[State]:
     """The result's state on each axis by a table of roles: ALONG where the axis shards one of ``dims``.
@@ -40,8 +41,8 @@ def states_by(
         needed: Need = Role.ALONG if operand.dim_of(axis) in dims else state
         if needed not in table:
             if needed is Role.ALONG:
-                raise reasons.along(name, operand, axis, reduces, dims)
-            raise reasons.nonlinear(name, axis)
+                raise messages.along(name, operand, axis, reduces, dims)
+            raise messages.nonlinear(name, axis)
         states.append(table[needed])
     return states
 
@@ -49,9 +50,9 @@ def states_by(
 def _reduce(
     name: str, table: Mapping[Need, State], operand: ShType, dims: tuple[int, ...], keepdims: bool, dtype: str
 ) -> Typing:
-    states = states_by(name, table, operand, dims, reduces=True)
+    states = _states_by(name, table, operand, dims, reduces=True)
     left = [Dim(1) if i in dims else d for i, d in enumerate(operand.dims) if keepdims or i not in dims]
-    return Typing((operand,), (made_of(operand, dtype, left, states),))
+    return Typing((operand,), (unary_result(operand, dtype, left, states),))
 
 
 @rule
@@ -68,3 +69,26 @@ def reduce_nonlinear(
 ) -> Typing:
     """``max``, ``min``, ``prod``, ``argmax``, ``any``, ...: the reduced dims must be whole, and nothing unreduced."""
     return _reduce(name, NONLINEAR, operand, normal_dims(name, operand, dims), keepdims, dtype)
+
+
+class WholeResult(NamedTuple):
+    """One result of an op: its dtype, and for each dim the size and the dim of the operand that it was, if any."""
+
+    dtype: str
+    dims: tuple[tuple[int, int | None], ...]
+
+
+@rule
+def whole(name: str, operand: ShType, along: Sequence[int], results: Sequence[WholeResult], linear: bool) -> Typing:
+    """``pad``, ``split``, ``fft``, ``svd``, ...: the dims ``along`` must be whole, the others keep their axes.
+
+    A linear op keeps every state, UNREDUCED too; one that is not linear refuses UNREDUCED.
+    """
+    states = _states_by(name, LINEAR_UNARY if linear else NONLINEAR, operand, along)
+
+    def dim(size: int, source: int | None) -> Dim:
+        """The operand's own dim where its size is kept; another size has another name."""
+        return Dim(size) if source is None or operand.shape[source] != size else operand.dims[source]
+
+    types = (unary_result(operand, r.dtype, [dim(*pair) for pair in r.dims], states) for r in results)
+    return Typing((operand,), tuple(types))

@@ -1,0 +1,244 @@
+"""Typing of ops whose dims run together by labels: einsums, other products, convolutions, searches. Pure.
+
+Some labels must be whole, since a slice of them needs its neighbours.
+"""
+
+from __future__ import annotations
+
+import functools
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shtypes.errors import ShardingTypeError, how_many
+from shtypes.rules import messages
+from shtypes.rules.typing import NO_CONSTANTS, POSITIONS, JointTyping, Label, Typing, rule
+from shtypes.types import ShType
+
+
+class ProductDims(NamedTuple):
+    """What a product does with the dims of its operands."""
+
+    #: The label of each dim of each operand; None for a dim of size 1 that stretches.
+    labels: tuple[tuple[Label | None, ...], ...]
+    result: tuple[tuple[Label, int], ...]  # the label and the size of each dim of the result
+    whole: frozenset[Label] = frozenset()  # the labels whose dims must not be sharded
+    #: For labels whose dims come in groups that stay on one device, how many there are.
+    groups: tuple[tuple[Label, int], ...] = ()
+    ids: frozenset[int] = frozenset()  # the operands that are positions or counts, not factors
+    nonlinear: frozenset[int] = frozenset()  # the other operands in which the op is not linear
+
+
+@rule
+def contraction(
+    name: str, operands: Sequence[ShType], plan: ProductDims, dtype: str, constants: frozenset[int] = NO_CONSTANTS
+) -> Typing:
+    """A product that is linear in each factor; sharded on a label that the result lacks becomes UNREDUCED."""
+    return _contracted(name, operands, plan, dtype, constants)
+
+
+def _contracted(
+    name: str, operands: Sequence[ShType], plan: ProductDims, dtype: str, constants: frozenset[int]
+) -> Typing:
+    for operand, labels in zip(operands, plan.labels, strict=True) if plan.whole or plan.groups else ():
+        messages.check_whole(name, operand, [d for d, label in enumerate(labels) if label in plan.whole])
+        _check_groups(name, operand, labels, dict(plan.groups))
+    nonlinear = dict.fromkeys(plan.nonlinear, "") | dict.fromkeys(plan.ids, POSITIONS)
+    joint = JointTyping(name, operands, plan.labels, dtype, constants, nonlinear=nonlinear)
+    kept = {label for label, _ in plan.result}
+    return joint.typing(plan.result, [label for label in joint.axes if label not in kept])
+
+
+def _check_groups(name: str, operand: ShType, labels: Sequence[Label | None], groups: Mapping[Label, int]) -> None:
+    for d, label in enumerate(labels):
+        axes = operand.dims[d].axes
+        devices = operand.mesh.product(axes)
+        if label in groups and groups[label] % devices:
+            raise ShardingTypeError(
+                f"`{name}` has {groups[label]} groups along {messages.dim_word(operand, d)}, which is sharded on "
+                f"{messages.on(axes)} into {devices} parts",
+                why="a group would lie on several devices, and each of its results needs all of it",
+                axes=axes,
+            )
+
+
+@rule
+def labelled(
+    name: str, operands: Sequence[ShType], plan: ProductDims, dtype: str, constants: frozenset[int] = NO_CONSTANTS
+) -> Typing:
+    """A function that is linear in no operand: dims with one label run together, all others must be whole."""
+    kept = {label for label, _ in plan.result}
+    others = {label for labels in plan.labels for label in labels if label is not None} - kept
+    nonlinear = frozenset(range(len(operands))) - plan.ids
+    return _contracted(name, operands, plan._replace(whole=plan.whole | others, nonlinear=nonlinear), dtype, constants)
+
+
+# einsum
+
+
+class EinsumEquation(NamedTuple):
+    """An equation with every label written: one string of letters per operand, and the result's."""
+
+    inputs: tuple[str, ...]
+    output: str
+
+    def __str__(self) -> str:
+        return ",".join(self.inputs) + "->" + self.output
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_equation(equation: str, ndims: tuple[int, ...]) -> EinsumEquation:
+    """Reads an equation for operands of ``ndims`` dims.
+
+    ``...`` stands for the dims that have no letter, aligned from the right. Without ``->`` the result has the dims
+    of ``...`` and then the letters that occur once, in order.
+
+    Raises:
+        ShardingTypeError: the equation does not say what it means, or does not fit the operands.
+    """
+    text = "".join(equation.split())
+    left, arrow, right = text.partition("->")
+    inputs = left.split(",")
+    for part in (*inputs, right):
+        _check_letters(equation, part)
+    if len(inputs) != len(ndims):
+        raise _bad(equation, f"it names {how_many(len(inputs), 'operand')}, and there are {len(ndims)}")
+    hidden = [_hidden(equation, inputs[i], ndims[i], i, len(ndims)) for i in range(len(ndims))]
+    most = max(hidden)
+    free = [c for c in string.ascii_letters if c not in text]
+    if most > len(free):
+        raise _bad(equation, "there are not enough letters for the dims of `...`")
+    dots = "".join(free[:most])
+    full = tuple(p.replace("...", dots[most - n :]) for p, n in zip(inputs, hidden, strict=True))
+    if arrow:
+        output = right.replace("...", dots)
+    else:
+        counts = Counter("".join(full))
+        output = dots + "".join(sorted(c for c, n in counts.items() if n == 1 and c not in dots))
+    _check_output(equation, full, output)
+    return EinsumEquation(full, output)
+
+
+def canonical_equation(equation: str, ndims: Sequence[int]) -> str:
+    """The equation with every label written out; see `parse_equation`."""
+    return str(parse_equation(equation, tuple(ndims)))
+
+
+def _bad(equation: str, what: str) -> ShardingTypeError:
+    return ShardingTypeError(f"the equation `{equation}` cannot be read: {what}")
+
+
+def _check_letters(equation: str, part: str) -> None:
+    letters = part.replace("...", "", 1)
+    wrong = next((c for c in letters if c not in string.ascii_letters), None)
+    if wrong is not None:
+        raise _bad(equation, f"`{wrong}` is not a letter")
+
+
+def _hidden(equation: str, part: str, ndim: int, index: int, count: int) -> int:
+    """How many dims of an operand the ``...`` stands for."""
+    letters = len(part.replace("...", ""))
+    word = messages.operand_word(index, count)
+    if "..." not in part and letters != ndim:
+        raise _bad(equation, f"`{part}` names {how_many(letters, 'dim')} of {word}, which has {ndim}")
+    if letters > ndim:
+        raise _bad(equation, f"`{part}` names at least {how_many(letters, 'dim')} of {word}, which has {ndim}")
+    return ndim - letters
+
+
+def _check_output(equation: str, inputs: tuple[str, ...], output: str) -> None:
+    known = set("".join(inputs))
+    for label, n in Counter(output).items():
+        if label not in known:
+            raise _bad(equation, f"the result's label `{label}` is in no operand")
+        if n > 1:
+            raise _bad(equation, f"the result names label `{label}` {n} times")
+
+
+def label_sizes(equation: EinsumEquation, operands: Sequence[ShType]) -> dict[str, int]:
+    """The size of each label; a dim of size 1 stretches to the others.
+
+    Raises:
+        ShardingTypeError: two dims of one label differ in size, neither 1; names both.
+    """
+    found: dict[str, tuple[int, int, int]] = {}  # and which dim of which operand says so
+    for i, (labels, operand) in enumerate(zip(equation.inputs, operands, strict=True)):
+        for d, (label, size) in enumerate(zip(labels, operand.shape, strict=True)):
+            known, *where = found.setdefault(label, (size, i, d))
+            if known == 1:
+                found[label] = (size, i, d)
+            elif size not in (known, 1):
+                there, here = (
+                    f"{messages.dim_word(operands[j], e)} of {messages.operand_word(j, len(operands))}"
+                    for j, e in (where, (i, d))
+                )
+                raise ShardingTypeError(
+                    f"`einsum` label `{label}` has size {known} in {there} and size {size} in {here}"
+                )
+    return {label: size for label, (size, *_) in found.items()}
+
+
+@rule
+def einsum(
+    equation: str,
+    operands: Sequence[ShType],
+    dtype: str,
+    constants: frozenset[int] = NO_CONSTANTS,
+    name: str = "einsum",
+) -> Typing:
+    """Products summed over the labels that the result lacks; sharded on one of these becomes UNREDUCED.
+
+    Of a diagonal (``ii``), one dim may be sharded: the local function takes its own part of the other.
+    """
+    parsed = parse_equation(equation, tuple(t.ndim for t in operands))
+    sizes = label_sizes(parsed, operands)
+    labels = tuple(
+        tuple(label if size == sizes[label] else None for label, size in zip(part, t.shape, strict=True))
+        for part, t in zip(parsed.inputs, operands, strict=True)
+    )
+    result = tuple((label, sizes[label]) for label in parsed.output)
+    return _contracted(name, operands, ProductDims(labels, result), dtype, constants)
+
+
+# convolutions
+
+
+def pointwise(windows: Sequence[int], strides: Sequence[int], padding: Any, dilation: Sequence[int]) -> list[int]:
+    """The spatial dims, by their places among these, in which each element of the result needs its own one only."""
+    pads = [(0, 0)] * len(windows) if isinstance(padding, str) else [tuple(pair) for pair in padding]
+    return [i for i, dim in enumerate(zip(windows, strides, dilation, pads, strict=True)) if dim == (1, 1, 1, (0, 0))]
+
+
+def conv_plan(
+    numbers: Any,
+    shape: Sequence[int],
+    feature_groups: int = 1,
+    batch_groups: int = 1,
+    alone: Sequence[int] = (),
+) -> ProductDims:
+    """The labels of a convolution: the batch and the output features are kept, the others summed, the rest whole.
+
+    Groups are the major part of the dims that have them. The output features run together with the grouped dim of the
+    input: each group of it makes its own. The spatial dims in ``alone``, by their places among these, are kept
+    too: each element of the result needs the one at its own place.
+    """
+    batch, feature, *space = numbers.lhs_spec
+    out_features, in_features, *window = numbers.rhs_spec
+    out_batch, out_feature, *out_space = numbers.out_spec
+    lhs: list[Any] = [("space", d) for d in range(len(numbers.lhs_spec))]
+    rhs: list[Any] = [("window", d) for d in range(len(lhs))]
+    out: list[Any] = [("result", d) for d in range(len(lhs))]
+    lhs[batch], lhs[feature], rhs[out_features], rhs[in_features] = "batch", "features", "made", "features"
+    out[out_batch], out[out_feature] = "batch", "made"
+    whole: set[Any] = {("space", d) for d in space} | {("window", d) for d in window}
+    for i in alone:
+        lhs[space[i]] = out[out_space[i]] = "place", i
+    groups: tuple[tuple[Any, int], ...] = ()
+    if feature_groups > 1:
+        lhs[feature], rhs[in_features], groups = "made", "in a group", (("made", feature_groups),)
+        whole.add("in a group")
+    if batch_groups > 1:
+        lhs[batch], out[out_batch], groups = "made", "of a group", (("made", batch_groups),)
+    result = tuple(zip(out, map(int, shape), strict=True))
+    return ProductDims((tuple(lhs), tuple(rhs)), result, frozenset(whole), groups)

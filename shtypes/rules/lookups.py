@@ -1,0 +1,347 @@
+"""Typing of slices, lookups and changes at positions, classes of positions, and sorting by keys. Pure.
+
+A dim that is indexed by positions is *looked up*. Where it is sharded each device finds the rows that it holds and has
+zero for the others, so the result is UNREDUCED; a partial slice of a sharded dim is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from shtypes.errors import ShardingTypeError
+from shtypes.rules import messages
+from shtypes.rules.along_dims import WholeResult, whole
+from shtypes.rules.einsum_like import ProductDims, contraction
+from shtypes.rules.tables import ADDITIVE, FACTOR, MULTILINEAR, TERM, Role
+from shtypes.rules.typing import NO_CONSTANTS, POSITIONS, CastTable, JointTyping, Label, Typing, rule
+from shtypes.types import REPLICATED, Dim, ShType, State, dtypes
+from shtypes.types.dim import check_divides
+
+
+def _kind(label: Label | None) -> str:
+    """The kind of a label such as ``("dim", 0)``."""
+    return label[0] if isinstance(label, tuple) else ""
+
+
+def _check_summable(name: str, operand: ShType, dims: Iterable[int]) -> None:
+    """Refuses to make a pending sum of what cannot be summed."""
+    axes = {axis for d in dims for axis in operand.dims[d].axes}
+    if axes and not dtypes.summable(operand.dtype_name):
+        ordered = [axis for axis in operand.mesh.axis_names if axis in axes]
+        raise ShardingTypeError(
+            f"`{name}` looks up a dim of a `{operand.dtype_name}` array that is sharded on {messages.on(ordered)}",
+            why="each device finds its own rows only; they would be a pending sum, and this dtype cannot be summed",
+            axes=ordered,
+        )
+
+
+# slices
+
+
+class Slice(NamedTuple):
+    """A slice of a dim: ``size`` positions from ``start``, ``step`` apart; with step 0 the start is not known."""
+
+    start: int
+    size: int
+    step: int = 1
+
+
+def _in_place(span: Slice, operand: ShType, dim: int) -> bool:
+    """Whether a slice of a sharded dim takes as many elements of each device, and leaves them where they are.
+
+    One of every ``step`` elements, where each device has a multiple of so many: a step of one device's slice.
+    """
+    all_of_it = span.size * span.step == operand.shape[dim] and 0 <= span.start < span.step
+    return bool(operand.dims[dim].axes and all_of_it and operand.local_shape[dim] % span.step == 0)
+
+
+def is_lookup(span: Slice, operand: ShType, dim: int) -> bool:
+    """Whether a slice takes one position of a sharded dim, which one of the devices has."""
+    return span.size == 1 < operand.shape[dim] and bool(operand.dims[dim].axes) and not _in_place(span, operand, dim)
+
+
+@rule
+def slices(
+    name: str, operands: Sequence[ShType], spans: Sequence[Slice], constants: frozenset[int] = NO_CONSTANTS
+) -> Typing:
+    """One slice of each dim; ``operands`` are the array and scalar positions.
+
+    Dims that are taken whole keep their axes. One position of a sharded dim is looked up.
+    """
+    operand = operands[0]
+    own: list[Label] = []
+    for d, span in enumerate(spans):
+        if span == (0, operand.shape[d], 1) or _in_place(span, operand, d):
+            own.append(("dim", d))
+        elif is_lookup(span, operand, d):
+            own.append(("at", d))
+        elif operand.dims[d].axes:
+            raise messages.along(name, operand, operand.dims[d].axes[0])
+        else:
+            own.append(("part", d))
+    looked_up = [d for d, label in enumerate(own) if _kind(label) == "at"]
+    _check_summable(name, operand, looked_up)
+    labels: list[Sequence[Label | None]] = [own, *(() for _ in operands[1:])]
+    positions = dict.fromkeys(range(1, len(operands)), POSITIONS)
+    joint = JointTyping(name, operands, labels, operand.dtype_name, constants, nonlinear=positions)
+    dims = [(label if _kind(label) == "dim" else None, span.size) for label, span in zip(own, spans, strict=True)]
+    return joint.typing(dims, [own[d] for d in looked_up])
+
+
+# gather and scatter
+
+
+class Numbers(NamedTuple):
+    """Which dim is what, as XLA's dimension numbers have it.
+
+    A *batch* dim of the array runs together with one of the positions. A dim that is taken whole keeps its axes. A dim
+    of which a window of one element is taken is looked up. Any other window must be of a dim that is not sharded.
+    """
+
+    window: tuple[int, ...]  # the dims of the result (or of the updates) that are dims of a window
+    collapsed: tuple[int, ...]  # the dims of the array whose window has one element and that the result lacks
+    indexed: tuple[int, ...]  # for each component of a position, the dim of the array that it is in
+    batch: tuple[int, ...] = ()  # the dims of the array that run together with dims of the positions
+    ids_batch: tuple[int, ...] = ()  # these, in the same order
+
+    def windowed(self, ndim: int) -> list[int]:
+        """The dims of the array, of ``ndim`` dims, that are dims of a window, in order."""
+        return [d for d in range(ndim) if d not in self.collapsed and d not in self.batch]
+
+    def looked_up(self, sizes: Sequence[int], shape: Sequence[int]) -> list[int]:
+        """The dims that may be sharded though positions index them: of their windows of ``sizes`` each has one row."""
+        return [d for d in self.indexed if sizes[d] == 1 and d not in self.batch and shape[d]]
+
+
+def _gather_labels(
+    name: str, operand: ShType, ids: ShType, numbers: Numbers, sizes: Sequence[int]
+) -> tuple[list[Label], list[Label], list[Label]]:
+    """The labels of the array, of the positions, and of the result (or of the updates)."""
+    own: list[Label] = []
+    looked_up = numbers.looked_up(sizes, operand.shape)
+    for d, n in enumerate(sizes):
+        if d in numbers.batch:
+            own.append(("batch", numbers.ids_batch[numbers.batch.index(d)]))
+        elif d in looked_up:
+            own.append(("at", d))
+        elif n == operand.shape[d] and d not in numbers.collapsed:
+            own.append(("dim", d))
+        elif operand.dims[d].axes:
+            raise messages.along(name, operand, operand.dims[d].axes[0])
+        else:
+            own.append(("part", d))
+    last = ids.ndim - 1
+    messages.check_whole(name, ids, (last,))  # the components of a position
+    rows: list[Label] = [("batch" if j in numbers.ids_batch else "ids", j) for j in range(last)]
+    of_windows = iter([own[d] if _kind(own[d]) == "dim" else ("part", d) for d in numbers.windowed(len(own))])
+    of_rows = iter(rows)
+    ndim = len(numbers.window) + len(rows)
+    result = [next(of_windows) if d in numbers.window else next(of_rows) for d in range(ndim)]
+    return own, [*rows, ("components",)], result
+
+
+@rule
+def gather(
+    name: str,
+    operands: Sequence[ShType],
+    numbers: Numbers,
+    sizes: Sequence[int],
+    constants: frozenset[int] = NO_CONSTANTS,
+) -> Typing:
+    """Windows of an array at positions; ``operands`` are the array and the positions.
+
+    An axis that shards a dim that is looked up becomes UNREDUCED, the positions' dims keep theirs.
+    """
+    operand, ids = operands
+    own, of_ids, of_result = _gather_labels(name, operand, ids, numbers, sizes)
+    joint = JointTyping(name, operands, [own, of_ids], operand.dtype_name, constants, nonlinear={1: POSITIONS})
+    looked_up = [d for d, label in enumerate(own) if _kind(label) == "at"]
+    _check_summable(name, operand, looked_up)
+    windows = iter([sizes[d] for d in numbers.windowed(operand.ndim)])
+    rows = iter(ids.shape)
+    shape = [next(windows) if d in numbers.window else next(rows) for d in range(len(of_result))]
+    dims = [None if _kind(label) == "part" else label for label in of_result]
+    return joint.typing(zip(dims, shape, strict=True), [own[d] for d in looked_up])
+
+
+@rule
+def scatter(
+    name: str,
+    how: str,
+    operands: Sequence[ShType],
+    numbers: Numbers,
+    sizes: Sequence[int],
+    constants: frozenset[int] = NO_CONSTANTS,
+) -> Typing:
+    """Windows of an array changed at positions; ``operands`` are the array, the positions and the updates.
+
+    Where the array is sharded along a dim that is looked up, each device changes its own rows. Updates that are added
+    and are sharded as their positions are make it a pending sum; any other change needs all positions on every device.
+    """
+    array, ids, _ = operands
+    own, of_ids, of_update = _gather_labels(name, array, ids, numbers, sizes)
+    return _changed(name, how, operands, [own, of_ids, of_update], 2, constants)
+
+
+@rule
+def dynamic_update_slice(name: str, operands: Sequence[ShType], constants: frozenset[int] = NO_CONSTANTS) -> Typing:
+    """A slice replaced from positions known at run time; ``operands`` are the array, the new slice and positions.
+
+    Of a sharded dim that is not replaced whole, each device replaces its own part.
+    """
+    array, update, *starts = operands
+    replaced = [n == m for n, m in zip(update.shape, array.shape, strict=True)]
+    own: list[Label] = [("dim" if all_of_it else "at", d) for d, all_of_it in enumerate(replaced)]
+    parts: list[Label] = [("dim" if all_of_it else "part", d) for d, all_of_it in enumerate(replaced)]
+    return _changed(name, "set", operands, [own, parts, *([] for _ in starts)], 1, constants)
+
+
+#: What an array becomes to which updates are added: where they are a pending sum, so is it.
+SCATTERED: Final[CastTable] = {
+    **TERM,
+    (State.REDUCED, Role.LACKS): State.UNREDUCED,
+    (State.INVARIANT, Role.LACKS): State.UNREDUCED,
+    (State.UNREDUCED, Role.LACKS): State.UNREDUCED,
+}
+
+#: By the kind of change: what the array and the updates become, and in which of the two it is not linear.
+_CHANGES: Final[dict[str, tuple[CastTable, CastTable, bool, bool]]] = {
+    "add": (SCATTERED, TERM, False, False),
+    "subtract": (SCATTERED, TERM, False, False),
+    "set": (TERM, TERM, False, False),
+    "multiply": (FACTOR, FACTOR, False, True),  # where nothing is updated the updates do not count
+    "min": (FACTOR, FACTOR, True, True),
+    "max": (FACTOR, FACTOR, True, True),
+}
+
+
+def _changed(
+    name: str,
+    how: str,
+    operands: Sequence[ShType],
+    labels: Sequence[Sequence[Label]],
+    update: int,
+    constants: frozenset[int],
+) -> Typing:
+    """The array, which is operand 0, changed by operand ``update`` at the positions that the others are.
+
+    The kinds of labels are ``at`` (looked up), ``ids`` (of positions, which the result lacks) and ``part`` (not
+    sharded: a slice of a dim is on every device, so what replaces it must be); dims with any other one are kept.
+    """
+    parts = [d for d, label in enumerate(labels[update]) if _kind(label) == "part"]
+    messages.check_whole(name, operands[update], parts)
+    of_array, of_update, *held = _CHANGES[how]
+    casts = [of_array, *(FACTOR for _ in operands[1:])]
+    casts[update] = of_update
+    nonlinear = {i: POSITIONS for i in range(1, len(operands)) if i != update}
+    nonlinear |= {i: "" for i, is_held in zip((0, update), held, strict=True) if is_held}
+
+    def join(joint: JointTyping, axis: str, states: Sequence[State | None]) -> State | None:
+        def total(updates: State | None) -> State | None:
+            terms = [updates if i == update else state if i == 0 else None for i, state in enumerate(states)]
+            return joint.fold(ADDITIVE, axis, terms)
+
+        sharded_ids = any(axis in axes for label, axes in joint.axes.items() if _kind(label) == "ids")
+        if of_array is SCATTERED:  # the positions are a factor of the updates; sharded together they are a pending sum
+            updates = joint.fold(MULTILINEAR, axis, [None, *states[1:]])
+            return State.SHARDED if sharded_ids and total(State.UNREDUCED) else total(updates)
+        if sharded_ids:
+            raise ShardingTypeError(
+                f"`{name}` has positions that are sharded on {messages.on([axis])}",
+                why="each device would change its own positions only, and leave the others as they were",
+                axes=[axis],
+            )
+        if how == "set":  # of the array with zeros at the positions, and of the updates, the positions are a factor
+            states = [total(states[update]), *(None if i == update else s for i, s in enumerate(states[1:], 1))]
+        return joint.fold(MULTILINEAR, axis, states)
+
+    joint = JointTyping(
+        name, operands, labels, operands[0].dtype_name, constants, nonlinear=nonlinear, join=join, casts=casts
+    )
+    dims = zip(labels[0], operands[0].shape, strict=True)
+    return joint.typing(dims, [label for label in joint.axes if _kind(label) == "ids"])
+
+
+# classes and segments
+
+
+@rule
+def one_hot(name: str, ids: ShType, count: int, dim: int, dtype: str, over: Sequence[str]) -> Typing:
+    """A new dim of ``count`` classes, sharded over ``over``, on which the positions must be replicated.
+
+    A dim of positions that is sharded on one of these axes is an error: a device would have some classes of some rows.
+    """
+    check_divides(ids.mesh, Dim(count, tuple(over)), dim)
+    dims: list[tuple[int, int | None]] = list(zip(ids.shape, range(ids.ndim), strict=True))
+    dims.insert(dim, (count, None))
+    (result,) = whole(name, ids, (), (WholeResult(dtype, tuple(dims)),), False).results
+    for axis in over:
+        if ids.state(axis) is not State.REDUCED:
+            raise ShardingTypeError(
+                f"`{name}` cannot shard the classes on {messages.on([axis])}, where the operand is "
+                f"{messages.state_word(ids.state(axis))}",
+                why="each device would have its own classes of its own rows only",
+                axes=[axis],
+            )
+        result = result.with_axis(axis, State.SHARDED, dim)
+    return Typing((ids,), (result,))
+
+
+@rule
+def segment_sum(
+    name: str, operands: Sequence[ShType], count: int, over: Sequence[str], constants: frozenset[int] = NO_CONSTANTS
+) -> Typing:
+    """Sums of rows by their segment; ``operands`` are the rows and the segments' numbers, both along the first dims.
+
+    Rows that are sharded along the summed dims give a pending sum. ``over`` are axes that shard the segments: each
+    device sums all rows of its own ones, so the rows must be replicated there.
+    """
+    data, ids = operands
+    check_divides(ids.mesh, Dim(count, tuple(over)), 0)
+    if data.shape[: ids.ndim] != ids.shape:
+        raise ShardingTypeError(f"`{name}` needs a number for each row: the rows are {data}, their numbers {ids}")
+    dims = tuple(range(data.ndim))
+    kept = tuple(zip(dims[ids.ndim :], data.shape[ids.ndim :], strict=True))
+    plan = ProductDims((dims, dims[: ids.ndim]), (("segments", count), *kept), ids=frozenset({1}))
+    (rows, numbers), (result,) = contraction(name, operands, plan, data.dtype_name, constants)
+    for axis in over:
+        if result.state(axis) not in REPLICATED:
+            raise ShardingTypeError(
+                f"`{name}` cannot shard the segments on {messages.on([axis])}, where the rows are "
+                f"{messages.state_word(result.state(axis))}",
+                why="each device sums the rows that it has, and a segment can have rows everywhere",
+                hints=["leave `over` out: the pending sum can be reduced and scattered"],
+                axes=[axis],
+            )
+        rows, result = rows.with_axis(axis, State.REDUCED), result.with_axis(axis, State.SHARDED, 0)
+    return Typing((rows, numbers), (result,))
+
+
+# sorting
+
+
+@rule
+def sort(
+    name: str, operands: Sequence[ShType], dim: int, keys: int, constants: frozenset[int] = NO_CONSTANTS
+) -> Typing:
+    """The first ``keys`` operands in order along ``dim``, which must be whole, and the others with them.
+
+    Linear in the others, each of which meets the keys alone; one that is sharded along ``dim`` is looked up.
+    """
+    types, results = list(operands), list(operands)
+    labels: tuple[Label, ...] = tuple(range(operands[0].ndim))
+    shape = tuple(zip(labels, operands[0].shape, strict=True))
+    for i in (*range(len(operands)), *range(len(operands))):  # twice: what one casts the keys to, the others meet
+        chosen, each = list(range(keys)), [labels] * keys
+        if i >= keys:
+            _check_summable(name, types[i], (dim,))
+            chosen.append(i)
+            each.append(tuple(("at", d) if d == dim and types[i].dims[d].axes else d for d in labels))
+        plan = ProductDims(tuple(each), shape, frozenset({dim}), nonlinear=frozenset(range(keys)))
+        of_chosen = frozenset(j for j, k in enumerate(chosen) if k in constants)
+        cast, (result,) = contraction(name, [types[k] for k in chosen], plan, types[chosen[-1]].dtype_name, of_chosen)
+        for k, t in zip(chosen, cast, strict=True):
+            types[k] = t
+        results[i] = result.replace(dtype=operands[i].dtype_name)
+    return Typing(tuple(types), tuple(results))
