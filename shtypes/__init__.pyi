@@ -6,8 +6,8 @@ from typing import Any
 from jax import eval_shape as eval_shape
 from jax import make_jaxpr as make_jaxpr
 
-from shtypes.analysis.assertions import assert_comm as assert_comm
 from shtypes.analysis.check import Signature as Signature
+from shtypes.analysis.check import assert_comm as assert_comm
 from shtypes.analysis.check import check as check
 from shtypes.analysis.compare import Comparison as Comparison
 from shtypes.analysis.compare import compare as compare

@@ -20,8 +20,7 @@ from shtypes.ops.table import OPS
 #: The public names that are no functions of arrays, by the module that has them; ``a=b`` if it calls ``a`` otherwise.
 OTHERS: Final[Mapping[str, str]] = {
     "jax": "eval_shape make_jaxpr",
-    "shtypes.analysis.assertions": "assert_comm",
-    "shtypes.analysis.check": "Signature check",
+    "shtypes.analysis.check": "Signature assert_comm check",
     "shtypes.analysis.compare": "Comparison compare",
     "shtypes.analysis.memory": "Memory memory",
     "shtypes.resharding.costs": "CostModel Link cost_model use_cost_model",

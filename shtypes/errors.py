@@ -86,9 +86,11 @@ class ShardingTypeError(TypeError):
         asking: What finds the fixes that ask the op for a type of its result, if it takes one.
         subjects: The types of the operands that ``fixes`` name, in their order, once that is known.
         of_plain: Whether it says that a function of plain arrays was given a typed value.
+        scope: The rule of the scope that refuses to communicate; None if none does.
     """
 
     of_plain = False
+    scope: object = None
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ MUTANTS: Final = (
         f"{_RULES}shape.py",
         "if dim.axes and whole is not None:",
         "if dim.axes and whole is not None and len(olds) > 2:",
-        ("tests/rules/test_shape.py", "tests/ops/test_shape.py"),
+        ("tests/rules/test_shape.py",),
         _PROGRAMS,
     ),
     Mutant(
@@ -73,7 +73,7 @@ MUTANTS: Final = (
         f"{_RULES}shape.py",
         "import ADDITIVE, TERM",
         "import ADDITIVE, FACTOR as TERM",
-        ("tests/rules/test_joins.py", "tests/ops/test_joins.py"),
+        ("tests/rules/test_joins.py", "tests/ops/test_arrange.py"),
         _PROGRAMS,
     ),
     Mutant(
@@ -81,7 +81,7 @@ MUTANTS: Final = (
         f"{_RULES}lookups.py",
         "if sizes[d] == 1 and d not in self.batch and shape[d]",
         "if d not in self.batch and shape[d]",
-        ("tests/rules/test_lookups.py", "tests/ops/test_gather.py"),
+        ("tests/rules/test_lookups.py", "tests/ops/test_index.py"),
     ),
     Mutant(
         "positions that are set may be sharded",
@@ -392,7 +392,7 @@ MUTANTS: Final = (
     Mutant(
         "a part with gaps has its first piece only",
         "shtypes/analysis/device_slices.py",
-        "for i in range(start, stop) for a, b in found]",
+        "for i in range(start, stop) for a, b in spans]",
         "for i in range(start, start + 1) for a, b in found]",
         _TOLD,
     ),
@@ -406,8 +406,8 @@ MUTANTS: Final = (
     Mutant(
         "an all-to-all is said to cut the dim that it joins",
         "shtypes/analysis/describe_plan.py",
-        "in {step.group} along {_dims(step.gained, step, whole)}",
-        "in {step.group} along {_dims(step.lost, step, whole)}",
+        "in {step.group} along {_dims(step.gained, step, base)}",
+        "in {step.group} along {_dims(step.lost, step, base)}",
         _TOLD,
     ),
     # implicit_comm
@@ -422,7 +422,7 @@ MUTANTS: Final = (
     Mutant(
         "looking ahead counts a loop once",
         "shtypes/traced/ledger.py",
-        "times = found.times or 1",
+        "times = equation.times or 1",
         "times = 1",
         ("tests/scopes/test_implicit.py",),
     ),

@@ -66,7 +66,6 @@ PURE_PARTS = (
     "shtypes.analysis",
     "shtypes.analysis.device_slices",
     "shtypes.analysis.svg",
-    "shtypes.analysis.draw_plan",
     "shtypes.analysis.explain_reshard",
     "shtypes.analysis.describe_plan",
     "shtypes.solver",

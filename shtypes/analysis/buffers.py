@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import graphlib
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -125,20 +128,20 @@ def kept_by(graph: Graph) -> list[Value]:
     Of loops that take gradients themselves, such as one over microbatches, what a step of the largest one leaves.
     """
     run = _Run(graph, [])
-    found: dict[Value, None] = {}
+    residuals: dict[Value, None] = {}
     for step in run.order:
         if step.direction != "forward":
-            found |= {v: None for v in run.reads[step] if v.step is not None and v.step.direction == "forward"}
+            residuals |= {v: None for v in run.reads[step] if v.step is not None and v.step.direction == "forward"}
     inside = [kept_by(body) for step in run.order if step.direction == "forward" for body in step.bodies]
     largest = max(inside, key=lambda values: sum(v.bytes for v in values), default=[])
-    return [*sorted(found, key=lambda v: v.step.order if v.step is not None else 0), *largest]
+    return [*sorted(residuals, key=lambda v: v.step.order if v.step is not None else 0), *largest]
 
 
 class _Run:
     """One body: its steps in their order, and the memory that their results are in."""
 
-    def __init__(self, graph: Graph, found: list[Buffer], *, placed: bool = False) -> None:
-        self._graph, self._fusion, self._found = graph, Fusion(graph), found
+    def __init__(self, graph: Graph, buffers: list[Buffer], *, placed: bool = False) -> None:
+        self._graph, self._fusion, self._found = graph, Fusion(graph), buffers
         self._roots: dict[Value, Value] = {}
         self._memory: dict[Value, Buffer] = {}  # by the value whose memory it is; none for arguments
         self.order = self._scheduled()
@@ -198,12 +201,12 @@ class _Run:
             pairs = [(self._root(step.operands[0]), step.results[0])]
         elif step.kind in (Kind.MAP, Kind.COSTLY):
             pairs = [(v, step.results[0]) for v in free if v.bytes == step.results[0].bytes][:1]
-        found: dict[Value, Value] = {}
+        overwritten: dict[Value, Value] = {}
         for v, result in pairs:
             if v in free:
                 free.remove(v)
-                found[result] = v
-        return found
+                overwritten[result] = v
+        return overwritten
 
     def _root(self, v: Value) -> Value:
         """The value whose memory a value is in."""
@@ -225,67 +228,62 @@ class _Run:
         steps = [s for s in _post_order(self._graph) if self._fusion.materialized(s)]
         before = {s: {v.step for v in self._fusion.reads(s) if v.step is not None} for s in steps}
         joined = _joined(steps, before)
-        whole = {part: step for step, parts in joined.items() for part in parts}
+        joint = {part: step for step, parts in joined.items() for part in parts}
         for step in steps:  # another shape for what is just computed is written at once
-            made = step.operands[0].step if step.kind is Kind.VIEW and step.operands else None
-            if made is not None and whole.get(made, made).kind in (Kind.MAP, Kind.COSTLY):
-                whole[step] = whole.get(made, made)
-        after: dict[Step, list[Step]] = {}
-        waiting: dict[Step, int] = {}
-        for step in dict.fromkeys(whole.get(s, s) for s in steps):
-            needs = {whole.get(n, n) for part in joined.get(step, [step]) for n in before[part]}
-            waiting[step] = len(needs)
-            for n in needs:
-                after.setdefault(n, []).append(step)
-        order = [s for s in waiting if not waiting[s]]
-        for step in order:
-            for later in after.get(step, ()):
-                waiting[later] -= 1
-                if not waiting[later]:
-                    order.append(later)
-        return {step: joined.get(step, [step]) for step in order}
+            producer = step.operands[0].step if step.kind is Kind.VIEW and step.operands else None
+            if producer is not None and joint.get(producer, producer).kind in (Kind.MAP, Kind.COSTLY):
+                joint[step] = joint.get(producer, producer)
+        units = list(dict.fromkeys(joint.get(s, s) for s in steps))
+        sorter = graphlib.TopologicalSorter[Step](dict.fromkeys(units, ()))
+        for unit in units:
+            sorter.add(unit, *{joint.get(n, n): None for part in joined.get(unit, [unit]) for n in before[part]})
+        return {unit: joined.get(unit, [unit]) for unit in sorter.static_order()}
 
 
 def _post_order(graph: Graph) -> list[Step]:
     """The steps, each after those that it needs; from the results on, operand by operand."""
-    found: dict[Step, None] = {}
+    ordered: dict[Step, None] = {}
     effects = [s for s in graph.steps if s.kind is Kind.STORE or not s.results]
     ends = [v.step for v in graph.results if v.step is not None]
     for end in (*ends, *effects, *graph.steps):
         waiting: list[tuple[Step, int]] = [(end, 0)]
         while waiting:
             step, i = waiting.pop()
-            if step in found:
+            if step in ordered:
                 continue
             needs = step.operands[i].step if i < len(step.operands) else None
             if i == len(step.operands):
-                found[step] = None
+                ordered[step] = None
                 continue
             waiting.append((step, i + 1))
-            if needs is not None and needs not in found:
+            if needs is not None and needs not in ordered:
                 waiting.append((needs, 0))
-    return list(found)
+    return list(ordered)
 
 
 def _joined(steps: list[Step], before: dict[Step, set[Step]]) -> dict[Step, list[Step]]:
     """Sums over the same devices that the compiler sends as one, by that one: none of them needs another."""
     groups: dict[tuple[str, ...], list[list[Step]]] = {}
-    needs: dict[Step, set[Step]] = {}  # the sums that a step needs
+    places = {step: 1 << i for i, step in enumerate(steps)}
+    needs: dict[Step, int] = {}  # as bits, the step and what it needs, the others of joined sums among them
     for step in steps:
-        needs[step] = set().union(*(needs[n] | ({n} if n.kind is Kind.SEND else set()) for n in before[step]))
+        needs[step] = functools.reduce(operator.or_, (needs[n] for n in before[step]), places[step])
         if step.kind is not Kind.SEND:
             continue
-        found = groups.setdefault((step.name, str(step.eqn.params), str(step.results[0].aval.dtype)), [])
-        group = next((g for g in found if needs[step].isdisjoint(g)), None)
+        alike = groups.setdefault((step.name, str(step.eqn.params), str(step.results[0].aval.dtype)), [])
+        group = next((g for g in alike if not needs[step] & sum(places[s] for s in g)), None)
         if group is None:
-            found.append([step])
-        else:
-            group.append(step)
+            alike.append([step])
+            continue
+        members = sum(places[s] for s in group)
+        together = functools.reduce(operator.or_, (needs[s] for s in group), needs[step])
+        needs |= {s: n | together for s, n in needs.items() if s is step or n & members}
+        group.append(step)
     joined: dict[Step, list[Step]] = {}
-    for group in (g for found in groups.values() for g in found if len(g) > 1):
+    for group in (g for alike in groups.values() for g in alike if len(g) > 1):
         last = group[-1]
-        one = Step(last.name, Kind.SEND, [v for s in group for v in s.operands], last.order, eqn=last.eqn)
-        one.stack, one.results = last.stack, [v for s in group for v in s.results]
+        one = Step(last.name, Kind.SEND, [v for s in group for v in s.operands], last.order, last.eqn, last.stack)
+        one.results = [v for s in group for v in s.results]
         joined[one] = group
     return joined
 

@@ -1,4 +1,4 @@
-"""`check`: the types of a function's results and gradients from the types of its arguments; nothing runs."""
+"""`check`: the types of results and gradients from those of arguments; `assert_comm`: its collectives. Nothing runs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Any
 
 import jax
 
-from shtypes.analysis.target import Target, target_in_scope
+from shtypes.analysis.target import Target, target_in_scope, target_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh
+from shtypes.errors import ShardingTypeError
+from shtypes.scopes.comm import KINDS
+from shtypes.traced.entry import Entry
 from shtypes.traced.ledger import Ledger, ledger_of
 from shtypes.traced.program import is_array, is_differentiated, with_gradient
 from shtypes.types import ShType
+from shtypes.types.mesh import whole_axes
 from shtypes.types.notation.printing import show
 from shtypes.types.policy import current_policy
 from shtypes.types.tables import Report, Table
@@ -52,8 +56,8 @@ class Signature(Report):
         """What it says, in lines of a name and a type: ``argument x``, ``f32[8@dp,16]``."""
         parts = [("argument ", self.arguments), ("result", {"": self.results})]
         parts += [] if self.gradients is None else [("gradient ", self.gradients)]
-        shown = functools.partial(show, policy=self.policy)
-        return [(f"{kind}{path}", text) for kind, trees in parts for path, text in _texts(trees, shown)]
+        text_of = functools.partial(show, policy=self.policy)
+        return [(f"{kind}{path}", text) for kind, trees in parts for path, text in _texts(trees, text_of)]
 
     def __str__(self) -> str:
         width = max(len(head) for head, _ in self.rows) + 1
@@ -82,11 +86,11 @@ class Signature(Report):
         }
 
 
-def _texts(trees: Mapping[str, Any], shown: Callable[[ShType], str]) -> Iterator[tuple[str, str]]:
+def _texts(trees: Mapping[str, Any], text_of: Callable[[ShType], str]) -> Iterator[tuple[str, str]]:
     """The name and path of each leaf, with its type as text."""
     for name, tree in trees.items():
         for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)[0]:
-            yield name + jax.tree_util.keystr(keys), shown(leaf) if isinstance(leaf, ShType) else _plain(leaf)
+            yield name + jax.tree_util.keystr(keys), text_of(leaf) if isinstance(leaf, ShType) else _plain(leaf)
 
 
 @public
@@ -151,11 +155,11 @@ def signature_of(target: Target, *, grad: bool) -> Signature:
 
         def noting(*args: Any, **kwargs: Any) -> Any:
             nonlocal results
-            found = target.function(*args, **kwargs)
-            results = jax.tree.map(_type, found)
-            return found
+            outs = target.function(*args, **kwargs)
+            results = jax.tree.map(_type, outs)
+            return outs
 
-        program, (_, _, cotangents) = target._replace(function=with_gradient(noting)).traced()
+        program, (_, cotangents) = target._replace(function=with_gradient(noting)).traced()
         gradients = _gradients(target, cotangents)
     else:
         program, results = target.traced()
@@ -167,8 +171,8 @@ def signature_of(target: Target, *, grad: bool) -> Signature:
 def _gradients(target: Target, cotangents: Any) -> dict[str, Any]:
     """The cotangents of the arguments that have gradients, in the arguments' trees."""
     left = iter(cotangents)
-    given = (target.args, target.kwargs)
-    args, kwargs = jax.tree.map(lambda x: next(left) if is_differentiated(x) else None, given)
+    inputs = (target.args, target.kwargs)
+    args, kwargs = jax.tree.map(lambda x: next(left) if is_differentiated(x) else None, inputs)
     named = Target(target.function, args, kwargs).arguments
     return {name: x for name, x in named.items() if jax.tree.leaves(x)}
 
@@ -184,3 +188,102 @@ def _plain(x: Any) -> str:
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return f"{x.dtype}[{','.join(map(str, x.shape))}], plain"
     return f"{x!r:.60}"
+
+
+#: Collectives by kind, or by kind and mesh axes: how many run.
+Expected = Mapping[Any, int]
+
+
+def assert_comm(
+    f: Callable[..., Any],
+    *args: Any,
+    forward: Expected | None = None,
+    backward: Expected | None = None,
+    grad: bool = False,
+    bytes: int | None = None,
+    **kwargs: Any,
+) -> Ledger:
+    """Asserts which collectives a program runs, loops counted; nothing runs.
+
+    Args:
+        f: A function of typed values and plain arrays.
+        *args: Its arguments: values, values that have only types, types, or the texts of types. Without any, those that
+            the annotations of ``f`` say.
+        forward: The collectives of the forward pass and no others: ``{"all-reduce": 2}`` over any axes, or
+            ``{("all-reduce", "tp"): 2}`` over these. None does not ask; ``{}`` is for none at all.
+        backward: The same for the backward pass, with what checkpoint runs again.
+        grad: Whether ``f`` is a forward pass whose backward pass, to all its arguments, is to be counted too. A
+            function that takes gradients itself needs no more.
+        bytes: The most that each device may send, in all.
+        **kwargs: More arguments of ``f``.
+
+    Returns:
+        The ledger, for further questions.
+
+    Raises:
+        AssertionError: the program communicates otherwise; it lists what was expected, and what was found where.
+        ShardingTypeError: an expected kind does not exist.
+
+    Examples:
+        >>> import shtypes as sh
+        >>> with sh.use_mesh(sh.abstract_mesh({"tp": 4})):
+        ...     t = sh.ShType.parse("f32[8]{U:tp}")
+        ...     _ = sh.assert_comm(
+        ...         sh.all_reduce, t, forward={("all-reduce", "tp"): 1}, backward={"all-reduce": 1}, grad=True
+        ...     )
+    """
+    signature = signature_of(target_of(f, args, kwargs), grad=grad)
+    ledger = signature.ledger
+    problems = [
+        line
+        for direction, expected, part in (
+            ("forward", forward, ledger.forward()),
+            ("backward", backward, ledger.backward()),
+        )
+        if expected is not None
+        for line in _differences(direction, expected, part)
+    ]
+    if bytes is not None and ledger.bytes > bytes:
+        problems.append(f"bytes: expected at most {bytes} B/device, found {ledger.bytes}")
+    if ledger.not_covered:
+        problems += [f"not covered: {item}" for item in dict.fromkeys(ledger.not_covered)]
+    if problems:
+        title = f"the communication of `{signature.name}` is not what was expected"
+        raise AssertionError("\n".join([title, *problems]))
+    return ledger
+
+
+def _differences(direction: str, expected: Expected, ledger: Ledger) -> list[str]:
+    """A line for each collective that runs more or less often than expected."""
+    expected_counts = {_key(key): count for key, count in expected.items()}
+    seen: dict[tuple[str, tuple[str, ...] | None], list[Entry]] = {key: [] for key in expected_counts}
+    for entry in ledger:
+        if not entry.launches:
+            continue
+        exact: tuple[str, tuple[str, ...] | None] = (entry.kind, tuple(sorted(whole_axes(entry.axes))))
+        key = exact if exact in expected_counts or (entry.kind, None) not in expected_counts else (entry.kind, None)
+        seen.setdefault(key, []).append(entry)
+    lines = []
+    for (kind, axes), entries in seen.items():
+        count, runs = expected_counts.get((kind, axes), 0), Ledger(entries).launches
+        if runs == count and all(e.times is not None for e in entries):
+            continue
+        what = kind if axes is None else f"{kind} over {', '.join(axes)}"
+        open_ended = " or more" if any(e.times is None for e in entries) else ""
+        places = "".join(f"\n    {_at(e)}" for e in entries)
+        lines.append(f"{direction}: {what}: expected {count}, found {runs}{open_ended}{places}")
+    return lines
+
+
+def _key(key: Any) -> tuple[str, tuple[str, ...] | None]:
+    kind, *axes = (key,) if isinstance(key, str) else key
+    if kind not in KINDS:
+        raise ShardingTypeError(f"there is no collective {kind!r}; they are {', '.join(KINDS)}")
+    flat = [a for part in axes for a in ((part,) if isinstance(part, str) else part)]
+    return kind, tuple(sorted(flat)) if flat else None
+
+
+def _at(entry: Entry) -> str:
+    times = "" if entry.times == 1 else f" {'?' if entry.times is None else entry.times} times"
+    place = f"{entry.place} in {entry.place.function}" if entry.place.file else "(no line)"
+    return f"{place}: {entry}{times}, {entry.bytes} B/device: {entry.src} -> {entry.dst}"

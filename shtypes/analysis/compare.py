@@ -23,6 +23,7 @@ from shtypes.resharding.costs import CostModel, cost_model
 from shtypes.traced.entry import Entry
 from shtypes.traced.equations import SourceLine, equations
 from shtypes.traced.ledger import Ledger, Total
+from shtypes.traced.program import leaves_by_path
 from shtypes.types import ShType
 from shtypes.types.mesh import current_mesh
 from shtypes.types.notation.printing import show
@@ -107,14 +108,14 @@ def type_changes(one: Signature | None, other: Signature | None) -> Iterator[Typ
     for kind, trees in (("argument", "arguments"), ("result", "results"), ("gradient", "gradients")):
         first, second = (dict(_named(kind, getattr(side, trees))) for side in (one, other))
         for name, t in first.items():
-            if name in second and (shown := _differ(t, second[name])):
-                yield TypeChange(SourceLine(), kind, name, *shown)
+            if name in second and (texts := _differ(t, second[name])):
+                yield TypeChange(SourceLine(), kind, name, *texts)
     lines = _typed_lines(other)
     counted: Counter[TypeChange] = Counter()
     for key, types in _typed_lines(one).items():
         for t, there in zip(types, lines.get(key, ()), strict=False):
-            if shown := _differ(t, there):
-                counted[TypeChange(*key, *shown)] += 1
+            if texts := _differ(t, there):
+                counted[TypeChange(*key, *texts)] += 1
     yield from (change._replace(values=n) for change, n in counted.items())
 
 
@@ -127,9 +128,7 @@ def _differ(one: ShType, other: ShType) -> tuple[str, str] | None:
 
 def _named(kind: str, trees: Any) -> Iterator[tuple[str, ShType]]:
     for name, part in {"": trees}.items() if kind == "result" else (trees or {}).items():
-        for keys, leaf in jax.tree_util.tree_flatten_with_path(part)[0]:
-            if isinstance(leaf, ShType):
-                yield name + jax.tree_util.keystr(keys), leaf
+        yield from ((name + path, leaf) for path, leaf in leaves_by_path(part) if isinstance(leaf, ShType))
 
 
 def _typed_lines(signature: Signature) -> dict[tuple[SourceLine, str, str], list[ShType]]:
@@ -137,14 +136,14 @@ def _typed_lines(signature: Signature) -> dict[tuple[SourceLine, str, str], list
 
     What a policy's casts make is left out, and what no line makes: the cotangents that the backward pass is given.
     """
-    found: dict[tuple[SourceLine, str, str], list[ShType]] = {}
+    types_by_line: dict[tuple[SourceLine, str, str], list[ShType]] = {}
     for item in equations(signature.program):
         if not item.place.file or (isinstance(applied_by(item.eqn), Reshard) and applied_by(item.eqn).inserted):
             continue
         op = str(applied_by(item.eqn)).split("[")[0]
         types = [var.aval for var in item.eqn.outvars if isinstance(var.aval, ShType)]
-        found.setdefault((item.place, item.direction, op), []).extend(types)
-    return found
+        types_by_line.setdefault((item.place, item.direction, op), []).extend(types)
+    return types_by_line
 
 
 # collectives
@@ -162,8 +161,8 @@ def uses_of(ledger: Ledger) -> dict[Any, Use]:
 
 def _use(entries: list[Entry], dtype: str) -> Use:
     first, total = entries[0], Ledger(entries).total
-    known = all(e.times is not None for e in entries)
-    return Use(first.place, first.direction, first.kind, first.axes, total.bytes, total.launches, known, dtype)
+    exact = all(e.times is not None for e in entries)
+    return Use(first.place, first.direction, first.kind, first.axes, total.bytes, total.launches, exact, dtype)
 
 
 def changes_of(one: Mapping[Any, Use], other: Mapping[Any, Use]) -> Iterator[Change]:
@@ -261,8 +260,8 @@ class Comparison(Report):
         for what, of in (("direction", Ledger.by_direction), ("kind", Ledger.by_kind), ("axes", Ledger.by_axes)):
             parts: list[Mapping[Any, Any]] = [of(ledger) for ledger in sides]
             for key in dict.fromkeys(k for part in parts for k in part):
-                shown = key if isinstance(key, str) else ",".join(key)
-                rows.append(_total_row(what, shown, [part.get(key) for part in parts]))
+                label = key if isinstance(key, str) else ",".join(key)
+                rows.append(_total_row(what, label, [part.get(key) for part in parts]))
         seconds = self.seconds()
         if seconds is not None:
             rows.append(("predicted time", "", *(f"{s:.2e} s" for s in seconds), "", ""))
@@ -348,8 +347,8 @@ def _sent(use: Use | None) -> str:
 
 
 def _total_row(what: str, key: str, totals: Iterable[Total | None]) -> tuple[str, ...]:
-    known = [t or Total(0, 0) for t in totals]
-    return what, key, *(str(t.bytes) for t in known), *(str(t.launches) for t in known)
+    rows = [t or Total(0, 0) for t in totals]
+    return what, key, *(str(t.bytes) for t in rows), *(str(t.launches) for t in rows)
 
 
 def _use_json(use: Use | None) -> dict[str, Any] | None:
@@ -393,8 +392,8 @@ def compare(
         >>> def layer(x, w):
         ...     return sh.silu(x @ w)
         >>> mesh = sh.abstract_mesh({"dp": 2, "tp": 4})
-        >>> found = compare(layer, "f32[8@dp, 16]", "f32[16, 32@tp]", mesh=mesh)
-        >>> found.jax.ledger.bytes, found.partial.ledger.bytes
+        >>> comparison = compare(layer, "f32[8@dp, 16]", "f32[16, 32@tp]", mesh=mesh)
+        >>> comparison.jax.ledger.bytes, comparison.partial.ledger.bytes
         (896, 0)
     """
     cost = cost_model(model) if isinstance(model, str) else model
@@ -403,12 +402,12 @@ def compare(
     for policy in POLICIES:
         with scopes(mesh, policy, dims):
             try:
-                given = _translated((args, kwargs), from_policy, policy)
-                target = target_of(f, *given)
+                inputs = _translated((args, kwargs), from_policy, policy)
+                target = target_of(f, *inputs)
                 with scopes(mesh_of((target.args, target.kwargs)), None, None):
-                    found = signature_of(target, grad=False)
-                    takes = any(e.direction != "forward" for e in equations(found.program))
-                    sides[policy] = Side(policy, signature_of(target, grad=True) if grad and not takes else found)
+                    typed = signature_of(target, grad=False)
+                    takes = any(e.direction != "forward" for e in equations(typed.program))
+                    sides[policy] = Side(policy, signature_of(target, grad=True) if grad and not takes else typed)
             except ShardingTypeError as error:
                 sides[policy] = Side(policy, error=error)
     signature = next((s.signature for s in sides.values() if s.signature is not None), None)

@@ -1,15 +1,34 @@
-"""The steps of a plan in words: who sends what to whom, and what each device holds then. Pure."""
+"""A plan in words (who sends what to whom, and what each device holds then), as a table, and in pictures. Pure."""
 
 from __future__ import annotations
 
+import itertools
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from shtypes.analysis.device_slices import digits_of_dims, holding
+from shtypes.analysis.device_slices import Holding, Span, digits_of_dims, holding, visible
+from shtypes.analysis.svg import CELL, COLUMNS, Paint, devices, drawn_dims, element, words
 from shtypes.errors import how_many, quoted
 from shtypes.resharding import Kind, Plan, Step
+from shtypes.resharding.costs import CostModel
 from shtypes.types import ShType, State
 from shtypes.types.mesh import part_of
+from shtypes.types.tables import Table
+
+#: The most devices that the table shows.
+ROWS: Final = 16
+#: The most rows of devices in a picture.
+DEVICES: Final = 8
+#: Where the next picture would end further right, it starts a new row.
+WIDTH: Final = 1800
+#: How wide a letter is, and how high a line.
+LETTER: Final = 6.7
+LINE: Final = 16
+#: The most pieces of a part that are drawn; what has more of a dim is in no colour.
+PIECES: Final = 256
+#: What is above the devices: the title of a picture, its type and the names of the columns.
+HEAD: Final = 62
 
 
 def sentences(plan: Plan) -> list[str]:
@@ -17,65 +36,65 @@ def sentences(plan: Plan) -> list[str]:
     return [f"{step}: {sentence(step, plan.src)}" for step in plan.steps]
 
 
-def sentence(step: Step, whole: ShType) -> str:
-    """What a step does, and what each device holds after it; ``whole`` is a type of the array as it is."""
-    return f"{action(step, whole)}; each device then holds {held(step.dst, whole, _changed(step, whole))}"
+def sentence(step: Step, base: ShType) -> str:
+    """What a step does, and what each device holds after it; ``base`` is a type of the array as it is."""
+    return f"{action(step, base)}; each device then holds {held(step.dst, base, _changed(step, base))}"
 
 
-def action(step: Step, whole: ShType) -> str:
+def action(step: Step, base: ShType) -> str:
     """What a step does: what is sent to whom, or done without sending."""
     if step.kind is not Kind.RELABEL and step.group == 1:
         return f"{_one_device(step.axes)}, so nothing is done or sent"
-    return _ACTIONS[step.kind](step, whole)
+    return _ACTIONS[step.kind](step, base)
 
 
-def held(t: ShType, whole: ShType, about: Iterable[int] = ()) -> str:
+def held(t: ShType, base: ShType, about: Iterable[int] = ()) -> str:
     """What each device holds of the array, in words.
 
     Args:
         t: The type.
-        whole: A type of the array as it is, where ``t`` is one of a finer view of it.
+        base: A type of the array as it is, where ``t`` is one of a finer view of it.
         about: The dims that are mentioned even where a device has all of them.
     """
-    first = holding(t, dict.fromkeys(whole.mesh.axis_names, 0), whole)  # what others hold differs only in where it is
-    found, every = [], True
-    for i, (dim, spans) in enumerate(zip(whole.dims, first.spans, strict=True)):
+    first = holding(t, dict.fromkeys(base.mesh.axis_names, 0), base)  # what others hold differs only in where it is
+    parts, every = [], True
+    for i, (dim, spans) in enumerate(zip(base.dims, first.spans, strict=True)):
         name = f"dim {i}" + (f" (`{dim.name}`)" if dim.name else "")
         if spans == ((0, dim.size),):
-            found += [f"{name} whole"] if i in about else []
+            parts += [f"{name} whole"] if i in about else []
             continue
         every = False
         count = sum(b - a for a, b in spans)
         pieces = f" ({len(spans)} pieces of {count // len(spans)})" if len(spans) > 1 else ""
-        found.append(f"{count:,} of {dim.size:,}{pieces} along {name}")
-    said = ("the whole array" if whole.ndim else "the value") if every else _listed(found)
-    terms, own = t.axes(State.UNREDUCED), t.axes(State.VARYING)
+        parts.append(f"{count:,} of {dim.size:,}{pieces} along {name}")
+    said = ("the whole array" if base.ndim else "the value") if every else _listed(parts)
+    terms, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
     said += f", as a term of the sum over {quoted(terms)}" if terms else ""
-    said += f", of its own value over {quoted(own)}" if own else ""
+    said += f", of its own value over {quoted(varying)}" if varying else ""
     return f"{said} ({t.local_bytes:,} B)"
 
 
 def views(plan: Plan) -> list[str]:
     """The finer views of the array that types on the way are of, in words; empty if there are none."""
-    whole = plan.src
-    found: dict[str, None] = {}
+    base = plan.src
+    texts: dict[str, None] = {}
     for t in (t for step in plan.steps for t in (step.src, step.dst)):
-        for axis, size in whole.mesh.shape.items():
+        for axis, size in base.mesh.shape.items():
             parts = [name for name in t.mesh.axis_names if part_of(name)[0] == axis]
             if len(parts) > 1:
                 sizes = _listed([str(t.mesh.shape[part]) for part in parts])
-                found[f"{quoted(parts)}: the axis `{axis}` of {size} devices in parts of {sizes}, major to minor"] = (
+                texts[f"{quoted(parts)}: the axis `{axis}` of {size} devices in parts of {sizes}, major to minor"] = (
                     None
                 )
         seen = [
             f"dim {i} as {'x'.join(str(t.shape[k]) for k in digits)}"
-            for i, digits in enumerate(digits_of_dims(t, whole))
-            if t.shape != whole.shape and sum(t.shape[k] > 1 for k in digits) > 1
+            for i, digits in enumerate(digits_of_dims(t, base))
+            if t.shape != base.shape and sum(t.shape[k] > 1 for k in digits) > 1
         ]
         if seen:
-            of = f"{_shape(t)} is {_shape(whole)} with {_listed(seen)}"
-            found[f"{of}: the same elements in the same order, on the same devices"] = None
-    return list(found)
+            of = f"{_shape(t)} is {_shape(base)} with {_listed(seen)}"
+            texts[f"{of}: the same elements in the same order, on the same devices"] = None
+    return list(texts)
 
 
 def bound(plan: Plan, least: int, gathered: int | None) -> str:
@@ -97,16 +116,16 @@ def _others(step: Step) -> str:
     return "the other" if step.group == 2 else "each of the others"
 
 
-def _all_gather(step: Step, whole: ShType) -> str:
-    return f"{_group(step)}, each sends its slice of {_dims(step.lost, step, whole)} to {_others(step)}"
+def _all_gather(step: Step, base: ShType) -> str:
+    return f"{_group(step)}, each sends its slice of {_dims(step.lost, step, base)} to {_others(step)}"
 
 
-def _all_to_all(step: Step, whole: ShType) -> str:
-    cut = f"each cuts what it holds in {step.group} along {_dims(step.gained, step, whole)}"
+def _all_to_all(step: Step, base: ShType) -> str:
+    cut = f"each cuts what it holds in {step.group} along {_dims(step.gained, step, base)}"
     return f"{_group(step)}, {cut}, keeps one piece and sends one to {_others(step)}"
 
 
-def _permute(step: Step, whole: ShType) -> str:
+def _permute(step: Step, base: ShType) -> str:
     every = step.src.mesh.size
     if step.pieces is not None:
         rounds = how_many(step.launches, "round")
@@ -118,29 +137,29 @@ def _permute(step: Step, whole: ShType) -> str:
     return f"{who} devices change places: each sends all that it holds to one other, and gets all that another held"
 
 
-def _reduce_scatter(step: Step, whole: ShType) -> str:
-    return f"{_group(step)}, the terms are added up, and each gets its own slice of {_dims(step.gained, step, whole)}"
+def _reduce_scatter(step: Step, base: ShType) -> str:
+    return f"{_group(step)}, the terms are added up, and each gets its own slice of {_dims(step.gained, step, base)}"
 
 
-def _all_reduce(step: Step, whole: ShType) -> str:
+def _all_reduce(step: Step, base: ShType) -> str:
     return f"{_group(step)}, the terms are added up, and each gets all of the result"
 
 
-def _slice(step: Step, whole: ShType) -> str:
-    return f"each device keeps its own slice of {_dims(step.gained, step, whole)} and drops the rest; nothing is sent"
+def _slice(step: Step, base: ShType) -> str:
+    return f"each device keeps its own slice of {_dims(step.gained, step, base)} and drops the rest; nothing is sent"
 
 
-def _place(step: Step, whole: ShType) -> str:
-    dims = _dims(step.lost, step, whole)
+def _place(step: Step, base: ShType) -> str:
+    dims = _dims(step.lost, step, base)
     return f"each device fills the rest of {dims} with zeros, to be a term of a sum; nothing is sent"
 
 
-def _mask(step: Step, whole: ShType) -> str:
+def _mask(step: Step, base: ShType) -> str:
     rest = "the other takes" if step.group == 2 else "the others take"
     return f"{_group(step)}, the first keeps its copy as its term and {rest} zeros; nothing is sent"
 
 
-def _relabel(step: Step, whole: ShType) -> str:
+def _relabel(step: Step, base: ShType) -> str:
     said = []
     for state, gradients in _GRADIENTS.items():
         axes = [a for a in step.axes if step.dst.state(a) is state]
@@ -170,17 +189,17 @@ def _one_device(axes: Sequence[str]) -> str:
     return f"{quoted(axes)} {'has' if len(axes) == 1 else 'have'} one device" if axes else "the axes have one device"
 
 
-def _changed(step: Step, whole: ShType) -> set[int]:
+def _changed(step: Step, base: ShType) -> set[int]:
     """The dims that other axes shard after a step."""
-    return {*_dim_numbers(step.lost, step, whole), *_dim_numbers(step.gained, step, whole)}
+    return {*_dim_numbers(step.lost, step, base), *_dim_numbers(step.gained, step, base)}
 
 
-def _dim_numbers(of: Sequence[tuple[str, ...]], step: Step, whole: ShType) -> list[int]:
-    return [i for i, digits in enumerate(digits_of_dims(step.src, whole)) if any(of[k] for k in digits)]
+def _dim_numbers(of: Sequence[tuple[str, ...]], step: Step, base: ShType) -> list[int]:
+    return [i for i, digits in enumerate(digits_of_dims(step.src, base)) if any(of[k] for k in digits)]
 
 
-def _dims(of: Sequence[tuple[str, ...]], step: Step, whole: ShType) -> str:
-    numbers = _dim_numbers(of, step, whole)
+def _dims(of: Sequence[tuple[str, ...]], step: Step, base: ShType) -> str:
+    numbers = _dim_numbers(of, step, base)
     return f"dim{'s' if len(numbers) > 1 else ''} {_listed(list(map(str, numbers)))}"
 
 
@@ -190,3 +209,172 @@ def _listed(words: Sequence[str]) -> str:
 
 def _shape(t: ShType) -> str:
     return f"[{','.join(map(str, t.shape))}]"
+
+
+# the table and the pictures
+
+
+def ways(plan: Plan) -> list[ShType]:
+    """The types before, after each step but the last, and at the end."""
+    return [plan.src, *(step.dst for step in plan.steps[:-1]), *([plan.dst] if plan.steps else [])]
+
+
+def devices_of(plan: Plan) -> str:
+    """The mesh in words."""
+    return str(plan.src.mesh) or "one device"
+
+
+def names(plan: Plan) -> list[str]:
+    """What the types on the way are called."""
+    between = [f"after {i}" for i in range(1, len(plan.steps))]
+    return ["before", *between, "after"] if plan.steps else ["before and after"]
+
+
+def holders(plan: Plan, title: str) -> Table:
+    """Who holds what on the way: a row for each device, or for the first ones and the last."""
+    mesh = plan.src.mesh
+    rows = []
+    for index in visible(mesh.size, ROWS):
+        if index is None:
+            rows.append(("⋮",) * (len(plan.steps) + 2 - (not plan.steps)))
+            continue
+        place = dict(zip(mesh.axis_names, _place(mesh.axis_sizes, index), strict=True))
+        at = ", ".join(f"{axis}={i}" for axis, i in place.items()) or "the one"
+        rows.append((at, *(holding(t, place, plan.src).text(plan.src) for t in ways(plan))))
+    return Table(title, ("device", *names(plan)), tuple(rows))
+
+
+def _place(sizes: Sequence[int], index: int) -> list[int]:
+    indices = []
+    for size in reversed(sizes):
+        index, at = divmod(index, size)
+        indices.append(at)
+    return indices[::-1]
+
+
+def draw(title: str, plans: Sequence[tuple[str, Plan]], model: CostModel | None) -> str:
+    """One SVG element: for each plan its name, a row of pictures with arrows between, and the steps in words below."""
+    dims = _drawn(plans[0][1])
+    left_out = f"; of {plans[0][1].src.ndim} dims {', '.join(map(str, dims))} are drawn"
+    legend = _LEGEND + (left_out if len(dims) < plans[0][1].src.ndim else "")
+    body = [words(8, 24, title, weight="bold"), words(8, 24 + LINE, legend)]
+    right, y = 8 + LETTER * max(len(title), len(legend)), 24.0 + 2 * LINE
+    for name, plan in plans:
+        drawing = _plan(name, plan, y, model)
+        body += drawing.body
+        right, y = max(right, drawing.right), drawing.bottom
+    return element(title, right + 8, y + 8, body)
+
+
+_LEGEND: Final = (
+    "colours: the slices that the devices hold before; hatched: a term of a sum; dotted: a value of its own"
+)
+
+
+class _Shown:
+    """What is drawn so far, and how far it reaches."""
+
+    def __init__(self, right: float, bottom: float) -> None:
+        self.body: list[str] = []
+        self.right, self.bottom = right, bottom
+
+    def line(self, x: float, y: float, text: str, weight: str = "normal") -> None:
+        self.body.append(words(x, y, text, weight=weight))
+        self.right, self.bottom = max(self.right, x + LETTER * len(text)), max(self.bottom, y)
+
+
+def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Shown:
+    drawing = _Shown(8, top + LINE)
+    drawing.line(8, drawing.bottom, f"{name}: {plan.src} to {plan.dst}", "bold")
+    x, top = 8.0, drawing.bottom + 8
+    dims = _drawn(plan)
+
+    def paint(cell: Holding) -> Paint:
+        return _paint(cell, plan.src, dims)
+
+    margin = 14 + LETTER * _label(plan.src)
+    for step, t, called in zip([None, *plan.steps], ways(plan), names(plan), strict=True):
+        arrow = [] if step is None else _labels(step, model)
+        gap = 36 + LETTER * max(map(len, arrow), default=-3)
+        heads = (called, f"{t}, {t.local_bytes:,} B each")
+        width = max(margin + _across(plan.src), LETTER * max(map(len, heads)))
+        if step is not None and x + gap + width > WIDTH:
+            x, top = 8.0, drawing.bottom + LINE
+        if step is not None:
+            _arrow(drawing, x, top + HEAD + 40, gap - 16, arrow)
+            x += gap
+        for i, text in enumerate(heads):
+            drawing.line(x, top + LINE * (i + 1), text, "normal" if i else "bold")
+        cells = devices(t, x + margin, top + HEAD, paint, base=plan.src, drawn=dims, rows=DEVICES)
+        drawing.body += cells.body
+        x += width + 8
+        drawing.right, drawing.bottom = max(drawing.right, x), max(drawing.bottom, cells.bottom)
+    width = max(int(drawing.right / LETTER) - 2, 110)
+    said = [f"{i}. {text}" for i, text in enumerate(sentences(plan), start=1)]
+    for text in [*said, *views(plan)]:
+        for line in textwrap.wrap(text, width, subsequent_indent="   ", break_on_hyphens=False):
+            drawing.line(8, drawing.bottom + LINE, line)
+    drawing.bottom += LINE
+    return drawing
+
+
+def _labels(step: Step, model: CostModel | None) -> list[str]:
+    """What is said at an arrow."""
+    said = [step.kind.value, f"over {quoted(step.axes).replace('`', '')}" if step.axes else ""]
+    said += [f"{step.bytes:,} B/device" if step.bytes else "sends nothing"]
+    return said + ([f"{model.seconds(step):.2e} s"] if model and step.bytes else [])
+
+
+def _arrow(drawing: _Shown, x: float, y: float, length: float, labels: Sequence[str]) -> None:
+    drawing.body.append(f'<path d="M{x:.1f} {y:.1f}h{length:.1f}m-7 -5l7 5l-7 5" fill="none" stroke="currentColor"/>')
+    for i, label in enumerate(labels):
+        drawing.body.append(
+            words(x + length / 2, y + (-22 + LINE * i if i < 2 else LINE * (i - 1)), label, anchor="middle")
+        )
+
+
+def _across(base: ShType) -> float:
+    """How wide the cells of the devices are together."""
+    last = base.mesh.axis_sizes[-1] if base.mesh.axis_names else 1
+    return CELL[0] * len(visible(last, COLUMNS))
+
+
+def _label(base: ShType) -> int:
+    """The length of the longest name of a row of devices."""
+    outer = list(base.mesh.shape.items())[:-1]
+    return len(", ".join(f"{axis}={size - 1}" for axis, size in outer))
+
+
+def _drawn(plan: Plan) -> tuple[int, ...]:
+    """The dims that are drawn, the same in each picture: first those that one end has sharded."""
+    ends = [drawn_dims(plan.src), drawn_dims(plan.dst)]
+    if plan.src.ndim <= 3:
+        return ends[0]
+    order = sorted(range(plan.src.ndim), key=lambda i: (not plan.src.dims[i].axes, not plan.dst.dims[i].axes, -i))
+    return tuple(sorted(order[:3]))
+
+
+def _paint(cell: Holding, src: ShType, dims: tuple[int, ...]) -> Paint:
+    """The part of a device, in pieces by who held them before: those of one part have one colour."""
+    cuts = [src.mesh.product(d.axes) if i in dims else 1 for i, d in enumerate(src.dims)]
+    pieces = [
+        [piece for span in spans for piece in _pieces(span, max(n // k, 1))]
+        for spans, n, k in zip(cell.spans, src.shape, cuts, strict=True)
+    ]
+    boxes: list[tuple[tuple[Span, ...], int | None]] = []
+    for box in itertools.islice(itertools.product(*pieces), PIECES):
+        colour: int | None = 0
+        for (_, at), k in zip(box, cuts, strict=True):
+            colour = None if colour is None or at is None else colour * k + at
+        boxes.append((tuple(span for span, _ in box), colour))
+    return boxes
+
+
+def _pieces(span: Span, size: int) -> list[tuple[Span, int | None]]:
+    """A run of indices cut at the multiples of a size, and which multiple each piece is in; None where many are."""
+    start, stop = span
+    first = start // size
+    last = max(-(-stop // size), first + 1)
+    if last - first > PIECES // 4:
+        return [(span, None)]
+    return [((max(start, i * size), min(stop, (i + 1) * size)), i) for i in range(first, last)]

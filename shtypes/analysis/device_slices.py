@@ -52,57 +52,57 @@ def _spans_text(spans: tuple[Span, ...], size: int) -> str:
     steps = {b[0] - a[0] for a, b in itertools.pairwise(spans)}
     if len(steps) == 1 and all(b - a == 1 for a, b in spans):
         return f"{spans[0][0]}:{spans[-1][1]}:{steps.pop()}"
-    shown = [f"{a}:{b}" for a, b in spans]
-    return "+".join(shown if len(shown) <= 4 else [*shown[:2], "…", shown[-1]])
+    texts = [f"{a}:{b}" for a, b in spans]
+    return "+".join(texts if len(texts) <= 4 else [*texts[:2], "…", texts[-1]])
 
 
-def holding(t: ShType, place: Mapping[str, int], whole: ShType | None = None) -> Holding:
+def holding(t: ShType, place: Mapping[str, int], base: ShType | None = None) -> Holding:
     """What the device at a place, its index along each mesh axis, holds.
 
     Args:
         t: The type.
         place: The device.
-        whole: A type of the array as it is, where ``t`` is one of a finer view of it: with axes in parts, and dims cut
+        base: A type of the array as it is, where ``t`` is one of a finer view of it: with axes in parts, and dims cut
             into digits. The place and the result are in its terms.
     """
-    whole = whole or t
-    at = place if t.mesh is whole.mesh else _in_parts(place, whole.mesh, t.mesh)
+    base = base or t
+    at = place if t.mesh is base.mesh else _in_parts(place, base.mesh, t.mesh)
     slices = []
     for d in t.dims:
         size = d.size // t.mesh.product(d.axes)
         start = _index(t, d.axes, at) * size
         slices.append((start, start + size))
-    terms, own = t.axes(State.UNREDUCED), t.axes(State.VARYING)
+    terms, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
     return Holding(
         tuple(place.items()),
-        tuple(_spans([(t.shape[i], slices[i]) for i in digits]) for digits in digits_of_dims(t, whole)),
+        tuple(_spans([(t.shape[i], slices[i]) for i in digits]) for digits in digits_of_dims(t, base)),
         _index(t, terms, at) if terms else None,
-        _index(t, own, at) if own else None,
+        _index(t, varying, at) if varying else None,
     )
 
 
-def digits_of_dims(t: ShType, whole: ShType) -> list[range]:
+def digits_of_dims(t: ShType, base: ShType) -> list[range]:
     """For each dim of the array, the dims of a finer view that are its digits, major to minor; of size 1, any."""
-    found, first = [], 0
-    for left, n in zip(range(whole.ndim)[::-1], whole.shape, strict=True):
+    ranges, first = [], 0
+    for left, n in zip(range(base.ndim)[::-1], base.shape, strict=True):
         stop = first + 1
         while stop < t.ndim and math.prod(t.shape[first:stop]) != n:
             stop += 1
-        found.append(range(first, stop if left else t.ndim))
+        ranges.append(range(first, stop if left else t.ndim))
         first = stop
-    return found
+    return ranges
 
 
 def _spans(digits: Sequence[tuple[int, Span]]) -> tuple[Span, ...]:
     """The runs of indices of a dim with some slices of its digits, each with the digit's size, major to minor."""
-    found, inner = [(0, 1)], 1
+    spans, inner = [(0, 1)], 1
     for size, (start, stop) in reversed(digits):
-        if found == [(0, inner)]:
-            found = [(start * inner, stop * inner)]
+        if spans == [(0, inner)]:
+            spans = [(start * inner, stop * inner)]
         else:
-            found = [(i * inner + a, i * inner + b) for i in range(start, stop) for a, b in found]
+            spans = [(i * inner + a, i * inner + b) for i in range(start, stop) for a, b in spans]
         inner *= size
-    return tuple(found)
+    return tuple(spans)
 
 
 def _in_parts(place: Mapping[str, int], mesh: Mesh, parts: Mesh) -> dict[str, int]:
@@ -110,10 +110,10 @@ def _in_parts(place: Mapping[str, int], mesh: Mesh, parts: Mesh) -> dict[str, in
     index = 0
     for axis, size in mesh.shape.items():
         index = index * size + place[axis]
-    found = {}
+    place_in_parts = {}
     for axis, size in reversed([*parts.shape.items()]):
-        index, found[axis] = divmod(index, size)
-    return found
+        index, place_in_parts[axis] = divmod(index, size)
+    return place_in_parts
 
 
 def _index(t: ShType, axes: tuple[str, ...], place: Mapping[str, int]) -> int:
@@ -134,25 +134,25 @@ def visible(count: int, most: int) -> list[int | None]:
 Row = tuple[dict[str, int] | None, list[Holding | None]]
 
 
-def grid(t: ShType, rows: int, columns: int, whole: ShType | None = None) -> Iterator[Row]:
+def grid(t: ShType, rows: int, columns: int, base: ShType | None = None) -> Iterator[Row]:
     """What the devices hold, in rows along the last mesh axis: the place of each row, and what its devices hold.
 
-    Of more rows or columns than are asked for, some are left out; None stands for them. ``whole`` is as for `holding`.
+    Of more rows or columns than are asked for, some are left out; None stands for them. ``base`` is as for `holding`.
     """
-    mesh = (whole or t).mesh
+    mesh = (base or t).mesh
     *outer, last = mesh.axis_names or ("",)
     sizes = [mesh.shape[axis] for axis in outer]
     across = visible(mesh.shape.get(last, 1), columns)
     every = itertools.product(*map(range, sizes))
     hidden = False
-    for wanted in visible(mesh.product(outer), rows):
-        if wanted is None:
+    for row in visible(mesh.product(outer), rows):
+        if row is None:
             hidden = True
             yield None, [None for _ in across]
             continue
         indices = (n - 1 for n in sizes) if hidden else next(every)  # what is hidden comes before the last row
         place = dict(zip(outer, indices, strict=True))
-        yield place, [None if j is None else holding(t, place | ({last: j} if last else {}), whole) for j in across]
+        yield place, [None if j is None else holding(t, place | ({last: j} if last else {}), base) for j in across]
 
 
 def distinct(t: ShType) -> int:
@@ -162,18 +162,18 @@ def distinct(t: ShType) -> int:
 
 def sentences(t: ShType) -> list[str]:
     """What each mesh axis does, in words."""
-    found = []
+    texts = []
     for i, d in enumerate(t.dims):
         if d.axes:
             name = f" (`{d.name}`)" if d.name else ""
             order = f", {d.axes[0]} major" if len(d.axes) > 1 else ""
             size, verb = d.size // t.mesh.product(d.axes), "shard" if len(d.axes) > 1 else "shards"
-            found.append(f"{', '.join(d.axes)}: {verb} dim {i}{name} of size {d.size} in slices of {size}{order}")
+            texts.append(f"{', '.join(d.axes)}: {verb} dim {i}{name} of size {d.size} in slices of {size}{order}")
     for state, words in _WORDS.items():
         axes = t.axes(state)
         if axes:
-            found.append(f"{', '.join(axes)}: {words}")
-    return found
+            texts.append(f"{', '.join(axes)}: {words}")
+    return texts
 
 
 _WORDS = {

@@ -7,8 +7,9 @@ what is computed twice from the same operands is one step, as in the compiler.
 from __future__ import annotations
 
 import enum
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -99,14 +100,13 @@ class Value:
 
     bytes: int
     aval: Any = None
-    step: Step | None = None  # what makes it; None where it is given
-    name: str = ""  # of an argument
-    mutable: bool = False  # whether a step may write its result over it, though it is given
-    slices: Step | None = None  # of what a loop stacks: what makes a slice of it
+    step: Step | None = None  # what computes it; None for inputs
+    mutable: bool = False  # of an input: whether a step may write its result over it
+    slices: Step | None = None  # of what a loop stacks: what computes a slice of it
 
     @property
     def maker(self) -> Step | None:
-        """The step whose line made it."""
+        """The step that reports name for it."""
         return self.slices or self.step
 
 
@@ -117,12 +117,12 @@ class Step:
     name: str
     kind: Kind
     operands: list[Value]
-    order: float = 0  # its place in the program
-    results: list[Value] = field(default_factory=list)
+    order: float  # its place in the program
     eqn: Any = None
     stack: str = ""  # the name stack around it
     bodies: tuple[Graph, ...] = ()
     carried: tuple[tuple[int, int], ...] = ()  # of a loop: which operand each result starts from
+    results: list[Value] = field(default_factory=list)
 
     @property
     def direction(self) -> str:
@@ -139,7 +139,6 @@ class Step:
 class Graph:
     """The steps of a body, in program order."""
 
-    inputs: list[Value]
     steps: list[Step] = field(default_factory=list)
     results: list[Value] = field(default_factory=list)
 
@@ -147,158 +146,139 @@ class Graph:
 def graph_of(program: Any, arguments: Sequence[Value], *, barriers: bool = True) -> Graph:
     """The steps of a closed jaxpr of plain arrays for these arguments; ``barriers`` as in `memory`."""
     jaxpr = jaxpr_of(program)
-    graph = Graph(list(arguments))
-    constants = [Value(bytes_of(v.aval), v.aval, name="captured") for v in jaxpr.constvars]
-    used = (True,) * len(jaxpr.outvars)
-    graph.results = _Build(Walk(), graph, barriers).opened(jaxpr, used, [*constants, *arguments], "")
-    return graph
+    return _Build(Walk(), barriers).graph(jaxpr, (True,) * len(jaxpr.outvars), arguments, "")
+
+
+def _values(like: Iterable[Any], used: Iterable[bool] = itertools.repeat(True)) -> list[Value]:
+    """Values like variables or other values; what is not used takes nothing."""
+    sizes = ((v.bytes if isinstance(v, Value) else bytes_of(v.aval), v.aval) for v in like)
+    return [Value(size * u, aval) for (size, aval), u in zip(sizes, used, strict=False)]
 
 
 class _Build:
     """Writes the equations of one body, and of the calls in it, into one graph."""
 
-    def __init__(self, walk: Walk, graph: Graph, barriers: bool) -> None:
-        self._walk, self._graph, self._barriers = walk, graph, barriers
+    def __init__(self, walk: Walk, barriers: bool) -> None:
+        self._walk, self._barriers = walk, barriers
+        self._graph = Graph()
         self._seen: dict[Any, list[Value]] = {}
         self._literals: dict[Any, Value] = {}
 
-    def opened(self, jaxpr: Any, used: tuple[bool, ...], values: Sequence[Value], stack: str) -> list[Value]:
-        """The results of a body for the values of its constants and operands."""
-        env: dict[Any, Value] = dict(zip((*jaxpr.constvars, *jaxpr.invars), values, strict=True))
+    def graph(self, body: Any, used: tuple[bool, ...], inputs: Sequence[Value], stack: str) -> Graph:
+        """The graph of a body."""
+        self._graph.results = self._inline(body, used, inputs, stack)
+        return self._graph
+
+    def _inner(self, body: Any, used: tuple[bool, ...], inputs: Sequence[Value], stack: str) -> Graph:
+        return _Build(self._walk, self._barriers).graph(body, used, inputs, stack)
+
+    def _inline(self, body: Any, used: tuple[bool, ...], inputs: Sequence[Value], stack: str) -> list[Value]:
+        """Adds the steps of a body that runs once; its results."""
+        jaxpr = jaxpr_of(body)
+        env: dict[Any, Value] = dict(zip(jaxpr.constvars, _values(jaxpr.constvars), strict=True))
+        env |= dict(zip(jaxpr.invars, inputs, strict=True))
         live = self._walk.live(jaxpr, used)[0]
-        wanted = {v for v, u in zip(jaxpr.outvars, used, strict=True) if u and not is_literal(v)}
+        needed = {v for v, u in zip(jaxpr.outvars, used, strict=True) if u and not is_literal(v)}
         reads = [v for eqn, use in live for v, u in zip(eqn.invars, use.operands, strict=True) if u]
-        wanted |= {v for v in reads if not is_literal(v)}
+        needed |= {v for v in reads if not is_literal(v)}
         for eqn, use in live:
-            inner = f"{stack}/{eqn.source_info.name_stack}"
             operands = [self._read(env, v) for v in eqn.invars]
-            outs = tuple(v in wanted for v in eqn.outvars)
-            env.update(zip(eqn.outvars, self._equation(eqn, use, outs, operands, inner), strict=True))
+            outs = tuple(v in needed for v in eqn.outvars)
+            results = self._equation(eqn, use, outs, operands, f"{stack}/{eqn.source_info.name_stack}")
+            env.update(zip(eqn.outvars, results, strict=True))
         return [self._read(env, v) for v in jaxpr.outvars]
 
     def _read(self, env: dict[Any, Value], atom: Any) -> Value:
         if not is_literal(atom):
             return env.get(atom) or Value(0, atom.aval)
-        key = (str(atom.aval), str(atom.val))
-        return self._literals.setdefault(key, Value(0, atom.aval))
+        return self._literals.setdefault((str(atom.aval), str(atom.val)), Value(0, atom.aval))
 
     def _equation(self, eqn: Any, use: Needs, outs: tuple[bool, ...], operands: list[Value], stack: str) -> list[Value]:
         match what := control_of(eqn):
             case ClosedCall():
-                behind = [v for v, b in zip(operands, what.barrier, strict=False) if b]
-                if behind:
-                    fresh = iter(self._barrier(eqn, behind, stack))
-                    operands = [next(fresh) if b else v for v, b in zip(operands, what.barrier, strict=True)]
-                return self._body(what.body, use.bodies[0].used, operands, f"{stack}/{what.scope}")
+                behind = iter(self._barrier(eqn, [v for v, b in zip(operands, what.barrier, strict=False) if b], stack))
+                flags = itertools.chain(what.barrier, itertools.repeat(False))
+                operands = [next(behind) if b else v for v, b in zip(operands, flags, strict=False)]
+                return self._inline(what.body, use.bodies[0].used, operands, f"{stack}/{what.scope}")
             case Scan():
-                return self._scan(eqn, what, use, outs, operands, stack)
+                return self._scan(eqn, what, use, operands, stack)
             case While():
                 return self._while(eqn, what, use, operands, stack)
             case Cond():
-                bodies = [self._inner(b.jaxpr, b.used, operands[1:], stack) for b in use.bodies]
-                step = Step("cond", Kind.BRANCH, operands, stack=stack, bodies=tuple(bodies))
-                return self._step(
-                    step, eqn, [Value(bytes_of(v.aval) * o) for v, o in zip(eqn.outvars, outs, strict=True)]
+                bodies = tuple(self._inner(b.jaxpr, b.used, _values(operands[1:]), stack) for b in use.bodies)
+                return self._add(
+                    Step("cond", Kind.BRANCH, operands, bodies=bodies, **self._at(eqn, stack)), eqn.outvars, outs
                 )
         if kind_of(eqn) is Kind.BARRIER:
             return self._barrier(eqn, operands, stack)
         if eqn.primitive.name == "shard_map":
-            return self._body(eqn.params["jaxpr"], outs, operands, stack)
+            return self._inline(eqn.params["jaxpr"], outs, operands, stack)
         if len(use.bodies) == 1 and len(use.bodies[0].jaxpr.invars) == len(operands):
-            return self._body(use.bodies[0].jaxpr, use.bodies[0].used, operands, stack)
+            return self._inline(use.bodies[0].jaxpr, use.bodies[0].used, operands, stack)
         return self._plain(eqn, operands, stack)
+
+    def _at(self, eqn: Any, stack: str) -> dict[str, Any]:
+        return {"order": len(self._graph.steps), "eqn": eqn, "stack": stack}
+
+    def _add(self, step: Step, like: Sequence[Any], used: Iterable[bool] = itertools.repeat(True)) -> list[Value]:
+        """Adds a step with results like variables or values."""
+        step.results = _values(like, used)
+        for v in step.results:
+            v.step = step
+        self._graph.steps.append(step)
+        return step.results
 
     def _barrier(self, eqn: Any, values: list[Value], stack: str) -> list[Value]:
         """The values, where nothing is merged with what is before them: once all are there, or each once it is."""
-        groups = [values] if self._barriers else [[v] for v in values]
-        steps = [Step("optimization_barrier", Kind.BARRIER, group, stack=stack) for group in groups]
-        return [v for step in steps for v in self._step(step, eqn, step.operands)]
+        groups = ([values] if values else []) if self._barriers else [[v] for v in values]
+        steps = [Step("optimization_barrier", Kind.BARRIER, group, **self._at(eqn, stack)) for group in groups]
+        return [v for step in steps for v in self._add(step, step.operands)]
 
     def _plain(self, eqn: Any, operands: list[Value], stack: str) -> list[Value]:
         """An equation without bodies; the same again is what it was."""
         key = (eqn.primitive, tuple(map(id, operands)), tuple(map(str, eqn.params.items())))
-        if key in self._seen and not _acts(eqn):
-            return self._seen[key]
-        kind = kind_of(eqn)
-        step = Step(eqn.primitive.name, kind, operands, stack=stack)
-        self._seen[key] = self._step(step, eqn, [Value(bytes_of(v.aval)) for v in eqn.outvars])
+        acts = any(type(effect).__name__ != "NamedAxisEffect" for effect in eqn.effects)
+        if acts or key not in self._seen:
+            step = Step(eqn.primitive.name, kind_of(eqn), operands, **self._at(eqn, stack))
+            self._seen[key] = self._add(step, eqn.outvars)
         return self._seen[key]
 
-    def _step(self, step: Step, eqn: Any, like: Sequence[Value]) -> list[Value]:
-        """Adds a step, with results as large as some values."""
-        step.eqn, step.order = eqn, len(self._graph.steps)
-        avals = [v.aval for v in eqn.outvars] if len(eqn.outvars) == len(like) else [v.aval for v in like]
-        step.results = [Value(v.bytes, aval, step) for v, aval in zip(like, avals, strict=True)]
-        self._graph.steps.append(step)
-        return step.results
-
-    def _body(self, body: Any, used: tuple[bool, ...], operands: Sequence[Value], stack: str) -> list[Value]:
-        """The results of a body that runs once, where it is called."""
-        jaxpr = jaxpr_of(body)
-        constants = [Value(bytes_of(v.aval), v.aval, name="captured") for v in jaxpr.constvars]
-        return self.opened(jaxpr, used, [*constants, *operands], stack)
-
-    def _inner(self, jaxpr: Any, used: tuple[bool, ...], operands: Sequence[Value], stack: str) -> Graph:
-        """A body that is a graph of its own."""
-        jaxpr = jaxpr_of(jaxpr)
-        graph = Graph([Value(v.bytes, v.aval, name=v.name) for v in operands])
-        graph.results = _Build(self._walk, graph, self._barriers).opened(jaxpr, used, graph.inputs, stack)
-        return graph
-
-    def _scan(
-        self, eqn: Any, scan: Scan, use: Needs, outs: tuple[bool, ...], operands: list[Value], stack: str
-    ) -> list[Value]:
+    def _scan(self, eqn: Any, scan: Scan, use: Needs, operands: list[Value], stack: str) -> list[Value]:
         body, n, m = jaxpr_of(scan.body), scan.consts, scan.consts + scan.carry
         used = use.bodies[0].used
-        stacks = [
-            Value(bytes_of(v.aval) * u, v.aval)
-            for v, u in zip(eqn.outvars[scan.carry :], used[scan.carry :], strict=True)
-        ]
-        graph = Graph([Value(v.bytes * u, v.aval) for v, u in zip(operands, use.operands, strict=True)] + stacks)
-        for v in (*graph.inputs[n:m], *stacks):
+        inputs = _values(operands, use.operands)
+        stacks = _values(eqn.outvars[scan.carry :], used[scan.carry :])
+        for v in (*inputs[n:m], *stacks):
             v.mutable = True
-        build = _Build(self._walk, graph, self._barriers)
-        slices = []
-        for xs, v in zip(graph.inputs[m : len(operands)], body.invars[m:], strict=True):
-            step = Step("slice", Kind.MAP, [xs], order=-1, eqn=eqn, stack=stack)
-            step.results = [Value(bytes_of(v.aval), v.aval, step)]
-            graph.steps.append(step)
-            slices += step.results
-        constants = [Value(bytes_of(v.aval), v.aval, name="captured") for v in body.constvars]
-        made = build.opened(body, used, [*constants, *graph.inputs[:m], *slices], stack)
-        for i, (stacked, y) in enumerate(zip(stacks, made[scan.carry :], strict=True)):
-            if not used[scan.carry + i]:
-                continue
-            order = y.step.order + 0.5 if y.step is not None else -1
-            store = Step("store", Kind.STORE, [stacked, y], order=order)
-            store.results = [Value(stacked.bytes, stacked.aval, store)]
-            graph.steps.append(store)
-        graph.results = [v for v, u in zip(made[: scan.carry], used, strict=False) if u]
-        step = Step("scan", Kind.LOOP, [v for v, u in zip(operands, use.operands, strict=True) if u], stack=stack)
-        step.bodies = (graph,)
-        place = {id(v): i for i, v in enumerate(step.operands)}
-        step.carried = tuple((place[id(operands[n + i])], i) for i in range(scan.carry) if used[i])
-        found = self._step(step, eqn, [Value(bytes_of(v.aval) * u) for v, u in zip(eqn.outvars, used, strict=True)])
-        for v, y in zip(found[scan.carry :], made[scan.carry :], strict=True):
+        inner = _Build(self._walk, self._barriers)
+        slices: list[Value] = []
+        for xs, v in zip(inputs[m:], body.invars[m:], strict=True):
+            slices += inner._add(Step("slice", Kind.MAP, [xs], -1, eqn, stack), [v])
+        graph = inner.graph(body, used, [*inputs[:m], *slices], stack)
+        ys = graph.results[scan.carry :]
+        for stacked, y, u in zip(stacks, ys, used[scan.carry :], strict=True):
+            if u:
+                order = y.step.order + 0.5 if y.step is not None else -1
+                inner._add(Step("store", Kind.STORE, [stacked, y], order), [stacked])
+        graph.results = [v for v, u in zip(graph.results[: scan.carry], used, strict=False) if u]
+        taken = [v for v, u in zip(operands, use.operands, strict=True) if u]
+        place = {id(v): i for i, v in enumerate(taken)}
+        carried = tuple((place[id(operands[n + i])], i) for i in range(scan.carry) if used[i])
+        step = Step("scan", Kind.LOOP, taken, bodies=(graph,), carried=carried, **self._at(eqn, stack))
+        results = self._add(step, eqn.outvars, used)
+        for v, y in zip(results[scan.carry :], ys, strict=True):
             v.slices = y.step
-        return found
+        return results
 
     def _while(self, eqn: Any, loop: While, use: Needs, operands: list[Value], stack: str) -> list[Value]:
         n, m = loop.cond_consts, loop.cond_consts + loop.body_consts
         used = use.bodies[1].used
-        state = operands[m:]
-        bodies = (
-            self._inner(loop.cond, (True,), [*operands[:n], *state], stack),
-            self._inner(loop.body, used, [*operands[n:m], *state], stack),
-        )
-        for v in bodies[1].inputs[loop.body_consts :]:
+        carry = _values(operands[m:])
+        for v in carry:
             v.mutable = True
-        bodies[1].results = [v for v, u in zip(bodies[1].results, used, strict=True) if u]
-        step = Step("while", Kind.LOOP, operands, stack=stack, bodies=bodies)
-        step.carried = tuple((m + i, i) for i in range(len(state)) if used[i])
-        return self._step(step, eqn, [Value(bytes_of(v.aval) * u) for v, u in zip(eqn.outvars, used, strict=True)])
-
-
-def _acts(eqn: Any) -> bool:
-    """Whether an equation does something each time, and not only communicate."""
-    return any(type(effect).__name__ != "NamedAxisEffect" for effect in eqn.effects)
+        test = self._inner(loop.cond, (True,), _values([*operands[:n], *operands[m:]]), stack)
+        body = self._inner(loop.body, used, [*_values(operands[n:m]), *carry], stack)
+        body.results = [v for v, u in zip(body.results, used, strict=True) if u]
+        carried = tuple((m + i, i) for i in range(len(carry)) if used[i])
+        step = Step("while", Kind.LOOP, operands, bodies=(test, body), carried=carried, **self._at(eqn, stack))
+        return self._add(step, eqn.outvars, used)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shtypes.analysis.describe_plan import action, bound, held, sentences, views
-from shtypes.analysis.draw_plan import devices_of, draw, holders
+from shtypes.analysis.describe_plan import action, bound, devices_of, draw, held, holders, sentences, views
 from shtypes.context.user_line import public
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import Plan, Step, least_bytes, plan
@@ -39,8 +38,8 @@ class Resharding(Report):
     @property
     def plans(self) -> list[tuple[str, Plan]]:
         """The plans and what they are called: forward and, if there is one, backward."""
-        found = [("forward", self.forward)]
-        return found if self.backward is None else [*found, ("backward", self.backward)]
+        named = [("forward", self.forward)]
+        return named if self.backward is None else [*named, ("backward", self.backward)]
 
     @property
     def title(self) -> str:
@@ -50,42 +49,42 @@ class Resharding(Report):
     def tables(self) -> list[Table]:
         """The steps of each plan, in numbers and in words, and what each device holds on the way forward."""
         holds = holders(self.forward, f"who holds what, forward, on {devices_of(self.forward)}")
-        return [*(self._table(name, found) for name, found in self.plans), holds]
+        return [*(self._table(name, plan) for name, plan in self.plans), holds]
 
-    def seconds(self, found: Plan) -> float | None:
+    def seconds(self, plan: Plan) -> float | None:
         """What a plan takes by the cost model; None without one."""
-        return sum((self.model.seconds(step) for step in found.steps), 0.0) if self.model else None
+        return sum((self.model.seconds(step) for step in plan.steps), 0.0) if self.model else None
 
-    def _peak(self, found: Plan) -> int:
-        return max(found.peak_bytes, self._ends)
+    def _peak(self, plan: Plan) -> int:
+        return max(plan.peak_bytes, self._ends)
 
-    def sentences(self, found: Plan) -> list[str]:
+    def sentences(self, plan: Plan) -> list[str]:
         """The steps of a plan in words: who sends what to whom, and what each device holds then."""
-        return sentences(found)
+        return sentences(plan)
 
-    def notes(self, found: Plan) -> list[str]:
+    def notes(self, plan: Plan) -> list[str]:
         """What else is to be said of a plan: the finer views of the array in it, and how it compares with others."""
-        compared = bound(found, least_bytes(found.src, found.dst), gathered_bytes(found))
-        return [*views(found), *([compared] if compared else [])]
+        compared = bound(plan, least_bytes(plan.src, plan.dst), gathered_bytes(plan))
+        return [*views(plan), *([compared] if compared else [])]
 
-    def _table(self, name: str, found: Plan) -> Table:
+    def _table(self, name: str, plan: Plan) -> Table:
         headings = ("step", "B/device", "time", "type after") if self.model else ("step", "B/device", "type after")
         rows = []
-        for step in found.steps:
+        for step in plan.steps:
             time = (f"{self.model.seconds(step):.2e} s",) if self.model else ()
             rows.append((str(step), str(step.bytes), *time, str(step.dst)))
-        note = f"{found.bytes} B/device in {how_many(found.launches, 'collective')}"
-        note += f"; at most {self._peak(found)} B/device in memory"
+        note = f"{plan.bytes} B/device in {how_many(plan.launches, 'collective')}"
+        note += f"; at most {self._peak(plan)} B/device in memory"
         if self.model:
-            note += f"; {self.seconds(found):.2e} s"
+            note += f"; {self.seconds(plan):.2e} s"
         return Table(
-            f"{name}: {found.src} -> {found.dst}",
+            f"{name}: {plan.src} -> {plan.dst}",
             headings,
             tuple(rows),
             frozenset({"B/device", "time"}),
             note if rows else "nothing to do",
-            tuple(self.sentences(found)),
-            tuple(self.notes(found)),
+            tuple(self.sentences(plan)),
+            tuple(self.notes(plan)),
         )
 
     def __repr__(self) -> str:
@@ -112,21 +111,21 @@ class Resharding(Report):
             "backward": None if self.backward is None else self._plan_json(self.backward),
         }
 
-    def _plan_json(self, found: Plan) -> dict[str, Any]:
+    def _plan_json(self, plan: Plan) -> dict[str, Any]:
         return {
-            "before": found.src.canonical(),
-            "after": found.dst.canonical(),
-            "bytes": found.bytes,
-            "least_bytes": least_bytes(found.src, found.dst),
-            "gathered_bytes": gathered_bytes(found),
-            "launches": found.launches,
-            "peak_bytes": self._peak(found),
-            "seconds": self.seconds(found),
-            "notes": self.notes(found),
-            "steps": [self._step_json(step, found.src) for step in found.steps],
+            "before": plan.src.canonical(),
+            "after": plan.dst.canonical(),
+            "bytes": plan.bytes,
+            "least_bytes": least_bytes(plan.src, plan.dst),
+            "gathered_bytes": gathered_bytes(plan),
+            "launches": plan.launches,
+            "peak_bytes": self._peak(plan),
+            "seconds": self.seconds(plan),
+            "notes": self.notes(plan),
+            "steps": [self._step_json(step, plan.src) for step in plan.steps],
         }
 
-    def _step_json(self, step: Step, whole: ShType) -> dict[str, Any]:
+    def _step_json(self, step: Step, base: ShType) -> dict[str, Any]:
         return {
             "kind": step.kind.value,
             "axes": list(step.axes),
@@ -134,8 +133,8 @@ class Resharding(Report):
             "launches": step.launches,
             "seconds": self.model.seconds(step) if self.model else None,
             "group": step.group,
-            "action": action(step, whole),
-            "held": held(step.dst, whole),
+            "action": action(step, base),
+            "held": held(step.dst, base),
             "held_bytes": step.dst.local_bytes,
             "after": step.dst.canonical(),
             "mesh": str(step.dst.mesh),
@@ -146,11 +145,11 @@ def gathered_bytes(found: Plan) -> int:
     """What the plain way sends: to make whole and finish everything that changes, and to slice it then."""
     src, dst = found.src, found.dst
     dims = [a._replace(axes=a.axes[: common_prefix(a.axes, b.axes)]) for a, b in zip(src.dims, dst.dims, strict=True)]
-    kept = {axis for dim in dims for axis in dim.axes}
+    unchanged = {axis for dim in dims for axis in dim.axes}
     states = {
         axis: a if a is b or a in REPLICATED else State.REDUCED
         for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True)
-        if axis not in kept
+        if axis not in unchanged
     }
     states = {axis: State.REDUCED if state is State.SHARDED else state for axis, state in states.items()}
     between = src.replace(dims=dims, states=states)
@@ -195,8 +194,8 @@ def explain_reshard(
 
     Examples:
         >>> from shtypes.types.mesh import Mesh
-        >>> found = explain_reshard("f32[8@dp, 16]", "[_, _@dp]", mesh=Mesh({"dp": 2}))
-        >>> found.forward.bytes, found.forward.launches
+        >>> report = explain_reshard("f32[8@dp, 16]", "[_, _@dp]", mesh=Mesh({"dp": 2}))
+        >>> report.forward.bytes, report.forward.launches
         (128, 1)
         >>> gather = explain_reshard("f32[8@dp]", "[_]", mesh=Mesh({"dp": 2}))
         >>> print(gather.sentences(gather.forward)[0])
@@ -215,10 +214,10 @@ def explain_reshard(
 def _source(src: Any, mesh: Mesh | NamedAxes | None, policy: str | None, dims: Mapping[str, int] | None) -> ShType:
     if isinstance(src, str):
         return ShType.parse(src, mesh, dims=dims, policy=policy)
-    found = src if isinstance(src, ShType) else getattr(src, "type", None)
-    if not isinstance(found, ShType):
+    t = src if isinstance(src, ShType) else getattr(src, "type", None)
+    if not isinstance(t, ShType):
         raise ShardingTypeError(
             f"`explain_reshard` starts from a sharding type, not {src!r:.60}",
             hints=['sh.explain_reshard("f32[8@dp, 4]", "[8, 4@dp]")', "sh.explain_reshard(x, ...) of a typed value"],
         )
-    return as_type(found, mesh)
+    return as_type(t, mesh)

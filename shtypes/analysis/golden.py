@@ -59,21 +59,21 @@ def amount(sent: int, runs: int | None) -> str:
     return f"{sent} B/device, {times}"
 
 
-def record(found: Ledger, root: Path, **context: Any) -> Pinned:
+def record(ledger: Ledger, root: Path, **context: Any) -> Pinned:
     """What a program sends, as the file keeps it: files by their names below ``root``, with its `CONTEXT`."""
-    kept: Pinned = {key: value for key, value in context.items() if value not in (None, {}, [], ())}
+    pinned: Pinned = {key: value for key, value in context.items() if value not in (None, {}, [], ())}
     for direction in DIRECTIONS:
         merged: dict[tuple[Any, ...], PinnedLine] = {}
-        for entry in found:
+        for entry in ledger:
             if entry.direction == direction and entry.launches:
                 sent = _sent(entry, root)
                 same = merged.get(sent[:7], sent._replace(runs=0))
                 runs = None if same.runs is None or sent.runs is None else same.runs + sent.runs
                 merged[sent[:7]] = sent._replace(runs=runs)
         lines = sorted(merged.values(), key=lambda line: (*line.key, line.bytes))
-        kept[direction] = [{k: v for k, v in line._asdict().items() if v != ""} for line in lines]
-    kept["not_covered"] = sorted({f"{n.what} ({n.direction}): {n.why}" for n in found.not_covered})
-    return kept
+        pinned[direction] = [{k: v for k, v in line._asdict().items() if v != ""} for line in lines]
+    pinned["not_covered"] = sorted({f"{n.what} ({n.direction}): {n.why}" for n in ledger.not_covered})
+    return pinned
 
 
 def _sent(entry: Entry, root: Path) -> PinnedLine:
@@ -98,8 +98,8 @@ def read(path: Path) -> dict[str, Pinned]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        schema, targets = found["schema"], dict(found["targets"])
+        document = json.loads(path.read_text(encoding="utf-8"))
+        schema, targets = document["schema"], dict(document["targets"])
     except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise ShardingTypeError(
             f"`{path.name}` does not hold a repository's communication: {error}",
@@ -128,8 +128,8 @@ def write(path: Path, records: Mapping[str, Pinned]) -> bool:
 def dumps(records: Mapping[str, Pinned]) -> str:
     """The records as JSON, one line per collective, so that diffs are read by lines."""
     parts = []
-    for name, kept in sorted(records.items()):
-        lines = ",\n".join(f"   {json.dumps(key)}: {_value_text(value)}" for key, value in kept.items())
+    for name, pinned in sorted(records.items()):
+        lines = ",\n".join(f"   {json.dumps(key)}: {_value_text(value)}" for key, value in pinned.items())
         parts.append(f"  {json.dumps(name)}: {{\n{lines}\n  }}")
     targets = ",\n".join(parts)
     return f'{{\n "schema": {SCHEMA},\n "targets": {{\n{targets}\n }}\n}}\n'
@@ -145,26 +145,26 @@ def _value_text(value: Any) -> str:
 # what changed
 
 
-def differences(name: str, kept: Pinned | None, found: Pinned | None) -> list[str]:
-    """What changed for one target, in lines; none if nothing did. ``found`` is None where it is no target any more."""
-    if kept is None:
+def differences(name: str, pinned: Pinned | None, now: Pinned | None) -> list[str]:
+    """What changed for one target, in lines; none if nothing did. ``now`` is None where it is no target any more."""
+    if pinned is None:
         return [f"{name}: is not in the file"]
-    if found is None:
+    if now is None:
         return [f"{name}: is in the file, and no target any more"]
     lines = [
-        f"  {key}: {_shown(kept.get(key))} -> {_shown(found.get(key))}"
+        f"  {key}: {_shown(pinned.get(key))} -> {_shown(now.get(key))}"
         for key in CONTEXT
-        if kept.get(key) != found.get(key)
+        if pinned.get(key) != now.get(key)
     ]
     for direction in DIRECTIONS:
-        changed = list(_changed(_lines(kept, direction), _lines(found, direction)))
+        changed = list(_changed(_lines(pinned, direction), _lines(now, direction)))
         lines += [f"  {direction}", *(f"    {line}" for line in changed)] if changed else []
-    old, new = ({*r.get("not_covered", ())} for r in (kept, found))
+    old, new = ({*r.get("not_covered", ())} for r in (pinned, now))
     uncovered = [*(f"    - {line}" for line in sorted(old - new)), *(f"    + {line}" for line in sorted(new - old))]
     lines += ["  not covered", *uncovered] if uncovered else []
     if not lines:
         return []
-    before, after = _bytes(kept), _bytes(found)
+    before, after = _bytes(pinned), _bytes(now)
     total = f"  total: {before} B/device" + (f" -> {after} B/device" if after != before else ", as before")
     return [name, *lines, total]
 
@@ -173,10 +173,10 @@ def _shown(value: Any) -> str:
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _lines(kept: Pinned, direction: str) -> list[PinnedLine]:
+def _lines(pinned: Pinned, direction: str) -> list[PinnedLine]:
     try:
         return [
-            PinnedLine(**{"branch": "", "file": "", "function": "", "line": "", **item}) for item in kept[direction]
+            PinnedLine(**{"branch": "", "file": "", "function": "", "line": "", **item}) for item in pinned[direction]
         ]
     except (KeyError, TypeError) as error:
         raise ShardingTypeError(
@@ -199,12 +199,12 @@ def _changed(old: Iterable[PinnedLine], new: Iterable[PinnedLine]) -> Iterator[s
 
 
 def _by_key(lines: Iterable[PinnedLine]) -> dict[tuple[str, ...], list[PinnedLine]]:
-    found: dict[tuple[str, ...], list[PinnedLine]] = {}
+    lines_by_key: dict[tuple[str, ...], list[PinnedLine]] = {}
     for line in lines:
-        found.setdefault(line.key, []).append(line)
-    return found
+        lines_by_key.setdefault(line.key, []).append(line)
+    return lines_by_key
 
 
-def _bytes(kept: Pinned) -> int:
+def _bytes(pinned: Pinned) -> int:
     """The sum of all lines: of conditionals, every branch."""
-    return sum(s.bytes * (1 if s.runs is None else s.runs) for d in DIRECTIONS for s in _lines(kept, d))
+    return sum(s.bytes * (1 if s.runs is None else s.runs) for d in DIRECTIONS for s in _lines(pinned, d))

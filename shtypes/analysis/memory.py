@@ -12,7 +12,7 @@ import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.analysis.buffers import buffers_of, kept_by, live, packed
-from shtypes.analysis.device_steps import Value, bytes_of, graph_of
+from shtypes.analysis.device_steps import Kind, Step, Value, bytes_of, graph_of
 from shtypes.analysis.target import Target, mesh_of, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh
@@ -104,8 +104,8 @@ class Memory(Report):
             "temporaries": self.temporaries,
             "peak": self.peak,
             **{
-                key: [{**h._asdict(), "place": h.place.to_json()} for h in held]
-                for key, held in (("saved", self.saved), ("live", self.live))
+                key: [{**h._asdict(), "place": h.place.to_json()} for h in values]
+                for key, values in (("saved", self.saved), ("live", self.live))
             },
         }
 
@@ -123,12 +123,12 @@ class Memory(Report):
         return [total, *(_table(saved, self.saved) if self.saved else ()), *_table(live, self.live)]
 
 
-def _table(title: str, held: tuple[Held, ...]) -> Iterable[Table]:
+def _table(title: str, values: tuple[Held, ...]) -> Iterable[Table]:
     rows = tuple(
         (str(h.place), h.direction, h.what, f"{h.values} of {h.type}" if h.values > 1 else h.type, str(h.bytes))
-        for h in held[:_SHOWN]
+        for h in values[:_SHOWN]
     )
-    rest = held[_SHOWN:]
+    rest = values[_SHOWN:]
     note = f"and {len(rest)} more, {sum(h.bytes for h in rest)} B/device" if rest else "" if rows else "nothing"
     headings = ("line", "direction", "made by", "each device has", "B/device")
     yield Table(title, headings, rows, frozenset({"B/device"}), note)
@@ -176,8 +176,8 @@ def memory(
         >>> def layer(x, w):
         ...     return sh.silu(x @ w)
         >>> mesh = sh.abstract_mesh({"dp": 64, "tp": 64})
-        >>> found = memory(layer, "f32[8192@dp, 1024]", "f32[1024, 4096@tp]", mesh=mesh)
-        >>> dict(found.arguments), found.results, found.temporaries
+        >>> report = memory(layer, "f32[8192@dp, 1024]", "f32[1024, 4096@tp]", mesh=mesh)
+        >>> dict(report.arguments), report.results, report.temporaries
         ({'x': 524288, 'w': 262144}, 32768, 0)
     """
     with target_in_scope(f, types, named, mesh, policy, dims) as target:
@@ -199,8 +199,7 @@ def _memory_of(target: Target, *, grad: bool, barriers: bool) -> Memory:
     program, leaves, donated = call.traced.on_devices()
     jaxpr = jaxpr_of(program)
     inputs = [
-        Value(n, v.aval, name="captured" if i is None else "argument", mutable=i in donated)
-        for v, n, i in zip(jaxpr.invars, _sizes(jaxpr), leaves, strict=True)
+        Value(n, v.aval, mutable=i in donated) for v, n, i in zip(jaxpr.invars, _sizes(jaxpr), leaves, strict=True)
     ]
     graph = graph_of(program, inputs, barriers=barriers)
     buffers = buffers_of(graph)
@@ -240,11 +239,8 @@ def _traced(target: Target, *, grad: bool) -> _Traced:
     return _Traced(jit(run).trace(*arrays), again)
 
 
-class _Leaf:
-    """Stands for a traced leaf of the arguments."""
-
-    def __init__(self, place: int) -> None:
-        self.place = place
+class _Leaf(int):
+    """Stands for a traced leaf of the arguments, by its position."""
 
 
 def _by_argument(target: Target, call: _Traced, sizes: Mapping[int | None, int]) -> dict[str, int]:
@@ -253,7 +249,7 @@ def _by_argument(target: Target, call: _Traced, sizes: Mapping[int | None, int])
     args, kwargs = call.again([_Leaf(i) for i in range(count)])
     named = Target(target.function, args, kwargs).arguments
     by_name = {
-        name: sum(sizes[leaf.place] for leaf in jax.tree.leaves(tree) if isinstance(leaf, _Leaf))
+        name: sum(sizes[leaf] for leaf in jax.tree.leaves(tree) if isinstance(leaf, _Leaf))
         for name, tree in named.items()
     }
     by_name = {name: n for name, n in by_name.items() if n}
@@ -273,33 +269,28 @@ def _sizes(jaxpr: Any) -> list[int]:
 def _aliased(donated: Iterable[Value], results: Iterable[Any]) -> int:
     """The bytes of the results that take the memory of donated arguments: each of one like it."""
     free = Counter((bytes_of(v.aval), v.aval.shape, str(v.aval.dtype)) for v in donated)
-    wanted = Counter((bytes_of(t), t.shape, str(t.dtype)) for t in results)
-    return sum(n * key[0] for key, n in (free & wanted).items())
+    sizes = Counter((bytes_of(t), t.shape, str(t.dtype)) for t in results)
+    return sum(n * key[0] for key, n in (free & sizes).items())
 
 
 def _gradient_bytes(traced: Traced) -> int:
     """The bytes of the gradients: the last of what `with_gradient` returns."""
-    _, _, cotangents = traced.out_info
+    _, cotangents = traced.out_info
     return sum(bytes_of(x.type if hasattr(x, "type") else x) for x in jax.tree.leaves(cotangents))
 
 
 def _held(values: Iterable[Value]) -> tuple[Held, ...]:
     """Values as the report has them: those that are alike together, the largest first."""
-    found: dict[tuple[str, str, str, SourceLine], list[int]] = {}
+    sizes: dict[tuple[str, str, str, SourceLine], list[int]] = {}
     for v in values:
-        maker = v.maker
-        what, direction, place = (
-            ("copy", "forward", SourceLine())
-            if maker is None
-            else (
-                maker.name,
-                maker.direction,
-                maker.place,
-            )
-        )
-        found.setdefault((what, _text(v.aval), direction, place), []).append(v.bytes)
-    held = (Held(what, t, len(n), sum(n), direction, place) for (what, t, direction, place), n in found.items())
-    return tuple(sorted(held, key=lambda h: -h.bytes))
+        maker = v.maker or _COPY
+        sizes.setdefault((maker.name, _text(v.aval), maker.direction, maker.place), []).append(v.bytes)
+    rows = (Held(what, t, len(n), sum(n), direction, place) for (what, t, direction, place), n in sizes.items())
+    return tuple(sorted(rows, key=lambda h: -h.bytes))
+
+
+#: What makes a result that is an argument, or another result.
+_COPY: Final = Step("copy", Kind.KERNEL, [], 0)
 
 
 def _text(t: Any) -> str:

@@ -63,7 +63,7 @@ def devices(
     top: float,
     paint: Callable[[Holding], Paint],
     *,
-    whole: ShType | None = None,
+    base: ShType | None = None,
     drawn: tuple[int, ...] = (),
     rows: int = ROWS,
 ) -> Devices:
@@ -74,18 +74,18 @@ def devices(
         left: Where the first cell is; what names its row is left of it.
         top: Where the first cell is; what names its column is above it.
         paint: How a device's part is coloured.
-        whole: As for `holding`.
+        base: As for `holding`.
         drawn: The dims that are drawn; by default those of `drawn_dims`.
         rows: The most rows of devices.
     """
-    whole = whole or t
-    outer, last = whole.mesh.axis_names[:-1], (whole.mesh.axis_names or ("",))[-1]
-    across = visible(whole.mesh.shape.get(last, 1), COLUMNS)
+    base = base or t
+    outer, last = base.mesh.axis_names[:-1], (base.mesh.axis_names or ("",))[-1]
+    across = visible(base.mesh.shape.get(last, 1), COLUMNS)
     body: list[str] = []
     y = top
     first = outer[0] if len(outer) > 1 else None
     before: int | None = None
-    for place, cells in grid(t, rows, COLUMNS, whole):
+    for place, cells in grid(t, rows, COLUMNS, base):
         group = None if place is None or first is None else place[first]
         if before is not None and group != before:
             y += 14  # the outermost of three axes is a gap
@@ -101,7 +101,7 @@ def devices(
             if cell is None:
                 body.append(words(x + CELL[0] / 2, y + CELL[1] / 2, "…", anchor="middle"))
             else:
-                body += _cell(whole, drawn or drawn_dims(t), cell, x, y, paint(cell))
+                body += _cell(base, drawn or drawn_dims(t), cell, x, y, paint(cell))
         y += CELL[1]
     if last:
         for j, index in enumerate(across):
@@ -113,13 +113,15 @@ def devices(
 def draw(t: ShType, title: str, sentences: list[str]) -> str:
     """The picture as one SVG element; it takes its ink from the page around it."""
     parts: dict[object, int] = {}
-    shown = devices(t, LEFT, TOP, lambda cell: [(box, parts.setdefault(cell.part, len(parts))) for box in cell.boxes()])
-    body = shown.body + [words(8, shown.bottom + 20 + 16 * i, line) for i, line in enumerate(sentences)]
+    drawing = devices(
+        t, LEFT, TOP, lambda cell: [(box, parts.setdefault(cell.part, len(parts))) for box in cell.boxes()]
+    )
+    body = drawing.body + [words(8, drawing.bottom + 20 + 16 * i, line) for i, line in enumerate(sentences)]
     head = [words(8, 24, title, weight="bold")]
     if len(drawn_dims(t)) < t.ndim:
         head.append(words(8, 42, f"drawn: dims {', '.join(map(str, drawn_dims(t)))} of {t.ndim}"))
-    width = max(shown.right + 8, 8 + 7 * max(map(len, [title, *sentences])))
-    return element(title, width, shown.bottom + 20 + 16 * len(sentences), [*head, *body])
+    width = max(drawing.right + 8, 8 + 7 * max(map(len, [title, *sentences])))
+    return element(title, width, drawing.bottom + 20 + 16 * len(sentences), [*head, *body])
 
 
 def element(title: str, width: float, height: float, body: Iterable[str]) -> str:
@@ -148,16 +150,16 @@ def words(x: float, y: float, text: str, *, anchor: str = "start", weight: str =
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}">{html.escape(text)}</text>'
 
 
-def _cell(whole: ShType, dims: tuple[int, ...], cell: Holding, x: float, y: float, paint: Paint) -> Iterator[str]:
+def _cell(base: ShType, dims: tuple[int, ...], cell: Holding, x: float, y: float, paint: Paint) -> Iterator[str]:
     """One device: the outline of the whole array, and its part in the colour that copies share."""
-    yield f"<g><title>{html.escape(cell.words(whole))}</title>"
+    yield f"<g><title>{html.escape(cell.words(base))}</title>"
     frame = Box(x + 2, y + 2, CELL[0] - 4, CELL[1] - 4)
     yield frame.svg('rx="4" fill="none" stroke="currentColor" stroke-opacity=".25"')
     painted = list(paint)
-    for plane, outline in _planes(whole, dims, x, y):
+    for plane, outline in _planes(base, dims, x, y):
         yield outline.svg('fill="none" stroke="currentColor" stroke-opacity=".6"')
         for box, colour in painted:
-            part = _in_plane(whole, dims, box, plane, outline)
+            part = _in_plane(base, dims, box, plane, outline)
             if part is None:
                 continue
             yield part.svg(_fill(colour))
@@ -165,8 +167,8 @@ def _cell(whole: ShType, dims: tuple[int, ...], cell: Holding, x: float, y: floa
                 yield part.svg('fill="url(#shtypes-term)"')
             if cell.own is not None:
                 yield part.svg('fill="url(#shtypes-own)"')
-    text = cell.text(whole)
-    label = text if whole.ndim < 3 and len(text) <= 15 else text.rpartition("] ")[2]
+    text = cell.text(base)
+    label = text if base.ndim < 3 and len(text) <= 15 else text.rpartition("] ")[2]
     if len(label) <= 15:
         yield words(x + CELL[0] / 2, y + CELL[1] - 8, label, anchor="middle")
     yield "</g>"
@@ -178,10 +180,10 @@ def _fill(colour: int | None) -> str:
     return f'fill="hsl({colour * 137.5 % 360:.0f} 65% 55%)"'  # steps of the golden angle: neighbours differ
 
 
-def _planes(whole: ShType, dims: tuple[int, ...], x: float, y: float) -> Iterator[tuple[int, Box]]:
+def _planes(base: ShType, dims: tuple[int, ...], x: float, y: float) -> Iterator[tuple[int, Box]]:
     """The planes of the array, the last first."""
-    height, width = ([1, 1, *(max(whole.shape[i], 1) for i in dims)])[-2:]
-    planes = _count(whole, dims)
+    height, width = ([1, 1, *(max(base.shape[i], 1) for i in dims)])[-2:]
+    planes = _count(base, dims)
     scale = SIDE / max(height, width)
     h, w = max(height * scale, 8), max(width * scale, 8)
     left, top = x + (CELL[0] - w) / 2, y + 8 + (SIDE - h) / 2
@@ -189,16 +191,16 @@ def _planes(whole: ShType, dims: tuple[int, ...], x: float, y: float) -> Iterato
         yield plane, Box(left + SHIFT * plane - SHIFT * (planes - 1) / 2, top - SHIFT * plane / 2 + 6, w, h)
 
 
-def _count(whole: ShType, dims: tuple[int, ...]) -> int:
-    return min(max(whole.shape[dims[0]], 1), PLANES) if len(dims) == 3 else 1
+def _count(base: ShType, dims: tuple[int, ...]) -> int:
+    return min(max(base.shape[dims[0]], 1), PLANES) if len(dims) == 3 else 1
 
 
-def _in_plane(whole: ShType, dims: tuple[int, ...], box: tuple[Span, ...], plane: int, outline: Box) -> Box | None:
+def _in_plane(base: ShType, dims: tuple[int, ...], box: tuple[Span, ...], plane: int, outline: Box) -> Box | None:
     """What a plane, which stands for an equal share of the first of three dims, has of a box; None for nothing."""
-    height, width = ([1, 1, *(max(whole.shape[i], 1) for i in dims)])[-2:]
+    height, width = ([1, 1, *(max(base.shape[i], 1) for i in dims)])[-2:]
     (a, b), (c, d) = ([(0, 1), (0, 1), *(box[i] for i in dims)])[-2:]
     if len(dims) == 3:
-        depth, planes = max(whole.shape[dims[0]], 1), _count(whole, dims)
+        depth, planes = max(base.shape[dims[0]], 1), _count(base, dims)
         start, stop = box[dims[0]]
         if start >= (plane + 1) * depth / planes or stop <= plane * depth / planes:
             return None

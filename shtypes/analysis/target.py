@@ -18,7 +18,7 @@ from shtypes.signatures.annotations import Annotations, annotations_of
 from shtypes.signatures.matching import Bindings, named
 from shtypes.signatures.pytree_spec import Checking, Making
 from shtypes.signatures.typed import is_typed_function, typed
-from shtypes.traced.program import is_merged, program_of
+from shtypes.traced.program import is_merged, leaves_by_path, program_of
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh, context, current_mesh
 from shtypes.types.notation import dim_sizes
@@ -46,16 +46,24 @@ class Target(NamedTuple):
             bound = inspect.signature(self.function).bind(*self.args, **self.kwargs)
         except (TypeError, ValueError):
             return {**{f"argument {i}": x for i, x in enumerate(self.args)}, **self.kwargs}
-        found: dict[str, Any] = {}
+        named: dict[str, Any] = {}
         for name, value in bound.arguments.items():
             kind = bound.signature.parameters[name].kind
             if kind is inspect.Parameter.VAR_POSITIONAL:
-                found |= {f"{name}[{i}]": x for i, x in enumerate(value)}
+                named |= {f"{name}[{i}]": x for i, x in enumerate(value)}
             elif kind is inspect.Parameter.VAR_KEYWORD:
-                found |= value
+                named |= value
             else:
-                found[name] = value
-        return found
+                named[name] = value
+        return named
+
+    def leaf_names(self) -> list[str]:
+        """The names of the leaves of the arguments: parameters with the paths inside them."""
+        structure = jax.tree.structure((self.args, self.kwargs))
+        args, kwargs = jax.tree.unflatten(structure, range(structure.num_leaves))
+        trees = self._replace(args=args, kwargs=kwargs).arguments
+        names = {i: name + path for name, tree in trees.items() for path, i in leaves_by_path(tree)}
+        return [names[i].replace(" ", "_") for i in range(structure.num_leaves)]
 
     def traced(self) -> tuple[Any, Any]:
         """The typed program as it is compiled, and its results as types in their tree; see `program_of`."""
@@ -72,30 +80,32 @@ def target_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
         raise ShardingTypeError(f"a function is asked about, not {f!r:.60}")
     function = f
     try:
-        asked = annotations_of(f)
+        annotations = annotations_of(f)
     except (NameError, TypeError, ValueError):
-        asked = None
-    if asked is not None and asked.ask and not is_typed_function(f):
+        annotations = None
+    if annotations is not None and annotations.ask and not is_typed_function(f):
         function = typed(f)
-    if not args and not kwargs and asked is not None:
-        args = _from_annotations(f, asked.signature, asked.nodes)
-    given = jax.tree.map(abstract, (args, dict(kwargs)))
-    args, kwargs = given if asked is None else _named(asked, given)
+    if not args and not kwargs and annotations is not None:
+        args = _from_annotations(f, annotations.signature, annotations.nodes)
+    inputs = jax.tree.map(abstract, (args, dict(kwargs)))
+    args, kwargs = inputs if annotations is None else _named(annotations, inputs)
     return Target(function, args, kwargs, is_merged(f))
 
 
-def _named(asked: Annotations, given: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _named(
+    annotations: Annotations, inputs: tuple[tuple[Any, ...], dict[str, Any]]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments, where values that have only types take the names that the signature has for their dims."""
     into = Checking(Bindings(current_dims()), replicated())
     with contextlib.suppress(ShardingTypeError):  # it is said when the function is called
-        asked.check(into, given[0], given[1])
+        annotations.check(into, inputs[0], inputs[1])
 
     def one(x: Any) -> Any:
         if type(x) is not Array or x.data is not None or id(x) not in into.texts:
             return x
         return abstract_array(named(into.texts[id(x)], x.type))
 
-    return jax.tree.map(one, given)  # type: ignore[no-any-return]
+    return jax.tree.map(one, inputs)  # type: ignore[no-any-return]
 
 
 def abstract(x: Any) -> Any:

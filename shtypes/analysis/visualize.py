@@ -95,10 +95,10 @@ def visualize(type: Any, *, mesh: AnyMesh | None = None) -> Picture:
     """
     if isinstance(type, str):
         type = ShType.parse(type, None if mesh is None else to_mesh(mesh))
-    found = type if isinstance(type, ShType) else getattr(type, "type", None)
-    if not isinstance(found, ShType):
+    t = type if isinstance(type, ShType) else getattr(type, "type", None)
+    if not isinstance(t, ShType):
         raise ShardingTypeError(
             f"`visualize` shows a sharding type, not {type!r:.60}",
             hints=['sh.visualize("f32[8@dp, 4]")', "sh.visualize(x) of a typed value"],
         )
-    return Picture(found)
+    return Picture(t)

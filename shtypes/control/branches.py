@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 from jax import lax
@@ -16,7 +16,7 @@ from jax import lax
 from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words, public
-from shtypes.control.joins import TypesDiffer, becomes, can_reshard, cast_leaves, leaf_types, start_otherwise
+from shtypes.control.joins import Leaf, TypesDiffer, becomes, can_reshard, cast_leaves, leaves_of, start_otherwise
 from shtypes.control.loops import scalar_of
 from shtypes.control.own import own_value, varying_type
 from shtypes.core.jax_context import suggest_when_read
@@ -29,7 +29,7 @@ from shtypes.resharding import Cost, backward, cost, plan
 from shtypes.resharding.join import join
 from shtypes.rules import Typing
 from shtypes.scopes.check_comm import check_comm
-from shtypes.scopes.comm import allows_implicit, minimizing, no_comm
+from shtypes.scopes.comm import NoComm, allows_implicit, minimizing, no_comm
 from shtypes.traced.program import leaf_paths
 from shtypes.types import ShType, State
 
@@ -115,7 +115,7 @@ def _of_own(
         with no_comm():
             return _own_branch(name, which, branches, operands)
     except ShardingTypeError as error:
-        if not error.what.startswith("`no_comm"):
+        if not isinstance(error.scope, NoComm):
             raise
     return _each_its_own(name, holds, branches, operands)
 
@@ -205,14 +205,14 @@ def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callabl
     wanted: list[ShType | None] | None = None
 
     def attempt() -> Any:
-        seen: dict[int, tuple[Any, list[_Result]]] = {}
+        seen: dict[int, tuple[Any, list[Leaf]]] = {}
 
         def watched(position: int) -> Callable[..., Any]:
             def branch(*operands: Any) -> Any:
                 out = branches[position](*operands)
                 if wanted is not None:
                     return cast_leaves(out, wanted)
-                seen[position] = (jax.tree.structure(out), _results(out))
+                seen[position] = (jax.tree.structure(out), leaves_of(out))
                 if len(seen) == len(branches):
                     joined = _join_results(name, leaf_paths(out), list(seen.values()))
                     if joined is not None:
@@ -232,18 +232,7 @@ def _joined_branches(name: str, branches: list[Callable[..., Any]], run: Callabl
     return attempt()
 
 
-class _Result(NamedTuple):
-    """A leaf of what a branch returns."""
-
-    value: Any
-    type: ShType | None  # its type, if it is typed
-
-
-def _results(out: Any) -> list[_Result]:
-    return [_Result(x, t) for x, t in zip(jax.tree.leaves(out), leaf_types(out), strict=True)]
-
-
-def _join_results(name: str, paths: list[str], found: list[tuple[Any, list[_Result]]]) -> list[ShType | None] | None:
+def _join_results(name: str, paths: list[str], found: list[tuple[Any, list[Leaf]]]) -> list[ShType | None] | None:
     """The types that the branches' results join in; None where nothing is to be done."""
     trees, results = zip(*found, strict=True)
     _check_alike(name, trees)
@@ -252,7 +241,7 @@ def _join_results(name: str, paths: list[str], found: list[tuple[Any, list[_Resu
     return [_join_leaf(name, path, leaves) for path, leaves in zip(paths, zip(*results, strict=True), strict=True)]
 
 
-def _join_leaf(name: str, path: str, leaves: Sequence[_Result]) -> ShType | None:
+def _join_leaf(name: str, path: str, leaves: Sequence[Leaf]) -> ShType | None:
     """The type of one result of all branches."""
     typed = tuple(leaf.type for leaf in leaves if leaf.type is not None)
     if not typed:
@@ -262,12 +251,12 @@ def _join_leaf(name: str, path: str, leaves: Sequence[_Result]) -> ShType | None
             return join(typed)
     goals = list(dict.fromkeys(typed))
     for goal in goals:
-        if all(leaf.type == goal or becomes(leaf.value, goal) for leaf in leaves):
+        if all(leaf.type == goal or becomes(leaf, goal) for leaf in leaves):
             return goal
     for goal in goals:
         for leaf in leaves:
             if leaf.type != goal:
-                start_otherwise(leaf.value, goal)
+                start_otherwise(leaf, goal)
     if len(typed) < len(leaves):
         raise ShardingTypeError(
             f"one branch of `{name}` returns a plain array{path}, another {typed[0]}",

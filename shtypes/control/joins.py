@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,20 +62,51 @@ def tracing_body(loop: OpenLoop) -> Iterator[None]:
         loop.carry = []  # of a trace that ends
 
 
-def start_otherwise(x: Any, t: ShType) -> None:
+class Leaf(NamedTuple):
+    """What joins ask of a value, without the value: the trace that made it may have ended.
+
+    Attributes:
+        constant: Whether no gradient comes back to it, so that its casts from a replicated state are free.
+        carries: The leaves of carries of loops around that it is made of; empty where it is made of anything else.
+        shape: Of a plain one its shape; None where it has none that a typed value could have.
+        dtype: Of a plain one its dtype; None if it takes that of what it meets.
+    """
+
+    type: ShType | None
+    constant: bool
+    carries: Sequence[Any]
+    shape: tuple[int, ...] | None = None
+    dtype: Any = None
+
+
+def leaves_of(tree: Any) -> list[Leaf]:
+    """What joins ask of the leaves of a tree."""
+    return [_leaf(x) for x in jax.tree.leaves(tree)]
+
+
+def _leaf(x: Any) -> Leaf:
+    made_of = arguments_of(x) or []
+    known = {id(leaf) for loop in _thread.loops for leaf in loop.carry}
+    leaf = Leaf(x.type if is_typed(x) else None, is_constant(x), made_of if known.issuperset(map(id, made_of)) else ())
+    if leaf.type is not None or not (hasattr(x, "dtype") or is_number(x)) or _is_key(x):
+        return leaf
+    weak = is_number(x) or getattr(x, "weak_type", False)
+    return leaf._replace(shape=jnp.shape(x), dtype=None if weak else np.dtype(x.dtype))
+
+
+def start_otherwise(x: Leaf, t: ShType) -> None:
     """Has a loop around start its carry so that ``x``, which is made of nothing else, can have a type for free.
 
     What it is made of starts in that type where it can, else it varies where that does.
     """
-    made_of = arguments_of(x)
     for loop in reversed(_thread.loops):
         places = {id(leaf): i for i, leaf in enumerate(loop.carry)}
-        if not made_of or any(id(v) not in places for v in made_of):
+        if not x.carries or any(id(v) not in places for v in x.carries):
             continue
         types = leaf_types(loop.carry)
-        for i in (places[id(v)] for v in made_of):
+        for i in (places[id(v)] for v in x.carries):
             for goal in (t, _varying_as(types[i], t)):
-                if goal is not None and goal != types[i] and becomes(loop.starts[i], goal):
+                if goal is not None and goal != types[i] and becomes(_leaf(loop.starts[i]), goal):
                     types[i] = goal
                     break
         if types != leaf_types(loop.carry):
@@ -108,15 +139,13 @@ def is_constant(x: Any) -> bool:
     return arguments_of(x) == [] or (is_typed(x) and not x.type.differentiable)
 
 
-def becomes(x: Any, t: ShType) -> bool:
+def becomes(x: Leaf, t: ShType) -> bool:
     """Whether a constant can have a type for free: it is replicated, or plain, where the type says something else."""
-    if not is_constant(x):
+    if not x.constant:
         return False
-    if not is_typed(x):
-        weak = is_number(x) or getattr(x, "weak_type", False)
-        same = weak or np.dtype(x.dtype) == t.dtype if hasattr(x, "dtype") and not _is_key(x) else is_number(x)
-        return jnp.shape(x) == t.shape and same
     own = x.type
+    if own is None:
+        return x.shape == t.shape and x.dtype in (None, t.dtype)
     if own.mesh is not t.mesh or own.shape != t.shape or own.dtype_name != t.dtype_name:
         return False
     kept = all(d.axes == e.axes[: len(d.axes)] for d, e in zip(own.dims, t.dims, strict=True))
@@ -124,7 +153,7 @@ def becomes(x: Any, t: ShType) -> bool:
 
 
 def _is_key(x: Any) -> bool:
-    return bool(jnp.issubdtype(x.dtype, jax.dtypes.extended))
+    return hasattr(x, "dtype") and bool(jnp.issubdtype(x.dtype, jax.dtypes.extended))
 
 
 def cast_leaves(tree: Any, types: Sequence[ShType | None]) -> Any:
@@ -208,14 +237,14 @@ def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: A
     if not types_differ(entered, left):
         return entered
     what = f"the carry{path} of `{name}`"
-    if left is None and entered is not None and becomes(out, entered):
+    if left is None and entered is not None and becomes(_leaf(out), entered):
         return entered
-    if entered is None and left is not None and becomes(start, left):
+    if entered is None and left is not None and becomes(_leaf(start), left):
         return left
     if entered is None or left is None:
         typed = entered or left
         if left is not None:
-            start_otherwise(start, left)
+            start_otherwise(_leaf(start), left)
         raise ShardingTypeError(
             f"{what} is typed on one side only: it starts as {entered or 'a plain array'} and comes back as "
             f"{left or 'a plain array'}",
@@ -224,11 +253,11 @@ def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: A
     try:
         return join([entered, left])
     except ShardingTypeError:
-        if becomes(start, left):
+        if becomes(_leaf(start), left):
             return left
-        if becomes(out, entered):
+        if becomes(_leaf(out), entered):
             return entered
-        start_otherwise(start, left)
+        start_otherwise(_leaf(start), left)
         if allows_implicit() and can_reshard(left, entered):
             check_comm(name, left, entered, name="carry", inserted=True)
             return entered  # at the end of each step

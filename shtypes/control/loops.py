@@ -26,7 +26,7 @@ from shtypes.dispatch.apply import is_typed, located, settled
 from shtypes.errors import ShardingTypeError, quoted
 from shtypes.ops.functions import index_in_dim, stack
 from shtypes.rules import Typing
-from shtypes.scopes.comm import allows_implicit, no_comm
+from shtypes.scopes.comm import NoComm, allows_implicit, no_comm
 from shtypes.types import ShType, State
 
 Carry = TypeVar("Carry")
@@ -192,7 +192,7 @@ def while_loop(cond_fun: Callable[[Carry], Any], body_fun: Callable[[Carry], Car
         with no_comm("forward"):
             return looped(own=True)
     except ShardingTypeError as error:
-        if not error.what.startswith("`no_comm"):
+        if not isinstance(error.scope, NoComm):
             raise
         call = f'jax.lax.pmax(pred, "{axes[0]}")' if len(axes) == 1 else "jax.lax.pmax(pred, axes)"
         raise ShardingTypeError(

@@ -22,7 +22,7 @@ from shtypes.context.user_line import named
 from shtypes.core.array import Array, wrap
 from shtypes.core.host import READ
 from shtypes.core.meshes import context_mesh
-from shtypes.scopes.comm import open_watches
+from shtypes.scopes.comm import open_trackers
 from shtypes.types import ShType, State
 
 P = ParamSpec("P")
@@ -157,7 +157,7 @@ def cached_eagerly(op: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(op)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if _thread.recorder is not None or not no_trace_is_running() or open_watches():
+        if _thread.recorder is not None or not no_trace_is_running() or open_trackers():
             return op(*args, **kwargs)
         operands: list[Array] = []
         key = _key(args, kwargs, operands)

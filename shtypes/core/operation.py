@@ -24,7 +24,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Plan
 from shtypes.resharding.moves import Kind, in_words
 from shtypes.scopes.check_comm import Sent, check_bound
-from shtypes.scopes.comm import open_watches, rules_in_force
+from shtypes.scopes.comm import open_trackers, rules_in_force
 from shtypes.types import ShType
 
 
@@ -306,5 +306,5 @@ def sent_by(comms: Sequence[Comm], noun: str = "") -> Sent:
 
 def count(operation: Operation) -> None:
     """Tells open scopes that an operation ran."""
-    for watch in open_watches():
-        watch.ran(operation, *current_direction())
+    for tracker in open_trackers():
+        tracker.ran(operation, *current_direction())

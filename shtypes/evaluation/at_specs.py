@@ -35,58 +35,42 @@ _OF_JAX: Final = frozenset({"checkpoint", "rematted_computation", ""})
 Marks = dict[int, list[tuple[int, str]]]
 
 
-class Outside:
-    """What is said of a program from outside.
-
-    Attributes:
-        name: What the program is called.
-        at: The type of the results of each place.
-        finish: Whether each sum is finished where it arises.
-        met: The places whose results were met.
-        unfit: Why the type of a place does not fit a result of it, for those that have results of several shapes.
-    """
+class AtSpecs:
+    """The types that `at=` gives the results of places, and whether sums are finished where they arise."""
 
     def __init__(self, name: str = "f", at: dict[str, Any] | None = None, *, finish: bool = False) -> None:
         self.name, self.at, self.finish = name, at or {}, finish
-        self.met: set[str] = set()
-        self.unfit: dict[str, ShardingTypeError] = {}
-        self._known: Bounded[tuple[Any, Marks]] = Bounded(256)
+        self.met: set[str] = set()  # the places whose results were met
+        self.unfit: dict[str, ShardingTypeError] = {}  # why the type of a place does not fit one of its results
+        self._marks: Bounded[tuple[Any, Marks]] = Bounded(256)
 
-    def again(self) -> Outside:
-        """The same for another evaluation, in which no place was met yet; where places are stays known."""
-        fresh = Outside(self.name, self.at, finish=self.finish)
-        fresh._known = self._known
+    def again(self) -> AtSpecs:
+        """The same for another evaluation, in which no place was met yet; the cache of places is shared."""
+        fresh = AtSpecs(self.name, self.at, finish=self.finish)
+        fresh._marks = self._marks
         return fresh
 
     def marks(self, jaxpr: Any, scope: tuple[str, ...], inside: frozenset[str]) -> Marks:
-        """The results of places in a body.
-
-        Args:
-            jaxpr: The body.
-            scope: The path of scopes around it.
-            inside: The places that it is in, which have their results outside of it.
-        """
+        """The results of places in a sub-jaxpr."""
         if not self.at:
             return {}
-        key = (id(jaxpr), scope, inside)
-        known = self._known.get(key)
-        if known is None:
-            found: Marks = {}
+
+        def find() -> tuple[Any, Marks]:
+            marks: Marks = {}
             for place in self.at.keys() - inside:
                 for i, j in results(jaxpr, place, scope):
-                    found.setdefault(i, []).append((j, place))
-            known = self._known.put(key, (jaxpr, found))  # held, so that its id stays its own
-        return known[1]
+                    marks.setdefault(i, []).append((j, place))
+            return jaxpr, marks  # with the jaxpr, so that no other one has its id
+
+        return self._marks.made((id(jaxpr), scope, inside), find)[1]
 
     def inside(self, eqn: Any, scope: tuple[str, ...]) -> frozenset[str]:
-        """The places that the bodies of an equation are in; all of them for the bodies of the backward pass."""
-        if not self.at:
-            return frozenset()
+        """The places that the sub-jaxprs of an equation are in; all of them for those of the backward pass."""
         where = _where(eqn)
         return frozenset(place for place in self.at if is_backward(eqn) or is_in(place, where, scope))
 
     def resharded(self, x: Any, place: str) -> Any:
-        """A result of a place in the type that was said for it, if that fits."""
+        """A result of a place in the type that `at=` gives it, if that fits."""
         if not is_typed(x):
             self.met.add(place)
             return x
@@ -106,29 +90,18 @@ class Outside:
         """A value without the sums that were not pending in its operands, if each is finished where it arises."""
         if not self.finish or not is_typed(x):
             return x
-        known = {axis for y in operands if is_typed(y) for axis in y.type.axes(State.UNREDUCED)}
-        t = x.type
-        for axis in t.axes(State.UNREDUCED):
-            if axis not in known:
-                t = t.with_axis(axis, replicated())
+        pending = {axis for y in operands if is_typed(y) for axis in y.type.axes(State.UNREDUCED)}
+        t = x.type.with_axes([a for a in x.type.axes(State.UNREDUCED) if a not in pending], replicated())
         return x if t == x.type else reshard(x, t)
 
     def check(self, jaxpr: Any) -> None:
-        """Whether a program comes through each place.
-
-        Raises:
-            ShardingTypeError: it does not; the message has those of its places that are spelled nearly so.
-        """
+        """Refuses places that a program does not come through, and names those spelled nearly so."""
         for place in self.at:
             if not any(_has(jaxpr, place)):
                 raise _missing(self.name, place, sorted(set(places(jaxpr))))
 
     def check_fit(self) -> None:
-        """Whether the type of each place fits a result of it.
-
-        Raises:
-            ShardingTypeError: it fits none.
-        """
+        """Refuses types that fit no result of their place."""
         for place, error in self.unfit.items():
             if place not in self.met:
                 raise error
@@ -188,36 +161,31 @@ def is_in(place: str, where: _Where, around: tuple[str, ...] = ()) -> bool:
         )
     if _in_scope(place, (*around, *where.scope), len(around)):
         return True
-    return "/" not in place and any(f".{name}".endswith("." + place) for f in where.frames for name in _names(f))
+    if "/" in place:
+        return False
+    modules = ((f, module) for f in where.frames for module in (f.module(), f.module().partition(".")[0]))
+    return any(f".{module}.{f.function}".endswith("." + place) for f, module in modules)
 
 
-def _names(frame: Frame) -> tuple[str, str]:
-    return f"{frame.module()}.{frame.function}", f"{frame.module().partition('.')[0]}.{frame.function}"
-
-
-def _in_scope(place: str, path: tuple[str, ...], known: int) -> bool:
-    wanted = place.strip("/").split("/")
-    n = len(wanted)
-    starts = range(max(0, known - n + 1), len(path) - n + 1)
-    return any(all(map(fnmatch.fnmatchcase, path[i : i + n], wanted)) for i in starts)
+def _in_scope(place: str, path: tuple[str, ...], around: int) -> bool:
+    parts = place.strip("/").split("/")
+    n = len(parts)
+    starts = range(max(0, around - n + 1), len(path) - n + 1)
+    return any(all(map(fnmatch.fnmatchcase, path[i : i + n], parts)) for i in starts)
 
 
 def results(jaxpr: Any, place: str, around: tuple[str, ...] = ()) -> list[tuple[int, int]]:
-    """The results of a place in a body: numbers of equations, and of their results."""
-    found: list[tuple[int, int]] = []
-    for run in _runs(jaxpr, lambda where: is_in(place, where, around)):
-        found += outputs(jaxpr, run)
-    return found
+    """The results of a place in a jaxpr: numbers of equations, and of their results."""
+    runs = _runs(jaxpr, lambda where: is_in(place, where, around))
+    return [result for run in runs for result in outputs(jaxpr, run)]
 
 
 def outputs(jaxpr: Any, run: Sequence[int]) -> list[tuple[int, int]]:
-    """What some equations make and others of the forward pass use, or the body returns."""
+    """What some equations make and others of the forward pass use, or the jaxpr returns."""
     inside = set(run)
     made = {v: (i, j) for i in run for j, v in enumerate(jaxpr.eqns[i].outvars)}
-    used = [v for v in jaxpr.outvars if not is_literal(v)]
-    for i, eqn in enumerate(jaxpr.eqns):
-        if i not in inside and not is_backward(eqn):
-            used += [v for v in eqn.invars if not is_literal(v)]
+    others = [eqn for i, eqn in enumerate(jaxpr.eqns) if i not in inside and not is_backward(eqn)]
+    used = [v for vs in (jaxpr.outvars, *(eqn.invars for eqn in others)) for v in vs if not is_literal(v)]
     return sorted({made[v] for v in used if v in made})
 
 
@@ -264,6 +232,3 @@ def places(jaxpr: Any, around: tuple[str, ...] = ()) -> Iterator[str]:
             yield frame.place
         for body, _ in inner_jaxprs(eqn):
             yield from places(jaxpr_of(body), path)
-
-
-__all__ = ["Marks", "Outside", "is_backward", "is_in", "outputs", "places", "results", "runs_of", "scope_of"]

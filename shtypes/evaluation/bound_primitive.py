@@ -16,33 +16,22 @@ import numpy as np
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes._compat.plain_programs import as_of_here, without_mesh
-from shtypes.caches import MOST
+from shtypes.caches import MOST, Static
 from shtypes.core.elementwise_fns import IDENTITY
 from shtypes.core.shard_fn import Linear, ShardFn, wide_enough
-from shtypes.evaluation.static import Static
 from shtypes.types import ShType, dtypes
 
 
 class Linearity(NamedTuple):
-    """In what a primitive is linear.
+    """In what a primitive is linear."""
 
-    Attributes:
-        kind: In what sense.
-        held: The operands in which it is not, among those of the primitive: positions, predicates, denominators.
-    """
+    kind: Linear = Linear.NO  # in what sense
+    nonlinear: slice = slice(0, 0)  # the operands in which it is not: positions, predicates, denominators
 
-    kind: Linear = Linear.NO
-    held: slice = slice(0, 0)
-
-    def beside(self, known: Sequence[Any], count: int) -> tuple[Linear, frozenset[int]]:
-        """In what sense the primitive is linear where some of its operands are known, and which others are held.
-
-        Args:
-            known: What is known of its operands, None in the places of the others; empty if nothing is.
-            count: How many others there are.
-        """
+    def within(self, known: Sequence[Any], count: int) -> tuple[Linear, frozenset[int]]:
+        """In what sense the primitive is linear where some of its operands are known, and which others are held."""
         places = [i for i, x in enumerate(known) if not _is_known(x)] if known else range(count)
-        not_linear = range(max(count, len(known)))[self.held]
+        not_linear = range(max(count, len(known)))[self.nonlinear]
         held = frozenset(j for j, i in enumerate(places) if i in not_linear)
         if self.kind is not Linear.EACH or len(places) == len(known or places):
             return self.kind, held
@@ -104,13 +93,8 @@ class _Operand:
 class Bound(ShardFn):
     """A primitive with the parameters of a shard, and the operands that are known.
 
-    Two are equal if the primitive and the parameters are: a jaxpr, or an array, is equal to itself only.
-
-    Attributes:
-        primitive: The primitive.
-        params: Its parameters on a shard.
-        known: For each operand of the primitive, the array of no dims that it is; None in the places of operands.
-            Empty if all are operands.
+    Two are equal if the primitive and the parameters are: a jaxpr, or an array, is equal to itself only. For each
+    operand of the primitive, ``known`` has the array of no dims that it is, or None; it is empty if none is known.
     """
 
     def __init__(
@@ -122,21 +106,12 @@ class Bound(ShardFn):
         *,
         per_element: bool = False,
     ) -> None:
-        """A primitive on shards.
-
-        Args:
-            primitive: The primitive.
-            params: Its parameters on a shard.
-            known: The operands that are known, and None in the places of the others.
-            linearity: In what it is linear; as `LINEAR` says by default.
-            per_element: Whether it acts on each element alone.
-        """
         self.primitive, self.params, self.known = primitive, dict(params), tuple(known)
-        self.own = linearity or LINEAR.get(primitive.name, Linearity())
+        self.linearity = linearity or LINEAR.get(primitive.name, Linearity())
         self.per_element = per_element
         told = tuple(x.index if isinstance(x, _Operand) else _told(x) for x in self.known)
         parts = (primitive, *sorted(self.params.items(), key=itemgetter(0)))
-        self._key = (Static(parts), told, self.own.kind)
+        self._key = (Static(parts), told, self.linearity.kind)
         self._hash = hash(self._key)
 
     def __eq__(self, other: object) -> bool:
@@ -170,10 +145,10 @@ class Bound(ShardFn):
     @functools.cached_property
     def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the primitive
         """In what sense it is linear in the operands that are not known."""
-        kind, _ = self.own.beside(self.known, 1)
-        if kind not in (Linear.JOINTLY, Linear.BESIDE) or kind is not self.own.kind:
+        kind, _ = self.linearity.within(self.known, 1)
+        if kind not in (Linear.JOINTLY, Linear.BESIDE) or kind is not self.linearity.kind:
             return kind
-        held = range(len(self.known))[self.own.held]
+        held = range(len(self.known))[self.linearity.nonlinear]
         moved = any(_is_known(x) and i not in held and x.any() for i, x in enumerate(self.known))
         return Linear.NO if moved or self._fills else kind
 
@@ -187,8 +162,8 @@ class Bound(ShardFn):
         count = max(len(self.known), index + 1)
         told = {x.index: i for i, x in enumerate(self.known) if isinstance(x, _Operand)}
         if told:
-            return told[index] not in range(count)[self.own.held]
-        return index not in self.own.beside(self.known, count)[1]
+            return told[index] not in range(count)[self.linearity.nonlinear]
+        return index not in self.linearity.within(self.known, count)[1]
 
     @property
     def stops_gradient(self) -> bool:
@@ -198,14 +173,14 @@ class Bound(ShardFn):
     def linear_part(self) -> ShardFn | None:
         if self.linear is not Linear.NO:
             return super().linear_part
-        if self.own.kind not in (Linear.JOINTLY, Linear.BESIDE):
+        if self.linearity.kind not in (Linear.JOINTLY, Linear.BESIDE):
             return None
         signs = _SIGNS.get(self.primitive.name)
         if signs is not None:
             return _signed(signs[self.known.index(None)])
         params = {**self.params, "fill_value": 0} if self._fills else self.params
         zeros = [np.zeros_like(x) if _is_known(x) else x for x in self.known]
-        return Bound(self.primitive, params, zeros, self.own, per_element=self.per_element)
+        return Bound(self.primitive, params, zeros, self.linearity, per_element=self.per_element)
 
     def restricted(self, kept: Sequence[bool], operands: Sequence[ShType], result: ShType) -> ShardFn | None:
         signs = _SIGNS.get(self.primitive.name)

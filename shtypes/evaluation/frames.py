@@ -2,52 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from shtypes._compat.eqn_frames import Frame, eqn_source_of, frames_of, has_users_line
-from shtypes._compat.in_force import InForce
+from shtypes._compat.in_force import InForce, set_at, settings
 from shtypes._compat.jaxprs import is_literal
 from shtypes.context.eqn_source import EqnSource, current_eqn
 from shtypes.context.user_line import is_users_call
-from shtypes.evaluation.at_specs import Outside, scope_of
+from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.at_specs import AtSpecs, scope_of
+from shtypes.scopes.comm import CommScope, ScopeRule
 from shtypes.types.mesh import Mesh
 
 
 class Body(NamedTuple):
-    """A program that is being evaluated.
+    """A program that is being evaluated."""
 
-    Attributes:
-        jaxpr: The program.
-        env: The values of its variables that are still used.
-        outer: The equation that it is a body of; None for the whole program.
-        outside: What was said of the program from outside.
-        scope: The path of scopes around it.
-        places: Those places of ``outside`` that it is in.
-        arguments: What the arguments of the whole program are called.
-        mesh: The mesh that the program is evaluated on, if any.
-        in_force: What the program set around it.
-        of_function: Whether it is that of a function of JAX which the user called on typed values.
-    """
-
-    jaxpr: Any
-    env: dict[Any, Any]
-    outer: Step | None
-    outside: Outside
-    scope: tuple[str, ...] = ()
-    places: frozenset[str] = frozenset()
-    arguments: Callable[[], Sequence[str]] = tuple
-    mesh: Mesh | None = None
-    in_force: InForce = InForce()
-    of_function: bool = False
+    jaxpr: Any  # the program
+    env: dict[Any, Any]  # the values of its variables that are still used
+    outer: Step | None  # the equation that it is a body of; None for the whole program
+    outside: AtSpecs  # what was said of the program from outside
+    scope: tuple[str, ...] = ()  # the path of scopes around it
+    places: frozenset[str] = frozenset()  # those places of ``outside`` that it is in
+    arguments: Callable[[], Sequence[str]] = tuple  # what the arguments of the whole program are called
+    mesh: Mesh | None = None  # the mesh that the program is evaluated on, if any
+    in_force: InForce = InForce()  # what the program set around it
+    of_function: bool = False  # whether it is that of a function of JAX which the user called on typed values
 
     @classmethod
     def of_call(cls, mesh: Mesh | None) -> Body:
         """The program of a function of JAX, in the equation that is being evaluated, if any is."""
-        return cls(None, {}, current(), Outside(), mesh=mesh, of_function=True)
+        return cls(None, {}, current(), AtSpecs(), mesh=mesh, of_function=True)
 
     @classmethod
-    def whole(cls, outside: Outside, arguments: Callable[[], Sequence[str]] = tuple, mesh: Mesh | None = None) -> Body:
+    def whole(cls, outside: AtSpecs, arguments: Callable[[], Sequence[str]] = tuple, mesh: Mesh | None = None) -> Body:
         """A whole program."""
         return cls(None, {}, None, outside, arguments=arguments, mesh=mesh)
 
@@ -102,7 +92,7 @@ class Step:
         return None if self.body.of_function or is_users_call() else self.eqn.source_info.traceback
 
 
-class Made(NamedTuple):
+class Source(NamedTuple):
     """Where a value comes from: an equation of a body, and its variable; no equation for an argument."""
 
     step: Step | None
@@ -110,24 +100,94 @@ class Made(NamedTuple):
     body: Body
 
 
-def made(step: Step, x: Any) -> Made | None:
+def source_of(step: Step, x: Any) -> Source | None:
     """The outermost equation that a value is a result of, or the argument of the program that it is."""
     body = step.body
     while True:
         for var in body.jaxpr.invars:
             if body.env.get(var) is x:
                 if body.outer is None:
-                    return Made(None, var, body)
+                    return Source(None, var, body)
                 break
         else:
             for eqn in body.jaxpr.eqns:
                 for var in eqn.outvars:
                     if not is_literal(var) and body.env.get(var) is x:
-                        return Made(Step(eqn, body), var, body)
+                        return Source(Step(eqn, body), var, body)
             return None
         body = body.outer.body
+
+
+def mesh_here(operands: Sequence[Any]) -> Mesh | None:
+    """The mesh of typed operands, or that of the program that is being evaluated; None if neither has one."""
+    step = current()
+    return next((x.type.mesh for x in operands if is_typed(x)), None if step is None else step.body.mesh)
 
 
 def current() -> Step | None:
     """The equation that is being evaluated here; None outside of any."""
     return cast("Step | None", current_eqn())
+
+
+_NOTHING = InForce()
+
+
+class Scopes:
+    """What is open in a body of a program while its equations are evaluated, one after another.
+
+    Scopes of communication stay open from one equation to the next, since they look at all that runs in them.
+    """
+
+    def __init__(self, outer: InForce = _NOTHING) -> None:
+        self._outer = outer
+        self._open: list[tuple[Any, contextlib.AbstractContextManager[Any]]] = []
+        self._runs: dict[ScopeRule, Any] = {}
+        self.now = outer
+
+    def enter(self, eqn: Any) -> None:
+        """Opens the scopes of an equation, and leaves those that it is not in."""
+        target = set_at(eqn)
+        if target is None:
+            target = self._outer
+        if target is self.now:
+            return
+        inherited = len(self._outer.rules)
+        added = target.rules[inherited:] if target.rules[:inherited] == self._outer.rules else target.rules
+        layers: list[Any] = list(added)
+        if (target.fields, target.jax) != (self._outer.fields, self._outer.jax):
+            layers.append(InForce((), target.fields, target.jax))
+        kept = 0
+        while kept < min(len(layers), len(self._open)) and self._open[kept][0] == layers[kept]:
+            kept += 1
+        self.leave(kept)
+        for layer in layers[kept:]:
+            scope = settings(layer) if isinstance(layer, InForce) else self._run(layer)
+            scope.__enter__()
+            self._open.append((layer, scope))
+        self.now = target
+
+    def _run(self, rule: ScopeRule) -> contextlib.AbstractContextManager[Any]:
+        """A part of the run of a scope of communication: what it sent so far goes on counting."""
+        if rule not in self._runs:
+            self._runs[rule] = CommScope(rule).new_run()
+        part: contextlib.AbstractContextManager[Any] = self._runs[rule]()
+        return part
+
+    def leave(self, kept: int = 0, error: BaseException | None = None) -> None:
+        """Leaves the scopes but the outermost ``kept``."""
+        while len(self._open) > kept:
+            _, scope = self._open.pop()
+            scope.__exit__(*((None, None, None) if error is None else (type(error), error, error.__traceback__)))
+        self.now = self._outer
+
+
+@contextlib.contextmanager
+def scopes_of(outer: InForce) -> Iterator[Scopes]:
+    """Around the evaluation of a body."""
+    scopes = Scopes(outer)
+    try:
+        yield scopes
+    except BaseException as error:
+        scopes.leave(error=error)
+        raise
+    scopes.leave()

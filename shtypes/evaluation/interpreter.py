@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+import jax
+
+from shtypes._compat import trace_context
 from shtypes._compat.jaxprs import bound, captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes._compat.typed import is_of_typed, is_typed_var
+from shtypes.caches import COMPILED, Bounded, Static
 from shtypes.context.eqn_source import set_current_eqn
 from shtypes.context.user_line import placed
-from shtypes.dispatch.apply import is_typed
+from shtypes.core.local import Local
+from shtypes.core.meshes import context_mesh
+from shtypes.core.operation import Operation, noting_bound
+from shtypes.core.reshard import Reshard
+from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.at_specs import Outside
-from shtypes.evaluation.branch_types import mesh_of
-from shtypes.evaluation.eqn_cache import again
-from shtypes.evaluation.frames import Body, Step, current
-from shtypes.evaluation.in_force import scopes_of
-from shtypes.evaluation.iota_analysis import carry
+from shtypes.evaluation.at_specs import AtSpecs
+from shtypes.evaluation.frames import Body, Step, current, scopes_of
 from shtypes.evaluation.source_fixes import in_the_programs_words
-from shtypes.evaluation.table import BODIES, EQUATIONS, FALLBACK, OF_ONE_DEVICE, ROWS
+from shtypes.evaluation.table import BODIES, FALLBACKS, ROWS, reason
 from shtypes.evaluation.undo_ravel import unraveled
-from shtypes.evaluation.unsupported import REASONS, reason
-from shtypes.evaluation.value_info import beside_others, is_constant, note_constant
-from shtypes.evaluation.widened import follow
+from shtypes.evaluation.value_info import (
+    CONSTANT,
+    PLACES,
+    WIDENED,
+    beside_others,
+    carry,
+    follow,
+    is_constant,
+    mesh_of,
+    note_constant,
+    noted,
+    number,
+)
+from shtypes.scopes.comm import rules_in_force
 
 
 def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
@@ -36,21 +50,13 @@ def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
 def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """The results of a program, for typed and plain arguments, inside the equation that is being evaluated."""
     outer = current()
-    return _run(jaxpr, consts, args, Body.inside(outer) if outer is not None else Body.whole(Outside()))
+    return _run(jaxpr, consts, args, Body.inside(outer) if outer is not None else Body.whole(AtSpecs()))
 
 
 def evaluate_whole(
-    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], outside: Outside, arguments: Callable[[], Sequence[str]]
+    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], outside: AtSpecs, arguments: Callable[[], Sequence[str]]
 ) -> list[Any]:
-    """The results of a whole program.
-
-    Args:
-        jaxpr: The program.
-        consts: Its constants.
-        args: Typed and plain arguments.
-        outside: What is said of it from outside.
-        arguments: What the arguments are called.
-    """
+    """The results of a whole program."""
     return _run(jaxpr, consts, args, Body.whole(outside, arguments, mesh_of(args)))
 
 
@@ -106,10 +112,9 @@ def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]
         for _, place in marks:
             outside.met.add(place)
     else:
-        found = _typed(step, operands, marks)
-        if isinstance(found, ShardingTypeError):
-            raise found
-        outs = found
+        outs = _typed(step, operands, marks)
+        if isinstance(outs, ShardingTypeError):
+            raise outs
     if constant:
         for out in outs:
             note_constant(out)
@@ -133,7 +138,7 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
         except ShardingTypeError as error:
             if step.body.of_function:
                 return error.with_traceback(None)
-            placed(error, _shown(name, operands))
+            placed(error, f"{name}({', '.join(str(x.type) for x in operands if is_typed(x))})")
             return in_the_programs_words(error, step, operands, evaluate).with_traceback(None)
     return outs
 
@@ -145,38 +150,16 @@ def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
         if any(is_typed(x) and not is_typed_var(v) for x, v in zip(operands, eqn.invars, strict=True)):
             raise missing(eqn)
         return bound(eqn, operands)
-    of_equation = EQUATIONS.get(name)
-    if of_equation is not None:
+    row = ROWS.get(name)
+    if row is not None:
         given = beside_others(operands)
         carry(name, operands, given)
-        return _checked(eqn, of_equation(eqn, given))
-    found = ROWS.get(name)
-    if found is None:
-        traced = OF_ONE_DEVICE[0](eqn, operands)
-        if traced is None and name not in REASONS:
-            traced = FALLBACK[0](eqn, operands)
-        if traced is None:
-            raise missing(eqn)
-        return traced
-    given = beside_others(operands)
-    try:
-        out = found(*given, **eqn.params)
-    except TypeError as error:
-        if not isinstance(error, ShardingTypeError) and not _fits(found, given, eqn.params):
-            raise ShardingTypeError(
-                f"`{name}` has the parameters {', '.join(sorted(eqn.params))}, which this row of `lift` does not know",
-                why="this release of JAX writes the primitive in another way",
-            ) from None
-        raise
-    return _checked(eqn, list(out) if eqn.primitive.multiple_results else [out])
-
-
-def _fits(fn: Any, operands: Sequence[Any], params: dict[str, Any]) -> bool:
-    try:
-        inspect.signature(fn).bind(*operands, **params)
-    except TypeError:
-        return False
-    return True
+        return _checked(eqn, row(eqn, given))
+    for fallback in FALLBACKS:
+        outs = fallback(eqn, operands)
+        if outs is not None:
+            return outs
+    raise missing(eqn)
 
 
 def missing(eqn: Any) -> ShardingTypeError:
@@ -192,10 +175,6 @@ def missing(eqn: Any) -> ShardingTypeError:
     )
 
 
-def _shown(name: str, operands: Sequence[Any]) -> str:
-    return f"{name}({', '.join(str(x.type) for x in operands if is_typed(x))})"
-
-
 def _checked(eqn: Any, outs: list[Any]) -> list[Any]:
     """The results, which have the shapes and dtypes that the plain program says."""
     for var, out in zip(eqn.outvars, outs, strict=True):
@@ -206,4 +185,79 @@ def _checked(eqn: Any, outs: list[Any]) -> list[Any]:
     return outs
 
 
-__all__ = ["by_row", "evaluate", "evaluate_call", "evaluate_closed", "evaluate_whole", "missing"]
+class Written(NamedTuple):
+    """What a row bound. Values are known by their places: the operands first, then each result."""
+
+    steps: tuple[tuple[Operation, tuple[int, ...]], ...]  # the operations, and the places of their operands
+    results: tuple[int, ...]  # the places of the results
+
+    def bound(self, operands: Sequence[Any]) -> list[Any]:
+        """The results for operands of the same types."""
+        values = list(operands)
+        for operation, places in self.steps:
+            values += operation.bind(*[values[i] for i in places])
+        return [values[i] for i in self.results]
+
+
+_written: Final[Bounded[Written | None]] = Bounded(COMPILED)
+_NEVER: Final = Written((), ())
+
+
+def again(eqn: Any, operands: list[Any], row: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+    """What ``row`` gives for an equation, from what was written down where that was done before."""
+    key = _key(eqn, operands)
+    if key is None:
+        return row(eqn, operands)
+    before = _written.get(key)
+    if before is _NEVER:
+        return row(eqn, operands)
+    if before is not None:
+        return before.bound(operands)
+    with noting_bound() as bound:
+        outs = row(eqn, operands)
+    _written.put(key, _recipe(operands, bound, outs) or _NEVER)
+    return outs
+
+
+def _key(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
+    """What an equation follows from; None where that cannot be said, it has effects, or values are at hand."""
+    if eqn.effects or rules_in_force() or not any(isinstance(x, jax.core.Tracer) for x in operands):
+        return None
+    context = trace_context()
+    params = [(k, Static(v) if isinstance(v, (int, float, complex)) else v) for k, v in eqn.params.items()]
+    key = [context, context_mesh(), eqn.primitive, *params]
+    for x in operands:
+        if is_typed(x):
+            about, t = noted(x), x.type
+            constant = not t.differentiable or CONSTANT in about
+            key.append((t.serial, constant, about.get(PLACES), about.get(WIDENED)))
+        elif is_number(value := number(x)):
+            key.append((type(value), repr(value), str(getattr(x, "dtype", ""))))
+        else:
+            return None
+    ids = list(map(id, operands))
+    if len(set(ids)) < len(ids):
+        key.append(tuple(map(ids.index, ids)))  # which are one value
+    try:
+        hash(frozen := tuple(key))
+    except TypeError:
+        return None
+    return None if context is None else frozen
+
+
+def _recipe(operands: Sequence[Any], bound: Sequence[Any], outs: Sequence[Any]) -> Written | None:
+    places: dict[int, int] = {}
+    for i, x in enumerate(operands):
+        places.setdefault(id(x), i)
+    steps, count = [], len(operands)
+    for operation, given, made in bound:
+        written = isinstance(operation, Local) or (isinstance(operation, Reshard) and not operation.inserted)
+        if not written or any(id(x) not in places for x in given):
+            return None  # a move that a rule inserts may be another's too: `ops.dispatch` shares them
+        steps.append((operation, tuple(places[id(x)] for x in given)))
+        for y in made:
+            places[id(y)] = count
+            count += 1
+    if any(id(out) not in places for out in outs):
+        return None
+    return Written(tuple(steps), tuple(places[id(out)] for out in outs))

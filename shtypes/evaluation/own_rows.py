@@ -24,19 +24,12 @@ class Start(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a slice of a sharded dim begins.
+    """Where a slice of a sharded dim begins."""
 
-    Attributes:
-        dim: The dim.
-        size: Its global size.
-        axes: The mesh axes that shard it.
-        start: The position.
-    """
-
-    dim: int
-    size: int
-    axes: tuple[str, ...]
-    start: int | Start
+    dim: int  # the dim
+    size: int  # its global size
+    axes: tuple[str, ...]  # the mesh axes that shard it
+    start: int | Start  # the position
 
     def at(self, operands: Sequence[Any], count: int) -> Any:
         """The position for ``count`` elements, brought into range."""
@@ -57,19 +50,13 @@ def _counting(at: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class OwnRow(ShardFn):
-    """A slice of which one position of some sharded dims is looked up; zero on devices that have another one.
-
-    Attributes:
-        fn: The slice of all that a device has of these dims.
-        places: The positions.
-    """
+class _Own(ShardFn):
+    """A primitive on a shard, at positions of the device's own: linear as the primitive is."""
 
     fn: Bound
-    places: tuple[Place, ...]
 
     @property
-    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the slice's
+    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the primitive's
         return self.fn.linear
 
     def linear_in(self, index: int) -> bool:
@@ -77,6 +64,13 @@ class OwnRow(ShardFn):
 
     def __str__(self) -> str:
         return f"{self.fn}[own]"
+
+
+@dataclass(frozen=True)
+class OwnRow(_Own):
+    """A slice, by ``fn``, in which one position of some sharded dims is looked up; zero where another device has it."""
+
+    places: tuple[Place, ...]  # the positions
 
     def __call__(self, *operands: Any) -> Any:
         y = self.fn(*operands)
@@ -89,20 +83,10 @@ class OwnRow(ShardFn):
 
 
 @dataclass(frozen=True)
-class OwnPart(ShardFn):
-    """A slice replaced of which some dims are sharded: each device replaces those of its own positions that are in it.
+class OwnPart(_Own):
+    """A slice replaced, by ``fn``, of which some dims are sharded: each device replaces its own positions in it."""
 
-    Attributes:
-        fn: The slice replaced where it begins at 0 in these dims.
-        places: Where it begins in them.
-    """
-
-    fn: Bound
-    places: tuple[Place, ...]
-    linear = Linear.BESIDE
-
-    def __str__(self) -> str:
-        return f"{self.fn}[own]"
+    places: tuple[Place, ...]  # where it begins in them
 
     def __call__(self, x: Any, update: Any, *starts: Any) -> Any:
         if not update.size:
@@ -121,21 +105,11 @@ class OwnPart(ShardFn):
 
 
 @dataclass(frozen=True)
-class OwnSorted(ShardFn):
-    """Keys in order, and what goes with them; of what is sharded along them, each device finds its own positions.
+class OwnSorted(_Own):
+    """Keys sorted by ``fn``, and what goes with them; what is sharded along them each device has its own part of."""
 
-    Attributes:
-        fn: The sort.
-        dim: The dim along which it sorts.
-        axes: For each operand, the mesh axes that shard this dim.
-    """
-
-    fn: Bound
-    dim: int
-    axes: tuple[tuple[str, ...], ...]
-
-    def __str__(self) -> str:
-        return f"{self.fn}[own]"
+    dim: int  # the dim along which it sorts
+    axes: tuple[tuple[str, ...], ...]  # for each operand, the mesh axes that shard this dim
 
     def __call__(self, *operands: Any) -> Any:
         whole = [x for x, axes in zip(operands, self.axes, strict=True) if not axes]
@@ -153,30 +127,16 @@ class OwnSorted(ShardFn):
 
 
 class Component(NamedTuple):
-    """One component of the positions of a lookup.
+    """One component of the positions of a lookup."""
 
-    Attributes:
-        place: Which.
-        last: The last position that fits.
-        dim: The dim of the array that it is a position in, if that is sharded; else -1.
-        axes: The mesh axes that shard it.
-    """
-
-    place: int
-    last: int
-    dim: int = -1
-    axes: tuple[str, ...] = ()
+    place: int  # which
+    last: int  # the last position that fits
+    dim: int = -1  # the dim of the array that it is a position in, if that is sharded; else -1
+    axes: tuple[str, ...] = ()  # the mesh axes that shard it
 
 
 def _own_positions(x: Any, parts: list[Any], components: Sequence[Component], *, clip: bool) -> Any:
-    """Makes positions in sharded dims those of a device's own part, and says where it has them; None if it has all.
-
-    Args:
-        x: What a device has of the array.
-        parts: The components of the positions; those in sharded dims are replaced.
-        components: What they are.
-        clip: Whether positions that do not fit are brought to where they do.
-    """
+    """Makes positions in sharded dims those of a device's own part, and says where it has them; None if it has all."""
     here = None
     for c in components:
         if clip:
@@ -198,35 +158,22 @@ def _together(parts: Sequence[Any], kept: Sequence[int], ids: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class OwnWindows(ShardFn):
-    """Windows of an array at positions: a device's own; zeros where another device has them.
+class OwnWindows(_Own):
+    """Windows of an array at positions, by ``fn``: a device's own; zeros where another device has them."""
 
-    Attributes:
-        fn: The lookup in what a device has; zero where positions do not fit, if they are not brought to where they do.
-        components: Those of the positions.
-        kept: Those that the lookup takes: the others count along dims that run together.
-        clip: Whether positions that do not fit are brought to where they do.
-        fill: The number in the place of windows that do not fit, if it is not 0.
-        once: The mesh axes along which the first device alone puts it there, since its values are summed.
-    """
-
-    fn: Bound
-    components: tuple[Component, ...]
-    kept: tuple[int, ...]
-    clip: bool
-    fill: Any = None
-    once: tuple[str, ...] = ()
+    components: tuple[Component, ...]  # those of the positions
+    kept: tuple[int, ...]  # those that the lookup takes: the others count along dims that run together
+    clip: bool  # whether positions that do not fit are brought to where they do
+    fill: Any = None  # the number in the place of windows that do not fit, if it is not 0
+    once: tuple[str, ...] = ()  # the axes along which the first device alone puts the fill, since values are summed
 
     @property
-    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it depends on the fill
+    def linear(self) -> Linear:  # type: ignore[override]
         return Linear.NO if self.fill is not None else Linear.BESIDE
 
     @property
     def linear_part(self) -> ShardFn | None:
         return replace(self, fill=None)
-
-    def __str__(self) -> str:
-        return f"{self.fn}[own]"
 
     def __call__(self, x: Any, ids: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]
@@ -256,29 +203,13 @@ class OwnWindows(ShardFn):
 
 
 @dataclass(frozen=True)
-class OwnUpdates(ShardFn):
-    """Windows of an array changed at positions: a device changes its own.
+class OwnUpdates(_Own):
+    """Windows of an array changed at positions, by ``fn``, which drops what does not fit: a device changes its own."""
 
-    Attributes:
-        fn: The change of what a device has, which drops what does not fit.
-        components: Those of the positions.
-        kept: Those that the change takes: the others count along dims that run together.
-        clip: Whether positions that do not fit are brought to where they do.
-        single: Whether there is one position.
-    """
-
-    fn: Bound
-    components: tuple[Component, ...]
-    kept: tuple[int, ...]
-    clip: bool
-    single: bool
-
-    @property
-    def linear(self) -> Linear:  # type: ignore[override]  # a class attribute elsewhere: here it is the change's
-        return self.fn.linear
-
-    def __str__(self) -> str:
-        return f"{self.fn}[own]"
+    components: tuple[Component, ...]  # those of the positions
+    kept: tuple[int, ...]  # those that the change takes: the others count along dims that run together
+    clip: bool  # whether positions that do not fit are brought to where they do
+    single: bool  # whether there is one position
 
     def __call__(self, x: Any, ids: Any, updates: Any) -> Any:
         parts = [ids[..., j] for j in range(ids.shape[-1])]

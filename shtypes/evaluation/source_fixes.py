@@ -15,7 +15,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs, results, runs_of, scope_of
-from shtypes.evaluation.frames import Body, Made, Step, made
+from shtypes.evaluation.frames import Body, Source, Step, source_of
 from shtypes.rules.suggest_fixes import called_names
 from shtypes.types import ShType
 
@@ -24,21 +24,13 @@ _OUT: Final = re.compile(r"sh\.(\w+)\(\.\.\., out=")
 
 
 class _Name(NamedTuple):
-    """How a fix says an operand: an expression of the user's, with its line if that is another, or a place.
+    """How a fix says an operand: an expression of the user's, with its line if that is another, or a place."""
 
-    Attributes:
-        expression: The expression.
-        line: Its line.
-        place: The place.
-        leading: How many dims of size 1 the operand has in front of those of the expression.
-        of_jax: Whether the place is a line inside JAX.
-    """
-
-    expression: str = ""
-    line: str = ""
-    place: str = ""
-    leading: int = 0
-    of_jax: bool = False
+    expression: str = ""  # the expression
+    line: str = ""  # its line
+    place: str = ""  # the place
+    leading: int = 0  # how many dims of size 1 the operand has in front of those of the expression
+    of_jax: bool = False  # whether the place is a line inside JAX
 
     @property
     def is_users(self) -> bool:
@@ -55,14 +47,7 @@ _MOST_TRIED: Final = 12
 def in_the_programs_words(
     error: ShardingTypeError, step: Step, operands: Sequence[Any], evaluate: Evaluate
 ) -> ShardingTypeError:
-    """The error with fixes of the user's own expressions, found when they are read; the same object.
-
-    Args:
-        error: What an op said, whose fixes name its operands ``x``, ``lhs``, ``rhs``.
-        step: The equation that was being evaluated.
-        operands: Its operands.
-        evaluate: Evaluates a jaxpr, for its constants and arguments.
-    """
+    """The error with fixes of the user's own expressions, found when they are read; the same object."""
     subjects, error.subjects, error.operands = error.subjects, None, None
     if subjects is not None:  # else the fixes speak of the program already, or there are none
         retell = functools.partial(_retell, error, subjects, step, list(operands), evaluate)  # type: ignore[arg-type]
@@ -83,7 +68,7 @@ def _retell(
             alike = [x for x in typed if x.type == t]
             if len(alike) == 1:
                 values[name] = alike[0]
-    known = {name: _named(step, made(step, x), x.type) for name, x in values.items()}
+    known = {name: _named(step, source_of(step, x), x.type) for name, x in values.items()}
     call = None if all(known.get(name, _Name()).is_users for name in names) else _call_around(step)
     found = () if call is None else _fixes_of_call(call, step, evaluate)
     error.fixes = found or _all_told(error.fixes, known, names, step)
@@ -141,19 +126,19 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
         for name, (i, t) in zip(names, types.items(), strict=True)
     }
     try:
-        found = fixes_of_call(again, tuple(types.values()), _MOST_TRIED)
+        fixes = fixes_of_call(again, tuple(types.values()), _MOST_TRIED)
     except Exception:  # what else it may meet on the way is not what the user asked about
         return ()
-    mine = [fix for fix in found if all(known[name].is_users for name, _ in _RESHARD.findall(fix.code))]
+    mine = [fix for fix in fixes if all(known[name].is_users for name, _ in _RESHARD.findall(fix.code))]
     return _all_told(mine, known, names, step)
 
 
-def _source(body: Body, var: Any) -> Made | None:
+def _source(body: Body, var: Any) -> Source | None:
     """Where a variable of a body comes from; None for an argument of an inner body."""
     eqn = next((eqn for eqn in body.jaxpr.eqns if var in eqn.outvars), None)
     if eqn is not None:
-        return Made(Step(eqn, body), var, body)
-    return Made(None, var, body) if body.outer is None else None
+        return Source(Step(eqn, body), var, body)
+    return Source(None, var, body) if body.outer is None else None
 
 
 def _told(fix: Fix, known: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
@@ -192,20 +177,20 @@ def _without_leading(target: str, dims: int) -> str:
     return f"[{''.join(inside.split(',', dims)[dims:])}{bracket}{rest}"
 
 
-def _named(step: Step, source: Made | None, t: ShType) -> _Name:
+def _named(step: Step, source: Source | None, t: ShType) -> _Name:
     for _ in range(8):
         if source is None:
             return _Name()
         if source.step is None:
             return _Name(_argument(source))
         maker, var = source.step, source.var
-        found = _by_frames(step, maker, var) or _before(maker) or _place(step, maker, var)
-        if found is not None:
-            return found
+        name = _by_frames(step, maker, var) or _before(maker) or _place(step, maker, var)
+        if name is not None:
+            return name
         same = [y for y in _operands(maker) if is_typed(y) and y.type == t]
         if len(same) != 1:
             return _Name()
-        source = made(maker, same[0])
+        source = source_of(maker, same[0])
     return _Name()
 
 
@@ -214,7 +199,7 @@ def _operands(step: Step) -> list[Any]:
     return [env[v] for v in step.eqn.invars if not hasattr(v, "val") and v in env]
 
 
-def _argument(source: Made) -> str:
+def _argument(source: Source) -> str:
     names = source.body.arguments()
     i = source.body.jaxpr.invars.index(source.var)
     return names[i] if i < len(names) else ""
@@ -244,10 +229,10 @@ def _before(maker: Step) -> _Name | None:
     var = eqn.invars[0]
     source = next((e for e in body.jaxpr.eqns if var in e.outvars), None)
     if source is not None:
-        found = _by_frames(maker, Step(source, body), var)
+        name = _by_frames(maker, Step(source, body), var)
     else:
-        found = _Name(_argument(Made(None, var, body))) if body.outer is None and var in body.jaxpr.invars else None
-    return None if found is None or not found.expression else found._replace(leading=dims)
+        name = _Name(_argument(Source(None, var, body))) if body.outer is None and var in body.jaxpr.invars else None
+    return None if name is None or not name.expression else name._replace(leading=dims)
 
 
 def _leading(eqn: Any) -> int | None:
@@ -270,8 +255,8 @@ def _is_value(maker: Step, var: Any, frame: Frame) -> bool:
     """Whether the value of the expression that a frame runs is this variable."""
     jaxpr = maker.body.jaxpr
     run = [i for i, eqn in enumerate(jaxpr.eqns) if frame in frames_of(eqn) and not is_backward(eqn)]
-    found = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run)] if run else [var]
-    return found == [var] or (len(run) > 1 and var in found and _repeats(jaxpr, run))
+    values = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run)] if run else [var]
+    return values == [var] or (len(run) > 1 and var in values and _repeats(jaxpr, run))
 
 
 def _repeats(jaxpr: Any, run: Sequence[int]) -> bool:
@@ -301,8 +286,8 @@ def _place(step: Step, maker: Step, var: Any) -> _Name | None:
 def _count(maker: Step, var: Any, place: str) -> int:
     """How many results a place has in the body of an equation; none if the variable is not one of them."""
     jaxpr = maker.body.jaxpr
-    found = [jaxpr.eqns[i].outvars[j] for i, j in results(jaxpr, place, maker.body.scope)]
-    return len(found) if var in found else 0
+    values = [jaxpr.eqns[i].outvars[j] for i, j in results(jaxpr, place, maker.body.scope)]
+    return len(values) if var in values else 0
 
 
 __all__ = ["in_the_programs_words"]

@@ -6,21 +6,19 @@ What each device runs is the primitive itself, bound on its shards; where it is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-#: From the operands and, by keyword, the parameters of an equation to its result, or to a list of them.
-Row = Callable[..., Any]
+#: From an equation and its operands to the list of results.
+Row = Callable[[Any, list[Any]], list[Any]]
+R = TypeVar("R", bound=Row)
 
-#: By the name of a primitive.
+#: By the name of a primitive. An operand at least is typed; known numbers are numbers, other constants typed.
 ROWS: Final[dict[str, Row]] = {}
-#: Of those that a row of parameters does not fit: from the equation and its operands to the list of results.
-EQUATIONS: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
-#: Of the primitives that have bodies or derivative rules, and of ours: likewise, with constants among the operands as
-#: they are, and whether or not an operand is typed.
-BODIES: Final[dict[str, Callable[[Any, list[Any]], list[Any]]]] = {}
-
-#: By public function, what it is of plain arrays where a plain program is traced: one of JAX's.
-PLAIN_FORMS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {}
+#: Of the primitives that have bodies or derivative rules, and of ours: with constants among the operands as they are,
+#: and whether or not an operand is typed.
+BODIES: Final[dict[str, Row]] = {}
+#: What evaluates a primitive without a row, each where it can: the first that does not give None.
+FALLBACKS: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = []
 
 _ACROSS: Final = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod"
 #: The reductions that join the parts of devices by a collective where a dim is sharded and communication is allowed.
@@ -44,37 +42,85 @@ _EXCEPTIONS: Final = {
 }
 EXCEPTIONS: Final = {name: why for why, names in _EXCEPTIONS.items() for name in names.split()}
 
-#: What evaluates a primitive that has no row, if anything does: `rows.derivatives` sets it.
-FALLBACK: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = [lambda eqn, operands: None]
-#: What evaluates one in local mode, before that: `rows.collectives` sets it.
-OF_ONE_DEVICE: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = [lambda eqn, operands: None]
 
+def row(*names: str, table: dict[str, Row] = ROWS) -> Callable[[R], R]:
+    """Makes a function the row of primitives."""
 
-def row(*names: str) -> Callable[[Row], Row]:
-    """Makes a function the row of primitives: its keywords are the parameters that it knows, and no others."""
-
-    def add(fn: Row) -> Row:
-        ROWS.update(dict.fromkeys(names, fn))
+    def add(fn: R) -> R:
+        table.update(dict.fromkeys(names, fn))
         return fn
 
     return add
 
 
-def equation_row(*names: str) -> Callable[[Any], Any]:
-    """Makes a function of the equation and its operands the row of primitives."""
-
-    def add(fn: Any) -> Any:
-        EQUATIONS.update(dict.fromkeys(names, fn))
-        return fn
-
-    return add
-
-
-def body_row(*names: str) -> Callable[[Any], Any]:
+def body_row(*names: str) -> Callable[[R], R]:
     """Makes a function the row of primitives that have bodies or derivative rules."""
+    return row(*names, table=BODIES)
 
-    def add(fn: Any) -> Any:
-        BODIES.update(dict.fromkeys(names, fn))
-        return fn
 
-    return add
+# why some primitives have no row: they cannot meet typed values, or what they do on shards is not known
+
+#: By reason, the primitives that have it.
+_REASONS: Final = {
+    "it sends to one device, or starts what another call ends, which no collective of `sh.lax` does": (
+        "all_gather_done all_gather_reduced_start all_gather_start all_to_all_done all_to_all_start pbroadcast_done "
+        "pbroadcast_start ppermute_done ppermute_start precv psend psum_done psum_invariant_start psum_start "
+        "reduce_scatter_done reduce_scatter_start unreduced_psum_start unreduced_reduce_scatter_start"
+    ),
+    "it finishes a pending maximum or minimum, and types have pending sums only": "unreduced_pmax unreduced_pmin",
+    "it changes a reference in place, which typed values do not have": (
+        "accum_grad_in_ref addupdate empty_ref free_ref freeze get new_ref swap run_state run_scoped masked_load "
+        "masked_swap pin unpin box_get box_set new_box new_log log_extend log_read empty2 get_global"
+    ),
+    "it belongs to a Pallas kernel, a function of one device's shards: `sh.local_map`": (
+        "pallas_call core_map mpmd_map dma_start dma_wait semaphore_read semaphore_signal semaphore_wait delay "
+        "get_barrier_semaphore multiple_of num_programs program_id program_order tpu_custom_call jaxpr_call mulhi "
+        "conv has_memory_space matmul_lhs_fifo matmul_pop_fifo "
+        "matmul_acc_lhs matmul_pop matmul_push_rhs pack_elementwise unpack_elementwise roll stochastic_round bitcast "
+        "trace_value pack_dtype unpack_dtype broadcast_to einshape_lo fusible custom_fusion philox2x32 philox4x32 "
+        "threefry4x32 thunky.all_gather thunky.all_reduce thunky.all_to_all thunky.async_done thunky.async_start "
+        "thunky.call_jax "
+        "thunky.call_thunky_nested thunky.collective_group thunky.collective_permute thunky.cond thunky.copy "
+        "thunky.custom_call thunky.inline_constant thunky.memset thunky.memzero thunky.ptx_kernel "
+        "thunky.reduce_scatter thunky.while"
+    ),
+    "an annotation of shardings is kept as an equation of its own, where a program says it on the mesh that it sees": (
+        "reshard sharding_constraint device_put"
+    ),
+    "its arrays are sparse, in a format that no sharding type describes": (
+        "bcoo_dot_general bcoo_dot_general_sampled bcoo_extract bcoo_fromdense bcoo_sort_indices bcoo_spdot_general "
+        "bcoo_sum_duplicates bcoo_todense bcoo_transpose bcsr_dot_general bcsr_extract bcsr_fromdense bcsr_todense "
+        "coo_fromdense coo_matmat coo_matvec coo_spmm coo_spmv coo_todense csr_fromdense csr_matmat csr_matvec "
+        "csr_spmm csr_spmv csr_todense spsolve todense"
+    ),
+    "it is a kernel of one kind of GPU, made for what one device holds: `sh.local_map`": (
+        "cudnn_fusion dot_product_attention_bwd dot_product_attention_bwd_wrapper dot_product_attention_fp8_bwd "
+        "dot_product_attention_fp8_bwd_wrapper dot_product_attention_fp8_fwd dot_product_attention_fp8_fwd_wrapper "
+        "dot_product_attention_fwd dot_product_attention_fwd_wrapper scaled_dot scaled_matmul scaled_matmul_wrapper"
+    ),
+    "it calls code that JAX does not know, of one device's shards: `sh.local_map`": (
+        "buffer_callback ffi_call call_exported custom_partitioning"
+    ),
+    "it has shapes that are known at run time only": ("dim_as_value dimension_size shape_assertion"),
+    "it orders effects by tokens, which no typed value carries": "after_all create_token add_dependency call",
+    "`checkify.checkify` takes it out of the function that is lifted: `sh.lift(checkify.checkify(f))`": "check",
+    "JAX's own transformations leave it, and no program is traced to it": (
+        "call_hi_primitive_linearized create_linear custom_jvp_call_jaxpr custom_lin dce_sink "
+        "remat_opt stage unreachable zeros_like jaxpr_call reciprocal"
+    ),
+    "it says where bytes lie on one device, which a type does not": (
+        "layout_constraint with_memory_space_constraint relayout inspect_sharding shard_alike compute_on "
+        "xla_metadata_call xla_metadata_value"
+    ),
+    "it has no operands, so that it is evaluated as it is": "empty iota",
+    "it makes arrays of a dtype that only the package that defines it knows": "from_edtype to_edtype",
+    "it makes keys and random bits by another way than `jax.random`": (
+        "iota_2x32_shape prng_join prng_random_bits prng_seed prng_split rng_uniform"
+    ),
+}
+REASONS: Final = {name: why for why, names in _REASONS.items() for name in names.split()}
+
+
+def reason(name: str) -> str:
+    """Why a primitive has no row; what is known of one that nobody listed."""
+    return REASONS.get(name, "it is no primitive of JAX's own: what it does on shards is not known")

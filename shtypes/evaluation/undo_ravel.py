@@ -11,7 +11,7 @@ from shtypes.evaluation.rows.elementwise import LINEAR_IN_SOME, NONLINEAR
 
 #: What computes each element of its result from those at its place.
 _ELEMENTWISE: Final = frozenset(
-    (*NONLINEAR.split(), *LINEAR_IN_SOME.split(), "convert_element_type", "copy", "stop_gradient")
+    f"{NONLINEAR} {LINEAR_IN_SOME} integer_pow select_n convert_element_type copy stop_gradient".split()
 )
 _REDUCTIONS: Final = frozenset(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or", "xor"))
 _PRODUCT: Final = (((0,), (0,)), ((), ()))
@@ -28,12 +28,14 @@ def unraveled(jaxpr: Any) -> Any:
     """
     if not any(map(_is_ravel, jaxpr.eqns)):
         return jaxpr
-    found = _Unraveled()
+    rewriter = _Unraveled()
     eqns: list[Any] = []
     for eqn in jaxpr.eqns:
-        eqns += found.of(eqn)
-    eqns = _used(eqns, jaxpr.outvars, found.idle)
-    return jaxpr if len(eqns) == len(jaxpr.eqns) and not found.changed else with_equations(jaxpr, eqns, jaxpr.outvars)
+        eqns += rewriter.of(eqn)
+    eqns = _used(eqns, jaxpr.outvars, rewriter.idle)
+    return (
+        jaxpr if len(eqns) == len(jaxpr.eqns) and not rewriter.changed else with_equations(jaxpr, eqns, jaxpr.outvars)
+    )
 
 
 class _Unraveled:

@@ -1,22 +1,34 @@
-"""Values that depend on nothing that has a gradient: they take any replicated state for free."""
+"""What is known of values: which depend on nothing that has a gradient, and which count 0, 1, 2, ... along a dim.
+
+Constants take any replicated state for free. ``x[jnp.arange(n), labels]`` and `jnp.put_along_axis` name each row by its
+number; known to count, the dim is a batch dim, and each device looks up in its own rows.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat import trace_notes, trace_of
+from shtypes._compat.local_axes import struct
+from shtypes.core.conversion import from_jax
 from shtypes.core.reshard import move
 from shtypes.core.shard_fn import wide_enough
 from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed
-from shtypes.types import State
-from shtypes.types.mesh import Mesh
+from shtypes.errors import ShardingTypeError
+from shtypes.resharding import plan
+from shtypes.resharding.join import join
+from shtypes.scopes.check_comm import check_comm
+from shtypes.types import ShType, State
+from shtypes.types.mesh import Mesh, context
 
 #: What is noted of a value that the program has widened, and of sums of it: its dtype before. `jnp.sum` of bf16 adds in
 #: f32 and gives bf16; so of a pending sum each term is finished in f32, and rounded once.
@@ -76,11 +88,11 @@ def note_constant(x: Any) -> None:
 def noted(x: Any) -> Mapping[str, Any]:
     """What was noted of a value, by kind."""
     notes: Any = trace_notes(trace_of(x)) if isinstance(x, jax.core.Tracer) else _thread.eager
-    found = notes.get(_KEY, _NOTHING).get(id(x)) if notes else None
-    return _NOTHING if found is None else found[1]
+    entry = notes.get(_KEY, _NOTHING).get(id(x)) if notes else None
+    return _NOTHING if entry is None else entry[1]
 
 
-def known(x: Any, kind: str) -> Any:
+def note_of(x: Any, kind: str) -> Any:
     """What was noted of a value of one kind; None if nothing was."""
     return noted(x).get(kind)
 
@@ -114,15 +126,15 @@ def beside_others(operands: Sequence[Any]) -> list[Any]:
     """Operands of an equation: each constant typed, in the replicated states of the values that it meets."""
     values = [x for x in operands if is_typed(x) and not is_constant(x)]
     mesh = next(x.type.mesh for x in operands if is_typed(x))
-    found = []
+    typed = []
     for x in operands:
         if is_number(number(x)):
-            found.append(number(x))
+            typed.append(number(x))
         elif is_constant(x):
-            found.append(_beside(x if is_typed(x) else typed_constant(x, mesh), values))
+            typed.append(_beside(x if is_typed(x) else typed_constant(x, mesh), values))
         else:
-            found.append(x)
-    return found
+            typed.append(x)
+    return typed
 
 
 def _beside(x: Any, values: Sequence[Any]) -> Any:
@@ -132,3 +144,233 @@ def _beside(x: Any, values: Sequence[Any]) -> Any:
         if State.INVARIANT in met and State.REDUCED not in met:
             t = t.with_axis(axis, State.INVARIANT)
     return x if t == x.type else move(x, t, inserted=True, constant=True)
+
+
+def type_of(x: Any) -> ShType | None:
+    """The sharding type of a value; None of a plain one."""
+    return x.type if is_typed(x) else None
+
+
+def mesh_of(xs: Sequence[Any]) -> Mesh | None:
+    """The mesh of typed values among others; that of the context where none is typed."""
+    return next((x.type.mesh for x in xs if is_typed(x)), None) or context()
+
+
+def aval_of(x: Any, like: Any = None) -> Any:
+    """What stands for a value in the trace of a plain program: its global shape and dtype."""
+    if is_typed(x):
+        return struct(x.type.shape, x.type.dtype, x.type, like=like)
+    aval = jax.typeof(x)
+    return struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False), like=like)
+
+
+def of_some(f: Callable[[list[Any]], Any], xs: Sequence[Any], chosen: Sequence[int]) -> Callable[..., Any]:
+    """A function of all of ``xs`` as one of those that are chosen, by their places; the others are held."""
+
+    def of_chosen(*some: Any) -> Any:
+        full = list(xs)
+        for i, x in zip(chosen, some, strict=True):
+            full[i] = x
+        return f(full)
+
+    return of_chosen
+
+
+def placed(x: Any, t: ShType, name: str = "placed") -> Any:
+    """A plain or typed value in a type."""
+    if is_typed(x):
+        if x.type == t:
+            return x
+        check_comm(name, x.type, t, inserted=True)
+        return move(x, t, inserted=True)
+    if is_constant(x):
+        return move(typed_constant(jnp.asarray(x, t.dtype), t.mesh), t, inserted=True, constant=True)
+    return move(from_jax(x, mesh=t.mesh), t, inserted=True)
+
+
+def is_free(src: ShType, dst: ShType) -> bool:
+    """Whether a value gets from one type to another without communication, forward and backward."""
+    if (src.mesh, src.shape, src.dtype_name) != (dst.mesh, dst.shape, dst.dtype_name):
+        return False
+    try:
+        there = plan(src, dst)
+        back = plan(dst.cotangent(), src.cotangent()) if src.differentiable else there
+    except ShardingTypeError:
+        return False
+    return not there.bytes and not back.bytes
+
+
+def joined(types: list[ShType | None]) -> ShType | None:
+    """The type that values in one place can have for free; the first typed one where there is none; None if plain."""
+    typed = [t for t in types if t is not None]
+    if not typed or all(t == typed[0] for t in typed):
+        return typed[0] if typed else None
+    try:
+        return join(typed)
+    except ShardingTypeError:
+        return next((t for t in typed if all(is_free(s, t) for s in typed)), typed[0])
+
+
+# positions that count along a dim
+
+#: More positions than this are not looked through for a count.
+_MOST: Final = 1 << 20
+
+
+class Count(NamedTuple):
+    """A value whose elements are their own position along ``dim``."""
+
+    dim: int
+
+
+class Counts(NamedTuple):
+    """Positions of several components, in the last dim: the dims along which some count, by component."""
+
+    dims: tuple[tuple[int, int], ...]
+
+
+class Never(NamedTuple):
+    """A truth value that is false everywhere."""
+
+
+def place_of(x: Any) -> Any:
+    """What is known of a value; of one that is concrete, what can be seen."""
+    if isinstance(x, jax.core.Tracer) or is_typed(x):
+        return note_of(x, PLACES)
+    if not isinstance(x, (np.ndarray, jax.Array)) or not 1 < x.size <= _MOST:
+        return None
+    if x.dtype == np.dtype(bool):
+        return None if np.asarray(x).any() else Never()
+    return _seen(np.asarray(x)) if np.issubdtype(x.dtype, np.integer) else None
+
+
+def _seen(x: Any) -> Count | None:
+    for d, n in enumerate(x.shape):
+        if n > 1:
+            count = np.arange(n).reshape([n if e == d else 1 for e in range(x.ndim)])
+            return Count(d) if np.array_equal(x, np.broadcast_to(count, x.shape)) else None
+    return None
+
+
+def counted(ids: Any) -> dict[int, int]:
+    """Of positions (..., k): along which dim each component counts, of those that do."""
+    about = place_of(ids)
+    last = len(ids.shape) - 1
+    if isinstance(about, Counts):
+        return dict(about.dims)
+    if isinstance(about, Count) and about.dim != last:
+        return dict.fromkeys(range(ids.shape[last]), about.dim)
+    if about is None and isinstance(ids, (np.ndarray, jax.Array)) and not isinstance(ids, jax.core.Tracer):
+        parts = [_seen(np.asarray(ids[..., j])) if 1 < ids.size <= _MOST else None for j in range(ids.shape[last])]
+        return {j: part.dim for j, part in enumerate(parts) if part is not None}
+    return {}
+
+
+# how it is handed on
+
+
+def _lt(eqn: Any, xs: Sequence[Any]) -> Any:
+    x, least = xs
+    return Never() if _is_zero(least) and isinstance(place_of(x), Count) else None
+
+
+def _is_zero(x: Any) -> bool:
+    """Whether a value is known to be zero; not asked with JAX's `==`, which gives a tracer inside a trace."""
+    return not isinstance(x, jax.core.Tracer) and not is_typed(x) and np.ndim(x) == 0 and bool(np.asarray(x) == 0)
+
+
+def _broadcast(eqn: Any, xs: Sequence[Any]) -> Any:
+    about, shape = place_of(xs[0]), eqn.params["shape"]
+    if isinstance(about, Never):
+        return about
+    if isinstance(about, Count):
+        dim = int(eqn.params["broadcast_dimensions"][about.dim])
+        return Count(dim) if shape[dim] == xs[0].shape[about.dim] else None
+    return None
+
+
+def _reshape(eqn: Any, xs: Sequence[Any]) -> Any:
+    """Where only dims of size 1 come and go."""
+    about, src, dst = place_of(xs[0]), xs[0].shape, eqn.outvars[0].aval.shape
+    if isinstance(about, Never):
+        return about
+    if not isinstance(about, Count) or (eqn.params.get("dimensions") is not None and eqn.primitive.name == "reshape"):
+        return None
+    src_dims, dst_dims = ([d for d, n in enumerate(shape) if n != 1] for shape in (src, dst))
+    if [src[d] for d in src_dims] != [dst[d] for d in dst_dims] or about.dim not in src_dims:
+        return None
+    return Count(dst_dims[src_dims.index(about.dim)])
+
+
+def _concatenate(eqn: Any, xs: Sequence[Any]) -> Any:
+    last = len(xs[0].shape) - 1
+    if eqn.params["dimension"] != last:
+        return None
+    counts, at = [], 0
+    for x in xs:
+        counts += [(at + j, dim) for j, dim in counted(x).items()]
+        at += x.shape[last]
+    return Counts(tuple(counts)) if counts else None
+
+
+def _same(eqn: Any, xs: Sequence[Any]) -> Any:
+    return place_of(xs[0]) if np.issubdtype(eqn.outvars[0].aval.dtype, np.integer) else None
+
+
+_FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {
+    "iota": lambda eqn, xs: Count(int(eqn.params["dimension"])),
+    "lt": _lt,
+    "select_n": lambda eqn, xs: place_of(xs[1]) if isinstance(place_of(xs[0]), Never) else None,
+    "broadcast_in_dim": _broadcast,
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "expand_dims": _reshape,
+    "concatenate": _concatenate,
+    "convert_element_type": _same,
+    "copy": _same,
+}
+
+
+#: What keeps the terms of a pending sum in the wide dtype that they were cast to: sums of them, and elements moved.
+_KEPT: Final = frozenset(("reduce_sum", "broadcast_in_dim", "reshape", "squeeze", "transpose"))
+#: What scales them, by a number.
+_SCALED: Final = frozenset(("div", "mul"))
+
+
+def follow(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
+    """Notes of an equation's result what follows from its operands: its dtype before it was widened, what it counts."""
+    name = eqn.primitive.name
+    if name == "convert_element_type":
+        _note_widening(eqn.invars[0].aval.dtype, outs[0])
+    elif name in _KEPT or (name in _SCALED and any(is_number(number(x)) for x in operands)):
+        narrow = next((note_of(x, WIDENED) for x in operands if is_typed(x)), None)
+        if narrow is not None:
+            note(outs[0], WIDENED, narrow)
+    positions = _FOLLOWED.get(name)
+    if positions is not None and _is_of_positions(eqn.outvars[0].aval):
+        found = positions(eqn, operands)
+        if found is not None:
+            note(outs[0], PLACES, found)
+
+
+def _note_widening(src: Any, out: Any) -> None:
+    floats = is_typed(out) and jnp.issubdtype(src, jnp.floating) and jnp.issubdtype(out.type.dtype, jnp.floating)
+    if floats and src.itemsize < out.type.dtype.itemsize:
+        note(out, WIDENED, src)
+
+
+def _is_of_positions(aval: Any) -> bool:
+    """Truth values, or integers wide enough for each position."""
+    dtype = aval.dtype
+    if not isinstance(dtype, np.dtype) or math.prod(aval.shape) <= 1:
+        return False
+    return dtype == np.dtype(bool) or (bool(np.issubdtype(dtype, np.integer)) and dtype.itemsize >= 4)
+
+
+def carry(name: str, operands: Sequence[Any], given: Sequence[Any]) -> None:
+    """Notes of a lookup's typed positions what is known of them as they were, perhaps plain."""
+    if name != "gather" and not name.startswith("scatter"):
+        return
+    counts = counted(operands[1])
+    if counts:
+        note(given[1], PLACES, Counts(tuple(counts.items())))

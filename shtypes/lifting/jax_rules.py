@@ -35,15 +35,50 @@ from shtypes.context.user_line import placed as at_users_line
 from shtypes.core.call_with_rules import call_with_rules
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.branch_types import aval_of, of_some, placed
 from shtypes.evaluation.frames import Step, current
 from shtypes.evaluation.interpreter import evaluate, evaluate_closed
-from shtypes.evaluation.value_info import is_inexact, note_constant
-from shtypes.lifting.bodies import Split
+from shtypes.evaluation.value_info import aval_of, is_constant, is_inexact, note_constant, of_some, placed
 from shtypes.lifting.saving import marked, policies_in_force, under_policies
 from shtypes.resharding import plan
 from shtypes.scopes.comm import InBackward, NotTransposed, Rules, allows_implicit, rules_in_force, under
 from shtypes.types import ShType, State
+
+
+class Split:
+    """The operands of an equation: those of the typed program that is made of it, and known arrays, which are not."""
+
+    def __init__(self, operands: Sequence[Any]) -> None:
+        known = [not is_typed(x) and not isinstance(x, jax.core.Tracer) for x in operands]
+        self.fixed = {i: x for i, x in enumerate(operands) if known[i]}
+        self._constant = [is_constant(x) for x in self.own(operands)]
+
+    def own(self, every: Sequence[Any]) -> list[Any]:
+        """Of what there is of all operands, what is of those of the typed program."""
+        return [x for i, x in enumerate(every) if i not in self.fixed]
+
+    def every(self, own: Sequence[Any]) -> list[Any]:
+        """All operands, from those of the typed program."""
+        return self._beside(own, self.fixed)
+
+    def every_or_none(self, own: Sequence[Any]) -> list[Any]:
+        """What there is of the operands of the typed program in their places among all, and None for the others."""
+        return self._beside(own, dict.fromkeys(self.fixed))
+
+    def _beside(self, own: Sequence[Any], others: dict[int, Any]) -> list[Any]:
+        rest = iter(own)
+        return [others[i] if i in others else next(rest) for i in range(len(own) + len(others))]
+
+    def body(self, run: Callable[[Sequence[Any]], list[Any]]) -> Callable[..., list[Any]]:
+        """A function of all operands as one of those of the typed program, in which constants stay constants."""
+
+        def of_own(*xs: Any) -> list[Any]:
+            for x, constant in zip(xs, self._constant, strict=True):
+                if constant:
+                    note_constant(x)
+            return run(self.every(xs))
+
+        return of_own
+
 
 #: From the operands of an equation to its results.
 Run = Callable[[Sequence[Any]], list[Any]]
@@ -60,10 +95,6 @@ _thread: Final = _Thread()
 
 class Site:
     """An equation where it was evaluated: what its rules need of it later, without the values that end with its trace.
-
-    Args:
-        eqn: The equation.
-        operands: Its operands there.
 
     Attributes:
         ins: JAX's types of the operands.
@@ -107,57 +138,40 @@ class Site:
 
     @contextlib.contextmanager
     def resolving(self, values: Sequence[Any], operands: Sequence[Any]) -> Iterator[list[Any]]:
-        """What a rule closes over, around its evaluation: a value of the program it is in is an operand.
-
-        Raises:
-            ShardingTypeError: a value is gone.
-        """
+        """What a rule closes over, around its evaluation: a value of the program it is in is an operand."""
         places = {var: self._places[var] for var in map(variable_of, values) if var in self._places}
-        found = [operands[places[variable_of(x)]] if variable_of(x) in places else x for x in values]
-        if any(map(is_gone, found)):
+        values_here = [operands[places[variable_of(x)]] if variable_of(x) in places else x for x in values]
+        if any(map(is_gone, values_here)):
             raise closes_over(self.name)
         outer = _thread.closed_over
         _thread.closed_over = [(var, operands[i]) for var, i in places.items()]
         try:
             with under_policies(self._policies):
-                yield found
+                yield values_here
         finally:
             _thread.closed_over = outer
 
     def plainly(self, f: Callable[..., Any], operands: Sequence[Any], args: Any, like: Sequence[Any]) -> Any:
-        """A function of plain arrays that is a rule of the equation, of typed values: traced, and evaluated.
-
-        Args:
-            f: The function.
-            operands: The operands of the equation.
-            args: The function's arguments, any trees.
-            like: JAX's types of their leaves, in the program that the equation is of.
-        """
+        """A function of plain arrays that is a rule of the equation, of typed values: traced, and evaluated."""
         leaves, tree = jax.tree.flatten(args)
         structure: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:
-            out, found = jax.tree.flatten(f(*jax.tree.unflatten(tree, xs)))
-            structure.append(found)
+            out, form = jax.tree.flatten(f(*jax.tree.unflatten(tree, xs)))
+            structure.append(form)
             return out
 
         closed, around, _ = trace_plain(flat, list(map(aval_of, leaves, like)), self._axes)
         with self.resolving(around, operands) as values:
-            found = evaluate_closed(marked(closed, self._policies), [*values, *leaves])
-        return jax.tree.unflatten(structure[0], found)
+            results = evaluate_closed(marked(closed, self._policies), [*values, *leaves])
+        return jax.tree.unflatten(structure[0], results)
 
     # its rules
 
     def jvp(
         self, primals: Sequence[Any], tangents: Sequence[Any], types: Sequence[ShType | None] = ()
     ) -> tuple[list[Any], list[Any]]:
-        """The results and their tangents, both by JAX's rule.
-
-        Args:
-            primals: The operands.
-            tangents: Theirs; one that is zero is None, also among the results'.
-            types: Those of the results, where they are known.
-        """
+        """The results and their tangents, both by JAX's rule."""
         rule = self._custom_jvp if self.eqn.primitive.name == "custom_jvp_call" else self._jvp
         with self.applying():
             outs, dots = rule(primals, tangents)
@@ -181,9 +195,6 @@ class Site:
         """What a rule gives, in the type that it must have: cast for free, or where a scope may insert more.
 
         A pending cotangent of an invariant operand is summed, as all are.
-
-        Raises:
-            ShardingTypeError: it would have to be moved.
         """
         src = t if not is_typed(x) else x.type
         if what == "cotangent":
@@ -200,16 +211,16 @@ class Site:
     def _custom_jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         check_closed_over(self.eqn, [t is not None for t in tangents])
         n = self.eqn.params["num_consts"]
-        own, given = primals[n:], tangents[n:]
+        inputs, tangents_in = primals[n:], tangents[n:]
         if not self.eqn.params["symbolic_zeros"]:
-            given = [_zero_tangent(x) if t is None else t for x, t in zip(own, given, strict=True)]
-        rule = custom_jvp_rule(self.eqn, [t is None for t in given])
+            tangents_in = [_zero_tangent(x) if t is None else t for x, t in zip(inputs, tangents_in, strict=True)]
+        rule = custom_jvp_rule(self.eqn, [t is None for t in tangents_in])
         with self.resolving(rule.consts, primals) as consts:
-            values, held = [*consts, *own, *(t for t in given if t is not None)], len(rule.jaxpr.constvars)
-            found = evaluate(marked(rule.jaxpr, self._policies), values[:held], values[held:])
+            values, held = [*consts, *inputs, *(t for t in tangents_in if t is not None)], len(rule.jaxpr.constvars)
+            results = evaluate(marked(rule.jaxpr, self._policies), values[:held], values[held:])
         count = len(rule.out_zeros)
-        dots = iter(found[count:])
-        return found[:count], [None if zero else next(dots) for zero in rule.out_zeros]
+        dots = iter(results[count:])
+        return results[:count], [None if zero else next(dots) for zero in rule.out_zeros]
 
     def _jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         live = [i for i, t in enumerate(tangents) if t is not None and is_inexact(primals[i])]
@@ -222,10 +233,10 @@ class Site:
         like = [*self.ins, *(self.ins[i].to_tangent_aval() for i in live)]
         closed, around, _ = trace_plain(push, list(map(aval_of, given, like)), self._axes)
         with self.resolving(around, primals) as values:
-            found = evaluate_closed(marked(closed, self._policies), [*values, *given])
-        count, first = len(found) // 2, len(around) + len(primals)
+            results = evaluate_closed(marked(closed, self._policies), [*values, *given])
+        count, first = len(results) // 2, len(around) + len(primals)
         moved = reached(closed, range(first, first + len(live)))[count:]
-        return found[:count], [t if there else None for t, there in zip(found[count:], moved, strict=True)]
+        return results[:count], [t if there else None for t, there in zip(results[count:], moved, strict=True)]
 
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """The cotangents of the linear operands, which are `UndefinedPrimal`, by JAX's rule; None for the others."""
@@ -259,8 +270,8 @@ class Site:
     def mapped(self, run: Run, size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
         """The same of a function of plain arrays that stands for the equation."""
         over = jax.vmap(lambda *xs: run(xs), in_axes=tuple(dims), axis_size=size)
-        found: list[Any] = self.plainly(over, operands, operands, self.ins)
-        return found
+        results: list[Any] = self.plainly(over, operands, operands, self.ins)
+        return results
 
 
 def _detached(step: Step | None) -> Step | None:
@@ -286,19 +297,12 @@ def _zero_tangent(x: Any) -> Any:
 
 @dataclass(eq=False)
 class _OfCall:
-    """The rules of an equation, for a typed call of it.
+    """The rules of an equation, for a typed call of it."""
 
-    Attributes:
-        site: The equation.
-        split: Which of its operands are operands of the call.
-        held: The places of operands in which JAX's rule has no derivative.
-        scopes: What scopes of communication say around the call: they hold in its backward pass too.
-    """
-
-    site: Site
-    split: Split
-    held: frozenset[int]
-    scopes: Rules
+    site: Site  # the equation
+    split: Split  # which of its operands are operands of the call
+    held: frozenset[int]  # the places of operands in which JAX's rule has no derivative
+    scopes: Rules  # what scopes of communication say around the call: they hold in its backward pass too
 
     @property
     def name(self) -> str:
@@ -329,14 +333,7 @@ class _OfCall:
 
 
 def with_rules(site: Site, operands: Sequence[Any], run: Run, held: Sequence[int] = ()) -> list[Any]:
-    """The results of an equation by ``run``, with the derivative, transpose and batching rules that JAX has for it.
-
-    Args:
-        site: The equation.
-        operands: Its operands.
-        run: What it computes, of typed values.
-        held: The places of operands in which JAX's rule has no derivative.
-    """
+    """The results of an equation by ``run``, with the derivative, transpose and batching rules that JAX has for it."""
     run = under(None, run, NotTransposed())
     if not any(isinstance(x, jax.core.Tracer) for x in operands):
         return run(operands)

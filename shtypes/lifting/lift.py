@@ -14,47 +14,31 @@ from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import key_of
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes._compat.program_mesh import Lies, lying
-from shtypes.caches import PROGRAMS, Bounded
+from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.at_specs import Outside
-from shtypes.evaluation.branch_types import aval_of, mesh_of, type_of
+from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.interpreter import evaluate_whole
-from shtypes.evaluation.rows import elementwise, lookups, matrices, numbers, shapes
-from shtypes.evaluation.static import Static
-from shtypes.evaluation.table import BODIES, EQUATIONS, row
-from shtypes.evaluation.value_info import noting
-from shtypes.lifting import observed as observed_
-from shtypes.lifting import plain_collectives, recorded_calls
+from shtypes.evaluation.rows import elementwise, lookups, matrices, shapes
+from shtypes.evaluation.table import BODIES, ROWS
+from shtypes.evaluation.value_info import aval_of, mesh_of, noting, type_of
+from shtypes.lifting import recorded_calls
 from shtypes.lifting.recorded_calls import recorded
-from shtypes.lifting.rows import annotations as annotations_
-from shtypes.lifting.rows import callbacks, collectives, control, derivatives, reductions
-from shtypes.lifting.rows.annotations import spec_of
-from shtypes.local_mode.bodies import connect_lift
+from shtypes.lifting.rows import collectives, control, derivatives, reductions
+from shtypes.lifting.rows.collectives import spec_of
+from shtypes.local_mode.shard_map import connect_lift
 from shtypes.programs.jit import JitFunction
 
 R = TypeVar("R", bound=Callable[..., Any])
 
 #: The files that fill the table of primitives when they are imported.
 _FILLED: Final = (
-    *(
-        annotations_,
-        callbacks,
-        collectives,
-        control,
-        derivatives,
-        elementwise,
-        lookups,
-        matrices,
-        numbers,
-        reductions,
-        shapes,
-    ),
-    *(observed_, plain_collectives, recorded_calls),
+    *(collectives, control, derivatives, elementwise, lookups, matrices, reductions, shapes),
+    recorded_calls,
 )
 
 
@@ -105,12 +89,24 @@ def register(primitive: Any) -> Callable[[R], R]:
 
     def add(fn: R) -> R:
         check_function("lift.register", fn)
-        for table in (BODIES, EQUATIONS):
-            table.pop(name, None)
-        row(name)(fn)
+        BODIES.pop(name, None)
+        ROWS[name] = functools.partial(_registered, fn)
         return fn
 
     return add
+
+
+def _registered(fn: Callable[..., Any], eqn: Any, operands: list[Any]) -> list[Any]:
+    """The results of an equation by a row of the user's."""
+    try:
+        inspect.signature(fn).bind(*operands, **eqn.params)
+    except TypeError:
+        raise ShardingTypeError(
+            f"`{eqn.primitive.name}` has the parameters {', '.join(sorted(eqn.params))}, which its row does not take",
+            why="a row is a function of the operands and, by keyword, of all parameters",
+        ) from None
+    out = fn(*operands, **eqn.params)
+    return list(out) if eqn.primitive.multiple_results else [out]
 
 
 def _with_register(fn: Callable[..., Callable[..., Any]]) -> Lift:
@@ -119,39 +115,26 @@ def _with_register(fn: Callable[..., Callable[..., Any]]) -> Lift:
 
 
 class _Traced(NamedTuple):
-    """A trace of a plain function.
+    """A trace of a plain function."""
 
-    Attributes:
-        jaxpr: The program, without what nothing uses.
-        consts: Its constants.
-        around: Values of traces around it that the function closes over: the program's first arguments.
-        tree: The structure of its results.
-    """
-
-    jaxpr: Any
-    consts: Sequence[Any]
-    around: Sequence[Any]
-    tree: Any
+    jaxpr: Any  # the program, without what nothing uses
+    consts: Sequence[Any]  # its constants
+    around: Sequence[Any]  # values of traces around it that the function closes over: the program's first arguments
+    tree: Any  # the structure of its results
 
 
 class _Given(NamedTuple):
-    """The arguments of a call.
+    """The arguments of a call."""
 
-    Attributes:
-        arrays: The arrays among them.
-        tree: Their structure.
-        static: What is no array, and None in the places of arrays.
-    """
-
-    arrays: Sequence[Any]
-    tree: Any
-    static: tuple[Static | None, ...]
+    arrays: Sequence[Any]  # the arrays among them
+    tree: Any  # their structure
+    static: tuple[Static | None, ...]  # what is no array, and None in the places of arrays
 
 
 class _Program:
     """A plain function for arguments of one structure, and with these static leaves."""
 
-    def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], outside: Outside) -> None:
+    def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], outside: AtSpecs) -> None:
         self.f, self.tree, self.static = f, tree, static
         self._outside = outside
         self._searched: tuple[Any, Callable[..., Any]] | None = None
@@ -323,7 +306,7 @@ def lift(
         key = (tree, static)
         program = programs.get(key)
         if program is None:
-            program = programs.put(key, _Program(f, tree, static, Outside(name, places, finish=finish)))
+            program = programs.put(key, _Program(f, tree, static, AtSpecs(name, places, finish=finish)))
         try:
             # Of this call: what is equal need not be the same, and a program is traced in each call.
             return program(_Given([x for x, s in zip(leaves, static, strict=True) if s is None], tree, static))

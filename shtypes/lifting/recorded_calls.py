@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching, mlir
 
@@ -19,21 +20,24 @@ from shtypes._compat import Zero, instantiate_zeros, is_undefined_primal
 from shtypes._compat.local_axes import plain_aval
 from shtypes._compat.plain_programs import PlainPrimitive, closed_over
 from shtypes._compat.program_mesh import how_it_lies, program_mesh_in_context
+from shtypes.caches import Static
 from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.user_line import connect_one_device
-from shtypes.core.conversion import array, convert
+from shtypes.core.conversion import abstract_array, array, from_jax
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import is_typed
+from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.branch_types import aval_of
-from shtypes.evaluation.frames import current
-from shtypes.evaluation.static import Static
-from shtypes.evaluation.table import PLAIN_FORMS, body_row
-from shtypes.evaluation.value_info import is_constant, is_inexact, typed_constant
-from shtypes.lifting.public_ops import op
-from shtypes.lifting.typed_calls import Derived, TypedCall, check_closure, made_by, results, shapes
+from shtypes.evaluation.frames import mesh_here
+from shtypes.evaluation.table import body_row
+from shtypes.evaluation.value_info import aval_of, is_constant, is_inexact, typed_constant
+from shtypes.lifting.typed_calls import Derived, TypedCall, check_closure, eval_shape_of, results, shapes
+from shtypes.local_mode import lax
+from shtypes.local_mode.lax.arguments import axes_of, replicated_state, state_of
 from shtypes.ops.table import OPS
+from shtypes.types import State
 from shtypes.types.mesh import context, current_mesh
+from shtypes.types.policy import replicated
 
 # the primitive
 
@@ -75,9 +79,9 @@ def _transpose(cts: Sequence[Any], *operands: Any, call: Any) -> list[Any]:
         pulled = iter(typed_call_p.bind(*at, *map(instantiate_zeros, cts), call=Derived(call, "cotangents", linear)))
         return [next(pulled) if each else None for each in linear]
     n = len(call.live)
-    given = [instantiate_zeros(ct) for ct in cts]
-    found = typed_call_p.bind(*operands[:n], *given, call=Derived(call.call, "cotangents", call.live))
-    rest = [ct if is_undefined_primal(t) else None for t, ct in zip(operands[n:], found, strict=True)]
+    cts_out = [instantiate_zeros(ct) for ct in cts]
+    cts_in = typed_call_p.bind(*operands[:n], *cts_out, call=Derived(call.call, "cotangents", call.live))
+    rest = [ct if is_undefined_primal(t) else None for t, ct in zip(operands[n:], cts_in, strict=True)]
     return [None] * n + rest
 
 
@@ -94,10 +98,7 @@ batching.primitive_batchers[typed_call_p] = _batch
 
 @body_row("typed_call")
 def _typed_call(eqn: Any, operands: list[Any]) -> list[Any]:
-    step = current()
-    mesh = next((x.type.mesh for x in operands if is_typed(x)), None) or (step.body.mesh if step is not None else None)
-    mesh = mesh or current_mesh()
-    call = eqn.params["call"]
+    mesh, call = mesh_here(operands) or current_mesh(), eqn.params["call"]
     known = [isinstance(x, jax.core.Tracer) and not is_typed(x) and is_constant(x) for x in operands]
     given = [typed_constant(x, mesh) if k else x for x, k in zip(operands, known, strict=True)]
     with contextlib.nullcontext() if context() is mesh else use_mesh(mesh):
@@ -112,23 +113,105 @@ def _typed_call(eqn: Any, operands: list[Any]) -> list[Any]:
     return outs
 
 
-@body_row("closed_over")
-def _closed_over(eqn: Any, operands: list[Any]) -> list[Any]:
-    return operands
+body_row("closed_over")(lambda eqn, operands: operands)
+
+
+# collectives of `sh.lax` in programs that are traced for local mode: those of JAX
+
+#: What JAX calls the states that `to=` names.
+_JAX: Final = {State.VARYING: "varying", State.REDUCED: "reduced", State.UNREDUCED: "unreduced"}
+
+
+def _not_jaxs(name: str, state: State) -> ShardingTypeError:
+    return ShardingTypeError(
+        f"`{name}` of a plain array cannot end in `{state.name.lower()}`",
+        why="in a plain program it is the collective of jax.lax, which ends in the replicated state of the policy",
+        hints=[
+            "typed ops alone in the function given to sh.shard_map",
+            f"sh.lift of its parts, and sh.lax.{name} between",
+        ],
+    )
+
+
+def _in_one_value(name: str) -> Callable[..., Any]:
+    def call(x: Any, axis_name: Any, *, axis_index_groups: Any = None, to: Any = None) -> Any:
+        state, axes = replicated_state(to, name), axes_of(axis_name)
+        made = getattr(jax.lax, name)(x, axes, axis_index_groups=axis_index_groups)
+        if state is replicated():
+            return made
+        if state is State.INVARIANT:
+            raise _not_jaxs(name, state)
+        return jax.lax.pcast(made, axes, to=_JAX[state])
+
+    return call
+
+
+def _all_gather(x: Any, axis_name: Any, *, to: Any = "varying", **options: Any) -> Any:
+    state = state_of(to, (State.VARYING, State.REDUCED, State.INVARIANT), "all_gather")
+    return jax.lax.all_gather(x, axes_of(axis_name), to=_JAX.get(state, "invarying"), **options)
+
+
+def _pcast(x: Any, axis_name: Any, *, to: Any) -> Any:
+    state = state_of(to, (*_JAX, State.INVARIANT), "pcast")
+    if state is State.INVARIANT:
+        raise _not_jaxs("pcast", state)
+    return jax.lax.pcast(x, axes_of(axis_name), to=_JAX[state])
+
+
+def _pbroadcast(x: Any, axis_name: Any, source: int | None = None) -> Any:
+    if source is None:
+        return _pcast(x, axis_name, to="varying")
+    own = jax.tree.map(lambda leaf: jnp.where(jax.lax.axis_index(axes_of(axis_name)) == source, leaf, 0), x)
+    return jax.lax.psum(own, axes_of(axis_name))
+
+
+def _pscatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, tiled: bool = False) -> Any:
+    index, n = jax.lax.axis_index(axes_of(axis_name)), jax.lax.axis_size(axes_of(axis_name))
+
+    def part(leaf: Any) -> Any:
+        if not tiled:
+            return jax.lax.dynamic_index_in_dim(leaf, index, scatter_dimension, keepdims=False)
+        size = leaf.shape[scatter_dimension] // n
+        return jax.lax.dynamic_slice_in_dim(leaf, index * size, size, scatter_dimension)
+
+    return jax.tree.map(part, x)
+
+
+def _ragged_all_to_all(*operands: Any, disjoint: bool = False, axis_name: Any, **options: Any) -> Any:
+    return jax.lax.ragged_all_to_all(*operands, axis_name=axes_of(axis_name), **options)
+
+
+def _of_jax(name: str) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(jax.lax, name)(*args, **kwargs)
+
+    return call
+
+
+_FORMS: Final[dict[str, Callable[..., Any]]] = {
+    **{name: _in_one_value(name) for name in ("pmax", "pmean", "pmin", "psum")},
+    **{
+        name: _of_jax(name)
+        for name in ("axis_index", "axis_size", "all_to_all", "ppermute", "pshuffle", "psum_scatter")
+    },
+    "all_gather": _all_gather,
+    "all_gather_invariant": lambda x, axis_name, **options: _all_gather(x, axis_name, to="invariant", **options),
+    "pbroadcast": _pbroadcast,
+    "pcast": _pcast,
+    "pscatter": _pscatter,
+    "pswapaxes": _of_jax("pswapaxes"),
+    "pvary": lambda x, axis_name: _pcast(x, axis_name, to="varying"),
+    "ragged_all_to_all": _ragged_all_to_all,
+}
+#: By the function of `shtypes.lax`.
+PLAIN_FORMS: Final = {getattr(lax, name): _FORMS[name] for name in lax.__all__}
 
 
 # calls where no mesh is set
 
 
 def without_mesh(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, needs_mesh: bool) -> Any:
-    """A public function of plain arrays where no mesh is set; None where it is nothing that typed values are given to.
-
-    Args:
-        fn: The function.
-        args: Its arguments.
-        kwargs: Those by name.
-        needs_mesh: Whether it was found to need a mesh.
-    """
+    """A public function of plain arrays where no mesh is set; None where it is no function of typed values."""
     name, traced = _names().get(fn), is_tracing_plain()
     if traced and fn in PLAIN_FORMS:
         return PLAIN_FORMS[fn](*args, **kwargs)
@@ -147,15 +230,7 @@ def recorded(
     name: str = "",
     plain: Callable[..., Any] | None = None,
 ) -> Any:
-    """A call of any function of typed values in a plain program that is traced, as one equation.
-
-    Args:
-        fn: The function; it may close over nothing of the program.
-        args: Its arguments.
-        kwargs: Those by name.
-        name: What messages call it.
-        plain: What it is of plain arrays on one device; by default ``fn`` on a mesh of one device.
-    """
+    """A call of any function of typed values in a plain program that is traced, as one equation."""
     name = name or getattr(fn, "__name__", "f")
     if plain is None:
         check_closure(name, fn)
@@ -185,15 +260,15 @@ def _called(
         return call.on_one_device(*xs)
     if call.is_the_value:
         return typed_call_p.bind(*xs, call=call)[0]
-    form = jax.tree.structure(made_by(call, tuple(aval_of(x) for x in xs)))
+    form = jax.tree.structure(eval_shape_of(call, tuple(aval_of(x) for x in xs)))
     return jax.tree.unflatten(form, typed_call_p.bind(*xs, call=call))
 
 
 def _in_type(x: Any, type: Any = None, **options: Any) -> Any:
     """What a program makes a typed value of, in a type: it may be one where the program is evaluated."""
     if is_typed(x):
-        return x if type is None else op("reshard")(x, type)
-    return array(np.asarray(x), type, **options) if not isinstance(x, jax.core.Tracer) else convert(x, type, **options)
+        return x if type is None else reshard(x, type)
+    return array(np.asarray(x), type, **options) if not isinstance(x, jax.core.Tracer) else from_jax(x, type, **options)
 
 
 #: Functions that make typed values of plain arrays, and what they do with those of a program.
@@ -202,16 +277,76 @@ _MADE_TYPED: Final[dict[str, Callable[..., Any]]] = {"array": _in_type, "from_ja
 
 @functools.cache
 def _names() -> dict[Any, str]:
-    """The public ops, and what they are called; not those that make functions."""
-    makers = {f"init.{name}" for name in ("constant", *_INITIALIZERS)}
-    return {op(name): name for name in OPS if name not in makers}
+    """The public ops by function; not those of `init` that make functions."""
+    made = ("init.zeros", "init.ones")
+    return {op.function: name for name, op in OPS.items() if not name.startswith("init.") or name in made}
 
-
-#: Functions of `init` that make initializers.
-_INITIALIZERS: Final = (
-    *("uniform", "normal", "truncated_normal", "variance_scaling", "glorot_uniform", "glorot_normal"),
-    *("xavier_uniform", "xavier_normal", "lecun_uniform", "lecun_normal", "he_uniform", "he_normal"),
-    *("kaiming_uniform", "kaiming_normal", "orthogonal", "delta_orthogonal"),
-)
 
 connect_one_device(without_mesh)
+
+
+T = TypeVar("T")
+
+# values that are looked at where the program is evaluated, when they have types
+
+observed_p: Final = PlainPrimitive("observed")
+observed_p.multiple_results = True
+
+
+def _same(*xs: Any, look: Any, mapped: Any) -> list[Any]:
+    return list(xs)
+
+
+observed_p.def_impl(_same)
+observed_p.def_abstract_eval(_same)
+mlir.register_lowering(observed_p, lambda _, *xs, look, mapped: list(xs))
+
+
+def _observed_batch(
+    xs: Sequence[Any], dims: Sequence[Any], *, look: Any, mapped: Any
+) -> tuple[list[Any], Sequence[Any]]:
+    """The dims that `jax.vmap` maps over are left out of what is looked at."""
+    both = [m if d is None else (d, *(k + (k >= d) for k in m)) for m, d in zip(mapped, dims, strict=True)]
+    return observed_p.bind(*xs, look=look, mapped=tuple(both)), dims
+
+
+ad.primitive_jvps[observed_p] = lambda primals, tangents, **params: (
+    observed_p.bind(*primals, **params),
+    list(tangents),
+)
+batching.primitive_batchers[observed_p] = _observed_batch
+
+
+def observed(look: Callable[[T], object], tree: T) -> T:
+    """A pytree of a plain program, which ``look`` is given with typed values where the program is evaluated."""
+    leaves, form = jax.tree.flatten(tree)
+    places = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array)]
+
+    def given(values: Sequence[Any]) -> object:
+        full = list(leaves)
+        for i, x in zip(places, values, strict=True):
+            full[i] = x
+        return look(jax.tree.unflatten(form, full))
+
+    if places:
+        outs = observed_p.bind(*[leaves[i] for i in places], look=given, mapped=((),) * len(places))
+        for i, x in zip(places, outs, strict=True):
+            leaves[i] = x
+    same: T = jax.tree.unflatten(form, leaves)
+    return same
+
+
+@body_row("observed")
+def _observed(eqn: Any, operands: list[Any]) -> list[Any]:
+    eqn.params["look"]([_of_one_step(x, dims) for x, dims in zip(operands, eqn.params["mapped"], strict=True)])
+    return operands
+
+
+def _of_one_step(x: Any, mapped: Sequence[int]) -> Any:
+    """A value without the dims that are mapped over: over the axes that shard them each device is at its own steps."""
+    if not mapped or not is_typed(x):
+        return x
+    t = x.type
+    for dim in sorted(mapped, reverse=True):
+        t = t.with_axes(t.dims[dim].axes, State.VARYING).replace(dims=t.dims[:dim] + t.dims[dim + 1 :])
+    return abstract_array(t)

@@ -12,20 +12,18 @@ from typing import Any, Final
 import jax
 
 from shtypes._compat.plain_programs import alone
-from shtypes.caches import COMPILED
+from shtypes.caches import COMPILED, Static
 from shtypes.control.vmap import vmap
 from shtypes.core.collective import reinterpreted
-from shtypes.core.conversion import abstract_array, convert, to_jax
+from shtypes.core.conversion import abstract_array, from_jax, to_jax
 from shtypes.core.device_put import type_of
 from shtypes.core.meshes import abstract_mesh, use_mesh
 from shtypes.core.region import Lowering
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.branch_types import aval_of, of_some, placed
-from shtypes.evaluation.static import Static
-from shtypes.evaluation.value_info import is_inexact
-from shtypes.lifting.public_ops import op
+from shtypes.evaluation.value_info import aval_of, is_inexact, of_some, placed
 from shtypes.local_mode.shard_map import specs_of
+from shtypes.ops.table import OPS
 from shtypes.scopes.comm import in_force
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
@@ -45,21 +43,16 @@ class TypedCall:
     """A call of a public op: its arrays apart from all else.
 
     Attributes:
-        name: The op, as `OPS` calls it; what messages call any other function.
-        tree: The structure of its arguments.
-        static: The leaves that are no arrays; None in the places of arrays.
-        fn: The function, if it is no op.
         axes: The axes of the mesh that the program sees, with their sizes; none where there is but one device.
-        plain: What it is on one device, if that is another function.
         types: The types of its arrays, as far as they are known where a program is traced: of its own arguments.
     """
 
-    name: str
-    tree: Any
-    static: tuple[Static | None, ...]
-    fn: Callable[..., Any] | None = None
+    name: str  # the op, as `OPS` calls it; what messages call any other function
+    tree: Any  # the structure of its arguments
+    static: tuple[Static | None, ...]  # the leaves that are no arrays; None in the places of arrays
+    fn: Callable[..., Any] | None = None  # the function, if it is no op
     axes: tuple[tuple[str, int], ...] = ()
-    plain: Callable[..., Any] | None = None
+    plain: Callable[..., Any] | None = None  # what it is on one device, if that is another function
     types: tuple[ShType | None, ...] = ()
 
     def __str__(self) -> str:
@@ -77,11 +70,11 @@ class TypedCall:
 
     def on_values(self, *xs: Any) -> Any:
         """The op on these arrays."""
-        return self._applied(self.fn or op(self.name), xs)
+        return self._applied(self.fn or OPS[self.name].function, xs)
 
     def alone_on_a_device(self, *xs: Any) -> Any:
         """The op on typed values on a mesh of one device, where there is nothing to overlap."""
-        fn = self.fn or op(self.name)
+        fn = self.fn or OPS[self.name].function
 
         def without_overlap(*args: Any, overlap: Any = False, **kwargs: Any) -> Any:
             return fn(*args, **kwargs)
@@ -114,7 +107,7 @@ def _on_one_device(call: TypedCall, avals: tuple[Any, ...]) -> tuple[Any, tuple[
     form: list[Any] = []
 
     def typed(*xs: Any) -> list[Any]:
-        given = [convert(x) for x in xs]
+        given = [from_jax(x) for x in xs]
         if call.is_of_local_mode:
             given = [reinterpreted(x, x.type.with_axes(tuple(axes), State.VARYING)) for x in given]
         made, tree = jax.tree.flatten(call.alone_on_a_device(*given), is_leaf=is_typed)
@@ -175,12 +168,8 @@ def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
     return jax.tree.map(_struct, made, is_leaf=lambda x: hasattr(x, "dtype"))
 
 
-def made_by(call: TypedCall, avals: tuple[Any, ...]) -> Any:
-    """The shapes and dtypes that a call makes of arrays of these, in their structure.
-
-    Raises:
-        ShardingTypeError: that follows from the operands' types, which are not known here.
-    """
+def eval_shape_of(call: TypedCall, avals: tuple[Any, ...]) -> Any:
+    """The shapes and dtypes that a call makes of arrays of these, in their structure."""
     if call.is_the_value:
         return avals[0]
     known = _of_types(call, avals) if call.axes and call.plain is None else None
@@ -219,18 +208,15 @@ class Derived:
     """What a transformation of JAX makes of a call: of the flat list of its results, as a function of arrays.
 
     Attributes:
-        call: The call, or what was derived from it before.
         how: ``"tangents"``: from operands, and the tangents of those that are live, to the results' tangents;
             ``"cotangents"``: from operands, and the results' cotangents, to those of the live operands; ``"mapped"``:
             from operands with a mapped dim where ``dims`` says.
-        live: Which operands are differentiated.
-        dims: The mapped dim of each operand.
     """
 
-    call: Any
+    call: Any  # the call, or what was derived from it before
     how: str
-    live: tuple[bool, ...] = ()
-    dims: tuple[int | None, ...] = ()
+    live: tuple[bool, ...] = ()  # which operands are differentiated
+    dims: tuple[int | None, ...] = ()  # the mapped dim of each operand
 
     def __str__(self) -> str:
         return f"{self.how} of {self.call}"
@@ -239,21 +225,17 @@ class Derived:
 def shapes(call: Any, avals: Sequence[Any]) -> list[Any]:
     """The shapes and dtypes of the arrays that a call gives."""
     if isinstance(call, TypedCall):
-        return jax.tree.leaves(made_by(call, tuple(map(_struct, avals))))
+        return jax.tree.leaves(eval_shape_of(call, tuple(map(_struct, avals))))
     if call.how == "cotangents":
         return [a for a, live in zip(avals, call.live, strict=False) if live]
     if call.how == "tangents":
         return [y for y in shapes(call.call, avals[: len(call.live)]) if is_inexact(y)]
     size = next(a.shape[d] for a, d in zip(avals, call.dims, strict=True) if d is not None)
     one = [
-        a if d is None else jax.ShapeDtypeStruct(_without(a.shape, d), a.dtype)
+        a if d is None else jax.ShapeDtypeStruct(a.shape[:d] + a.shape[d + 1 :], a.dtype)
         for a, d in zip(avals, call.dims, strict=True)
     ]
     return [jax.ShapeDtypeStruct((size, *y.shape), y.dtype) for y in shapes(call.call, one)]
-
-
-def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
-    return shape[:dim] + shape[dim + 1 :]
 
 
 def results(call: Any, xs: Sequence[Any], *, typed: bool) -> list[Any]:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args, overload
 
 import jax
 import numpy as np
 
 from shtypes.context.function import Function
+from shtypes.context.scope import mapped_axes
 from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
+from shtypes.core.device_put import type_of
 from shtypes.core.jax_context import complete_when_read
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
 from shtypes.dispatch.apply import cast_all, is_typed, lift, typed
 from shtypes.errors import ShardingTypeError
-from shtypes.local_mode.claims import claims, is_target
-from shtypes.local_mode.residuals import with_residuals
-from shtypes.local_mode.user_function import SHARD, GradientsOf, UserFn, made, shards_of
+from shtypes.local_mode.user_function import (
+    Shard,
+    ShardResults,
+    UserFn,
+    gradients_of,
+    shards_of,
+    trace_on_shards,
+    with_residuals,
+)
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.claims import claimed
@@ -29,7 +37,11 @@ from shtypes.rules.suggest_fixes import Rule, called_names
 from shtypes.rules.typing import Typing
 from shtypes.traced.program import split
 from shtypes.types import ShType, State
+from shtypes.types.mesh import Mesh
+from shtypes.types.notation.dim_axes import in_scope
+from shtypes.types.notation.syntax import spread
 from shtypes.types.policy import replicated
+from shtypes.types.target import Spec
 
 Residuals = Literal["auto", "save", "recompute"]
 
@@ -130,15 +142,11 @@ def local_map(
     @functools.wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if not differentiable:
-            args, kwargs = jax.tree.map(_stopped, (args, kwargs))
+            arrays, again = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, jax.Array))
+            args, kwargs = again(map(stop_gradient, arrays))
         return _apply(f, called, out, residuals, differentiable, args, kwargs)
 
     return public(mapped)
-
-
-def _stopped(x: Any) -> Any:
-    """Without a gradient, if it is an array."""
-    return stop_gradient(x) if is_typed(x) or isinstance(x, jax.Array) else x
 
 
 def _apply(
@@ -151,7 +159,7 @@ def _apply(
     kwargs: dict[str, Any],
 ) -> Any:
     arrays, again = split((args, kwargs), lambda x: is_typed(x) or isinstance(x, (jax.Array, np.ndarray, np.generic)))
-    fixed, tree = jax.tree.flatten(again(SHARD for _ in arrays))
+    fixed, tree = jax.tree.flatten(again(Shard for _ in arrays))
     fn = UserFn(f, name, tree, tuple(fixed))
     try:
         hash(fn)
@@ -171,9 +179,11 @@ def _apply(
             args, kwargs = again(types)
             target = out(*args, **kwargs)
         shards = shards_of(types)
-        found = made(fn, shards)
-        results = claims(name, found, target, types)
-        return claimed(name, types, results, found.sources, GradientsOf(fn, shards), constants)
+        shard_results = trace_on_shards(fn, shards)
+        results = claims(name, shard_results, target, types)
+        return claimed(
+            name, types, results, shard_results.sources, functools.partial(gradients_of, fn, shards), constants
+        )
 
     def rule(types: tuple[ShType, ...]) -> Typing:
         try:
@@ -188,17 +198,17 @@ def _apply(
     if not differentiable:
         constants = frozenset(range(len(operands)))
     typing = typed(name, _with_shards_of(types, rule), types)
-    found = made(fn, shards_of(typing.operands))
+    shard_results = trace_on_shards(fn, shards_of(typing.operands))
     values = cast_all(name, rule, operands, typing)
     active = tuple(t.differentiable and i not in constants for i, t in enumerate(typing.operands))
-    saves = residuals == "save" or (residuals == "auto" and found.has_own_backward)
+    saves = residuals == "save" or (residuals == "auto" and shard_results.has_own_backward)
     if saves and any(active) and any(t.differentiable for t in typing.results):
         outs = with_residuals(
             fn, tuple(map(as_jax_type, typing.operands)), tuple(map(as_jax_type, typing.results)), active
         )(*values)
     else:
         outs = local_all(fn, *values, out=typing.results)
-    return jax.tree.unflatten(found.tree, outs)
+    return jax.tree.unflatten(shard_results.tree, outs)
 
 
 def _keep_whole_operands(error: ShardingTypeError, rule: Rule, operands: tuple[ShType, ...]) -> None:
@@ -230,3 +240,79 @@ def _with_shards_of(given: tuple[ShType, ...], rule: Rule) -> Rule:
         return rule(types)
 
     return call
+
+
+def claims(name: str, shard_results: ShardResults, out: Any, operands: Sequence[ShType]) -> tuple[ShType, ...]:
+    """The types that the results are claimed to have; they fit the shards that the function makes.
+
+    A claim is of one step of the `vmap`s around: where an operand varies because its steps are on several devices,
+    what is made of it does too.
+    """
+    mesh = operands[0].mesh
+    varying = [a for a in mapped_axes() if any(t.state(a) is State.VARYING for t in operands)]
+    placeholders = jax.tree.unflatten(shard_results.tree, [0] * len(shard_results.shards))
+    try:
+        targets = jax.tree.leaves(jax.tree.broadcast(out, placeholders, is_leaf=is_target), is_leaf=is_target)
+    except ValueError:
+        raise ShardingTypeError(
+            f"`out` of `{name}` has another structure than its results",
+            why=f"the function returns {shard_results.tree}",
+            hints=["one type for each result, in the same structure, or one for all"],
+        ) from None
+    return tuple(
+        _of_steps(_claim(name, i, len(targets), t, shard, mesh), varying)
+        for i, (t, shard) in enumerate(zip(targets, shard_results.shards, strict=True))
+    )
+
+
+def _of_steps(t: ShType, axes: Sequence[str]) -> ShType:
+    """What is replicated among devices that are at different steps is a value of each step."""
+    return t.with_axes([a for a in axes if t.state(a) in (State.REDUCED, State.INVARIANT)], State.VARYING)
+
+
+def is_target(x: Any) -> bool:
+    """Whether ``x`` says a type: a text, a type or a spec."""
+    return isinstance(x, (str, ShType, Spec))
+
+
+def _claim(name: str, index: int, count: int, target: Any, shard: tuple[tuple[int, ...], str], mesh: Mesh) -> ShType:
+    """One claim as a type; sizes that a text or a spec leaves out are those of the shards together."""
+    shape, dtype = shard
+    what = f"result {index} of `{name}`" if count > 1 else f"the result of `{name}`"
+    if not is_target(target):
+        raise ShardingTypeError(f"the type of {what} cannot be {target!r:.60}", hints=['out="f32[8@x, 4]"'])
+    try:
+        t = target if isinstance(target, ShType) else _completed(target, shape, dtype, mesh)
+    except ShardingTypeError as error:
+        error.what = f"the type given for {what} does not fit: {error.what}"
+        error.why = error.why and f"{error.why}; each device makes {dtype}{list(shape)}"
+        raise
+    if t.mesh is not mesh:
+        raise ShardingTypeError(f"the type of {what}, {t}, is over the mesh ({t.mesh}), and its operands are on {mesh}")
+    if t.local_shape != shape or t.dtype_name != dtype:
+        raise ShardingTypeError(
+            f"{what} does not fit the type {t}",
+            why=f"the function makes shards {dtype}{list(shape)}, and those of the type are "
+            f"{t.dtype_name}{list(t.local_shape)}",
+        )
+    return t
+
+
+def _completed(target: Any, shape: tuple[int, ...], dtype: str, mesh: Mesh) -> ShType:
+    """A text or a spec as a type of which each device holds a shard of this shape."""
+    axes = _axes(target, len(shape), mesh)
+    if len(axes) == len(shape):
+        shape = tuple(n * mesh.product(over) for n, over in zip(shape, axes, strict=True))
+    return type_of(target, mesh, shape=shape, dtype=dtype)
+
+
+def _axes(target: Any, rank: int, mesh: Mesh) -> list[tuple[str, ...]]:
+    """The axes that a text or a spec gives to each of ``rank`` dims."""
+    if not isinstance(target, str):
+        entries = [(e,) if isinstance(e, str) else tuple(e or ()) for e in target.partitions]
+        return entries + [()] * (rank - len(entries))
+    written = in_scope(target, mesh)[1].dims
+    if written is None:
+        return [()] * rank
+    full = spread(written, rank)
+    return [tuple(a.text for a in d.axes) for d in (written if full is None else full)]

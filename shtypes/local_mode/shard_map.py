@@ -7,11 +7,16 @@ transformation and both lowerings work inside as they do outside.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from types import CellType
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 import jax
 
+from shtypes._compat import no_trace_is_running
+from shtypes.caches import PROGRAMS, Bounded
+from shtypes.context.frames import Owner, owner_of_frame
 from shtypes.context.function import Decorator, Function
 from shtypes.context.scope import in_local_mode
 from shtypes.context.signature_errors import check_function
@@ -20,9 +25,9 @@ from shtypes.core.meshes import to_mesh
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
-from shtypes.local_mode.bodies import Body
 from shtypes.rules.specs import entering, leaving
 from shtypes.scopes.check_comm import casts_are_written, check_comm
+from shtypes.scopes.comm import rules_in_force, trying
 from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.target import Spec
@@ -137,21 +142,21 @@ def specs_of(in_specs: Any, args: tuple[Any, ...]) -> list[Any]:
 
 def _mesh(given: Any, leaves: Sequence[Any]) -> Mesh:
     typed = [x.type.mesh for x in leaves if isinstance(getattr(x, "type", None), ShType)]
-    found = typed[0] if typed else current_mesh()
-    if given is not None and to_mesh(given) is not found:
+    here = typed[0] if typed else current_mesh()
+    if given is not None and to_mesh(given) is not here:
         raise located(
-            ShardingTypeError(f"`shard_map` is over the mesh {to_mesh(given)}, and its arguments are over {found}"),
+            ShardingTypeError(f"`shard_map` is over the mesh {to_mesh(given)}, and its arguments are over {here}"),
             "shard_map",
             [],
         )
-    return found
+    return here
 
 
-def _mapped(axes: Sequence[str], mesh: Mesh, values: Sequence[Any]) -> tuple[str, ...]:
+def _mapped(axes: tuple[str, ...], mesh: Mesh, values: Sequence[Any]) -> tuple[str, ...]:
+    for axis in axes:
+        mesh.index(axis)
     if axes:
-        for axis in axes:
-            mesh.index(axis)
-        return tuple(axes)
+        return axes
     varying = {a for x in values for a in jax.typeof(x).axes(State.VARYING)}
     return tuple(a for a in mesh.axis_names if a not in varying)
 
@@ -159,18 +164,18 @@ def _mapped(axes: Sequence[str], mesh: Mesh, values: Sequence[Any]) -> tuple[str
 def _specs(specs: Any, tree: Any, name: str, *, optional: bool) -> list[Any]:
     """A spec for each leaf."""
     prefix: Any
-    given, prefix = jax.tree.flatten(specs, is_leaf=lambda x: x is None or isinstance(x, (str, ShType, Spec)))
+    entries, prefix = jax.tree.flatten(specs, is_leaf=lambda x: x is None or isinstance(x, (str, ShType, Spec)))
     try:
         parts = prefix.flatten_up_to(tree)
     except ValueError as error:
         why = str(error).strip().split("\n")[0]
         wrong = ShardingTypeError(f"`{name}` is no prefix of what it describes", why=why)
         raise located(wrong, "shard_map", []) from None
-    found = [spec for spec, part in zip(given, parts, strict=True) for _ in jax.tree.leaves(part)]
-    if None in found and not optional:
+    per_leaf = [spec for spec, part in zip(entries, parts, strict=True) for _ in jax.tree.leaves(part)]
+    if None in per_leaf and not optional:
         wrong = ShardingTypeError(f"`{name}` needs a spec for each value", hints=['"[...]" for one that is replicated'])
         raise located(wrong, "shard_map", [])
-    return found
+    return per_leaf
 
 
 def _crossed(
@@ -195,3 +200,107 @@ def _crossed(
 
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     return jax.tree.unflatten(structure, [one(path, x, spec) for (path, x), spec in zip(leaves, specs, strict=True)])
+
+
+#: Whether functions with some code are plain programs, as far as they were applied before.
+_plain: Final[Bounded[bool]] = Bounded(PROGRAMS)
+#: `lifting.lift.lift`, which is above this room and so comes here itself.
+_lift: Final[list[Callable[[Any], Callable[..., Any]]]] = []
+
+
+def connect_lift(lift: Callable[[Any], Callable[..., Any]]) -> None:
+    """Sets what makes a plain function one of typed values."""
+    _lift[:] = [lift]
+
+
+class Body:
+    """A function of one device's values.
+
+    It is called with typed values first. Where a function of JAX refuses them, the body is a plain program, and from
+    then on it is lifted.
+    """
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        self.f = f
+        self._code = _code_of(f)
+
+    def __call__(self, *args: Any) -> Any:
+        """The results for typed values."""
+        plain = _plain.get(self._code)
+        if plain is None and (rules_in_force() or not no_trace_is_running()):
+            # Of what is only tried nothing is to be left in the program around it, or counted by a scope.
+            refused = self._tried(args)
+            plain = refused is not None
+        else:
+            refused = None
+        if not plain:
+            try:
+                results = self.f(*args)
+            except Exception as error:
+                if not _is_jaxs(error):
+                    raise
+                refused = error
+            else:
+                _plain.put(self._code, False)
+                return results
+        results = self._lifted_call(args, refused)
+        _plain.put(self._code, True)
+        return results
+
+    def _tried(self, args: tuple[Any, ...]) -> Exception | None:
+        """What JAX refuses when the function is traced with typed values; None if nothing."""
+        leaves, tree = jax.tree.flatten(args)
+
+        def flat(*leaves: Any) -> tuple[()]:
+            self.f(*jax.tree.unflatten(tree, leaves))
+            return ()
+
+        try:
+            with trying():
+                jax.make_jaxpr(flat)(*leaves)
+        except Exception as error:
+            return error if _is_jaxs(error) else None  # what else is wrong is said when it is applied
+        return None
+
+    @functools.cached_property
+    def _lifted(self) -> Callable[..., Any]:
+        return _lift[0](self.f)
+
+    def _lifted_call(self, args: tuple[Any, ...], refused: Exception | None) -> Any:
+        try:
+            return self._lifted(*args)
+        except (AttributeError, jax.errors.JAXTypeError) as error:
+            if refused is None or isinstance(error, ShardingTypeError):
+                raise
+            raise refused from None  # it asks for what only typed values have: the call that JAX refused is the mistake
+
+
+def _is_jaxs(error: Exception) -> bool:
+    """Whether an error says that something of JAX's does not take typed values, or does not know the mesh's axes."""
+    if isinstance(error, ShardingTypeError):
+        return error.of_plain
+    if isinstance(error, NameError):
+        return "unbound axis name" in str(error)
+    if not isinstance(error, (AttributeError, TypeError, ValueError, NotImplementedError)):
+        return False
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    hidden = any("JAX has removed its internal frames" in note for note in getattr(error, "__notes__", ()))
+    return hidden or (last is not None and owner_of_frame(last.tb_frame) is Owner.MACHINERY)
+
+
+def _code_of(f: Any) -> Any:
+    """What tells a function's text apart: its code, and that of the functions that it was made with."""
+    if isinstance(f, functools.partial):
+        return _code_of(f.func)
+    f = getattr(f, "__func__", f)
+    code = getattr(f, "__code__", None)
+    if code is None:
+        return type(f)
+    cells = [cell.cell_contents for cell in f.__closure__ or () if cell != _EMPTY]
+    return (code, *[_code_of(c) for c in cells if inspect.isfunction(c) and c is not f])
+
+
+#: A cell that is empty yet.
+_EMPTY: Final = CellType()

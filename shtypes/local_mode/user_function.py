@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import captured, inner_jaxprs, jaxpr_of
-from shtypes.caches import MOST
+from shtypes.caches import MOST, Bounded
+from shtypes.core.jax_type import as_jax_type
+from shtypes.core.local import local_all
 from shtypes.core.meshes import context_mesh, inside_a_device
 from shtypes.core.operation import applied_by
 from shtypes.core.shard_fn import ShardFn, as_tuple, tell_apart
@@ -20,7 +22,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.claims import Dependence
 from shtypes.traced.dependence import dependences
-from shtypes.types import ShType, dtypes
+from shtypes.types import Dim, ShType, State, dtypes
 
 #: What determines the shapes of a call: the local shape and dtype of each operand.
 Shards = tuple[tuple[tuple[int, ...], str], ...]
@@ -33,7 +35,7 @@ class UserFn(ShardFn):
     f: Callable[..., Any]
     name: str
     tree: Any
-    fixed: tuple[Any, ...] = field(compare=False)  # for each leaf of the arguments, a static value or `SHARD`
+    fixed: tuple[Any, ...] = field(compare=False)  # for each leaf of the arguments, a static value or `Shard`
     same: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -46,7 +48,7 @@ class UserFn(ShardFn):
     def call(self, shards: Sequence[Any]) -> Any:
         """The results in the user's structure."""
         rest = iter(shards)
-        args, kwargs = jax.tree.unflatten(self.tree, [next(rest) if x is SHARD else x for x in self.fixed])
+        args, kwargs = jax.tree.unflatten(self.tree, [next(rest) if x is Shard else x for x in self.fixed])
         return self.f(*args, **kwargs)
 
     def __call__(self, *shards: Any) -> Any:
@@ -55,14 +57,8 @@ class UserFn(ShardFn):
         return tuple(x if isinstance(x, jax.Array) else jnp.asarray(x) for x in jax.tree.leaves(self.call(shards)))
 
 
-class _Shard:
-    """Marks the place of a shard among the arguments."""
-
-    def __repr__(self) -> str:
-        return "a shard"
-
-
-SHARD = _Shard()
+class Shard:
+    """Itself marks the place of a shard among the arguments."""
 
 
 def _is_number(x: Any) -> bool:
@@ -86,29 +82,18 @@ _PLACING: Final = {"shard_map", "sharding_constraint", "mesh_cast", "reshard"}
 
 
 @functools.lru_cache(maxsize=MOST)
-def made(fn: UserFn, operands: Shards) -> ShardResults:
-    """Traces a function on shards, outside any mesh: what communicates has no axis to do it over.
-
-    Raises:
-        ShardingTypeError: it or its backward pass communicates, or does not take these shards.
-    """
+def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
+    """Traces a function on shards, outside any mesh: what communicates has no axis to do it over."""
     jaxpr, outs = _traced(fn, fn.call, operands, "")
     leaves, tree = jax.tree.flatten(outs)
     shards = tuple((tuple(map(int, o.shape)), dtypes.from_numpy(o.dtype)) for o in leaves)
     own = _has_own_derivative(jaxpr_of(jaxpr))
-    if own:  # what it does is not in the trace of the function
-        _check_backward(fn, operands, shards)
+    active, kept = ([_is_float(dtype) for _, dtype in each] for each in (operands, shards))
+    if own and any(active) and any(kept):  # what the backward pass does is not in the trace of the function
+        _traced_backward(fn, operands, shards, active, kept)
     has_own_backward = own and _has_own_derivative(jaxpr_of(jaxpr), "custom_vjp_call")
     sources = [Dependence() if 0 in shape else d for (shape, _), d in zip(shards, dependences(jaxpr), strict=True)]
     return ShardResults(shards, tree, has_own_backward, tuple(sources))
-
-
-def _check_backward(fn: UserFn, operands: Shards, results: Shards) -> None:
-    """Traces the backward pass on shards, as `made` does the function."""
-    active = [_is_float(dtype) for _, dtype in operands]
-    kept = [_is_float(dtype) for _, dtype in results]
-    if any(active) and any(kept):
-        _traced_backward(fn, operands, results, active, kept)
 
 
 def _traced_backward(
@@ -124,24 +109,13 @@ def _traced_backward(
     return _traced(fn, backward, (*operands, *cts), "the backward pass of ")[0]
 
 
-@dataclass(frozen=True)
-class GradientsOf:
-    """Says of a function of shards what its gradients are computed from; see `rules.claims.Gradients`."""
-
-    fn: UserFn
-    operands: Shards
-
-    def __call__(self, active: tuple[bool, ...], kept: tuple[bool, ...]) -> Sequence[Dependence] | None:
-        """For each active operand; None where JAX has no derivative of the function."""
-        return _gradients(self.fn, self.operands, active, kept)
-
-
 @functools.lru_cache(maxsize=MOST)
-def _gradients(
+def gradients_of(
     fn: UserFn, operands: Shards, active: tuple[bool, ...], kept: tuple[bool, ...]
 ) -> Sequence[Dependence] | None:
+    """What the gradient of each active operand is computed from; None where JAX has no derivative of the function."""
     try:
-        return dependences(_traced_backward(fn, operands, made(fn, operands).shards, active, kept))
+        return dependences(_traced_backward(fn, operands, trace_on_shards(fn, operands).shards, active, kept))
     except (NotImplementedError, ShardingTypeError):
         return None
 
@@ -280,3 +254,104 @@ def _has_own_derivative(jaxpr: Any, kind: tuple[str, ...] | str = ("custom_vjp_c
 def shards_of(types: Sequence[ShType]) -> Shards:
     """What each device has of values of these types."""
     return tuple((t.local_shape, t.dtype_name) for t in types)
+
+
+@dataclass(frozen=True)
+class Forward(ShardFn):
+    """A function's results, and what its backward pass needs besides the operands."""
+
+    fn: ShardFn
+    active: tuple[bool, ...]
+    kept: tuple[bool, ...]
+    forwarded: tuple[int | None, ...]  # for each residual the operand that it is, or None
+
+    def __str__(self) -> str:
+        return f"fwd({self.fn})"
+
+    def __call__(self, *shards: Any) -> Any:
+        """The results, and then the residuals that are no operands."""
+        outs, pull = vjp_of(self.fn, self.active, self.kept, shards)
+        pairs = zip(jax.tree.leaves(pull), self.forwarded, strict=True)
+        return (*outs, *[r for r, known in pairs if known is None])
+
+
+@dataclass(frozen=True)
+class Backward(ShardFn):
+    """(residuals, cotangents of the kept results) -> cotangents of the active operands."""
+
+    fn: ShardFn
+    active: tuple[bool, ...]
+    kept: tuple[bool, ...]
+    operands: Shards
+    residuals: int
+
+    def __str__(self) -> str:
+        return f"bwd({self.fn})"
+
+    def __call__(self, *shards: Any) -> Any:
+        """The cotangents of the active operands."""
+        # The structure of the residuals comes from a trace made here, where the mesh is the one that they are under.
+        structures: list[Any] = []
+
+        def traced(*xs: Any) -> None:
+            structures.append(jax.tree.structure(vjp_of(self.fn, self.active, self.kept, xs)[1]))
+
+        jax.eval_shape(traced, *structs_of(self.operands))
+        pull = jax.tree.unflatten(structures[0], shards[: self.residuals])
+        return tuple(pull(tuple(shards[self.residuals :])))
+
+
+@functools.lru_cache(maxsize=MOST)
+def _saved(fn: ShardFn, active: tuple[bool, ...], kept: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
+    """For each residual the operand that it is, or its shape and dtype."""
+    residuals = jax.make_jaxpr(lambda *xs: jax.tree.leaves(vjp_of(fn, active, kept, xs)[1]))
+    jaxpr = jaxpr_of(residuals(*structs_of(operands)))
+    saved: list[Any] = []
+    for v in jaxpr.outvars:
+        operands_in = [i for i, invar in enumerate(jaxpr.invars) if invar is v]
+        saved.append(operands_in[0] if operands_in else (tuple(v.aval.shape), dtypes.from_numpy(v.aval.dtype)))
+    return tuple(saved)
+
+
+_saving: Bounded[Callable[..., Any]] = Bounded()
+
+
+def with_residuals(
+    fn: UserFn, operands: tuple[ShType, ...], results: tuple[ShType, ...], active: tuple[bool, ...]
+) -> Callable[..., Any]:
+    """The op as a `jax.custom_vjp` that saves what the backward pass needs, and computes nothing again."""
+    key = (fn, tuple(t.exact for t in operands), tuple(t.exact for t in results), active)
+    return _saving.made(key, lambda: _made_saving(fn, operands, results, active))
+
+
+def _made_saving(
+    fn: UserFn, operands: tuple[ShType, ...], results: tuple[ShType, ...], active: tuple[bool, ...]
+) -> Callable[..., Any]:
+    kept = tuple(t.differentiable for t in results)
+    mesh = operands[0].mesh
+
+    def op(*xs: Any) -> tuple[Any, ...]:
+        return tuple(local_all(fn, *xs, out=results))
+
+    def forward(*xs: Any) -> tuple[tuple[Any, ...], list[Any]]:
+        # Looked up here, since the types of operands under `vmap` are those of one slice.
+        saved = _saved(fn, active, kept, shards_of(operands))
+        # Each device's own, without a global meaning: always sound, and no larger than on one device.
+        varying = dict.fromkeys(mesh.axis_names, State.VARYING)
+        types = [as_jax_type(ShType(mesh, s[1], map(Dim, s[0]), varying)) for s in saved if not isinstance(s, int)]
+        ran = Forward(fn, active, kept, tuple(s if isinstance(s, int) else None for s in saved))
+        outs = local_all(ran, *xs, out=(*results, *types))
+        rest = iter(outs[len(results) :])
+        return tuple(outs[: len(results)]), [xs[s] if isinstance(s, int) else next(rest) for s in saved]
+
+    def backward(residuals: list[Any], cts: Sequence[Any]) -> tuple[Any, ...]:
+        pull = Backward(fn, active, kept, shards_of(operands), len(residuals))
+        out = tuple(t.cotangent() for t, a in zip(operands, active, strict=True) if a)
+        given = [ct for ct, k in zip(cts, kept, strict=True) if k]
+        moved = iter(local_all(pull, *residuals, *given, out=out))
+        return tuple(next(moved) if a else None for a in active)
+
+    op.__name__ = op.__qualname__ = fn.name
+    differentiable = jax.custom_vjp(op)
+    differentiable.defvjp(forward, backward)
+    return differentiable

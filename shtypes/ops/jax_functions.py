@@ -20,7 +20,7 @@ import numpy as np
 from shtypes import rules
 from shtypes._compat import trace_context
 from shtypes._compat.plain_programs import needed, trace_plain
-from shtypes.caches import PROGRAMS, Bounded
+from shtypes.caches import PROGRAMS, Bounded, Static
 from shtypes.context.signature_errors import refuse_unknown
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap
@@ -31,10 +31,8 @@ from shtypes.dispatch.apply import beside_others, dtype_name, is_typed, lift, lo
 from shtypes.dispatch.out_fixes import with_own_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.branch_types import aval_of
 from shtypes.evaluation.interpreter import evaluate_call
-from shtypes.evaluation.static import Static
-from shtypes.evaluation.value_info import note_constant, noting, typed_constant
+from shtypes.evaluation.value_info import aval_of, note_constant, noting, typed_constant
 from shtypes.ops.rows import Op
 from shtypes.ops.shard_programs import NotLocalError, ShardProgram, shard_program
 from shtypes.scopes.check_comm import check_now

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from shtypes.context.signature_errors import signature_of
 
@@ -45,6 +46,12 @@ class Op(NamedTuple):
     def signature(self) -> inspect.Signature:
         """Of an elementwise function: its operands, then its parameters."""
         return signature_of(", ".join(filter(None, (self.operands, self.params))), operands=self.arity)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function."""
+        found: Callable[..., Any] = getattr(importlib.import_module(self.module), self.attr)
+        return found
 
     @property
     def space(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from shtypes._compat.jaxprs import ClosedCall, Control, captured, control, inner_jaxprs, is_literal, jaxpr_of
+from shtypes.caches import Static
 from shtypes.core.composite import Composite, Known, ShardStep
 from shtypes.core.device_put import from_concrete_p
 from shtypes.core.jax_type import HiShType
@@ -18,7 +19,6 @@ from shtypes.core.reshard import Reshard
 from shtypes.core.run_plan import run_plan
 from shtypes.core.shard_fn import Linear, ShardFn, as_tuple
 from shtypes.evaluation.bound_primitive import Bound
-from shtypes.evaluation.static import Static
 from shtypes.resharding import plan
 from shtypes.types import ShType, State
 

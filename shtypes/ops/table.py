@@ -77,14 +77,14 @@ OPS: Final[Mapping[str, Op]] = {
         *elementwise("jax.numpy", "x, /", "conj deg2rad rad2deg", linear=True),
         *elementwise("jax.numpy", "val, /", "imag real", linear=True),
         # written out, by file
-        *written("local_mode.lax.casts", "pbroadcast pcast", jax="jax.lax", space="lax"),
-        *written("local_mode.lax.casts", "pvary", jax="", space="lax"),
-        *written("local_mode.lax.devices", "axis_index axis_size", jax="jax.lax", space="lax"),
+        *written("local_mode.lax.sums", "pbroadcast pcast", jax="jax.lax", space="lax"),
+        *written("local_mode.lax.sums", "pvary", jax="", space="lax"),
+        *written("local_mode.lax.arguments", "axis_index axis_size", jax="jax.lax", space="lax"),
         *written(
             "local_mode.lax.pieces", "all_gather all_to_all ppermute pshuffle pswapaxes", jax="jax.lax", space="lax"
         ),
         *written("local_mode.lax.pieces", "all_gather_invariant pscatter", jax="", space="lax"),
-        *written("local_mode.lax.ragged", "ragged_all_to_all", jax="jax.lax", space="lax"),
+        *written("local_mode.lax.pieces", "ragged_all_to_all", jax="jax.lax", space="lax"),
         *written("local_mode.lax.sums", "pmax pmean pmin psum psum_scatter", jax="jax.lax", space="lax"),
         *of_jax(
             "fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rfft rfft2 rfftn",

@@ -28,7 +28,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Indices, Names, Roles
 from shtypes.programs.program import Program
 from shtypes.programs.stages import Lowered, Traced
-from shtypes.scopes.comm import open_watches
+from shtypes.scopes.comm import open_trackers
 from shtypes.traced.comm_tracker import counted
 from shtypes.traced.program import Jitted
 
@@ -90,7 +90,7 @@ class JitFunction(Jitted, Generic[P, T]):
         if not no_trace_is_running():  # under a transformation: the outermost jit makes the region
             results: T = self._plain(*args, **kwargs)
             return results
-        if not open_watches():
+        if not open_trackers():
             return self._run(args, kwargs)
         with counted() as count:  # by each call, traced before or not
             count(self._plain.trace(*args, **kwargs).jaxpr)

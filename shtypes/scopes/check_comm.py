@@ -26,7 +26,7 @@ from shtypes.scopes.comm import (
     Rules,
     ScopeRule,
     Sums,
-    open_watches,
+    open_trackers,
     rules_in_force,
     runs_again,
 )
@@ -107,9 +107,11 @@ def check_sent(op: str, src: ShType, dst: ShType, forth: Sent, back: Sent, *, in
     moved: dict[str, Sums] = {}
     for e in events:
         moved[e.direction] = moved.get(e.direction, Sums()) + e.sent.sums
-    watches = [(watch.rule, *watch.sums(moved, inserted)) for watch in open_watches() if watch.rule in budgets]
-    known = {rule for rule, *_ in watches}
-    for rule, sums, times in (*watches, *((rule, moved, 1) for rule in budgets if rule not in known)):
+    trackers = [
+        (tracker.rule, *tracker.sums(moved, inserted)) for tracker in open_trackers() if tracker.rule in budgets
+    ]
+    known = {rule for rule, *_ in trackers}
+    for rule, sums, times in (*trackers, *((rule, moved, 1) for rule in budgets if rule not in known)):
         for event in events:
             reason = exceeded(rule, event.direction, sums.get(event.direction, Sums()), event.sent.words)
             if reason:
@@ -128,9 +130,9 @@ def _call(op: str, src: ShType, dst: ShType, inserted: bool) -> str:
 def _judge_alone(events: Sequence[_Event], call: str, src: ShType, dst: ShType) -> None:
     """Checks what communicates by itself, whatever else does."""
     for event in events:
-        reason = next(filter(None, (_against(rule, event) for rule in rules_in_force())), "")
-        if reason:
-            raise _refusal(f"{reason} in the {event.direction} pass: {call}", event, src, dst)
+        error = next(filter(None, (_refused_by(rule, event, call, src, dst) for rule in rules_in_force())), None)
+        if error is not None:
+            raise error
 
 
 def check_bound(
@@ -149,12 +151,18 @@ def forbidden(
     rule: ScopeRule, direction: str, sent: Sent, call: str, src: ShType, dst: ShType
 ) -> ShardingTypeError | None:
     """The error if a rule forbids what ``call`` sends in a direction, whatever else is sent; None if not."""
-    event = _Event(direction, sent, "")
+    error = _refused_by(rule, _Event(direction, sent, ""), call, src, dst)
+    if error is not None:
+        error.hints = _hints(src, dst, error.axes, "x")
+    return error
+
+
+def _refused_by(rule: ScopeRule, event: _Event, call: str, src: ShType, dst: ShType) -> ShardingTypeError | None:
     reason = _against(rule, event)
     if not reason:
         return None
-    error = _refusal(f"{reason} in the {direction} pass: {call}", event, src, dst)
-    error.hints = _hints(src, dst, error.axes, "x")
+    error = _refusal(f"{reason} in the {event.direction} pass: {call}", event, src, dst)
+    error.scope = rule
     return error
 
 
@@ -271,18 +279,20 @@ def check_leaving(t: ShType) -> None:
     sharded = t.axes(State.SHARDED)
     rule = next((rule for rule in rules_in_force() if isinstance(rule, (NoComm, Budget))), None)
     if sharded and rule is not None:
-        raise ShardingTypeError(
+        error = ShardingTypeError(
             f"`{rule}` cannot vouch for {t} as a plain array: it is sharded over {', '.join(sharded)}",
             why="JAX places what is computed on it, and may communicate where no type shows it",
             hints=["use the function of the same name in shtypes", "x.to_jax() outside the scope"],
             axes=sharded,
         )
+        error.scope = rule
+        raise error
 
 
 def check_now() -> None:
     """Lets every open scope look at what JAX was asked to do on plain arrays so far."""
-    for watch in open_watches():
-        watch.look()
+    for tracker in open_trackers():
+        tracker.look()
 
 
 _WRITTEN: Final = {

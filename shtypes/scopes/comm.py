@@ -1,6 +1,6 @@
 """Scopes that forbid, bound or allow communication. Pure: what they say is checked in `check_comm`.
 
-What a scope sees besides single moves (their sum, and what JAX does on plain arrays) is watched by `watching`.
+What a scope sees besides single moves (their sum, and what JAX does on plain arrays) is in `traced.comm_tracker`.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def under(rules: Rules | None, f: F, *more: ScopeRule) -> F:
             scopes.enter_context(_inserting(_forms_of(held)))
             if rules is not None:  # the scopes that they are of may be left by now
                 for rule in dict.fromkeys(held):
-                    scopes.enter_context(_watched(rule))
+                    scopes.enter_context(_tracked(rule))
             return f(*args, **kwargs)
 
     call.__name__ = getattr(f, "__name__", "f")
@@ -171,8 +171,8 @@ class Sums(NamedTuple):
         return Sums(self.bytes * n, self.launches * n, self.bounded)
 
 
-class _ScopeWatch(Protocol):
-    """What one run of a scope sees: `traced.watching.Watch`, as far as it is used from here."""
+class _ScopeTracker(Protocol):
+    """What one run of a scope sees: `traced.comm_tracker.CommTracker`, as far as it is used from here."""
 
     rule: ScopeRule
 
@@ -184,22 +184,22 @@ class _Thread(threading.local):
     inserted: InsertedForms | None = None  # of the outermost run that is open of a scope that lets ops insert
 
     def __init__(self) -> None:
-        self.watches: list[_ScopeWatch] = []  # of the scopes that are open, outermost first
+        self.trackers: list[_ScopeTracker] = []  # of the scopes that are open, outermost first
 
 
 _thread: Final = _Thread()
-_make_watch: Callable[[ScopeRule, Any], _ScopeWatch] | None = None
+_make_tracker: Callable[[ScopeRule, Any], _ScopeTracker] | None = None
 _runs_again: Callable[[], bool] | None = None
 _runs_program: Callable[[], None] | None = None
 _look_ahead: Callable[[Any], Any] | None = None
 
 
-def connect_watch(
-    make: Callable[[ScopeRule, Any], _ScopeWatch], runs_again: Callable[[], bool], runs_program: Callable[[], None]
+def connect_tracker(
+    make: Callable[[ScopeRule, Any], _ScopeTracker], runs_again: Callable[[], bool], runs_program: Callable[[], None]
 ) -> None:
-    """Says what watches a scope and what knows JAX's own programs; without them, each move is judged alone."""
-    global _make_watch, _runs_again, _runs_program
-    _make_watch, _runs_again, _runs_program = make, runs_again, runs_program
+    """Says what tracks a scope and what knows JAX's own programs; without them, each move is judged alone."""
+    global _make_tracker, _runs_again, _runs_program
+    _make_tracker, _runs_again, _runs_program = make, runs_again, runs_program
 
 
 def connect_look_ahead(look_ahead: Callable[[Any], Any]) -> None:
@@ -219,26 +219,26 @@ def runs_again() -> bool:
     return _runs_again is not None and _runs_again()
 
 
-def open_watches() -> list[Any]:
-    """The watches of the scopes that are open in this thread and in force here, outermost first."""
-    rules = rules_in_force() if _thread.watches else ()
-    return [watch for watch in _thread.watches if watch.rule in rules]
+def open_trackers() -> list[Any]:
+    """The trackers of the scopes that are open in this thread and in force here, outermost first."""
+    rules = rules_in_force() if _thread.trackers else ()
+    return [tracker for tracker in _thread.trackers if tracker.rule in rules]
 
 
 @contextlib.contextmanager
-def _watched(rule: ScopeRule, spent: Any = None) -> Iterator[_ScopeWatch | None]:
-    """Watches a part of a run of a scope, and checks it when it is left."""
+def _tracked(rule: ScopeRule, spent: Any = None) -> Iterator[_ScopeTracker | None]:
+    """Tracks a part of a run of a scope, and checks it when it is left."""
     nothing_runs = current_settings().tried or is_tracing_plain()
-    if _make_watch is None or not isinstance(rule, (NoComm, Budget)) or nothing_runs:
+    if _make_tracker is None or not isinstance(rule, (NoComm, Budget)) or nothing_runs:
         yield None
         return
-    watch = _make_watch(rule, spent)
-    _thread.watches.append(watch)
+    tracker = _make_tracker(rule, spent)
+    _thread.trackers.append(tracker)
     try:
-        yield watch
-        watch.leave()
+        yield tracker
+        tracker.leave()
     finally:
-        _thread.watches.remove(watch)
+        _thread.trackers.remove(tracker)
 
 
 # the public scopes
@@ -264,9 +264,9 @@ class CommScope(Scope):
         @contextlib.contextmanager
         def part() -> Iterator[None]:
             nonlocal spent
-            with _inserting(forms), in_force((*rules_in_force(), rule)), _watched(rule, spent) as watch:
+            with _inserting(forms), in_force((*rules_in_force(), rule)), _tracked(rule, spent) as tracker:
                 yield
-                spent = None if watch is None else watch.total()
+                spent = None if tracker is None else tracker.total()
 
         return part
 

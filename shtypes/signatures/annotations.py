@@ -224,10 +224,10 @@ def _no_annotations() -> Any: ...
 def _closure(f: Any) -> dict[str, Any]:
     """The names that a function captures: texts of annotations may use them."""
     names = getattr(getattr(f, "__code__", None), "co_freevars", ())
-    found = {}
+    captured = {}
     for name, cell in zip(names, getattr(f, "__closure__", None) or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            captured[name] = cell.cell_contents
         except ValueError:  # not assigned yet
             continue
-    return found
+    return captured

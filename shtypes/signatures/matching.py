@@ -58,13 +58,13 @@ class Bindings:
         """Takes claims on, and returns why they do not fit what is known."""
         reasons = []
         for name, value, dim in claims:
-            known = self.of.setdefault(name, (value, source))
-            if known[0] == value:
+            bound = self.of.setdefault(name, (value, source))
+            if bound[0] == value:
                 continue
             if isinstance(value, int):
-                reasons.append(f"dim {dim} has size {value}, and `{name}` is {known[0]} by {known[1]}")
+                reasons.append(f"dim {dim} has size {value}, and `{name}` is {bound[0]} by {bound[1]}")
             else:
-                reasons.append(f"`{name}` stands for {_shown(value)} here, and for {_shown(known[0])} by {known[1]}")
+                reasons.append(f"`{name}` stands for {_shown(value)} here, and for {_shown(bound[0])} by {bound[1]}")
         return reasons
 
     def resolve(self, structure: Structure) -> list[str]:
@@ -85,8 +85,8 @@ class Bindings:
         return reasons
 
     def __str__(self) -> str:
-        shown = (f"{name}={_shown(value)} by {source}" for name, (value, source) in self.of.items())
-        return ", ".join(shown)
+        texts = (f"{name}={_shown(value)} by {source}" for name, (value, source) in self.of.items())
+        return ", ".join(texts)
 
 
 def _shown(value: int | Group) -> str:
@@ -166,14 +166,14 @@ def _aligned(pattern: Pattern, t: ShType) -> list[tuple[DimText, int, tuple[Dim,
     full = spread(written, t.ndim)
     if full is None:
         return None
-    found, at = [], 0
+    groups, at = [], 0
     for d in written:
         count = t.ndim - len(written) + 1 if d.open_ended else 1
         together = [(d, at, t.dims[at : at + count])]
         alone = [(full[i], i, t.dims[i : i + 1]) for i in range(at, at + count)]
-        found += alone if d.head == "_..." else together
+        groups += alone if d.head == "_..." else together
         at += count
-    return found
+    return groups
 
 
 def named(pattern: Pattern, t: ShType) -> ShType:
@@ -218,12 +218,12 @@ def _sharded(axes: tuple[str, ...]) -> str:
     return f"sharded over `{show_axes(axes)}`" if axes else "not sharded"
 
 
-def fix_for(t: ShType, wanted: ShType | None, name: str) -> Fix | None:
+def fix_for(t: ShType, goal: ShType | None, name: str) -> Fix | None:
     """The reshard that makes a value fit, priced; None where there is none."""
-    if wanted is None or wanted == t:
+    if goal is None or goal == t:
         return None
     try:
-        return reshard_fix(t, wanted, name)
+        return reshard_fix(t, goal, name)
     except ShardingTypeError:
         return None
 
@@ -243,8 +243,8 @@ def instance(pattern: Pattern, mesh: Mesh, replicated: State, sizes: dict[str, i
     dims = []
     for d in pattern.dims if pattern.dims is not None else (DimText("...", None, (), 0),):
         if d.open_ended or d.head == "_" or d.keeps:
-            shown = str(d) if d.open_ended or d.keeps else d.head
-            raise _open(pattern, shown, f"`{shown}`")
+            text = str(d) if d.open_ended or d.keeps else d.head
+            raise _open(pattern, text, f"`{text}`")
         missing = [n for n in (names_in(d.head) if d.form else (d.head,)) if n and n not in sizes]
         if missing:
             raise _open(pattern, missing[0], f"the size of `{missing[0]}`")

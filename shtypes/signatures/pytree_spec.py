@@ -27,7 +27,7 @@ class Problem(NamedTuple):
     expected: str  # the text that it does not fit
     got: str  # what it is
     reasons: tuple[str, ...]  # why it does not fit
-    found: ShType | None = None  # its type, if it has one
+    actual: ShType | None = None  # its type, if it has one
     pattern: Pattern | None = None  # the text, read
     owner: tuple[type, str] | None = None  # the class whose field says the text, if one does, and the field's name
 
@@ -47,30 +47,30 @@ class Checking:
         self.texts: dict[int, Pattern] = {}
         self._later: list[tuple[Structure, Problem]] = []
 
-    def leaf(self, wanted: Pattern, value: Any, path: str, owner: tuple[type, str] | None) -> None:
+    def leaf(self, pattern: Pattern, value: Any, path: str, owner: tuple[type, str] | None) -> None:
         """Checks one value against a text."""
         t = type_of(value)
-        self.texts[id(value)] = wanted
+        self.texts[id(value)] = pattern
         if t is None:
             why = "it has no sharding type"
-            self.problems.append(Problem(path, wanted.text, describe(value), (why,), pattern=wanted, owner=owner))
+            self.problems.append(Problem(path, pattern.text, describe(value), (why,), pattern=pattern, owner=owner))
             return
-        wanted = pattern_in_scope(wanted, t.mesh, current_dim_axes())
-        found = structure(wanted, t, self.replicated)
-        reasons = found.reasons
-        if found.claims:
-            reasons = (*reasons, *self.bindings.add(found.claims, f"`{path}`"))
-        if reasons or found.arithmetic:
-            problem = Problem(path, wanted.text, str(t), tuple(reasons), t, wanted, owner)
+        pattern = pattern_in_scope(pattern, t.mesh, current_dim_axes())
+        fit = structure(pattern, t, self.replicated)
+        reasons = fit.reasons
+        if fit.claims:
+            reasons = (*reasons, *self.bindings.add(fit.claims, f"`{path}`"))
+        if reasons or fit.arithmetic:
+            problem = Problem(path, pattern.text, str(t), tuple(reasons), t, pattern, owner)
             if reasons:
                 self.problems.append(problem)
             else:
-                self._later.append((found, problem))
+                self._later.append((fit, problem))
 
     def resolve(self) -> None:
         """Checks the dims that are written as arithmetic, now that more names have sizes."""
-        for found, problem in self._later:
-            reasons = self.bindings.resolve(found)
+        for fit, problem in self._later:
+            reasons = self.bindings.resolve(fit)
             if reasons:
                 self.problems.append(problem._replace(reasons=tuple(reasons)))
         self._later = []
@@ -227,9 +227,9 @@ class Fields(Node):
                 node.check(getattr(value, name), f"{path}.{name}", into, (self.owner, name))
 
     def example(self, making: Making) -> Any:
-        given = {name: node.example(making) for name, node in self.fields.items()}
+        values = {name: node.example(making) for name, node in self.fields.items()}
         try:
-            return self.owner(**given)
+            return self.owner(**values)
         except TypeError:
             raise making.open(self) from None
 

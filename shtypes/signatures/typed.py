@@ -15,7 +15,7 @@ from shtypes.context.eqn_source import is_tracing_plain
 from shtypes.context.frames import frames
 from shtypes.context.user_line import user_line
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.lifting.observed import observed
+from shtypes.lifting.recorded_calls import observed
 from shtypes.signatures.annotations import Annotations, annotated, annotations_of
 from shtypes.signatures.matching import Bindings, fix_for, structure
 from shtypes.signatures.pytree_spec import Checking, Problem, type_of
@@ -83,19 +83,19 @@ def typed(f: F) -> F:
     if not callable(f):
         raise ShardingTypeError(f"`typed` takes a function, not {f!r:.60}", hints=["@sh.typed above `def`"])
     local = sys._getframe(1).f_locals if _has_text(f) else {}
-    asked: Annotations | None
+    annotations: Annotations | None
     try:
-        asked = annotations_of(f, local, last=False)
+        annotations = annotations_of(f, local, last=False)
     except NameError:  # something is defined further down
-        asked = None
+        annotations = None
     except ShardingTypeError as error:
         raise _unreadable(error, f) from None
 
     def known() -> Annotations:
-        nonlocal asked
-        if asked is None:
-            asked = _read(f)
-        return asked
+        nonlocal annotations
+        if annotations is None:
+            annotations = _read(f)
+        return annotations
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -111,9 +111,9 @@ def typed(f: F) -> F:
         into, bound = _arguments(f, known(), args, kwargs)
         return _result(f, known(), into, bound, await f(*args, **kwargs))
 
-    found: Any = call_later if inspect.iscoroutinefunction(f) else call
-    found.__shtypes_typed__ = True
-    return found  # type: ignore[no-any-return]
+    checked: Any = call_later if inspect.iscoroutinefunction(f) else call
+    checked.__shtypes_typed__ = True
+    return checked  # type: ignore[no-any-return]
 
 
 def is_typed_function(f: Any) -> bool:
@@ -127,10 +127,10 @@ def is_typed_function(f: Any) -> bool:
 
 def _has_text(f: Any) -> bool:
     try:
-        found = getattr(annotated(f), "__annotations__", {})
+        annotations = getattr(annotated(f), "__annotations__", {})
     except NameError:  # Python 3.14 evaluates them when they are asked for
         return True
-    return any(isinstance(a, str) for a in found.values())
+    return any(isinstance(a, str) for a in annotations.values())
 
 
 def _read(f: Callable[..., Any]) -> Annotations:
@@ -150,11 +150,11 @@ def _enclosing(f: Any) -> dict[str, Any]:
     """The local names of the functions that a function is defined in, where these are running."""
     code: Any = getattr(annotated(f), "__code__", None)
     outer = str(getattr(f, "__qualname__", "")).split(".")
-    found: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     for frame in frames(1) if code is not None and "<locals>" in outer else ():
         if frame.f_code.co_filename == code.co_filename and frame.f_code.co_name in outer:
-            found = {**frame.f_locals, **found}
-    return found
+            names = {**frame.f_locals, **names}
+    return names
 
 
 def _unreadable(error: ShardingTypeError, f: Callable[..., Any]) -> ShardingTypeError:
@@ -171,27 +171,27 @@ def _name(f: Any) -> str:
 # a call
 
 
-def _in_program(f: Callable[..., Any], asked: Annotations, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _in_program(f: Callable[..., Any], annotations: Annotations, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls a function in a plain program that is traced: it is checked where the program is evaluated."""
     entered: list[tuple[Checking, Mapping[str, Any]]] = []
 
-    def arguments(given: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
-        entered[:] = [_arguments(f, asked, *given)]
+    def arguments(inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+        entered[:] = [_arguments(f, annotations, *inputs)]
 
     def result(value: Any) -> None:
-        _result(f, asked, *entered[0], value)
+        _result(f, annotations, *entered[0], value)
 
     args, kwargs = observed(arguments, (args, kwargs))
     return observed(result, f(*args, **kwargs))
 
 
 def _arguments(
-    f: Callable[..., Any], asked: Annotations, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    f: Callable[..., Any], annotations: Annotations, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Checking, Mapping[str, Any]]:
     """Checks the arguments of a call; what it says of the dim names goes on to the results."""
     into = Checking(Bindings(current_dims()), replicated())
     try:
-        bound = asked.check(into, args, kwargs)
+        bound = annotations.check(into, args, kwargs)
     except ShardingTypeError as error:  # such as an axis that the mesh has not
         raise _unreadable(error, f) from None
     if into.problems:
@@ -199,11 +199,13 @@ def _arguments(
     return into, bound
 
 
-def _result(f: Callable[..., Any], asked: Annotations, into: Checking, bound: Mapping[str, Any], result: Any) -> Any:
+def _result(
+    f: Callable[..., Any], annotations: Annotations, into: Checking, bound: Mapping[str, Any], result: Any
+) -> Any:
     """Checks the result of a call, and returns it."""
-    if asked.result is not None:
+    if annotations.result is not None:
         try:
-            asked.result.check(result, "result", into)
+            annotations.result.check(result, "result", into)
             into.resolve()
         except ShardingTypeError as error:
             raise _unreadable(error, f) from None
@@ -264,24 +266,29 @@ def _fixes(into: Checking) -> list[Fix]:
     """A reshard for each value, where each of them has one."""
     fixes = []
     for problem in into.problems[:MOST]:
-        if problem.found is None or problem.pattern is None:
+        if problem.actual is None or problem.pattern is None:
             continue
         # Anew, because what is remembered of an equal type may have other dim names.
-        found = structure.__wrapped__(problem.pattern, problem.found, into.replicated)
-        fix = fix_for(problem.found, found.wanted, problem.path)
+        fit = structure.__wrapped__(problem.pattern, problem.actual, into.replicated)
+        fix = fix_for(problem.actual, fit.wanted, problem.path)
         if fix is not None:
             fixes.append(fix)
     return fixes
 
 
 def _hints(problem: Problem) -> list[str]:
-    if problem.found is None and problem.pattern is not None:
+    if problem.actual is None and problem.pattern is not None:
         dims = problem.pattern.dims or ()
         written = not any(d.head == "_" or d.open_ended or d.keeps or d.form for d in dims)
-        shown = f'"{problem.expected}"' if written and problem.pattern.dims is not None else "type"
-        return [f"sh.array({problem.path}, {shown})"] if problem.got != "None" else []
+        text = f'"{problem.expected}"' if written and problem.pattern.dims is not None else "type"
+        return [f"sh.array({problem.path}, {text})"] if problem.got != "None" else []
     dtypes = problem.pattern.dtypes if problem.pattern else None
-    if problem.found is not None and dtypes is not None and len(dtypes) == 1 and problem.found.dtype_name not in dtypes:
+    if (
+        problem.actual is not None
+        and dtypes is not None
+        and len(dtypes) == 1
+        and problem.actual.dtype_name not in dtypes
+    ):
         (dtype,) = dtypes
         return [f'{problem.path}.astype("{dtype}")']
     return []
@@ -296,27 +303,27 @@ def definition(f: Callable[..., Any]) -> str:
 def _said_at(f: Callable[..., Any], problem: Problem) -> str:
     """The line of the user's that says what a value does not fit."""
     subject: Any = annotated(f) if problem.owner is None else problem.owner[0]
-    wanted = problem.path.partition("[")[0].partition(".")[0] if problem.owner is None else problem.owner[1]
+    name = problem.path.partition("[")[0].partition(".")[0] if problem.owner is None else problem.owner[1]
     try:
         lines, start = inspect.getsourcelines(subject)
         tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
     except (OSError, TypeError, SyntaxError, IndexError):
         return definition(f)
     file = os.path.basename(inspect.getsourcefile(subject) or "")
-    return f"{file}:{start + _line_of(tree, wanted) - 1}"
+    return f"{file}:{start + _line_of(tree, name) - 1}"
 
 
-def _line_of(tree: ast.stmt, wanted: str) -> int:
+def _line_of(tree: ast.stmt, name: str) -> int:
     """The line, counted from 1, of a parameter's, a result's or a field's annotation."""
     if isinstance(tree, ast.ClassDef):
-        fields = [n for n in tree.body if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == wanted]
+        fields = [n for n in tree.body if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == name]
         return fields[0].lineno if fields else tree.lineno
     if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
         a = tree.args
         every = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
-        named = [p for p in every if p.arg == wanted]
+        named = [p for p in every if p.arg == name]
         if named:
             return named[0].lineno
-        if wanted == "result" and tree.returns is not None:
+        if name == "result" and tree.returns is not None:
             return tree.returns.lineno
     return tree.lineno

@@ -19,14 +19,13 @@ import jax
 from jax.extend import source_info_util
 
 from shtypes._compat.jaxprs import is_literal, key_of, literal_value
-from shtypes.caches import Bounded
+from shtypes.caches import Bounded, Static
 from shtypes.core.array import Array, wrap
 from shtypes.core.jax_type import HiShType, as_jax_type
 from shtypes.core.operation import noting_bound
 from shtypes.core.reshard import Reshard
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import by_row, evaluate_closed
-from shtypes.evaluation.static import Static
 from shtypes.evaluation.table import ACROSS, BODIES
 from shtypes.evaluation.value_info import PLACES, note, note_constant, noting
 from shtypes.lifting import lift as lift_

@@ -144,15 +144,15 @@ def pinned_comm(request: pytest.FixtureRequest) -> Callable[..., Any]:
         from shtypes.analysis.check import signature_of
         from shtypes.analysis.target import target_of
 
-        asked = target_of(f, args, kwargs)
-        ledger = signature_of(asked, grad=grad).ledger
-        found = golden.record(ledger, request.config.rootpath, policy=current_policy(), grad=grad)
+        target = target_of(f, args, kwargs)
+        ledger = signature_of(target, grad=grad).ledger
+        record = golden.record(ledger, request.config.rootpath, policy=current_policy(), grad=grad)
         key = f"{test}:{name}" if name else test
         if request.config.getoption("--update-comm"):
             with _alone(file):
-                golden.write(file, {**golden.read(file), key: found})
+                golden.write(file, {**golden.read(file), key: record})
             return ledger
-        lines = golden.differences(key, golden.read(file).get(key), found)
+        lines = golden.differences(key, golden.read(file).get(key), record)
         if lines:
             pytest.fail("\n".join([*lines, "if that is meant: pytest --update-comm"]), pytrace=False)
         return ledger

@@ -8,6 +8,7 @@ that JAX or `shtypes.jit` runs for it, each read as a whole.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -15,24 +16,25 @@ from jax.extend import source_info_util
 
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.tracing import OpenTrace, open_scans, open_traces, program_of_call
+from shtypes.caches import Bounded
 from shtypes.core.local import Local
 from shtypes.core.operation import Operation, applied_by, current_direction, sent_by
 from shtypes.errors import ShardingTypeError
 from shtypes.scopes.check_comm import exceeded, forbidden
-from shtypes.scopes.comm import Budget, InBackward, ScopeRule, Sums, connect_watch, open_watches, rules_in_force
+from shtypes.scopes.comm import Budget, InBackward, ScopeRule, Sums, connect_tracker, open_trackers, rules_in_force
 from shtypes.traced.entry import Entry, entries_of, entries_of_transpose
 from shtypes.traced.equations import Equation, equations, equations_of, outside
 from shtypes.traced.ledger import Ledger
 
-#: What a `Watch` adds up: moves of the forward pass, what these will send backward, and backward passes that are there;
-#: each by how many derivatives are taken around it.
+#: What a `CommTracker` adds up, by the number of derivatives around it: ``"forward"``, what that will send backward
+#: (``"caused"``), and the ``"backward"`` passes that are there.
 Part = tuple[str, int]
 Parts = dict[Part, Sums]
 #: What JAX traces the body of a `scan` for.
 _SCANS: Final = {"scan", "fori_loop"}
 
 
-class Watch:
+class CommTracker:
     """One run of a scope, or a part of one; ``spent`` is what earlier parts of it sent."""
 
     def __init__(self, rule: ScopeRule, spent: Parts | None = None) -> None:
@@ -43,9 +45,9 @@ class Watch:
         self._backward = any(isinstance(r, InBackward) for r in rules_in_force())
         self._ran: Parts = dict(spent or {})
         self._counting = False
-        # What was found in frames so far, kept alive so that no other takes its place: (frame, next, parts).
+        # By the id of a trace's frame, which is kept alive: how many of its equations are read, and what they send.
         self._read: dict[int, tuple[Any, int, Parts]] = {}
-        self._looked: dict[int, tuple[Any, int]] = {}
+        self._checked: dict[int, tuple[Any, int]] = {}
         self._call: Any = None
 
     # sums
@@ -79,11 +81,8 @@ class Watch:
 
     def _inside(self) -> list[OpenTrace]:
         """The traces that began in the scope, innermost first."""
-        found = open_traces()
-        if self._around is None:
-            return found
-        frames = [t.frame is self._around.frame for t in found]
-        return found[: frames.index(True)] if any(frames) else found
+        outer = None if self._around is None else self._around.frame
+        return list(itertools.takewhile(lambda trace: outer is None or trace.frame is not outer, open_traces()))
 
     def _of_frame(self, trace: OpenTrace, start: int) -> Parts:
         """What the equations of a trace send, each once."""
@@ -93,19 +92,19 @@ class Watch:
             self._read[id(trace.frame)] = trace.frame, trace.length, parts
         return parts
 
-    def _parts(self, found: Iterable[Equation]) -> Parts:
+    def _parts(self, eqns: Iterable[Equation]) -> Parts:
         """What equations send."""
         entries: dict[Part, list[Entry]] = {}
-        for e in found:
-            own, forward = list(entries_of(e)), self._is_forward(e)
-            entries.setdefault(("forward" if forward else "backward", e.depth), []).extend(own)
+        for e in eqns:
+            sent, forward = list(entries_of(e)), self._is_forward(e)
+            entries.setdefault(("forward" if forward else "backward", e.depth), []).extend(sent)
             if forward:
-                entries.setdefault(("caused", e.depth), []).extend(entries_of_transpose(e))
-                entries["caused", e.depth].extend(own if e.checkpointed else ())
+                caused = entries.setdefault(("caused", e.depth), [])
+                caused += [*entries_of_transpose(e), *(sent if e.checkpointed else ())]
         return {part: _summed(of) for part, of in entries.items() if of}
 
-    def _is_forward(self, found: Equation) -> bool:
-        return found.direction == "forward" and not self._backward
+    def _is_forward(self, equation: Equation) -> bool:
+        return equation.direction == "forward" and not self._backward
 
     # what runs
 
@@ -141,8 +140,7 @@ class Watch:
         """For code that traces and runs one program: it counts by its equations, and nothing else in it does."""
 
         def program(jaxpr: Any) -> None:
-            seen = _seen(jaxpr)
-            self._count(seen, lambda: jaxpr)
+            self._count(_equations_once(jaxpr), lambda: jaxpr)
 
         outer, self._counting = self._counting, True
         try:
@@ -150,12 +148,12 @@ class Watch:
         finally:
             self._counting = outer
 
-    def _count(self, found: Iterable[Equation], program: Callable[[], Any]) -> None:
-        """Adds what a program sends, once it is found to be allowed."""
-        found = list(found)
-        self._check_each(found)
+    def _count(self, eqns: Iterable[Equation], program: Callable[[], Any]) -> None:
+        """Checks a program, and adds what it sends."""
+        eqns = list(eqns)
+        self._check_each(eqns)
         if isinstance(self.rule, Budget) and self.rule.bounds_sums:
-            self._ran = _added(self._ran, self._parts(found))
+            self._ran = _added(self._ran, self._parts(eqns))
             self._check(_directions(self._ran), program)
 
     # checks
@@ -163,7 +161,7 @@ class Watch:
     def forget(self) -> None:
         """Reads the equations that are there anew: some were given up."""
         self._read.clear()
-        self._looked.clear()
+        self._checked.clear()
 
     def look(self) -> None:
         """Checks what was traced since the last look, in the traces of the scope."""
@@ -173,9 +171,9 @@ class Watch:
         around = [] if self._around is None else [self._around]
         for trace in (*inside, *around):
             start = self._start if self._around is not None and trace.frame is self._around.frame else 0
-            _, seen = self._looked.get(id(trace.frame), (None, start))
+            _, seen = self._checked.get(id(trace.frame), (None, start))
             if trace.length > seen:
-                self._looked[id(trace.frame)] = trace.frame, trace.length
+                self._checked[id(trace.frame)] = trace.frame, trace.length
                 self._check_each(_read(_of_interest(trace, seen)))
         if isinstance(self.rule, Budget) and self.rule.bounds_sums and inside:
             sums, _ = self.sums({}, inserted=True)
@@ -190,23 +188,23 @@ class Watch:
         if isinstance(self.rule, Budget) and self.rule.bounds_sums:
             self._check(_directions(_added(self._ran, self._parts(_read(eqns)))), lambda: eqns)
 
-    def _check_each(self, found: Iterable[Equation]) -> None:
+    def _check_each(self, eqns: Iterable[Equation]) -> None:
         """Checks that each equation is allowed by itself."""
-        for e in found:
+        for e in eqns:
             operation = applied_by(e.eqn)
             if isinstance(operation, Operation):
                 self._check_operation(e, operation)
             elif why := outside(e.eqn):
                 raise self._cannot_vouch(e, why)
 
-    def _check_operation(self, found: Equation, operation: Operation) -> None:
+    def _check_operation(self, equation: Equation, operation: Operation) -> None:
         forth, back = operation.forward_comm(), operation.backward_comm()
         if not forth and not back:
             return
-        forward = self._is_forward(found)
+        forward = self._is_forward(equation)
         events = [("forward" if forward else "backward", forth)]
-        events += [("backward", back)] if forward and found.transposed else []
-        events += [("backward", forth)] if forward and found.checkpointed else []
+        events += [("backward", back)] if forward and equation.transposed else []
+        events += [("backward", forth)] if forward and equation.checkpointed else []
         for direction, comms in events:
             if not comms:
                 continue
@@ -214,10 +212,10 @@ class Watch:
             sent, call = sent_by(comms), f"`{operation}` takes {operation.operands[0]} to {operation.results[0]}"
             error = forbidden(self.rule, direction, sent, call, src, dst)
             if error is not None:
-                raise _at(error, found, str(operation))
+                raise _at(error, equation, str(operation))
 
-    def _cannot_vouch(self, found: Equation, why: str) -> ShardingTypeError:
-        name = str(applied_by(found.eqn))
+    def _cannot_vouch(self, equation: Equation, why: str) -> ShardingTypeError:
+        name = str(applied_by(equation.eqn))
         error = ShardingTypeError(
             f"`{self.rule}` cannot vouch for `{name}`, which may communicate where no type shows it",
             why=why,
@@ -226,7 +224,7 @@ class Watch:
                 "sh.local_map, for a function of each device's shards",
             ],
         )
-        return _at(error, found, name)
+        return _at(error, equation, name)
 
     def _check(self, sums: dict[str, Sums], program: Callable[[], Any]) -> None:
         """Checks what all of a scope sends; ``program`` says where."""
@@ -238,24 +236,24 @@ class Watch:
                 raise _over_budget(reason, direction, program())
 
 
-def _at(error: ShardingTypeError, found: Equation, name: str) -> ShardingTypeError:
+def _at(error: ShardingTypeError, equation: Equation, name: str) -> ShardingTypeError:
     """The error with the line of an equation."""
-    error.where = f"{found.place} in {found.place.function}: {name}" if found.place.file else name
-    error.placed = bool(found.place.file)
+    error.where = f"{equation.place} in {equation.place.function}: {name}" if equation.place.file else name
+    error.placed = bool(equation.place.file)
     return error
 
 
-#: Programs that were read, so that the next call of the same one is quick: kept, so that no other takes its place.
-_programs: dict[int, tuple[Any, list[Equation]]] = {}
-_KEPT: Final = 64
+#: The equations of programs by their ids, with the programs, which are kept alive.
+_programs: Final[Bounded[tuple[Any, list[Equation]]]] = Bounded(64)
 
 
-def _seen(jaxpr: Any) -> list[Equation]:
-    if id(jaxpr) not in _programs:
-        if len(_programs) >= _KEPT:
-            _programs.clear()
-        _programs[id(jaxpr)] = jaxpr, [e for e in equations(jaxpr) if type(applied_by(e.eqn)) is not Local]
-    return _programs[id(jaxpr)][1]
+def _equations_once(jaxpr: Any) -> list[Equation]:
+    """The equations of a program without local functions; read once."""
+
+    def read() -> tuple[Any, list[Equation]]:
+        return jaxpr, [e for e in equations(jaxpr) if type(applied_by(e.eqn)) is not Local]
+
+    return _programs.made(id(jaxpr), read)[1]
 
 
 def _of_interest(trace: OpenTrace, start: int) -> list[Any]:
@@ -269,16 +267,16 @@ def _read(program: Any) -> Iterator[Equation]:
 
 
 def _summed(entries: Sequence[Entry]) -> Sums:
-    known = all(e.times is not None or not e.launches for e in entries)
-    return Sums(*Ledger(entries).total, known)
+    exact = all(e.times is not None or not e.launches for e in entries)
+    return Sums(*Ledger(entries).total, exact)
 
 
 def _added(*parts: Parts) -> Parts:
-    found: Parts = {}
+    total: Parts = {}
     for each in parts:
         for part, sums in each.items():
-            found[part] = found.get(part, Sums()) + sums
-    return found
+            total[part] = total.get(part, Sums()) + sums
+    return total
 
 
 def _repeated(parts: Parts, times: int | None) -> Parts:
@@ -297,10 +295,10 @@ def _directions(parts: Parts) -> dict[str, Sums]:
 
 def _over_budget(reason: str, direction: str, eqns: Any) -> ShardingTypeError:
     """The error for a sum that no single move made too large, with what is dearest in it."""
-    found = list(_read(eqns))
-    wanted = [e for f in found for e in (entries_of(f) if f.direction != "backward" else ())]
-    wanted += [e for f in found for e in (entries_of_transpose(f) if direction == "backward" else ())]
-    dearest = sorted((e for e in wanted if e.launches), key=lambda e: -e.bytes * e.runs)[:3]
+    listed = list(_read(eqns))
+    entries = [e for f in listed for e in (entries_of(f) if f.direction != "backward" else ())]
+    entries += [e for f in listed for e in (entries_of_transpose(f) if direction == "backward" else ())]
+    dearest = sorted((e for e in entries if e.launches), key=lambda e: -e.bytes * e.runs)[:3]
     return ShardingTypeError(
         reason,
         where=f"{dearest[0].place} in {dearest[0].place.function}" if dearest and dearest[0].place.file else "",
@@ -317,9 +315,9 @@ def runs_again() -> bool:
 @contextlib.contextmanager
 def counted() -> Iterator[Callable[[Any], None]]:
     """For code that traces and runs one program: every open scope counts it once, and looks through it."""
-    watches = open_watches() if no_trace_is_running() else []
+    trackers = open_trackers() if no_trace_is_running() else []
     with contextlib.ExitStack() as stack:
-        counts = [stack.enter_context(watch.counted()) for watch in watches]
+        counts = [stack.enter_context(tracker.counted()) for tracker in trackers]
 
         def program(jaxpr: Any) -> None:
             for count in counts:
@@ -330,11 +328,11 @@ def counted() -> Iterator[Callable[[Any], None]]:
 
 def runs_program() -> None:
     """Tells open scopes of the program that JAX is about to run: called where it asks for the data of an operand."""
-    watches = open_watches()
-    if watches and no_trace_is_running():
+    trackers = open_trackers()
+    if trackers and no_trace_is_running():
         call, eqns = program_of_call()
-        for watch in watches:
-            watch.runs_program(call, eqns)
+        for tracker in trackers:
+            tracker.runs_program(call, eqns)
 
 
-connect_watch(Watch, runs_again, runs_program)
+connect_tracker(CommTracker, runs_again, runs_program)

@@ -36,20 +36,20 @@ def dependences(program: Any) -> list[Dependence]:
 
 def _through(body: Any, operands: Sequence[Dependence]) -> list[Dependence]:
     jaxpr = jaxpr_of(body)
-    known = dict.fromkeys(jaxpr.constvars, _NOTHING)
-    known.update(zip(jaxpr.invars, operands[len(operands) - len(jaxpr.invars) :], strict=True))
+    env = dict.fromkeys(jaxpr.constvars, _NOTHING)
+    env.update(zip(jaxpr.invars, operands[len(operands) - len(jaxpr.invars) :], strict=True))
     written: dict[Any, Dependence] = {}  # of references, what was written to them
 
     def read(atom: Any) -> Dependence:
-        return _NOTHING if is_literal(atom) else _of_all([known[atom], written.get(atom, _NOTHING)])
+        return _NOTHING if is_literal(atom) else _of_all([env[atom], written.get(atom, _NOTHING)])
 
     before = None
     while written != before:  # what is read from a reference may have been written further down, in a loop
         before = dict(written)
         for eqn in jaxpr.eqns:
-            given, in_place = [read(atom) for atom in eqn.invars], references(eqn)
-            written.update(dict.fromkeys(in_place, _of_all(given)))
-            known.update(zip(eqn.outvars, _of_equation(eqn, given, opaque=bool(in_place)), strict=True))
+            inputs, in_place = [read(atom) for atom in eqn.invars], references(eqn)
+            written.update(dict.fromkeys(in_place, _of_all(inputs)))
+            env.update(zip(eqn.outvars, _of_equation(eqn, inputs, opaque=bool(in_place)), strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
@@ -60,8 +60,8 @@ def _of_equation(eqn: Any, operands: list[Dependence], *, opaque: bool) -> list[
         what = None
     if what is not None:
         return _of_control(what, operands)
-    found = _of_all(operands)
-    return [found._replace(impure=found.impure or has_side_effects(eqn))] * len(eqn.outvars)
+    dependence = _of_all(operands)
+    return [dependence._replace(impure=dependence.impure or has_side_effects(eqn))] * len(eqn.outvars)
 
 
 def _of_control(what: Control, operands: list[Dependence]) -> list[Dependence]:
@@ -69,17 +69,17 @@ def _of_control(what: Control, operands: list[Dependence]) -> list[Dependence]:
         case ClosedCall(body):
             return _through(body, operands)
         case Cond(branches):
-            index, *given = operands
-            found = [_through(body, given) for body in branches]
-            return [_of_all([index, *each]) for each in zip(*found, strict=True)]
+            index, *inputs = operands
+            by_branch = [_through(body, inputs) for body in branches]
+            return [_of_all([index, *each]) for each in zip(*by_branch, strict=True)]
         case Scan(body, consts, count):
             return _of_scan(body, operands[:consts], operands[consts : consts + count], operands[consts + count :])
         case While(cond, body, asked, consts):
-            given = operands[asked : asked + consts]
+            inputs = operands[asked : asked + consts]
 
             def step(carry: list[Dependence]) -> list[Dependence]:
                 pred = _through(cond, [*operands[:asked], *carry])[0]  # says how often the body runs
-                return [_of_all([pred, each]) for each in _through(body, [*given, *carry])]
+                return [_of_all([pred, each]) for each in _through(body, [*inputs, *carry])]
 
             return _settled(step, operands[asked + consts :])
 

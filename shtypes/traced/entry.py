@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from shtypes.core.operation import Comm, Operation, applied_by
+from shtypes.core.operation import Operation, applied_by
 from shtypes.traced.equations import Branch, Equation, SourceLine
 from shtypes.types import ShType
 
@@ -94,36 +94,36 @@ class NotCovered(NamedTuple):
 # read off an equation
 
 
-def entries_of(found: Equation) -> Iterator[Entry]:
+def entries_of(equation: Equation) -> Iterator[Entry]:
     """What an equation communicates, if it is one of ours that does."""
-    p = applied_by(found.eqn)
+    p = applied_by(equation.eqn)
     if isinstance(p, Operation):
         for comm in p.forward_comm():
-            yield _entry(found, comm, p)
+            yield _entry(equation, comm, p)
 
 
-def entries_of_transpose(found: Equation) -> Iterator[Entry]:
+def entries_of_transpose(equation: Equation) -> Iterator[Entry]:
     """What an equation will communicate when it is transposed, if its operand has a gradient."""
-    p = applied_by(found.eqn)
-    if isinstance(p, Operation) and found.transposed:
+    p = applied_by(equation.eqn)
+    if isinstance(p, Operation) and equation.transposed:
         for comm in p.backward_comm():
-            yield _entry(found._replace(direction="backward"), comm, p)
+            yield _entry(equation._replace(direction="backward"), comm, p)
 
 
-def _entry(found: Equation, comm: Comm, operation: Operation) -> Entry:
+def _entry(equation: Equation, comm: Comm, operation: Operation) -> Entry:
     return Entry(
         kind=comm.kind.value,
         axes=comm.axes,
         dtype=comm.dtype,
         bytes=comm.bytes,
         launches=comm.launches,
-        times=found.times,
-        direction=found.direction,
-        place=found.place,
+        times=equation.times,
+        direction=equation.direction,
+        place=equation.place,
         src=comm.src,
         dst=comm.dst,
         inserted=operation.inserted,
-        branches=found.branches,
+        branches=equation.branches,
         merged=operation.merged,
     )
 
@@ -155,8 +155,8 @@ def row(entry: Entry) -> tuple[str, ...]:
 def merged_words(entry: Entry) -> str:
     """What an entry does for several: ``merged from 2: model.py:12, model.py:18``; empty for one that is alone."""
     lines = list(dict.fromkeys(str(place) for place in entry.merged if place.file))
-    shown = ", ".join([*lines[:_MOST_LINES], *(["…"] * (len(lines) > _MOST_LINES))])
-    return f"merged from {len(entry.merged)}{': ' * bool(shown)}{shown}" if entry.merged else ""
+    text = ", ".join([*lines[:_MOST_LINES], *(["…"] * (len(lines) > _MOST_LINES))])
+    return f"merged from {len(entry.merged)}{': ' * bool(text)}{text}" if entry.merged else ""
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:

@@ -104,33 +104,33 @@ def control_of(eqn: Any) -> Any:
 
 def place_of(eqn: Any) -> SourceLine:
     """The user's line of an equation."""
-    found = _PLACE.match(source_info_util.summarize(eqn.source_info))
-    if found is None or found["file"] == "unknown":
+    match = _PLACE.match(source_info_util.summarize(eqn.source_info))
+    if match is None or match["file"] == "unknown":
         return SourceLine()
-    return of_user(eqn, SourceLine(found["file"], int(found["line"]), found["function"] or ""))
+    return of_user(eqn, SourceLine(match["file"], int(match["line"]), match["function"] or ""))
 
 
 def of_user(eqn: Any, place: SourceLine) -> SourceLine:
     """The innermost line of an equation, or the user's where that is an installed library's and the user called it."""
     if owner_of_file(place.file) is not Owner.INSTALLED:
         return place
-    found = users_frame(eqn)
-    if found is None:
+    outer = users_frame(eqn)
+    if outer is None:
         return place
-    frame, library = found
+    frame, library = outer
     return SourceLine(frame.code.co_filename, frame.line, frame.code.co_qualname, library)
 
 
-def equations(jaxpr: Any, stack: str = "", wanted: Callable[[Any], bool] = lambda eqn: True) -> Iterator[Equation]:
+def equations(jaxpr: Any, stack: str = "", keep: Callable[[Any], bool] = lambda eqn: True) -> Iterator[Equation]:
     """All equations of a traced program that run, inside control flow and calls too, in program order.
 
     Args:
         jaxpr: The program.
         stack: The name stack around it.
-        wanted: Which of JAX's equations are told of.
+        keep: Which of JAX's equations are told of.
     """
     opened = jaxpr_of(jaxpr)
-    yield from Walk(wanted).equations(opened, (True,) * len(opened.outvars), Around(stack))
+    yield from Walk(keep).equations(opened, (True,) * len(opened.outvars), Around(stack))
 
 
 def equations_of(eqns: Sequence[Any], stack: str = "") -> Iterator[Equation]:
@@ -178,10 +178,10 @@ class Around(NamedTuple):
 
 
 class Walk:
-    """One walk over a program; remembers what it found out about each body."""
+    """One walk over a program; caches the live equations of each body."""
 
-    def __init__(self, wanted: Callable[[Any], bool] = lambda eqn: True) -> None:
-        self._wanted = wanted
+    def __init__(self, keep: Callable[[Any], bool] = lambda eqn: True) -> None:
+        self._keep = keep
         self._known: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
         self._choices = 0
 
@@ -189,18 +189,18 @@ class Walk:
         """The equations of a body and of the bodies inside it."""
         stack, times, branches, checkpointed, transposed = around
         for eqn, use in self.live(jaxpr, used)[0]:
-            if not use.bodies and not self._wanted(eqn):
+            if not use.bodies and not self._keep(eqn):
                 continue
-            own = f"{stack}/{eqn.source_info.name_stack}"
+            full_stack = f"{stack}/{eqn.source_info.name_stack}"
             place = place_of(eqn)
             if not use.bodies or outside(eqn):
-                depth = own.count("jvp(")
-                yield Equation(eqn, place, direction_of(own), times, branches, checkpointed, depth, transposed)
+                depth = full_stack.count("jvp(")
+                yield Equation(eqn, place, direction_of(full_stack), times, branches, checkpointed, depth, transposed)
             self._choices += 1
             choice = self._choices
             again = checkpointed or eqn.primitive.name in ("remat2", "checkpoint")
             by_rules = eqn.primitive is call_with_rules_p
-            inner = around._replace(stack=own, checkpointed=again, transposed=transposed and not by_rules)
+            inner = around._replace(stack=full_stack, checkpointed=again, transposed=transposed and not by_rules)
             for body in use.bodies:
                 yield from self.equations(body.jaxpr, body.used, inner.inside(body, choice, place))
 
@@ -209,19 +209,19 @@ class Walk:
         key = (id(jaxpr), used)
         if key not in self._known:
             needed = {v for v, u in zip(jaxpr.outvars, used, strict=True) if u and not is_literal(v)}
-            kept = []
+            needed_eqns = []
             for eqn in reversed(jaxpr.eqns):
                 if needed.isdisjoint(eqn.outvars) and not eqn.effects:
                     continue
                 if isinstance(eqn.primitive, OperationPrimitive):
-                    kept.append((eqn, _needs_all(len(eqn.invars))))
+                    needed_eqns.append((eqn, _needs_all(len(eqn.invars))))
                     needed.update(v for v in eqn.invars if not is_literal(v))
                     continue
                 use = self._use(eqn, tuple(v in needed for v in eqn.outvars))
-                kept.append((eqn, use))
+                needed_eqns.append((eqn, use))
                 operands = zip(eqn.invars, use.operands, strict=True)
                 needed.update(v for v, u in operands if u and not is_literal(v))
-            self._known[key] = kept[::-1], tuple(v in needed for v in jaxpr.invars)
+            self._known[key] = needed_eqns[::-1], tuple(v in needed for v in jaxpr.invars)
         return self._known[key]
 
     def _use(self, eqn: Any, outs: tuple[bool, ...]) -> Needs:

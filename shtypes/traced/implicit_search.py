@@ -20,7 +20,7 @@ from shtypes.core.jax_type import HiShType
 from shtypes.core.meshes import context_mesh
 from shtypes.resharding import Direction, cost
 from shtypes.rules.implicit import ChoicePoint, Choices, LookAheadSignal, Seen, is_waiting, noting, waiting
-from shtypes.scopes.comm import allows_implicit, connect_look_ahead, open_watches
+from shtypes.scopes.comm import allows_implicit, connect_look_ahead, open_trackers
 from shtypes.traced.ledger import Sent, sent_by_program
 from shtypes.traced.program import split
 from shtypes.types import ShType
@@ -42,7 +42,7 @@ Choice = dict[ChoicePoint, tuple[ShType, ...]]
 
 
 class Found(NamedTuple):
-    """What was found for a call."""
+    """The choices for a call."""
 
     choices: Choices  # what ops that do not type insert; the others choose for themselves
     shared: bool  # whether ops take a value in the form that another op had it brought into
@@ -53,11 +53,11 @@ def look_ahead(f: F) -> F:
 
     What it does besides is done as often, as whenever JAX traces a function again.
     """
-    given: Any = f
-    before = getattr(given, _NAME, None)
+    function: Any = f
+    before = getattr(function, _NAME, None)
     if getattr(before, "__wrapped__", None) is f:
         return cast(F, before)  # JAX knows functions by their identity
-    known: Bounded[Found] = Bounded(_KNOWN)
+    cache: Bounded[Found] = Bounded(_KNOWN)
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -67,22 +67,22 @@ def look_ahead(f: F) -> F:
         if no_trace_is_running():  # what runs at once runs once
             if not allows_implicit():
                 return f(*args, **kwargs)
-            found = known.made(_key(now, args, kwargs), lambda: _best(f, args, kwargs, shared=False))
+            best = cache.made(_key(now, args, kwargs), lambda: _best(f, args, kwargs, shared=False))
         else:
             try:
                 with waiting():
                     return f(*args, **kwargs)
             except LookAheadSignal:
-                for watch in open_watches():
-                    watch.forget()
-            found = _best(f, args, kwargs, shared=True)
-        if not (found.choices or found.shared):  # each op chooses for itself, or what is called here looks ahead
+                for tracker in open_trackers():
+                    tracker.forget()
+            best = _best(f, args, kwargs, shared=True)
+        if not (best.choices or best.shared):  # each op chooses for itself, or what is called here looks ahead
             return f(*args, **kwargs)
-        with settings.scope(now._replace(plan=found.choices, shared=found.shared)):
+        with settings.scope(now._replace(plan=best.choices, shared=best.shared)):
             return f(*args, **kwargs)
 
     with contextlib.suppress(AttributeError, TypeError):
-        setattr(given, _NAME, call)
+        setattr(function, _NAME, call)
     return call  # type: ignore[return-value]
 
 
@@ -113,7 +113,7 @@ class _State(NamedTuple):
 
 
 def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, shared: bool) -> Found:
-    """The choices by which a function sends least, as far as they are found; none if it cannot be traced.
+    """The choices by which a function sends least, as far as the search gets; none if it cannot be traced.
 
     Functions of shards are given what they are given where each op chooses for itself, as in a call that runs at once.
     What is best for the other directions is tried too: steps that change nothing in one lead to where it does, and what
@@ -141,7 +141,7 @@ def _best(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], 
 
 
 def _climbed(start: _State, direction: Direction, attempt: Callable[[Choice], _State]) -> _State:
-    """The best that is found from a start, one choice after another."""
+    """The best state that a search reaches from a start, one choice after another."""
     best, left, improved = start, MOST_TRACES, True
     places = start.seen.places
     while improved:
@@ -152,10 +152,10 @@ def _climbed(start: _State, direction: Direction, attempt: Callable[[Choice], _S
                 if not left:
                     break
                 left -= 1
-                found = attempt({**best.choices, place: way})
-                alike = best.sent is None or found.seen.shards == best.seen.shards
-                if found.cost(direction) < best.cost(direction) and alike:
-                    best, places, improved = found, {**places, **found.seen.places}, True
+                state = attempt({**best.choices, place: way})
+                alike = best.sent is None or state.seen.shards == best.seen.shards
+                if state.cost(direction) < best.cost(direction) and alike:
+                    best, places, improved = state, {**places, **state.seen.places}, True
     return best
 
 

@@ -13,7 +13,7 @@ import jax
 
 from shtypes.context.signature_errors import check_function
 from shtypes.core.conversion import abstract_array
-from shtypes.core.operation import Comm, Operation, applied_by
+from shtypes.core.operation import Operation, applied_by
 from shtypes.errors import how_many
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.moves import in_words
@@ -200,17 +200,19 @@ def _words(total: Total) -> str:
 
 def ledger_of(jaxpr: Any) -> Ledger:
     """The ledger of a traced program: of what `jax.make_jaxpr` returned, or ``.trace(...).jaxpr``."""
-    return ledger_from(equations(jaxpr, wanted=lambda eqn: getattr(eqn.primitive, "communicates", True)))
+    return ledger_from(equations(jaxpr, keep=lambda eqn: getattr(eqn.primitive, "communicates", True)))
 
 
 def ledger_from(program: Iterable[Equation]) -> Ledger:
     """The ledger of a program's equations."""
     entries, uncovered = list[Entry](), list[NotCovered]()
-    for found in program:
-        if isinstance(applied_by(found.eqn), Operation):
-            entries += entries_of(found)
-        elif why := outside(found.eqn):
-            uncovered.append(NotCovered(str(applied_by(found.eqn)), why, found.times, found.direction, found.place))
+    for equation in program:
+        if isinstance(applied_by(equation.eqn), Operation):
+            entries += entries_of(equation)
+        elif why := outside(equation.eqn):
+            uncovered.append(
+                NotCovered(str(applied_by(equation.eqn)), why, equation.times, equation.direction, equation.place)
+            )
     return Ledger(entries, uncovered)
 
 
@@ -245,23 +247,23 @@ def priced(f: Callable[..., Any], types: Sequence[ShType]) -> tuple[str, str, in
 
 
 def _counted(entries: Sequence[Entry]) -> str:
-    found = [in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "") for e in entries]
-    counted = dict.fromkeys(sorted(found))
-    return " and ".join(w if found.count(w) == 1 else f"{found.count(w)} times {w}" for w in counted)
+    words = [in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "") for e in entries]
+    counted = dict.fromkeys(sorted(words))
+    return " and ".join(w if words.count(w) == 1 else f"{words.count(w)} times {w}" for w in counted)
 
 
 def sent_by_program(jaxpr: Any) -> Sent:
     """What a traced program sends, and will send when it is differentiated."""
     forward = backward = 0
-    for found in equations(jaxpr):
-        operation = applied_by(found.eqn)
+    for equation in equations(jaxpr):
+        operation = applied_by(equation.eqn)
         if isinstance(operation, Operation):
-            times = found.times or 1
-            if found.direction != "forward":
+            times = equation.times or 1
+            if equation.direction != "forward":
                 backward += times * _bytes(operation.forward_comm())
                 continue
             forward += times * _bytes(operation.forward_comm())
-            backward += 0 if found.depth else times * _bytes(operation.backward_comm())
+            backward += 0 if equation.depth else times * _bytes(operation.backward_comm())
     return forward, backward
 
 

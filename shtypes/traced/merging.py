@@ -187,5 +187,5 @@ def merge(program: Any) -> Merged | None:
 
 def merged(program: Any) -> Any:
     """A traced program with its reshards merged, unless a scope switches that off."""
-    found = merge(program)
-    return program if found is None else found.jaxpr
+    result = merge(program)
+    return program if result is None else result.jaxpr

@@ -54,8 +54,8 @@ def program_of(f: Callable[..., Any], args: Any, kwargs: Any, *, merges: bool = 
 
     def run(*values: Any) -> Any:
         args, kwargs = again(values)
-        found, *results[:] = split(f(*args, **kwargs), is_array)
-        return found
+        leaves, *results[:] = split(f(*args, **kwargs), is_array)
+        return leaves
 
     run.__name__ = run.__qualname__ = name_of(f) or "f"
     program = jax.make_jaxpr(run)(*arrays)
@@ -65,19 +65,24 @@ def program_of(f: Callable[..., Any], args: Any, kwargs: Any, *, merges: bool = 
 def split(tree: Any, keep: Callable[[Any], bool]) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
     """The leaves for which ``keep`` holds, and what makes the tree again with others in their places."""
     leaves, structure = jax.tree.flatten(tree)
-    kept = list(map(keep, leaves))
-    fixed = [None if k else x for x, k in zip(leaves, kept, strict=True)]  # a function may outlive the trace
+    chosen = list(map(keep, leaves))
+    fixed = [None if k else x for x, k in zip(leaves, chosen, strict=True)]  # a function may outlive the trace
 
     def again(values: Iterable[Any]) -> Any:
         rest = iter(values)
-        return jax.tree.unflatten(structure, [next(rest) if k else x for x, k in zip(fixed, kept, strict=True)])
+        return jax.tree.unflatten(structure, [next(rest) if k else x for x, k in zip(fixed, chosen, strict=True)])
 
-    return [x for x, k in zip(leaves, kept, strict=True) if k], again
+    return [x for x, k in zip(leaves, chosen, strict=True) if k], again
+
+
+def leaves_by_path(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves, each with where it is, as messages name it."""
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
 def leaf_paths(tree: Any) -> list[str]:
     """Where each leaf is, as messages name it."""
-    return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    return [path for path, _ in leaves_by_path(tree)]
 
 
 def zero_cotangent(x: Any) -> Any:
@@ -97,27 +102,33 @@ def zero_seed(x: Any) -> Any:
 
 
 def with_gradient(f: Callable[..., Any], cotangent: Callable[[Any], Any] = zero_seed) -> Callable[..., Any]:
-    """A function of any trees that also runs the backward pass of ``f``, to all its arguments that have gradients.
-
-    It returns the results with a gradient, the others, and the cotangents of the arguments.
-
-    Args:
-        f: The function.
-        cotangent: What makes the cotangent of a result.
-    """
+    """A function of any trees that returns the results of ``f`` and the cotangents of its differentiated arguments."""
 
     def both(*args: Any, **kwargs: Any) -> Any:
-        chosen, again = split((args, kwargs), is_differentiated)
-
-        def of_chosen(*values: Any) -> Any:
-            inner_args, inner_kwargs = again(values)
-            results = jax.tree.leaves(f(*inner_args, **inner_kwargs))
-            return [r for r in results if has_gradient(r)], [r for r in results if not has_gradient(r)]
-
-        results, pull, others = jax.vjp(of_chosen, *chosen, has_aux=True)
-        return results, others, pull(list(map(cotangent, results)))
+        results, _, cotangents = backward_pass(f, args, kwargs, cotangent)
+        return results, cotangents
 
     return both
+
+
+def backward_pass(
+    f: Callable[..., Any], args: Any, kwargs: Any, cotangent: Callable[[Any], Any]
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Leaves: the results, ``cotangent`` of each differentiable one, and the cotangents of differentiable arguments."""
+    primals, again = split((args, kwargs), is_differentiated)
+    differentiable: list[bool] = []
+
+    def of_primals(*values: Any) -> Any:
+        inner_args, inner_kwargs = again(values)
+        results = jax.tree.leaves(f(*inner_args, **inner_kwargs))
+        differentiable[:] = map(has_gradient, results)
+        parts = list(zip(results, differentiable, strict=True))
+        return [r for r, d in parts if d], [r for r, d in parts if not d]
+
+    results, pull, aux = jax.vjp(of_primals, *primals, has_aux=True)
+    seeds = list(map(cotangent, results))
+    left, others = iter(results), iter(aux)
+    return [next(left) if d else next(others) for d in differentiable], seeds, list(pull(seeds))
 
 
 def is_differentiated(x: Any) -> bool:

@@ -50,12 +50,12 @@ def prefetch_to_device(batches: Iterable[Tree], types: Tree, *, size: int = 2) -
         i32[batch@dp, seq] 1
     """
     try:
-        given = iter(batches)
+        iterator = iter(batches)
     except TypeError as error:
         raise ShardingTypeError("`prefetch_to_device` takes batches one after another", why=str(error)) from None
     if size < 1:
         raise ShardingTypeError(f"`prefetch_to_device` holds at least 1 batch ahead, not {size!r}", hints=["size=2"])
-    return _ahead(given, types, size)
+    return _ahead(iterator, types, size)
 
 
 def _ahead(batches: Iterator[Tree], types: Tree, size: int) -> Iterator[Tree]:

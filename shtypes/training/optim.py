@@ -240,15 +240,15 @@ def _goal_types(types: Sequence[ShType | None], weights: Sequence[Any] | None) -
     """For each gradient its parameter's type in its own dtype; where that is unknown, its own without pending sums."""
     if weights is None or len(weights) != len(types):
         weights = [None] * len(types)
-    found: list[Any] = []
+    goals: list[Any] = []
     for t, p in zip(types, weights, strict=True):
         if t is None:
-            found.append(None)
+            goals.append(None)
         elif is_typed(p) and p.type.shape == t.shape:
-            found.append(p.type.replace(dtype=t.dtype_name))
+            goals.append(p.type.replace(dtype=t.dtype_name))
         else:
-            found.append(finished_type(t))
-    return found
+            goals.append(finished_type(t))
+    return goals
 
 
 def _pending_error(sums: Sequence[tuple[str, Any, Any]], count: int) -> ShardingTypeError:

@@ -17,7 +17,7 @@ from shtypes.core.jax_type import as_jax_type
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import finished_type, is_number, is_typed, versions
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation import branch_types
+from shtypes.evaluation import value_info
 from shtypes.resharding import plan
 from shtypes.resharding.transport import reshard_fix
 from shtypes.scopes.check_comm import check_comm
@@ -39,8 +39,8 @@ def typed_state(state: Tree, params: Tree) -> Tree:
     leaves, structure = jax.tree.flatten_with_path(state)
     if all(is_typed(x) or not _is_array(x) for _, x in leaves):
         return state
-    known = [(_path(path), x.type) for path, x in jax.tree.leaves_with_path(params) if is_typed(x)]
-    return jax.tree.unflatten(structure, [_typed(x, _path(path), known, known[0][1].mesh) for path, x in leaves])
+    types = [(_path(path), x.type) for path, x in jax.tree.leaves_with_path(params) if is_typed(x)]
+    return jax.tree.unflatten(structure, [_typed(x, _path(path), types, types[0][1].mesh) for path, x in leaves])
 
 
 def _path(path: Sequence[Any]) -> Path:
@@ -51,23 +51,23 @@ def _is_array(x: Any) -> bool:
     return hasattr(x, "dtype") or is_number(x)
 
 
-def _typed(x: Any, path: Path, known: Sequence[tuple[Path, ShType]], mesh: Mesh) -> Any:
+def _typed(x: Any, path: Path, params: Sequence[tuple[Path, ShType]], mesh: Mesh) -> Any:
     if is_typed(x) or not _is_array(x):
         return x
     if not hasattr(x, "shape"):  # a Python number, or one that JAX knows the dtype of
         x = np.asarray(x, getattr(x, "dtype", jnp.result_type(x)))
     t = ShType(mesh, dtypes.from_numpy(x.dtype), list(x.shape), dict.fromkeys(mesh.axis_names, replicated()))
     if jnp.issubdtype(x.dtype, jnp.inexact):
-        ways = [_with_dims_of(p, t) for at, p in known if _contains(path, at)]
-        found = list(dict.fromkeys(way for way in ways if way is not None))
-        t = found[0] if len(found) == 1 else t
+        ways = [_with_dims_of(p, t) for at, p in params if _contains(path, at)]
+        types = list(dict.fromkeys(way for way in ways if way is not None))
+        t = types[0] if len(types) == 1 else t
     return placed(x, t)
 
 
 def placed(x: Any, t: ShType) -> Any:
     """A plain array in a type of its shape and dtype."""
     if isinstance(x, jax.core.Tracer) or not no_trace_is_running():
-        return branch_types.placed(x, t)
+        return value_info.placed(x, t)
     return place(np.asarray(x, t.dtype) if is_number(x) else x, as_jax_type(t))
 
 

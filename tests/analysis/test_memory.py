@@ -153,6 +153,18 @@ def test_sums_over_the_same_devices_are_sent_at_once() -> None:
     assert needs(lambda x, y: f(x, y)[0], rows, columns).temporaries == WHOLE
 
 
+def test_sums_that_would_wait_for_each_other_are_not_sent_at_once() -> None:
+    def f(x: Any, y: Any, w: Any) -> Any:
+        over_dp = sh.all_reduce(x @ y, "dp")
+        late_tp = sh.all_reduce(sh.reshard(over_dp, "[_, _@tp]") @ w, "tp")
+        early_tp = sh.all_reduce(w.reshard("[_, _@tp]") @ w, "tp")  # could be sent with the late one
+        late_dp = sh.all_reduce(sh.reshard(early_tp, "[_, _@dp]") @ y, "dp")  # and then not with the first one over dp
+        return late_tp @ late_tp, late_dp @ late_dp
+
+    types = (f"f32[{N}, {N}@dp]", f"f32[{N}@dp, {N}]", f"f32[{N}@tp, {N}]")
+    assert needs(f, *types).temporaries == 2 * WHOLE  # as XLA says, but for 80 bytes
+
+
 def test_what_is_captured_is_an_argument() -> None:
     with sh.use_mesh(sh.make_mesh({"dp": 4, "tp": 2})):
         weights = sh.ones(SQUARE)

@@ -166,3 +166,30 @@ def test_a_scope_may_insert_the_reshards_of_joins(run: Callable[[Any, Any], Any]
             run(sh, x)
         with sh.no_comm(), pytest.raises(sh.ShardingTypeError, match="`no_comm` forbids"):
             in_scope(sh, x)
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda c, x: sh.cond(c, sh.sin, sh.cos, x),
+        lambda c, x: sh.cond(c, lambda: x * 2, lambda: x - 1),
+        lambda c, x: sh.switch(sh.astype(c, "i32"), [lambda x: x, lambda x: sh.constant(np.ones((3, 8), "f4"))], x),
+        sh.lift(lambda c, x: lax.cond(c, jax.numpy.sin, jax.numpy.cos, x)),
+    ],
+    ids=["cond", "closures", "other types", "lifted"],
+)
+def test_branches_leak_no_tracers(choose: Callable[..., Any]) -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2})), jax.checking_leaks():
+        jax.block_until_ready(sh.jit(choose)(sh.constant(np.array(True)), sh.array(X, "[3,8@x]")))
+
+
+def test_what_is_wrong_with_a_scope_in_a_loop_is_not_its_communication() -> None:
+    def loop(x: Any) -> Any:
+        def halved(x: Any) -> Any:
+            with untyped.no_comm("sideways"):
+                return x * 0.5
+
+        return sh.while_loop(lambda x: sh.sum(x) > 1, halved, x)
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})), pytest.raises(sh.ShardingTypeError, match="not 'sideways'"):
+        sh.vmap(loop)(sh.array(X.T, "[8@x,3]"))

@@ -12,7 +12,23 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 #: Where another release of mypy may be put first: ``OTHER_MYPY=folder`` has it.
 PYTHONPATH = os.pathsep.join(filter(None, (os.environ.get("OTHER_MYPY"), str(ROOT))))
-CASES = Path(__file__).parent / "cases"
+#: One set of options for all runs: of what is read with others mypy's cache is no use.
+_OPTIONS = """[tool.mypy]
+plugins = ["shtypes.mypy_plugin"]
+strict = true
+allow_redefinition = true
+show_column_numbers = true
+namespace_packages = true
+explicit_package_bases = true
+disable_error_code = ["import-untyped"]
+untyped_calls_exclude = ["jax", "shtypes"]
+"""
+#: Of these nothing is asked here.
+SKIPPED = """
+[[tool.mypy.overrides]]
+module = ["jax.*", "numpy.*", "opt_einsum.*", "optax.*"]
+follow_imports = "skip"
+"""
 _REVEALED = re.compile(r'Revealed type is "(.*)"$')
 _MODULE = re.compile(r"\b[\w.]*cases\.\w+\.\w+\.")  # by which name mypy knows a file depends on where it runs
 _ARRAY = re.compile(r"shtypes\.core\.array\.Array\[Literal\['([^']*)'\]\]")
@@ -28,6 +44,13 @@ def run_mypy(
     assert "INTERNAL ERROR" not in found.stdout + found.stderr, found.stdout[-3000:] + found.stderr[-3000:]
     assert "Traceback" not in found.stderr, found.stderr
     return found.stdout + found.stderr
+
+
+def configured(folder: Path, table: str = "") -> Path:
+    """A configuration in a folder; ``table`` is what stands in ``[tool.shtypes]``."""
+    path = folder / "pyproject.toml"
+    path.write_text(f"{_OPTIONS}{SKIPPED}\n[tool.shtypes]\n{table}\n", encoding="utf-8")
+    return path
 
 
 def short(message: str) -> str:

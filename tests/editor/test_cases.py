@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.editor.running import CASES, by_file, run_mypy
+from tests.editor.running import by_file, configured, run_mypy
 
+CASES = Path(__file__).parent / "cases"
+#: By folder, what the plugin is told.
+TABLES = {
+    "free": "",
+    "meshed": "mesh = { dp = 2, tp = 4 }",
+    "configured": 'policy = "jax"\nmesh = { dp = 2, tp = 4 }\ndims = { heads = 16 }',
+}
 MARK = "# mypy says:"
 FILES = sorted(CASES.glob("*/*.py"))
 
 
-@functools.cache
-def said(folder: str, cache: Path) -> dict[str, list[str]]:
-    files = sorted((CASES / folder).glob("*.py"))
-    return by_file(run_mypy(files, CASES / folder / "pyproject.toml", cache))
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory, mypy_cache: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for folder, table in TABLES.items():
+        config = configured(tmp_path_factory.mktemp(folder), table)
+        found |= by_file(run_mypy(sorted((CASES / folder).glob("*.py")), config, mypy_cache))
+    return found
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_a_case_prints_what_its_file_ends_with(file: Path, mypy_cache: Path) -> None:
-    lines = said(file.parent.name, mypy_cache).get(file.stem, [])
+def test_a_case_prints_what_its_file_ends_with(file: Path, said: dict[str, list[str]]) -> None:
+    lines = said.get(file.stem, [])
     text = file.read_text(encoding="utf-8")
     code, _, expected = text.partition(f"\n\n{MARK}\n")
     found = "".join(f"# {line}\n" for line in lines) or "# nothing\n"

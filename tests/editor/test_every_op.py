@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import shtypes as sh
 from shtypes.ops.table import OPS
-from tests.editor.running import run_mypy
+from tests.editor.running import configured, run_mypy
 from tests.end_to_end import some
 
 MESH: Final = {"dp": 2, "tp": 2}
@@ -55,18 +55,8 @@ EXPRESSIONS: Final = (
 )
 #: How many calls of one op are compared that give a type, and how many that are refused.
 MOST: Final = {True: 3, False: 1}
-CONFIG: Final = """[tool.mypy]
-plugins = ["shtypes.mypy_plugin"]
-
-[[tool.mypy.overrides]]
-module = ["jax.*", "numpy.*", "opt_einsum.*", "optax.*"]
-follow_imports = "skip"
-
-[tool.shtypes]
-mesh = { dp = 2, tp = 2 }
-"""
 _SAID: Final = re.compile(
-    r":(\d+): (?:note: Revealed type is \"shtypes\.core\.array\.Array\[Literal\['(.*)'\]\]\""
+    r":(\d+):\d+: (?:note: Revealed type is \"shtypes\.core\.array\.Array\[Literal\['(.*)'\]\]\""
     r"|error: (.*)  \[sharding\])$"
 )
 
@@ -119,8 +109,8 @@ def test_mypy_says_what_the_call_gives(tmp_path: Path, mypy_cache: Path) -> None
     head = f"from typing import Annotated as A\n\nimport shtypes as sh\n\n\ndef f({parameters}) -> None:\n"
     code = head + "".join(f"    reveal_type({call.text})\n" for call in calls)
     (tmp_path / "calls.py").write_text(code, encoding="utf-8")
-    (tmp_path / "pyproject.toml").write_text(CONFIG, encoding="utf-8")
-    printed = run_mypy(["calls.py"], tmp_path / "pyproject.toml", mypy_cache, cwd=tmp_path)
+    config = configured(tmp_path, "mesh = { dp = 2, tp = 2 }")
+    printed = run_mypy(["calls.py"], config, mypy_cache, cwd=tmp_path)
     found = {int(m[1]): m[2] or m[3] for m in map(_SAID.search, printed.splitlines()) if m}
     said = [(call, found.get(head.count("\n") + i)) for i, call in enumerate(calls, 1)]
     assert [(call, text) for call, text in said if text is not None and text != call.said] == []

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.editor.mutations import MUTATIONS, Mutation
-from tests.editor.running import ROOT, run_mypy
+from tests.editor.running import ROOT, configured, run_mypy
 from tests.end_to_end import some
 
 #: Each fourth by default: all that are chosen are read in two runs of mypy.
 CHOSEN = MUTATIONS[:: some(4, 1)]
 
-CONFIG = """[tool.mypy]
-plugins = ["shtypes.mypy_plugin"]
-strict = true
-disable_error_code = ["name-defined", "import-untyped"]
-untyped_calls_exclude = ["jax", "shtypes"]
-namespace_packages = true
-explicit_package_bases = true
-
-[[tool.mypy.overrides]]
-module = ["jax.*", "numpy.*", "opt_einsum.*", "optax.*"]
-follow_imports = "skip"
-"""
 #: The meshes of the examples of which the plugin is told one; of the others it knows the axes that they name.
 MESHES = {"sharding_and_communication": "mesh = { x = 2, y = 2 }"}
 
@@ -46,22 +35,21 @@ def mutated(mutation: Mutation) -> tuple[str, int]:
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
+def said(tmp_path_factory: pytest.TempPathFactory, mypy_cache: Path) -> dict[str, list[int]]:
     """The lines at which mypy reports something, of each mutated file and of each file as it is."""
     folder = tmp_path_factory.mktemp("mutations")
     output = ""
     for mesh in ("", *MESHES.values()):
         place = folder / f"mesh_{bool(mesh)}"
         place.mkdir()
-        (place / "pyproject.toml").write_text(f"{CONFIG}\n[tool.shtypes]\n{mesh}\n", encoding="utf-8")
         for i, mutation in enumerate(CHOSEN):
             if MESHES.get(mutation.file, "") == mesh:
                 (place / f"m{i}.py").write_text(mutated(mutation)[0], encoding="utf-8")
                 (place / f"{mutation.file}_as_it_is.py").write_text(source(mutation), encoding="utf-8")
-        output += run_mypy(sorted(place.glob("*.py")), place / "pyproject.toml", folder / "cache")
+        output += run_mypy(sorted(place.glob("*.py")), configured(place, mesh), mypy_cache)
     found: dict[str, list[int]] = {}
     for line in output.splitlines():
-        match = re.match(r".*?(\w+)\.py:(\d+): error: ", line)
+        match = re.match(r".*?(\w+)\.py:(\d+):\d+: error: ", line)
         if match:
             found.setdefault(match[1], []).append(int(match[2]))
     return found

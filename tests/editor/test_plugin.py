@@ -11,21 +11,8 @@ from pathlib import Path
 import pytest
 
 from shtypes.tools.cli.config import config as pinned_in
-from tests.editor.running import PYTHONPATH, ROOT, by_file, run_mypy
+from tests.editor.running import PYTHONPATH, ROOT, SKIPPED, by_file, configured, run_mypy
 
-SKIPPED = """
-[[tool.mypy.overrides]]
-module = ["jax.*", "numpy.*", "opt_einsum.*", "optax.*"]
-follow_imports = "skip"
-"""
-CONFIG = f"""[tool.mypy]
-plugins = ["shtypes.mypy_plugin"]
-strict = true
-allow_redefinition = true
-show_column_numbers = true
-{SKIPPED}
-[tool.shtypes]
-"""
 HEAD = "from typing import Annotated as A\n\nimport shtypes as sh\n\n"
 LIBRARY = f"""{HEAD}def f(x: A[sh.Array, "f32[n@dp]"]) -> A[sh.Array, "f32[n@dp]"]:
     return x
@@ -44,12 +31,15 @@ class Project:
 
     def __init__(self, folder: Path, cache: Path) -> None:
         self.folder, self.cache = folder, cache
-        self.write("pyproject.toml", CONFIG)
+        self.configure()
         self.write("library.py", LIBRARY)
         self.write("user.py", USER)
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8")
+
+    def configure(self, table: str = "") -> Path:
+        return configured(self.folder, table)
 
     def run(self) -> dict[str, list[str]]:
         files = sorted(self.folder.glob("*.py"))
@@ -80,11 +70,11 @@ def test_an_alias_of_another_module_is_known_from_the_cache(project: Project) ->
 
 @pytest.mark.nightly
 def test_another_configuration_is_another_result(project: Project) -> None:
-    project.write("pyproject.toml", CONFIG + "mesh = { dp = 2, tp = 4 }\n")
+    project.configure("mesh = { dp = 2, tp = 4 }\n")
     assert project.run()["library"] == [
         "8:9: dim 0 of size 6 cannot be sharded in 4 equal parts; it is sharded over `tp` (size 4)  [sharding]"
     ]
-    project.write("pyproject.toml", CONFIG)
+    project.configure()
     assert "library" not in project.run()
 
 
@@ -98,18 +88,18 @@ def test_a_scope_that_is_put_around_a_call_is_seen(project: Project) -> None:
 
 def test_the_targets_that_shtypes_check_pins_stand_in_the_same_table(project: Project) -> None:
     pinned = 'mesh = "dp=2,tp=4"\ngrad = true\ngolden = "sent.json"\n[[tool.shtypes.targets]]\ntarget = "user.py:g"\n'
-    project.write("pyproject.toml", CONFIG + pinned)
+    project.configure(pinned)
     assert "cannot be sharded in 4 equal parts" in project.run()["library"][0]
     assert [target.name for target in pinned_in(project.folder).targets] == ["user.py:g"]
-    project.write("pyproject.toml", CONFIG)
+    project.configure()
 
 
 def test_a_configuration_that_is_none_is_said_in_words(project: Project) -> None:
-    project.write("pyproject.toml", CONFIG + 'policies = "jax"\n')
+    project.configure('policies = "jax"\n')
     config = project.folder / "pyproject.toml"
     printed = run_mypy(["user.py"], config, project.cache, cwd=project.folder)
     assert printed.startswith("`[tool.shtypes]` has no entry `policies`")
-    project.write("pyproject.toml", CONFIG)
+    project.configure()
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="the statement is of Python 3.12")
@@ -143,7 +133,8 @@ def test_the_daemon_sees_what_changes(project: Project, daemon: list[str]) -> No
         return found.stdout + found.stderr
 
     call = "    sh.all_gather(x, 'dp')\n"
-    project.write("pyproject.toml", CONFIG.replace(SKIPPED, ""))  # the daemon of mypy fails on modules that are skipped
+    config = project.configure().read_text(encoding="utf-8")
+    project.write("pyproject.toml", config.replace(SKIPPED, ""))  # mypy's daemon fails on modules that are skipped
     project.write("user.py", USER + call)
     assert "Array[Literal['f32[k@dp]']]" in checked()
     project.write("user.py", USER + "    with sh.no_comm():\n    " + call)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.evaluation.table import EQUATIONS
+from shtypes.evaluation.table import ROWS
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
 
@@ -240,8 +240,8 @@ def test_an_equation_is_typed_once_for_all_layers_in_a_gradient_and_outside(
         return jnp.sum(jnp.tanh(jnp.tanh(jnp.tanh(x))))
 
     programs: dict[str, Callable[..., Any]] = {"gradient": sh.grad(sh.lift(f)), "value": sh.lift(f)}
-    row = Mock(side_effect=EQUATIONS["tanh"])
-    monkeypatch.setitem(EQUATIONS, "tanh", row)
+    row = Mock(side_effect=ROWS["tanh"])
+    monkeypatch.setitem(ROWS, "tanh", row)
     with sh.use_mesh(sh.abstract_mesh(MESH)):
         for program in (programs[first], *programs.values()):
             jax.make_jaxpr(program)(sh.abstract_array(shape))

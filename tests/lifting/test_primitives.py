@@ -15,14 +15,13 @@ import numpy as np
 
 import shtypes as sh
 from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
-from shtypes.evaluation.table import BODIES, EQUATIONS, ROWS
-from shtypes.evaluation.unsupported import REASONS
+from shtypes.evaluation.table import BODIES, REASONS, ROWS
 from shtypes.lifting.lift import lift
 from tests.lifting.primitive_programs import primitive_programs
 from tests.peers.programs import EVERYTHING, Program
 from tests.random_checks import denoted
 
-ROWED = set(ROWS) | set(EQUATIONS) | set(BODIES)
+ROWED = set(ROWS) | set(BODIES)
 #: Run in a process of its own, so that all of JAX is imported there.
 _ALL = """
 import gc, importlib, json, pkgutil, warnings

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.evaluation.static import Static
+from shtypes.caches import Static
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
 

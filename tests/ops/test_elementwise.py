@@ -183,34 +183,6 @@ def test_reduced_and_invariant_are_one_state_without_gradient(kind: str) -> None
 # arguments
 
 
-@pytest.mark.parametrize(
-    "fn",
-    [
-        lambda x: x + "1",
-        lambda x: x * [1],
-        lambda x: x * None,
-        lambda x: m.silu([1.0]),
-        sh.maximum,
-        lambda x: sh.maximum(2, 3),
-        lambda x: x + sh.array(ROW[:4]),
-        lambda x: x & x,
-        lambda x: ~x,
-        lambda x: m.gelu(x, aproximate=True),
-        lambda x: m.silu(x, 1, 2, 3),
-        lambda x: x.astype("f33"),
-        lambda x: x.astype(object),
-        lambda x: x.astype(3),
-        lambda x: sh.gcd(x, x),
-        lambda x: sh.array(X).astype("f8_e4m3fn") + sh.array(X).astype("bf16"),
-    ],
-    ids=source,
-)
-def test_bad_arguments_are_refused_with_the_line(fn: Callable[[Any], Any]) -> None:
-    with pytest.raises(sh.ShardingTypeError) as raised:
-        fn(sh.array(X, "[4@x,8]"))
-    assert raised.value.where.startswith("test_elementwise.py:")
-
-
 def test_a_value_equals_nothing_that_is_no_array() -> None:
     x: Any = sh.array(X)
     assert (x == None) is False  # noqa: E711  # the comparison is what is tested

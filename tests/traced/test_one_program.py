@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import shtypes as sh
-from shtypes.scopes.comm import open_watches
+from shtypes.scopes.comm import open_trackers
 from tests.random_checks import Context
 from tests.random_choices import evaluated
 from tests.random_plain import CONSTANTS
@@ -149,9 +149,9 @@ def test_both_jits_send_what_the_ledgers_say(name: str, policy: str) -> None:
 def ran_at_once(f: Callable[..., Any], *args: Any) -> int:
     """The collectives that are launched where nothing is compiled around a call."""
     with sh.comm_budget(launches=10**9):
-        (watch,) = open_watches()
+        (tracker,) = open_trackers()
         jax.block_until_ready(f(*args))
-        return sum(sums.launches for (direction, _), sums in watch.total().items() if direction != "caused")
+        return sum(sums.launches for (direction, _), sums in tracker.total().items() if direction != "caused")
 
 
 #: What is not here has something that only runs where nothing is compiled: a value that a gradient does not need.

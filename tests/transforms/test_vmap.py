@@ -138,13 +138,7 @@ def test_pending_sums_are_mapped() -> None:
     ("typed", "reference"),
     [
         (lambda x, y: x / y, lambda x, y: x / y),
-        pytest.param(
-            lambda x, y: sh.interp(y, p.ROWS[0, 0], x),
-            lambda x, y: jnp.interp(y, p.ROWS[0, 0], x),
-            marks=pytest.mark.skipif(
-                jax.__version_info__ >= (0, 12), reason="its search has a backward pass of its own there"
-            ),
-        ),
+        (lambda x, y: sh.interp(y, p.ROWS[0, 0], x), lambda x, y: jnp.interp(y, p.ROWS[0, 0], x)),
     ],
     ids=["quotient", "interpolation"],
 )

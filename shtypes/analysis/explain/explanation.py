@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +9,15 @@ from typing import Any, NamedTuple
 
 import jax
 
-from shtypes.analysis.explain.cotangents import name_cotangents, resolve
-from shtypes.analysis.explain.document import Line, Listing, document
-from shtypes.analysis.explain.listing import Lister, equations_in, saved_by, say_what_runs
+from shtypes.analysis.explain.document import Line, Lister, Listing, document, equations_in, saved_by, say_what_runs
 from shtypes.analysis.explain.page import framed, plot, to_html
 from shtypes.analysis.explain.text import plain, rich, table
-from shtypes.analysis.explain.values import BodyRun, Value
+from shtypes.analysis.explain.values import BodyRun, Value, name_cotangents, resolve
 from shtypes.analysis.explain.walk import Walker
 from shtypes.analysis.target import Target, target_in_scope
 from shtypes.core.meshes import AnyMesh
 from shtypes.traced.ledger import ledger_from
-from shtypes.traced.program import has_gradient, is_array, leaf_paths, split, zero_seed
+from shtypes.traced.program import backward_pass, has_gradient, is_array, leaf_paths, split, zero_seed
 from shtypes.types import ShType
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import current_policy
@@ -150,8 +147,8 @@ def explain(
         >>> import shtypes as sh
         >>> def square(x):
         ...     return sh.sum(x * x)
-        >>> found = sh.explain(square, "f32[8@dp]", mesh=sh.abstract_mesh({"dp": 2}))
-        >>> print(found.text(source=False, totals=False))
+        >>> listing = sh.explain(square, "f32[8@dp]", mesh=sh.abstract_mesh({"dp": 2}))
+        >>> print(listing.text(source=False, totals=False))
         square on the mesh dp=2, policy "partial"
         <BLANKLINE>
         x: f32[8@dp]
@@ -224,14 +221,14 @@ def _number(seed: Value) -> list[Value]:
 
 def _gradients(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
     """The cotangents of the arguments; what is that of several values has the name of one."""
-    found = []
+    lines = []
     first = len(traced.results) + len(traced.sources)
     for value, position in zip(scope.results[first:], traced.differentiated, strict=True):
         argument = scope.given[position]
         name, t = f"g_{argument.name}", value.type if isinstance(value, Value) else argument.type
         op = "zeros" if not isinstance(value, Value) or not value.gradient else "" if value.name == name else value.name
-        found.append(Line(name, t, op=op, direction="backward"))
-    return tuple(found)
+        lines.append(Line(name, t, op=op, direction="backward"))
+    return tuple(lines)
 
 
 def _results(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
@@ -256,49 +253,25 @@ class TracedProgram(NamedTuple):
 
 def trace(about: Target, *, grad: bool) -> TracedProgram:
     """Traces a function, without its backward pass or with that to every argument that has a gradient."""
-    f = about.function
-    given = (about.args, about.kwargs)
-    arrays, again = split(given, is_array)
-    chosen = tuple(k for k, x in enumerate(arrays) if has_gradient(x)) if grad else ()
-    results: list[str] = []
-    smooth: list[bool] = []
+    arrays, again = split((about.args, about.kwargs), is_array)
+    paths: list[str] = []
+    sources: list[int] = []
 
-    def forward(*values: Any) -> list[Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        results = about.function(*args, **kwargs)
+        paths[:] = leaf_paths(results)
+        return results
+
+    def run(*values: Any) -> Any:
         args, kwargs = again(values)
-        outs = f(*args, **kwargs)
-        results[:] = leaf_paths(outs)
-        return jax.tree.leaves(outs)
+        if not grad:
+            return jax.tree.leaves(function(*args, **kwargs))
+        results, seeds, cotangents = backward_pass(function, args, kwargs, zero_seed)
+        sources[:] = [i for i, x in enumerate(results) if has_gradient(x)]
+        return results, seeds, cotangents
 
-    def both(*values: Any) -> Any:
-        own, merged = split(values, has_gradient)
-
-        def of_own(*own: Any) -> Any:
-            flat = forward(*merged(own))
-            smooth[:] = map(has_gradient, flat)
-            pairs = list(zip(flat, smooth, strict=True))
-            return [x for x, s in pairs if s], [x for x, s in pairs if not s]
-
-        ours, pull, others = jax.vjp(of_own, *own, has_aux=True)
-        left, rest = iter(ours), iter(others)
-        seeds = list(map(zero_seed, ours))
-        return [next(left) if s else next(rest) for s in smooth], seeds, list(pull(seeds))
-
-    jaxpr = jax.make_jaxpr(both if grad else forward)(*arrays)
-    named = zip(argument_names(f, *given), jax.tree.leaves(given), strict=True)
+    jaxpr = jax.make_jaxpr(run)(*arrays)
+    named = zip(about.leaf_names(), jax.tree.leaves((about.args, about.kwargs)), strict=True)
     arguments = tuple(name for name, x in named if is_array(x))
-    return TracedProgram(jaxpr, arguments, tuple(results), tuple(i for i, s in enumerate(smooth) if s), chosen)
-
-
-def argument_names(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """The names of the leaves of a function's arguments: the parameters', with the paths inside them."""
-    try:
-        bound = inspect.signature(f).bind_partial(*args)
-    except (TypeError, ValueError):
-        roots = [f"argument_{i}" for i in range(len(args))]
-    else:
-        roots = []
-        for parameter, value in bound.arguments.items():
-            variadic = bound.signature.parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL
-            roots += [f"{parameter}[{i}]" for i in range(len(value))] if variadic else [parameter]
-    named = [*zip(roots, args, strict=True), *sorted(kwargs.items())]
-    return [f"{root}{path}" for root, tree in named for path in leaf_paths(tree)]
+    differentiated = tuple(i for i, x in enumerate(arrays) if has_gradient(x)) if grad else ()
+    return TracedProgram(jaxpr, arguments, tuple(paths), tuple(sources), differentiated)

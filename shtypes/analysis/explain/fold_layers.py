@@ -61,8 +61,8 @@ def merged(ledger: Ledger) -> Ledger:
     for entry in ledger:
         key = entry if entry.times is None else entry._replace(times=1)
         runs[key] = runs.get(key, 0) + entry.runs
-    found = [e if e.times is None else e._replace(times=n) for e, n in runs.items()]
-    return Ledger(found, ledger.not_covered)
+    entries = [e if e.times is None else e._replace(times=n) for e, n in runs.items()]
+    return Ledger(entries, ledger.not_covered)
 
 
 class _Folding:
@@ -76,16 +76,16 @@ class _Folding:
         self.taken: list[tuple[str, ...]] = []
         self.back: list[tuple[int | None, ...]] = []
         numbers: dict[Hashable, int] = {}
-        made: dict[str, int] = {}
+        defined_at: dict[str, int] = {}
         for i, item in enumerate(items):
             key = _key(item, self.types)
             if named and isinstance(item, Line):
                 key = (_NUMBER.sub("", item.name), _NUMBER.sub("", item.op), type_text(item.type))
             self.keys.append(numbers.setdefault(key, len(numbers)))
             self.taken.append(() if named else _taken(item))
-            self.back.append(tuple(i - made[name] if name in made else None for name in self.taken[-1]))
+            self.back.append(tuple(i - defined_at[name] if name in defined_at else None for name in self.taken[-1]))
             for line in _made(item):
-                made[line.name], self.types[line.name] = i, type_text(line.type)
+                defined_at[line.name], self.types[line.name] = i, type_text(line.type)
 
     def run(self) -> Iterator[Item | Repeat]:
         alike: dict[int, list[int]] = {}
@@ -99,13 +99,13 @@ class _Folding:
 
     def best(self, at: int, starts: Sequence[int]) -> tuple[int, int]:
         """The length and the number of the rounds from here that leave out the most lines; one item where few are."""
-        found, most = (1, 1), _WORTH - 1
+        period, most = (1, 1), _WORTH - 1
         for length in (i - at for i in starts):
             times = self.rounds(at, length)
             left_out = (times - 1) * sum(1 for _ in lines_of(self.items[at : at + length]))
             if left_out > most:
-                found, most = (length, times), left_out
-        return found
+                period, most = (length, times), left_out
+        return period
 
     def rounds(self, at: int, length: int) -> int:
         times = 1
@@ -129,23 +129,23 @@ class _Folding:
         forward = self.items[at].direction == "forward"
         ends = self.made(first, last) if forward else self.given(first, last, at)
         pairs = ((self.items[i], self.items[j]) for i, j in zip(first, last, strict=True))
-        shown = tuple(_with_positions(a if forward else b, a, b) for a, b in pairs)
-        return Repeat(shown, times, Ledger(sent), tuple(dict.fromkeys(ends)))
+        shown_items = tuple(_with_positions(a if forward else b, a, b) for a, b in pairs)
+        return Repeat(shown_items, times, Ledger(sent), tuple(dict.fromkeys(ends)))
 
     def made(self, first: range, last: range) -> Iterator[tuple[str, str]]:
         """What the first round makes, with what the last one makes for the lines after it."""
         later = {name for taken in self.taken[last.stop :] for name in taken}
         for i, j in zip(first, last, strict=True):
-            for shown, line in zip(_made(self.items[i]), _made(self.items[j]), strict=True):
+            for first_line, line in zip(_made(self.items[i]), _made(self.items[j]), strict=True):
                 if line.name in later:
-                    yield shown.name, line.name
+                    yield first_line.name, line.name
 
     def given(self, first: range, last: range, start: int) -> Iterator[tuple[str, str]]:
         """What the last round takes of the one before it, with what the first one takes there."""
         for i, j in zip(first, last, strict=True):
-            for outer, shown, back in zip(self.taken[i], self.taken[j], self.back[j], strict=True):
-                if back is not None and start <= j - back < last.start and outer != shown:
-                    yield shown, outer
+            for outer, name, back in zip(self.taken[i], self.taken[j], self.back[j], strict=True):
+                if back is not None and start <= j - back < last.start and outer != name:
+                    yield name, outer
 
 
 # what items are, but for names
@@ -167,13 +167,13 @@ def _op(line: Line) -> str:
     return _NUMBER.sub("", line.op) if _AT_POSITIONS.match(line.op) else line.op
 
 
-def _with_positions(shown: Item, first: Item, last: Item) -> Item:
+def _with_positions(item: Item, first: Item, last: Item) -> Item:
     """The item that is shown of all rounds; where they take weights at positions of their own, with these."""
-    if not isinstance(shown, Line) or not isinstance(first, Line) or not isinstance(last, Line) or first.op == last.op:
-        return shown
+    if not isinstance(item, Line) or not isinstance(first, Line) or not isinstance(last, Line) or first.op == last.op:
+        return item
     ends = zip(_NUMBER.findall(first.op), _NUMBER.findall(last.op), strict=True)
     numbers = iter([a if a == b else f"{a}…{b}" for a, b in ends])
-    return replace(shown, op=_NUMBER.sub(lambda _: next(numbers), shown.op))
+    return replace(item, op=_NUMBER.sub(lambda _: next(numbers), item.op))
 
 
 def _made(item: Item) -> tuple[Line, ...]:
@@ -185,6 +185,6 @@ def _taken(item: Item) -> tuple[str, ...]:
     """The names that an item takes from outside of it, in order."""
     if isinstance(item, Line):
         return item.operands
-    own = {line.name for line in (*item.given, *lines_of(item.items))}
+    inner = {line.name for line in (*item.given, *lines_of(item.items))}
     taken = [name for line in (*lines_of(item.items), *item.results) for name in line.operands]
-    return tuple(name for name in taken if name not in own)
+    return tuple(name for name in taken if name not in inner)

@@ -9,9 +9,8 @@ from typing import Any
 
 from shtypes._compat.eqn_frames import UserFrame
 from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While
-from shtypes.analysis.explain.cotangents import cotangent_type
 from shtypes.analysis.explain.source import Names, inside
-from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value
+from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value, cotangent_type
 from shtypes.core.operation import applied_by
 from shtypes.traced.equations import Body, control_of
 
@@ -24,7 +23,7 @@ def forward_given(record: Occurrence, index: int, body: Body, frame: UserFrame |
 
     ``frame`` is where the user's function is that is the body, if that is known.
     """
-    what, invars = control_of(record.found.eqn), body.jaxpr.invars
+    what, invars = control_of(record.equation.eqn), body.jaxpr.invars
     if isinstance(what, (Cond, ClosedCall)):
         operands = record.operands[1:] if isinstance(what, Cond) else record.operands
         return [_as_value(v, x.aval) for v, x in zip(operands, invars, strict=True)]
@@ -34,10 +33,10 @@ def forward_given(record: Occurrence, index: int, body: Body, frame: UserFrame |
         start, end = (0, what.cond_consts) if index == 0 else (what.cond_consts, what.cond_consts + what.body_consts)
         consts, carry = record.operands[start:end], len(invars) - (end - start)
     else:
-        return [Value(x.aval, f"{applied_by(record.found.eqn).name}_argument") for x in invars]
-    own = record.operands[-(len(invars) - len(consts)) :] if len(invars) > len(consts) else []
+        return [Value(x.aval, f"{applied_by(record.equation.eqn).name}_argument") for x in invars]
+    inner = record.operands[-(len(invars) - len(consts)) :] if len(invars) > len(consts) else []
     parameters = () if frame is None else [p for p in frame.parameters if p not in ("self", "cls")]
-    names = _own_names(own, carry, parameters)
+    names = _own_names(inner, carry, parameters)
     outer = [_as_value(v, x.aval) for v, x in zip(consts, invars, strict=False)]
     return [*outer, *(Value(x.aval, n) for x, n in zip(invars[len(consts) :], names, strict=True))]
 
@@ -50,9 +49,9 @@ def body_frame(record: Occurrence, frames: Sequence[tuple[UserFrame, ...]]) -> U
     """Where the function is that is a body: the outermost of the frames that the loop itself does not have."""
     outside = set(map(id, record.frames))
     for stack in frames:
-        own = [frame for frame in stack if id(frame) not in outside]
-        if own:
-            return own[-1]
+        inner = [frame for frame in stack if id(frame) not in outside]
+        if inner:
+            return inner[-1]
     return None
 
 
@@ -81,13 +80,13 @@ def _leaves(outer: Sequence[str], name: str) -> list[str]:
 
 def name_carry(record: Occurrence, body: BodyRun, frame: UserFrame | None) -> None:
     """Gives the next carry of a scan the name of the carry, where no statement of the body names it."""
-    scan = control_of(record.found.eqn)
+    scan = control_of(record.equation.eqn)
     if not isinstance(scan, Scan) or frame is None:
         return
     function = frame.function.rpartition(".")[2]
-    for given, result in zip(body.given[scan.consts :], body.results[: scan.carry], strict=False):
-        if isinstance(result, Value) and result.name.startswith(f"{function}[") and result is not given:
-            result.name = body.unique(given.name)
+    for carry, result in zip(body.given[scan.consts :], body.results[: scan.carry], strict=False):
+        if isinstance(result, Value) and result.name.startswith(f"{function}[") and result is not carry:
+            result.name = body.unique(carry.name)
 
 
 def result_names(record: Occurrence, names: Names, positions: Sequence[int], total: int) -> list[str]:
@@ -101,14 +100,14 @@ def result_names(record: Occurrence, names: Names, positions: Sequence[int], tot
     """
     if isinstance(names, str):
         return [names for _ in positions]
-    scan = control_of(record.found.eqn)
+    scan = control_of(record.equation.eqn)
     if isinstance(scan, Scan) and len(names) == 2:
         carry = record.operands[scan.consts : scan.consts + scan.carry]
         paths = _leaves([v.name if isinstance(v, Value) else "" for v in carry], "")
         leaves = [*(_leaf_name(names[0], path, scan.carry) for path in paths), *[_leaf_name(names[1], "", 1)] * total]
         return [leaves[i] for i in positions]
-    found = [n if isinstance(n, str) else "" for n in names]
-    return [found[i] for i in positions] if len(found) == total else ["" for _ in positions]
+    texts = [n if isinstance(n, str) else "" for n in names]
+    return [texts[i] for i in positions] if len(texts) == total else ["" for _ in positions]
 
 
 def _leaf_name(names: Names, path: str, count: int) -> str:
@@ -116,8 +115,8 @@ def _leaf_name(names: Names, path: str, count: int) -> str:
     if isinstance(names, str):
         return names if count == 1 or not path else f"{names}{path}"
     indices = [int(part) for part in re.findall(r"^\[(\d+)\]", path)]
-    found, _ = inside(names, tuple(indices))
-    return found if isinstance(found, str) else ""
+    target, _ = inside(names, tuple(indices))
+    return target if isinstance(target, str) else ""
 
 
 def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body: Body) -> tuple[list[Value], Targets]:
@@ -127,20 +126,20 @@ def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body
     goes out as that of the carry; what sums over the steps comes in as the sum so far. ``forward`` is the body that
     this one is the transpose of, where that is known.
     """
-    what, invars, cause = control_of(record.found.eqn), body.jaxpr.invars, record.link
+    what, invars, cause = control_of(record.equation.eqn), body.jaxpr.invars, record.link
     targets: Targets = {}
     if forward is not None and cause is not None:
         operands = cause.operands[1:] if isinstance(what, Cond) else cause.operands
-        inside = {id(v): given for v, given in zip(operands, forward.given, strict=False) if isinstance(v, Value)}
+        inside = {id(v): inputs for v, inputs in zip(operands, forward.given, strict=False) if isinstance(v, Value)}
         for i, out in enumerate(record.outs):
             if out.of is not None and id(out.of) in inside:
                 targets[i] = inside[id(out.of)]
-    given = []
+    inputs = []
     for i, (operand, x) in enumerate(zip(_of_body(what, record.operands, index), invars, strict=True)):
         if isinstance(operand, Value) and not operand.gradient:
             sliced = isinstance(what, Scan) and i >= what.consts + what.carry
             same = _slice(operand, cause, forward, index) if sliced or isinstance(what, Cond) else operand
-            given.append(same or (operand if isinstance(what, Cond) else Value(x.aval, operand.name)))
+            inputs.append(same or (operand if isinstance(what, Cond) else Value(x.aval, operand.name)))
             continue
         value = Value(x.aval, gradient=isinstance(operand, Value))
         if isinstance(operand, str):
@@ -150,8 +149,8 @@ def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body
             value.name = f"g_{value.of.name}_so_far" if so_far and value.of is not None else ""
         else:
             value.of = _inside(operand, cause, forward)
-        given.append(value)
-    return given, targets
+        inputs.append(value)
+    return inputs, targets
 
 
 def _of_body(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Operand]:
@@ -172,26 +171,26 @@ def outward(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:
     if forward is None or record.link is None:
         return
     operands = record.link.operands[len(record.link.operands) - len(forward.given) :]
-    outside = {id(given): v for given, v in zip(forward.given, operands, strict=True)}
+    outside = {id(inner): v for inner, v in zip(forward.given, operands, strict=True)}
     for out, result in zip(record.outs, body.results, strict=False):
         of = result.of if isinstance(result, Value) else None
         if out.of is not None or of is None:
             continue
-        found = outside.get(id(of), of)
-        made = found.made if isinstance(found, Value) else None
-        inside = made is not None and forward.records[made.position : made.position + 1] == [made]
-        if isinstance(found, Value) and not inside and cotangent_type(found.type) == out.type:
-            out.of = found
+        primal = outside.get(id(of), of)
+        producer = primal.made if isinstance(primal, Value) else None
+        inside = producer is not None and forward.records[producer.position : producer.position + 1] == [producer]
+        if isinstance(primal, Value) and not inside and cotangent_type(primal.type) == out.type:
+            out.of = primal
 
 
 def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, index: int) -> Value | None:
     """What a residual is inside a body: what the forward body made of it, or was given of it."""
     if index in operand.inner or cause is None or forward is None:
         return operand.inner.get(index)
-    loop = control_of(cause.found.eqn)
+    loop = control_of(cause.equation.eqn)
     start = loop.consts + loop.carry if isinstance(loop, Scan) else len(cause.operands)
     sliced = zip(cause.operands[start:], forward.given[start:], strict=False)
-    return next((given for v, given in sliced if v is operand), None)
+    return next((inner for v, inner in sliced if v is operand), None)
 
 
 def _carried(i: int, targets: Targets, forward: BodyRun | None, cause: Occurrence | None) -> tuple[Value | None, bool]:
@@ -199,7 +198,7 @@ def _carried(i: int, targets: Targets, forward: BodyRun | None, cause: Occurrenc
     target = targets.get(i)
     if target is None or forward is None or cause is None:
         return target, target is not None
-    loop = control_of(cause.found.eqn)
+    loop = control_of(cause.equation.eqn)
     position = next((p for p, v in enumerate(forward.given) if v is target), -1)
     if not isinstance(loop, Scan) or not loop.consts <= position < loop.consts + loop.carry:
         return target, True

@@ -35,8 +35,8 @@ _NUMBER: Final = re.compile(r"_\d+(?![a-zA-Z0-9])|\[\d+\]")
 
 def to_html(listing: Listing) -> str:
     """The text of the page."""
-    shown = sorted(spans(line.place for line in listing.lines), key=lambda span: span.name != listing.function)
-    files = list(dict.fromkeys(span.file for span in shown))
+    excerpts = sorted(spans(line.place for line in listing.lines), key=lambda span: span.name != listing.function)
+    files = list(dict.fromkeys(span.file for span in excerpts))
     name = escape(listing.function)
     mesh = "no mesh" if listing.mesh is None else str(listing.mesh)
     passes = "forward and backward" if listing.gradient or listing.backward else "forward"
@@ -45,7 +45,7 @@ def to_html(listing: Listing) -> str:
         '<label class="theme"><input type="checkbox" id="theme"> swap light and dark</label></header>',
         f'<main><div class="cards">{"".join(_cards(listing))}</div>',
         _tools(listing),
-        f"<h2>Source and types</h2>{source_html(shown, listing.lines, fold=listing.fold)}",
+        f"<h2>Source and types</h2>{source_html(excerpts, listing.lines, fold=listing.fold)}",
         _values("Arguments", listing.arguments, fold=listing.fold),
         _values("Results", listing.results, fold=listing.fold),
         _ledger(sent(listing), files),
@@ -88,9 +88,9 @@ def size(count: int) -> str:
 def mesh_svg(mesh: Mesh) -> str:
     """An SVG of the devices of a mesh, in rows along the last axis; of a large mesh the first ones and the last."""
     t = ShType(mesh, "f32", [], dict.fromkeys(mesh.axis_names, State.REDUCED))
-    shown = devices(t, 96, 24, lambda device: (), rows=_MOST_ROWS)
+    drawing = devices(t, 96, 24, lambda device: (), rows=_MOST_ROWS)
     axes = ", ".join(f"{axis} of size {n}" for axis, n in mesh.shape.items())
-    return element(f"mesh of {mesh.size} devices: {axes}", shown.right + 8, shown.bottom + 8, shown.body)
+    return element(f"mesh of {mesh.size} devices: {axes}", drawing.right + 8, drawing.bottom + 8, drawing.body)
 
 
 def _cards(listing: Listing) -> Iterator[str]:
@@ -141,8 +141,8 @@ def _values(title: str, lines: Sequence[Line], *, fold: bool) -> str:
     for item in fold_values(lines) if fold else lines:
         if isinstance(item, Repeat):
             rows.append(f"<tr><td class=quiet>repeated {item.times} times</td></tr>")
-        shown = item.items if isinstance(item, Repeat) else (item,)
-        rows += [f"<tr><td class=mono>{escape(str(line))}</td></tr>" for line in shown]
+        lines_of_item = item.items if isinstance(item, Repeat) else (item,)
+        rows += [f"<tr><td class=mono>{escape(str(line))}</td></tr>" for line in lines_of_item]
     table = f'<div class="scroll"><table><tbody>{"".join(rows[:_MOST_ENTRIES])}</tbody></table></div>'
     return f"<details><summary>{title}</summary>{table}</details>"
 
@@ -246,7 +246,7 @@ def _tip(text: str, inside: str, tips: Iterator[int]) -> str:
 def _entry(entry: Entry) -> str:
     """An entry of the ledger, as a tooltip has it."""
     rows = dict(zip(HEADINGS, row(entry), strict=True))
-    shown = {
+    fields = {
         "collective": rows["collective"],
         "direction": rows["direction"],
         "sends": f"{entry.bytes:,} B/device, {entry.dtype}",
@@ -255,7 +255,7 @@ def _entry(entry: Entry) -> str:
         "to": str(entry.dst),
         "by": "a cast that a typing rule inserted" if entry.inserted else "a reshard that the program writes",
     }
-    return "<dl>" + "".join(f"<dt>{key}</dt><dd>{escape(text)}</dd>" for key, text in shown.items()) + "</dl>"
+    return "<dl>" + "".join(f"<dt>{key}</dt><dd>{escape(text)}</dd>" for key, text in fields.items()) + "</dl>"
 
 
 def _highlighted(lines: Sequence[str]) -> list[str]:
@@ -276,12 +276,12 @@ _COLOURS: Final = {"forward": "#2b7bb9", "recomputed": "#b8a93a", "backward": "#
 
 def bytes_sent(ledger: Ledger) -> dict[tuple[str, str], int]:
     """The bytes for each group of axes, joined with commas, and each direction."""
-    found: dict[tuple[str, str], int] = {}
+    sizes: dict[tuple[str, str], int] = {}
     for axes in ledger.by_axes():
         of_axes = ledger.select(lambda entry, axes=axes: entry.axes == axes)  # type: ignore[misc]
         for direction, total in of_axes.by_direction().items():
-            found[", ".join(axes), direction] = total.bytes
-    return found
+            sizes[", ".join(axes), direction] = total.bytes
+    return sizes
 
 
 def plot(listing: Listing, path: str | Path | None = None) -> Any:

@@ -29,29 +29,29 @@ def lines_of_file(file: str, start: int, end: int) -> list[str]:
 
 def spans(places: Iterable[SourceLine]) -> list[Excerpt]:
     """The outermost functions around some lines, in the order in which the lines come first."""
-    found: dict[Excerpt, None] = {}
+    excerpts: dict[Excerpt, None] = {}
     for file, line in dict.fromkeys((place.file, place.line) for place in places if place.file):
         i = bisect.bisect_right(_functions(file), line, key=lambda f: f.start) - 1
         inside = _functions(file)[i] if i >= 0 else None
-        found[inside if inside is not None and line <= inside.end else Excerpt(file, "module", line, line)] = None
-    return list(found)
+        excerpts[inside if inside is not None and line <= inside.end else Excerpt(file, "module", line, line)] = None
+    return list(excerpts)
 
 
 @functools.lru_cache(maxsize=256)
 def _functions(file: str) -> tuple[Excerpt, ...]:
     """The functions of a file that are inside no other, and the methods of its classes, in order."""
     tree = parsed(file)
-    found: list[Excerpt] = []
+    excerpts: list[Excerpt] = []
     pending: list[tuple[str, ast.AST]] = [("", tree)] if tree is not None else []
     while pending:
         prefix, node = pending.pop()
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 start = min([child.lineno, *(d.lineno for d in child.decorator_list)])
-                found.append(Excerpt(file, f"{prefix}{child.name}", start, child.end_lineno or start))
+                excerpts.append(Excerpt(file, f"{prefix}{child.name}", start, child.end_lineno or start))
             elif isinstance(child, ast.stmt):
                 pending.append((f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix, child))
-    return tuple(sorted(found, key=lambda f: f.start))
+    return tuple(sorted(excerpts, key=lambda f: f.start))
 
 
 #: What targets an assignment has: a name, or one for each part of a tuple.
@@ -97,8 +97,8 @@ def assigned(frames: Sequence[UserFrame]) -> Names:
 
 def _called(function: str) -> str:
     """What a function is called by: of a method such as ``__call__``, the class; nothing for a lambda."""
-    outer, _, own = function.rpartition(".")
-    name = outer.rpartition(".")[2] if own.startswith("__") else own
+    outer, _, last = function.rpartition(".")
+    name = outer.rpartition(".")[2] if last.startswith("__") else last
     return name if name.isidentifier() else ""
 
 
@@ -116,10 +116,10 @@ def _written(path: Path) -> str:
 
 
 def _target(frame: UserFrame) -> _Target | None:
-    known = _expressions(frame.file)
-    found = known.exact.get((frame.line, frame.column, frame.end_line, frame.end_column))
+    targets = _expressions(frame.file)
+    target = targets.exact.get((frame.line, frame.column, frame.end_line, frame.end_column))
     # Of a chain of methods over several lines, some Pythons tell the line of the method.
-    return found or known.ends.get((frame.end_line, frame.end_column))
+    return target or targets.ends.get((frame.end_line, frame.end_column))
 
 
 @functools.lru_cache(maxsize=256)

@@ -201,7 +201,7 @@ def _repeat(repeat: Repeat, indent: str, rows: Iterator[TextRow]) -> Iterator[Te
     yield from rows
     if repeat.ends:
         whose = "the last makes" if repeat.direction == "forward" else "the first takes"
-        said = [f"{other} for {shown}" for shown, other in repeat.ends[:_ENDS]]
+        said = [f"{other} for {name}" for name, other in repeat.ends[:_ENDS]]
         said += [f"{len(repeat.ends) - _ENDS} more"] if len(repeat.ends) > _ENDS else []
         yield TextRow("repeat", f"{indent}{whose} {', '.join(said)}")
     yield TextRow("note", "")

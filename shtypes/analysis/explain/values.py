@@ -1,17 +1,24 @@
 """What a listing is made from: the values of a traced program, its equations, and the bodies that hold them.
 
-A body that runs in several places (a jitted helper called twice) has values of its own in each.
+A body that runs in several places (a jitted helper called twice) has values of its own in each. A variable of the
+backward pass is the cotangent of an operand of the forward equation that it comes from. Which one, its type tells, then
+where the cotangent goes, then which operands the equation does not take: an einsum's adjoint takes the other ones.
 """
 
 from __future__ import annotations
 
+import bisect
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from shtypes._compat.eqn_frames import UserFrame
+from shtypes._compat.jaxprs import Cond, Scan, While
 from shtypes.analysis.explain.source import Unique
 from shtypes.core.operation import applied_by
-from shtypes.traced.equations import Equation
+from shtypes.traced.equations import Equation, control_of
 
 
 @dataclass(eq=False, slots=True)
@@ -38,7 +45,7 @@ Operand = Value | str
 class Occurrence:
     """An equation where it runs."""
 
-    found: Equation
+    equation: Equation
     frames: tuple[UserFrame, ...]  # the user's, innermost first
     operands: list[Operand]
     position: int  # among the equations of its body
@@ -54,12 +61,12 @@ class Occurrence:
     def __post_init__(self) -> None:
         self.values = [v for v in self.operands if isinstance(v, Value)]
         self.key = tuple(map(id, self.frames))  # frames are one object for each place
-        self.op = str(applied_by(self.found.eqn))
+        self.op = str(applied_by(self.equation.eqn))
 
     @property
     def backward(self) -> bool:
         """Whether it runs in the backward pass, and not to compute a forward value again."""
-        return self.found.direction == "backward"
+        return self.equation.direction == "backward"
 
     @property
     def sums(self) -> bool:
@@ -90,3 +97,239 @@ class BodyRun:
     def around(self) -> list[BodyRun]:
         """The body and those that it is inside of, innermost first."""
         return [self, *(self.outer.around if self.outer is not None else ())]
+
+
+#: How many equations that add or copy, and so send a cotangent on as it is, are looked through.
+_DEPTH = 8
+
+
+def resolve(scope: BodyRun, targets: Mapping[int, Value]) -> None:
+    """Finds what the cotangents of a body are cotangents of; ``targets`` says it of its results, by position."""
+    returned: dict[int, Value] = {}
+    for i, result in enumerate(scope.results):
+        if isinstance(result, Value) and i in targets:
+            returned[id(result)] = targets[i]
+    for record in reversed(scope.records):
+        if not record.backward:
+            continue
+        for value in record.outs:
+            if value.gradient:
+                value.of = _origin(value, record, returned)
+    for record in scope.records:
+        if record.sums and record.outs[0].of is None:  # nothing says where it goes, but its terms are of one value
+            record.outs[0].of = next((v.of for v in record.values if v.of is not None), None)
+
+
+def _origin(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> Value | None:
+    sinks = _sinks(value, record, returned)
+    candidates = _operands(record.link, value.type) if record.link is not None else []
+    if not candidates:
+        return sinks[0] if sinks else None
+    if len(candidates) == 1:
+        return candidates[0]
+    for depth in range(_DEPTH):
+        for candidate in candidates:
+            if _reaches(candidate, sinks, depth):
+                return candidate
+    taken = {id(v) for v in record.values}
+    left = [c for c in candidates if id(c) not in taken]
+    if len(left) == 1:
+        return left[0]
+    position = record.outs.index(value)
+    return candidates[min(position, len(candidates) - 1)]
+
+
+def _sinks(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> list[Value]:
+    """What the equations that take a cotangent take it for."""
+    sinks = [returned[id(value)]] if id(value) in returned else []
+    for use in value.uses:
+        if use.sums:
+            sinks += [v.of for v in use.outs if v.of is not None]
+        elif use.backward and use.link is not None and (use.link is not record.link or record.sums):
+            sinks += [out for out in use.link.outs if cotangent_type(out.type) == value.type]
+    return sinks
+
+
+def _operands(cause: Occurrence | None, t: Any) -> list[Value]:
+    """The operands of a forward equation whose cotangents have this type."""
+    operands: dict[int, Value] = {}
+    for value in cause.values if cause is not None else ():
+        if cotangent_type(value.type) == t:
+            operands.setdefault(id(value), value)
+    return list(operands.values())
+
+
+def _reaches(value: Value, sinks: Sequence[Value], depth: int) -> bool:
+    """Whether a cotangent of this value goes to one of the sinks, through ``depth`` equations that only pass it on."""
+    if not depth:
+        return any(value is sink for sink in sinks)
+    producer = value.made
+    if producer is None or producer.answered:
+        return False
+    return any(_reaches(v, sinks, depth - 1) for v in producer.values)
+
+
+@functools.lru_cache(maxsize=4096)
+def cotangent_type(t: Any) -> Any:
+    """The type of a cotangent of a value of this type, typed or JAX's own."""
+    return t.to_ct_aval() if hasattr(t, "to_ct_aval") else t
+
+
+def name_cotangents(scope: BodyRun) -> None:
+    """Names the cotangents of a body, in program order: ``g_x``, and ``g_x_from_y`` where several lines send one."""
+    for value in scope.given:
+        if value.gradient and not value.name:
+            value.name = scope.unique(f"g_{value.of.name}" if value.of is not None else "g")
+    for record in scope.records:
+        for value in record.outs:
+            if not value.name and not value.gradient and record.bodies and not record.backward:
+                value.name = scope.unique(f"saved_{_inside_name(value)}")
+            elif not value.name:
+                value.name = scope.unique(_name(value, record))
+        for body in record.bodies:
+            name_cotangents(body)
+
+
+def saved_only(value: Value) -> bool:
+    """Whether a result of a forward loop is there for the backward pass alone."""
+    producer = value.made
+    forward = producer is not None and producer.equation.direction != "backward"
+    return forward and bool(value.uses) and all(use.equation.direction != "forward" for use in value.uses)
+
+
+def _inside_name(value: Value) -> str:
+    """What a result of a loop is called in its body; of a conditional, in the branch that computes it."""
+    inner = [v for v in value.inner.values() if v.made is None or v.made.frames]
+    return next((v.name for v in inner), value.name)
+
+
+def _name(value: Value, record: Occurrence) -> str:
+    if not value.gradient:
+        return "_".join(filter(None, (record.op.split("[")[0], next((v.name for v in record.values), ""))))
+    if not record.values:
+        return "zeros"
+    if value.of is None:
+        return "g" if record.link is None or not record.link.outs else f"g_in_{record.link.outs[0].name}"
+    total = f"g_{value.of.name}"
+    if not any(use.sums and use.outs[0].of is value.of for use in value.uses):
+        return total
+    if record.sums:
+        return f"{total}_so_far"
+    sender = record.link.outs[0].name if record.link is not None and record.link.outs else ""
+    return f"{total}_from_{sender}" if sender else f"{total}_part"
+
+
+#: A value with more uses than this says little about which of them is meant.
+_MANY_USES = 64
+#: Runs of an expression elsewhere that are looked at.
+_SOME = 8
+
+
+class Links:
+    """The links of one body.
+
+    Args:
+        places: The scopes whose forward equations may be the cause: of a transposed body, the forward one first. Those
+            around it are among them: JAX moves out of a loop what is the same at each step.
+        anywhere: For expressions, a scope that has forward equations of them: JAX may split a conditional in two.
+    """
+
+    def __init__(self, places: Sequence[BodyRun], anywhere: Mapping[tuple[int, ...], BodyRun]) -> None:
+        self._places, self._anywhere = places, anywhere
+        self._last: dict[tuple[int, ...], Occurrence] = {}  # the last backward equation of an expression
+        self._before: Occurrence | None = None
+        self._reached: dict[int, int] = {}  # by scope: how far the backward pass is, which goes back without a return
+
+    def restart(self) -> None:
+        """Says that what comes is computed forward: a backward pass after it is another one."""
+        self._reached.clear()
+
+    def cause(self, record: Occurrence) -> Occurrence | None:
+        """The forward equation that a backward one comes from, or that a recomputed one repeats."""
+        before, self._before = self._before, record
+        if before is not None and before.link is not None and record.sums and record.key == before.key:
+            return before.link  # JAX adds under the line of the last cotangent
+        place, same = next(((s, s.forward[record.key]) for s in self._places if record.key in s.forward), (None, []))
+        if place is None:  # a backward function of the user's own is under the line of the call
+            place, same = next(((s, s.calls[record.key]) for s in self._places if record.key in s.calls), (None, []))
+        if place is None and record.key in self._anywhere:
+            place = self._anywhere[record.key]
+            same = place.forward[record.key]
+        if place is None or not record.frames:
+            return _by_kind(record, self._places)
+        forward = same[0] if len(same) == 1 else self._closest(record, same, self._reached.get(id(place)))
+        self._last[record.key] = record
+        if record.backward and not _fits(record, forward):
+            others = (r for s in self._places for r in reversed(s.forward.get(record.key, ())[-_SOME:]))
+            forward = next((r for r in others if _fits(record, r)), forward)
+        elif record.backward:
+            self._reached[id(place)] = forward.position
+        return forward
+
+    def _closest(self, record: Occurrence, same: list[Occurrence], reached: int | None) -> Occurrence:
+        """Of the runs of one expression, the one whose values an equation takes; else the next one in reverse order."""
+        end = len(same)
+        if record.backward and reached is not None:
+            end = bisect.bisect_right(same, reached, key=lambda r: r.position) or end
+        votes = _votes(record, same, end)
+        turn = same[0]
+        if record.backward:
+            before = self._last.get(record.key)
+            last = before.link.instance if before is not None and before.link is not None else end
+            follows = before is not None and record.position - before.position == 1
+            turn = same[min(max(last if follows else last - 1, 0), end - 1)]
+        most = max(votes.values(), default=0)
+        if votes[id(turn)] == most:
+            return turn
+        return next(r for r in reversed(same) if votes[id(r)] == most)
+
+
+def _fits(record: Occurrence, cause: Occurrence) -> bool:
+    """Whether types allow that an equation takes the cotangent of a result, and makes that of an operand."""
+    taken = [v.type for v in record.values if v.gradient]
+    outs = [v.aval for v in record.equation.eqn.outvars]
+    return any(cotangent_type(v.type) in taken for v in cause.outs) and any(
+        cotangent_type(v.type) in outs for v in cause.values
+    )
+
+
+def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]:
+    """For each of the first runs of an expression, how much speaks for it: the values that an equation takes."""
+    votes: Counter[int] = Counter()
+    count = len(record.key)
+
+    def runs(other: Occurrence) -> bool:
+        if other.key == record.key:  # the usual case: a run of the expression itself
+            return other.instance < end and same[other.instance] is other
+        if other.key[-count:] != record.key:
+            return False
+        i = bisect.bisect_left(same, other.position, 0, end, key=lambda r: r.position)
+        return i < end and same[i] is other
+
+    for value in record.values:
+        if value.gradient:
+            sender = value.made.link if value.made is not None else None
+            makers = [v.made for v in sender.values if v.made is not None] if sender is not None else []
+            candidates = [m for m in makers if runs(m)]
+            votes.update({id(m): 2 for m in candidates if any(cotangent_type(v.type) == value.type for v in m.outs)})
+        elif len(value.uses) <= _MANY_USES:
+            votes.update({id(u): 1 for u in value.uses if runs(u)})
+            if value.made is not None and runs(value.made):
+                votes[id(value.made)] += 1
+    return votes
+
+
+def _by_kind(record: Occurrence, places: Sequence[BodyRun]) -> Occurrence | None:
+    """For a loop whose frames JAX lost: the last forward one of its kind that nothing came from yet."""
+    if not isinstance(control_of(record.equation.eqn), (Scan, While, Cond)):
+        return None
+    name = applied_by(record.equation.eqn).name
+    for scope in places:
+        for other in reversed(scope.records):
+            if (
+                other.equation.direction == "forward"
+                and not other.answered
+                and applied_by(other.equation.eqn).name == name
+            ):
+                return other
+    return None

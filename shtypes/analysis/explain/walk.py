@@ -7,7 +7,6 @@ from typing import Any
 
 from shtypes._compat.eqn_frames import user_frames
 from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While, is_literal, jaxpr_of
-from shtypes.analysis.explain.cotangents import Links, cotangent_type, resolve
 from shtypes.analysis.explain.inputs import (
     backward_given,
     body_frame,
@@ -17,7 +16,7 @@ from shtypes.analysis.explain.inputs import (
     result_names,
 )
 from shtypes.analysis.explain.source import Unique, assigned
-from shtypes.analysis.explain.values import BodyRun, Occurrence, Operand, Value
+from shtypes.analysis.explain.values import BodyRun, Links, Occurrence, Operand, Value, cotangent_type, resolve
 from shtypes.core.operation import applied_by, direction_of
 from shtypes.traced.equations import Around, Body, Equation, Needs, SourceLine, Walk, control_of, of_user, outside
 
@@ -52,13 +51,13 @@ class Walker:
             linked = record.link.bodies if record.link is not None else []
             for i, (body, label, inner) in enumerate(self._bodies(record, use, context)):
                 forward = linked[i] if i < len(linked) else None
-                made = BodyRun(label, forward.unique if forward else Unique(), scope)
-                made.given, targets = backward_given(record, i, forward, body)
-                self._fill(made, body.jaxpr, body.used, inner, forward)
-                record.bodies.append(made)
-                resolve(made, targets)
-                self.backward_bodies(made)
-                outward(record, made, forward)
+                run = BodyRun(label, forward.unique if forward else Unique(), scope)
+                run.given, targets = backward_given(record, i, forward, body)
+                self._fill(run, body.jaxpr, body.used, inner, forward)
+                record.bodies.append(run)
+                resolve(run, targets)
+                self.backward_bodies(run)
+                outward(record, run, forward)
 
     def _fill(
         self, scope: BodyRun, jaxpr: Any, used: tuple[bool, ...], context: Around, linked: BodyRun | None
@@ -71,7 +70,7 @@ class Walker:
         labels = _labels(record, len(use.bodies))
         self._choices += 1
         for body, label in zip(use.bodies, labels, strict=True):
-            yield body, label, context.inside(body, self._choices, record.found.place)
+            yield body, label, context.inside(body, self._choices, record.equation.place)
 
 
 class _Filler:
@@ -81,8 +80,8 @@ class _Filler:
         self.walker, self.scope = walker, scope
         self.links = Links([*(linked.around if linked is not None else ()), *scope.around], walker.anywhere)
 
-    def run(self, jaxpr: Any, used: tuple[bool, ...], given: Sequence[Operand], context: Around) -> list[Operand]:
-        env: dict[Any, Operand] = dict(zip(jaxpr.invars, given, strict=True))
+    def run(self, jaxpr: Any, used: tuple[bool, ...], inputs: Sequence[Operand], context: Around) -> list[Operand]:
+        env: dict[Any, Operand] = dict(zip(jaxpr.invars, inputs, strict=True))
         env |= {v: Value(v.aval, self.scope.unique("constant")) for v in jaxpr.constvars}
         live = self.walker._walk.live(jaxpr, used)[0]
         frames = [user_frames(eqn) for eqn, _ in live]
@@ -96,8 +95,8 @@ class _Filler:
             if isinstance(what, ClosedCall) and not outside(eqn):
                 outs = self.run(use.bodies[0].jaxpr, use.bodies[0].used, operands, inner)
             else:
-                wanted = [needed.get(v) for v in eqn.outvars]
-                outs = self._results(self._record(eqn, use, at, operands, inner, final=final, wanted=wanted))
+                needs = [needed.get(v) for v in eqn.outvars]
+                outs = self._results(self._record(eqn, use, at, operands, inner, final=final, needs=needs))
             env.update(zip(eqn.outvars, outs, strict=True))
         results = [_operand(env, v) for v in jaxpr.outvars]
         for value in results:
@@ -114,17 +113,17 @@ class _Filler:
         context: Around,
         *,
         final: bool,
-        wanted: Sequence[str | None],
+        needs: Sequence[str | None],
     ) -> Occurrence:
         place = SourceLine()
         if frames:
             place = of_user(eqn, SourceLine(frames[0].file, frames[0].line, frames[0].function))
-        found = Equation(eqn, place, direction_of(context.stack), context.times, context.branches)
-        record = Occurrence(found, frames, operands, len(self.scope.records))
+        equation = Equation(eqn, place, direction_of(context.stack), context.times, context.branches)
+        record = Occurrence(equation, frames, operands, len(self.scope.records))
         self.scope.records.append(record)
         for value in record.values:
             value.uses.append(record)
-        if found.direction == "forward":
+        if equation.direction == "forward":
             self.links.restart()
             same = self.scope.forward.setdefault(record.key, [])
             self.walker.anywhere.setdefault(record.key, self.scope)
@@ -134,15 +133,15 @@ class _Filler:
                 self.scope.calls.setdefault(record.key[i:], []).append(record)
         else:
             record.link = self.links.cause(record)
-        record.outs = self._outs(record, final=final, wanted=wanted)
+        record.outs = self._outs(record, final=final, needs=needs)
         if use.bodies and record.backward:
             self.walker._pending[id(record)] = use, context
         elif use.bodies:
             self._enter(record, use, context)
         return record
 
-    def _outs(self, record: Occurrence, *, final: bool, wanted: Sequence[str | None]) -> list[Value]:
-        avals = [v.aval for v in record.found.eqn.outvars]
+    def _outs(self, record: Occurrence, *, final: bool, needs: Sequence[str | None]) -> list[Value]:
+        avals = [v.aval for v in record.equation.eqn.outvars]
         if record.backward:
             gradient = any(v.gradient for v in record.values) or self._seeded(record) or not record.values
             outs = [Value(t, made=record, gradient=gradient) for t in avals]
@@ -150,17 +149,15 @@ class _Filler:
                 record.link.answered = True
             return outs
         outs = [Value(t, made=record) for t in avals]
-        known = record.link.outs if record.link is not None else []  # computed again under the same names
-        for i, value in enumerate(known[: len(outs)]):
+        forward = record.link.outs if record.link is not None else []  # computed again under the same names
+        for i, value in enumerate(forward[: len(outs)]):
             if value.type == outs[i].type:
-                value.kept = any(use.found.direction != "forward" for use in value.uses)
+                value.kept = any(use.equation.direction != "forward" for use in value.uses)
                 outs[i] = value
-        for value, where in zip(outs, wanted, strict=True):
+        for value, where in zip(outs, needs, strict=True):
             value.name = value.name or ("" if where else "_")
         # What a loop saves for the backward pass is named after what it is in the loop.
-        fresh = [
-            i for i, (v, w) in enumerate(zip(outs, wanted, strict=True)) if not v.name and not _is_saved(record, w)
-        ]
+        fresh = [i for i, (v, w) in enumerate(zip(outs, needs, strict=True)) if not v.name and not _is_saved(record, w)]
         names = result_names(record, assigned(record.frames) if final else (), fresh, len(outs))
         for i, name in zip(fresh, names, strict=True):
             outs[i].name = self.scope.unique(name or _made_name(record))
@@ -171,35 +168,35 @@ class _Filler:
         again = record.link.bodies if record.link is not None else []
         for i, (body, label, inner) in enumerate(self.walker._bodies(record, use, context)):
             forward = again[i] if i < len(again) else None
-            made = BodyRun(label, forward.unique if forward else Unique(), self.scope)
+            run = BodyRun(label, forward.unique if forward else Unique(), self.scope)
             live = self.walker._walk.live(body.jaxpr, body.used)[0]
             frame = body_frame(record, [user_frames(eqn) for eqn, _ in live])
-            given = forward_given(record, i, body, frame)
-            if forward is not None and len(forward.given) == len(given):
-                given = forward.given
+            inputs = forward_given(record, i, body, frame)
+            if forward is not None and len(forward.given) == len(inputs):
+                inputs = forward.given
             else:
                 outer = set(map(id, record.values))
-                for value in sorted(given, key=lambda v: id(v) not in outer):  # names from outside are taken
-                    taken = made.unique(value.name)
+                for value in sorted(inputs, key=lambda v: id(v) not in outer):  # names from outside are taken
+                    taken = run.unique(value.name)
                     value.name = value.name if id(value) in outer else taken
-            made.given = given
-            self.walker._fill(made, body.jaxpr, body.used, inner, forward)
-            record.bodies.append(made)
-            name_carry(record, made, frame)
-            for out, result in zip(record.outs, made.results, strict=False):
+            run.given = inputs
+            self.walker._fill(run, body.jaxpr, body.used, inner, forward)
+            record.bodies.append(run)
+            name_carry(record, run, frame)
+            for out, result in zip(record.outs, run.results, strict=False):
                 if isinstance(result, Value):
                     out.inner.setdefault(i, result)
-            resolve(made, {})
-            self.walker.backward_bodies(made)
+            resolve(run, {})
+            self.walker.backward_bodies(run)
 
     def _results(self, record: Occurrence) -> list[Operand]:
         """What an equation makes; what all branches pass on as they took it, to be saved, is the operand itself."""
-        if not isinstance(control_of(record.found.eqn), Cond):
+        if not isinstance(control_of(record.equation.eqn), Cond):
             return list(record.outs)
-        own, results = set(map(id, record.values)), list[Operand](record.outs)
+        operands, results = set(map(id, record.values)), list[Operand](record.outs)
         for i, out in enumerate(record.outs):
             inside = {id(v): v for body in record.bodies for v in body.results[i : i + 1] if isinstance(v, Value)}
-            if not out.name and len(inside) == 1 and own.issuperset(inside):
+            if not out.name and len(inside) == 1 and operands.issuperset(inside):
                 results[i] = next(iter(inside.values()))
         return results
 
@@ -210,9 +207,9 @@ class _Filler:
         cause = record.link
         if cause is None or not cause.outs:
             return False
-        own = {id(v) for v in (*cause.values, *cause.outs)}
+        forward = {id(v) for v in (*cause.values, *cause.outs)}
         for value in record.values:
-            if id(value) not in own and cotangent_type(cause.outs[0].type) == value.type:
+            if id(value) not in forward and cotangent_type(cause.outs[0].type) == value.type:
                 value.gradient, value.of = True, cause.outs[0]
                 value.name = self.scope.unique(f"g_{cause.outs[0].name}")
                 return True
@@ -223,7 +220,7 @@ class _Filler:
 
 
 def _labels(record: Occurrence, count: int) -> list[str]:
-    what = control_of(record.found.eqn)
+    what = control_of(record.equation.eqn)
     if isinstance(what, While):
         return ["condition", "body"]
     if isinstance(what, Cond):
@@ -243,7 +240,7 @@ def _needed(jaxpr: Any, live: Sequence[tuple[Any, Needs]], stacks: Sequence[str]
 
 
 def _is_saved(record: Occurrence, where: str | None) -> bool:
-    return isinstance(control_of(record.found.eqn), (Scan, While, Cond)) and where not in (None, "forward")
+    return isinstance(control_of(record.equation.eqn), (Scan, While, Cond)) and where not in (None, "forward")
 
 
 def _operand(env: dict[Any, Operand], atom: Any) -> Operand:

@@ -18,11 +18,10 @@ from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Linearity
 from shtypes.evaluation.interpreter import evaluate_closed
-from shtypes.evaluation.iota_analysis import counted
 from shtypes.evaluation.own_rows import Component, OwnUpdates, OwnWindows, clamped
-from shtypes.evaluation.rows.families import ints
-from shtypes.evaluation.rows.generic import Call, Row, Types
-from shtypes.evaluation.table import equation_row
+from shtypes.evaluation.rows.families import Call, Row, Types, ints
+from shtypes.evaluation.table import row
+from shtypes.evaluation.value_info import counted
 from shtypes.rules import Typing
 from shtypes.rules.lookups import Numbers
 from shtypes.rules.lookups import gather as _gather_rule
@@ -51,18 +50,18 @@ def _batch(x: Any, ids: Any, numbers: Numbers, changes: bool) -> dict[int, int]:
     Only where that helps: the dim is sharded, and the positions are not, or alike. ``changes``: also where it is not
     sharded, since updates may be.
     """
-    found: dict[int, int] = {}
+    batch: dict[int, int] = {}
     if not is_typed(x) or not is_typed(ids):
-        return found
+        return batch
     counts, taken = counted(ids), set(map(int, numbers.ids_batch))
     by_need = sorted(counts.items(), key=lambda jk: not x.type.dims[int(numbers.indexed[jk[0]])].axes)
     for j, k in by_need:
-        dim, own = x.type.dims[int(numbers.indexed[j])], ids.type.dims[k].axes
+        dim, axes = x.type.dims[int(numbers.indexed[j])], ids.type.dims[k].axes
         alike = dim.size == ids.shape[k] and numbers.indexed[j] in numbers.collapsed and k not in taken
-        if alike and (own in ((), dim.axes) if dim.axes else changes) and len(found) + 1 < len(numbers.indexed):
-            found[j] = k
+        if alike and (axes in ((), dim.axes) if dim.axes else changes) and len(batch) + 1 < len(numbers.indexed):
+            batch[j] = k
             taken.add(k)
-    return found
+    return batch
 
 
 def _together(numbers: Numbers, batch: dict[int, int]) -> Numbers:
@@ -89,14 +88,14 @@ def _components(t: ShType, numbers: Numbers, sizes: Sequence[int]) -> tuple[Comp
 # lookups
 
 
-def _gather_numbers(eqn: Any) -> Numbers:
-    p = eqn.params["dimension_numbers"]
+def _gather_numbers(p: Any) -> Numbers:
     parts = p.offset_dims, p.collapsed_slice_dims, p.start_index_map
     return Numbers(*map(ints, (*parts, p.operand_batching_dims, p.start_indices_batching_dims)))
 
 
+@row("gather")
 def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    numbers, sizes = _gather_numbers(eqn), ints(eqn.params["slice_sizes"])
+    numbers, sizes = _gather_numbers(eqn.params["dimension_numbers"]), ints(eqn.params["slice_sizes"])
     batch = _batch(operands[0], operands[1], numbers, changes=False)
 
     def rule(call: Call, types: Types) -> Typing:
@@ -105,7 +104,7 @@ def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     def own(call: Call, types: Types, results: Types) -> ShardFn:
         return _own_windows(call, types, results, numbers, batch)
 
-    return Row("gather", rule, function=own)(eqn, operands)
+    return Row(rule, function=own)(eqn, operands)
 
 
 def _own_windows(call: Call, types: Types, results: Types, numbers: Numbers, batch: dict[int, int]) -> ShardFn:
@@ -137,14 +136,10 @@ def _counts(fill: Any) -> bool:
     return fill is None or bool(np.asarray(fill) != 0) or bool(np.signbit(np.asarray(fill).real))
 
 
-equation_row("gather")(_gather)
-
-
 # changes
 
 
-def _scatter_numbers(eqn: Any) -> Numbers:
-    p = eqn.params["dimension_numbers"]
+def _scatter_numbers(p: Any) -> Numbers:
     parts = p.update_window_dims, p.inserted_window_dims, p.scatter_dims_to_operand_dims
     return Numbers(*map(ints, (*parts, p.operand_batching_dims, p.scatter_indices_batching_dims)))
 
@@ -166,9 +161,11 @@ def _linearity(eqn: Any) -> Linearity:
     return Linearity(Linear.BESIDE, slice(1, 2)) if once and not _applies(eqn) else Linearity()
 
 
+@row(*_CHANGES)
 def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    numbers, name = _scatter_numbers(eqn), "scatter_apply" if _applies(eqn) else eqn.primitive.name.replace("-", "_")
-    how = "max" if _applies(eqn) else _CHANGES[eqn.primitive.name]
+    numbers, name, how = _scatter_numbers(eqn.params["dimension_numbers"]), "scatter_apply", "max"
+    if not _applies(eqn):
+        name, how = eqn.primitive.name.replace("-", "_"), _CHANGES[eqn.primitive.name]
     batch = _batch(operands[0], operands[1], numbers, changes=True)
     x, _, update = (v.aval for v in eqn.invars)
     windows = iter([update.shape[d] for d in numbers.window])
@@ -186,7 +183,7 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     def own(call: Call, types: Types, results: Types) -> ShardFn:
         return _own_updates(call, types, numbers, batch, sizes)
 
-    return Row(name, rule, function=own, linearity=_linearity)(eqn, operands)
+    return Row(rule, name, function=own, linearity=_linearity)(eqn, operands)
 
 
 def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, int], sizes: Sequence[int]) -> ShardFn:
@@ -242,7 +239,3 @@ def _by_positions(
     once = params["unique_indices"] or _is_single(eqn)
     changed = {"dimension_numbers": dims, "unique_indices": once, "indices_are_sorted": False}
     return eqn.primitive.bind(x, jnp.stack(components, -1), y, **{**params, **changed})
-
-
-for _name in _CHANGES:
-    equation_row(_name)(_scatter)

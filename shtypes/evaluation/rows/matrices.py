@@ -1,22 +1,35 @@
-"""Rows of products, convolutions, transforms, and primitives of whole matrices."""
+"""Rows of products, convolutions, transforms, primitives of whole matrices, keys and random bits."""
 
 from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from shtypes import rules
 from shtypes.core.dim_fns import Einsum
 from shtypes.core.shard_fn import ShardFn
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.rows.families import along, batched, ints, together
-from shtypes.evaluation.rows.generic import Call, Row, Types, rows
-from shtypes.evaluation.table import EQUATIONS
+from shtypes.evaluation.rows.families import (
+    Call,
+    Row,
+    Types,
+    all_whole,
+    along,
+    batched,
+    ints,
+    rows,
+    together,
+    unchanged,
+)
+from shtypes.evaluation.table import row
 from shtypes.rules import Typing
 from shtypes.rules.einsum_like import ProductDims, conv_plan, pointwise
 from shtypes.rules.einsum_like import contraction as _contraction
+from shtypes.rules.random import sample
 from shtypes.rules.typing import Label
+from shtypes.types import Dim, ShType, State
+from shtypes.types.policy import replicated
 
 # products
 
@@ -34,10 +47,6 @@ def _equation(eqn: Any) -> str:
     return f"{''.join(a)},{''.join(b)}->{''.join(kept)}"
 
 
-def _dotted(call: Call, types: Types) -> Typing:
-    return rules.einsum(_equation(call.eqn), types, call.dtypes[0], call.constants)
-
-
 def _einsum(call: Call, operands: Types, results: Types) -> ShardFn:
     """An einsum of one dot; of two dtypes, which `jnp.einsum` would promote, the dot itself."""
     if operands[0].dtype_name != operands[1].dtype_name:
@@ -45,16 +54,14 @@ def _einsum(call: Call, operands: Types, results: Types) -> ShardFn:
     return Einsum(_equation(call.eqn), results[0].dtype_name, call.params["precision"])
 
 
+@row("dot_general")
 def _dot(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    row = Row(
-        f"einsum[{_equation(eqn)}]",
-        _dotted,
-        function=_einsum,
-    )
-    return row(eqn, operands)
+    equation = _equation(eqn)
 
+    def rule(call: Call, types: Types) -> Typing:
+        return rules.einsum(equation, types, call.dtypes[0], call.constants)
 
-EQUATIONS["dot_general"] = _dot
+    return Row(rule, f"einsum[{equation}]", function=_einsum)(eqn, operands)
 
 
 def _ragged(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
@@ -77,23 +84,23 @@ def _ragged(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
     return (lhs, rhs, sizes), [tuple(made)], whole, frozenset({2})
 
 
-EQUATIONS["ragged_dot_general"] = Row("ragged_dot", together("ragged_dot", _ragged))
+rows("ragged_dot_general", together(_ragged), name="ragged_dot")
 
 
 # convolutions
 
 
 def _convolved(call: Call, types: Types) -> Typing:
-    p, name = call.params, "conv_general_dilated"
-    numbers, window = p["dimension_numbers"], [types[1].shape[d] for d in p["dimension_numbers"].rhs_spec[2:]]
+    p, numbers = call.params, call.params["dimension_numbers"]
+    window = [types[1].shape[d] for d in numbers.rhs_spec[2:]]
     if 0 in window:
         raise ShardingTypeError(
-            f"`{name}` of shapes {types[0].shape} and {types[1].shape} has windows without elements",
+            f"`{call.name}` of shapes {types[0].shape} and {types[1].shape} has windows without elements",
             why="JAX traces such a convolution, and cannot compile it",
         )
     alone = pointwise(window, ints(p["window_strides"]), p["padding"], p["lhs_dilation"])
     plan = conv_plan(numbers, call.shapes[0], p["feature_group_count"], p["batch_group_count"], alone)
-    return _contraction(name, types, plan, call.dtypes[0], call.constants)
+    return _contraction(call.name, types, plan, call.dtypes[0], call.constants)
 
 
 def _own_groups(call: Call, operands: Types, results: Types) -> Mapping[str, Any]:
@@ -101,21 +108,16 @@ def _own_groups(call: Call, operands: Types, results: Types) -> Mapping[str, Any
     p, kernel = call.params, operands[1]
     devices = kernel.mesh.product(kernel.dims[p["dimension_numbers"].rhs_spec[0]].axes)
     counts = {key: p[key] // devices if p[key] > 1 else 1 for key in ("feature_group_count", "batch_group_count")}
-    return {**p, **counts, "out_sharding": None} if "out_sharding" in p else {**p, **counts}
+    return {**unchanged(call, operands, results), **counts}
 
 
-EQUATIONS["conv_general_dilated"] = Row("conv_general_dilated", _convolved, _own_groups)
+rows("conv_general_dilated", _convolved, name="conv_general_dilated", shard=_own_groups)
 
 
 # transforms, and matrices that every device holds whole
 
 
-def _transformed(call: Call) -> range:
-    ndim = call.eqn.invars[0].aval.ndim
-    return range(ndim - len(call.params["fft_lengths"]), ndim)
-
-
-rows("fft", lambda name: Row(name, along(name, _transformed)))
+rows("fft", along(lambda call: range(call.ndim - len(call.params["fft_lengths"]), call.ndim)))
 
 
 def _solved(call: Call, types: Types) -> Typing:
@@ -125,16 +127,35 @@ def _solved(call: Call, types: Types) -> Typing:
     labels = (*batch, "equation", "unknown"), rhs
     result = tuple(zip(rhs, call.shapes[0], strict=True))
     plan = ProductDims(labels, result, frozenset(("equation", "unknown", "row")), nonlinear=frozenset({0}))
-    return _contraction("triangular_solve", types, plan, call.dtypes[0], call.constants)
+    return _contraction(call.name, types, plan, call.dtypes[0], call.constants)
 
 
-rows("triangular_solve", lambda name: Row(name, _solved))
+rows("triangular_solve", _solved)
 
-#: Those that are mapped over what is before a matrix: how many dims, from the back, the first operand's core has.
-_CORES: Final = {
-    2: """cholesky cholesky_update eig eigh geqp3 geqrf hessenberg householder_product lu ormqr qr schur svd
+# Those that are mapped over what is before a matrix, or a vector.
+rows(
+    """cholesky cholesky_update eig eigh geqp3 geqrf hessenberg householder_product lu ormqr qr schur svd
     symmetric_product tridiagonal""",
-    1: "lu_pivots_to_permutation tridiagonal_solve",
-}
-for _core, _names in _CORES.items():
-    rows(_names, lambda name, core=_core: Row(name, batched(name, core)))  # type: ignore[misc]  # bound now
+    batched(2),
+)
+rows("lu_pivots_to_permutation tridiagonal_solve", batched(1))
+
+# keys and random bits
+
+rows("random_clone random_fold_in random_gamma random_seed random_split random_unwrap threefry2x32", batched(0))
+rows("random_wrap", batched(1))
+
+
+def _bits(call: Call, types: Types) -> Typing:
+    """Of one key all bits, on each device; of several, those of its own keys."""
+    (key,) = types
+    if key.ndim:
+        return batched(0)(call, types)
+    states = {a: State.VARYING if key.state(a) is State.VARYING else replicated() for a in key.mesh.axis_names}
+    wanted = ShType(key.mesh, call.dtypes[0], [Dim(n) for n in ints(call.params["shape"])], states)
+    return sample(call.name, key, wanted)
+
+
+rows("random_bits", _bits)
+# Bits that are no function of their place alone: each device makes all.
+rows("rng_bit_generator", all_whole)

@@ -12,21 +12,15 @@ from shtypes import rules
 from shtypes.core.shard_fn import ShardFn, wide_enough
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.own_rows import OwnPart, OwnRow, Place, Start
-from shtypes.evaluation.rows.families import along, ints
-from shtypes.evaluation.rows.generic import Call, Row, Types, rows, unchanged
-from shtypes.evaluation.table import EQUATIONS, equation_row
-from shtypes.rules import Typing, WholeResult
+from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, rows, unchanged
+from shtypes.evaluation.table import row
+from shtypes.rules import Typing
 from shtypes.rules.lookups import Slice, is_lookup
 from shtypes.rules.lookups import dynamic_update_slice as _update_rule
 from shtypes.rules.lookups import slices as _slices_rule
 from shtypes.types import ShType
 
 # in another shape
-
-
-def _broadcast(call: Call, types: Types) -> Typing:
-    p = call.params
-    return rules.broadcast(types[0], ints(p["shape"]), ints(p["broadcast_dimensions"]), "broadcast_in_dim")
 
 
 def _reshaped(call: Call, types: Types) -> Typing:
@@ -52,48 +46,44 @@ def _same_order(eqn: Any) -> bool:
     return eqn.params["dimensions"] is None and _same_shape(eqn)
 
 
-EQUATIONS["broadcast_in_dim"] = Row("broadcast_in_dim", _broadcast, _local_shape("shape"), idle=_same_shape)
-EQUATIONS["reshape"] = Row("reshape", _reshaped, _local_shape("new_sizes"), idle=_same_order)
+rows(
+    "broadcast_in_dim",
+    lambda call, types: rules.broadcast(types[0], call.shapes[0], ints(call.params["broadcast_dimensions"]), call.name),
+    name="broadcast_in_dim",
+    shard=_local_shape("shape"),
+    idle=_same_shape,
+)
+rows("reshape", _reshaped, shard=_local_shape("new_sizes"), idle=_same_order)
 rows(
     "squeeze",
-    lambda name: Row(
-        name,
-        lambda call, types: rules.squeeze(types[0], ints(call.params["dimensions"])),
-        idle=lambda eqn: not eqn.params["dimensions"],
-    ),
+    lambda call, types: rules.squeeze(types[0], ints(call.params["dimensions"])),
+    idle=lambda eqn: not eqn.params["dimensions"],
 )
 rows(
     "transpose",
-    lambda name: Row(
-        name,
-        lambda call, types: rules.transpose(types[0], ints(call.params["permutation"])),
-        idle=lambda eqn: ints(eqn.params["permutation"]) == tuple(range(len(eqn.params["permutation"]))),
-    ),
+    lambda call, types: rules.transpose(types[0], ints(call.params["permutation"])),
+    idle=lambda eqn: ints(eqn.params["permutation"]) == tuple(range(len(eqn.params["permutation"]))),
 )
-rows(
-    "rev",
-    lambda name: Row(
-        "flip", along("flip", lambda call: call.params["dimensions"]), idle=lambda eqn: not eqn.params["dimensions"]
-    ),
-)
+rows("rev", along(lambda call: call.params["dimensions"]), name="flip", idle=lambda eqn: not eqn.params["dimensions"])
 rows(
     "tile",
-    lambda name: Row(
-        name,
-        along(name, lambda call: [d for d, n in enumerate(call.params["reps"]) if n != 1]),
-        idle=lambda eqn: set(eqn.params["reps"]) <= {1},
-    ),
+    along(lambda call: [d for d, n in enumerate(call.params["reps"]) if n != 1]),
+    idle=lambda eqn: set(eqn.params["reps"]) <= {1},
 )
 
 # side by side, and apart
 
+
+def _axis(call: Call) -> tuple[int, ...]:
+    return (call.params["axis"],)
+
+
 _CONCATENATE = Row(
-    "concatenate",
     lambda call, types: rules.concatenate(types, int(call.params["dimension"]), call.dtypes[0], call.constants),
 )
 
 
-@equation_row("concatenate")
+@row("concatenate")
 def _concatenate(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """Operands without elements add none, however they lie."""
     d = eqn.params["dimension"]
@@ -104,45 +94,27 @@ def _concatenate(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return _CONCATENATE(own, [operands[i] for i in some])
 
 
-rows(
-    "stack",
-    lambda name: Row(
-        name, lambda call, types: rules.stack(types, int(call.params["axis"]), call.dtypes[0], call.constants)
-    ),
-)
-rows("split", lambda name: Row(name, along(name, lambda call: (call.params["axis"],))))
-_UNSTACK = Row(
-    "unstack",
-    along("unstack", lambda call: (call.params["axis"],), dropped=lambda call: (call.params["axis"],)),
-)
-EQUATIONS["unstack"] = lambda eqn, operands: _UNSTACK(eqn, operands) if eqn.outvars else []
+rows("stack", lambda call, types: rules.stack(types, int(call.params["axis"]), call.dtypes[0], call.constants))
+rows("split", along(_axis))
+_UNSTACK = Row(along(_axis, dropped=_axis))
+row("unstack")(lambda eqn, operands: _UNSTACK(eqn, operands) if eqn.outvars else [])
 
 
 def _padded(call: Call, types: Types) -> Typing:
     """A known number around an operand, or a sum of the operand with zeros around it and the value with zeros in it."""
-    t, (shape,) = types[0], call.shapes
     dims = tuple(d for d, edge in enumerate(call.params["padding_config"]) if any(edge))
     if len(types) > 1:
-        return rules.pad(types, dims, shape, call.constants)
-    return rules.whole(
-        "pad", t, dims, (WholeResult(t.dtype_name, tuple(zip(shape, range(t.ndim), strict=True))),), True
-    )
+        return rules.pad(types, dims, call.shapes[0], call.constants)
+    return along(lambda call: dims)(call, types)
 
 
-rows("pad", lambda name: Row(name, _padded, numbers=True))
+rows("pad", _padded, numbers=True)
 
 # slices: a position in a sharded dim is a lookup
 
 
 def _spans(t: ShType, starts: Sequence[Any], sizes: Sequence[int], steps: Sequence[int]) -> tuple[Slice, ...]:
-    """What a slice takes of each dim.
-
-    Args:
-        t: The type of what is sliced.
-        starts: The first positions: known, or the operands that say them, from 1.
-        sizes: How many.
-        steps: How far apart.
-    """
+    """What a slice takes of each dim."""
     spans = []
     for size, start, n, step in zip(t.shape, starts, sizes, steps, strict=True):
         if n == size and step == 1:
@@ -179,14 +151,13 @@ def _own_slice(call: Call, operands: Types, results: Types) -> ShardFn:
 
 
 _SLICE = Row(
-    "slice",
     lambda call, types: _slices_rule("slice", types, _sliced_spans(call, types[0]), call.constants),
     function=_own_slice,
     idle=_same_shape,
 )
 
 
-@equation_row("slice")
+@row("slice")
 def _slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     (x,), out = operands, eqn.outvars[0].aval
     if any(n == 0 and dim.axes for n, dim in zip(out.shape, x.type.dims, strict=True)):
@@ -206,10 +177,6 @@ def _dynamic_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
     return _spans(t, _starts(call, 1), ints(call.params["slice_sizes"]), (1,) * t.ndim)
 
 
-def _dynamically_sliced(call: Call, types: Types) -> Typing:
-    return _slices_rule("dynamic_slice", types, _dynamic_spans(call, types[0]), call.constants)
-
-
 def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     t, sizes = operands[0], ints(call.params["slice_sizes"])
     spans = _dynamic_spans(call, t)
@@ -218,7 +185,12 @@ def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     return _own_row(fn, t, spans, _starts(call, 1))
 
 
-_DYNAMIC_SLICE = Row("dynamic_slice", _dynamically_sliced, numbers=True, function=_own_dynamic_slice, idle=_same_shape)
+_DYNAMIC_SLICE = Row(
+    lambda call, types: _slices_rule("dynamic_slice", types, _dynamic_spans(call, types[0]), call.constants),
+    numbers=True,
+    function=_own_dynamic_slice,
+    idle=_same_shape,
+)
 
 
 def _settled(sizes: Sequence[int], shape: Sequence[int], starts: Sequence[Any]) -> list[Any]:
@@ -226,7 +198,7 @@ def _settled(sizes: Sequence[int], shape: Sequence[int], starts: Sequence[Any]) 
     return [0 if n == m else start for n, m, start in zip(sizes, shape, starts, strict=True)]
 
 
-@equation_row("dynamic_slice")
+@row("dynamic_slice")
 def _dynamic_slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     x, *starts = operands
     return _DYNAMIC_SLICE(eqn, [x, *_settled(eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape, starts)])
@@ -242,14 +214,13 @@ def _own_update(call: Call, operands: Types, results: Types) -> ShardFn:
 
 
 _UPDATE = Row(
-    "dynamic_update_slice",
     lambda call, types: _update_rule("dynamic_update_slice", types, call.constants),
     numbers=True,
     function=_own_update,
 )
 
 
-@equation_row("dynamic_update_slice")
+@row("dynamic_update_slice")
 def _dynamic_update_slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     x, update, *starts = operands
     shape, sizes = (v.aval.shape for v in eqn.invars[:2])

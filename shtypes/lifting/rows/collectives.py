@@ -8,34 +8,120 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import jax
 import numpy as np
 
 from shtypes._compat.jaxprs import jaxpr_of
+from shtypes._compat.symbolic_specs import Wanted, resolved
 from shtypes.context.scope import local_axes
 from shtypes.core.collective import collect
 from shtypes.core.meshes import use_mesh
 from shtypes.dispatch.apply import cast, is_typed
+from shtypes.dispatch.reshard import all_reduce, reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.branch_types import placed
-from shtypes.evaluation.frames import current
+from shtypes.evaluation.frames import mesh_here
 from shtypes.evaluation.interpreter import evaluate
-from shtypes.evaluation.rows.families import all_whole
-from shtypes.evaluation.rows.generic import Row
-from shtypes.evaluation.table import EQUATIONS, OF_ONE_DEVICE, body_row
-from shtypes.evaluation.unsupported import REASONS
-from shtypes.evaluation.value_info import beside_others, is_constant, typed_constant
-from shtypes.lifting.public_ops import op
-from shtypes.lifting.rows.annotations import meant
+from shtypes.evaluation.rows.families import Row, all_whole
+from shtypes.evaluation.table import FALLBACKS, REASONS, ROWS, body_row
+from shtypes.evaluation.value_info import beside_others, is_constant, placed, typed_constant
 from shtypes.local_mode import lax
 from shtypes.local_mode.shard_map import mapped_over
+from shtypes.ops.arithmetic import multiply
+from shtypes.ops.elementwise import equal
+from shtypes.ops.functions import where
 from shtypes.rules.local import Op
 from shtypes.scopes.check_comm import check_comm
 from shtypes.types import REPLICATED, ShType, State
 from shtypes.types.mesh import Mesh, context, current_mesh
+from shtypes.types.policy import replicated
+
+
+def spec_of(t: ShType) -> Any:
+    """What `jax.typeof` of an argument says in a program: as far as a spec can, the type."""
+    other = State.REDUCED if replicated() is State.INVARIANT else None
+    reduced = t.axes(other) if other is not None and t.differentiable else ()
+    dims = [dim.axes[0] if len(dim.axes) == 1 else dim.axes or None for dim in t.dims]
+    return jax.P(*dims, unreduced=frozenset(t.axes(State.UNREDUCED)), reduced=frozenset(reduced))
+
+
+def meant(t: ShType, spec: Any, given: Mapping[str, State]) -> ShType:
+    """The type that a spec means: sharded as it says, replicated elsewhere; `UNCONSTRAINED` dims are as they are.
+
+    Of axes that shard nothing, the states may be ``given``.
+    """
+    entries = [*spec, *[None] * (t.ndim - len(spec))]
+    dims, taken = [], set()
+    for dim, entry in zip(t.dims, entries, strict=True):
+        axes = dim.axes if entry is jax.P.UNCONSTRAINED else (entry,) if isinstance(entry, str) else tuple(entry or ())
+        known = tuple(a for a in axes if a in t.mesh.axis_names)
+        if len(known) < len(axes):
+            missing = next(a for a in axes if a not in t.mesh.axis_names)
+            raise ShardingTypeError(f"the annotation {spec} names `{missing}`, which is no axis of the mesh")
+        dims.append(dim._replace(axes=known))
+        taken |= set(known)
+    unreduced = frozenset(getattr(spec, "unreduced", ()) or ())
+    reduced = frozenset(getattr(spec, "reduced", ()) or ())
+    states = {}
+    for axis in t.mesh.axis_names:
+        if axis in taken:
+            continue
+        keeps = any(e is jax.P.UNCONSTRAINED for e in entries) and t.state(axis) is State.UNREDUCED
+        states[axis] = (
+            State.UNREDUCED if axis in unreduced or keeps else State.REDUCED if axis in reduced else replicated()
+        )
+    states |= {axis: state for axis, state in given.items() if axis in states}
+    return ShType(t.mesh, t.dtype_name, dims, states)
+
+
+@body_row("sharding_annotation")
+def _annotation(eqn: Any, operands: list[Any]) -> list[Any]:
+    """A reshard; of a constant, which lies as what it meets, where the annotation names axes."""
+    (x, *likes), (spec, mapped) = operands, (eqn.params["spec"], eqn.params["mapped"])
+    states: dict[str, State] = {}
+    if isinstance(spec, Wanted):
+        types = [_type_of(like) for like in likes]
+        axes = [_unmapped(t, like, m) for t, like, m in zip(types, likes, mapped[1:], strict=True)]
+        if spec.is_whole:
+            (t,), (its,) = types, axes
+            if t is None:
+                return [x]  # as what has no type lies
+            if len(its) != len(x.shape) - len(mapped[0]):
+                raise ShardingTypeError(
+                    f"an annotation gives a value of {len(x.shape)} dims the sharding of one of {t.ndim}",
+                    hints=["jax.P(...) says how the result is to lie"],
+                )
+            states = {a: t.state(a) for a in t.axes(State.UNREDUCED, State.REDUCED, State.INVARIANT)}
+        spec = resolved(spec, [(), *axes])
+    if not is_typed(x):
+        mesh = mesh_here(likes)
+        if mesh is None:
+            return [x]
+        x = typed_constant(x, mesh)
+    if is_constant(x) and not states and all(e is None for e in spec) and not getattr(spec, "unreduced", ()):
+        return operands[:1]
+    entries = [*spec, *[None] * (x.type.ndim - len(mapped[0]) - len(spec))]
+    for dim in sorted(mapped[0]):
+        entries.insert(dim, x.type.dims[dim].axes)
+    unreduced, reduced = (getattr(spec, name, None) or frozenset() for name in ("unreduced", "reduced"))
+    return [reshard(x, meant(x.type, jax.P(*entries, unreduced=unreduced, reduced=reduced), states))]
+
+
+def _type_of(like: Any) -> ShType | None:
+    """The type of a value of whose dims an annotation speaks; None of a constant that lies as what it meets."""
+    if not is_typed(like) or (is_constant(like) and not like.type.axes(State.SHARDED)):
+        return None
+    t: ShType = like.type
+    return t
+
+
+def _unmapped(t: ShType | None, like: Any, mapped: Sequence[int]) -> list[tuple[str, ...]]:
+    """The axes of the dims of which a program knows, inside of `jax.vmap`."""
+    dims = [()] * len(like.shape) if t is None else [dim.axes for dim in t.dims]
+    return [axes for d, axes in enumerate(dims) if d not in mapped]
+
 
 #: From an operand, the mesh axes and the parameters of the equation to the result.
 _Collective = Callable[[Any, tuple[str, ...], Any], Any]
@@ -62,7 +148,7 @@ _OF_VARYING: Final[dict[str, _Collective]] = {
 }
 #: Those of pending sums.
 _OF_SUMS: Final[dict[str, _Collective]] = {
-    "unreduced_psum": lambda x, axes, p: op("all_reduce")(x, *axes),
+    "unreduced_psum": lambda x, axes, p: all_reduce(x, *axes),
     "unreduced_reduce_scatter": lambda x, axes, p: collect(
         Op("psum_scatter", axes, State.UNREDUCED, dim=p["scatter_dimension"], tiled=p["tiled"]), x
     ),
@@ -86,10 +172,6 @@ def _along(eqn: Any) -> tuple[str | int, ...]:
 def _axes(eqn: Any) -> tuple[str, ...]:
     """The mesh axes that an equation goes along."""
     return tuple(map(str, _along(eqn)))
-
-
-def _mesh(operands: Sequence[Any]) -> Mesh:
-    return next((x.type.mesh for x in operands if is_typed(x)), None) or current_mesh()
 
 
 def _whole(x: Any, axes: Sequence[str]) -> list[str]:
@@ -157,7 +239,7 @@ def _over_dims(reduction: Any, eqn: Any, i: int, x: Any, dims: tuple[int, ...]) 
     if not is_typed(x):
         return reduction.bind(x, **params)
     one = eqn.replace(primitive=reduction, invars=[eqn.invars[i]], outvars=[eqn.outvars[i]], params=params)
-    return EQUATIONS[reduction.name](one, [x])[0]
+    return ROWS[reduction.name](one, [x])[0]
 
 
 def _over_axes(name: str, x: Any, axes: Sequence[str]) -> Any:
@@ -169,7 +251,7 @@ def _over_axes(name: str, x: Any, axes: Sequence[str]) -> Any:
     count = math.prod(map(lax.axis_size, whole)) if name == "psum" else 1
     if count == 1:
         return x
-    return op("multiply")(x, count) if is_typed(x) else x * np.asarray(count, x.dtype)
+    return multiply(x, count) if is_typed(x) else x * np.asarray(count, x.dtype)
 
 
 @body_row("axis_index")
@@ -182,8 +264,8 @@ def _pbroadcast_dynamic(eqn: Any, operands: list[Any]) -> list[Any]:
     """The value of the device that another value names."""
     axes, (x, source) = _axes(eqn), operands
     x = _varying(x, axes)
-    here = op("equal")(lax.axis_index(axes), source)
-    return [lax.psum(op("where")(here, x, 0), axes)]
+    here = equal(lax.axis_index(axes), source)
+    return [lax.psum(where(here, x, 0), axes)]
 
 
 @body_row("ragged_all_to_all")
@@ -195,9 +277,7 @@ def _ragged_all_to_all(eqn: Any, operands: list[Any]) -> list[Any]:
 @body_row("shard_map")
 def _shard_map(eqn: Any, operands: list[Any]) -> list[Any]:
     """A function of what one device has, in local mode; ``in_specs`` are reshards, as JAX makes them."""
-    p, step = eqn.params, current()
-    mesh = next((x.type.mesh for x in operands if is_typed(x)), None) or (step.body.mesh if step is not None else None)
-    mesh = mesh or current_mesh()
+    p, mesh = eqn.params, mesh_here(operands) or current_mesh()
     axes = tuple([a for a in mesh.axis_names if a in p["newly_manual_axes"]])
 
     def body(*xs: Any) -> list[Any]:
@@ -217,7 +297,7 @@ def _brought(x: Any, spec: Any, axes: Sequence[str], mesh: Mesh) -> Any:
     said += [()] * (t.ndim - len(said))
     entries = [(*s, *[a for a in d.axes if a not in axes]) for s, d in zip(said, t.dims, strict=True)]
     beside = {a: state for a, state in t.beside_dims.items() if a not in axes}
-    return op("reshard")(x, meant(t, jax.P(*entries, unreduced=spec.unreduced, reduced=spec.reduced), beside))
+    return reshard(x, meant(t, jax.P(*entries, unreduced=spec.unreduced, reduced=spec.reduced), beside))
 
 
 # what has no row
@@ -230,8 +310,7 @@ def _of_one_device(eqn: Any, operands: list[Any]) -> list[Any] | None:
         return None
     if not all(hasattr(v.aval, "shape") and hasattr(v.aval, "dtype") for v in (*eqn.invars, *eqn.outvars)):
         return None
-    name = eqn.primitive.name
-    return Row(name, all_whole(name))(eqn, beside_others(operands))
+    return Row(all_whole)(eqn, beside_others(operands))
 
 
-OF_ONE_DEVICE[:] = [_of_one_device]
+FALLBACKS.append(_of_one_device)

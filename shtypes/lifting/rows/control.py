@@ -9,25 +9,41 @@ from typing import Any, Final
 import jax
 import numpy as np
 
+from shtypes._compat import no_trace_is_running
 from shtypes._compat.derivative_rules import trace_typed
 from shtypes._compat.jaxprs import Cond, Scan, While, control, jaxpr_of
-from shtypes._compat.plain_programs import trace_plain
+from shtypes._compat.plain_programs import bind_plain, trace_plain
 from shtypes.autodiff.checkpoint import checkpoint_name
+from shtypes.control import debug
 from shtypes.control.branches import switch
 from shtypes.control.loops import scan, while_loop
-from shtypes.dispatch.apply import apply, is_typed
+from shtypes.core.callbacks import HostFunction
+from shtypes.core.local import local_all
+from shtypes.dispatch.apply import all_replicated, apply, is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.branch_types import is_free, joined, placed, type_of
+from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.interpreter import evaluate_closed
-from shtypes.evaluation.table import body_row
-from shtypes.evaluation.value_info import is_constant, note_constant
-from shtypes.lifting.bodies import Split
-from shtypes.lifting.public_ops import op
+from shtypes.evaluation.rows.families import Row, all_whole
+from shtypes.evaluation.table import body_row, row
+from shtypes.evaluation.value_info import (
+    beside_others,
+    is_constant,
+    is_free,
+    joined,
+    note_constant,
+    placed,
+    type_of,
+    typed_constant,
+)
+from shtypes.lifting.jax_rules import Split
 from shtypes.lifting.saving import ByMarks, Mark, marked, policies_in_force, under_policies, with_mark
+from shtypes.ops import functions
+from shtypes.ops.table import OPS
 from shtypes.ops.whole import function
 from shtypes.rules.typing import Typing
 from shtypes.scopes.comm import NoComm, NotTransposed, Recomputed, under
-from shtypes.types import ShType, State
+from shtypes.types import ShType, State, dtypes
+from shtypes.types.mesh import Mesh, context
 from shtypes.types.policy import replicated
 
 #: Functions of JAX that act on each element, in a loop that runs while any element does: each is typed as a whole.
@@ -55,7 +71,7 @@ def _program(name: str, avals: tuple[Any, ...]) -> str:
 def _call(eqn: Any, operands: list[Any]) -> list[Any]:
     params = eqn.params
     if params.get("name") in _WHOLE and _is_own(eqn):
-        return [op(params["name"])(*operands)]
+        return [OPS[params["name"]].function(*operands)]
     body = params.get("jaxpr", params.get("call_jaxpr"))
     return evaluate_closed(body, operands)
 
@@ -105,11 +121,7 @@ class _Enter(Exception):  # noqa: N818  # a signal, not an error
 
 
 def _returned(carry: list[Any], out: list[Any]) -> list[Any]:
-    """What a body gives back in the types in which its carry came.
-
-    Raises:
-        _Enter: the carry is to start in other types.
-    """
+    """Casts a loop body's results back to the carry's types; raises `_Enter` if the carry is to start in others."""
     wanted: list[ShType | None] = [None] * len(carry)
     for i, (x, y) in enumerate(zip(carry, out, strict=True)):
         came, left = type_of(x), type_of(y)
@@ -132,16 +144,20 @@ def _settling(carry: list[Any], run: Any) -> Any:
     return run(carry)
 
 
-def _plain_are_constant(operands: list[Any]) -> bool:
-    """Whether the operands of a loop that have no type depend on nothing that has a gradient."""
-    return all(is_typed(x) or is_constant(x) for x in operands)
+def _evaluated_step(operands: list[Any]) -> Callable[[Any, list[Any], list[Any]], list[Any]]:
+    """Evaluates a body of a loop for what it closes over and what the step is given.
 
+    Where the plain operands of the loop have no gradient, what a step is given plain has none: it comes of them alone.
+    """
+    constant = all(is_typed(x) or is_constant(x) for x in operands)
 
-def _note_plain(values: list[Any], constant: bool) -> None:
-    """Notes of what a step of such a loop is given plain that it is constant too: it comes of plain values alone."""
-    for x in values if constant else ():
-        if not is_typed(x):
-            note_constant(x)
+    def evaluated(body: Any, consts: list[Any], values: list[Any]) -> list[Any]:
+        for x in values if constant else ():
+            if not is_typed(x):
+                note_constant(x)
+        return evaluate_closed(body, [*consts, *values])
+
+    return evaluated
 
 
 @body_row("scan")
@@ -149,13 +165,10 @@ def _scan(eqn: Any, operands: list[Any]) -> list[Any]:
     loop = control(eqn)
     assert isinstance(loop, Scan)
     n, m = loop.consts, loop.consts + loop.carry
-    consts, carry, xs = operands[:n], operands[n:m], operands[m:]
-
-    constant = _plain_are_constant(operands)
+    consts, carry, xs, step = operands[:n], operands[n:m], operands[m:], _evaluated_step(operands)
 
     def body(state: list[Any], x: Any) -> tuple[list[Any], list[Any]]:
-        _note_plain([*state, *x], constant)
-        out = evaluate_closed(loop.body, [*consts, *state, *x])
+        out = step(loop.body, consts, [*state, *x])
         return _returned(state, out[: loop.carry]), out[loop.carry :]
 
     def run(start: list[Any]) -> Any:
@@ -172,20 +185,18 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
     n, m = loop.cond_consts, loop.cond_consts + loop.body_consts
     asked, given, start = operands[:n], operands[n:m], operands[m:]
     mapped = len(jaxpr_of(loop.cond).outvars[0].aval.shape)
-    constant = _plain_are_constant(operands)
+    step = _evaluated_step(operands)
 
     def goes_on(state: list[Any], asks: Callable[[Any], Any]) -> Any:
-        _note_plain(state, constant)
-        pred = evaluate_closed(loop.cond, [*asked, *state])[0]
+        (pred,) = step(loop.cond, asked, state)
         if not mapped:
             return pred
         return asks(pred) if is_typed(pred) else jax.numpy.any(pred)
 
     def body(state: list[Any]) -> list[Any]:
-        _note_plain(state, constant)
-        new = evaluate_closed(loop.body, [*given, *state])
+        new = step(loop.body, given, state)
         if mapped:  # a loop under `vmap` runs while any element does; those that are done keep what they have
-            pred = evaluate_closed(loop.cond, [*asked, *state])[0]
+            (pred,) = step(loop.cond, asked, state)
             new = [_where(pred, y, x, mapped) for x, y in zip(state, new, strict=True)]
         return _returned(state, new)
 
@@ -197,7 +208,7 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
             return under(None, run, NotTransposed(), NoComm("both"))(_any_of_own)
         except ShardingTypeError:
             pass  # the elements are not each device's own, or the loop communicates
-    return run(op("any"))
+    return run(functions.any)
 
 
 _ANY: Final = function("any", jax.numpy.any)
@@ -219,11 +230,12 @@ def _any_of_own(pred: Any) -> Any:
 
 
 def _where(pred: Any, new: Any, old: Any, mapped: int) -> Any:
+    wide: Any = tuple(range(mapped, new.ndim))
+    if wide:
+        pred = functions.expand_dims(pred, wide) if is_typed(pred) else jax.numpy.expand_dims(pred, wide)
     if not any(map(is_typed, (pred, new, old))):
-        return jax.numpy.where(jax.numpy.expand_dims(pred, tuple(range(mapped, new.ndim))), new, old)
-    wide = tuple(range(mapped, new.ndim))
-    pred = (op("expand_dims")(pred, wide) if is_typed(pred) else jax.numpy.expand_dims(pred, wide)) if wide else pred
-    return op("where")(pred, new, old)
+        return jax.numpy.where(pred, new, old)
+    return functions.where(pred, new, old)
 
 
 @body_row("cond")
@@ -270,3 +282,68 @@ def _platform_index(eqn: Any, operands: list[Any]) -> list[Any]:
     if found is None:
         raise ShardingTypeError(f"the program has no branch for the platform {here}")
     return [np.int32(found)]
+
+
+@body_row("pure_callback")
+def _pure_callback(eqn: Any, operands: list[Any]) -> list[Any]:
+    """Each device calls with what it has, of constants too: what one raises, all do that have the same."""
+    if not any(map(is_typed, operands)):
+        mesh = context()
+        if mesh is None or no_trace_is_running():
+            return bind_plain(eqn, operands)
+        operands = [typed_constant(x, mesh) for x in operands]
+        if not operands:
+            return _of_nothing(eqn, mesh)
+    return _PURE_CALLBACK(eqn, beside_others(operands))
+
+
+_PURE_CALLBACK: Final = Row(
+    all_whole,
+    function=lambda call, operands, results: _host_function(call.eqn, operands[0].mesh),
+)
+
+
+def _of_nothing(eqn: Any, mesh: Mesh) -> list[Any]:
+    states = all_replicated(mesh)
+    types = [ShType(mesh, dtypes.from_numpy(v.aval.dtype), list(v.aval.shape), states) for v in eqn.outvars]
+    return local_all(_host_function(eqn, mesh), out=types)
+
+
+def _host_function(eqn: Any, mesh: Mesh) -> HostFunction:
+    p = eqn.params
+    results = tuple((tuple(v.aval.shape), dtypes.from_numpy(v.aval.dtype)) for v in eqn.outvars)
+    return HostFunction(
+        "pure_callback", Bound(eqn.primitive, p), p["callback"], results, mesh.axis_names, p["vmap_method"]
+    )
+
+
+@row("debug_callback", "debug_print")
+def _debug(eqn: Any, operands: list[Any]) -> list[Any]:
+    """Each device that has another part calls with its own, as `sh.debug` does."""
+    p = eqn.params
+    if eqn.primitive.name == "debug_print":
+        args, kwargs = _filled_in(p, operands)
+        debug.print(p["fmt"], *args, ordered=p["ordered"], **kwargs)
+    else:
+        bind = eqn.primitive.get_bind_params(p)
+        callback = bind["callback"]
+        debug.callback(callback, *operands, ordered=type(p.get("effect")).__name__.startswith("Ordered"))
+    return []
+
+
+def _filled_in(params: Any, operands: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a print: those that are arrays, and those that were known when it was traced."""
+    known = dict(params["static_args"])
+    rest = iter(operands)
+    count = params["in_tree"].num_leaves
+    leaves = [known[i] if i in known else next(rest) for i in range(count)]
+    args, kwargs = jax.tree.unflatten(params["in_tree"], leaves)
+    return list(args), dict(kwargs)
+
+
+@row("io_callback")
+def _io_callback(eqn: Any, operands: list[Any]) -> list[Any]:
+    raise ShardingTypeError(
+        "`io_callback` of typed values would run once on each device",
+        hints=["sh.debug.callback, which calls once for each part", "x.to_jax() before it, outside of `lift`"],
+    )

@@ -11,21 +11,106 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jax.interpreters import ad
 
+from shtypes._compat import is_transposing
 from shtypes._compat.derivative_rules import check_closed_over, has_own_vjp
 from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes._compat.local_axes import told_of
 from shtypes._compat.plain_programs import implementation_of
 from shtypes.context.eqn_source import set_current_eqn
-from shtypes.dispatch.apply import is_typed
-from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.branch_types import of_some, type_of
+from shtypes.dispatch.apply import apply, finished_type, is_typed
+from shtypes.errors import ShardingTypeError, quoted
 from shtypes.evaluation.interpreter import evaluate_closed
-from shtypes.evaluation.table import FALLBACK, body_row
-from shtypes.evaluation.value_info import beside_others, is_inexact
+from shtypes.evaluation.table import FALLBACKS, REASONS, body_row
+from shtypes.evaluation.value_info import beside_others, is_inexact, of_some, placed, type_of, typed_constant
 from shtypes.lifting.jax_rules import Run, Site, with_rules
-from shtypes.lifting.public_ops import op
-from shtypes.lifting.terms import linearly, whole_cotangent
-from shtypes.types import State
+from shtypes.ops import functions
+from shtypes.ops.table import OPS
+from shtypes.ops.whole import function
+from shtypes.rules.typing import Typing
+from shtypes.scopes.comm import Implicit, allows_implicit, in_force, rules_in_force
+from shtypes.types import Dim, ShType, State
+
+_STACK: Final = function("terms", lambda x: x[None])
+_OWN: Final = function("own_term", lambda x: x[0])
+
+
+def linearly(
+    site: Site,
+    run: Run,
+    plain: Run,
+    operands: Sequence[Any],
+    linear: Sequence[int],
+    outs: int,
+    guesses: Sequence[int] = (),
+) -> list[Any]:
+    """The results of a function that is linear in some operands together, by its author's word."""
+    pending = [operands[i] for i in linear if is_typed(operands[i]) and operands[i].type.axes(State.UNREDUCED)]
+    if not pending:
+        return run(operands)
+    axes = tuple(dict.fromkeys(a for x in pending for a in x.type.axes(State.UNREDUCED)))
+    strictly = [rule for rule in rules_in_force() if not isinstance(rule, Implicit)]
+    try:  # first as it is written: a direct solver is linear op by op
+        with in_force(tuple(strictly)):
+            return run(operands)
+    except ShardingTypeError as error:
+        reason = str(error).split("\n")[0]
+    try:
+        with in_force(tuple(strictly)):
+            stacked = [i for i in guesses if is_typed(operands[i]) and operands[i].type.axes(State.UNREDUCED)]
+            return _of_terms(site, plain, operands, [*linear, *stacked], outs, axes)
+    except ShardingTypeError:
+        pass
+    if allows_implicit():
+        return run([_finished(x) if i in linear else x for i, x in enumerate(operands)])
+    t = pending[0].type
+    raise ShardingTypeError(
+        f"`{site.name}` cannot be applied to a pending sum, here {t}",
+        why=f"{reason}; nor does it take each term alone: that must not communicate over {quoted(axes)}",
+        hints=[whole_cotangent(t) if is_transposing() else f'sh.reshard(b, "{finished_type(t)}") before it'],
+    )
+
+
+def _finished(x: Any) -> Any:
+    return placed(x, finished_type(x.type)) if is_typed(x) else x
+
+
+def whole_cotangent(t: ShType) -> str:
+    """What gives a function a cotangent that is no pending sum, where one of this type is."""
+    axes = ", ".join(f'{axis}="I"' for axis in t.axes(State.UNREDUCED))
+    return f"sh.reshard(x, {axes}) of its operands x: then its result is invariant, and the cotangent of that whole"
+
+
+def _of_terms(
+    site: Site, plain: Run, operands: Sequence[Any], linear: Sequence[int], outs: int, axes: tuple[str, ...]
+) -> list[Any]:
+    mesh = next(x.type.mesh for x in operands if is_typed(x))
+    size, stacked = mesh.product(axes), list(operands)
+
+    def rule(types: tuple[ShType, ...]) -> Typing:
+        (t,) = types
+        states = {a: s for a, s in t.beside_dims.items() if a not in axes}
+        return Typing(types, (t.replace(dims=(Dim(size, axes), *t.dims), states=states),))
+
+    for i in linear:
+        x = operands[i] if is_typed(operands[i]) else typed_constant(operands[i], mesh)
+        t = x.type.with_axes(axes, State.UNREDUCED)
+        stacked[i] = apply("terms", _STACK, rule, placed(x, t, "terms"))
+    dims = [0 if i in linear else None for i in range(len(operands))]
+    results = site.mapped(plain, size, stacked, dims)
+    sums = [(functions if is_typed(y) else jax.numpy).sum(y, 0) for y in results[:outs]]
+    return [*sums, *map(_own, results[outs:])]
+
+
+def _own(y: Any) -> Any:
+    if not is_typed(y):
+        return y[0]
+
+    def rule(types: tuple[ShType, ...]) -> Typing:
+        (t,) = types
+        states = {**t.beside_dims, **dict.fromkeys(t.dims[0].axes, State.VARYING)}
+        return Typing(types, (t.replace(dims=t.dims[1:], states=states),))
+
+    return apply("own_term", _OWN, rule, y)
 
 
 @body_row("custom_jvp_call")
@@ -61,19 +146,12 @@ def _custom_vjp(eqn: Any, operands: list[Any]) -> list[Any]:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class _Pulled:
-    """What is known of a pullback beside its residuals.
+    """What is known of a pullback beside its residuals."""
 
-    Attributes:
-        tree: How the residuals make it up.
-        live: Which operands it is of.
-        residuals: JAX's types of the residuals.
-        cts: Those of the cotangents.
-    """
-
-    tree: Any
-    live: tuple[int, ...]
-    residuals: tuple[Any, ...]
-    cts: tuple[Any, ...]
+    tree: Any  # how the residuals make it up
+    live: tuple[int, ...]  # which operands it is of
+    residuals: tuple[Any, ...]  # JAX's types of the residuals
+    cts: tuple[Any, ...]  # those of the cotangents
 
 
 def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
@@ -108,7 +186,8 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
 
         def pull(residuals: Any, given: Any) -> Any:
             rest = iter(given)
-            full = [next(rest) if there else _zero(ct) for ct, there in zip(pulled.cts, known, strict=True)]
+            zeros = [ad.Zero(ct) if is_inexact(ct) else np.zeros(ct.shape, jax.dtypes.float0) for ct in pulled.cts]
+            full = [next(rest) if there else zero for zero, there in zip(zeros, known, strict=True)]
             return jax.tree.unflatten(pulled.tree, residuals)(full)
 
         given = [ct for ct, there in zip(cts, known, strict=True) if there]
@@ -127,10 +206,6 @@ def with_cotangents(eqn: Any, run: Run, operands: list[Any]) -> list[Any]:
 
     f.defvjp(fwd, bwd, symbolic_zeros=True)
     return list(f(*operands))
-
-
-def _zero(x: Any) -> Any:
-    return ad.Zero(x) if is_inexact(x) else np.zeros(x.shape, jax.dtypes.float0)
 
 
 @body_row("custom_linear_solve")
@@ -165,9 +240,7 @@ def _linear_call(eqn: Any, operands: list[Any]) -> list[Any]:
     return with_rules(site, operands, run, held=range(linear.start))
 
 
-@body_row("kept")
-def _kept(eqn: Any, operands: list[Any]) -> list[Any]:
-    return operands[:1]
+body_row("kept")(lambda eqn, operands: operands[:1])
 
 
 @body_row("custom_vmap_call")
@@ -185,18 +258,20 @@ def _hi_primitive(eqn: Any, operands: list[Any]) -> list[Any]:
     """A primitive that is made of others; its derivative is its own."""
     prim = eqn.params["_prim"]
     if type(prim).__module__.startswith("jax.") and type(prim).__name__ in _WHOLE:
-        return jax.tree.leaves(op(_WHOLE[type(prim).__name__])(*beside_others(operands)))
+        return jax.tree.leaves(OPS[_WHOLE[type(prim).__name__]].function(*beside_others(operands)))
 
     def expand(*xs: Any) -> list[Any]:
         return jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, xs)))
 
-    keeping = with_cotangents if has_own_vjp(prim) else with_tangents
-    return keeping(eqn, _traced(eqn, operands, expand), operands)
+    run = _traced(eqn, operands, expand)
+    if not any(is_inexact(v.aval) for v in eqn.outvars):
+        return run(operands)  # positions and counts have no gradient, whatever rules there are
+    return (with_cotangents if has_own_vjp(prim) else with_tangents)(eqn, run, operands)
 
 
 def _of_third_party(eqn: Any, operands: list[Any]) -> list[Any] | None:
     """A primitive of a third party through what it runs, with the rules that JAX has for it."""
-    run = implementation_of(eqn)
+    run = None if eqn.primitive.name in REASONS else implementation_of(eqn)
     return None if run is None else with_rules(Site(eqn, operands), operands, _traced(eqn, operands, run))
 
 
@@ -205,4 +280,4 @@ def _traced(eqn: Any, operands: list[Any], f: Callable[..., list[Any]]) -> Run:
     return lambda xs: site.plainly(f, xs, xs, site.ins)
 
 
-FALLBACK[:] = [_of_third_party]
+FALLBACKS.append(_of_third_party)

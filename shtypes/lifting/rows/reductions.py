@@ -14,9 +14,8 @@ from shtypes.core.shard_fn import ShardFn
 from shtypes.evaluation.bound_primitive import NAMES
 from shtypes.evaluation.own_rows import OwnSorted
 from shtypes.evaluation.rows.elementwise import cast_to
-from shtypes.evaluation.rows.families import along, ints, sharing, together
-from shtypes.evaluation.rows.generic import Call, FamilyRule, Row, Types, rows
-from shtypes.evaluation.table import EQUATIONS, equation_row
+from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, rows, sharing, together
+from shtypes.evaluation.table import row
 from shtypes.ops.across import extreme, position, product
 from shtypes.ops.asking import over
 from shtypes.rules import Typing
@@ -30,21 +29,18 @@ def _axes(eqn: Any) -> tuple[int, ...]:
     return ints(eqn.params["axes"])
 
 
-def _summed(call: Call, types: Types) -> Typing:
-    return rules.reduce_sum(types[0], _axes(call.eqn), False, call.dtypes[0], "sum")
+rows(
+    "reduce_sum",
+    lambda call, types: rules.reduce_sum(types[0], _axes(call.eqn), False, call.dtypes[0], call.name),
+    idle=lambda eqn: not eqn.params["axes"],
+)
 
 
-def _reduced(name: str) -> FamilyRule:
+def _reduced(call: Call, types: Types) -> Typing:
     """Over no dims nothing is combined: each term of a pending sum is reduced to itself."""
+    name, (t,), (dtype,), axes = call.name, types, call.dtypes, _axes(call.eqn)
+    return rules.reduce_nonlinear(name, t, axes, False, dtype) if axes else rules.linear_unary(name, t, dtype)
 
-    def rule(call: Call, types: Types) -> Typing:
-        (t,), (dtype,), axes = types, call.dtypes, _axes(call.eqn)
-        return rules.reduce_nonlinear(name, t, axes, False, dtype) if axes else rules.linear_unary(name, t, dtype)
-
-    return rule
-
-
-EQUATIONS["reduce_sum"] = Row("sum", _summed, idle=lambda eqn: not eqn.params["axes"])
 
 #: What joins the results of devices along sharded dims, where communication is allowed.
 _ACROSS: Final[dict[str, Callable[[Any, tuple[int, ...]], Any]]] = {
@@ -56,61 +52,47 @@ _ACROSS: Final[dict[str, Callable[[Any, tuple[int, ...]], Any]]] = {
     "argmax": functools.partial(position, "argmax"),
     "argmin": functools.partial(position, "argmin"),
 }
+#: What these are of booleans; of integers they act on each bit.
+_TRUTH: Final = {"reduce_and": "all", "reduce_or": "any"}
 
 
-def _reduction(name: str) -> Callable[[Any, Sequence[Any]], list[Any]]:
+@row("argmax", "argmin", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_xor")
+def _reduction(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """A reduction that is not linear."""
-    row, across = Row(name, _reduced(name)), _ACROSS.get(name)
+    name, dtype = NAMES.get(eqn.primitive.name, eqn.primitive.name), eqn.outvars[0].aval.dtype
+    name = _TRUTH.get(name, name) if dtype == np.bool_ else name
+    reduction, across = Row(_reduced, name), _ACROSS.get(name)
+    if across is None:
+        return reduction(eqn, operands)
 
-    def evaluated(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-        def joined(x: Any, dims: tuple[int, ...]) -> Any:
-            return cast_to(across(x, dims), eqn.outvars[0].aval.dtype)  # type: ignore[misc]  # asked for where it is one
+    def joined(x: Any, dims: tuple[int, ...]) -> Any:
+        return cast_to(across(x, dims), dtype)
 
-        if across is None:
-            return row(eqn, operands)
-        return [over(name, operands[0], _axes(eqn), False, None, lambda x, dims: row(eqn, [x])[0], joined)]
-
-    return evaluated
-
-
-for _name in ("argmax", "argmin", "reduce_max", "reduce_min", "reduce_prod", "reduce_xor"):
-    EQUATIONS[_name] = _reduction(NAMES.get(_name, _name))
-#: Of booleans, whether all are true or any is; of integers, each bit by itself.
-_TRUTH: Final = {"reduce_and": _reduction("all"), "reduce_or": _reduction("any")}
-_BITS: Final = {name: _reduction(name) for name in _TRUTH}
-
-
-@equation_row(*_TRUTH)
-def _of_truth_or_bits(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    of = _TRUTH if eqn.invars[0].aval.dtype == np.bool_ else _BITS
-    return of[eqn.primitive.name](eqn, operands)
+    return [over(name, operands[0], _axes(eqn), False, None, lambda x, dims: reduction(eqn, [x])[0], joined)]
 
 
 # along a dim
 
 
 def _axis(call: Call) -> tuple[int, ...]:
-    ndim = call.eqn.invars[0].aval.ndim
     key = next(k for k in ("axis", "dimension", "reduction_dimension") if k in call.params)
-    return (int(call.params[key]) % ndim,)
+    return (int(call.params[key]) % call.ndim,)
 
 
 #: What runs along a dim, whatever releases of JAX call such primitives.
 _RUNNING: Final = " ".join(
     p.name for name, p in vars(jax.lax).items() if name.startswith("cum") and name.endswith("_p")
 )
-rows(f"{_RUNNING} approx_top_k top_k", lambda name: Row(name, along(name, _axis)))
+rows(f"{_RUNNING} approx_top_k top_k", along(_axis))
 
 
 # in order
 
 
 def _sorted(call: Call, types: Types) -> Typing:
+    if len(types) == 1:
+        return along(_axis)(call, types)
     return _sort_rule("sort", types, _axis(call)[0], call.params["num_keys"], call.constants)
-
-
-def _one_sorted(call: Call, types: Types) -> Typing:
-    return along("sort", _axis)(call, types) if len(types) == 1 else _sorted(call, types)
 
 
 def _own_sort(call: Call, operands: Types, results: Types) -> ShardFn:
@@ -119,26 +101,22 @@ def _own_sort(call: Call, operands: Types, results: Types) -> ShardFn:
     return OwnSorted(call.bound(), dim, axes) if any(axes) else call.bound()
 
 
-rows("sort", lambda name: Row(name, _one_sorted, function=_own_sort))
+rows("sort", _sorted, function=_own_sort)
 
 # by functions of the user's
 
 
-def _folded(name: str) -> FamilyRule:
+def _folded(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
     """By the function of the user's, of one operand or several, from as many numbers, along dims that are whole."""
-
-    def labels(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
-        ndim, count = operands[0], len(call.eqn.invars) // 2
-        within = set(ints(call.params["dimensions"]) if name == "reduce" else _moving(call.params, ndim))
-        dims: tuple[Label, ...] = tuple(("dim", d) for d in range(ndim))
-        made = [("made", d) if d in within else ("dim", d) for d in range(ndim) if name != "reduce" or d not in within]
-        own = (*[dims] * count, *[()] * (len(operands) - count))
-        return own, [tuple(made)] * len(results), frozenset(dims[d] for d in within), frozenset()
-
-    return together(name, labels)
+    ndim, count, drops = operands[0], len(call.eqn.invars) // 2, call.name == "reduce"
+    within = set(ints(call.params["dimensions"]) if drops else _moving(call.params, ndim))
+    dims: tuple[Label, ...] = tuple(("dim", d) for d in range(ndim))
+    made = [("made", d) if d in within else ("dim", d) for d in range(ndim) if not drops or d not in within]
+    own = (*[dims] * count, *[()] * (len(operands) - count))
+    return own, [tuple(made)] * len(results), frozenset(dims[d] for d in within), frozenset()
 
 
-rows("reduce reduce_window", lambda name: Row(name, _folded(name), numbers=True))
+rows("reduce reduce_window", together(_folded), numbers=True)
 
 # windows
 
@@ -157,18 +135,12 @@ def _moving(params: dict[str, Any], ndim: int) -> list[int]:
 
 
 def _moving_in(call: Call) -> list[int]:
-    return _moving(call.params, call.eqn.invars[0].aval.ndim)
+    return _moving(call.params, call.ndim)
 
 
-def _still_in(call: Call) -> list[int]:
-    moving = _moving_in(call)
-    return [d for d in range(call.eqn.invars[0].aval.ndim) if d not in moving]
+def _still_in(call: Call) -> set[int]:
+    return set(range(call.ndim)).difference(_moving_in(call))
 
 
-rows(
-    "reduce_window_sum reduce_window_max reduce_window_min",
-    lambda name: Row("reduce_window", along("reduce_window", _moving_in)),
-)
-rows(
-    "select_and_gather_add select_and_scatter select_and_scatter_add", lambda name: Row(name, sharing(name, _still_in))
-)
+rows("reduce_window_sum reduce_window_max reduce_window_min", along(_moving_in), name="reduce_window")
+rows("select_and_gather_add select_and_scatter select_and_scatter_add", sharing(_still_in))

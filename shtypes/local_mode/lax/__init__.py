@@ -4,14 +4,12 @@ They take typed values that vary over the mesh axes they go along, as the argume
 `shtypes.shard_map` do; a tree of values is taken leaf by leaf.
 """
 
-from shtypes.local_mode.lax import casts, devices, pieces, ragged, sums
-from shtypes.local_mode.lax.casts import *  # noqa: F403  # the same shards in another state
-from shtypes.local_mode.lax.devices import *  # noqa: F403  # where a device is
+from shtypes.local_mode.lax import pieces, sums
+from shtypes.local_mode.lax.arguments import axis_index, axis_size
 from shtypes.local_mode.lax.pieces import *  # noqa: F403  # put together, shared out, exchanged
-from shtypes.local_mode.lax.ragged import *  # noqa: F403  # pieces of sizes known at run time
-from shtypes.local_mode.lax.sums import *  # noqa: F403  # added up or compared
+from shtypes.local_mode.lax.sums import *  # noqa: F403  # added up, compared, or cast to another state
 
-__all__ = casts.__all__ + devices.__all__ + pieces.__all__ + ragged.__all__ + sums.__all__
+__all__ = ["axis_index", "axis_size"] + pieces.__all__ + sums.__all__  # noqa: RUF005  # as type checkers read it
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""What the collectives make of their arguments: mesh axes, states, dims, and trees of values."""
+"""What the collectives make of their arguments: mesh axes, states, dims, trees of values; and where a device is."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Any, Final, TypeVar
 
 import jax
 
+from shtypes.context.user_line import public
 from shtypes.core.array import Array
+from shtypes.core.collective import AxisIndex
 from shtypes.core.elementwise_fns import Cast
+from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local
 from shtypes.dispatch.apply import lift, located
 from shtypes.errors import ShardingTypeError
 from shtypes.types import ShType, State
+from shtypes.types.mesh import Mesh, current_mesh
 from shtypes.types.policy import replicated
 
 T = TypeVar("T")
@@ -40,11 +44,11 @@ def axes_of(axis_name: Axes) -> tuple[str, ...]:
 
 def state_of(to: Any, among: tuple[State, ...], name: str) -> State:
     """The state that ``to=`` names, among those that a collective can end in."""
-    found: State | None = _STATES.get(to) if isinstance(to, (str, State)) else None
-    if found not in among or found is None:
+    state: State | None = _STATES.get(to) if isinstance(to, (str, State)) else None
+    if state not in among or state is None:
         choices = [f'to="{s.name.lower()}"' for s in among]
         raise ShardingTypeError(f"`{name}` cannot end in {to!r}", hints=choices)
-    return found
+    return state
 
 
 def replicated_state(to: Any, name: str) -> State:
@@ -63,8 +67,8 @@ def no_groups(groups: Any) -> None:
 
 def dim_from_front(d: Any, rank: int) -> int:
     """A dim from the front, left as it is where it is out of range: the rule says so."""
-    found: int = operator.index(d)
-    return found + rank if -rank <= found < 0 else found
+    dim: int = operator.index(d)
+    return dim + rank if -rank <= dim < 0 else dim
 
 
 def each(name: str, x: T, make: Callable[[Any, ShType], Any]) -> T:
@@ -86,3 +90,23 @@ def counted(x: Any) -> Array:
     """A bool as the integer that sums count it as."""
     t = jax.typeof(x)
     return local(Cast("i32"), x, out=t.replace(dtype="i32")) if t.dtype_name == "bool" else x
+
+
+@public
+def axis_index(axis_name: Axes) -> Array:
+    """The index of each device along mesh axes, major to minor: ``i32[]``, varying; `jax.lax.axis_index`."""
+    mesh, axes = current_mesh(), axes_of(axis_name)
+    for axis in axes:
+        mesh.index(axis)
+    states = {a: VARYING if a in axes else REDUCED for a in mesh.axis_names}
+    return local(AxisIndex(axes), out=as_jax_type(ShType(mesh, "i32", [], states)))
+
+
+@public
+def axis_size(axis_name: Axes) -> int:
+    """The number of devices along mesh axes; `jax.lax.axis_size`."""
+    mesh: Mesh = current_mesh()
+    axes = axes_of(axis_name)
+    for axis in axes:
+        mesh.index(axis)
+    return mesh.product(axes)

@@ -68,7 +68,7 @@ def cli() -> None:
     help="Show once what is repeated, such as unrolled layers, and how often; JSON has all of it.  [default: fold]",
 )
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also plot the bytes by axes and direction, to a file.")
-def explain(form: str, output: str | None, fold: bool, plot: str | None, **given: Any) -> None:
+def explain(form: str, output: str | None, fold: bool, plot: str | None, **options: Any) -> None:
     r"""Lists a function with the type of every value, and with --grad of every cotangent under the line that causes it.
 
     TARGET and TYPE are as for `shtypes check`; nothing runs, and no device is needed.
@@ -77,15 +77,15 @@ def explain(form: str, output: str | None, fold: bool, plot: str | None, **given
       shtypes explain examples/gated_mlp.py:loss --mesh dp=2,tp=2 --grad
       shtypes explain model.py:loss "f32[8@dp, 16]" "f32[16, 32@tp]" --mesh dp=4,tp=2 -o loss.html
     """
-    one = program(**given)
+    one = program(**options)
     with one.scope(), tracing(one.name):
-        found = sh.explain(one.function, *one.args, grad=one.grad, fold=fold)
+        listing = sh.explain(one.function, *one.args, grad=one.grad, fold=fold)
     if plot is not None:
         try:
-            found.plot(plot)
+            listing.plot(plot)
         except (ImportError, OSError, ValueError) as error:
             raise click.UsageError(str(error)) from None
-    emit(found, form, output)
+    emit(listing, form, output)
 
 
 cli.add_command(check.command)
@@ -95,7 +95,7 @@ cli.add_command(check.command)
 @target_options
 @click.option("--max-bytes", type=click.IntRange(min=0), default=None, help="Fail if a device needs more at the peak.")
 @output_options
-def memory(max_bytes: int | None, form: str, output: str | None, **given: Any) -> None:
+def memory(max_bytes: int | None, form: str, output: str | None, **options: Any) -> None:
     r"""Estimates what a function needs on each device: arguments, results, what the backward pass needs, the peak.
 
     TARGET and TYPE are as for `shtypes check`; nothing runs, no device is needed, and the mesh may have any size.
@@ -106,12 +106,12 @@ def memory(max_bytes: int | None, form: str, output: str | None, **given: Any) -
 
     Exit codes: 0; 1 where the program does not type or needs more than --max-bytes; 2 for a wrong use.
     """
-    one = program(**given)
+    one = program(**options)
     with one.scope(), tracing(one.name):
-        found = sh.memory(one.function, *one.args, grad=one.grad)
-    emit(found, form, output)
-    if max_bytes is not None and found.peak > max_bytes:
-        click.echo(f"failed: a device needs {found.peak} B, and at most {max_bytes} B is allowed", err=True)
+        report = sh.memory(one.function, *one.args, grad=one.grad)
+    emit(report, form, output)
+    if max_bytes is not None and report.peak > max_bytes:
+        click.echo(f"failed: a device needs {report.peak} B, and at most {max_bytes} B is allowed", err=True)
         raise SystemExit(FAILED)
 
 
@@ -122,17 +122,17 @@ def memory(max_bytes: int | None, form: str, output: str | None, **given: Any) -
 @click.option("--no-grad", is_flag=True, help="Only the forward pass.")
 @link_option
 @output_options
-def compare(no_grad: bool, links: tuple[str, ...], form: str, output: str | None, **given: Any) -> None:
+def compare(no_grad: bool, links: tuple[str, ...], form: str, output: str | None, **options: Any) -> None:
     """Types one function under the policies "jax" and "partial", and shows what differs.
 
     The backward pass is in it, unless --no-grad is given or the function takes gradients itself. TARGET and TYPE are as
     for `shtypes check`; a type means, under each policy, what its text means there.
     """
     model = read_links(links)
-    one = program(**given)
+    one = program(**options)
     with tracing(one.name), one.scope():
-        found = sh.compare(one.function, *one.args, grad=not no_grad, model=model)
-    emit(found, form, output)
+        comparison = sh.compare(one.function, *one.args, grad=not no_grad, model=model)
+    emit(comparison, form, output)
 
 
 @cli.command()

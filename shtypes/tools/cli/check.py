@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,18 +57,18 @@ def command(
     wrong use.
     """
     settings = config()
-    known = None if target is None else settings.named(target)
+    configured = None if target is None else settings.named(target)
     options = types or any(given.values()) or no_comm or max_bytes is not None or form == "html"
     if target is None and options:
         raise click.UsageError(
             "types, --mesh and the like, --no-comm, --max-bytes and --format html are for one TARGET; what all targets "
             "of pyproject.toml have is said there"
         )
-    if target is None or (known is not None and not options):
+    if target is None or (configured is not None and not options):
         if update and output:
             raise click.UsageError("--update writes the file of the repository, and no --output")
-        raise SystemExit(_check_pinned(settings, known, update=update, form=form, output=output))
-    if update and known is not None:
+        raise SystemExit(_check_pinned(settings, configured, update=update, form=form, output=output))
+    if update and configured is not None:
         raise click.UsageError(f"--update pins `{target}` as pyproject.toml has it: leave out the other options")
     if update:
         raise click.UsageError(
@@ -80,7 +80,7 @@ def command(
 # one target
 
 
-@dataclass
+@dataclasses.dataclass
 class _Checked(Report):
     """A signature with its ledger, and what is wrong with it."""
 
@@ -116,25 +116,12 @@ class _Checked(Report):
 
     def tables(self) -> list[Table]:
         """The types, the communication, and what failed."""
-        ledger = self.signature.ledger
-        sent = tuple(
-            (
-                str(e.place),
-                e.direction,
-                str(e),
-                str(e.bytes),
-                "?" if e.times is None else str(e.times),
-                e.place.text,
-            )
-            for e in ledger
-        )
-        uncovered = tuple((str(n.place), n.direction, n.what, n.why) for n in ledger.not_covered)
-        headings = ("line", "direction", "collective", "B/device", "times", "source")
-        numbers = frozenset({"B/device", "times"})
+        (types,), (sent,) = self.signature.tables(), self.signature.ledger.tables()
+        lines = zip(sent.rows, self.signature.ledger, strict=True)
+        rows = tuple((*row, entry.place.text) for row, entry in lines)
         tables = [
-            Table("Types", ("", "type"), tuple(self.signature.rows)),
-            Table("Communication", headings, sent, numbers, "" if sent else "none"),
-            Table("Not covered", ("line", "direction", "operation", "why"), uncovered),
+            dataclasses.replace(types, title="Types"),
+            dataclasses.replace(sent, title="Communication", headings=(*sent.headings, "source"), rows=rows),
             Table("Failed", ("why",), tuple((f,) for f in self.failures)),
         ]
         return [t for t in tables if t.rows or t.note]
@@ -145,9 +132,9 @@ def _check_one(one: LoadedTarget, no_comm: str | None, max_bytes: int | None, fo
 
     with one.scope():
         with tracing(one.name):
-            found = signature_of(one.target, grad=one.grad)
-            failures = list(_failures(found.ledger, no_comm, max_bytes))
-        emit(_Checked(one.name, str(one.mesh), found, failures), form, output)
+            signature = signature_of(one.target, grad=one.grad)
+            failures = list(_failures(signature.ledger, no_comm, max_bytes))
+        emit(_Checked(one.name, str(one.mesh), signature, failures), form, output)
     return FAILED if failures else 0
 
 
@@ -175,31 +162,31 @@ def _check_pinned(settings: Config, only: TargetConfig | None, *, update: bool, 
             "there is nothing to check: give a TARGET, or list `targets` in [tool.shtypes] of pyproject.toml"
         )
     path = settings.root / settings.golden
-    kept = golden.read(path)
+    pinned = golden.read(path)
     targets = settings.targets if only is None else (only,)
-    found: dict[str, golden.Pinned] = {}
+    records: dict[str, golden.Pinned] = {}
     broken: dict[str, str] = {}
     for target in targets:
         try:
-            found[target.name] = _record(settings, target)
+            records[target.name] = _record(settings, target)
         except ShardingTypeError as error:
             broken[target.name] = str(error)
         except click.UsageError as error:
             raise WrongUse(f"target `{target.name}`: {error.message}") from None
     if update and not broken:
-        known = {t.name for t in settings.targets}
-        changed = golden.write(path, {**{k: r for k, r in kept.items() if only and k in known}, **found})
-        click.echo(f"{settings.golden}: {how_many(len(found), 'target')}, {'written' if changed else 'as it was'}")
+        names = {t.name for t in settings.targets}
+        changed = golden.write(path, {**{k: r for k, r in pinned.items() if only and k in names}, **records})
+        click.echo(f"{settings.golden}: {how_many(len(records), 'target')}, {'written' if changed else 'as it was'}")
         return 0
-    stale = [] if only else [name for name in kept if name not in found and name not in broken]
-    lines = {name: golden.differences(name, kept.get(name), found.get(name)) for name in (*found, *stale)}
+    stale = [] if only else [name for name in pinned if name not in records and name not in broken]
+    lines = {name: golden.differences(name, pinned.get(name), records.get(name)) for name in (*records, *stale)}
     problems = {name: text for name, text in lines.items() if text}
     if form == "json":
         text = json.dumps(
             {"schema": 1, "ok": not (problems or broken), "differences": problems, "errors": broken}, indent=2
         )
     else:
-        text = _differing(settings, broken, problems, len(found) + len(broken) + len(stale))
+        text = _differing(settings, broken, problems, len(records) + len(broken) + len(stale))
     write(text, output)
     return FAILED if problems or broken else 0
 

@@ -91,14 +91,14 @@ def _config(root: Path, table: Any) -> Config:
     return Config(root, shared.mesh, shared.policy, shared.dims, golden, read)
 
 
-def _target(common: Mapping[str, Any], given: Any) -> TargetConfig:
-    _known(given, TARGET_KEYS, "a target in [tool.shtypes]")
-    if not isinstance(given.get("target"), str):
+def _target(common: Mapping[str, Any], entry: Any) -> TargetConfig:
+    _known(entry, TARGET_KEYS, "a target in [tool.shtypes]")
+    if not isinstance(entry.get("target"), str):
         raise click.UsageError('a target in [tool.shtypes] needs `target = "module:function"`')
-    name = str(given.get("name", given["target"]))
-    if not all(isinstance(table.get("dims", {}), Mapping) for table in (common, given)):
+    name = str(entry.get("name", entry["target"]))
+    if not all(isinstance(table.get("dims", {}), Mapping) for table in (common, entry)):
         raise click.UsageError(f"`dims` of `{name}` in [tool.shtypes] is a table, such as {{ batch = 8 }}")
-    both = {**common, **given, "dims": {**common.get("dims", {}), **given.get("dims", {})}}
+    both = {**common, **entry, "dims": {**common.get("dims", {}), **entry.get("dims", {})}}
     types, flags = both.get("types", []), [both.get(key, False) for key in ("grad", "lift")]
     if not isinstance(types, list) or not all(isinstance(t, str) for t in types):
         raise click.UsageError(f"`types` of `{name}` in [tool.shtypes] is a list of texts")
@@ -114,11 +114,11 @@ def _target(common: Mapping[str, Any], given: Any) -> TargetConfig:
     maker = both.get("arguments")
     if maker is not None and (types or not isinstance(maker, str)):
         raise click.UsageError(f"`arguments` of `{name}` in [tool.shtypes] names a function, in the place of `types`")
-    return TargetConfig(name, given["target"], tuple(types), maker, mesh, policy, dims, *flags)
+    return TargetConfig(name, entry["target"], tuple(types), maker, mesh, policy, dims, *flags)
 
 
-def _mesh(given: Any) -> Mesh:
-    return Mesh(given) if isinstance(given, Mapping) else read_mesh(str(given))
+def _mesh(value: Any) -> Mesh:
+    return Mesh(value) if isinstance(value, Mapping) else read_mesh(str(value))
 
 
 def _known(table: Any, keys: tuple[str, ...], what: str) -> None:

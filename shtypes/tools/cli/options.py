@@ -51,12 +51,12 @@ link_option = click.option(
 lift_option = click.option("--lift", is_flag=True, help="The target is a plain JAX function: type it by `sh.lift`.")
 
 
-def read_links(given: Sequence[str]) -> CostModel | None:
+def read_links(links: Sequence[str]) -> CostModel | None:
     """A cost model from the options; None if there are none."""
-    if not given:
+    if not links:
         return None
-    axes = dict(part.split("=", 1) for part in given if "=" in part)
-    default = [part for part in given if "=" not in part]
+    axes = dict(part.split("=", 1) for part in links if "=" in part)
+    default = [part for part in links if "=" not in part]
     if len(default) > 1:
         raise click.BadParameter(
             f"one link is the default, not {' and '.join(default)}: write axis=link for the others"
@@ -75,8 +75,8 @@ def target_options(f: F, *, required: bool = True) -> F:
 def target_arguments(f: F, *, required: bool = True) -> F:
     """TARGET, which may be left out unless it is ``required``, TYPES and ``--arguments`` alone."""
     types = click.argument("types", nargs=-1, metavar="[TYPE]...", shell_complete=complete_split)
-    given = click.argument("target", metavar="TARGET", required=required, shell_complete=complete)(types(f))
-    return arguments_option(given)
+    command = click.argument("target", metavar="TARGET", required=required, shell_complete=complete)(types(f))
+    return arguments_option(command)
 
 
 def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:

@@ -195,14 +195,14 @@ def tracing(target: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _caught(told: Callable[[BaseException], Exception]) -> Iterator[None]:
+def _caught(as_error: Callable[[BaseException], Exception]) -> Iterator[None]:
     """Tells what user code raises, whatever it is: nothing that it raises may choose our exit code."""
     try:
         yield
     except (KeyboardInterrupt, WrongUse):
         raise
     except BaseException as error:
-        message = told(error)
+        message = as_error(error)
         if message is not error:
             _show(error)
         raise message from None
@@ -238,8 +238,8 @@ def _line(error: BaseException) -> str:
     """The innermost line of the user's."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{os.path.basename(str(error.filename))}:{error.lineno}"
-    found = line_of(error.__traceback__)
-    return "" if found.endswith(" in import_module") else found
+    line = line_of(error.__traceback__)
+    return "" if line.endswith(" in import_module") else line
 
 
 def for_the_shell(error: ShardingTypeError) -> ShardingTypeError:

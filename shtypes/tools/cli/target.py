@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import difflib
 import functools
 import importlib
@@ -18,7 +19,6 @@ import re
 import sys
 import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shtypes.analysis.target import Target
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class LoadedTarget:
     """A function with the types of its arguments, on a mesh, under a policy."""
 
@@ -49,9 +49,11 @@ class LoadedTarget:
     dims: Mapping[str, int]  # sizes of dim names
     grad: bool = False  # whether the backward pass is asked for too
 
-    def scope(self) -> contextlib.AbstractContextManager[None]:
-        """The mesh, the policy and the dim names in force."""
-        return in_scope(self.mesh, self.policy, self.dims)
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """The mesh, the policy and the dim names in force; loads JAX."""
+        with sh.use_mesh(self.mesh), policy(self.policy), dim_sizes.dims(**self.dims):
+            yield
 
     @property
     def target(self) -> Target:
@@ -99,25 +101,13 @@ def program(
     folder = root or (settings.root if said.name != said.target else None)
     f = load(said.target, devices=mesh.size, root=folder)
     if lift or said.lift:
-        f = _lifted(f)
+        f = sh.lift(f)
     maker = maker or (said.arguments if not types else None)
     make = maker and load(f"{said.target.rpartition(':')[0]}:{maker}", devices=mesh.size, root=folder)
-    with in_scope(mesh, name, sizes):
+    one = LoadedTarget(target, f, (), mesh, name, sizes, grad or said.grad)
+    with one.scope():
         args = _made(make, maker) if make and maker else arguments(f, types or said.types)
-    return LoadedTarget(target, f, args, mesh, name, sizes, grad or said.grad)
-
-
-def _lifted(f: Callable[..., Any]) -> Callable[..., Any]:
-    from shtypes import lift
-
-    return lift(f)
-
-
-@contextlib.contextmanager
-def in_scope(mesh: Mesh, policy_name: str, dims: Mapping[str, int]) -> Iterator[None]:
-    """A mesh, a policy and dim names in force; loads JAX."""
-    with sh.use_mesh(mesh), policy(policy_name), dim_sizes.dims(**dims):
-        yield
+    return dataclasses.replace(one, args=args)
 
 
 # the arguments
@@ -142,8 +132,8 @@ def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
 
     def traced() -> None:
         nonlocal args
-        found = make()
-        args = jax.tree.map(kept, _target(make, found if isinstance(found, tuple) else (found,)).args)
+        result = make()
+        args = jax.tree.map(kept, _target(make, result if isinstance(result, tuple) else (result,)).args)
 
     with tracing(name), without_data():
         jax.eval_shape(traced)
@@ -158,7 +148,7 @@ def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
     Raises:
         click.UsageError: a type is missing or cannot be read, or the function takes other arguments.
     """
-    found = tuple(_argument(i, text) for i, text in enumerate(types))
+    values = tuple(_argument(i, text) for i, text in enumerate(types))
     name = str(getattr(f, "__name__", "f"))
     with loading(name):  # annotations and what tells the parameters are the user's code
         if not types:
@@ -166,13 +156,13 @@ def arguments(f: Callable[..., Any], types: Sequence[str]) -> tuple[Any, ...]:
         try:
             parameters = inspect.signature(f)
         except ValueError:  # it does not tell them
-            return found
+            return values
         try:
-            parameters.bind(*found)
+            parameters.bind(*values)
         except TypeError as error:
-            shown = short(f"{name}({', '.join(parameters.parameters)})")
-            raise WrongUse(f"`{shown}` does not take these types: {error}") from None
-    return found
+            call = short(f"{name}({', '.join(parameters.parameters)})")
+            raise WrongUse(f"`{call}` does not take these types: {error}") from None
+    return values
 
 
 def _annotated(f: Callable[..., Any]) -> tuple[Any, ...]:
@@ -237,20 +227,20 @@ def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(min(devices, MOST_DEVICES)))
     folder = root or Path.cwd()
     is_path = place.endswith(".py") or "/" in place or os.sep in place
-    found: Any = _file(place, name, folder) if is_path else _module(place, name, folder)
+    value: Any = _file(place, name, folder) if is_path else _module(place, name, folder)
     for i, part in enumerate(name.split(".")):
         with loading(place):  # a module may have a `__getattr__` of its own
-            inner = getattr(found, part, _ABSENT)
+            inner = getattr(value, part, _ABSENT)
         if inner is _ABSENT:
             owner = place if i == 0 else f"{place}:{'.'.join(name.split('.')[:i])}"
-            raise WrongUse(f"`{shown(owner)}` has no function `{shown(part)}`{_close(part, _functions(found))}")
-        found = inner
-    if not callable(found):
-        raise WrongUse(f"`{shown(target)}` is no function but {type(found).__name__}")
-    if any(is_one(found) for is_one in _NOT_RUN):
+            raise WrongUse(f"`{shown(owner)}` has no function `{shown(part)}`{_close(part, _functions(value))}")
+        value = inner
+    if not callable(value):
+        raise WrongUse(f"`{shown(target)}` is no function but {type(value).__name__}")
+    if any(is_one(value) for is_one in _NOT_RUN):
         why = "a generator or an async function returns before its body runs, so there is nothing to trace"
         raise WrongUse(f"`{shown(target)}` does not compute when it is called", why=why)
-    function: Callable[..., Any] = found
+    function: Callable[..., Any] = value
     return function
 
 
@@ -340,16 +330,16 @@ def _module(place: str, name: str, folder: Path) -> ModuleType:
     if os.path.exists(path) and (not named or ("." in place and path.is_file())):  # which no long name makes fail
         return _file(place, name, folder)
     with loading(place):
-        found = _imported(place) if named else None
-    if found is None:
+        module = _imported(place) if named else None
+    if module is None:
         near = [
             p.relative_to(folder).with_suffix("").as_posix().replace("/", ".")
             for p in folder.glob(f"{'*/' * place.count('.')}*.py")
         ]
         raise WrongUse(f"there is no module `{shown(place)}`{_close(place, near)}")
-    if getattr(found, "__file__", None) is None and path.is_dir():  # Python takes any folder for a package
+    if getattr(module, "__file__", None) is None and path.is_dir():  # Python takes any folder for a package
         raise _a_folder(place, name, path)
-    return found
+    return module
 
 
 def _imported(place: str) -> ModuleType | None:
@@ -367,6 +357,6 @@ def _functions(namespace: Any) -> list[str]:
     return [name for name, value in members if callable(value) and not name.startswith("_")]
 
 
-def _close(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6) if len(name) < 200 else []
+def _close(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6) if len(name) < 200 else []
     return f"; did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""

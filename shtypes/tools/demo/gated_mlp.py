@@ -61,7 +61,7 @@ def main() -> None:
     def on_one_device(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
         return ((jax.nn.silu(x @ w1) * (x @ w3)) @ w2).sum()
 
-    wanted = jax.grad(on_one_device, argnums=(0, 1, 2, 3))(*host)
+    expected = jax.grad(on_one_device, argnums=(0, 1, 2, 3))(*host)
     sh.set_mesh(sh.make_mesh({"dp": 2, "tp": 2}))
     for policy in ("partial", "jax"):
         with sh.policy(policy):
@@ -72,8 +72,8 @@ def main() -> None:
             for name, g in zip(("x", "w1", "w3", "w2"), grads, strict=True):
                 print(f"  gradient of {name}: {g.type}")
             print(f"  sent for the gradients: {sent.bytes} B/device in {sent.launches} collectives")
-            whole = [np.asarray(sh.reshard(g, "[...]")) for g in grads]  # what is pending is summed
-            close = all(np.allclose(g, w, rtol=1e-3, atol=1e-3) for g, w in zip(whole, wanted, strict=True))
+            gradients = [np.asarray(sh.reshard(g, "[...]")) for g in grads]  # what is pending is summed
+            close = all(np.allclose(g, w, rtol=1e-3, atol=1e-3) for g, w in zip(gradients, expected, strict=True))
             print(f"  as on one device: {close}")
 
 

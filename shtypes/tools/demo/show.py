@@ -73,13 +73,13 @@ def _reference(*host: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
         return [np.asarray(a) for a in (jax.jit(block)(*args), value, *grads)]
 
 
-def _errors(found: list[Any], wanted: list[np.ndarray[Any, Any]]) -> dict[str, float]:
+def _errors(values: list[Any], expected: list[np.ndarray[Any, Any]]) -> dict[str, float]:
     """The largest error of each output and gradient, relative to its largest element."""
     names = ("out", "loss", *(f"g_{name}" for name in NAMES))
     errors = {}
-    for name, value, reference in zip(names, found, wanted, strict=True):
-        whole = np.asarray(_whole(value))
-        errors[name] = float(np.abs(whole - reference).max() / np.abs(reference).max())
+    for name, value, reference in zip(names, values, expected, strict=True):
+        array = np.asarray(_whole(value))
+        errors[name] = float(np.abs(array - reference).max() / np.abs(reference).max())
     return errors
 
 
@@ -100,8 +100,8 @@ def runs() -> list[Run]:
 def show(console: Console) -> bool:
     """Prints the demo; returns whether every value was right."""
     with sh.use_mesh(sh.make_mesh(MESH)):
-        shown = runs()
-        partial, jax_run, casts = shown
+        all_runs = runs()
+        partial, jax_run, casts = all_runs
         _heading(console, f"A gated MLP on the mesh {', '.join(f'{a}={n}' for a, n in MESH.items())}")
         _plain(console, ", ".join(f"{name}={n}" for name, n in SIZES.items()) + "; the model: examples/gated_mlp.py")
         _section(console, 'Policy "partial": replicate forwards, partial backwards. No annotation in the model.')
@@ -109,13 +109,13 @@ def show(console: Console) -> bool:
         _section(console, 'Policy "jax": JAX\'s own, with the casts that the post writes by hand.')
         _plain(console, _listing(casts))
         _section(console, "Values and gradients against one device: the largest relative error")
-        console.print(_error_table(shown))
+        console.print(_error_table(all_runs))
         _section(
             console, "The same model under both policies: bytes that each device sends for the loss and all gradients"
         )
         console.print(_ledger_table([partial, jax_run]))
         _plain(console, _conclusion(partial, jax_run))
-    return all(run.correct for run in shown)
+    return all(run.correct for run in all_runs)
 
 
 def _listing(run: Run) -> str:
@@ -136,24 +136,24 @@ def _plain(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _error_table(shown: list[Run]) -> Any:
-    titles = [run.title for run in shown]
-    rows = [(name, *(f"{run.errors[name]:.1e}" for run in shown)) for name in shown[0].errors]
+def _error_table(all_runs: list[Run]) -> Any:
+    titles = [run.title for run in all_runs]
+    rows = [(name, *(f"{run.errors[name]:.1e}" for run in all_runs)) for name in all_runs[0].errors]
     return rich_table(["", *titles], rows, titles)
 
 
-def _ledger_table(shown: list[Run]) -> Any:
+def _ledger_table(all_runs: list[Run]) -> Any:
     """A row per collective that runs under any of the policies, in the order of the program."""
-    policies = [run.policy for run in shown]
+    policies = [run.policy for run in all_runs]
     rows: dict[tuple[str, str, str], dict[str, int]] = {}
-    for run in shown:
+    for run in all_runs:
         for entry in run.ledger:
             row = rows.setdefault((str(entry.place), entry.direction, f"{entry.kind} over {', '.join(entry.axes)}"), {})
             row[run.policy] = row.get(run.policy, 0) + entry.bytes
     cells = [(*key, *(str(sent.get(policy, "-")) for policy in policies)) for key, sent in rows.items()]
     table = rich_table(["line", "direction", "collective", *policies], cells, policies)
     for direction in ("forward", "backward"):
-        parts = [getattr(run.ledger, direction)() for run in shown]
+        parts = [getattr(run.ledger, direction)() for run in all_runs]
         table.add_row("total", direction, "", *(f"{part.bytes}" for part in parts), style="bold")
     return table
 

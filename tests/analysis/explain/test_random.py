@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import shtypes as sh
-from shtypes.analysis.explain.cotangents import cotangent_type
 from shtypes.analysis.explain.explanation import explained, trace
-from shtypes.analysis.explain.values import BodyRun, Occurrence
+from shtypes.analysis.explain.values import BodyRun, Occurrence, cotangent_type
 from shtypes.analysis.explain.walk import Walker
 from shtypes.analysis.target import target_of
 from shtypes.traced.program import with_gradient

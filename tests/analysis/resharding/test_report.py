@@ -12,7 +12,7 @@ import jax
 import pytest
 
 import shtypes as sh
-from shtypes.analysis.draw_plan import ways
+from shtypes.analysis.describe_plan import ways
 from tests.analysis.explain.test_json import faults
 from tests.golden import golden
 

@@ -53,7 +53,7 @@ def step_of_model(m: Model, pair: Pair, t: Table, x: A[sh.Array, "f32[b@dp, h]"]
 
 
 # mypy says:
-# 38:17: type gradients_of_dataclasses.Params
+# 38:17: type Params
 # 39:17: type ?
 # 41:17: type f32[h]
 # 46:17: type ?
