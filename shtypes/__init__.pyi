@@ -11,10 +11,14 @@ from shtypes.analysis.check import assert_comm as assert_comm
 from shtypes.analysis.check import check as check
 from shtypes.analysis.compare import Comparison as Comparison
 from shtypes.analysis.compare import compare as compare
+from shtypes.analysis.compute import Compute as Compute
+from shtypes.analysis.compute import compute as compute
 from shtypes.analysis.explain.explanation import Explanation as Explanation
 from shtypes.analysis.explain.explanation import explain as explain
 from shtypes.analysis.explain_reshard import Resharding as Resharding
+from shtypes.analysis.explain_reshard import ReshardPrice as ReshardPrice
 from shtypes.analysis.explain_reshard import explain_reshard as explain_reshard
+from shtypes.analysis.explain_reshard import price as price
 from shtypes.analysis.memory import Memory as Memory
 from shtypes.analysis.memory import memory as memory
 from shtypes.analysis.visualize import Picture as Picture
@@ -600,6 +604,7 @@ from shtypes.resharding.costs import CostModel as CostModel
 from shtypes.resharding.costs import Link as Link
 from shtypes.resharding.costs import cost_model as cost_model
 from shtypes.resharding.costs import use_cost_model as use_cost_model
+from shtypes.resharding.devices import Device as Device
 from shtypes.scopes.comm import comm_budget as comm_budget
 from shtypes.scopes.comm import implicit_comm as implicit_comm
 from shtypes.scopes.comm import no_comm as no_comm

@@ -22,8 +22,10 @@ OTHERS: Final[Mapping[str, str]] = {
     "jax": "eval_shape make_jaxpr",
     "shtypes.analysis.check": "Signature assert_comm check",
     "shtypes.analysis.compare": "Comparison compare",
+    "shtypes.analysis.compute": "Compute compute",
     "shtypes.analysis.memory": "Memory memory",
     "shtypes.resharding.costs": "CostModel Link cost_model use_cost_model",
+    "shtypes.resharding.devices": "Device",
     "shtypes.analysis.explain.explanation": "Explanation explain",
     "shtypes.analysis.visualize": "Picture visualize",
     "shtypes.autodiff.checkpoint": "checkpoint checkpoint_name checkpoint_policies",
@@ -57,7 +59,7 @@ OTHERS: Final[Mapping[str, str]] = {
 }
 #: The public names that need no JAX.
 PURE: Final[Mapping[str, str]] = {
-    "shtypes.analysis.explain_reshard": "Resharding explain_reshard",
+    "shtypes.analysis.explain_reshard": "ReshardPrice Resharding explain_reshard price",
     "shtypes.errors": "Fix ShardingTypeError",
     "shtypes.types": "Dim ShType State",
     "shtypes.types.notation.dim_axes": "dim_axes",
@@ -79,7 +81,7 @@ NAMESPACES: Final[Mapping[str, str]] = {
 #: What sets itself up when it is imported, and what imports nothing else.
 _CONNECTED: Final = (
     "shtypes.core.jax_context",
-    "shtypes.autodiff.behaviour",
+    "shtypes.autodiff.grad",
     "shtypes.dispatch.call_fixes",
     "shtypes.ops.indexing",
     "shtypes.ops.operators",

@@ -131,7 +131,7 @@ MUTANTS: Final = (
     # cotangents, policies, casts
     Mutant(
         "the gradient of a reduced value is reduced",
-        "shtypes/types/state.py",
+        "shtypes/types/parts.py",
         "State.REDUCED: State.UNREDUCED,",
         "State.REDUCED: State.REDUCED,",
         ("tests/types/test_shtype.py", "tests/autodiff/test_cotangent.py"),

@@ -19,7 +19,7 @@ m: Any = sh  # for calls that a type checker refuses too
 
 #: Keywords that are the user's: arguments of the function that is asked about, mesh axes, dims, names to print.
 OPEN = {
-    "sh.assert_comm", "sh.check", "sh.compare", "sh.explain", "sh.ledger", "sh.memory", "sh.eval_shape",
+    "sh.assert_comm", "sh.check", "sh.compare", "sh.compute", "sh.explain", "sh.ledger", "sh.memory", "sh.eval_shape",
     "sh.dims", "sh.cost_model", "sh.Array", "sh.debug.callback", "sh.debug.print", "sh.apply_along_axis",
     "sh.fromfunction", "sh.piecewise",
     *(f"sh.{op.name}" for op in OPS.values() if op.module == "shtypes.ops.functions" and native_of(op) is None),

@@ -21,18 +21,15 @@ from shtypes.context.frames import frames
 
 
 def private(module: str, name: str) -> Any:
-    """A private JAX object, or None where this release has none."""
-    try:
-        return getattr(importlib.import_module(module), name, None)
-    except ImportError:
-        return None
+    """A private object of JAX that all supported releases have; importing shtypes fails on one that lacks it."""
+    return getattr(importlib.import_module(module), name)
 
 
-#: JAX's table of rules for linearizing; None where this release has none.
-_linearizations: dict[Any, Any] | None = private("jax._src.interpreters.ad", "primitive_linearizations")
+#: JAX's table of rules for linearizing.
+_linearizations: Final[dict[Any, Any]] = private("jax._src.interpreters.ad", "primitive_linearizations")
 #: Whether such a rule gives residuals of two kinds, as from 0.11 on.
-_STRUCTURED_RESIDUALS: Final = "structured_residuals" in getattr(
-    private("jax._src.interpreters.ad", "LinearizeTrace"), "__annotations__", {}
+_STRUCTURED_RESIDUALS: Final = (
+    "structured_residuals" in private("jax._src.interpreters.ad", "LinearizeTrace").__annotations__
 )
 #: JAX's table of transposition rules that add cotangents to accumulators themselves.
 _accumulating_rules: Final[dict[Any, Any]] = private("jax._src.interpreters.ad", "fancy_transposes")
@@ -54,7 +51,7 @@ class HiPrimitive(Primitive):
         ad.primitive_transposes[self] = self.transpose
         if type(self).accumulate is not HiPrimitive.accumulate:
             _accumulating_rules[self] = self.accumulate
-        if _linearizations is not None and type(self).linearize is not HiPrimitive.linearize:
+        if type(self).linearize is not HiPrimitive.linearize:
             _linearizations[self] = self._linearized
         batching.fancy_primitive_batchers[self] = self.batch
 
@@ -100,14 +97,12 @@ class HiPrimitive(Primitive):
         raise NotImplementedError(f"`{self.name}` cannot be mapped over")
 
 
-_pp_rules: dict[Any, Any] | None = private("jax._src.core", "pp_eqn_rules")
-_pp_eqn: Callable[..., Any] | None = private("jax._src.core", "_pp_eqn")
+_pp_rules: Final[dict[Any, Any]] = private("jax._src.core", "pp_eqn_rules")
+_pp_eqn: Final[Callable[..., Any]] = private("jax._src.core", "_pp_eqn")
 
 
 def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str], shown: Sequence[str] = ()) -> None:
     """Has jaxprs print a primitive under a name that its parameters give, with those of them that are ``shown``."""
-    if _pp_rules is None or _pp_eqn is None:
-        return
 
     def rule(eqn: Any, context: Any, settings: Any) -> Any:
         params = {key: eqn.params[key] for key in shown}
@@ -116,8 +111,12 @@ def print_as(primitive: Primitive, name: Callable[[dict[str, Any]], str], shown:
     _pp_rules[primitive] = rule
 
 
-#: Whether an operation on concrete values would run at once; False where this JAX cannot tell.
-no_trace_is_running: Final[Callable[[], bool]] = private("jax._src.core", "trace_state_clean") or (lambda: False)
+#: Whether an operation on concrete values would run at once.
+no_trace_is_running: Final[Callable[[], bool]] = private("jax._src.core", "trace_state_clean")
+#: What holds the current trace.
+trace_ctx: Final[Any] = private("jax._src.core", "trace_ctx")
+#: A hashable of all settings that JAX keys its traces on, our user context too.
+trace_context: Final[Callable[[], Any]] = private("jax._src.config", "trace_context")
 
 
 def is_transposing() -> bool:
@@ -126,19 +125,11 @@ def is_transposing() -> bool:
     return any("backward_pass" in f.f_code.co_name and f.f_globals.get("__name__") == home for f in frames(1))
 
 
-#: What a call of Python from a program has for an effect, so that it is kept: by whether such calls are ordered. None
-#: where this JAX hides it.
+#: What a call of Python from a program has for an effect, so that it is kept: by whether such calls are ordered.
 debug_effects: Final[dict[bool, Any]] = {
     False: private("jax._src.debugging", "debug_effect"),
     True: private("jax._src.debugging", "ordered_debug_effect"),
 }
-
-_trace_context: Callable[[], Any] | None = private("jax._src.config", "trace_context")
-
-
-def trace_context() -> Any:
-    """A hashable of all settings that JAX keys its traces on, our user context too; None where this JAX hides it."""
-    return None if _trace_context is None else _trace_context()
 
 
 def trace_of(tracer: Any) -> Any:

@@ -13,11 +13,10 @@ from jax.errors import UnexpectedTracerError
 from jax.extend.core import Var
 from jax.interpreters import ad, batching, mlir
 
-from shtypes._compat import private, trace_of
+from shtypes._compat import private, trace_ctx, trace_of
 from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes._compat.local_axes import as_in_program
 from shtypes._compat.plain_programs import PlainPrimitive, tracing_plain, with_own_lines
-from shtypes._compat.tracing import trace_ctx
 from shtypes._compat.typed import type_of
 from shtypes.context.user_line import line_of
 from shtypes.errors import ShardingTypeError
@@ -133,7 +132,7 @@ def is_gone(x: Any) -> bool:
 
 def _open_traces() -> list[Any]:
     found = []
-    trace = getattr(trace_ctx, "trace", None)
+    trace = trace_ctx.trace
     while trace is not None:
         found += [trace, getattr(trace, "tangent_trace", None)]
         trace = getattr(trace, "parent_trace", None)
@@ -173,7 +172,7 @@ def trace_typed(f: Callable[..., list[Any]], operands: Sequence[Any]) -> tuple[A
 
 #: The primitive of `jax.ad_checkpoint.checkpoint_name`.
 name_p: Final[Any] = private("jax._src.ad_checkpoint", "name_p")
-_rules: Final[dict[Any, Any]] = private("jax._src.interpreters.partial_eval", "partial_eval_jaxpr_custom_rules") or {}
+_rules: Final[dict[Any, Any]] = private("jax._src.interpreters.partial_eval", "partial_eval_jaxpr_custom_rules")
 _Offloadable: Final[Any] = private("jax._src.interpreters.partial_eval", "Offloadable")
 _Saveable: Final[Any] = private("jax._src.interpreters.partial_eval", "SaveableType")
 
@@ -190,9 +189,9 @@ def asks_inside(eqn: Any) -> bool:
 
 def offloads(decision: Any) -> bool:
     """Whether a policy has a value moved to another memory."""
-    return _Offloadable is not None and isinstance(decision, _Offloadable)
+    return isinstance(decision, _Offloadable)
 
 
 def saves(decision: Any) -> bool:
     """Whether a policy has a value kept."""
-    return decision is True or (_Saveable is not None and isinstance(decision, _Saveable))
+    return decision is True or isinstance(decision, _Saveable)

@@ -180,19 +180,16 @@ class UserFrame(NamedTuple):
     parameters: tuple[str, ...]  # the names of the function's positional parameters
 
 
-_is_user_filename: Callable[[str], bool] | None = private("jax._src.source_info_util", "is_user_filename")
-_raw_frame_to_frame: Callable[..., Any] | None = private("jax._src.source_info_util", "raw_frame_to_frame")
+_is_user_filename: Final[Callable[[str], bool]] = private("jax._src.source_info_util", "is_user_filename")
+_raw_frame_to_frame: Final[Callable[..., Any]] = private("jax._src.source_info_util", "raw_frame_to_frame")
 #: By the id of a code object, which it holds so that the id stays its own.
 _frames: Bounded[tuple[Any, UserFrame | None]] = Bounded(1 << 14)
 
 
 def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
-    """The user's frames of an equation, innermost first; none where this JAX hides them."""
-    traceback = eqn.source_info.traceback
-    if traceback is None or _raw_frame_to_frame is None or _is_user_filename is None:
-        return ()
+    """The user's frames of an equation, innermost first."""
     found = []
-    for code, last in zip(*traceback.raw_frames(), strict=True):
+    for code, last in frames_of(eqn):
         known = _frames.get((id(code), last))
         if known is None:
             known = _frames.put((id(code), last), (code, _user_frame(code, last)))
@@ -202,9 +199,8 @@ def user_frames(eqn: Any) -> tuple[UserFrame, ...]:
 
 
 def _user_frame(code: Any, last: int) -> UserFrame | None:
-    if _raw_frame_to_frame is None or _is_user_filename is None or not _is_user_filename(code.co_filename):
-        return None
-    if owner_of_file(code.co_filename) is Owner.MACHINERY:  # numpy calls the method of an array that it is given
+    # machinery: numpy calls the method of an array that it is given
+    if not _is_user_filename(code.co_filename) or owner_of_file(code.co_filename) is Owner.MACHINERY:
         return None
     frame = _raw_frame_to_frame(code, last)
     place = (frame.start_line, frame.start_column, frame.end_line, frame.end_column)

@@ -20,12 +20,12 @@ from shtypes.context.settings import Settings, current, current_settings, scope
 #: What JAX's other context managers set.
 _CONTEXTS: Final = ("xla_metadata", "compute_on", "pallas_tpu_interpret_mode")
 #: JAX's settings by name.
-_STATES: Final[dict[str, Any]] = dict(private("jax._src.config", "config_states") or {})
-_STATES.update(
-    (name, state) for name in _CONTEXTS if (state := private("jax._src.config", f"{name}_context_manager")) is not None
-)
+_STATES: Final[dict[str, Any]] = {
+    **private("jax._src.config", "config_states"),
+    **{name: private("jax._src.config", f"{name}_context_manager") for name in _CONTEXTS},
+}
 #: Those that no trace is keyed on, and which change what an equation does when it runs.
-_CHECKS: Final = tuple(_STATES[name] for name in ("jax_debug_nans", "jax_debug_infs") if name in _STATES)
+_CHECKS: Final = (_STATES["jax_debug_nans"], _STATES["jax_debug_infs"])
 #: What speaks of the search for what `implicit_comm` inserts, and not of the program.
 _OF_SEARCH: Final = frozenset({"scopes", "plan", "shared", "tried", "search", "aim"})
 
@@ -139,12 +139,11 @@ def without_marks(stack: Any) -> Any:
 @contextlib.contextmanager
 def settings(found: InForce) -> Iterator[None]:
     """A scope in which a program's settings are in force again; not what its scopes of communication say."""
-    before = [(_STATES[name], value) for name, value in found.jax if name in _STATES]
     with contextlib.ExitStack() as entered:
         if found.fields:
             entered.enter_context(scope(current_settings()._replace(**dict(found.fields))))
-        for state, value in before:
-            entered.enter_context(_setting(state, value))
+        for name, value in found.jax:
+            entered.enter_context(_setting(_STATES[name], value))
         yield
 
 

@@ -88,14 +88,12 @@ def _tracked(mesh: Any, types: Sequence[Any]) -> Any:
 @contextlib.contextmanager
 def untracked() -> Iterator[None]:
     """A scope in which JAX does not track which values vary: that of code which is on no mesh."""
-    with contextlib.nullcontext() if _check_vma is None else _check_vma(False):
+    with _check_vma(False):
         yield
 
 
 def axes_bound(axes: Sequence[tuple[str, int]]) -> contextlib.AbstractContextManager[Any]:
     """A scope in which collectives of plain programs know some axes, each with its size."""
-    if _extend_axis_env is None:
-        raise ShardingTypeError("this release of JAX binds the axes of `jax.shard_map` in another way")
     bound: contextlib.AbstractContextManager[Any] = _extend_axis_env(list(axes))
     return bound
 
@@ -103,8 +101,6 @@ def axes_bound(axes: Sequence[tuple[str, int]]) -> contextlib.AbstractContextMan
 @contextlib.contextmanager
 def _bound(mesh: ProgramMesh, *, tracked: bool) -> Iterator[None]:
     """A scope in which collectives know the axes of local mode; JAX tracks what varies over them, or does not."""
-    if _check_vma is None:
-        raise ShardingTypeError("this release of JAX binds the axes of `jax.shard_map` in another way")
     sees = mesh if tracked else program_mesh(mesh.axis_sizes, mesh.axis_names)
     with axes_bound(list(local_axes())), jax.sharding.use_abstract_mesh(sees), _check_vma(tracked):
         yield

@@ -11,11 +11,10 @@ from typing import Any, Final
 
 import jax
 
-from shtypes._compat import private
+from shtypes._compat import private, trace_ctx
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.plain_programs import bound_in_program
 from shtypes._compat.program_mesh import sees_plain
-from shtypes._compat.tracing import trace_ctx
 from shtypes._compat.typed import CLASSES, TRACERS, TypedType, register, type_of
 from shtypes.context.eqn_source import plain_trace
 from shtypes.context.frames import frames
@@ -81,7 +80,7 @@ def _barred(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 def _forward(bind: _Bind, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """What a `custom_vjp` is in forward mode: it is staged to be transposed; it has no value, and no derivative."""
-    trace = getattr(trace_ctx, "trace", None)
+    trace = trace_ctx.trace
     if getattr(trace, "requires_low", False) or type(trace).__name__ in ("BatchTrace", "JVPTrace", "LinearizeTrace"):
         _first_type(args).refuse_forward()
 

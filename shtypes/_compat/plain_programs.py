@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,9 +27,9 @@ from shtypes.context.eqn_source import set_plain_trace
 from shtypes.context.frames import frames
 from shtypes.context.settings import current_settings, scope
 
-_source_info: Any = private("jax._src", "source_info_util")
+_source_info: Any = importlib.import_module("jax._src.source_info_util")
 _dce: Any = private("jax._src.interpreters.partial_eval", "dce_jaxpr")
-_partial_evals: dict[Any, Any] | None = private("jax._src.interpreters.partial_eval", "custom_partial_eval_rules")
+_partial_evals: Final[dict[Any, Any]] = private("jax._src.interpreters.partial_eval", "custom_partial_eval_rules")
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 _use_concrete_mesh: Any = private("jax._src.sharding_impls", "_internal_use_concrete_mesh")
 
@@ -40,8 +41,6 @@ def without_mesh() -> Any:
 
 def _without_devices() -> contextlib.AbstractContextManager[Any]:
     """A scope in which arrays that JAX makes at once are on no mesh: constants of a program that has none."""
-    if _use_concrete_mesh is None:
-        return contextlib.nullcontext()
     manager: contextlib.AbstractContextManager[Any] = _use_concrete_mesh(jax.sharding.Mesh(np.empty((), object), ()))
     return manager
 
@@ -65,8 +64,6 @@ def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:
     """Around what an equation is evaluated to: its name scopes, and the lines of ``lines``, JAX's stack of it."""
-    if _source_info is None:
-        return contextlib.nullcontext()
     names = _source_info.current_name_stack() + without_marks(eqn.source_info.name_stack)
     manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(lines, name_stack=names)
     return manager
@@ -74,8 +71,6 @@ def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:
 
 def with_own_lines() -> contextlib.AbstractContextManager[Any]:
     """Equations that are traced in here say where they come from themselves, whatever is being evaluated around."""
-    if _source_info is None:
-        return contextlib.nullcontext()
     manager: contextlib.AbstractContextManager[Any] = _source_info.user_context(
         None, name_stack=_source_info.current_name_stack()
     )
@@ -164,11 +159,11 @@ def _full_like_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
 
 
 ad.primitive_jvps[full_like_p] = _full_like_jvp
-if _partial_evals is not None:  # it is known before what it is like is
-    _partial_evals[full_like_p] = lambda trace, x, **params: _filled(x.aval, **params)
+# it is known before what it is like is
+_partial_evals[full_like_p] = lambda trace, x, **params: _filled(x.aval, **params)
 batching.primitive_batchers[full_like_p] = lambda args, dims, **params: (full_like_p.bind(*args, **params), dims[0])
 
-_FULL_LIKE: Final = getattr(private("jax._src.lax.lax", "full_like"), "__code__", None)
+_FULL_LIKE: Final = private("jax._src.lax.lax", "full_like").__code__
 
 
 def _like(args: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any] | None:
@@ -307,7 +302,7 @@ def _program(jaxpr: Any) -> Any:
 def _equation(eqn: Any, given: list[Any], outs: list[Any]) -> Any:
     parts: dict[str, Any] = {"invars": given, "outvars": outs, "params": as_of_here(eqn.params)}
     same = all(a is b for key in ("invars", "outvars") for a, b in zip(parts[key], getattr(eqn, key), strict=True))
-    if type(getattr(eqn.ctx, "cur_abstract_mesh", None)) is ProgramMesh and _context is not None:
+    if type(getattr(eqn.ctx, "cur_abstract_mesh", None)) is ProgramMesh:
         mesh = jax.sharding.get_abstract_mesh()
         with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
             return eqn.replace(**parts, ctx=_context())

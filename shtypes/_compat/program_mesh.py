@@ -28,13 +28,12 @@ from shtypes.errors import ShardingTypeError
 
 #: Where JAX compares the mesh that a program names with the mesh in context.
 _COMPARING: Final = frozenset(
-    getattr(inspect.unwrap(found), "__code__", None)
+    inspect.unwrap(private(module, name)).__code__
     for module, name in (
         ("jax._src.sharding_impls", "canonicalize_sharding"),
         ("jax._src.pjit", "_get_new_mesh"),
         ("jax._src.shard_map", "_shmap_checks"),
     )
-    if (found := private(module, name)) is not None
 )
 
 _INFER: Final[Any] = private("jax._src.shard_map", "Infer")
@@ -244,16 +243,16 @@ def on_mesh(aval: Any, mesh: Any) -> Any:
 
 
 #: JAX's table of how the type of a value is told, by its class.
-_TYPES: Final[dict[Any, Any]] = private("jax._src.core", "pytype_aval_mappings") or {}
+_TYPES: Final[dict[Any, Any]] = private("jax._src.core", "pytype_aval_mappings")
 #: The classes whose values a program meets, of its own and from outside.
 _SEEN: Final = tuple(
     kind
-    for module, name in (
-        ("jax._src.array", "ArrayImpl"),
-        ("jax._src.core", "Tracer"),
-        ("jax._src.interpreters.partial_eval", "DynamicJaxprTracer"),
+    for kind in (
+        private("jax._src.array", "ArrayImpl"),
+        jax.core.Tracer,
+        private("jax._src.interpreters.partial_eval", "DynamicJaxprTracer"),
     )
-    if (kind := private(module, name)) in _TYPES
+    if kind in _TYPES
 )
 _lock: Final = threading.Lock()
 _users = 0

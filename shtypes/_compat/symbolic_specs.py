@@ -22,9 +22,8 @@ from shtypes.errors import ShardingTypeError
 
 #: Where JAX asks whether a mesh has the axes that a spec names.
 _IN_MESH: Final = frozenset(
-    inspect.unwrap(found).__code__
+    inspect.unwrap(private("jax._src.named_sharding", name)).__code__
     for name in ("_check_mesh_resource_axis", "_check_mesh_unreduced")
-    if (found := private("jax._src.named_sharding", name)) is not None
 )
 
 

@@ -1,7 +1,6 @@
 """The programs that JAX is tracing at this moment, of which equations exist so far: a part of `_compat`.
 
-JAX publishes none of this. Where a release keeps it in another way, nothing is being traced as far as this file can
-tell: then scopes judge each move, and no more.
+JAX publishes none of this.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend import source_info_util
 
-from shtypes._compat import Zero, private
+from shtypes._compat import Zero, trace_ctx
 from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
 from shtypes.context.frames import frames
 
@@ -50,13 +49,10 @@ class _Traced:
         self.effects, self.source_info, self.ctx = eqn.effects, eqn.source_info, eqn.ctx
 
 
-trace_ctx: Any = private("jax._src.core", "trace_ctx")
-
-
 def open_traces() -> list[OpenTrace]:
-    """The programs that are being traced here, innermost first; none where this JAX hides them."""
+    """The programs that are being traced here, innermost first."""
     found = []
-    trace = getattr(trace_ctx, "trace", None)
+    trace = trace_ctx.trace
     while trace is not None:
         frame: Any = getattr(trace, "frame", None)
         if hasattr(frame, "tracing_eqns"):

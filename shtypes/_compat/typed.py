@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 import jax
 from jax.extend.core import Primitive, set_current_trace
 
-from shtypes._compat import HiPrimitive, HiType, private, register_hitype
+from shtypes._compat import HiPrimitive, HiType, private, register_hitype, trace_ctx
 from shtypes._compat.program_mesh import sees_plain
 from shtypes.context.eqn_source import plain_trace
 
@@ -20,11 +20,11 @@ CLASSES: Final[set[type]] = set()
 TRACERS: Final[set[type]] = set()
 
 #: Where `jax.grad` looks at its loss: it asks for the type, and takes a `ShapedArray` only.
-_CHECK_SCALAR: Final[CodeType | None] = getattr(private("jax._src.api", "_check_scalar"), "__code__", None)
+_CHECK_SCALAR: Final[CodeType] = private("jax._src.api", "_check_scalar").__code__
 #: Where JAX 0.12 looks at what a sharding was given for: it asks whether that is one of JAX's own types.
-_CHECK_PLACED: Final[CodeType | None] = getattr(private("jax._src.pjit", "pjit_check_aval_sharding"), "__code__", None)
+_CHECK_PLACED: Final[CodeType] = private("jax._src.pjit", "pjit_check_aval_sharding").__code__
 #: Where `jax.linear_transpose` looks at a cotangent: it compares its type with that of the result.
-_CHECK_COTANGENT: Final[CodeType | None] = getattr(private("jax._src.core", "typecheck"), "__code__", None)
+_CHECK_COTANGENT: Final[CodeType] = private("jax._src.core", "typecheck").__code__
 
 
 class Behaviour(NamedTuple):
@@ -48,7 +48,7 @@ class TypedType(HiType):
     __slots__ = ()
     dims: tuple[Any, ...]
     dtype: Any
-    behaviour: ClassVar[Behaviour]  # set by the room that has it: `shtypes.autodiff.behaviour`
+    behaviour: ClassVar[Behaviour]  # set by the room that has it: `shtypes.autodiff.grad`
     key_data: ClassVar[Callable[[Any], Any]]  # the words of keys, for `jax.random.key_data`; likewise
 
     @property
@@ -91,13 +91,11 @@ class TypedType(HiType):
 
 #: JAX's table of rules that add an equation to the jaxpr that is traced.
 _staging_rules: Final[dict[Any, Any]] = private("jax._src.interpreters.partial_eval", "custom_staging_rules")
-#: What holds the current trace.
-_current: Final[Any] = private("jax._src.core", "trace_ctx")
 
 
 class _Probe(Primitive):
     def bind_with_trace(self, trace: Any, args: Any, avals: Any, params: Any, /) -> Any:
-        return _current.trace
+        return trace_ctx.trace
 
 
 #: The current trace while a primitive is processed: that of values up to 0.11, and none later.
@@ -121,15 +119,15 @@ class TypedPrimitive(HiPrimitive):
         for x in args:
             if type(x) not in TRACERS or not x._trace.is_valid():
                 return super().bind(*args, **params)  # type: ignore[no-untyped-call]
-        trace = _current.trace
+        trace = trace_ctx.trace
         if trace.requires_low:
             with set_current_trace(trace):
                 return self.to_lojax(*args, **params)
-        _current.set_trace(_PROCESSING)
+        trace_ctx.set_trace(_PROCESSING)
         try:
             return trace.process_primitive(self, args, params)
         finally:
-            _current.set_trace(trace)
+            trace_ctx.set_trace(trace)
 
     def _staged(self, trace: Any, source_info: Any, *tracers: Any, **params: Any) -> list[Any]:
         types, effects = self.abstract_eval(*[x.aval for x in tracers], **params)

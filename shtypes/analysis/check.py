@@ -8,20 +8,26 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
+from jax.extend.core import jaxpr_as_fun
 
+from shtypes.analysis.compute import Compute, compute_of
+from shtypes.analysis.memory import DeviceProgram, Memory, device_program, memory_of
 from shtypes.analysis.target import Target, target_in_scope, target_of
 from shtypes.context.user_line import public
 from shtypes.core.array import Array
 from shtypes.core.meshes import AnyMesh
 from shtypes.errors import ShardingTypeError
+from shtypes.programs.jit import JitFunction
+from shtypes.resharding.devices import Device, as_device
 from shtypes.scopes.comm import KINDS
 from shtypes.traced.entry import Entry
 from shtypes.traced.ledger import Ledger, ledger_of
-from shtypes.traced.program import is_array, is_differentiated, with_gradient
+from shtypes.traced.merging import merge_reshards
+from shtypes.traced.program import is_array, is_differentiated, split, with_gradient
 from shtypes.types import ShType
 from shtypes.types.mesh import whole_axes
 from shtypes.types.notation.printing import show
-from shtypes.types.policy import current_policy
+from shtypes.types.policy import current_policy, policy
 from shtypes.types.tables import Report, Table
 
 
@@ -45,11 +51,34 @@ class Signature(Report):
     gradients: Mapping[str, Any] | None
     policy: str
     program: Any
+    _target: Target
 
     @functools.cached_property
     def ledger(self) -> Ledger:
         """What the program communicates."""
         return ledger_of(self.program)
+
+    @functools.cached_property
+    def memory(self) -> Memory:
+        """What the program needs on each device; the function is not traced again."""
+        return memory_of(self._target, self._on_devices, grad=self.gradients is not None)
+
+    def compute(self, device: Device | str | None = None) -> Compute:
+        """The work of one device; the function is not traced again.
+
+        Args:
+            device: A device by which times are shown, too, as for `shtypes.compute`.
+        """
+        chosen = None if device is None else as_device(device, "`compute` takes")
+        return compute_of(self._target, self._on_devices, chosen)
+
+    @functools.cached_property
+    def _on_devices(self) -> DeviceProgram:
+        with (
+            policy(self.policy),
+            merge_reshards(self._target.merges and isinstance(self._target.function, JitFunction)),
+        ):
+            return device_program(self._target, grad=False)
 
     @property
     def rows(self) -> list[tuple[str, str]]:
@@ -159,13 +188,28 @@ def signature_of(target: Target, *, grad: bool) -> Signature:
             results = jax.tree.map(_type, outs)
             return outs
 
-        program, (_, cotangents) = target._replace(function=with_gradient(noting)).traced()
-        gradients = _gradients(target, cotangents)
+        program, outs = target._replace(function=with_gradient(noting)).traced()
+        gradients = _gradients(target, outs[1])
     else:
-        program, results = target.traced()
-        gradients = None
+        program, outs = target.traced()
+        results, gradients = outs, None
     arguments = {name: jax.tree.map(_type, x) for name, x in target.arguments.items()}
-    return Signature(target.name, arguments, results, gradients, current_policy(), program)
+    again = target._replace(function=_replayed(target, program, outs, grad=grad))
+    return Signature(target.name, arguments, results, gradients, current_policy(), program, again)
+
+
+def _replayed(target: Target, program: Any, outs: Any, *, grad: bool) -> Callable[..., Any]:
+    """A function with the arguments of a target that runs its typed program, and gives results in the tree ``outs``."""
+    if isinstance(target.function, JitFunction) and not grad:  # it may donate arguments
+        return target.function
+
+    @functools.wraps(target.function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        arrays, _ = split((args, kwargs), is_array)
+        _, fill = split(outs, lambda x: isinstance(x, (ShType, jax.core.AbstractValue)))
+        return fill(jaxpr_as_fun(program)(*arrays))
+
+    return run
 
 
 def _gradients(target: Target, cotangents: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from shtypes.analysis.describe_plan import action, bound, devices_of, draw, held, holders, sentences, views
 from shtypes.context.user_line import public
@@ -202,22 +202,112 @@ def explain_reshard(
         all-gather over `dp`: between the two devices, each sends its slice of dim 0 to the other; each device then
         holds the whole array (32 B)
     """
-    if mesh is not None and not isinstance(mesh, NamedAxes):
-        raise ShardingTypeError(f"`{mesh!r:.60}` is no mesh", hints=["sh.make_mesh({...})", "sh.abstract_mesh({...})"])
     cost = None if model is None else as_cost_model(model, "`model` is")
-    before = _source(src, mesh, policy, dims)
-    after = as_type(dst, mesh, like=before, dims=dims, policy=policy)
+    before, after = _ends("explain_reshard", src, dst, mesh, policy, dims)
     transport = Asked(comm_dtype, ct_comm_dtype, narrow_sums).transport("reshard", before, after)
     return Resharding(before, after, cost, transport)
 
 
-def _source(src: Any, mesh: Mesh | NamedAxes | None, policy: str | None, dims: Mapping[str, int] | None) -> ShType:
+class ReshardPrice(NamedTuple):
+    """What a reshard costs each device.
+
+    Attributes:
+        forward_bytes: Bytes that it sends forward.
+        backward_bytes: Bytes that it sends for the gradient.
+        forward_seconds: What the forward pass takes by the cost model; None without one.
+        backward_seconds: The same for the gradient.
+        held_bytes: Bytes of the result less those of the value: what a device holds more, or less, from then on.
+    """
+
+    forward_bytes: int
+    backward_bytes: int
+    forward_seconds: float | None
+    backward_seconds: float | None
+    held_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes sent in both directions."""
+        return self.forward_bytes + self.backward_bytes
+
+    @property
+    def seconds(self) -> float | None:
+        """What both directions take; None without a cost model."""
+        if self.forward_seconds is None or self.backward_seconds is None:
+            return None
+        return self.forward_seconds + self.backward_seconds
+
+
+@public
+def price(
+    src: Any,
+    dst: Target,
+    *,
+    mesh: Mesh | NamedAxes | None = None,
+    policy: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    model: CostModel | Link | str | None = None,
+) -> ReshardPrice:
+    """What a reshard costs each device, forward and backward: the numbers of `explain_reshard` alone.
+
+    Args:
+        src (...): The type of the value: a text, a type, or a typed value.
+        dst: The type wanted, as for `reshard`.
+        mesh: The mesh of a text; by default the one in context.
+        policy: What the texts mean by an axis that they do not mention; by default the policy in force.
+        dims: Sizes of dim names.
+        model: A cost model, a link or the name of one: for times.
+
+    Raises:
+        ShardingTypeError: there is no such type, or no reshard from the one to the other.
+
+    Communicates: nothing, and needs no devices and no JAX.
+
+    Examples:
+        >>> from shtypes.types.mesh import Mesh
+        >>> found = price("f32[8@dp, 16]", "[_, _]", mesh=Mesh({"dp": 4}), model="h100-nvlink")
+        >>> found.forward_bytes, found.backward_bytes, found.held_bytes
+        (384, 384, 384)
+        >>> found.seconds == found.bytes / 450e9
+        True
+    """
+    cost = None if model is None else as_cost_model(model, "`model` is")
+    found = Resharding(*_ends("price", src, dst, mesh, policy, dims), cost)
+    plans = dict(found.plans)
+    there, back = plans["forward"], plans.get("backward")
+    return ReshardPrice(
+        there.bytes,
+        0 if back is None else back.bytes,
+        found.seconds(there),
+        found.seconds(back) if back is not None else None if cost is None else 0.0,
+        there.dst.local_bytes - there.src.local_bytes,
+    )
+
+
+def _ends(
+    name: str,
+    src: Any,
+    dst: Target,
+    mesh: Mesh | NamedAxes | None,
+    policy: str | None,
+    dims: Mapping[str, int] | None,
+) -> tuple[ShType, ShType]:
+    """The types before and after a reshard, as the function ``name`` takes them."""
+    if mesh is not None and not isinstance(mesh, NamedAxes):
+        raise ShardingTypeError(f"`{mesh!r:.60}` is no mesh", hints=["sh.make_mesh({...})", "sh.abstract_mesh({...})"])
+    before = _source(name, src, mesh, policy, dims)
+    return before, as_type(dst, mesh, like=before, dims=dims, policy=policy)
+
+
+def _source(
+    name: str, src: Any, mesh: Mesh | NamedAxes | None, policy: str | None, dims: Mapping[str, int] | None
+) -> ShType:
     if isinstance(src, str):
         return ShType.parse(src, mesh, dims=dims, policy=policy)
     t = src if isinstance(src, ShType) else getattr(src, "type", None)
     if not isinstance(t, ShType):
         raise ShardingTypeError(
-            f"`explain_reshard` starts from a sharding type, not {src!r:.60}",
-            hints=['sh.explain_reshard("f32[8@dp, 4]", "[8, 4@dp]")', "sh.explain_reshard(x, ...) of a typed value"],
+            f"`{name}` starts from a sharding type, not {src!r:.60}",
+            hints=[f'sh.{name}("f32[8@dp, 4]", "[8, 4@dp]")', f"sh.{name}(x, ...) of a typed value"],
         )
     return as_type(t, mesh)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +12,7 @@ import jax
 
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.analysis.buffers import buffers_of, kept_by, live, packed
-from shtypes.analysis.device_steps import Kind, Step, Value, bytes_of, graph_of
+from shtypes.analysis.device_steps import Graph, Kind, Step, Value, bytes_of, graph_of
 from shtypes.analysis.target import Target, mesh_of, target_in_scope
 from shtypes.context.user_line import public
 from shtypes.core.meshes import AnyMesh
@@ -184,7 +184,7 @@ def memory(
         if isinstance(f, JitFunction):
             target = target._replace(function=f)
         with contextlib.nullcontext() if target.merges else merge_reshards(False):
-            return _memory_of(target, grad=grad, barriers=barriers)
+            return memory_of(target, device_program(target, grad=grad, barriers=barriers), grad=grad)
 
 
 class _Traced(NamedTuple):
@@ -194,14 +194,30 @@ class _Traced(NamedTuple):
     again: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def _memory_of(target: Target, *, grad: bool, barriers: bool) -> Memory:
+class DeviceProgram(NamedTuple):
+    """A call as one device runs it."""
+
+    call: _Traced
+    jaxpr: Any  # what is lowered
+    leaves: Sequence[int | None]  # which leaf of the call each operand is; None for what the function captures
+    inputs: list[Value]
+    graph: Graph
+
+
+def device_program(target: Target, *, grad: bool, barriers: bool = True) -> DeviceProgram:
+    """A call as one device runs it; ``barriers`` as in `memory`."""
     call = _traced(target, grad=grad)
     program, leaves, donated = call.traced.on_devices()
     jaxpr = jaxpr_of(program)
     inputs = [
         Value(n, v.aval, mutable=i in donated) for v, n, i in zip(jaxpr.invars, _sizes(jaxpr), leaves, strict=True)
     ]
-    graph = graph_of(program, inputs, barriers=barriers)
+    return DeviceProgram(call, jaxpr, leaves, inputs, graph_of(program, inputs, barriers=barriers))
+
+
+def memory_of(target: Target, program: DeviceProgram, *, grad: bool) -> Memory:
+    """What a call needs on each device; with ``grad``, the last of its results are gradients."""
+    call, jaxpr, leaves, inputs, graph = program
     buffers = buffers_of(graph)
     results = [bytes_of(v.aval) for v in jaxpr.outvars]
     aliased = _aliased([v for v in inputs if v.mutable], [v.aval for v in jaxpr.outvars])
@@ -284,7 +300,7 @@ def _held(values: Iterable[Value]) -> tuple[Held, ...]:
     sizes: dict[tuple[str, str, str, SourceLine], list[int]] = {}
     for v in values:
         maker = v.maker or _COPY
-        sizes.setdefault((maker.name, _text(v.aval), maker.direction, maker.place), []).append(v.bytes)
+        sizes.setdefault((maker.name, part_text(v.aval), maker.direction, maker.place), []).append(v.bytes)
     rows = (Held(what, t, len(n), sum(n), direction, place) for (what, t, direction, place), n in sizes.items())
     return tuple(sorted(rows, key=lambda h: -h.bytes))
 
@@ -293,7 +309,7 @@ def _held(values: Iterable[Value]) -> tuple[Held, ...]:
 _COPY: Final = Step("copy", Kind.KERNEL, [], 0)
 
 
-def _text(t: Any) -> str:
+def part_text(t: Any) -> str:
     """The type of one device's part of a value, without a mesh."""
     name = str(t.dtype)
     with contextlib.suppress(ShardingTypeError):  # of the plain part of a program, one that has no short name

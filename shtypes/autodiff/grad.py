@@ -9,15 +9,25 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from shtypes._compat.typed import Behaviour
+from shtypes.autodiff.checkpoint import for_typed
 from shtypes.context.function import Function
 from shtypes.context.scope import mapped_axes
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words, public
+from shtypes.control.branches import selected
 from shtypes.control.joins import can_reshard
-from shtypes.core.array import Array
+from shtypes.core.array import Array, wrap
 from shtypes.core.collective import vary
+from shtypes.core.device_put import raise_p
+from shtypes.core.elementwise_fns import Add, Identity, NamedFn
+from shtypes.core.jax_type import HiShType
+from shtypes.core.local import local, repeated, zeros_of
+from shtypes.core.physical import put_right
 from shtypes.core.reshard import move
+from shtypes.core.shard_fn import Linear
 from shtypes.dispatch.apply import is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.create import full
@@ -317,3 +327,36 @@ def check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool |
             )
         if holomorphic and not is_complex:
             raise ShardingTypeError(f"with holomorphic=True, {what} must be complex, not {jax.typeof(leaf)}")
+
+
+# what JAX has types do with their values: zeros and sums of cotangents, seeds, selections, values of carriers
+
+
+def _raised(t: HiShType, carrier: Any) -> Any:
+    """The value of a carrier, which may be traced."""
+    if isinstance(carrier, jax.core.Tracer):
+        return raise_p.bind(carrier, ty=t)
+    return wrap(t, put_right(t, carrier) if 0 in t.shape else carrier)
+
+
+_STOP = Identity("stop_gradient", constant=True)
+_BARRIER = NamedFn("optimization_barrier", lax.optimization_barrier, linear=Linear.JOINTLY)
+
+
+def _loss_seed(t: HiShType) -> ShType:
+    """The type of a loss's seed; whether a complex one is a loss, JAX asks itself."""
+    return seed_of(t, "jax.grad", holomorphic=True)
+
+
+HiShType.behaviour = Behaviour(
+    raised=_raised,
+    zero=zeros_of,
+    added=lambda t, x, y: local(Add(), x, y, out=t),
+    repeated=repeated,
+    stopped=lambda x: local(_STOP, x, out=jax.typeof(x)),
+    barred=lambda x: local(_BARRIER, x, out=jax.typeof(x)),
+    asked=for_typed,
+    selected=selected,
+    check_loss=_loss_seed,
+    seed=lambda t: full(_loss_seed(t), 1),
+)

@@ -16,9 +16,18 @@ from jax import lax
 from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import in_our_words, public
-from shtypes.control.joins import Leaf, TypesDiffer, becomes, can_reshard, cast_leaves, leaves_of, start_otherwise
+from shtypes.control.joins import (
+    Leaf,
+    TypesDiffer,
+    becomes,
+    can_reshard,
+    cast_leaves,
+    leaves_of,
+    own_value,
+    start_otherwise,
+    varying_type,
+)
 from shtypes.control.loops import scalar_of
-from shtypes.control.own import own_value, varying_type
 from shtypes.core.jax_context import suggest_when_read
 from shtypes.dispatch.apply import is_typed, lift, located
 from shtypes.errors import ShardingTypeError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -13,15 +14,17 @@ import numpy as np
 
 from shtypes._compat.tracing import arguments_of
 from shtypes.context.user_line import in_our_words
-from shtypes.core.conversion import convert
+from shtypes.core.conversion import from_jax, to_jax
+from shtypes.core.local import local
 from shtypes.core.reshard import move
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed, located
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.join import join
 from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.comm import allows_implicit, rules_in_force, trying
 from shtypes.traced.program import leaf_paths
-from shtypes.types import REPLICATED, ShType, State
+from shtypes.types import REPLICATED, ShType, State, dtypes
 
 
 class TypesDiffer(Exception):  # noqa: N818  # a signal, not an error
@@ -168,7 +171,7 @@ def _cast(x: Any, t: ShType) -> Any:
         if not isinstance(x, jax.core.Tracer):
             x = constant(x, t.mesh)
         else:
-            x = constant_of(x, t.mesh) if is_constant(x) else convert(x, mesh=t.mesh)
+            x = constant_of(x, t.mesh) if is_constant(x) else from_jax(x, mesh=t.mesh)
     return x if x.type == t else move(x, t, inserted=True, constant=is_constant(x))
 
 
@@ -280,3 +283,35 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
         axes = ", ".join(f'"{a}"' for a in varying)
         return [f"sh.lax.pvary(init, {axes if len(varying) == 1 else f'({axes})'}) before the loop"]
     return [f'sh.reshard(init, "{left}") before the loop', f'sh.reshard(carry, "{entered}") at the end of the body']
+
+
+# predicates that vary: each device goes its own way, where it need not wait for another
+
+
+@dataclass(frozen=True)
+class _OwnValue(ShardFn):
+    """What each device has, as the value by which it goes on."""
+
+    compared = False
+
+    def __str__(self) -> str:
+        return "own"
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+def own_value(x: Any) -> Any:
+    """A scalar that varies as the plain one that each device goes by; whatever follows from it varies as it does."""
+    t: ShType = jax.typeof(x)
+    return to_jax(local(_OwnValue(), x, out=t.with_axes(t.axes(State.VARYING), State.INVARIANT)))
+
+
+def varying_type(x: Any, as_: ShType) -> ShType:
+    """The type of a value, typed or plain, that varies along the axes along which another one does."""
+    axes = as_.axes(State.VARYING)
+    if is_typed(x):
+        t: ShType = jax.typeof(x)
+        return t.with_axes([a for a in axes if t.state(a) in REPLICATED], State.VARYING)
+    states = {a: State.VARYING if a in axes else State.REDUCED for a in as_.mesh.axis_names}
+    return ShType(as_.mesh, dtypes.from_numpy(jnp.result_type(x)), list(jnp.shape(x)), states)

@@ -17,8 +17,7 @@ from jax import lax
 from shtypes import rules
 from shtypes.context.signature_errors import check_function
 from shtypes.context.user_line import public
-from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types
-from shtypes.control.own import own_value, varying_type
+from shtypes.control.joins import TypesDiffer, joined_loop, leaf_types, own_value, varying_type
 from shtypes.control.vmap import own_steps
 from shtypes.core.conversion import to_jax
 from shtypes.core.jax_context import suggest_when_read

@@ -17,7 +17,7 @@ import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from importlib import import_module
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, Final, NamedTuple
 
 from shtypes.api import places
@@ -37,8 +37,8 @@ _SECONDS_WITH_FIXES: Final = 5.0
 _BYTES: Final = 8 << 30
 
 
-#: What the runtime says of values that have no data where it wants them. In a trace no value has any.
-_NO_DATA: Final = re.compile("only a type|has no devices")
+#: What the runtime says of values that have no data where it wants them; the program may have them.
+_NO_DATA: Final = re.compile("only a type|has no devices|must know the values")
 
 
 class Fields(NamedTuple):
@@ -215,7 +215,9 @@ def _ask(
                             raise
                 with settings.scope(now._replace(only_types=False)):  # in a trace every value has what data it needs
                     return _traced(call, args, kwargs)
-    except ShardingTypeError:
+    except ShardingTypeError as error:
+        if _NO_DATA.search(error.what):
+            raise Unknown from None
         raise
     except (Exception, _TooLong):  # whatever it is, it must not end the run of the type checker
         raise Unknown from None
@@ -292,6 +294,15 @@ def _unwritten(tree: Any) -> Iterator[Unwritten]:
     elif isinstance(tree, (tuple, list, Mapping)):
         for item in tree.values() if isinstance(tree, Mapping) else tree:
             yield from _unwritten(item)
+
+
+def is_written(tree: Any) -> bool:
+    """Whether the program itself has all of some arguments: nothing stands for a number, an instance or a function."""
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    if isinstance(tree, (Unwritten, Fields, FunctionType)):
+        return False
+    return all(map(is_written, tree)) if isinstance(tree, (tuple, list)) else True
 
 
 def with_values(tree: Any) -> Any:

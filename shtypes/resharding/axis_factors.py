@@ -54,7 +54,10 @@ class Factorization:
 
     def plain(self, path: Sequence[Places]) -> ShType:
         """The type of the last state of a path as one of the array as it is."""
-        return self._type(self._states(path)[-1], {}, set())
+        last = self._states(path)[-1]
+        # An axis of which some parts are not in the destination's state yet is relabelled: their state counts.
+        by_part = sorted(last.states.items(), key=lambda item: item[1] is not self.dst.state(item[0][0]))
+        return self._type(last._replace(states=dict(by_part)), {}, set())
 
     def _states(self, path: Sequence[Places]) -> list[_State]:
         """Layouts, and the states of the parts that are on no dim.

@@ -20,7 +20,7 @@ from shtypes.resharding.moves import MOVES, Grade, Kind
 from shtypes.resharding.search import launches, least_sent, search, sent
 from shtypes.resharding.space import Places
 from shtypes.resharding.step_shapes import shaped
-from shtypes.resharding.steps import Plan, Step, after_common, common_prefix
+from shtypes.resharding.steps import Plan, Step, after_common, common_prefix, difference
 from shtypes.types import REPLICATED, ShType, State, dtypes
 
 #: Axes on which a value stays replicated share the work of a reduction where that sends at most so much of the bytes:
@@ -74,9 +74,6 @@ def plan(src: ShType, dst: ShType, model: CostModel | None = None, *, shared: bo
         dst: The type wanted; of the same mesh, dtype and shape, and varying over the same axes.
         model: The links of the mesh axes; then the plan is the one that takes least time by them.
         shared: Whether axes on which the value stays replicated may share the work of a reduction.
-
-    Raises:
-        ShardingTypeError: the types do not hold the same value.
     """
     return _plan(src, dst, src.names, dst.names, model, shared)
 
@@ -108,10 +105,11 @@ def _plan(
 ) -> Plan:
     # The names are in the key because types that differ in them are equal, and steps print their types.
     _check(src, dst)
-    steps = _local_steps(src, dst) if is_local(src, dst) else _searched_steps(src, dst, model, shared)
-    if model is None:
-        steps = shaped(src, dst, steps)
-    return Plan(src, dst, tuple(steps))
+    if is_local(src, dst):
+        steps = _local_steps(src, dst)
+    else:
+        steps = (model is None and single_collective(src, dst, shared)) or searched_steps(src, dst, model, shared)
+    return Plan(src, dst, tuple(steps if model is not None else shaped(src, dst, steps)))
 
 
 def _check(src: ShType, dst: ShType) -> None:
@@ -171,7 +169,29 @@ def _local_steps(src: ShType, dst: ShType) -> list[Step]:
 # moves with communication
 
 
-def _searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bool) -> list[Step]:
+def single_collective(src: ShType, dst: ShType, shared: bool) -> list[Step]:
+    """The plan of one collective, where that sends what any plan sends at least; empty if this is not certain."""
+    losses, gains = difference(src, dst), difference(dst, src)
+    lost, gained = set(itertools.chain(*losses)), set(itertools.chain(*gains))
+    before, after = set(src.axes(State.UNREDUCED)), set(dst.axes(State.UNREDUCED))
+    summed = before - after
+    if 1 in src.mesh.axis_sizes or not src.size or after - before or any(src.state(a) in REPLICATED for a in gained):
+        return []
+    if any(a and b for a, b in zip(losses, gains, strict=True)):
+        return []  # axes of one dim change places
+    if summed and not lost and (not gained or gained == summed):
+        kind = Kind.REDUCE_SCATTER if gained else Kind.ALL_REDUCE
+    elif not summed and (not gained or gained == lost):
+        kind = Kind.ALL_TO_ALL if gained else Kind.ALL_GATHER
+    else:
+        return []
+    steps = _steps(src, dst, [(kind, [d.axes for d in dst.dims], dst.axes(State.UNREDUCED))])
+    if shared and summed and least_bytes(src, dst) < _SAVES * steps[0].bytes:
+        return []  # axes on which the value stays replicated may share the work
+    return steps
+
+
+def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bool) -> list[Step]:
     """Searches over what changes on axes of more than one device; the other axes follow along, and move last."""
     path, at = _cheapest(src, dst, model, shared)
     places = [at.problem.src, *(there for _, there in path)]

@@ -79,6 +79,8 @@ def _best_first(
     cost: dict[Places, int] = {src: 0}
     came: dict[Places, tuple[Kind, Places]] = {}
     bounds: dict[Places, int] = {src: space.least(src)}
+    if below is not None and bounds[src] >= below:
+        return None, True
     heap = [(greedy * bounds[src], next(tickets), src)]
     done: set[Places] = set()
     looked = 0

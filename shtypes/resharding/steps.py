@@ -36,12 +36,12 @@ class Step:
     @functools.cached_property
     def lost(self) -> tuple[tuple[str, ...], ...]:
         """For each dim, the axes of more than one device that stop sharding it (its minor-most ones)."""
-        return _difference(self.src, self.dst)
+        return difference(self.src, self.dst)
 
     @functools.cached_property
     def gained(self) -> tuple[tuple[str, ...], ...]:
         """For each dim, the axes of more than one device that start to shard it (its minor-most ones)."""
-        return _difference(self.dst, self.src)
+        return difference(self.dst, self.src)
 
     @functools.cached_property
     def bytes(self) -> int:
@@ -157,7 +157,7 @@ def _part(t: ShType, at: Mapping[str, int]) -> tuple[int, ...]:
     return (*(index_along(t.mesh, d.axes, at) for d in t.dims), index_along(t.mesh, t.axes(State.UNREDUCED), at))
 
 
-def _difference(t: ShType, other: ShType) -> tuple[tuple[str, ...], ...]:
+def difference(t: ShType, other: ShType) -> tuple[tuple[str, ...], ...]:
     """For each dim of ``t``, its live axes after those that ``other`` has too."""
     return tuple(
         after_common(live(t.mesh, a.axes), live(t.mesh, b.axes)) for a, b in zip(t.dims, other.dims, strict=True)

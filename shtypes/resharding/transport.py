@@ -29,11 +29,7 @@ class Transport:
         return replace(self, dtype=self.ct_dtype, ct_dtype=self.dtype)
 
     def plan(self, src: ShType, dst: ShType) -> Plan:
-        """The cheapest way from one type to another, between the types of what is sent.
-
-        Raises:
-            ShardingTypeError: the types do not hold the same value.
-        """
+        """The cheapest way from one type to another, between the types of what is sent."""
         wide = plan(src, dst, self.model, shared=self.shared)
         if self.dtype is None:
             return wide
@@ -111,11 +107,7 @@ class Asked(NamedTuple):
     shared: bool = True  # whether axes on which the value stays replicated may share the work
 
     def transport(self, op: str, src: ShType, dst: ShType) -> Transport:
-        """It for a reshard that the user called as ``op``.
-
-        Raises:
-            ShardingTypeError: a dtype is no narrower float, or terms would be added in one and nobody says so.
-        """
+        """It for a reshard that the user called as ``op``."""
         dtype, ct_dtype = (_narrowed(given, src, name) for name, given in self._dtypes())
         found = Transport(dtype, ct_dtype, model_in_force(), self.shared)
         if not self.narrow_sums:

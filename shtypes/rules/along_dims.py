@@ -13,11 +13,7 @@ from shtypes.types import Dim, ShType, State
 
 
 def normal_dims(name: str, operand: ShType, dims: int | Iterable[int] | None) -> tuple[int, ...]:
-    """Dims counted from the front, in order; None means all.
-
-    Raises:
-        ShardingTypeError: a dim is out of range, or named twice.
-    """
+    """Dims counted from the front, in order; None means all."""
     dims = range(operand.ndim) if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
     for d in dims:
         if not -operand.ndim <= d < operand.ndim:
@@ -31,11 +27,7 @@ def normal_dims(name: str, operand: ShType, dims: int | Iterable[int] | None) ->
 def _states_by(
     name: str, table: Mapping[Need, State], operand: ShType, dims: Sequence[int], *, reduces: bool = False
 ) -> list[State]:
-    """The result's state on each axis by a table of roles: ALONG where the axis shards one of ``dims``.
-
-    Raises:
-        ShardingTypeError: the table has no such role.
-    """
+    """The result's state on each axis by a table of roles: ALONG where the axis shards one of ``dims``."""
     states = []
     for axis, state in zip(operand.mesh.axis_names, operand.states, strict=True):
         needed: Need = Role.ALONG if operand.dim_of(axis) in dims else state

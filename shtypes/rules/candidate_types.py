@@ -8,7 +8,7 @@ from typing import Final
 
 from shtypes.resharding import Cost, Direction, Price, cost, least_bytes, price
 from shtypes.types import ShType, State, dtypes
-from shtypes.types.state import COTANGENT
+from shtypes.types.parts import COTANGENT
 
 SHARDED, REDUCED, INVARIANT, UNREDUCED, VARYING = State
 

@@ -33,9 +33,6 @@ def seed_type(loss: ShType, *, holomorphic: bool = False, mapped: Sequence[str] 
         loss: The type of the loss.
         holomorphic: Whether the function was promised to be holomorphic, so that the loss may be complex.
         mapped: Axes along which each device is at steps of its own, so that its loss is that of its step.
-
-    Raises:
-        ShardingTypeError: it is not a scalar, not a float, or varies from device to device.
     """
     if loss.ndim:
         raise ShardingTypeError(
@@ -64,9 +61,6 @@ def check_cotangent(given: ShType | str, primal: ShType, what: str) -> None:
     """Checks that a cotangent, which messages call ``what``, has the type that its primal's type maps to.
 
     ``given`` says what the cotangent is where it has no type.
-
-    Raises:
-        ShardingTypeError: it has another type.
     """
     wanted, typed = primal.cotangent(), given if isinstance(given, ShType) else None
     if typed is not None and typed == wanted:
@@ -82,9 +76,6 @@ def check_tangent(given: ShType | str, primal: ShType) -> None:
     """Checks that a tangent has the type of its value, which has a gradient: JAX compares no types but its own.
 
     ``given`` says what the tangent is where it has no type.
-
-    Raises:
-        ShardingTypeError: it has another type.
     """
     typed = given if isinstance(given, ShType) else None
     if typed is not None and typed == primal:

@@ -93,9 +93,6 @@ def parse_equation(equation: str, ndims: tuple[int, ...]) -> EinsumEquation:
 
     ``...`` stands for the dims that have no letter, aligned from the right. Without ``->`` the result has the dims
     of ``...`` and then the letters that occur once, in order.
-
-    Raises:
-        ShardingTypeError: the equation does not say what it means, or does not fit the operands.
     """
     text = "".join(equation.split())
     left, arrow, right = text.partition("->")
@@ -157,11 +154,7 @@ def _check_output(equation: str, inputs: tuple[str, ...], output: str) -> None:
 
 
 def label_sizes(equation: EinsumEquation, operands: Sequence[ShType]) -> dict[str, int]:
-    """The size of each label; a dim of size 1 stretches to the others.
-
-    Raises:
-        ShardingTypeError: two dims of one label differ in size, neither 1; names both.
-    """
+    """The size of each label; a dim of size 1 stretches to the others."""
     found: dict[str, tuple[int, int, int]] = {}  # and which dim of which operand says so
     for i, (labels, operand) in enumerate(zip(equation.inputs, operands, strict=True)):
         for d, (label, size) in enumerate(zip(labels, operand.shape, strict=True)):

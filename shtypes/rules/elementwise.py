@@ -13,11 +13,7 @@ from shtypes.types import ShType, State, dtypes
 
 
 def broadcast_shapes(name: str, operands: Sequence[ShType]) -> tuple[int, ...]:
-    """The shape of operands broadcast together.
-
-    Raises:
-        ShardingTypeError: two dims have different sizes, neither 1; names both.
-    """
+    """The shape of operands broadcast together."""
     ndim = max(t.ndim for t in operands)
     shape: list[int] = []
     for r in range(ndim):

@@ -79,9 +79,6 @@ def chosen(
         types: The types that the rule refuses.
         held: For each operand, types that the value was given already.
         minimize: What is to be least.
-
-    Raises:
-        LookAheadSignal: the function around can be traced again.
     """
     ways = _ways(rule, types, held, minimize)
     if not ways:
@@ -138,11 +135,7 @@ def is_waiting() -> bool:
 
 
 def may_look_ahead() -> None:
-    """Where something is to be chosen.
-
-    Raises:
-        LookAheadSignal: the function around can be traced again.
-    """
+    """Leaves a function that can be traced again, by `LookAheadSignal`, where something is to be chosen."""
     if _thread.waiting and current_settings().plan is None:
         raise LookAheadSignal
 

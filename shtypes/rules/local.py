@@ -126,11 +126,7 @@ class Op:
 
 
 def result(op: Op, operand: ShType) -> ShType:
-    """The type that a collective gives.
-
-    Raises:
-        ShardingTypeError: an axis is in another state; a dim does not fit, or is sharded where the op acts along it.
-    """
+    """The type that a collective gives."""
     for axis in op.axes:
         if operand.state(axis) is not op.src:
             raise _wrong_state(op, operand, axis)

@@ -16,7 +16,7 @@ from shtypes.rules.einsum_like import ProductDims, contraction
 from shtypes.rules.tables import ADDITIVE, FACTOR, MULTILINEAR, TERM, Role
 from shtypes.rules.typing import NO_CONSTANTS, POSITIONS, CastTable, JointTyping, Label, Typing, rule
 from shtypes.types import REPLICATED, Dim, ShType, State, dtypes
-from shtypes.types.dim import check_divides
+from shtypes.types.parts import check_divides
 
 
 def _kind(label: Label | None) -> str:

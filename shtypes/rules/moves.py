@@ -45,9 +45,6 @@ def target_of(t: ShType, target: Any, states: Mapping[str, Any], named: Callable
         target: A text, a type or a ``jax.P``; or None, and ``states`` says it.
         states: The new place of some axes by name: a dim, or a state that is not sharded.
         named: What reads a target.
-
-    Raises:
-        ShardingTypeError: both or neither are given, a place is none, or the target does not fit the value.
     """
     if (target is None) == (not states):
         raise ShardingTypeError(
@@ -76,11 +73,7 @@ def _place(t: ShType, axis: str, place: Any) -> tuple[State, int | None]:
 
 
 def dim_from_front(dim: int, t: ShType) -> int:
-    """A dim counted from the front.
-
-    Raises:
-        ShardingTypeError: there is no such dim.
-    """
+    """A dim counted from the front."""
     if not -t.ndim <= dim < t.ndim:
         raise ShardingTypeError(f"{t} has no dim {dim}")
     return dim % t.ndim
@@ -133,9 +126,6 @@ def named_form(name: str, t: ShType, axes: Sequence[str], *, dim: int | None = N
         axes: The mesh axes; for `all_reduce` all unreduced ones, if none is given.
         dim: The dim to shard.
         to: The replicated state to end in, as a state or its letter; None for that of the policy.
-
-    Raises:
-        ShardingTypeError: an axis is in another state, or does not divide the dim; no axis is named.
     """
     form = FORMS[name]
     if not axes and name == "all_reduce":

@@ -38,11 +38,7 @@ def overlap(
     target: ShType,
     constants: frozenset[int] = NO_CONSTANTS,
 ) -> Ring:
-    """The ring of an einsum that is to have the type ``target``, up to a reshard that the ring's axes have no part in.
-
-    Raises:
-        ShardingTypeError: there is nothing to overlap.
-    """
+    """The ring of an einsum that is to have the type ``target``, up to a reshard in which its axes have no part."""
     parsed = parse_equation(equation, tuple(t.ndim for t in operands))
     _check_form(parsed, operands)
     natural: Typing | None = None

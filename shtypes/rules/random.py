@@ -10,11 +10,7 @@ from shtypes.types import ShType, State, dtypes
 
 
 def check_key(name: str, key: ShType) -> None:
-    """Refuses what is not one key.
-
-    Raises:
-        ShardingTypeError: the operand has another dtype, or dims.
-    """
+    """Refuses what is not one key."""
     if not dtypes.is_key(key.dtype_name):
         raise ShardingTypeError(
             f"`{name}` needs a key, not {key}", hints=["sh.random.key(seed)", "jax.random.wrap_key_data(raw_key)"]

@@ -194,11 +194,7 @@ def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> Iterator[tuple[list[i
 
 
 def _major_axes(operand: ShType, shape: tuple[int, ...], olds: Sequence[int]) -> list[str]:
-    """The axes of a group, major to minor.
-
-    Raises:
-        ShardingTypeError: the elements of a device are not one contiguous run of the group.
-    """
+    """The axes of a group, major to minor."""
     axes: list[str] = []
     whole: int | None = None  # a dim before with more than one element on each device
     for d in olds:

@@ -39,11 +39,7 @@ class Said(NamedTuple):
 
 
 def read(spec: Any, t: ShType) -> Said:
-    """Reads a spec for a value of some rank.
-
-    Raises:
-        ShardingTypeError: it is no spec, or has another rank.
-    """
+    """Reads a spec for a value of some rank."""
     if isinstance(spec, str):
         _, syntax = in_scope(spec, t.mesh)
         written = (_REST,) if syntax.dims is None else syntax.dims
@@ -86,11 +82,7 @@ def _check_named(said: Said, t: ShType) -> None:
 
 
 def entering(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType]:
-    """The type that an argument is cast to, and the type that the function is given; without a spec, as the type says.
-
-    Raises:
-        ShardingTypeError: the spec does not fit the type.
-    """
+    """The type that an argument is cast to, and its type in the function; without a spec, as the type says."""
     said = Said(tuple(d.axes for d in t.dims), {}) if spec is None else read(spec, t)
     _check_named(said, t)
     cast = _wanted(t, said, mapped)
@@ -175,11 +167,7 @@ def _listed(axes: Iterable[str]) -> str:
 
 
 def leaving(t: ShType, spec: Any, mapped: Sequence[str]) -> tuple[ShType, ShType]:
-    """The type that a result is cast to, and the type that it leaves with.
-
-    Raises:
-        ShardingTypeError: the result does not keep what the spec promises.
-    """
+    """The type that a result is cast to, and the type that it leaves with."""
     said = read(spec, t)
     _check_named(said, t)
     for axis in mapped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from shtypes.core.operation import Operation, applied_by
+from shtypes.core.operation import Comm, Operation, applied_by
 from shtypes.traced.equations import Branch, Equation, SourceLine
 from shtypes.types import ShType
 

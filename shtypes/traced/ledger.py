@@ -13,7 +13,7 @@ import jax
 
 from shtypes.context.signature_errors import check_function
 from shtypes.core.conversion import abstract_array
-from shtypes.core.operation import Operation, applied_by
+from shtypes.core.operation import Comm, Operation, applied_by
 from shtypes.errors import how_many
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.moves import in_words

@@ -44,11 +44,7 @@ def key_impl(name: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def short_name(name: str) -> str:
-    """The short name of a dtype given by its short or its long one.
-
-    Raises:
-        ShardingTypeError: there is no such dtype.
-    """
+    """The short name of a dtype given by its short or its long one."""
     if name in LONG:
         return name
     if name in _SHORT:

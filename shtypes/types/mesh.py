@@ -147,11 +147,7 @@ def whole_axes(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def whole(size: Any, least: int, what: str) -> int:
-    """A size as a plain int: numpy's integers come in with shapes.
-
-    Raises:
-        ShardingTypeError: it is no integer, or less than ``least``.
-    """
+    """A size as a plain int: numpy's integers come in with shapes."""
     try:
         found = int(operator.index(size))
         if found < least:

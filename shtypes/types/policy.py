@@ -7,7 +7,7 @@ from typing import Final
 from shtypes.context.scope import Scope, changed
 from shtypes.context.settings import check_policy, current_settings, outermost, set_base
 from shtypes.context.user_line import public
-from shtypes.types.state import State
+from shtypes.types.parts import State
 
 #: The state of an axis that is not mentioned, under each policy.
 REPLICATED_STATE: Final[dict[str, State]] = {

@@ -12,11 +12,10 @@ from typing import Any, ClassVar, TypeVar
 
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
-from shtypes.types.dim import Dim, check_divides
 from shtypes.types.mesh import Mesh, NamedAxes, whole
 from shtypes.types.notation.printing import canonical, show
 from shtypes.types.notation.reading import ReadingContext, check_names_any, read, reading_context
-from shtypes.types.state import COTANGENT, State
+from shtypes.types.parts import COTANGENT, Dim, State, check_divides
 from shtypes.types.tables import Table, notebook
 
 T = TypeVar("T", bound="ShType")

@@ -201,7 +201,7 @@ def test_every_function_of_arrays_remembers_its_calls() -> None:
 
     forgetting = {name for name in table.OPS if not remembers(name)}
     assert all(name.startswith(NOT_REPLAYED) for name in forgetting), forgetting
-    assert len(forgetting) < 40
+    assert len(forgetting) < 50
 
 
 #: What functions of arrays are called with: these, and keys for samples.

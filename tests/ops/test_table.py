@@ -80,11 +80,13 @@ def test_a_namespace_shows_what_is_public_and_nothing_else(space: str) -> None:
         assert callable(value) or value in [getattr(sh, s) for s in api.NAMESPACES], name
 
 
-@pytest.mark.skipif(jax.__version_info__ >= (0, 11), reason="signatures are those of the oldest release of JAX")
 def test_the_stubs_are_what_the_tables_say() -> None:
     command = [sys.executable, "generate/stubs.py", "--check"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    late = re.findall(r"(\w+/\w+\.pyi)", ran.stderr)
+    of_releases = {"ops/functions.pyi"} if jax.__version_info__ >= (0, 11) else set()  # JAX's, as of its oldest release
+    assert {*late} <= of_releases, ran.stderr
+    assert bool(ran.returncode) == bool(late), ran.stderr
 
 
 # what a row says of its types

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import pytest
 
-from shtypes.programs.structure import reader
+from shtypes.programs.program import reader
 
 
 class Pair(NamedTuple):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import Grade, Kind, Plan, backward, grade_of, least_bytes, plan, price
-from shtypes.resharding.planner import is_local
+from shtypes.resharding.planner import is_local, searched_steps, single_collective
 from shtypes.types import Dim, ShType, State
 from shtypes.types.mesh import Mesh
 from shtypes.types.policy import policy
@@ -393,6 +393,34 @@ def test_on_eight_devices_nothing_is_cheaper(mesh: Mesh, shape: tuple[int, ...],
         assert least <= sent <= (5 * least // 4 if shared else least), (src, dst)
 
 
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "alone"])
+@pytest.mark.parametrize(
+    ("mesh", "shape", "count", "least"),
+    [
+        (M22, (8,), None, 60),
+        (M22, (4, 4), 250, 25),
+        (Mesh({"x": 4, "y": 4}), (16, 16), 250, 25),
+        (M24, (8, 8), 250, 25),
+        (M222, (8, 8), 250, 25),
+        (Mesh({"x": 2, "y": 1}), (4, 4), None, 0),
+        pytest.param(M24, (8, 8), None, 150, marks=pytest.mark.nightly),
+        pytest.param(M222, (8,), None, 500, marks=pytest.mark.nightly),
+        pytest.param(M222, (8, 8), 10_000, 1000, marks=pytest.mark.nightly),
+    ],
+    ids=str,
+)
+def test_a_plan_of_one_collective_that_is_made_directly_is_what_the_search_finds(
+    mesh: Mesh, shape: tuple[int, ...], count: int | None, least: int, shared: bool
+) -> None:
+    made = 0
+    for src, dst in some_pairs(mesh, shape, count):
+        steps = [] if is_local(src, dst) else single_collective(src, dst, shared)
+        if steps:
+            made += 1
+            assert steps == searched_steps(src, dst, None, shared), (src, dst)
+    assert made >= least
+
+
 def test_many_axes_settle_for_a_good_plan_that_is_right() -> None:
     mesh = Mesh({"a": 2, "b": 2, "c": 2, "d": 2, "e": 2})
     rng, dice = np.random.default_rng(0), random.Random(1)
@@ -408,8 +436,12 @@ def test_many_axes_settle_for_a_good_plan_that_is_right() -> None:
 
 def test_plans_do_not_depend_on_the_order_of_hashes() -> None:
     program = (
+        "from shtypes.resharding.costs import CostModel, Link\n"
         "from tests.resharding.test_planner import *\n"
         "print([str(plan(a, b)) for a, b in some_pairs(M222, (8, 8), 200)])\n"
+        "model = CostModel(Link(100e9, 1e-6), {'x': Link(2e9, 1e-5), 'y': Link(25e9, 2e-6)})\n"
+        "pending = ShType(M24, 'f32', [8], {'x': State.UNREDUCED, 'y': State.REDUCED})\n"  # an axis is cut in two
+        "print(plan(pending, pending.replace(states=[State.INVARIANT] * 2), model))\n"
     )
     outs = {
         subprocess.run(
@@ -419,9 +451,10 @@ def test_plans_do_not_depend_on_the_order_of_hashes() -> None:
             check=True,
             text=True,
         ).stdout
-        for seed in ("1", "2")
+        for seed in ("1", "3")
     }
     assert len(outs) == 1
+    assert outs.pop().endswith("relabel over `y`\n")
 
 
 # grades, prices and errors

@@ -6,22 +6,35 @@ knows what it will be given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mypy.erasetype import erase_typevars
-from mypy.nodes import CallExpr, Expression, LambdaExpr, RefExpr
-from mypy.plugin import FunctionContext, FunctionSigContext, MethodContext
+from mypy.nodes import ARG_POS, CallExpr, Decorator, Expression, FuncDef, LambdaExpr, RefExpr, Var
+from mypy.plugin import AttributeContext, FunctionContext, FunctionSigContext, MethodContext
 from mypy.typeops import get_type_vars
-from mypy.types import AnyType, CallableType, FunctionLike, Instance, Type, TypeOfAny, get_proper_type
+from mypy.types import (
+    AnyType,
+    CallableType,
+    FunctionLike,
+    Instance,
+    NoneType,
+    TupleType,
+    Type,
+    TypeOfAny,
+    get_proper_type,
+)
 
 from shtypes.editor import runtime
-from shtypes.editor.mypy.calls import has_texts
-from shtypes.editor.mypy.functions import signature_of
+from shtypes.editor.mypy.calls import Given, Matched, has_texts, is_local
+from shtypes.editor.mypy.checking import AnyContext, Checking, names_around
 from shtypes.editor.mypy.ops import OpHooks
-from shtypes.editor.mypy.texts import unknown
+from shtypes.editor.mypy.report import shown
+from shtypes.editor.mypy.texts import ARRAY, mentions_array, unknown, with_fields, with_text
 from shtypes.editor.mypy.transformations import KEEP, of_unknown
-from shtypes.editor.mypy.values import Value
+from shtypes.editor.mypy.values import Reading, Value, no_function
+from shtypes.editor.space import Unknown
+from shtypes.types.mesh import Mesh
 
 #: How mypy knows the call of what a transformation makes.
 APPLIED: Final = frozenset(("shtypes.context.function.Function.__call__", "shtypes.programs.jit.JitFunction.__call__"))
@@ -134,3 +147,98 @@ def _made(where: object) -> tuple[str, Expression, Mapping[str, Expression]] | N
         return None
     named = dict(zip(made.arg_names[1:], others, strict=True))
     return None if None in named else (name, first, {n: e for n, e in named.items() if n is not None})
+
+
+_ANY: Final = AnyType(TypeOfAny.special_form)
+
+
+def typed_lambda(context: AnyContext, function: Expression, given: Sequence[Type]) -> CallableType:
+    """The type of a lambda that is given values of some types."""
+    if not isinstance(function, LambdaExpr) or len(function.arguments) != len(given):
+        raise Unknown
+    kinds, names = [ARG_POS] * len(given), [None] * len(given)
+    asked = CallableType(list(given), kinds, names, _ANY, context.api.named_generic_type("builtins.function", []))
+    found = get_proper_type(context.api.get_expression_type(function, asked))
+    if not isinstance(found, CallableType):
+        raise Unknown
+    return found
+
+
+def signature_of(function: Expression) -> CallableType | None:
+    """The signature of what is the name of a function with texts."""
+    node = function.node if isinstance(function, RefExpr) else None
+    if isinstance(node, Decorator):
+        node = node.var
+    t = node.type if isinstance(node, (FuncDef, Var)) else None
+    found = None if t is None else get_proper_type(t)
+    return found if isinstance(found, CallableType) and has_texts(found) else None
+
+
+class Functions:
+    """What makes functions for the runtime of the user's."""
+
+    def __init__(self, checking: Checking) -> None:
+        self.checking = checking
+
+    def of(self, context: AnyContext, given: Value, mesh: Mesh) -> Callable[..., Any]:
+        """A function of values that have types, which returns values of the types that mypy knows."""
+        find = self._typing(context, given)
+        if find is None:
+            raise Unknown
+
+        def made(types: Sequence[Any]) -> Callable[[], Any]:
+            result = find([self._type_of(context, t) for t in types])
+            return lambda: self._values(result, mesh)
+
+        name = shown(given.expression) if given.expression is not None else None
+        return runtime.function_of_types(made, name or "the function")
+
+    def _typing(self, context: AnyContext, given: Value) -> Callable[[Sequence[Type]], Type] | None:
+        """The type of a function's result, by those of its arguments."""
+        function, signature = given.expression, get_proper_type(given.type) if given.type is not None else None
+        if isinstance(function, LambdaExpr):
+            return lambda types: typed_lambda(context, function, types).ret_type
+        if function is None or not isinstance(signature, CallableType) or not has_texts(signature):
+            return None
+        known = signature_of(function) or signature
+        return lambda types: self._called(context, function, known, types)
+
+    def _called(
+        self, context: AnyContext, function: Expression, signature: CallableType, types: Sequence[Type]
+    ) -> Type:
+        """The type of the result of a function with a signature; what does not fit is at the array that is given."""
+        arrays = (
+            (
+                e
+                for expressions, ts in zip(context.args, context.arg_types, strict=True)
+                for e, t in zip(expressions, ts, strict=True)
+                if mentions_array(t)
+            )
+            if not isinstance(context, AttributeContext)
+            else iter(())
+        )
+        where = next(arrays, function)
+        call = Given([[None]] * len(types), [[t] for t in types], signature.ret_type, shown(function) or "the function")
+        fixed = frozenset(names_around(context.api)) if is_local(function) else frozenset[str]()
+        return Matched(self.checking, context.api, where, signature, call, fixed).result()
+
+    def _type_of(self, context: AnyContext, t: Any) -> Type:
+        """A tree of types of the runtime, as a type of mypy."""
+        if t is None:
+            return NoneType()
+        if isinstance(t, (tuple, list)) and not isinstance(t, runtime.Fields):
+            fallback = context.api.named_generic_type("builtins.tuple", [_ANY])
+            return TupleType([self._type_of(context, item) for item in t], fallback)
+        if isinstance(t, runtime.Fields) and isinstance(t.cls, Type):
+            return with_fields(t.cls, {name: self._type_of(context, f) for name, f in t.values.items()})
+        if isinstance(t, str):
+            return context.api.named_generic_type(f"builtins.{t}", [])
+        array = self.checking.instance(ARRAY, [_ANY]) if t else None
+        return (
+            _ANY if array is None else with_text(array, self.checking.space.text(t), self.checking.string(context.api))
+        )
+
+    def _values(self, t: Type, mesh: Mesh) -> Any:
+        """Values of the runtime that have the types that mypy knows."""
+        reading = Reading(self.checking.space, mesh, runtime.made, no_function)
+        return runtime.with_values(Value(None, t, self.checking.space).python(reading))

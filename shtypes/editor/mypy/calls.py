@@ -16,11 +16,8 @@ from mypy.nodes import CallExpr, Context, Decorator, Expression, FuncItem, Lambd
 from mypy.plugin import CheckerPluginInterface, FunctionContext, FunctionSigContext, MethodContext, MethodSigContext
 from mypy.types import CallableType, FunctionLike, Instance, TupleType, Type, UnionType, get_proper_type
 
-from shtypes.editor.fixes import reshard_in_words
-from shtypes.editor.mypy.checking import Checking
-from shtypes.editor.mypy.names import names_around, names_in, names_of_class, names_of_classes
-from shtypes.editor.mypy.quiet import check_quiet
-from shtypes.editor.mypy.report import fail, shown
+from shtypes.editor.mypy.checking import Checking, check_quiet, names_around, names_in, names_of_class, names_of_classes
+from shtypes.editor.mypy.report import fail, reshard_in_words, shown
 from shtypes.editor.mypy.texts import (
     callback,
     is_array,

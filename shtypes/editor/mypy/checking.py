@@ -7,18 +7,27 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mypy.nodes import Context, SymbolTableNode, TypeInfo
-from mypy.plugin import AttributeContext, CheckerPluginInterface, FunctionContext, MethodContext
-from mypy.types import Instance, Type
+from mypy.nodes import Context, Decorator, Expression, FuncItem, SymbolTableNode, TypeInfo, Var
+from mypy.plugin import (
+    AttributeContext,
+    CheckerPluginInterface,
+    FunctionContext,
+    FunctionSigContext,
+    MethodContext,
+    MethodSigContext,
+)
+from mypy.types import CallableType, Instance, TupleType, Type, TypedDictType, get_proper_type
 
 from shtypes.context import settings
 from shtypes.context.settings import current_settings
 from shtypes.editor.config import Config
 from shtypes.editor.mypy.leniency import Leniency
-from shtypes.editor.mypy.parts import Parts
-from shtypes.editor.mypy.regions import NOTHING, Around, Regions
-from shtypes.editor.mypy.report import Asked, fail, renamed
-from shtypes.editor.space import Space, Unknown
+from shtypes.editor.mypy.regions import NOTHING, Around, Parts, Regions
+from shtypes.editor.mypy.report import Asked, fail, renamed, shown
+from shtypes.editor.mypy.texts import QUIET, has_mark, is_array, is_endless, mentions_array, texts_in
+from shtypes.editor.space import Space, Unknown, names_of
+from shtypes.scopes.comm import NoComm
+from shtypes.signatures.pattern import pattern
 
 _SENDS: Final = re.compile(r"; each device would send \d+ B|^each device would send \d+ B$")
 AnyContext = FunctionContext | MethodContext | AttributeContext
@@ -83,3 +92,82 @@ class Checking:
                 notes += [f"the scope is that of line {around.lines[-1]}"]
                 notes += [f"try: {renamed(h, asked)}" for h in error.hints[:1]]
                 fail(context.api, context.context, error.what, notes)
+
+
+# the dim names that have a meaning where a line stands
+
+
+def names_of_class(info: TypeInfo) -> set[str]:
+    """The dim names in the types of a class's attributes."""
+    found: set[str] = set()
+    for owner in info.mro:
+        if owner.fullname.startswith(("builtins.", "typing.", "shtypes.")):
+            continue
+        for symbol in owner.names.values():
+            node = symbol.node
+            t = node.type if isinstance(node, Var) else None
+            if isinstance(node, Decorator) and node.var.is_property and isinstance(node.func.type, CallableType):
+                t = node.func.type.ret_type
+            if t is not None:
+                found |= names_in(t)
+    return found
+
+
+def names_of_classes(t: Type) -> set[str]:
+    """The dim names of arrays inside an argument, in its classes: they mean the same wherever these are."""
+    found = get_proper_type(t)
+    if is_array(found) or is_endless(t):
+        return set()
+    if isinstance(found, Instance):
+        return names_of_class(found.type).union(*map(names_of_classes, found.args))
+    if isinstance(found, TypedDictType):
+        return set().union(*map(names_in, found.items.values()))
+    if isinstance(found, TupleType):
+        return names_in(found) if found.partial_fallback.type.is_named_tuple else set()
+    return set()
+
+
+def names_in(t: Type) -> set[str]:
+    """The dim names in a type."""
+    return {name for text in texts_in(t) for name in names_of(pattern(text))}
+
+
+def names_around(api: CheckerPluginInterface) -> set[str]:
+    """The dim names in the signatures of the functions around a line, and of their classes."""
+    found: set[str] = set()
+    for item in getattr(getattr(api, "scope", None), "stack", ()):
+        if isinstance(item, TypeInfo):
+            found |= names_of_class(item)
+        elif isinstance(item, FuncItem) and isinstance(item.type, CallableType):
+            for t in item.type.arg_types:
+                found |= names_in(t)
+    return found
+
+
+# functions that run in `no_comm`
+
+
+#: What `sh.jit` and others make of functions.
+_OWN: Final = frozenset(("Function", "JitFunction"))
+
+
+def check_quiet(around: Around, context: FunctionSigContext | MethodSigContext, called: CallableType) -> None:
+    """Reports a call, where communication is forbidden, of a function of arrays that does not forbid it itself."""
+    rules = [rule for rule in around.rules if isinstance(rule, NoComm)]
+    of_quiet = isinstance(context, MethodSigContext) and has_mark(context.type, QUIET)
+    if not rules or of_quiet or has_mark(called, QUIET) or not any(map(mentions_array, called.arg_types)):
+        return
+    name = _named(called, context.context)
+    what = f"`{rules[-1]}` cannot vouch for `{name}`, which takes arrays and is not `no_comm` itself"
+    notes = [f"the scope is that of line {around.lines[-1]}", f"try: @sh.no_comm on `{name}`"]
+    fail(context.api, context.context, what, notes)
+
+
+def _named(called: CallableType, where: Context) -> str:
+    """The function of a call, as it can be found: a method with its class, or what is written."""
+    method, _, owner = (called.name or "").partition(" of ")
+    if owner and owner.split("[")[0] not in _OWN:
+        return f"{owner}.{method}"
+    callee = getattr(where, "callee", None)
+    written = shown(callee) if isinstance(callee, Expression) else None
+    return written or called.name or "the function"

@@ -12,13 +12,13 @@ from mypy.nodes import Context, Decorator, Expression, FuncDef, LambdaExpr, Memb
 from mypy.plugin import CheckerPluginInterface
 
 from shtypes.editor import runtime
-from shtypes.editor.fixes import in_words, mesh_of_prices, priced
 from shtypes.editor.mypy.values import Reading, Value
 from shtypes.editor.sizes import LEAST
 from shtypes.editor.space import Space, Unknown
-from shtypes.errors import NoMeshError, ShardingTypeError
+from shtypes.errors import Fix, NoMeshError, ShardingTypeError
+from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.suggest_fixes import called_names
-from shtypes.types import ShType
+from shtypes.types import Dim, ShType
 from shtypes.types.mesh import Mesh
 
 if TYPE_CHECKING:
@@ -67,11 +67,13 @@ class Asked:
 
     Attributes:
         operands: The arrays among its arguments, with the expressions that they have.
+        is_known: Whether nothing in it stands for what only the running program has: a size, a value or a function.
     """
 
     def __init__(self, call: Call, axes: Iterable[str], policy: str, function: Callable[[Value, Mesh], Any]) -> None:
         self._call, self._axes, self._policy, self._function = call, axes, policy, function
         self.operands: list[tuple[Expression | None, ShType]] = []
+        self.is_known = False
 
     @property
     def function(self) -> Expression | None:
@@ -112,13 +114,16 @@ class Asked:
         args = [v.python(reading) for v in self._call.args]
         kwargs = {name: v.python(reading) for name, v in self._call.kwargs.items()}
         self.operands = reading.operands
+        sizes = (*(d.size for _, t in reading.operands for d in t.dims), *reading.sizes.values())
+        self.is_known = all(map(reading.space.sizes.is_known, sizes)) and runtime.is_written([args, kwargs])
         function = self._call.function()
         if function is None:
             raise Unknown
-        sizes = reading.sizes
         for _ in range(_MOST_QUESTIONS):
             try:
-                return runtime.ask(function, args, kwargs, mesh, self._policy, sizes=sizes, scopes=scopes, fixes=fixes)
+                return runtime.ask(
+                    function, args, kwargs, mesh, self._policy, sizes=reading.sizes, scopes=scopes, fixes=fixes
+                )
             except runtime.Wanted as wanted:
                 wanted.find()
         raise Unknown
@@ -167,13 +172,19 @@ def _may_fit(error: ShardingTypeError, asked: Asked, space: Space) -> bool:
     if error.axes:
         return False
     of_mesh = isinstance(error, NoMeshError) or error.what.startswith("the mesh ")
-    if (of_mesh and not space.config.mesh) or not _is_of_rules(error):
+    if of_mesh and not space.config.mesh:
         return True
+    if not _is_of_rules(error):
+        return not (asked.is_known and type(error.__context__) in _OF_ARGUMENTS)
     named = [not space.sizes.is_known(int(n)) for n in _SIZE.findall(error.what)]
     if any(named) and not all(named):
         return True
     of_name: dict[str, int] = {}
     return any(of_name.setdefault(d.name, d.size) != d.size for _, t in asked.operands for d in t.dims if d.name)
+
+
+#: What JAX raises of arguments that it cannot use; of values that are not there yet it raises classes of its own.
+_OF_ARGUMENTS: Final = (IndexError, TypeError, ValueError)
 
 
 def _is_of_rules(error: BaseException) -> bool:
@@ -234,3 +245,37 @@ def shown(expression: Expression) -> str | None:
         inner = shown(expression.expr)
         return None if inner is None else f"{inner}.{expression.name}"
     return None
+
+
+# fixes in words
+
+
+_BYTES = re.compile(r", \d+ B/device")
+
+
+def priced(t: ShType, space: Space, devices: int = 2, *, scaled: bool = True) -> ShType:
+    """A type whose moves have prices: an axis of unknown size is one of two devices, and every dim divides by it.
+
+    Its dims have names, so that what is printed is what was written.
+    """
+    mesh = mesh_of_prices(t.mesh, space, devices)
+    times = mesh.size // t.mesh.size if scaled else 1
+    named = space.named(t)
+    dims = [Dim(d.size * times, d.axes, d.name or (str(d.size) if times > 1 else None)) for d in named.dims]
+    return ShType(mesh, t.dtype_name, dims, t.states)
+
+
+def mesh_of_prices(mesh: Mesh, space: Space, devices: int = 2) -> Mesh:
+    """A mesh whose axes of unknown size have some devices."""
+    return Mesh({axis: n if space.knows([axis]) else devices for axis, n in mesh.shape.items()})
+
+
+def reshard_in_words(src: ShType, dst: ShType, name: str, space: Space) -> str:
+    """A reshard as a fix."""
+    return in_words(reshard_fix(priced(src, space), priced(dst, space), name), (src, dst), space)
+
+
+def in_words(fix: Fix, types: Sequence[ShType], space: Space) -> str:
+    """A fix; its price in bytes, where every size is known."""
+    known = all(space.knows(t.mesh.axis_names) and all(space.sizes.is_known(d.size) for d in t.dims) for t in types)
+    return str(fix) if known else _BYTES.sub("", str(fix))

@@ -21,12 +21,15 @@ from mypy.types import (
 
 from shtypes.editor.mypy.calls import has_texts
 from shtypes.editor.mypy.checking import Checking
-from shtypes.editor.mypy.marks import OTHER_FIELDS, QUIET, has_mark, with_mark
 from shtypes.editor.mypy.regions import forbids
 from shtypes.editor.mypy.texts import (
+    OTHER_FIELDS,
+    QUIET,
+    has_mark,
     is_function_of_arrays,
     map_arrays,
     unknown,
+    with_mark,
     without_text,
     without_texts_of_functions,
 )

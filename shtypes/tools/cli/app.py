@@ -12,6 +12,7 @@ import click
 import shtypes as sh
 from shtypes.analysis.explain_reshard import Resharding
 from shtypes.errors import ShardingTypeError
+from shtypes.resharding.devices import DEVICES
 from shtypes.resharding.transport import Asked
 from shtypes.tools.cli import check
 from shtypes.tools.cli.config import config
@@ -113,6 +114,26 @@ def memory(max_bytes: int | None, form: str, output: str | None, **options: Any)
     if max_bytes is not None and report.peak > max_bytes:
         click.echo(f"failed: a device needs {report.peak} B, and at most {max_bytes} B is allowed", err=True)
         raise SystemExit(FAILED)
+
+
+@cli.command()
+@target_options
+@click.option(
+    "--device", metavar="DEVICE", help=f"Predict times: one of {', '.join(DEVICES)}, or a .toml file (docs: compute)."
+)
+@output_options
+def compute(device: str | None, form: str, output: str | None, **given: Any) -> None:
+    r"""The work of one device: operations of products and of all else, and bytes through its memory.
+
+    TARGET and TYPE are as for `shtypes check`; nothing runs, no device is needed, and the mesh may have any size.
+
+    \b
+      shtypes compute examples/gated_mlp.py:loss --mesh dp=2,tp=2 --grad --device h100-sxm
+    """
+    one = program(**given)
+    with one.scope(), tracing(one.name):
+        found = sh.compute(one.function, *one.args, grad=one.grad, device=device)
+    emit(found, form, output)
 
 
 @cli.command()

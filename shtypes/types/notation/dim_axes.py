@@ -97,9 +97,6 @@ def in_scope(
         mesh: The mesh that must have these axes.
         scope: The axes of names; by default those in force.
         read: What reads such a text.
-
-    Raises:
-        ShardingTypeError: it cannot be read, the mesh has no such axis, or the text has an axis elsewhere too.
     """
     scope = current_dim_axes() if scope is None else scope
     return _in_scope(text, mesh, scope, read) if scope else (text, read(text))

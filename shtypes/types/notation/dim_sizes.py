@@ -37,11 +37,7 @@ def current_dims() -> Sizes:
 
 
 def read_sizes(text: str) -> dict[str, int]:
-    """The names and sizes of a text such as ``dp=2,tp=4``, in its order.
-
-    Raises:
-        ShardingTypeError: it is no such text.
-    """
+    """The names and sizes of a text such as ``dp=2,tp=4``, in its order."""
     found: dict[str, int] = {}
     for part in text.replace(",", " ").split():
         name, equals, size = part.partition("=")

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shtypes.context.settings import check_policy, current_settings
-from shtypes.types.dim import Dim
-from shtypes.types.notation.parts import TypeParts
+from shtypes.types.parts import Dim, State, TypeParts
 from shtypes.types.policy import REPLICATED_STATE, current_policy
-from shtypes.types.state import State
 
 #: The states that braces list, in the order in which they print.
 BRACED: Final = (State.VARYING, State.UNREDUCED, State.REDUCED, State.INVARIANT)

@@ -11,14 +11,12 @@ from shtypes.context.scope import mapped_axes
 from shtypes.context.settings import DimAxes, Sizes, check_policy
 from shtypes.errors import ShardingTypeError
 from shtypes.types import dtypes
-from shtypes.types.dim import Dim, check_divides
 from shtypes.types.mesh import Mesh, NamedAxes, current_mesh
 from shtypes.types.notation.dim_axes import current_dim_axes, in_scope
 from shtypes.types.notation.dim_sizes import current_dims, sorted_sizes
-from shtypes.types.notation.parts import TypeParts
 from shtypes.types.notation.syntax import DimText, Syntax, caret, error_at, spread
+from shtypes.types.parts import Dim, State, TypeParts, check_divides
 from shtypes.types.policy import REPLICATED_STATE, current_policy
-from shtypes.types.state import State
 
 
 class Known(NamedTuple):
@@ -87,11 +85,7 @@ def reading_context(
     dtype: Any,
     policy: str | None,
 ) -> ReadingContext:
-    """What the meaning of a text depends on; arguments as of `ShType.parse`.
-
-    Raises:
-        ShardingTypeError: it is no text, what describes the value disagrees, or there is no mesh.
-    """
+    """What the meaning of a text depends on; arguments as of `ShType.parse`."""
     if not isinstance(text, str):
         raise ShardingTypeError(f"a type is read from text, not from `{text!r}`")
     sizes = current_dims() if dims is None else sorted_sizes({**dict(current_dims()), **dims})
@@ -103,11 +97,7 @@ def reading_context(
 
 
 def read(text: str, context: ReadingContext) -> Parts:
-    """What a text says.
-
-    Raises:
-        ShardingTypeError: it is no type, names things that are not there, or does not fit the value.
-    """
+    """What a text says."""
     mesh, known, replicated, sizes, of_names, mapped = context
     text, syntax = in_scope(text, mesh, of_names)
     dtype = _dtype(text, syntax, known)
@@ -119,11 +109,7 @@ def read(text: str, context: ReadingContext) -> Parts:
 
 
 def check_names_any(text: str, t: TypeParts) -> None:
-    """Checks that a text names some type over a type's mesh, whatever its shape.
-
-    Raises:
-        ShardingTypeError: it does not.
-    """
+    """Checks that a text names some type over a type's mesh, whatever its shape."""
     text, syntax = in_scope(text, t.mesh)
     _states(text, syntax, t.mesh, _dtype(text, syntax, Known(None, None if syntax.dtype else t.dtype_name, "")))
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from shtypes.errors import ShardingTypeError
 from shtypes.types.notation.printing import BRACED, show_dim
-from shtypes.types.state import State
+from shtypes.types.parts import State
 
 
 class Word(NamedTuple):

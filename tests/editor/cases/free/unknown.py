@@ -44,7 +44,6 @@ def f_3(x: A[sh.Array, "f32[n, n]"], i: A[sh.Array, "i32[n]"], key: A[sh.Array, 
     reveal_type(~x)
     reveal_type(~i)
     reveal_type(~(x > 0))
-    reveal_type(-key)
     reveal_type(sh.exp(key))
     reveal_type(sh.sort(sh.random.split(key, 3)))
     reveal_type(sh.sum(sh.random.split(key, 3)))
@@ -127,18 +126,21 @@ def of_a_pair(w: A[sh.Array, "f32[m]"]) -> None:
 # 44:17: type ?
 # 45:17: type i32[n]
 # 46:17: type bool[n, n]
+# 47:17: `exp` cannot be applied to key<fry>  [sharding]
+# 47:17: Cannot interpret 'key<fry>' as a data type
 # 47:17: type ?
-# 48:17: type ?
-# 49:17: type key<fry>[3]
-# 50:17: type ?
-# 51:17: type key<fry>[]
-# 57:17: type bool[n, 4]
-# 69:17: type ?
-# 81:17: type ?
-# 82:17: type tuple[f32[]{U:dp}, ?]
-# 97:13: a gradient needs a scalar loss, not f32[h]  [sharding]
-# 97:13: a gradient is of one number
-# 97:13: try: sh.sum(loss) or sh.mean(loss)
-# 98:13: a gradient needs a loss of real numbers, not i32[]  [sharding]
-# 98:13: try: loss.astype(float)
-# 106:13: a gradient needs a scalar loss; `pair` returned tuple  [sharding]
+# 48:17: type key<fry>[3]
+# 49:17: `sum` does not take these arguments  [sharding]
+# 49:17: Cannot interpret 'key<fry>' as a data type
+# 49:17: type ?
+# 50:17: type key<fry>[]
+# 56:17: type bool[n, 4]
+# 68:17: type ?
+# 80:17: type ?
+# 81:17: type tuple[f32[]{U:dp}, ?]
+# 96:13: a gradient needs a scalar loss, not f32[h]  [sharding]
+# 96:13: a gradient is of one number
+# 96:13: try: sh.sum(loss) or sh.mean(loss)
+# 97:13: a gradient needs a loss of real numbers, not i32[]  [sharding]
+# 97:13: try: loss.astype(float)
+# 105:13: a gradient needs a scalar loss; `pair` returned tuple  [sharding]
