@@ -27,6 +27,7 @@ os.environ["XLA_FLAGS"] = " ".join(
 import hypothesis
 import pytest
 
+import shtypes as sh
 from shtypes.context.settings import ENVIRONMENT
 from shtypes.types.policy import set_policy
 
@@ -69,8 +70,11 @@ def small_heap() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def clean_context() -> Iterator[None]:
-    """Takes back the policy and the mesh that a test leaves set; a pure test never loads JAX for it."""
+def clean_context(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Sets the mesh that a test is marked with, and takes back the policy and the mesh; a pure test never loads JAX."""
+    mark = request.node.get_closest_marker("mesh")
+    if mark is not None:
+        sh.set_mesh(sh.make_mesh(*mark.args))
     yield
     set_policy(os.environ.get(ENVIRONMENT, "partial"))
     if "jax" in sys.modules:

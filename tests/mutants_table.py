@@ -399,8 +399,8 @@ MUTANTS: Final = (
     Mutant(
         "the parts of an axis are read minor to major",
         "shtypes/analysis/device_slices.py",
-        "in reversed([*parts.shape.items()]):",
-        "in parts.shape.items():",
+        "in reversed([*mesh.shape.items()]):",
+        "in mesh.shape.items():",
         _TOLD,
     ),
     Mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import pytest
 import shtypes as sh
 
 ocp = pytest.importorskip("orbax.checkpoint")
-pytestmark = pytest.mark.filterwarnings("ignore")  # other people's
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 KEYS = jax.random.split(jax.random.key(3), 8)
@@ -67,10 +66,7 @@ ASKED: dict[str, tuple[dict[str, int], str, dict[str, str]]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
-        yield
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.mesh({"dp": 2, "tp": 4})]
 
 
 def tree() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,8 +12,6 @@ import pytest
 
 import shtypes as sh
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # other people's
-
 W = np.arange(32, dtype=np.float32).reshape(8, 4) / 7
 B = np.arange(4, dtype=np.float32)
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
@@ -22,10 +20,7 @@ X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
 WANTED = jax.grad(lambda p: jax.numpy.mean(jax.numpy.square(X @ p["w"] + p["b"])))({"w": W, "b": B})
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
-        yield
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.mesh({"dp": 2, "tp": 4})]
 
 
 def w() -> Any:

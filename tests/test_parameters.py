@@ -28,10 +28,7 @@ OPEN = {
 PLAIN = {"sh.current_policy"}
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"x": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"x": 2})
 
 
 def value() -> Any:

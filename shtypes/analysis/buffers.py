@@ -34,6 +34,11 @@ class Fusion:
                 self._before[step] |= self._before[v.step] if v.step is not None else 0
         for step in reversed(order):
             self.into[step] = self._into(step)
+        self._reads: dict[Step, dict[Value, None]] = {}
+        for step in order:
+            self._reads[step] = {}
+            for v in step.operands:
+                self._reads[step] |= {v: None} if v.step is None or self.materialized(v.step) else self._reads[v.step]
 
     def materialized(self, step: Step) -> bool:
         """Whether the results of a step are in memory, or are what their operands are."""
@@ -57,14 +62,14 @@ class Fusion:
 
     def _on_all_paths(self, step: Step) -> bool:
         """Whether no user of a step waits for what is computed from it elsewhere, and is in memory."""
-        return all(self._only_fused(step, user) for user in self._users[step.results[0]])
-
-    def _only_fused(self, step: Step, user: Step) -> bool:
-        for other in {v.step for v in user.operands if v.step is not None and v.step is not step}:
-            if self._before[other] & self._place[step] and (
-                other in self.into[other] or not self._only_fused(step, other)
-            ):
-                return False
+        waiting, seen = list(self._users[step.results[0]]), set[Step]()
+        while waiting:
+            for other in {v.step for v in waiting.pop().operands if v.step is not None} - seen - {step}:
+                if self._before[other] & self._place[step]:
+                    if other in self.into[other]:
+                        return False
+                    seen.add(other)
+                    waiting.append(other)
         return True
 
     def _reader(self, user: Step, value: Value) -> frozenset[Step]:
@@ -77,19 +82,9 @@ class Fusion:
         reads = user.kind in _READS and not (user.kind is Kind.STORE and user.operands[0] is value)
         return frozenset((user,)) if reads else frozenset()
 
-    def reads(self, step: Step) -> list[Value]:
+    def reads(self, step: Step) -> Iterable[Value]:
         """What a step reads from memory, through what is fused into it."""
-        values: dict[Value, None] = {}
-        self._collect(step, values, set())
-        return list(values)
-
-    def _collect(self, step: Step, values: dict[Value, None], seen: set[Step]) -> None:
-        for v in step.operands:
-            if v.step is None or self.materialized(v.step):
-                values[v] = None
-            elif v.step not in seen:
-                seen.add(v.step)
-                self._collect(v.step, values, seen)
+        return self._reads[step]
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from shtypes.analysis.device_slices import Holding, Span, digits_of_dims, holding, visible
+from shtypes.analysis.device_slices import Holding, Span, digits_of_dims, holding, unravel, visible
 from shtypes.analysis.svg import CELL, COLUMNS, Paint, devices, drawn_dims, element, words
 from shtypes.errors import how_many, quoted
 from shtypes.resharding import Kind, Plan, Step
@@ -238,23 +238,15 @@ def holders(plan: Plan, title: str) -> Table:
         if index is None:
             rows.append(("⋮",) * (len(plan.steps) + 2 - (not plan.steps)))
             continue
-        place = dict(zip(mesh.axis_names, _place(mesh.axis_sizes, index), strict=True))
+        place = unravel(index, mesh)
         at = ", ".join(f"{axis}={i}" for axis, i in place.items()) or "the one"
         rows.append((at, *(holding(t, place, plan.src).text(plan.src) for t in ways(plan))))
     return Table(title, ("device", *names(plan)), tuple(rows))
 
 
-def _place(sizes: Sequence[int], index: int) -> list[int]:
-    indices = []
-    for size in reversed(sizes):
-        index, at = divmod(index, size)
-        indices.append(at)
-    return indices[::-1]
-
-
 def draw(title: str, plans: Sequence[tuple[str, Plan]], model: CostModel | None) -> str:
     """One SVG element: for each plan its name, a row of pictures with arrows between, and the steps in words below."""
-    dims = _drawn(plans[0][1])
+    dims = drawn_dims(plans[0][1].src, plans[0][1].dst)
     left_out = f"; of {plans[0][1].src.ndim} dims {', '.join(map(str, dims))} are drawn"
     legend = _LEGEND + (left_out if len(dims) < plans[0][1].src.ndim else "")
     body = [words(8, 24, title, weight="bold"), words(8, 24 + LINE, legend)]
@@ -287,7 +279,7 @@ def _plan(name: str, plan: Plan, top: float, model: CostModel | None) -> _Shown:
     drawing = _Shown(8, top + LINE)
     drawing.line(8, drawing.bottom, f"{name}: {plan.src} to {plan.dst}", "bold")
     x, top = 8.0, drawing.bottom + 8
-    dims = _drawn(plan)
+    dims = drawn_dims(plan.src, plan.dst)
 
     def paint(cell: Holding) -> Paint:
         return _paint(cell, plan.src, dims)
@@ -343,15 +335,6 @@ def _label(base: ShType) -> int:
     """The length of the longest name of a row of devices."""
     outer = list(base.mesh.shape.items())[:-1]
     return len(", ".join(f"{axis}={size - 1}" for axis, size in outer))
-
-
-def _drawn(plan: Plan) -> tuple[int, ...]:
-    """The dims that are drawn, the same in each picture: first those that one end has sharded."""
-    ends = [drawn_dims(plan.src), drawn_dims(plan.dst)]
-    if plan.src.ndim <= 3:
-        return ends[0]
-    order = sorted(range(plan.src.ndim), key=lambda i: (not plan.src.dims[i].axes, not plan.dst.dims[i].axes, -i))
-    return tuple(sorted(order[:3]))
 
 
 def _paint(cell: Holding, src: ShType, dims: tuple[int, ...]) -> Paint:

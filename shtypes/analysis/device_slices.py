@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,18 +67,18 @@ def holding(t: ShType, place: Mapping[str, int], base: ShType | None = None) -> 
             into digits. The place and the result are in its terms.
     """
     base = base or t
-    at = place if t.mesh is base.mesh else _in_parts(place, base.mesh, t.mesh)
+    at = place if t.mesh is base.mesh else unravel(_ravel(place, base.mesh, base.mesh.axis_names), t.mesh)
     slices = []
     for d in t.dims:
         size = d.size // t.mesh.product(d.axes)
-        start = _index(t, d.axes, at) * size
+        start = _ravel(at, t.mesh, d.axes) * size
         slices.append((start, start + size))
     terms, varying = t.axes(State.UNREDUCED), t.axes(State.VARYING)
     return Holding(
         tuple(place.items()),
         tuple(_spans([(t.shape[i], slices[i]) for i in digits]) for digits in digits_of_dims(t, base)),
-        _index(t, terms, at) if terms else None,
-        _index(t, varying, at) if varying else None,
+        _ravel(at, t.mesh, terms) if terms else None,
+        _ravel(at, t.mesh, varying) if varying else None,
     )
 
 
@@ -105,23 +106,17 @@ def _spans(digits: Sequence[tuple[int, Span]]) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def _in_parts(place: Mapping[str, int], mesh: Mesh, parts: Mesh) -> dict[str, int]:
-    """The place of a device on the mesh of the same devices with axes in parts."""
-    index = 0
-    for axis, size in mesh.shape.items():
-        index = index * size + place[axis]
-    place_in_parts = {}
-    for axis, size in reversed([*parts.shape.items()]):
-        index, place_in_parts[axis] = divmod(index, size)
-    return place_in_parts
+def unravel(index: int, mesh: Mesh) -> dict[str, int]:
+    """The place of the device with an index on a mesh, major to minor."""
+    place = {}
+    for axis, size in reversed([*mesh.shape.items()]):
+        index, place[axis] = divmod(index, size)
+    return {axis: place[axis] for axis in mesh.axis_names}
 
 
-def _index(t: ShType, axes: tuple[str, ...], place: Mapping[str, int]) -> int:
+def _ravel(place: Mapping[str, int], mesh: Mesh, axes: tuple[str, ...]) -> int:
     """The index of a device along several axes, major to minor."""
-    index = 0
-    for axis in axes:
-        index = index * t.mesh.shape[axis] + place[axis]
-    return index
+    return functools.reduce(lambda index, axis: index * mesh.shape[axis] + place[axis], axes, 0)
 
 
 def visible(count: int, most: int) -> list[int | None]:

@@ -141,9 +141,9 @@ class Resharding(Report):
         }
 
 
-def gathered_bytes(found: Plan) -> int:
+def gathered_bytes(direct: Plan) -> int:
     """What the plain way sends: to make whole and finish everything that changes, and to slice it then."""
-    src, dst = found.src, found.dst
+    src, dst = direct.src, direct.dst
     dims = [a._replace(axes=a.axes[: common_prefix(a.axes, b.axes)]) for a, b in zip(src.dims, dst.dims, strict=True)]
     unchanged = {axis for dim in dims for axis in dim.axes}
     states = {

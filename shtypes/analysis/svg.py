@@ -41,11 +41,9 @@ class Box(NamedTuple):
         return f'<rect x="{self.x:.1f}" y="{self.y:.1f}" {size} {style}/>'
 
 
-def drawn_dims(t: ShType) -> tuple[int, ...]:
-    """The dims that are drawn, at most three: the sharded ones first, then the last ones."""
-    if t.ndim <= 3:
-        return tuple(range(t.ndim))
-    order = sorted(range(t.ndim), key=lambda i: (not t.dims[i].axes, -i))
+def drawn_dims(*types: ShType) -> tuple[int, ...]:
+    """The dims of an array that are drawn, at most three: those that the types have sharded first, then the last."""
+    order = sorted(range(types[0].ndim), key=lambda i: (*(not t.dims[i].axes for t in types), -i))
     return tuple(sorted(order[:3]))
 
 

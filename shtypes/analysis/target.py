@@ -59,7 +59,7 @@ class Target(NamedTuple):
 
     def leaf_names(self) -> list[str]:
         """The names of the leaves of the arguments: parameters with the paths inside them."""
-        structure = jax.tree.structure((self.args, self.kwargs))
+        structure: Any = jax.tree.structure((self.args, self.kwargs))
         args, kwargs = jax.tree.unflatten(structure, range(structure.num_leaves))
         trees = self._replace(args=args, kwargs=kwargs).arguments
         names = {i: name + path for name, tree in trees.items() for path, i in leaves_by_path(tree)}

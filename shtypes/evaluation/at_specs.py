@@ -183,10 +183,10 @@ def results(jaxpr: Any, place: str, around: tuple[str, ...] = ()) -> list[tuple[
 def outputs(jaxpr: Any, run: Sequence[int]) -> list[tuple[int, int]]:
     """What some equations make and others of the forward pass use, or the jaxpr returns."""
     inside = set(run)
-    made = {v: (i, j) for i in run for j, v in enumerate(jaxpr.eqns[i].outvars)}
+    defined = {v: (i, j) for i in run for j, v in enumerate(jaxpr.eqns[i].outvars)}
     others = [eqn for i, eqn in enumerate(jaxpr.eqns) if i not in inside and not is_backward(eqn)]
     used = [v for vs in (jaxpr.outvars, *(eqn.invars for eqn in others)) for v in vs if not is_literal(v)]
-    return sorted({made[v] for v in used if v in made})
+    return sorted({defined[v] for v in used if v in defined})
 
 
 def _runs(jaxpr: Any, holds: Any) -> Iterator[list[int]]:
@@ -195,20 +195,20 @@ def _runs(jaxpr: Any, holds: Any) -> Iterator[list[int]]:
     A run ends where another equation comes between, and where its first line comes again and takes what the run made.
     """
     run: list[int] = []
-    made: set[Any] = set()
+    defined: set[Any] = set()
     for i, eqn in enumerate(jaxpr.eqns):
         where = _where(eqn)
         if is_backward(eqn) or not holds(where):
             if run:
                 yield run
-            run, made = [], set()
+            run, defined = [], set()
             continue
         again = bool(run) and where.frames == frames_of(jaxpr.eqns[run[0]])
-        if again and any(not is_literal(v) and v in made for v in eqn.invars):
+        if again and any(not is_literal(v) and v in defined for v in eqn.invars):
             yield run
-            run, made = [], set()
+            run, defined = [], set()
         run.append(i)
-        made.update(eqn.outvars)
+        defined.update(eqn.outvars)
     if run:
         yield run
 

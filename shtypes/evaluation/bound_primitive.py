@@ -32,11 +32,17 @@ class Linearity(NamedTuple):
         """In what sense the primitive is linear where some of its operands are known, and which others are held."""
         places = [i for i, x in enumerate(known) if not _is_known(x)] if known else range(count)
         not_linear = range(max(count, len(known)))[self.nonlinear]
-        held = frozenset(j for j, i in enumerate(places) if i in not_linear)
+        nonlinear = frozenset(j for j, i in enumerate(places) if i in not_linear)
         if self.kind is not Linear.EACH or len(places) == len(known or places):
-            return self.kind, held
-        factors = len(places) - len(held)
-        return (Linear.NO, held) if not factors else (Linear.EACH, held) if held else (Linear.JOINTLY, held)
+            return self.kind, nonlinear
+        factors = len(places) - len(nonlinear)
+        return (
+            (Linear.NO, nonlinear)
+            if not factors
+            else (Linear.EACH, nonlinear)
+            if nonlinear
+            else (Linear.JOINTLY, nonlinear)
+        )
 
 
 _ALONE: Final = Linearity(Linear.JOINTLY)
@@ -109,9 +115,9 @@ class Bound(ShardFn):
         self.primitive, self.params, self.known = primitive, dict(params), tuple(known)
         self.linearity = linearity or LINEAR.get(primitive.name, Linearity())
         self.per_element = per_element
-        told = tuple(x.index if isinstance(x, _Operand) else _told(x) for x in self.known)
+        constants = tuple(x.index if isinstance(x, _Operand) else _told(x) for x in self.known)
         parts = (primitive, *sorted(self.params.items(), key=itemgetter(0)))
-        self._key = (Static(parts), told, self.linearity.kind)
+        self._key = (Static(parts), constants, self.linearity.kind)
         self._hash = hash(self._key)
 
     def __eq__(self, other: object) -> bool:
@@ -122,10 +128,10 @@ class Bound(ShardFn):
 
     def __str__(self) -> str:
         name = self.primitive.name
-        shown = [_said(self.params[key]) for key in _SHOWN.get(name, ()) if key in self.params]
+        texts = [_said(self.params[key]) for key in _SHOWN.get(name, ()) if key in self.params]
         if any(x is not None and not isinstance(x, _Operand) for x in self.known):
-            shown += ["_" if x is None or isinstance(x, _Operand) else f"{x}" for x in self.known]
-        return f"{NAMES.get(name, name)}[{','.join(shown)}]" if shown else NAMES.get(name, name)
+            texts += ["_" if x is None or isinstance(x, _Operand) else f"{x}" for x in self.known]
+        return f"{NAMES.get(name, name)}[{','.join(texts)}]" if texts else NAMES.get(name, name)
 
     __repr__ = __str__
 
@@ -148,8 +154,8 @@ class Bound(ShardFn):
         kind, _ = self.linearity.within(self.known, 1)
         if kind not in (Linear.JOINTLY, Linear.BESIDE) or kind is not self.linearity.kind:
             return kind
-        held = range(len(self.known))[self.linearity.nonlinear]
-        moved = any(_is_known(x) and i not in held and x.any() for i, x in enumerate(self.known))
+        nonlinear = range(len(self.known))[self.linearity.nonlinear]
+        moved = any(_is_known(x) and i not in nonlinear and x.any() for i, x in enumerate(self.known))
         return Linear.NO if moved or self._fills else kind
 
     @property
@@ -160,9 +166,9 @@ class Bound(ShardFn):
 
     def linear_in(self, index: int) -> bool:
         count = max(len(self.known), index + 1)
-        told = {x.index: i for i, x in enumerate(self.known) if isinstance(x, _Operand)}
-        if told:
-            return told[index] not in range(count)[self.linearity.nonlinear]
+        places = {x.index: i for i, x in enumerate(self.known) if isinstance(x, _Operand)}
+        if places:
+            return places[index] not in range(count)[self.linearity.nonlinear]
         return index not in self.linearity.within(self.known, count)[1]
 
     @property
@@ -243,36 +249,36 @@ def _transposed(
         [i for i, t in enumerate(operands) if not dtypes.differentiable(t[1])] if fn.linear is Linear.BESIDE else []
     )
 
-    def transpose(*given: Any) -> Any:
+    def transpose(*args: Any) -> Any:
         if fn.linear is Linear.EACH:
-            others = list(given)
-            others[index], cotangent = None, given[index]
+            others = list(args)
+            others[index], cotangent = None, args[index]
         else:
             others = [np.broadcast_to(np.zeros((), s.dtype), s.shape) for s in structs]  # of no memory
-            for i, x in zip(beside, given, strict=False):
+            for i, x in zip(beside, args, strict=False):
                 others[i] = x
-            cotangent = given[-1]
+            cotangent = args[-1]
 
         def of_one(x: Any) -> Any:
             return fn(*others[:index], x, *others[index + 1 :])
 
         return jax.linear_transpose(of_one, structs[index])(cotangent)[0]
 
-    given = [*(structs[i] for i in beside), ct] if jointly else [*structs[:index], ct, *structs[index + 1 :]]
+    args = [*(structs[i] for i in beside), ct] if jointly else [*structs[:index], ct, *structs[index + 1 :]]
     with wide_enough(*(s.dtype for s in (*structs, ct))), without_mesh():
-        return _as_one(transpose, given)
+        return _as_one(transpose, args)
 
 
-def _as_one(f: Callable[..., Any], given: Sequence[Any]) -> ShardFn | None:
+def _as_one(f: Callable[..., Any], args: Sequence[Any]) -> ShardFn | None:
     """A function of arrays as a local function, if it is one primitive of its operands and of known numbers."""
     try:
-        closed = jax.make_jaxpr(f)(*given)
+        closed = jax.make_jaxpr(f)(*args)
     except (NotImplementedError, TypeError, ValueError):
         return None
     jaxpr = jaxpr_of(closed)
     (out,) = jaxpr.outvars
     if len(jaxpr.eqns) != 1:
-        return IDENTITY if not jaxpr.eqns and len(given) == 1 and out is jaxpr.invars[0] else None
+        return IDENTITY if not jaxpr.eqns and len(args) == 1 and out is jaxpr.invars[0] else None
     (eqn,) = jaxpr.eqns
     places: list[Any] = []
     for x in eqn.invars:
@@ -285,8 +291,8 @@ def _as_one(f: Callable[..., Any], given: Sequence[Any]) -> ShardFn | None:
     if eqn.outvars != [out] or any(np.ndim(x) for x in places if _is_known(x)):
         return None
     order = [x.index for x in places if not _is_known(x)]
-    if order != list(range(len(given))):
-        return None if sorted(order) != list(range(len(given))) else Bound(eqn.primitive, eqn.params, places)
+    if order != list(range(len(args))):
+        return None if sorted(order) != list(range(len(args))) else Bound(eqn.primitive, eqn.params, places)
     if not any(map(_is_known, places)):
         return Bound(eqn.primitive, eqn.params)
     return Bound(eqn.primitive, eqn.params, [x if _is_known(x) else None for x in places])

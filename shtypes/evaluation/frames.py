@@ -23,35 +23,23 @@ class Body(NamedTuple):
     jaxpr: Any  # the program
     env: dict[Any, Any]  # the values of its variables that are still used
     outer: Step | None  # the equation that it is a body of; None for the whole program
-    outside: AtSpecs  # what was said of the program from outside
+    at_specs: AtSpecs  # the types that `at=` gives the results of places
     scope: tuple[str, ...] = ()  # the path of scopes around it
-    places: frozenset[str] = frozenset()  # those places of ``outside`` that it is in
+    places: frozenset[str] = frozenset()  # the places of these that it is in
     arguments: Callable[[], Sequence[str]] = tuple  # what the arguments of the whole program are called
     mesh: Mesh | None = None  # the mesh that the program is evaluated on, if any
     in_force: InForce = InForce()  # what the program set around it
     of_function: bool = False  # whether it is that of a function of JAX which the user called on typed values
 
     @classmethod
-    def of_call(cls, mesh: Mesh | None) -> Body:
-        """The program of a function of JAX, in the equation that is being evaluated, if any is."""
-        return cls(None, {}, current(), AtSpecs(), mesh=mesh, of_function=True)
-
-    @classmethod
-    def whole(cls, outside: AtSpecs, arguments: Callable[[], Sequence[str]] = tuple, mesh: Mesh | None = None) -> Body:
-        """A whole program."""
-        return cls(None, {}, None, outside, arguments=arguments, mesh=mesh)
-
-    @classmethod
     def inside(cls, outer: Step) -> Body:
-        """A body of an equation."""
-        around = outer.body
-        if not around.outside.at:
-            return around._replace(jaxpr=None, env={}, outer=outer, arguments=tuple, in_force=outer.in_force)
-        own = scope_of(str(outer.eqn.source_info.name_stack))
-        places = around.places | around.outside.inside(outer.eqn, around.scope)
-        return cls(
-            None, {}, outer, around.outside, (*around.scope, *own), places, mesh=around.mesh, in_force=outer.in_force
-        )
+        """A sub-jaxpr of an equation."""
+        around, specs = outer.body, outer.body.at_specs
+        body = around._replace(jaxpr=None, env={}, outer=outer, arguments=tuple, in_force=outer.in_force)
+        if not specs.at:
+            return body
+        scope = (*around.scope, *scope_of(str(outer.eqn.source_info.name_stack)))
+        return body._replace(scope=scope, places=around.places | specs.inside(outer.eqn, around.scope))
 
 
 class Step:
@@ -74,8 +62,8 @@ class Step:
         A function of JAX that the user called is traced once for many lines: its own stack says nothing.
         """
         outer = self.body.outer
-        own = [] if self.body.of_function else frames_of(self.eqn)
-        return own + ([] if outer is None else outer.frames())
+        stack = [] if self.body.of_function else frames_of(self.eqn)
+        return stack + ([] if outer is None else outer.frames())
 
     def lines(self) -> Any:
         """JAX's stack of the innermost of these equations that has a line of the user's.
@@ -156,11 +144,11 @@ class Scopes:
         layers: list[Any] = list(added)
         if (target.fields, target.jax) != (self._outer.fields, self._outer.jax):
             layers.append(InForce((), target.fields, target.jax))
-        kept = 0
-        while kept < min(len(layers), len(self._open)) and self._open[kept][0] == layers[kept]:
-            kept += 1
-        self.leave(kept)
-        for layer in layers[kept:]:
+        count = 0
+        while count < min(len(layers), len(self._open)) and self._open[count][0] == layers[count]:
+            count += 1
+        self.leave(count)
+        for layer in layers[count:]:
             scope = settings(layer) if isinstance(layer, InForce) else self._run(layer)
             scope.__enter__()
             self._open.append((layer, scope))
@@ -173,9 +161,9 @@ class Scopes:
         part: contextlib.AbstractContextManager[Any] = self._runs[rule]()
         return part
 
-    def leave(self, kept: int = 0, error: BaseException | None = None) -> None:
+    def leave(self, count: int = 0, error: BaseException | None = None) -> None:
         """Leaves the scopes but the outermost ``kept``."""
-        while len(self._open) > kept:
+        while len(self._open) > count:
             _, scope = self._open.pop()
             scope.__exit__(*((None, None, None) if error is None else (type(error), error, error.__traceback__)))
         self.now = self._outer

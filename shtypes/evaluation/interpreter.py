@@ -50,19 +50,19 @@ def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
 def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """The results of a program, for typed and plain arguments, inside the equation that is being evaluated."""
     outer = current()
-    return _run(jaxpr, consts, args, Body.inside(outer) if outer is not None else Body.whole(AtSpecs()))
+    return _run(jaxpr, consts, args, Body.inside(outer) if outer is not None else Body(None, {}, None, AtSpecs()))
 
 
 def evaluate_whole(
-    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], outside: AtSpecs, arguments: Callable[[], Sequence[str]]
+    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], at_specs: AtSpecs, arguments: Callable[[], Sequence[str]]
 ) -> list[Any]:
     """The results of a whole program."""
-    return _run(jaxpr, consts, args, Body.whole(outside, arguments, mesh_of(args)))
+    return _run(jaxpr, consts, args, Body(None, {}, None, at_specs, arguments=arguments, mesh=mesh_of(args)))
 
 
 def evaluate_call(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """The results of the program of a function of JAX that the user called."""
-    return _run(jaxpr, consts, args, Body.of_call(mesh_of(args)))
+    return _run(jaxpr, consts, args, Body(None, {}, current(), AtSpecs(), mesh=mesh_of(args), of_function=True))
 
 
 def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> list[Any]:
@@ -75,7 +75,7 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
         return literal_value(atom) if is_literal(atom) else env[atom]
 
     last = _last_uses(jaxpr)
-    marks = body.outside.marks(jaxpr, body.scope, body.places)
+    marks = body.at_specs.marks(jaxpr, body.scope, body.places)
     with scopes_of(body.in_force) as scopes:
         for i, eqn in enumerate(jaxpr.eqns):
             scopes.enter(eqn)
@@ -93,28 +93,29 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
 def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
     """Which variables nothing uses after each equation."""
     uses: dict[int, list[Any]] = {}
-    kept = {var for var in (*jaxpr.constvars, *jaxpr.outvars) if not is_literal(var)}
+    used_later = {var for var in (*jaxpr.constvars, *jaxpr.outvars) if not is_literal(var)}
     for i in range(len(jaxpr.eqns) - 1, -1, -1):
         eqn = jaxpr.eqns[i]
         for var in (*eqn.outvars, *eqn.invars):
-            if not is_literal(var) and var not in kept:
-                kept.add(var)
+            if not is_literal(var) and var not in used_later:
+                used_later.add(var)
                 uses.setdefault(i, []).append(var)
     return uses
 
 
 def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) -> list[Any]:
-    eqn, outside = step.eqn, step.body.outside
+    eqn, at_specs = step.eqn, step.body.at_specs
     name = eqn.primitive.name
     constant = all(map(is_constant, operands))
     if name not in BODIES and not any(map(is_typed, operands)):
         outs = bind_plain(eqn, operands)
         for _, place in marks:
-            outside.met.add(place)
+            at_specs.met.add(place)
     else:
-        outs = _typed(step, operands, marks)
-        if isinstance(outs, ShardingTypeError):
-            raise outs
+        results = _typed(step, operands, marks)
+        if isinstance(results, ShardingTypeError):
+            raise results
+        outs = results
     if constant:
         for out in outs:
             note_constant(out)
@@ -124,7 +125,7 @@ def _evaluated(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]
 
 def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) -> list[Any] | ShardingTypeError:
     """The results of an equation, or its refusal: to one raised in here JAX would add the plain program's trace."""
-    eqn, outside = step.eqn, step.body.outside
+    eqn, at_specs = step.eqn, step.body.at_specs
     name = eqn.primitive.name
     with set_current_eqn(step), as_written(eqn, step.lines()):
         try:
@@ -132,9 +133,9 @@ def _typed(step: Step, operands: list[Any], marks: Sequence[tuple[int, str]]) ->
             if body is not None:
                 outs = again(eqn, operands, body) if name == "typed_call" else body(eqn, operands)
             else:
-                outs = [outside.finished(x, operands) for x in again(eqn, operands, by_row)]
+                outs = [at_specs.finished(x, operands) for x in again(eqn, operands, by_row)]
             for j, place in marks:
-                outs[j] = outside.resharded(outs[j], place)
+                outs[j] = at_specs.resharded(outs[j], place)
         except ShardingTypeError as error:
             if step.body.of_function:
                 return error.with_traceback(None)
@@ -152,9 +153,9 @@ def by_row(eqn: Any, operands: list[Any]) -> list[Any]:
         return bound(eqn, operands)
     row = ROWS.get(name)
     if row is not None:
-        given = beside_others(operands)
-        carry(name, operands, given)
-        return _checked(eqn, row(eqn, given))
+        args = beside_others(operands)
+        carry(name, operands, args)
+        return _checked(eqn, row(eqn, args))
     for fallback in FALLBACKS:
         outs = fallback(eqn, operands)
         if outs is not None:
@@ -250,12 +251,12 @@ def _recipe(operands: Sequence[Any], bound: Sequence[Any], outs: Sequence[Any]) 
     for i, x in enumerate(operands):
         places.setdefault(id(x), i)
     steps, count = [], len(operands)
-    for operation, given, made in bound:
+    for operation, args, results in bound:
         written = isinstance(operation, Local) or (isinstance(operation, Reshard) and not operation.inserted)
-        if not written or any(id(x) not in places for x in given):
+        if not written or any(id(x) not in places for x in args):
             return None  # a move that a rule inserts may be another's too: `ops.dispatch` shares them
-        steps.append((operation, tuple(places[id(x)] for x in given)))
-        for y in made:
+        steps.append((operation, tuple(places[id(x)] for x in args)))
+        for y in results:
             places[id(y)] = count
             count += 1
     if any(id(out) not in places for out in outs):

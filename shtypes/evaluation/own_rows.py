@@ -112,9 +112,9 @@ class OwnSorted(_Own):
     axes: tuple[tuple[str, ...], ...]  # for each operand, the mesh axes that shard this dim
 
     def __call__(self, *operands: Any) -> Any:
-        whole = [x for x, axes in zip(operands, self.axes, strict=True) if not axes]
-        *found, order = self.fn(*whole, lax.broadcasted_iota(np.int32, whole[0].shape, self.dim))
-        rest, outs = iter(found), []
+        keys = [x for x, axes in zip(operands, self.axes, strict=True) if not axes]
+        *sorted_keys, order = self.fn(*keys, lax.broadcasted_iota(np.int32, keys[0].shape, self.dim))
+        rest, outs = iter(sorted_keys), []
         for x, axes in zip(operands, self.axes, strict=True):
             if not axes:
                 outs.append(next(rest))
@@ -240,9 +240,9 @@ class OwnUpdates(_Own):
             numbers.scatter_indices_batching_dims,
         )
         old = lax.gather(x, at, reads, sizes, mode="clip")
-        kept = jnp.broadcast_to(here.reshape(()), old.shape)
+        here_all = jnp.broadcast_to(here.reshape(()), old.shape)
         # What is not kept is changed harmlessly: its derivative may be NaN, and so zero times it.
         beside = lax.full_like(old, 1)
-        changed = self.fn(x, at, lax.select(kept, updates, beside))
-        new = lax.select(kept, lax.gather(changed, at, reads, sizes, mode="clip"), old)
+        changed = self.fn(x, at, lax.select(here_all, updates, beside))
+        new = lax.select(here_all, lax.gather(changed, at, reads, sizes, mode="clip"), old)
         return lax.scatter(x, at, new, numbers, unique_indices=True, mode="drop")

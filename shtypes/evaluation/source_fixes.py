@@ -68,16 +68,18 @@ def _retell(
             alike = [x for x in typed if x.type == t]
             if len(alike) == 1:
                 values[name] = alike[0]
-    known = {name: _named(step, source_of(step, x), x.type) for name, x in values.items()}
-    call = None if all(known.get(name, _Name()).is_users for name in names) else _call_around(step)
-    found = () if call is None else _fixes_of_call(call, step, evaluate)
-    error.fixes = found or _all_told(error.fixes, known, names, step)
+    operand_names = {name: _named(step, source_of(step, x), x.type) for name, x in values.items()}
+    call = None if all(operand_names.get(name, _Name()).is_users for name in names) else _call_around(step)
+    fixes = () if call is None else _fixes_of_call(call, step, evaluate)
+    error.fixes = fixes or _all_told(error.fixes, operand_names, names, step)
 
 
-def _all_told(fixes: Sequence[Fix], known: dict[str, _Name], names: Sequence[str], step: Step) -> tuple[Fix, ...]:
+def _all_told(
+    fixes: Sequence[Fix], operand_names: dict[str, _Name], names: Sequence[str], step: Step
+) -> tuple[Fix, ...]:
     alone = len(names) == 1
-    found = (_told(fix, known, step, step.body.outside.name, alone=alone) for fix in fixes)
-    return tuple(fix for fix in found if fix is not None)
+    renamed = (_told(fix, operand_names, step, step.body.at_specs.name, alone=alone) for fix in fixes)
+    return tuple(fix for fix in renamed if fix is not None)
 
 
 class _Call(NamedTuple):
@@ -121,7 +123,7 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
         return evaluate(call.jaxpr, (), [merged.get(i, x) for i, x in enumerate(call.values)])
 
     names = called_names([*types.values()])
-    known = {
+    operand_names = {
         name: _named(step, _source(call.body, call.jaxpr.invars[i]), t)
         for name, (i, t) in zip(names, types.items(), strict=True)
     }
@@ -129,8 +131,8 @@ def _fixes_of_call(call: _Call, step: Step, evaluate: Evaluate) -> tuple[Fix, ..
         fixes = fixes_of_call(again, tuple(types.values()), _MOST_TRIED)
     except Exception:  # what else it may meet on the way is not what the user asked about
         return ()
-    mine = [fix for fix in fixes if all(known[name].is_users for name, _ in _RESHARD.findall(fix.code))]
-    return _all_told(mine, known, names, step)
+    mine = [fix for fix in fixes if all(operand_names[name].is_users for name, _ in _RESHARD.findall(fix.code))]
+    return _all_told(mine, operand_names, names, step)
 
 
 def _source(body: Body, var: Any) -> Source | None:
@@ -141,26 +143,26 @@ def _source(body: Body, var: Any) -> Source | None:
     return Source(None, var, body) if body.outer is None else None
 
 
-def _told(fix: Fix, known: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
+def _told(fix: Fix, operand_names: dict[str, _Name], step: Step, program: str, *, alone: bool) -> Fix | None:
     asks = _OUT.match(fix.code)
     if asks is not None:  # the user can ask their own call for a type, if they called the function of that name
         origin = step()
-        asked = origin is not None and origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line
-        return fix if asked else None
+        is_users_call = origin is not None and origin.called == f"jnp.{asks[1]}" and not origin.library and origin.line
+        return fix if is_users_call else None
     parts, lines = [], []
     at: dict[str, str] = {}
     for name, target in _RESHARD.findall(fix.code):
-        found = known.get(name, _Name())
-        if found.leading:
-            target = _without_leading(target, found.leading)
-        if found.place:
-            if at.setdefault(found.place, target) != target:
+        operand = operand_names.get(name, _Name())
+        if operand.leading:
+            target = _without_leading(target, operand.leading)
+        if operand.place:
+            if at.setdefault(operand.place, target) != target:
                 return None  # a place has one type
             continue
-        spoken = found.expression or ("operand" if alone else name)
+        spoken = operand.expression or ("operand" if alone else name)
         parts.append(f'sh.reshard({spoken}, "{target}")')
-        if found.line:
-            lines.append(found.line)
+        if operand.line:
+            lines.append(operand.line)
     if not parts and not at:
         return fix
     code = "; ".join(parts) + (f"  # {', '.join(dict.fromkeys(lines))}" if lines else "")
@@ -241,10 +243,10 @@ def _leading(eqn: Any) -> int | None:
         return 0
     if eqn.primitive.name != "broadcast_in_dim" or len(eqn.invars) != 1:
         return None
-    shape, given = eqn.params["shape"], eqn.invars[0].aval.shape
-    dims = len(shape) - len(given)
-    kept = tuple(range(dims, len(shape)))
-    return dims if shape == (1,) * dims + given and eqn.params["broadcast_dimensions"] == kept else None
+    shape, src = eqn.params["shape"], eqn.invars[0].aval.shape
+    dims = len(shape) - len(src)
+    dst_dims = tuple(range(dims, len(shape)))
+    return dims if shape == (1,) * dims + src and eqn.params["broadcast_dimensions"] == dst_dims else None
 
 
 def _users(frames: Sequence[Frame]) -> Frame | None:

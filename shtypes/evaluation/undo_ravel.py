@@ -77,22 +77,22 @@ class _Unraveled:
         """A call whose body ravels its operands itself, and whose results are raveled after it."""
         closed, inside = eqn.params["jaxpr"], _Unraveled()
         body = jaxpr_of(closed)
-        invars, outvars, given, made = list(body.invars), list(eqn.outvars), list(eqn.invars), []
+        invars, outvars, args, eqns = list(body.invars), list(eqn.outvars), list(eqn.invars), []
         for i, wide in enumerate(map(self._wide, eqn.invars)):
             if wide is not None:
-                made += inside.of(self._raveled(variable(wide.aval), invars[i]))
-                invars[i], given[i] = made[-1].invars[0], wide
+                eqns += inside.of(self._raveled(variable(wide.aval), invars[i]))
+                invars[i], args[i] = eqns[-1].invars[0], wide
         for inner in body.eqns:
-            made += inside.of(inner)
+            eqns += inside.of(inner)
         results, after = list(body.outvars), []
         for j, wide in enumerate(map(inside._wide, results)):
             if wide is not None:
                 after += self.of(self._raveled(variable(wide.aval), outvars[j]))
                 results[j], outvars[j] = wide, after[-1].invars[0]
-        changed = body.replace(invars=invars, eqns=_used(made, results, inside.idle), outvars=results)
+        changed = body.replace(invars=invars, eqns=_used(eqns, results, inside.idle), outvars=results)
         params = {**eqn.params, "jaxpr": changed if closed is body else closed.replace(jaxpr=changed)}
         self.changed = True
-        return [eqn.replace(invars=given, outvars=outvars, params=params), *after]
+        return [eqn.replace(invars=args, outvars=outvars, params=params), *after]
 
     def _raveled(self, src: Any, dst: Any) -> Any:
         return self.ravel.replace(
@@ -101,28 +101,28 @@ class _Unraveled:
 
     def _along(self, eqn: Any) -> list[Any]:
         """What computes the result of an equation of each element with all dims."""
-        known = [self._wide(x) for x in eqn.invars]
-        shape = next((x.aval.shape for x in known if x is not None), None)
+        wides = [self._wide(x) for x in eqn.invars]
+        shape = next((x.aval.shape for x in wides if x is not None), None)
         if shape is None or len(eqn.outvars) != 1:
             return []
-        made, given = [], []
-        for x, wide in zip(eqn.invars, known, strict=True):
+        eqns, args = [], []
+        for x, wide in zip(eqn.invars, wides, strict=True):
             if wide is not None and wide.aval.shape == shape:
-                given.append(wide)
+                args.append(wide)
             elif not x.aval.shape:
-                given.append(x)
+                args.append(x)
             elif not is_literal(x) and x in self.filled:
                 fill = self.filled[x]
-                given.append(variable(x.aval.update(shape=shape)))
+                args.append(variable(x.aval.update(shape=shape)))
                 params = {**fill.params, "shape": shape, "broadcast_dimensions": ()}
-                made.append(fill.replace(outvars=given[-1:], params=params))
+                eqns.append(fill.replace(outvars=args[-1:], params=params))
             else:
                 return []
         (out,) = eqn.outvars
         self.wide[out] = variable(out.aval.update(shape=shape))
-        made.append(eqn.replace(invars=given, outvars=[self.wide[out]]))
-        self.idle.update((out, *(v for e in made for v in e.outvars)))
-        return made
+        eqns.append(eqn.replace(invars=args, outvars=[self.wide[out]]))
+        self.idle.update((out, *(v for e in eqns for v in e.outvars)))
+        return eqns
 
     def _wide(self, x: Any) -> Any:
         return None if is_literal(x) else self.wide.get(x)
@@ -151,13 +151,13 @@ class _Unraveled:
 def _used(eqns: list[Any], results: Any, idle: set[Any]) -> list[Any]:
     """The equations without those of ``idle`` variables that nothing uses."""
     used = {x for x in results if not is_literal(x)}
-    kept = []
+    live = []
     for eqn in reversed(eqns):
         if used.isdisjoint(eqn.outvars) and idle.issuperset(eqn.outvars):
             continue
-        kept.append(eqn)
+        live.append(eqn)
         used.update(x for x in eqn.invars if not is_literal(x))
-    return kept[::-1]
+    return live[::-1]
 
 
 def _is_ravel(eqn: Any) -> bool:

@@ -348,9 +348,9 @@ def follow(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None:
             note(outs[0], WIDENED, narrow)
     positions = _FOLLOWED.get(name)
     if positions is not None and _is_of_positions(eqn.outvars[0].aval):
-        found = positions(eqn, operands)
-        if found is not None:
-            note(outs[0], PLACES, found)
+        about = positions(eqn, operands)
+        if about is not None:
+            note(outs[0], PLACES, about)
 
 
 def _note_widening(src: Any, out: Any) -> None:
@@ -367,10 +367,10 @@ def _is_of_positions(aval: Any) -> bool:
     return dtype == np.dtype(bool) or (bool(np.issubdtype(dtype, np.integer)) and dtype.itemsize >= 4)
 
 
-def carry(name: str, operands: Sequence[Any], given: Sequence[Any]) -> None:
+def carry(name: str, operands: Sequence[Any], typed: Sequence[Any]) -> None:
     """Notes of a lookup's typed positions what is known of them as they were, perhaps plain."""
     if name != "gather" and not name.startswith("scatter"):
         return
     counts = counted(operands[1])
     if counts:
-        note(given[1], PLACES, Counts(tuple(counts.items())))
+        note(typed[1], PLACES, Counts(tuple(counts.items())))

@@ -56,17 +56,17 @@ class Split:
         """Of what there is of all operands, what is of those of the typed program."""
         return [x for i, x in enumerate(every) if i not in self.fixed]
 
-    def every(self, own: Sequence[Any]) -> list[Any]:
+    def every(self, operands: Sequence[Any]) -> list[Any]:
         """All operands, from those of the typed program."""
-        return self._beside(own, self.fixed)
+        return self._beside(operands, self.fixed)
 
-    def every_or_none(self, own: Sequence[Any]) -> list[Any]:
+    def every_or_none(self, operands: Sequence[Any]) -> list[Any]:
         """What there is of the operands of the typed program in their places among all, and None for the others."""
-        return self._beside(own, dict.fromkeys(self.fixed))
+        return self._beside(operands, dict.fromkeys(self.fixed))
 
-    def _beside(self, own: Sequence[Any], others: dict[int, Any]) -> list[Any]:
-        rest = iter(own)
-        return [others[i] if i in others else next(rest) for i in range(len(own) + len(others))]
+    def _beside(self, operands: Sequence[Any], others: dict[int, Any]) -> list[Any]:
+        rest = iter(operands)
+        return [others[i] if i in others else next(rest) for i in range(len(operands) + len(others))]
 
     def body(self, run: Callable[[Sequence[Any]], list[Any]]) -> Callable[..., list[Any]]:
         """A function of all operands as one of those of the typed program, in which constants stay constants."""
@@ -127,8 +127,8 @@ class Site:
 
     @contextlib.contextmanager
     def _in_force(self) -> Iterator[None]:
-        now, own = current_settings(), self._around
-        around = now._replace(local=own.local, mapped=own.mapped, written=own.written)
+        now, settings_there = current_settings(), self._around
+        around = now._replace(local=settings_there.local, mapped=settings_there.mapped, written=settings_there.written)
         with contextlib.ExitStack() as entered:
             if around != now:
                 entered.enter_context(scope(around))
@@ -216,8 +216,9 @@ class Site:
             tangents_in = [_zero_tangent(x) if t is None else t for x, t in zip(inputs, tangents_in, strict=True)]
         rule = custom_jvp_rule(self.eqn, [t is None for t in tangents_in])
         with self.resolving(rule.consts, primals) as consts:
-            values, held = [*consts, *inputs, *(t for t in tangents_in if t is not None)], len(rule.jaxpr.constvars)
-            results = evaluate(marked(rule.jaxpr, self._policies), values[:held], values[held:])
+            values = [*consts, *inputs, *(t for t in tangents_in if t is not None)]
+            n = len(rule.jaxpr.constvars)
+            results = evaluate(marked(rule.jaxpr, self._policies), values[:n], values[n:])
         count = len(rule.out_zeros)
         dots = iter(results[count:])
         return results[:count], [None if zero else next(dots) for zero in rule.out_zeros]
@@ -225,15 +226,15 @@ class Site:
     def _jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         live = [i for i, t in enumerate(tangents) if t is not None and is_inexact(primals[i])]
 
-        def push(*given: Any) -> Any:
-            xs, ts = given[: len(primals)], given[len(primals) :]
+        def push(*args: Any) -> Any:
+            xs, ts = args[: len(primals)], args[len(primals) :]
             return jax.jvp(of_some(self.native, xs, live), [xs[i] for i in live], list(ts))
 
-        given = [*primals, *(tangents[i] for i in live)]
+        args = [*primals, *(tangents[i] for i in live)]
         like = [*self.ins, *(self.ins[i].to_tangent_aval() for i in live)]
-        closed, around, _ = trace_plain(push, list(map(aval_of, given, like)), self._axes)
+        closed, around, _ = trace_plain(push, list(map(aval_of, args, like)), self._axes)
         with self.resolving(around, primals) as values:
-            results = evaluate_closed(marked(closed, self._policies), [*values, *given])
+            results = evaluate_closed(marked(closed, self._policies), [*values, *args])
         count, first = len(results) // 2, len(around) + len(primals)
         moved = reached(closed, range(first, first + len(live)))[count:]
         return results[:count], [t if there else None for t, there in zip(results[count:], moved, strict=True)]
@@ -241,24 +242,24 @@ class Site:
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """The cotangents of the linear operands, which are `UndefinedPrimal`, by JAX's rule; None for the others."""
         linear = [i for i, x in enumerate(operands) if is_undefined_primal(x)]
-        known = [i for i in range(len(operands)) if i not in linear]
-        given = [i for i, ct in enumerate(cts) if ct is not None]
+        primals = [i for i in range(len(operands)) if i not in linear]
+        live_cts = [i for i, ct in enumerate(cts) if ct is not None]
         shapes = [jax.ShapeDtypeStruct(operands[i].aval.shape, operands[i].aval.dtype) for i in linear]
 
         def back(xs: Sequence[Any], cts: Sequence[Any]) -> Any:
             def of_linear(*some: Any) -> list[Any]:
-                full = dict(zip((*known, *linear), (*xs, *some), strict=True))
+                full = dict(zip((*primals, *linear), (*xs, *some), strict=True))
                 outs = self.native([full[i] for i in range(len(operands))])
-                return [outs[i] for i in given]
+                return [outs[i] for i in live_cts]
 
             return jax.linear_transpose(of_linear, *shapes)(list(cts))
 
         cts_in: list[Any] = [None] * len(operands)
         with self.applying():
-            args = [operands[i] for i in known], [cts[i] for i in given]
-            like = [*(self.ins[i] for i in known), *(self._outs[i].to_ct_aval() for i in given)]
-            found = self.plainly(back, operands, args, like)
-            for i, ct in zip(linear, found, strict=True):
+            args = [operands[i] for i in primals], [cts[i] for i in live_cts]
+            like = [*(self.ins[i] for i in primals), *(self._outs[i].to_ct_aval() for i in live_cts)]
+            results = self.plainly(back, operands, args, like)
+            for i, ct in zip(linear, results, strict=True):
                 cts_in[i] = self.cotangent(ct, operands[i].aval)
         return cts_in
 
@@ -324,15 +325,15 @@ class _OfCall:
         """As JAX transposes the equation."""
         if all(ct is None for ct in cts):
             return [None] * len(operands)
-        found = under(self.scopes, self.site.transpose, InBackward())(cts, self.split.every(operands))
-        return self.split.own(found)
+        cts_in = under(self.scopes, self.site.transpose, InBackward())(cts, self.split.every(operands))
+        return self.split.own(cts_in)
 
     def batch(self, size: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
         """As JAX maps the equation."""
         return self.site.batch(size, self.split.every(operands), self.split.every_or_none(dims))
 
 
-def with_rules(site: Site, operands: Sequence[Any], run: Run, held: Sequence[int] = ()) -> list[Any]:
+def with_rules(site: Site, operands: Sequence[Any], run: Run, nondiff: Sequence[int] = ()) -> list[Any]:
     """The results of an equation by ``run``, with the derivative, transpose and batching rules that JAX has for it."""
     run = under(None, run, NotTransposed())
     if not any(isinstance(x, jax.core.Tracer) for x in operands):
@@ -343,4 +344,4 @@ def with_rules(site: Site, operands: Sequence[Any], run: Run, held: Sequence[int
         with set_current_eqn(site.here):
             return split.body(run)(*xs)
 
-    return call_with_rules(body, split.own(operands), _OfCall(site, split, frozenset(held), rules_in_force()))
+    return call_with_rules(body, split.own(operands), _OfCall(site, split, frozenset(nondiff), rules_in_force()))

@@ -134,9 +134,9 @@ class _Given(NamedTuple):
 class _Program:
     """A plain function for arguments of one structure, and with these static leaves."""
 
-    def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], outside: AtSpecs) -> None:
+    def __init__(self, f: Callable[..., Any], tree: Any, static: tuple[Static | None, ...], at_specs: AtSpecs) -> None:
         self.f, self.tree, self.static = f, tree, static
-        self._outside = outside
+        self._at_specs = at_specs
         self._searched: tuple[Any, Callable[..., Any]] | None = None
         self._compiled: Bounded[JitFunction[..., Any]] = Bounded(PROGRAMS)
         self._forms: Bounded[Any] = Bounded(PROGRAMS)
@@ -194,17 +194,17 @@ class _Program:
         return _Traced(*needed(closed), around, tree)
 
     def _evaluated(self, traced: _Traced, *arrays: Any) -> Any:
-        outside = self._outside.again()
+        at_specs = self._at_specs.again()
         jaxpr, consts, around, tree = traced
-        outside.check(jaxpr)
+        at_specs.check(jaxpr)
         try:
             with noting():
                 names = functools.partial(self._arguments, len(around))
-                outs = evaluate_whole(jaxpr, consts, [*around, *arrays], outside, names)
+                outs = evaluate_whole(jaxpr, consts, [*around, *arrays], at_specs, names)
         except ShardingTypeError:
-            outside.check_fit()  # what was said of a place and did not fit is the nearer reason
+            at_specs.check_fit()  # what was said of a place and did not fit is the nearer reason
             raise
-        outside.check_fit()
+        at_specs.check_fit()
         return jax.tree.unflatten(tree, outs)
 
     def _arguments(self, around: int) -> Sequence[str]:

@@ -62,10 +62,10 @@ mlir.register_lowering(typed_call_p, mlir.lower_fun(_plainly, multiple_results=T
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Any) -> Any:
     outs = typed_call_p.bind(*primals, call=call)
     live = tuple(not isinstance(t, Zero) and is_inexact(x) for x, t in zip(primals, tangents, strict=True))
-    given = [t for t, is_live in zip(tangents, live, strict=True) if is_live]
-    made = iter(typed_call_p.bind(*primals, *given, call=Derived(call, "tangents", live)))
+    live_tangents = [t for t, is_live in zip(tangents, live, strict=True) if is_live]
+    dots = iter(typed_call_p.bind(*primals, *live_tangents, call=Derived(call, "tangents", live)))
     zero = [Zero(jax.typeof(y).to_tangent_aval()) for y in outs]
-    return outs, [next(made) if is_inexact(y) else z for y, z in zip(outs, zero, strict=True)]
+    return outs, [next(dots) if is_inexact(y) else z for y, z in zip(outs, zero, strict=True)]
 
 
 def _transpose(cts: Sequence[Any], *operands: Any, call: Any) -> list[Any]:
@@ -99,10 +99,10 @@ batching.primitive_batchers[typed_call_p] = _batch
 @body_row("typed_call")
 def _typed_call(eqn: Any, operands: list[Any]) -> list[Any]:
     mesh, call = mesh_here(operands) or current_mesh(), eqn.params["call"]
-    known = [isinstance(x, jax.core.Tracer) and not is_typed(x) and is_constant(x) for x in operands]
-    given = [typed_constant(x, mesh) if k else x for x, k in zip(operands, known, strict=True)]
+    constants = [isinstance(x, jax.core.Tracer) and not is_typed(x) and is_constant(x) for x in operands]
+    args = [typed_constant(x, mesh) if k else x for x, k in zip(operands, constants, strict=True)]
     with contextlib.nullcontext() if context() is mesh else use_mesh(mesh):
-        outs = results(call, given, typed=True)
+        outs = results(call, args, typed=True)
     for var, y in zip(eqn.outvars, outs, strict=True):
         if tuple(var.aval.shape) != tuple(y.shape):
             raise ShardingTypeError(
@@ -136,12 +136,12 @@ def _not_jaxs(name: str, state: State) -> ShardingTypeError:
 def _in_one_value(name: str) -> Callable[..., Any]:
     def call(x: Any, axis_name: Any, *, axis_index_groups: Any = None, to: Any = None) -> Any:
         state, axes = replicated_state(to, name), axes_of(axis_name)
-        made = getattr(jax.lax, name)(x, axes, axis_index_groups=axis_index_groups)
+        y = getattr(jax.lax, name)(x, axes, axis_index_groups=axis_index_groups)
         if state is replicated():
-            return made
+            return y
         if state is State.INVARIANT:
             raise _not_jaxs(name, state)
-        return jax.lax.pcast(made, axes, to=_JAX[state])
+        return jax.lax.pcast(y, axes, to=_JAX[state])
 
     return call
 
@@ -161,8 +161,8 @@ def _pcast(x: Any, axis_name: Any, *, to: Any) -> Any:
 def _pbroadcast(x: Any, axis_name: Any, source: int | None = None) -> Any:
     if source is None:
         return _pcast(x, axis_name, to="varying")
-    own = jax.tree.map(lambda leaf: jnp.where(jax.lax.axis_index(axes_of(axis_name)) == source, leaf, 0), x)
-    return jax.lax.psum(own, axes_of(axis_name))
+    masked = jax.tree.map(lambda leaf: jnp.where(jax.lax.axis_index(axes_of(axis_name)) == source, leaf, 0), x)
+    return jax.lax.psum(masked, axes_of(axis_name))
 
 
 def _pscatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, tiled: bool = False) -> Any:
@@ -235,6 +235,11 @@ def recorded(
     if plain is None:
         check_closure(name, fn)
     return _called(name, args, kwargs, fn, plain)
+
+
+def recorded_op(name: str, *args: Any) -> Any:
+    """A call of a function of the table in a plain program that is traced, as one equation."""
+    return _called(name, args, {})
 
 
 def _called(

@@ -132,5 +132,5 @@ def marked(jaxpr: Any, policies: tuple[Policy, ...]) -> Any:
 def _mark(eqn: Any, policies: tuple[Policy, ...]) -> Mark | None:
     avals = [v.aval for v in eqn.invars]
     said = [(policy, policy(eqn.primitive, *avals, **eqn.params)) for policy in policies]
-    kept = tuple((policy, decision) for policy, decision in said if saves(decision) or offloads(decision))
-    return Mark(kept) if kept else None
+    decisions = tuple((policy, decision) for policy, decision in said if saves(decision) or offloads(decision))
+    return Mark(decisions) if decisions else None

@@ -107,12 +107,12 @@ def _on_one_device(call: TypedCall, avals: tuple[Any, ...]) -> tuple[Any, tuple[
     form: list[Any] = []
 
     def typed(*xs: Any) -> list[Any]:
-        given = [from_jax(x) for x in xs]
+        typed_args = [from_jax(x) for x in xs]
         if call.is_of_local_mode:
-            given = [reinterpreted(x, x.type.with_axes(tuple(axes), State.VARYING)) for x in given]
-        made, tree = jax.tree.flatten(call.alone_on_a_device(*given), is_leaf=is_typed)
+            typed_args = [reinterpreted(x, x.type.with_axes(tuple(axes), State.VARYING)) for x in typed_args]
+        leaves, tree = jax.tree.flatten(call.alone_on_a_device(*typed_args), is_leaf=is_typed)
         form.append(tree)
-        return [_plain(y) if is_typed(y) else y for y in made]
+        return [_plain(y) if is_typed(y) else y for y in leaves]
 
     with alone(), in_force(()), use_mesh(abstract_mesh(axes)):
         program = jax.make_jaxpr(typed)(*avals)
@@ -155,8 +155,8 @@ def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
     specs: Sequence[Any] = call.types
     if getattr(call.fn, "in_specs", None) is not None:
         args, _ = jax.tree.unflatten(call.tree, [0 if s is None else s.value for s in call.static])
-        given = specs_of(call.fn.in_specs, args)  # type: ignore[union-attr]
-        specs = [spec for spec, s in zip(given, call.static, strict=True) if s is None]
+        arg_specs = specs_of(call.fn.in_specs, args)  # type: ignore[union-attr]
+        specs = [spec for spec, s in zip(arg_specs, call.static, strict=True) if s is None]
     if not specs or any(spec is None for spec in specs):
         return None
     with alone(), in_force(()), use_mesh(abstract_mesh(dict(call.axes))):
@@ -164,17 +164,17 @@ def _of_types(call: TypedCall, avals: tuple[Any, ...]) -> Any:
             type_of(spec, None, shape=a.shape, dtype=dtypes.from_numpy(a.dtype))
             for spec, a in zip(specs, avals, strict=True)
         ]
-        made = jax.eval_shape(call.on_values, *map(abstract_array, types))
-    return jax.tree.map(_struct, made, is_leaf=lambda x: hasattr(x, "dtype"))
+        structs = jax.eval_shape(call.on_values, *map(abstract_array, types))
+    return jax.tree.map(_struct, structs, is_leaf=lambda x: hasattr(x, "dtype"))
 
 
 def eval_shape_of(call: TypedCall, avals: tuple[Any, ...]) -> Any:
     """The shapes and dtypes that a call makes of arrays of these, in their structure."""
     if call.is_the_value:
         return avals[0]
-    known = _of_types(call, avals) if call.axes and call.plain is None else None
-    if known is not None:
-        return known
+    structs = _of_types(call, avals) if call.axes and call.plain is None else None
+    if structs is not None:
+        return structs
     if call.axes and call.is_of_local_mode:
         return jax.tree.map(_struct, _of_varying(call, avals), is_leaf=lambda x: hasattr(x, "dtype"))
     with alone():
@@ -253,7 +253,7 @@ def results(call: Any, xs: Sequence[Any], *, typed: bool) -> list[Any]:
     of_live = of_some(lambda full: [y for y in inner(full) if is_inexact(y)], primals, chosen)
     at = [primals[i] for i in chosen]
     if call.how == "tangents":
-        given = [placed(t, x.type) if is_typed(x) else t for t, x in zip(rest, at, strict=True)]
-        return list(jax.jvp(of_live, at, given)[1])
+        tangents = [placed(t, x.type) if is_typed(x) else t for t, x in zip(rest, at, strict=True)]
+        return list(jax.jvp(of_live, at, tangents)[1])
     ys, pull = jax.vjp(of_live, *at)
     return list(pull([placed(ct, y.type.cotangent()) if is_typed(y) else ct for ct, y in zip(rest, ys, strict=True)]))

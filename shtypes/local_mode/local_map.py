@@ -213,15 +213,15 @@ def _apply(
 
 def _keep_whole_operands(error: ShardingTypeError, rule: Rule, operands: tuple[ShType, ...]) -> None:
     """Suggests the operand that axes shard as one value on all their devices, if the function then keeps its claims."""
-    whole, axes = operands, error.axes
+    replaced, axes = operands, error.axes
     for _ in operands[0].mesh.axis_names:
         for axis in axes:
-            whole = tuple(t.with_axis(axis, replicated()) if t.state(axis) is State.SHARDED else t for t in whole)
-        changed = [(n, t, w) for n, t, w in zip(called_names(operands), operands, whole, strict=True) if t != w]
+            replaced = tuple(t.with_axis(axis, replicated()) if t.state(axis) is State.SHARDED else t for t in replaced)
+        changed = [(n, t, w) for n, t, w in zip(called_names(operands), operands, replaced, strict=True) if t != w]
         if len(changed) != 1:
             return
         try:
-            rule(whole)
+            rule(replaced)
         except ShardingTypeError as refused:
             axes = refused.axes
         else:

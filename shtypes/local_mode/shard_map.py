@@ -140,12 +140,12 @@ def specs_of(in_specs: Any, args: tuple[Any, ...]) -> list[Any]:
     return _specs(in_specs, args, "in_specs", optional=True)
 
 
-def _mesh(given: Any, leaves: Sequence[Any]) -> Mesh:
+def _mesh(mesh: Any, leaves: Sequence[Any]) -> Mesh:
     typed = [x.type.mesh for x in leaves if isinstance(getattr(x, "type", None), ShType)]
     here = typed[0] if typed else current_mesh()
-    if given is not None and to_mesh(given) is not here:
+    if mesh is not None and to_mesh(mesh) is not here:
         raise located(
-            ShardingTypeError(f"`shard_map` is over the mesh {to_mesh(given)}, and its arguments are over {here}"),
+            ShardingTypeError(f"`shard_map` is over the mesh {to_mesh(mesh)}, and its arguments are over {here}"),
             "shard_map",
             [],
         )

@@ -87,46 +87,46 @@ def trace_on_shards(fn: UserFn, operands: Shards) -> ShardResults:
     jaxpr, outs = _traced(fn, fn.call, operands, "")
     leaves, tree = jax.tree.flatten(outs)
     shards = tuple((tuple(map(int, o.shape)), dtypes.from_numpy(o.dtype)) for o in leaves)
-    own = _has_own_derivative(jaxpr_of(jaxpr))
-    active, kept = ([_is_float(dtype) for _, dtype in each] for each in (operands, shards))
-    if own and any(active) and any(kept):  # what the backward pass does is not in the trace of the function
-        _traced_backward(fn, operands, shards, active, kept)
-    has_own_backward = own and _has_own_derivative(jaxpr_of(jaxpr), "custom_vjp_call")
+    custom = _has_own_derivative(jaxpr_of(jaxpr))
+    active, float_results = ([_is_float(dtype) for _, dtype in each] for each in (operands, shards))
+    if custom and any(active) and any(float_results):  # what the backward pass does is not in the trace of the function
+        _traced_backward(fn, operands, shards, active, float_results)
+    has_own_backward = custom and _has_own_derivative(jaxpr_of(jaxpr), "custom_vjp_call")
     sources = [Dependence() if 0 in shape else d for (shape, _), d in zip(shards, dependences(jaxpr), strict=True)]
     return ShardResults(shards, tree, has_own_backward, tuple(sources))
 
 
 def _traced_backward(
-    fn: UserFn, operands: Shards, results: Shards, active: Sequence[bool], kept: Sequence[bool]
+    fn: UserFn, operands: Shards, results: Shards, active: Sequence[bool], live: Sequence[bool]
 ) -> Any:
     """What JAX traces of the backward pass: of the operands, and the cotangents of the kept results."""
 
     def backward(shards: Sequence[Any]) -> Any:
-        _, pull = vjp_of(fn, active, kept, shards[: len(active)])
+        _, pull = vjp_of(fn, active, live, shards[: len(active)])
         return pull(tuple(shards[len(active) :]))
 
-    cts = tuple(shard for shard, k in zip(results, kept, strict=True) if k)
+    cts = tuple(shard for shard, k in zip(results, live, strict=True) if k)
     return _traced(fn, backward, (*operands, *cts), "the backward pass of ")[0]
 
 
 @functools.lru_cache(maxsize=MOST)
 def gradients_of(
-    fn: UserFn, operands: Shards, active: tuple[bool, ...], kept: tuple[bool, ...]
+    fn: UserFn, operands: Shards, active: tuple[bool, ...], live: tuple[bool, ...]
 ) -> Sequence[Dependence] | None:
     """What the gradient of each active operand is computed from; None where JAX has no derivative of the function."""
     try:
-        return dependences(_traced_backward(fn, operands, trace_on_shards(fn, operands).shards, active, kept))
+        return dependences(_traced_backward(fn, operands, trace_on_shards(fn, operands).shards, active, live))
     except (NotImplementedError, ShardingTypeError):
         return None
 
 
-def vjp_of(fn: ShardFn, active: Sequence[bool], kept: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
+def vjp_of(fn: ShardFn, active: Sequence[bool], live: Sequence[bool], shards: Sequence[Any]) -> tuple[Any, Any]:
     """All results, and what takes cotangents of the kept ones to those of the active operands."""
 
     def of_active(*values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         rest = iter(values)
         outs = as_tuple(fn(*[next(rest) if a else x for a, x in zip(active, shards, strict=True)]))
-        return tuple(o for o, k in zip(outs, kept, strict=True) if k), outs
+        return tuple(o for o, k in zip(outs, live, strict=True) if k), outs
 
     _, pull, outs = jax.vjp(of_active, *[x for a, x in zip(active, shards, strict=True) if a], has_aux=True)
     return outs, pull
@@ -146,7 +146,7 @@ def _is_float(dtype: str) -> bool:
 
 def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, of: str) -> tuple[Any, Any]:
     """What JAX traces of a function of shards, outside any mesh; refused if it is none."""
-    given = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands) or "nothing"
+    shards_text = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands) or "nothing"
 
     def plain(*shards: Any) -> Any:
         outs = run(shards)
@@ -178,7 +178,7 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, o
         if not isinstance(error, (TypeError, ValueError)):
             raise
         raise ShardingTypeError(
-            f"{of}`{fn}` cannot be applied to shards {given}", why=str(error).strip().split("\n")[0]
+            f"{of}`{fn}` cannot be applied to shards {shards_text}", why=str(error).strip().split("\n")[0]
         ) from error
     for x in captured(jaxpr):
         _refuse_captured(fn, of, x)
@@ -302,9 +302,9 @@ class Backward(ShardFn):
 
 
 @functools.lru_cache(maxsize=MOST)
-def _saved(fn: ShardFn, active: tuple[bool, ...], kept: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
+def _saved(fn: ShardFn, active: tuple[bool, ...], live: tuple[bool, ...], operands: Shards) -> tuple[Any, ...]:
     """For each residual the operand that it is, or its shape and dtype."""
-    residuals = jax.make_jaxpr(lambda *xs: jax.tree.leaves(vjp_of(fn, active, kept, xs)[1]))
+    residuals = jax.make_jaxpr(lambda *xs: jax.tree.leaves(vjp_of(fn, active, live, xs)[1]))
     jaxpr = jaxpr_of(residuals(*structs_of(operands)))
     saved: list[Any] = []
     for v in jaxpr.outvars:
@@ -327,7 +327,7 @@ def with_residuals(
 def _made_saving(
     fn: UserFn, operands: tuple[ShType, ...], results: tuple[ShType, ...], active: tuple[bool, ...]
 ) -> Callable[..., Any]:
-    kept = tuple(t.differentiable for t in results)
+    live = tuple(t.differentiable for t in results)
     mesh = operands[0].mesh
 
     def op(*xs: Any) -> tuple[Any, ...]:
@@ -335,20 +335,20 @@ def _made_saving(
 
     def forward(*xs: Any) -> tuple[tuple[Any, ...], list[Any]]:
         # Looked up here, since the types of operands under `vmap` are those of one slice.
-        saved = _saved(fn, active, kept, shards_of(operands))
+        saved = _saved(fn, active, live, shards_of(operands))
         # Each device's own, without a global meaning: always sound, and no larger than on one device.
         varying = dict.fromkeys(mesh.axis_names, State.VARYING)
         types = [as_jax_type(ShType(mesh, s[1], map(Dim, s[0]), varying)) for s in saved if not isinstance(s, int)]
-        ran = Forward(fn, active, kept, tuple(s if isinstance(s, int) else None for s in saved))
+        ran = Forward(fn, active, live, tuple(s if isinstance(s, int) else None for s in saved))
         outs = local_all(ran, *xs, out=(*results, *types))
         rest = iter(outs[len(results) :])
         return tuple(outs[: len(results)]), [xs[s] if isinstance(s, int) else next(rest) for s in saved]
 
     def backward(residuals: list[Any], cts: Sequence[Any]) -> tuple[Any, ...]:
-        pull = Backward(fn, active, kept, shards_of(operands), len(residuals))
+        pull = Backward(fn, active, live, shards_of(operands), len(residuals))
         out = tuple(t.cotangent() for t, a in zip(operands, active, strict=True) if a)
-        given = [ct for ct, k in zip(cts, kept, strict=True) if k]
-        moved = iter(local_all(pull, *residuals, *given, out=out))
+        live_cts = [ct for ct, k in zip(cts, live, strict=True) if k]
+        moved = iter(local_all(pull, *residuals, *live_cts, out=out))
         return tuple(next(moved) if a else None for a in active)
 
     op.__name__ = op.__qualname__ = fn.name

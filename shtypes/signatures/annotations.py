@@ -105,9 +105,9 @@ class Reader:
         return Union(tuple(members.values()), plain, types.NoneType in args)
 
     def _record(self, owner: type) -> Node | None:
-        known = self._records.get(owner)
-        if known is not None:  # it holds itself
-            return known
+        existing = self._records.get(owner)
+        if existing is not None:  # it holds itself
+            return existing
         record = self._records[owner] = Fields(owner, {})
         for base in reversed(owner.__mro__):
             module = vars(sys.modules.get(base.__module__, types)) if base.__module__ != "builtins" else {}

@@ -34,7 +34,7 @@ class Structure(NamedTuple):
     claims: tuple[Claim, ...] = ()  # what it says of dim names
     arithmetic: tuple[tuple[DimText, int, int], ...] = ()  # the dims written as arithmetic, with their index and size
     #: The type that the text asks of a value of this shape and dtype; None where these do not fit.
-    wanted: ShType | None = None
+    goal: ShType | None = None
 
 
 class Bindings:
@@ -76,12 +76,12 @@ class Bindings:
                 reasons.append(f"nothing says what `{missing[0]}` in `{dim.head}` is")
                 continue
             try:
-                wanted = evaluate(dim, self.sizes)
+                value = evaluate(dim, self.sizes)
             except ShardingTypeError as error:
                 reasons.append(error.what)
                 continue
-            if wanted != size:
-                reasons.append(f"dim {index} has size {size}, and `{dim.head}` is {wanted}")
+            if value != size:
+                reasons.append(f"dim {index} has size {size}, and `{dim.head}` is {value}")
         return reasons
 
     def __str__(self) -> str:
@@ -147,10 +147,10 @@ def structure(pattern: Pattern, t: ShType, replicated: State) -> Structure:
     for axis, state in expected.items():
         if state is not t.state(axis) and t.state(axis) is not State.SHARDED:
             said = "" if axis in pattern.states else ", because it does not mention it"
-            got, wanted = t.state(axis).name.lower(), state.name.lower()
-            reasons.append(f"mesh axis `{axis}` is {got}, and the signature has it {wanted}{said}")
-    wanted_type = _wanted(t, dims, expected) if reasons and fits else None
-    return Structure(tuple(reasons), tuple(claims), tuple(arithmetic), wanted_type)
+            got, goal = t.state(axis).name.lower(), state.name.lower()
+            reasons.append(f"mesh axis `{axis}` is {got}, and the signature has it {goal}{said}")
+    goal_type = _goal_type(t, dims, expected) if reasons and fits else None
+    return Structure(tuple(reasons), tuple(claims), tuple(arithmetic), goal_type)
 
 
 def _elsewhere(pattern: Pattern, group: Sequence[Dim], first: int) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _states(pattern: Pattern, t: ShType, replicated: State, open_axes: set[str])
     return expected
 
 
-def _wanted(t: ShType, dims: list[Dim], expected: Mapping[str, State]) -> ShType | None:
+def _goal_type(t: ShType, dims: list[Dim], expected: Mapping[str, State]) -> ShType | None:
     """The type that the text asks of this value."""
     sharding = {axis for d in dims for axis in d.axes}
     states = {a: expected.get(a, t.state(a)) for a in t.mesh.axis_names if a not in sharding}

@@ -91,7 +91,7 @@ def typed(f: F) -> F:
     except ShardingTypeError as error:
         raise _unreadable(error, f) from None
 
-    def known() -> Annotations:
+    def read() -> Annotations:
         nonlocal annotations
         if annotations is None:
             annotations = _read(f)
@@ -99,17 +99,17 @@ def typed(f: F) -> F:
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not known().ask:
+        if not read().ask:
             return f(*args, **kwargs)
         if is_tracing_plain():
-            return _in_program(f, known(), args, kwargs)
-        into, bound = _arguments(f, known(), args, kwargs)
-        return _result(f, known(), into, bound, f(*args, **kwargs))
+            return _in_program(f, read(), args, kwargs)
+        into, bound = _arguments(f, read(), args, kwargs)
+        return _result(f, read(), into, bound, f(*args, **kwargs))
 
     @functools.wraps(f)
     async def call_later(*args: Any, **kwargs: Any) -> Any:
-        into, bound = _arguments(f, known(), args, kwargs)
-        return _result(f, known(), into, bound, await f(*args, **kwargs))
+        into, bound = _arguments(f, read(), args, kwargs)
+        return _result(f, read(), into, bound, await f(*args, **kwargs))
 
     checked: Any = call_later if inspect.iscoroutinefunction(f) else call
     checked.__shtypes_typed__ = True
@@ -270,7 +270,7 @@ def _fixes(into: Checking) -> list[Fix]:
             continue
         # Anew, because what is remembered of an equal type may have other dim names.
         fit = structure.__wrapped__(problem.pattern, problem.actual, into.replicated)
-        fix = fix_for(problem.actual, fit.wanted, problem.path)
+        fix = fix_for(problem.actual, fit.goal, problem.path)
         if fix is not None:
             fixes.append(fix)
     return fixes

@@ -74,14 +74,14 @@ def _of_control(what: Control, operands: list[Dependence]) -> list[Dependence]:
             return [_of_all([index, *each]) for each in zip(*by_branch, strict=True)]
         case Scan(body, consts, count):
             return _of_scan(body, operands[:consts], operands[consts : consts + count], operands[consts + count :])
-        case While(cond, body, asked, consts):
-            inputs = operands[asked : asked + consts]
+        case While(cond, body, cond_consts, consts):
+            inputs = operands[cond_consts : cond_consts + consts]
 
             def step(carry: list[Dependence]) -> list[Dependence]:
-                pred = _through(cond, [*operands[:asked], *carry])[0]  # says how often the body runs
+                pred = _through(cond, [*operands[:cond_consts], *carry])[0]  # says how often the body runs
                 return [_of_all([pred, each]) for each in _through(body, [*inputs, *carry])]
 
-            return _settled(step, operands[asked + consts :])
+            return _settled(step, operands[cond_consts + consts :])
 
 
 def _of_scan(body: Any, consts: list[Dependence], carry: list[Dependence], xs: list[Dependence]) -> list[Dependence]:

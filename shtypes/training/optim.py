@@ -23,6 +23,7 @@ from shtypes.training.states import (
     like_state,
     like_value,
     like_values,
+    same_structure,
     typed_state,
 )
 from shtypes.types import ShType, State
@@ -215,9 +216,7 @@ def _any_typed(tree: Tree) -> bool:
 
 def _is_like(tree: Tree, grads: Tree) -> bool:
     """Whether a tree has an array for each gradient, of its shape."""
-    one: Any = jax.tree.structure(tree)
-    same: bool = one == jax.tree.structure(grads)
-    return same and jax.tree.map(np.shape, tree) == jax.tree.map(np.shape, grads)
+    return same_structure(tree, grads) and bool(jax.tree.map(np.shape, tree) == jax.tree.map(np.shape, grads))
 
 
 def _finish_sums(grads: tuple[Tree, dict[str, Tree]], weights: Tree, pending: Pending, *, everywhere: bool) -> Any:

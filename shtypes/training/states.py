@@ -160,6 +160,12 @@ def _first_state_in(wider: ShType, t: ShType) -> list[str]:
     return [f'optimizer.init(jax.tree.map(lambda p: p.astype("{wider.dtype_name}"), params))']
 
 
+def same_structure(tree: Tree, other: Tree) -> bool:
+    """Whether two trees differ in their leaves alone."""
+    one: Any = jax.tree.structure(tree)
+    return bool(one == jax.tree.structure(other))
+
+
 # layouts
 
 #: A tree of types or texts, a function from a type to one, or None for the types that values have.
@@ -177,7 +183,7 @@ def layout_of(layout: Layout, params: Tree) -> list[ShType | None]:
         specs = [(x.type if layout is None else layout(x.type)) if is_typed(x) else None for x in leaves]
     else:
         specs, other = jax.tree.flatten(layout)
-        if other != structure:
+        if not same_structure(layout, params):
             raise ShardingTypeError(
                 f"`types` has another structure, {other}, than the parameters, {structure}",
                 hints=["a function from a parameter's type to the type that is meant"],
@@ -208,8 +214,7 @@ def in_types(tree: Tree, goals: Sequence[ShType | None]) -> Tree:
 
 def like_values(tree: Tree, others: Tree) -> Tree:
     """Values in the types of others, where they have these for free, or may communicate; plain ones too."""
-    same: bool = jax.tree.structure(tree) == jax.tree.structure(others)
-    return jax.tree.map(_like, tree, others) if same else tree
+    return jax.tree.map(_like, tree, others) if same_structure(tree, others) else tree
 
 
 def like_value(x: Any, other: Any) -> Any:

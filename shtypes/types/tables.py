@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table as RichTable
-    from rich.text import Text
+    from rich.text import Text as RichText
 
 
 def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str] = ()) -> list[str]:
@@ -39,11 +39,11 @@ def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]] = (), righ
     return table
 
 
-def rich_text(text: str = "", style: str = "", *, no_wrap: bool | None = None) -> Text:
+def rich_text(text: str = "", style: str = "", *, no_wrap: bool | None = None) -> RichText:
     """Text of `rich`, in which brackets are brackets."""
-    from rich.text import Text
+    from rich.text import Text as RichText
 
-    return Text(text, style=style, no_wrap=no_wrap)
+    return RichText(text, style=style, no_wrap=no_wrap)
 
 
 def rich_group(*parts: RenderableType) -> Group:

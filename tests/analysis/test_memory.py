@@ -165,6 +165,15 @@ def test_sums_that_would_wait_for_each_other_are_not_sent_at_once() -> None:
     assert needs(f, *types).temporaries == 2 * WHOLE  # as XLA says, but for 80 bytes
 
 
+def test_a_long_chain_is_fused_as_a_short_one() -> None:
+    def f(x: Any) -> Any:
+        for _ in range(1000):
+            x = (x + 1.0) * (x - 1.0)
+        return x
+
+    assert needs(f, SQUARE).temporaries == 0
+
+
 def test_what_is_captured_is_an_argument() -> None:
     with sh.use_mesh(sh.make_mesh({"dp": 4, "tp": 2})):
         weights = sh.ones(SQUARE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,10 +19,7 @@ RNG = np.random.default_rng(0)
 W, X = RNG.normal(size=(4, 2)).astype(np.float32), RNG.normal(size=(2, 4)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"x": 2, "y": 2})
 
 
 def layer(m: Any, w: Any, x: Any) -> Any:

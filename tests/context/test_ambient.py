@@ -19,9 +19,7 @@ import shtypes as sh
 JITS: dict[str, Callable[..., Any]] = {"jax.jit": jax.jit, "sh.jit": sh.jit}
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh({"x": 2, "y": 2}))
+pytestmark = pytest.mark.mesh({"x": 2, "y": 2})
 
 
 class Kind(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,10 +17,7 @@ X = np.arange(8, dtype=np.float32).reshape(4, 2)
 PARTS = ["[dp=0] [[0. 1.]\n [2. 3.]]", "[dp=1] [[4. 5.]\n [6. 7.]]"]
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 2})
 
 
 @pytest.fixture

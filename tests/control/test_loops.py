@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,15 +13,10 @@ import pytest
 import shtypes as sh
 from tests.tolerance import assert_close
 
-pytestmark = pytest.mark.one_in(4)
-
 X = np.arange(24, dtype=np.float32).reshape(4, 6) / 8
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"x": 2})):
-        yield
+pytestmark = [pytest.mark.one_in(4), pytest.mark.mesh({"x": 2})]
 
 
 def _body(carry: Any, v: Any) -> tuple[Any, Any]:

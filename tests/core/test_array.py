@@ -8,7 +8,7 @@ import inspect
 import pathlib
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -26,10 +26,7 @@ X = np.random.default_rng(7).normal(size=(4, 8)).astype(np.float32)
 KEYS = jax.random.key_data(jax.random.split(jax.random.key(0), 4))
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[Any]:
-    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})) as found:
-        yield found
+pytestmark = pytest.mark.mesh({"x": 2, "y": 2})
 
 
 TAKEN: dict[str, tuple[Any, Any, str]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,11 +20,7 @@ from shtypes.ops import table
 from tests.peers.programs import VARIABLES
 from tests.tolerance import assert_close
 
-
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 2})
 
 
 def value(seed: int, t: str = "f32[8@dp, 4]") -> Any:

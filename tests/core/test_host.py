@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,7 @@ import shtypes as sh
 from shtypes.core.array import wrap
 from tests.processes import run_processes
 
-
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"x": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"x": 2})
 
 
 READS: dict[str, Callable[[Any], Any]] = {

@@ -21,9 +21,7 @@ from tests.tolerance import assert_close
 X = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh({"x": 2}))
+pytestmark = pytest.mark.mesh({"x": 2})
 
 
 @pytest.mark.parametrize("mode", [lambda f: f, sh.jit, jax.jit], ids=["eager", "sh.jit", "jax.jit"])

@@ -30,10 +30,7 @@ A = np.float32(2.5)
 K = np.arange(32).reshape(4, 8) % 5
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"x": 2, "y": 2})
 
 
 @pytest.fixture(params=["partial", "jax"])

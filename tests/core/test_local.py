@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,10 +15,7 @@ from shtypes.core.local import Local, local_p
 m: Any = sh  # for calls that a type checker refuses too
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"x": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"x": 2})
 
 
 def square(x: Any, y: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +100,7 @@ def test_the_table_is_in_the_docs() -> None:
 X = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"x": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"x": 2})
 
 
 def _left_operators() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,7 @@ import pytest
 import shtypes as sh
 from tests.processes import run_processes
 
-
-@pytest.fixture(autouse=True)
-def _mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 2})
 
 
 def test_in_one_process_the_part_is_the_whole() -> None:

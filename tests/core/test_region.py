@@ -31,9 +31,7 @@ X, W_IN, W_OUT, SQUARE = normal(BATCH, HIDDEN), normal(HIDDEN, INNER), normal(IN
 STACK, ROWS, IDS = normal(LAYERS, HIDDEN, HIDDEN), normal(5, BATCH, HIDDEN), np.arange(BATCH, dtype=np.int32)
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh(MESH))
+pytestmark = pytest.mark.mesh(MESH)
 
 
 def x() -> Any:

@@ -86,6 +86,7 @@ def test_a_scope_that_is_put_around_a_call_is_seen(project: Project) -> None:
     assert "`no_comm` forbids all-gather over `dp`" in project.run()["user"][1]
 
 
+@pytest.mark.nightly
 def test_the_targets_that_shtypes_check_pins_stand_in_the_same_table(project: Project) -> None:
     pinned = 'mesh = "dp=2,tp=4"\ngrad = true\ngolden = "sent.json"\n[[tool.shtypes.targets]]\ntarget = "user.py:g"\n'
     project.configure(pinned)

@@ -85,10 +85,7 @@ FORMS |= {
 }
 
 
-@pytest.fixture(autouse=True)
-def _on_a_mesh() -> Any:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
-        yield
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 4})
 
 
 def _total(f: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -24,10 +24,7 @@ X, Y, W = (RNG.normal(size=shape).astype(np.float32) for shape in ((8, 4), (8, 8
 POLICIES = pytest.mark.parametrize("policy", ["partial", "jax"])
 
 
-@pytest.fixture(autouse=True)
-def _mesh() -> Any:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
-        yield
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 4})
 
 
 def typed() -> tuple[Any, Any, Any]:
@@ -65,7 +62,7 @@ GRADIENTS: dict[str, Callable[[Any, Any, Any], Any]] = {
 @pytest.mark.parametrize("how", GRADIENTS)
 def test_a_loss_that_closes_over_its_batch_is_the_one_that_takes_it(how: str, policy: str) -> None:
     """In type under both policies, and in value under one: the values are one device's under each."""
-    takes_it = sh.grad(sh.lift(loss))
+    takes_it: Callable[..., Any] = sh.grad(sh.lift(loss))
     if how == "values, of a gradient inside":  # whose cotangents no policy types
         takes_it = sh.lift(jax.grad(loss))
     with sh.policy(policy):
@@ -76,7 +73,7 @@ def test_a_loss_that_closes_over_its_batch_is_the_one_that_takes_it(how: str, po
 
 
 def result_types(f: Callable[..., Any], operands: Sequence[Any]) -> list[Any]:
-    return jax.make_jaxpr(f)(*operands).out_avals
+    return list(jax.make_jaxpr(f)(*operands).out_avals)
 
 
 @functools.cache

@@ -17,10 +17,7 @@ from tests.tolerance import assert_close
 X = np.asarray([0.7, -1.2, 1.6, 0.4], np.float32)
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Any:
-    with sh.use_mesh(sh.make_mesh({"x": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"x": 2})
 
 
 def with_jvp(fun: Callable[..., Any], rule: Callable[..., Any], *, name: str = "f") -> Any:

@@ -94,7 +94,6 @@ QUICK = {
     ("straight_through", "replicated", "partial"),
     ("rule_that_closes_over_a_value", "batch", "jax"),
     ("cotangents_that_are_zero", "batch", "partial"),
-    ("conjugate_gradients", "replicated", "partial"),
 }
 
 

@@ -21,10 +21,7 @@ X, W = (RNG.normal(size=shape).astype(np.float32) for shape in ((8, 16), (16, 8)
 POLICIES = pytest.mark.parametrize("policy", ["partial", "jax"])
 
 
-@pytest.fixture(autouse=True)
-def _mesh() -> Any:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
-        yield
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 4})
 
 
 def arguments() -> tuple[Any, Any]:
@@ -241,6 +238,7 @@ WIDE: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", WIDE)
 def test_numbers_that_a_program_makes_in_x64_have_64_bits(name: str) -> None:
     def program(x: Any) -> Any:
@@ -264,6 +262,7 @@ def test_constants_of_64_bits_stay_so_in_typed_code() -> None:
     assert np.asarray(sh.all_reduce(sh.jit(sh.grad(lambda x: sh.all_reduce(sh.sum(program(x)))))(x))).min() > 0.99
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("around", ["itself", "jit", "scan", "cond", "checkpoint", "vmap"])
 def test_random_bits_are_those_that_a_program_asks_for(around: str) -> None:
     def program(x: Any, w: Any) -> Any:

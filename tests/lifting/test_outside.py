@@ -70,10 +70,7 @@ def _typed() -> tuple[Any, Any]:
     return sh.array(X, "f32[8@dp, 16@tp]"), sh.array(W, "f32[16@tp, 8]")
 
 
-@pytest.fixture(autouse=True)
-def _on_a_mesh() -> Any:
-    with sh.use_mesh(sh.make_mesh(MESH)):
-        yield
+pytestmark = pytest.mark.mesh(MESH)
 
 
 @pytest.mark.parametrize("place", ["product", "tests.lifting.test_outside.product", "the line", "loss.product"])

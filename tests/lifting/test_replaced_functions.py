@@ -39,10 +39,7 @@ def _next(state: tuple[Any, Any]) -> tuple[Any, Any]:
     return state[0] * 2, state[1] + 1
 
 
-@pytest.fixture(autouse=True)
-def _mesh() -> Any:
-    with sh.use_mesh(sh.make_mesh({"dp": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"dp": 2})
 
 
 @contextlib.contextmanager

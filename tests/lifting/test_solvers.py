@@ -22,10 +22,7 @@ B = np.arange(8, dtype=np.float32) / 8
 SOLVED = 64
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Any:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 2})
 
 
 def solve(a: Any, b: Any) -> Any:

@@ -21,10 +21,7 @@ POLICIES = pytest.mark.parametrize("policy", ["partial", "jax"])
 MESH = {"dp": 2, "tp": 4}
 
 
-@pytest.fixture(autouse=True)
-def _mesh() -> Any:
-    with sh.use_mesh(sh.make_mesh(MESH)):
-        yield
+pytestmark = pytest.mark.mesh(MESH)
 
 
 def reduced(x: Any, w: Any) -> Any:
@@ -111,6 +108,7 @@ PROGRAMS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]]
 }
 
 
+@pytest.mark.one_in(3)
 @POLICIES
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_transformation_of_ours_in_a_lifted_program_is_what_it_is(name: str, policy: str) -> None:
@@ -122,6 +120,7 @@ def test_a_transformation_of_ours_in_a_lifted_program_is_what_it_is(name: str, p
         assert_close(denoted(found), np.asarray(wanted), 1000)
 
 
+@pytest.mark.one_in(3)
 @POLICIES
 @pytest.mark.parametrize(
     "name",

@@ -20,9 +20,7 @@ SHARDED = "f32[8@x]"
 WHOLE = "f32[4]"
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh({"x": 2, "y": 2}))
+pytestmark = pytest.mark.mesh({"x": 2, "y": 2})
 
 
 @jax.custom_vjp

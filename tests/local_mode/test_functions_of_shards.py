@@ -16,9 +16,7 @@ import shtypes as sh
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh({"x": 2}))
+pytestmark = pytest.mark.mesh({"x": 2})
 
 
 def kernel(forward: Callable[[Any], Any], backward: Callable[[Any], Any]) -> Any:

@@ -25,9 +25,7 @@ RUN = {"eager": lambda f: f, "jax.jit": jax.jit, "sh.jit": sh.jit}
 run_as = pytest.mark.parametrize("run", RUN.values(), ids=RUN.keys())
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh({"dp": 2, "tp": 2}))
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 2})
 
 
 def plain(x: Any, w: Any) -> Any:

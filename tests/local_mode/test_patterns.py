@@ -26,9 +26,7 @@ RIGHT = [(i, (i + 1) % N) for i in range(N)]
 LEFT = [(i, (i - 1) % N) for i in range(N)]
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh(SIZES))
+pytestmark = pytest.mark.mesh(SIZES)
 
 
 def numbers(*shape: int) -> np.ndarray[Any, Any]:

@@ -17,8 +17,6 @@ import shtypes as sh
 from tests.end_to_end import close, host
 from tests.traced.compiled import compiled_text, sent_by_compiled, sent_by_ledger
 
-pytestmark = pytest.mark.one_in(4)
-
 P = jax.P
 SIZES = {"x": 4, "y": 2}
 _rng = np.random.default_rng(0)
@@ -27,9 +25,7 @@ W = _rng.standard_normal((6, 4)).astype(np.float32)
 RING = [(i, (i + 1) % 4) for i in range(4)]
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh(SIZES))
+pytestmark = [pytest.mark.one_in(4), pytest.mark.mesh(SIZES)]
 
 
 def zeros_carry(x: Any, w: Any) -> Any:

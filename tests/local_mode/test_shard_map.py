@@ -20,9 +20,7 @@ from tests.tolerance import SHORT
 MESH = {"x": 2, "y": 2}
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> None:
-    sh.set_mesh(sh.make_mesh(MESH))
+pytestmark = pytest.mark.mesh(MESH)
 
 
 def value(text: str, seed: int = 0) -> Any:

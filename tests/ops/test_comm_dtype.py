@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -33,10 +33,7 @@ POLICIES = ("partial", "jax")
 m: Any = sh  # for calls that a type checker refuses too
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[Any]:
-    with sh.use_mesh(sh.make_mesh(AXES)) as found:
-        yield found
+pytestmark = pytest.mark.mesh(AXES)
 
 
 def rounded(x: Any, dtype: str) -> Any:

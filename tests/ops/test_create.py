@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,11 +11,7 @@ import pytest
 import shtypes as sh
 from tests.end_to_end import close, host
 
-
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[Any]:
-    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})) as found:
-        yield found
+pytestmark = pytest.mark.mesh({"x": 2, "y": 2})
 
 
 TYPES = [

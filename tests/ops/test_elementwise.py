@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,8 +13,6 @@ import pytest
 import shtypes as sh
 from tests.compiling import compiles, needs
 from tests.end_to_end import REFERENCE, Case, check, close, host, source
-
-pytestmark = pytest.mark.one_in(4)
 
 m: Any = sh  # for calls that a type checker refuses too
 
@@ -28,10 +26,7 @@ BOOLS = X > 0.5
 COMPLEX = (X + 1j * Y).astype(np.complex64)
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[Any]:
-    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})) as found:
-        yield found
+pytestmark = [pytest.mark.one_in(4), pytest.mark.mesh({"x": 2, "y": 2})]
 
 
 U = "[4,8]{U:x,R:y}"

@@ -20,10 +20,7 @@ from tests.end_to_end import Case, check, host
 X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"x": 2, "y": 2})
 
 
 def operations(f: Callable[..., Any], *types: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -34,10 +34,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any, str]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"x": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"x": 2})
 
 
 @pytest.mark.parametrize("jit", [lambda f: f, sh.jit], ids=["eager", "jit"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,10 +19,7 @@ INTS = rng.integers(-100, 100, (4, 8), dtype=np.int8)
 AXES = {"x": 2, "y": 2}
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[Any]:
-    with sh.use_mesh(sh.make_mesh(AXES)) as found:
-        yield found
+pytestmark = pytest.mark.mesh(AXES)
 
 
 FORMS: dict[str, Callable[..., Any]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,10 +19,7 @@ AXES = {"x": 2, "y": 2}
 HALF: Any = 0.5  # where a dim belongs
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[Any]:
-    with sh.use_mesh(sh.make_mesh(AXES)) as found:
-        yield found
+pytestmark = pytest.mark.mesh(AXES)
 
 
 def to(*target: Any, **states: Any) -> Callable[..., Any]:

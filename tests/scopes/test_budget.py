@@ -15,9 +15,7 @@ from tests.traced.random_programs import AXES
 PENDING = "f32[8]{U:tp}"  # all-reduced: 2 * 3/4 * 32 B = 48 B
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh(AXES))
+pytestmark = pytest.mark.mesh(AXES)
 
 
 def reduced(x: Any) -> Any:

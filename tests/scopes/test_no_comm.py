@@ -17,10 +17,7 @@ from tests.scopes.communicating import DOORS, OPS, Case, held, placed, values
 from tests.traced.compiled import Sent, compiled_text, sent_by_compiled
 from tests.traced.random_programs import AXES, filled
 
-
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh(AXES))
+pytestmark = pytest.mark.mesh(AXES)
 
 
 def differentiable(x: Any) -> bool:

@@ -15,10 +15,7 @@ from tests.end_to_end import some
 from tests.traced.compiled import JITS, Sent, compiled_text, sent_by_compiled
 from tests.traced.random_programs import AXES, random_program
 
-
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh(AXES))
+pytestmark = pytest.mark.mesh(AXES)
 
 
 def typed(text: str) -> Any:

@@ -48,9 +48,9 @@ def test_what_a_text_asks_for_fits_it_and_keeps_shape_and_dtype(data: st.DataObj
         show(t, policy).replace(t.dtype_name, "", 1) if data.draw(st.booleans()) else f"[...]{_braces(show(t, policy))}"
     )
     found = structure(pattern(text), other, REPLICATED_STATE[policy])
-    if found.wanted is not None:
-        assert not structure(pattern(text), found.wanted, REPLICATED_STATE[policy]).reasons
-        assert (found.wanted.shape, found.wanted.dtype_name) == (other.shape, other.dtype_name)
+    if found.goal is not None:
+        assert not structure(pattern(text), found.goal, REPLICATED_STATE[policy]).reasons
+        assert (found.goal.shape, found.goal.dtype_name) == (other.shape, other.dtype_name)
 
 
 def _braces(text: str) -> str:

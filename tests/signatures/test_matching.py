@@ -149,7 +149,7 @@ def test_the_type_that_a_text_asks_for_keeps_shape_and_dtype(text: str, wanted: 
     found = structure(
         pattern(text), ShType.parse("f32[4,8@tp]" if "any" not in text else "f32[4,8]{I:tp}", MESH), replicated()
     )
-    assert (found.wanted and str(found.wanted)) == wanted
+    assert (found.goal and str(found.goal)) == wanted
 
 
 def test_a_text_that_leaves_nothing_open_is_one_type() -> None:

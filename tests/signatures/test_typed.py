@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated as A
 from typing import Any, Generic, NamedTuple, NotRequired, TypedDict, TypeVar
@@ -21,10 +21,7 @@ T = TypeVar("T")
 HIDDEN = "f32[b@dp, h]"  # a text of an annotation may have a name
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh(MESH)):
-        yield
+pytestmark = pytest.mark.mesh(MESH)
 
 
 def refusal(call: Callable[[], Any]) -> sh.ShardingTypeError:

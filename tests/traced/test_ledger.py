@@ -25,9 +25,7 @@ BATCH, HIDDEN, INNER = 8, 8, 16
 _rng = np.random.default_rng(0)
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh(AXES))
+pytestmark = pytest.mark.mesh(AXES)
 
 
 def normal(*shape: int) -> np.ndarray[Any, Any]:

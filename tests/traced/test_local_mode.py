@@ -12,10 +12,7 @@ import shtypes as sh
 from tests.traced.compiled import assert_compiled_as_said
 from tests.traced.random_programs import AXES
 
-
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh(AXES))
+pytestmark = pytest.mark.mesh(AXES)
 
 
 def mapped(f: Callable[..., Any]) -> Callable[..., Any]:

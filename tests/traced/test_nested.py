@@ -19,10 +19,7 @@ from tests.traced.compiled import (
 from tests.traced.nested_programs import AROUND, BODIES, nested, values
 from tests.traced.random_programs import AXES, random_program
 
-
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh(AXES))
+pytestmark = pytest.mark.mesh(AXES)
 
 
 #: Each body and each thing around it at least once, inside another.

@@ -10,11 +10,7 @@ import pytest
 
 import shtypes as sh
 
-
-@pytest.fixture(autouse=True)
-def _mesh() -> Iterator[None]:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 2})):
-        yield
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 2})
 
 
 def _batches(count: int, taken: list[int]) -> Iterator[dict[str, Any]]:

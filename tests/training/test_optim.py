@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import jax
@@ -30,10 +29,7 @@ def _weights(k: int = 0) -> dict[str, Any]:
     return {name: rng.normal(size=size).astype(np.float32) for name, size in SIZES.items()}
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[Any]:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})) as found:
-        yield found
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 4})
 
 
 def _typed(weights: dict[str, Any], layout: dict[str, str]) -> dict[str, Any]:

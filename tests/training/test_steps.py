@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -19,10 +18,7 @@ TYPES: Final = {"bias": "f32[16@dp]", "down": "f32[32@tp, 16@dp]", "up": "f32[16
 MATRICES: Final = {name: len(size) > 1 for name, size in SIZES.items()}
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[Any]:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})) as found:
-        yield found
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 4})
 
 
 def weights(k: int = 0) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -69,10 +69,7 @@ CASES: Final = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def mesh() -> Iterator[Any]:
-    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})) as found:
-        yield found
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 4})
 
 
 def types_of(tree: Any) -> dict[str, Any]:

@@ -17,9 +17,7 @@ X = np.arange(16, dtype=np.float32).reshape(8, 2) / 8
 RUN: dict[str, Callable[[Any], Any]] = {"eager": lambda f: f, "sh.jit": sh.jit}
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh({"x": 2, "y": 2}))
+pytestmark = pytest.mark.mesh({"x": 2, "y": 2})
 
 
 #: What a constant can be made by.

@@ -34,8 +34,8 @@ class Line:
     Attributes:
         name: Its name: what the source assigns it to, ``g_x`` for the cotangent of ``x``, or made from the operation.
         type: Its type; of a plain array, JAX's.
-        op: How it is made, as the jaxpr prints it; empty for what is given.
-        operands: The names of what it is made from.
+        op: The operation that computes it, as the jaxpr prints it; empty for inputs.
+        operands: The names of its operands.
         direction: ``"forward"``, ``"backward"`` or ``"recomputed"``.
         place: The user's line that makes it, or that causes it.
         cause: For a backward line, the forward line that causes it; None where none does alone.
@@ -73,7 +73,7 @@ class Block:
     Attributes:
         title: What it is: ``"scan, 12 steps"``, ``"branch 0 of 2"``.
         results: What it makes; empty for a body.
-        given: What the body is given that is its own.
+        given: The inputs of the body that are not values from outside it.
         items: What is inside.
         direction: As in `Line`.
         place: The user's line.
@@ -320,7 +320,9 @@ class Lister:
         visible = [v for v in record.outs if (v.uses or v.returned) and not saved_only(v)]
         results = tuple(replace(self._line(record, v), op=name) for v in visible)
         place, direction = record.equation.place, record.equation.direction
-        bodies = [Block(b.label, (), _given(record, b), self.items(b), direction, place, None) for b in record.bodies]
+        bodies = [
+            Block(b.label, (), _body_inputs(record, b), self.items(b), direction, place, None) for b in record.bodies
+        ]
         if results:
             self._first[id(record)] = results[0]
         cause = self._cause(record)
@@ -340,13 +342,13 @@ def _in_order(group: list[Occurrence]) -> list[Occurrence]:
     return [*sorted((r for r in group if not r.sums), key=lambda r: places.get(id(r.outs[0].of), len(places))), *sums]
 
 
-def _given(record: Occurrence, body: BodyRun) -> tuple[Line, ...]:
-    """What a body is given and what is not there outside."""
+def _body_inputs(record: Occurrence, body: BodyRun) -> tuple[Line, ...]:
+    """The inputs of a body that are not operands of its equation."""
     outer = set(map(id, record.values))
     equation = record.equation
     return tuple(
         Line(v.name, v.type, direction=equation.direction, place=equation.place, times=equation.times)
-        for v in body.given
+        for v in body.inputs
         if id(v) not in outer and v.uses and not (equation.direction != "forward" and not v.gradient)
     )
 
@@ -385,13 +387,13 @@ def saved_by(scope: BodyRun) -> tuple[Saved, ...]:
 
 
 def _saved(scope: BodyRun) -> Iterator[Saved]:
-    arguments: list[tuple[Value, Occurrence | None]] = [(v, None) for v in scope.given]
+    arguments: list[tuple[Value, Occurrence | None]] = [(v, None) for v in scope.inputs]
     computed = [(v, r) for r in scope.records if r.equation.direction == "forward" for v in r.outs]
     for value, record in [*arguments, *computed]:
         later = any(
             use.equation.direction != "forward" and scope.records[use.position : use.position + 1] == [use]
             for use in value.uses
         )
-        if not value.gradient and (later if value.kept is None else value.kept):
+        if not value.gradient and (later if value.saved is None else value.saved):
             place = record.equation.place if record is not None else SourceLine()
             yield Saved(value.name, value.type, bytes_of(value.type), record is None, place)

@@ -172,9 +172,9 @@ def explained(name: str, traced: TracedProgram, *, grad: bool, fold: bool = True
         say_what_runs(scope, traced.jaxpr)
     ledger = ledger_from(equations_in(scope))
     saved = saved_by(scope)
-    started = {id(v.made) for seed in seeds for v in (seed, *_number(seed)) if v.made is not None}
+    started = {id(v.producer) for seed in seeds for v in (seed, *_number(seed)) if v.producer is not None}
     scope.records = [r for r in scope.records if id(r) not in started]
-    arguments = tuple(Line(v.name, v.type) for v in scope.given)
+    arguments = tuple(Line(v.name, v.type) for v in scope.inputs)
     return Explanation(
         function=name,
         policy=current_policy(),
@@ -205,7 +205,7 @@ def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
             seeds.append(seed)
     first = count + len(traced.sources)
     for i, argument in enumerate(traced.differentiated):
-        targets[first + i] = scope.given[argument]
+        targets[first + i] = scope.inputs[argument]
     resolve(scope, targets)
     for seed in seeds:  # the whole cotangent of a result that the program uses itself is a sum
         if any(use.sums and use.outs[0].of is seed.of for use in seed.uses):
@@ -216,7 +216,7 @@ def _begin(scope: BodyRun, traced: TracedProgram) -> list[Value]:
 
 def _number(seed: Value) -> list[Value]:
     """The number that the seed of a scalar was cast from, which every device has."""
-    return [] if seed.made is None else seed.made.values
+    return [] if seed.producer is None else seed.producer.values
 
 
 def _gradients(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
@@ -224,7 +224,7 @@ def _gradients(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
     lines = []
     first = len(traced.results) + len(traced.sources)
     for value, position in zip(scope.results[first:], traced.differentiated, strict=True):
-        argument = scope.given[position]
+        argument = scope.inputs[position]
         name, t = f"g_{argument.name}", value.type if isinstance(value, Value) else argument.type
         op = "zeros" if not isinstance(value, Value) or not value.gradient else "" if value.name == name else value.name
         lines.append(Line(name, t, op=op, direction="backward"))
@@ -237,7 +237,7 @@ def _results(scope: BodyRun, traced: TracedProgram) -> tuple[Line, ...]:
 
 
 def _mesh(scope: BodyRun) -> Mesh | None:
-    values = [*scope.given, *(v for r in scope.records for v in r.outs)]
+    values = [*scope.inputs, *(v for r in scope.records for v in r.outs)]
     return next((v.type.mesh for v in values if isinstance(v.type, ShType)), None)
 
 

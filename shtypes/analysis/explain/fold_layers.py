@@ -127,12 +127,12 @@ class _Folding:
         first, last = range(at, at + length), range(end - length, end)
         sent = [entry for line in lines_of(self.items[at:end]) for entry in line.collectives]
         forward = self.items[at].direction == "forward"
-        ends = self.made(first, last) if forward else self.given(first, last, at)
+        ends = self.outputs(first, last) if forward else self.carried(first, last, at)
         pairs = ((self.items[i], self.items[j]) for i, j in zip(first, last, strict=True))
         shown_items = tuple(_with_positions(a if forward else b, a, b) for a, b in pairs)
         return Repeat(shown_items, times, Ledger(sent), tuple(dict.fromkeys(ends)))
 
-    def made(self, first: range, last: range) -> Iterator[tuple[str, str]]:
+    def outputs(self, first: range, last: range) -> Iterator[tuple[str, str]]:
         """What the first round makes, with what the last one makes for the lines after it."""
         later = {name for taken in self.taken[last.stop :] for name in taken}
         for i, j in zip(first, last, strict=True):
@@ -140,7 +140,7 @@ class _Folding:
                 if line.name in later:
                     yield first_line.name, line.name
 
-    def given(self, first: range, last: range, start: int) -> Iterator[tuple[str, str]]:
+    def carried(self, first: range, last: range, start: int) -> Iterator[tuple[str, str]]:
         """What the last round takes of the one before it, with what the first one takes there."""
         for i, j in zip(first, last, strict=True):
             for outer, name, back in zip(self.taken[i], self.taken[j], self.back[j], strict=True):

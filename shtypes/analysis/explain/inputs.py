@@ -1,4 +1,4 @@
-"""What the bodies of loops and conditionals are given: its names forward, and what it is the cotangent of backward."""
+"""The inputs of bodies of loops and conditionals: their names forward, and what they are cotangents of backward."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from shtypes.traced.equations import Body, control_of
 Targets = dict[int, Value]
 
 
-def forward_given(record: Occurrence, index: int, body: Body, frame: UserFrame | None) -> list[Value]:
+def forward_inputs(record: Occurrence, index: int, body: Body, frame: UserFrame | None) -> list[Value]:
     """The values that a body takes: those from outside as they are, those of its own under its parameters' names.
 
-    ``frame`` is where the user's function is that is the body, if that is known.
+    ``frame`` is that of the user's function that is the body, if JAX tells it.
     """
     what, invars = control_of(record.equation.eqn), body.jaxpr.invars
     if isinstance(what, (Cond, ClosedCall)):
@@ -84,7 +84,7 @@ def name_carry(record: Occurrence, body: BodyRun, frame: UserFrame | None) -> No
     if not isinstance(scan, Scan) or frame is None:
         return
     function = frame.function.rpartition(".")[2]
-    for carry, result in zip(body.given[scan.consts :], body.results[: scan.carry], strict=False):
+    for carry, result in zip(body.inputs[scan.consts :], body.results[: scan.carry], strict=False):
         if isinstance(result, Value) and result.name.startswith(f"{function}[") and result is not carry:
             result.name = body.unique(carry.name)
 
@@ -95,7 +95,7 @@ def result_names(record: Occurrence, names: Names, positions: Sequence[int], tot
     Args:
         record: The equation.
         names: What the source calls its whole value; of a scan, ``(carry, ys)``.
-        positions: Which results are asked for.
+        positions: Which results.
         total: How many there are.
     """
     if isinstance(names, str):
@@ -119,8 +119,8 @@ def _leaf_name(names: Names, path: str, count: int) -> str:
     return target if isinstance(target, str) else ""
 
 
-def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body: Body) -> tuple[list[Value], Targets]:
-    """What a body of the backward pass is given, and what its results are cotangents of.
+def backward_inputs(record: Occurrence, index: int, forward: BodyRun | None, body: Body) -> tuple[list[Value], Targets]:
+    """The inputs of a body of the backward pass, and what its results are cotangents of.
 
     A residual is the forward body's own value. The cotangent of a loop's carry comes in as that of the next carry and
     goes out as that of the carry; what sums over the steps comes in as the sum so far. ``forward`` is the body that
@@ -130,7 +130,7 @@ def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body
     targets: Targets = {}
     if forward is not None and cause is not None:
         operands = cause.operands[1:] if isinstance(what, Cond) else cause.operands
-        inside = {id(v): inputs for v, inputs in zip(operands, forward.given, strict=False) if isinstance(v, Value)}
+        inside = {id(v): inputs for v, inputs in zip(operands, forward.inputs, strict=False) if isinstance(v, Value)}
         for i, out in enumerate(record.outs):
             if out.of is not None and id(out.of) in inside:
                 targets[i] = inside[id(out.of)]
@@ -154,7 +154,7 @@ def backward_given(record: Occurrence, index: int, forward: BodyRun | None, body
 
 
 def _of_body(what: Any, operands: Sequence[Operand], index: int) -> Sequence[Operand]:
-    """Those of the operands of a loop or a conditional that one of its bodies is given."""
+    """The operands of a loop or a conditional that one of its bodies takes."""
     if isinstance(what, Cond):
         return operands[1:]
     if isinstance(what, While):
@@ -170,14 +170,14 @@ def outward(record: Occurrence, body: BodyRun, forward: BodyRun | None) -> None:
     """
     if forward is None or record.link is None:
         return
-    operands = record.link.operands[len(record.link.operands) - len(forward.given) :]
-    outside = {id(inner): v for inner, v in zip(forward.given, operands, strict=True)}
+    operands = record.link.operands[len(record.link.operands) - len(forward.inputs) :]
+    outside = {id(inner): v for inner, v in zip(forward.inputs, operands, strict=True)}
     for out, result in zip(record.outs, body.results, strict=False):
         of = result.of if isinstance(result, Value) else None
         if out.of is not None or of is None:
             continue
         primal = outside.get(id(of), of)
-        producer = primal.made if isinstance(primal, Value) else None
+        producer = primal.producer if isinstance(primal, Value) else None
         inside = producer is not None and forward.records[producer.position : producer.position + 1] == [producer]
         if isinstance(primal, Value) and not inside and cotangent_type(primal.type) == out.type:
             out.of = primal
@@ -189,7 +189,7 @@ def _slice(operand: Value, cause: Occurrence | None, forward: BodyRun | None, in
         return operand.inner.get(index)
     loop = control_of(cause.equation.eqn)
     start = loop.consts + loop.carry if isinstance(loop, Scan) else len(cause.operands)
-    sliced = zip(cause.operands[start:], forward.given[start:], strict=False)
+    sliced = zip(cause.operands[start:], forward.inputs[start:], strict=False)
     return next((inner for v, inner in sliced if v is operand), None)
 
 
@@ -199,7 +199,7 @@ def _carried(i: int, targets: Targets, forward: BodyRun | None, cause: Occurrenc
     if target is None or forward is None or cause is None:
         return target, target is not None
     loop = control_of(cause.equation.eqn)
-    position = next((p for p, v in enumerate(forward.given) if v is target), -1)
+    position = next((p for p, v in enumerate(forward.inputs) if v is target), -1)
     if not isinstance(loop, Scan) or not loop.consts <= position < loop.consts + loop.carry:
         return target, True
     result = forward.results[position - loop.consts]

@@ -145,7 +145,7 @@ class _Rows:
         self.types = {line.name: type_text(line.type) for line in (*listing.arguments, *listing.seeds, *listing.lines)}
 
     def values(self, lines: Sequence[Line]) -> Iterator[TextRow]:
-        """Lines that say what is given, or what comes out."""
+        """Lines of inputs or results."""
         for item in fold_values(lines) if self.fold else lines:
             if isinstance(item, Repeat):
                 yield from _repeat(item, "", (TextRow("line", f"{_INDENT}{line}") for line in item.items))

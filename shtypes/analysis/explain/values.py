@@ -27,11 +27,11 @@ class Value:
 
     type: Any  # typed, or JAX's own
     name: str = ""  # empty until it has one
-    made: Occurrence | None = None  # the equation that makes it; None for what a body is given
+    producer: Occurrence | None = None  # the equation that computes it; None for inputs of a body
     gradient: bool = field(default=False, kw_only=True)  # whether it is a cotangent, or a part of one
-    of: Value | None = None  # the value that it is the cotangent of, where that is known
+    of: Value | None = None  # the value that it is the cotangent of, if resolved
     #: Of a value that is computed again, whether the backward pass took it before that; else None.
-    kept: bool | None = None
+    saved: bool | None = None
     returned: bool = False  # whether its body returns it
     uses: list[Occurrence] = field(default_factory=list)  # the equations that take it
     inner: dict[int, Value] = field(default_factory=dict)  # a result of a loop or conditional, in each of its bodies
@@ -86,7 +86,7 @@ class BodyRun:
     label: str = ""  # what it is of its equation; empty for the one body of a loop
     unique: Unique = field(default_factory=Unique)
     outer: BodyRun | None = None
-    given: list[Value] = field(default_factory=list)
+    inputs: list[Value] = field(default_factory=list)
     results: list[Operand] = field(default_factory=list)
     records: list[Occurrence] = field(default_factory=list)  # those of calls inside it among them
     #: The forward equations, by the expressions that they come from, and by those of the calls that they are inside of.
@@ -163,7 +163,7 @@ def _reaches(value: Value, sinks: Sequence[Value], depth: int) -> bool:
     """Whether a cotangent of this value goes to one of the sinks, through ``depth`` equations that only pass it on."""
     if not depth:
         return any(value is sink for sink in sinks)
-    producer = value.made
+    producer = value.producer
     if producer is None or producer.answered:
         return False
     return any(_reaches(v, sinks, depth - 1) for v in producer.values)
@@ -177,7 +177,7 @@ def cotangent_type(t: Any) -> Any:
 
 def name_cotangents(scope: BodyRun) -> None:
     """Names the cotangents of a body, in program order: ``g_x``, and ``g_x_from_y`` where several lines send one."""
-    for value in scope.given:
+    for value in scope.inputs:
         if value.gradient and not value.name:
             value.name = scope.unique(f"g_{value.of.name}" if value.of is not None else "g")
     for record in scope.records:
@@ -192,14 +192,14 @@ def name_cotangents(scope: BodyRun) -> None:
 
 def saved_only(value: Value) -> bool:
     """Whether a result of a forward loop is there for the backward pass alone."""
-    producer = value.made
+    producer = value.producer
     forward = producer is not None and producer.equation.direction != "backward"
     return forward and bool(value.uses) and all(use.equation.direction != "forward" for use in value.uses)
 
 
 def _inside_name(value: Value) -> str:
     """What a result of a loop is called in its body; of a conditional, in the branch that computes it."""
-    inner = [v for v in value.inner.values() if v.made is None or v.made.frames]
+    inner = [v for v in value.inner.values() if v.producer is None or v.producer.frames]
     return next((v.name for v in inner), value.name)
 
 
@@ -308,14 +308,14 @@ def _votes(record: Occurrence, same: list[Occurrence], end: int) -> Counter[int]
 
     for value in record.values:
         if value.gradient:
-            sender = value.made.link if value.made is not None else None
-            makers = [v.made for v in sender.values if v.made is not None] if sender is not None else []
+            sender = value.producer.link if value.producer is not None else None
+            makers = [v.producer for v in sender.values if v.producer is not None] if sender is not None else []
             candidates = [m for m in makers if runs(m)]
             votes.update({id(m): 2 for m in candidates if any(cotangent_type(v.type) == value.type for v in m.outs)})
         elif len(value.uses) <= _MANY_USES:
             votes.update({id(u): 1 for u in value.uses if runs(u)})
-            if value.made is not None and runs(value.made):
-                votes[id(value.made)] += 1
+            if value.producer is not None and runs(value.producer):
+                votes[id(value.producer)] += 1
     return votes
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from shtypes._compat.eqn_frames import user_frames
 from shtypes._compat.jaxprs import ClosedCall, Cond, Scan, While, is_literal, jaxpr_of
 from shtypes.analysis.explain.inputs import (
-    backward_given,
+    backward_inputs,
     body_frame,
-    forward_given,
+    forward_inputs,
     name_carry,
     outward,
     result_names,
@@ -31,14 +31,14 @@ class Walker:
         self._walk = Walk()
         self._choices = 0
         self.anywhere: dict[tuple[int, ...], BodyRun] = {}  # by expression, a body that has forward equations of it
-        #: Bodies of the backward pass, whose values are not known yet.
+        #: Bodies of the backward pass, whose values are not resolved yet.
         self._pending: dict[int, tuple[Needs, Around]] = {}
 
     def program(self, jaxpr: Any, arguments: Sequence[str]) -> BodyRun:
         """The equations of a program whose arguments have these names; cotangents are not linked yet."""
         opened = jaxpr_of(jaxpr)
         scope = BodyRun()
-        scope.given = [Value(v.aval, scope.unique(n)) for v, n in zip(opened.invars, arguments, strict=True)]
+        scope.inputs = [Value(v.aval, scope.unique(n)) for v, n in zip(opened.invars, arguments, strict=True)]
         self._fill(scope, opened, (True,) * len(opened.outvars), Around(), None)
         return scope
 
@@ -52,7 +52,7 @@ class Walker:
             for i, (body, label, inner) in enumerate(self._bodies(record, use, context)):
                 forward = linked[i] if i < len(linked) else None
                 run = BodyRun(label, forward.unique if forward else Unique(), scope)
-                run.given, targets = backward_given(record, i, forward, body)
+                run.inputs, targets = backward_inputs(record, i, forward, body)
                 self._fill(run, body.jaxpr, body.used, inner, forward)
                 record.bodies.append(run)
                 resolve(run, targets)
@@ -62,8 +62,8 @@ class Walker:
     def _fill(
         self, scope: BodyRun, jaxpr: Any, used: tuple[bool, ...], context: Around, linked: BodyRun | None
     ) -> None:
-        """The equations of a body whose ``given`` are known; those that run in the backward pass have no bodies yet."""
-        scope.results = _Filler(self, scope, linked).run(jaxpr, used, scope.given, context)
+        """The equations of a body with its inputs; those that run in the backward pass have no bodies yet."""
+        scope.results = _Filler(self, scope, linked).run(jaxpr, used, scope.inputs, context)
 
     def _bodies(self, record: Occurrence, use: Needs, context: Around) -> Iterator[tuple[Body, str, Around]]:
         """The bodies of a loop or a conditional, what each is, and where it runs."""
@@ -144,15 +144,15 @@ class _Filler:
         avals = [v.aval for v in record.equation.eqn.outvars]
         if record.backward:
             gradient = any(v.gradient for v in record.values) or self._seeded(record) or not record.values
-            outs = [Value(t, made=record, gradient=gradient) for t in avals]
+            outs = [Value(t, producer=record, gradient=gradient) for t in avals]
             if record.link is not None and gradient:
                 record.link.answered = True
             return outs
-        outs = [Value(t, made=record) for t in avals]
+        outs = [Value(t, producer=record) for t in avals]
         forward = record.link.outs if record.link is not None else []  # computed again under the same names
         for i, value in enumerate(forward[: len(outs)]):
             if value.type == outs[i].type:
-                value.kept = any(use.equation.direction != "forward" for use in value.uses)
+                value.saved = any(use.equation.direction != "forward" for use in value.uses)
                 outs[i] = value
         for value, where in zip(outs, needs, strict=True):
             value.name = value.name or ("" if where else "_")
@@ -171,15 +171,15 @@ class _Filler:
             run = BodyRun(label, forward.unique if forward else Unique(), self.scope)
             live = self.walker._walk.live(body.jaxpr, body.used)[0]
             frame = body_frame(record, [user_frames(eqn) for eqn, _ in live])
-            inputs = forward_given(record, i, body, frame)
-            if forward is not None and len(forward.given) == len(inputs):
-                inputs = forward.given
+            inputs = forward_inputs(record, i, body, frame)
+            if forward is not None and len(forward.inputs) == len(inputs):
+                inputs = forward.inputs
             else:
                 outer = set(map(id, record.values))
                 for value in sorted(inputs, key=lambda v: id(v) not in outer):  # names from outside are taken
                     taken = run.unique(value.name)
                     value.name = value.name if id(value) in outer else taken
-            run.given = inputs
+            run.inputs = inputs
             self.walker._fill(run, body.jaxpr, body.used, inner, forward)
             record.bodies.append(run)
             name_carry(record, run, frame)

@@ -261,7 +261,7 @@ class Matched:
         if not reasons and found.arithmetic and not self.unsure:
             reasons += self.bindings.resolve(found)
         if reasons:
-            self._refuse(asked, t, found.wanted, reasons, at)
+            self._refuse(asked, t, found.goal, reasons, at)
 
     def _may_be_so(self, reason: str) -> bool:
         """Whether a reason compares a size that is written with that of a name, which may be the same."""

@@ -42,12 +42,12 @@ def _linearity(eqn: Any) -> Linearity:
 def _per_element(call: Call, types: Types) -> Typing:
     """The rule of `rules.elementwise` that fits what the primitive is linear in."""
     name, (dtype,), constants = call.name, call.dtypes, call.constants
-    kind, held = call.linearity.within(call.known, len(types))
+    kind, nonlinear = call.linearity.within(call.known, len(types))
     if kind is Linear.NO:
         return rules.nonlinear(name, types, dtype, constants)
     if kind is Linear.BESIDE:
         return rules.select_n(name, types, dtype, constants)
-    if kind is Linear.EACH and held:
+    if kind is Linear.EACH and nonlinear:
         return rules.divide(types[0], types[1], dtype, constants, name)
     if len(types) == 1:
         return rules.linear_unary(name, types[0], dtype)
@@ -105,8 +105,10 @@ def _bits(call: Call, types: Types) -> Typing:
     """To a dtype of another width, a last dim comes or goes."""
     (shape,), (t,) = call.shapes, types
     along = range(len(shape), t.ndim)
-    kept = [(n, d if d < t.ndim else None) for d, n in enumerate(shape)]
-    return rules.whole("bitcast_convert_type", t, tuple(along), (WholeResult(call.dtypes[0], tuple(kept)),), False)
+    result_dims = [(n, d if d < t.ndim else None) for d, n in enumerate(shape)]
+    return rules.whole(
+        "bitcast_convert_type", t, tuple(along), (WholeResult(call.dtypes[0], tuple(result_dims)),), False
+    )
 
 
 rows("bitcast_convert_type", _bits)

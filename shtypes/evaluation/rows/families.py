@@ -109,11 +109,11 @@ class Row:
         if not any(n is not None for n in numbers):
             values, constants = lift(operands)
             return self.applied(Call(name, eqn, (), constants, linearity), values)
-        held = self.numbers and _may_be_held(linearity, operands)
-        arrays = [x if n is None else n for x, n in zip(operands, numbers, strict=True) if n is None or not held]
+        folds = self.numbers and _may_be_held(linearity, operands)
+        arrays = [x if n is None else n for x, n in zip(operands, numbers, strict=True) if n is None or not folds]
         with wide_enough(*(n.dtype for n in numbers if n is not None)):
             values, constants = lift(arrays)
-        return self.applied(Call(name, eqn, tuple(numbers) if held else (), constants, linearity), values)
+        return self.applied(Call(name, eqn, tuple(numbers) if folds else (), constants, linearity), values)
 
     def applied(self, call: Call, values: Sequence[Any]) -> list[Any]:
         """The results of a call for typed values."""
@@ -154,9 +154,9 @@ def along(dims: Dims, *, dropped: Dims | None = None) -> FamilyRule:
 
     def rule(call: Call, types: Types) -> Typing:
         lost = set(dropped(call)) if dropped is not None else set()
-        kept = [d for d in range(types[0].ndim) if d not in lost]
+        left = [d for d in range(types[0].ndim) if d not in lost]
         pairs = zip(call.dtypes, call.shapes, strict=True)
-        results = tuple(WholeResult(dtype, tuple(zip(shape, kept, strict=True))) for dtype, shape in pairs)
+        results = tuple(WholeResult(dtype, tuple(zip(shape, left, strict=True))) for dtype, shape in pairs)
         linear = call.linearity.kind is not Linear.NO
         return rules.whole(call.name, types[0], tuple(sorted(set(dims(call)))), results, linear)
 
@@ -171,15 +171,15 @@ def together(labels: Callable[[Call, Sequence[int], Sequence[int]], Any]) -> Fam
     """
 
     def rule(call: Call, types: Types) -> Typing:
-        of_operands, of_results, whole, ids = labels(call, [t.ndim for t in types], [len(s) for s in call.shapes])
+        of_operands, of_results, unsharded, ids = labels(call, [t.ndim for t in types], [len(s) for s in call.shapes])
         family = _labelled if call.linearity.kind is Linear.NO else _contraction
         results = list(zip(call.dtypes, call.shapes, of_results, strict=True))
-        made: list[ShType] = []
-        for dtype, shape, own in (*results, *results[:-1]):  # what one casts the operands to, the others have
-            plan = ProductDims(of_operands, tuple(zip(own, shape, strict=True)), whole, ids=ids)
+        result_types: list[ShType] = []
+        for dtype, shape, result_labels in (*results, *results[:-1]):  # what one casts the operands to, the others have
+            plan = ProductDims(of_operands, tuple(zip(result_labels, shape, strict=True)), unsharded, ids=ids)
             types, result = family(call.name, types, plan, dtype, call.constants)
-            made += result
-        return Typing(types, (*made[len(results) :], made[len(results) - 1]))
+            result_types += result
+        return Typing(types, (*result_types[len(results) :], result_types[len(results) - 1]))
 
     return rule
 
@@ -188,14 +188,14 @@ def sharing(shared: Dims) -> FamilyRule:
     """A primitive that is a loop over some dims, which operands and results have at the same places."""
 
     def labels(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
-        known = set(shared(call))
+        dims = set(shared(call))
 
         def of(kind: Label, ndim: int) -> tuple[Label, ...]:
-            return tuple(("shared", d) if d in known else (kind, d) for d in range(ndim))
+            return tuple(("shared", d) if d in dims else (kind, d) for d in range(ndim))
 
         of_operands = tuple(of(i, ndim) for i, ndim in enumerate(operands))
-        whole = frozenset(label for own in of_operands for label in own if label[0] != "shared")  # type: ignore[index]
-        return of_operands, [of("result", ndim) for ndim in results], whole, frozenset()
+        unsharded = frozenset(label for operand in of_operands for label in operand if label[0] != "shared")  # type: ignore[index]
+        return of_operands, [of("result", ndim) for ndim in results], unsharded, frozenset()
 
     return together(labels)
 

@@ -78,11 +78,11 @@ def _together(numbers: Numbers, batch: dict[int, int]) -> Numbers:
 
 def _components(t: ShType, numbers: Numbers, sizes: Sequence[int]) -> tuple[Component, ...]:
     """Of those in a sharded dim that is not taken whole, a device has some positions."""
-    made = []
+    components = []
     for j, d in enumerate(numbers.indexed):
         last, axes = t.shape[d] - sizes[d], t.dims[d].axes
-        made.append(Component(j, last, d, axes) if axes and last else Component(j, last))
-    return tuple(made)
+        components.append(Component(j, last, d, axes) if axes and last else Component(j, last))
+    return tuple(components)
 
 
 # lookups
@@ -111,18 +111,18 @@ def _own_windows(call: Call, types: Types, results: Types, numbers: Numbers, bat
     """A lookup on a shard: the primitive, where no position is in a sharded dim and no number fills a pending sum."""
     (t, ids), p = types, call.params
     sizes = ints(p["slice_sizes"])
-    own = tuple(n if size == m else size for size, m, n in zip(sizes, t.shape, t.local_shape, strict=True))
+    local_sizes = tuple(n if size == m else size for size, m, n in zip(sizes, t.shape, t.local_shape, strict=True))
     fill = None if p["mode"] is not _DROP or not _counts(p["fill_value"]) else p["fill_value"]
     once = tuple(results[0].axes(State.UNREDUCED)) if fill is not None else ()
     runs_together = {j: k for j, k in batch.items() if t.dims[numbers.indexed[j]].axes or ids.dims[k].axes}
     components = _components(t, numbers, sizes)
     looked_up = [c for c in components if c.axes and c.place not in runs_together]
     if not (looked_up or runs_together or once):
-        return call.bound(slice_sizes=own)
+        return call.bound(slice_sizes=local_sizes)
     lookup = _together(numbers, runs_together)
     left = tuple(j for j in range(len(numbers.indexed)) if j not in runs_together)
     fn = call.bound(
-        slice_sizes=own,
+        slice_sizes=local_sizes,
         dimension_numbers=jax.lax.GatherDimensionNumbers(*lookup),
         fill_value=p["fill_value"] if fill is None else 0,
         indices_are_sorted=False,
@@ -207,8 +207,8 @@ def _own_updates(call: Call, types: Types, numbers: Numbers, batch: dict[int, in
         indices_are_sorted=False,
         unique_indices=once,
     )
-    own = tuple(c for c in components if c.place in left)
-    return OwnUpdates(fn, own, left, p["mode"] is _CLIP, _is_single(call.eqn))
+    left_components = tuple(c for c in components if c.place in left)
+    return OwnUpdates(fn, left_components, left, p["mode"] is _CLIP, _is_single(call.eqn))
 
 
 def _by_positions(
@@ -225,12 +225,12 @@ def _by_positions(
     for j, d in enumerate(numbers.indexed):
         start = jnp.expand_dims(at[..., j], offsets)
         first = clamped(start, x.shape[d] - sizes[d])
-        own = first
+        positions = first
         if d in cut:
-            own = first + lax.broadcasted_iota(first.dtype, (1,) * rows + counts, rows + cut.index(d))
+            positions = first + lax.broadcasted_iota(first.dtype, (1,) * rows + counts, rows + cut.index(d))
         if params["mode"] is not _CLIP:  # a window that does not fit is dropped as a whole
-            own = jnp.where(first == start.astype(first.dtype), own, -1)
-        components.append(jnp.broadcast_to(own, (*at.shape[:-1], *counts)))
+            positions = jnp.where(first == start.astype(first.dtype), positions, -1)
+        components.append(jnp.broadcast_to(positions, (*at.shape[:-1], *counts)))
     dims = jax.lax.ScatterDimensionNumbers(
         update_window_dims=tuple(range(len(front), y.ndim)),
         inserted_window_dims=tuple(sorted((*numbers.collapsed, *cut))),

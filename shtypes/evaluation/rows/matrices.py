@@ -41,10 +41,10 @@ def _equation(eqn: Any) -> str:
     a, b = list(string.ascii_letters[:n]), list(string.ascii_letters[n : n + m])
     for i, j in (*zip(summed_a, summed_b, strict=True), *zip(batch_a, batch_b, strict=True)):
         b[j] = a[i]
-    kept = [a[i] for i in batch_a]
-    kept += [c for i, c in enumerate(a) if i not in (*summed_a, *batch_a)]
-    kept += [c for j, c in enumerate(b) if j not in (*summed_b, *batch_b)]
-    return f"{''.join(a)},{''.join(b)}->{''.join(kept)}"
+    result = [a[i] for i in batch_a]
+    result += [c for i, c in enumerate(a) if i not in (*summed_a, *batch_a)]
+    result += [c for j, c in enumerate(b) if j not in (*summed_b, *batch_b)]
+    return f"{''.join(a)},{''.join(b)}->{''.join(result)}"
 
 
 def _einsum(call: Call, operands: Types, results: Types) -> ShardFn:
@@ -70,18 +70,18 @@ def _ragged(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
     (summed, batch), groups = numbers.dot_dimension_numbers, ints(numbers.rhs_group_dimensions)
 
     def of(side: int) -> tuple[Label, ...]:
-        known: dict[int, Label] = {int(d): ("sum", i) for i, d in enumerate(summed[side])}
-        known |= {int(d): ("batch", i) for i, d in enumerate(batch[side])}
-        known |= {d: ("groups", d) for d in groups if side}
-        return tuple(known.get(d, (side, d)) for d in range(operands[side]))
+        names: dict[int, Label] = {int(d): ("sum", i) for i, d in enumerate(summed[side])}
+        names |= {int(d): ("batch", i) for i, d in enumerate(batch[side])}
+        names |= {d: ("groups", d) for d in groups if side}
+        return tuple(names.get(d, (side, d)) for d in range(operands[side]))
 
     lhs, rhs = of(0), of(1)
     sizes: tuple[Label, ...] = tuple(("sizes", d) for d in range(operands[2]))
     ragged = {lhs[int(d)] for d in numbers.lhs_ragged_dimensions}
-    made: list[Label] = [label for kind in ("batch", 0, 1) for label in (*lhs, *rhs) if label[0] == kind]  # type: ignore[index]
-    made = [*([("made", 0)] if any(label[0] == "sum" for label in ragged) else []), *dict.fromkeys(made)]  # type: ignore[index]
-    whole = frozenset((*ragged, *sizes, *(label for label in rhs if label[0] == "groups")))  # type: ignore[index]
-    return (lhs, rhs, sizes), [tuple(made)], whole, frozenset({2})
+    result: list[Label] = [label for kind in ("batch", 0, 1) for label in (*lhs, *rhs) if label[0] == kind]  # type: ignore[index]
+    result = [*([("made", 0)] if any(label[0] == "sum" for label in ragged) else []), *dict.fromkeys(result)]  # type: ignore[index]
+    unsharded = frozenset((*ragged, *sizes, *(label for label in rhs if label[0] == "groups")))  # type: ignore[index]
+    return (lhs, rhs, sizes), [tuple(result)], unsharded, frozenset({2})
 
 
 rows("ragged_dot_general", together(_ragged), name="ragged_dot")
@@ -152,8 +152,8 @@ def _bits(call: Call, types: Types) -> Typing:
     if key.ndim:
         return batched(0)(call, types)
     states = {a: State.VARYING if key.state(a) is State.VARYING else replicated() for a in key.mesh.axis_names}
-    wanted = ShType(key.mesh, call.dtypes[0], [Dim(n) for n in ints(call.params["shape"])], states)
-    return sample(call.name, key, wanted)
+    sampled = ShType(key.mesh, call.dtypes[0], [Dim(n) for n in ints(call.params["shape"])], states)
+    return sample(call.name, key, sampled)
 
 
 rows("random_bits", _bits)

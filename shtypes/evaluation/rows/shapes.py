@@ -90,8 +90,8 @@ def _concatenate(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     some = [i for i, v in enumerate(eqn.invars) if v.aval.shape[d]] or range(len(operands))
     if len(some) == 1:
         return [operands[some[0]]]
-    own = eqn if len(some) == len(operands) else eqn.replace(invars=[eqn.invars[i] for i in some])
-    return _CONCATENATE(own, [operands[i] for i in some])
+    nonempty = eqn if len(some) == len(operands) else eqn.replace(invars=[eqn.invars[i] for i in some])
+    return _CONCATENATE(nonempty, [operands[i] for i in some])
 
 
 rows("stack", lambda call, types: rules.stack(types, int(call.params["axis"]), call.dtypes[0], call.constants))
@@ -168,9 +168,9 @@ def _slice(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 def _starts(call: Call, first: int) -> list[Any]:
     """Where a dynamic slice begins in each dim: a number, or which operand says it, from ``first`` on."""
-    known = call.known[first:] or (None,) * (len(call.eqn.invars) - first)
+    constants = call.known[first:] or (None,) * (len(call.eqn.invars) - first)
     rest = itertools.count(first)
-    return [Start(next(rest)) if n is None else int(n) for n in known]
+    return [Start(next(rest)) if n is None else int(n) for n in constants]
 
 
 def _dynamic_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
@@ -180,8 +180,8 @@ def _dynamic_spans(call: Call, t: ShType) -> tuple[Slice, ...]:
 def _own_dynamic_slice(call: Call, operands: Types, results: Types) -> ShardFn:
     t, sizes = operands[0], ints(call.params["slice_sizes"])
     spans = _dynamic_spans(call, t)
-    own = zip(t.local_shape, t.dims, sizes, strict=True)
-    fn = call.bound(slice_sizes=tuple(local if dim.axes else n for local, dim, n in own))
+    dims = zip(t.local_shape, t.dims, sizes, strict=True)
+    fn = call.bound(slice_sizes=tuple(local if dim.axes else n for local, dim, n in dims))
     return _own_row(fn, t, spans, _starts(call, 1))
 
 

@@ -47,7 +47,7 @@ def spec_of(t: ShType) -> Any:
     return jax.P(*dims, unreduced=frozenset(t.axes(State.UNREDUCED)), reduced=frozenset(reduced))
 
 
-def meant(t: ShType, spec: Any, given: Mapping[str, State]) -> ShType:
+def meant(t: ShType, spec: Any, states_beside: Mapping[str, State]) -> ShType:
     """The type that a spec means: sharded as it says, replicated elsewhere; `UNCONSTRAINED` dims are as they are.
 
     Of axes that shard nothing, the states may be ``given``.
@@ -56,12 +56,12 @@ def meant(t: ShType, spec: Any, given: Mapping[str, State]) -> ShType:
     dims, taken = [], set()
     for dim, entry in zip(t.dims, entries, strict=True):
         axes = dim.axes if entry is jax.P.UNCONSTRAINED else (entry,) if isinstance(entry, str) else tuple(entry or ())
-        known = tuple(a for a in axes if a in t.mesh.axis_names)
-        if len(known) < len(axes):
+        on_mesh = tuple(a for a in axes if a in t.mesh.axis_names)
+        if len(on_mesh) < len(axes):
             missing = next(a for a in axes if a not in t.mesh.axis_names)
             raise ShardingTypeError(f"the annotation {spec} names `{missing}`, which is no axis of the mesh")
-        dims.append(dim._replace(axes=known))
-        taken |= set(known)
+        dims.append(dim._replace(axes=on_mesh))
+        taken |= set(on_mesh)
     unreduced = frozenset(getattr(spec, "unreduced", ()) or ())
     reduced = frozenset(getattr(spec, "reduced", ()) or ())
     states = {}
@@ -72,7 +72,7 @@ def meant(t: ShType, spec: Any, given: Mapping[str, State]) -> ShType:
         states[axis] = (
             State.UNREDUCED if axis in unreduced or keeps else State.REDUCED if axis in reduced else replicated()
         )
-    states |= {axis: state for axis, state in given.items() if axis in states}
+    states |= {axis: state for axis, state in states_beside.items() if axis in states}
     return ShType(t.mesh, t.dtype_name, dims, states)
 
 
@@ -244,11 +244,11 @@ def _over_dims(reduction: Any, eqn: Any, i: int, x: Any, dims: tuple[int, ...]) 
 
 def _over_axes(name: str, x: Any, axes: Sequence[str]) -> Any:
     """The collective along the axes over which a value varies; along the others all devices have the same."""
-    whole = _whole(x, axes)
-    live = [a for a in axes if a not in whole]
+    replicated_axes = _whole(x, axes)
+    live = [a for a in axes if a not in replicated_axes]
     if live:
         x = getattr(lax, name)(x, live)
-    count = math.prod(map(lax.axis_size, whole)) if name == "psum" else 1
+    count = math.prod(map(lax.axis_size, replicated_axes)) if name == "psum" else 1
     if count == 1:
         return x
     return multiply(x, count) if is_typed(x) else x * np.asarray(count, x.dtype)
@@ -305,8 +305,8 @@ def _brought(x: Any, spec: Any, axes: Sequence[str], mesh: Mesh) -> Any:
 
 def _of_one_device(eqn: Any, operands: list[Any]) -> list[Any] | None:
     """A kernel, or a call of foreign code: what one device makes of its values, each of which it has whole."""
-    known = REASONS.get(eqn.primitive.name)
-    if not local_axes() or eqn.effects or (known is not None and "sh.local_map" not in known):
+    why = REASONS.get(eqn.primitive.name)
+    if not local_axes() or eqn.effects or (why is not None and "sh.local_map" not in why):
         return None
     if not all(hasattr(v.aval, "shape") and hasattr(v.aval, "dtype") for v in (*eqn.invars, *eqn.outvars)):
         return None

@@ -58,9 +58,9 @@ def _is_own(eqn: Any) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _program(name: str, avals: tuple[Any, ...]) -> str:
-    given = [jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for shape, dtype, weak in avals]
+    structs = [jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for shape, dtype, weak in avals]
     try:
-        closed, *_ = trace_plain(_WHOLE[name], given)
+        closed, *_ = trace_plain(_WHOLE[name], structs)
     except (TypeError, ValueError):
         return ""
     calls = [e for e in jaxpr_of(closed).eqns if e.params.get("name") == name]
@@ -90,15 +90,15 @@ def _checkpoint(eqn: Any, operands: list[Any]) -> list[Any]:
         with under_policies(policies):
             return evaluate_closed(marked(body, policies), xs)
 
-    own = split.own(operands)
-    jaxpr, consts = trace_typed(under(None, split.body(run), Recomputed()), own)
+    args = split.own(operands)
+    jaxpr, consts = trace_typed(under(None, split.body(run), Recomputed()), args)
     prevent = params["prevent_cse"]
     if isinstance(prevent, (tuple, list)):
         prevent = (*[False] * len(consts), *split.own(prevent))
     return list(
         eqn.primitive.bind(
             *consts,
-            *own,
+            *args,
             jaxpr=jaxpr,
             prevent_cse=prevent,
             differentiated=params["differentiated"],
@@ -122,15 +122,15 @@ class _Enter(Exception):  # noqa: N818  # a signal, not an error
 
 def _returned(carry: list[Any], out: list[Any]) -> list[Any]:
     """Casts a loop body's results back to the carry's types; raises `_Enter` if the carry is to start in others."""
-    wanted: list[ShType | None] = [None] * len(carry)
+    starts: list[ShType | None] = [None] * len(carry)
     for i, (x, y) in enumerate(zip(carry, out, strict=True)):
         came, left = type_of(x), type_of(y)
         if left is None or came == left:
             continue
         if came is None or (is_free(came, left) and not is_free(left, came)):
-            wanted[i] = left
-    if any(t is not None for t in wanted):
-        raise _Enter(wanted)
+            starts[i] = left
+    if any(t is not None for t in starts):
+        raise _Enter(starts)
     return [placed(y, x.type) if is_typed(x) and not is_typed(y) else y for x, y in zip(carry, out, strict=True)]
 
 
@@ -183,20 +183,20 @@ def _while(eqn: Any, operands: list[Any]) -> list[Any]:
     loop = control(eqn)
     assert isinstance(loop, While)
     n, m = loop.cond_consts, loop.cond_consts + loop.body_consts
-    asked, given, start = operands[:n], operands[n:m], operands[m:]
+    cond_consts, body_consts, start = operands[:n], operands[n:m], operands[m:]
     mapped = len(jaxpr_of(loop.cond).outvars[0].aval.shape)
     step = _evaluated_step(operands)
 
     def goes_on(state: list[Any], asks: Callable[[Any], Any]) -> Any:
-        (pred,) = step(loop.cond, asked, state)
+        (pred,) = step(loop.cond, cond_consts, state)
         if not mapped:
             return pred
         return asks(pred) if is_typed(pred) else jax.numpy.any(pred)
 
     def body(state: list[Any]) -> list[Any]:
-        new = step(loop.body, given, state)
+        new = step(loop.body, body_consts, state)
         if mapped:  # a loop under `vmap` runs while any element does; those that are done keep what they have
-            (pred,) = step(loop.cond, asked, state)
+            (pred,) = step(loop.cond, cond_consts, state)
             new = [_where(pred, y, x, mapped) for x, y in zip(state, new, strict=True)]
         return _returned(state, new)
 
@@ -223,8 +223,8 @@ def _any_of_own(pred: Any) -> Any:
 
     def rule(types: tuple[ShType, ...]) -> Typing:
         (t,) = types
-        own = {axis: replicated() for axis in t.axes(State.SHARDED)}
-        return Typing(types, (t.replace(dims=(), states={**t.beside_dims, **own}),))
+        states = {axis: replicated() for axis in t.axes(State.SHARDED)}
+        return Typing(types, (t.replace(dims=(), states={**t.beside_dims, **states}),))
 
     return apply("any", _ANY, rule, pred)
 
@@ -242,10 +242,10 @@ def _where(pred: Any, new: Any, old: Any, mapped: int) -> Any:
 def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
     choice = control(eqn)
     assert isinstance(choice, Cond)
-    index, *given = operands
+    index, *args = operands
     if isinstance(index, np.integer):
-        return evaluate_closed(choice.branches[int(index)], given)
-    wanted: list[ShType | None] | None = None
+        return evaluate_closed(choice.branches[int(index)], args)
+    joined_types: list[ShType | None] | None = None
 
     def attempt() -> Any:
         seen: list[list[ShType | None]] = []
@@ -253,8 +253,8 @@ def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
         def branch(body: Any) -> Any:
             def run(*xs: Any) -> list[Any]:
                 out = evaluate_closed(body, xs)
-                if wanted is not None:
-                    return [y if t is None else placed(y, t, "result") for y, t in zip(out, wanted, strict=True)]
+                if joined_types is not None:
+                    return [y if t is None else placed(y, t, "result") for y, t in zip(out, joined_types, strict=True)]
                 seen.append([type_of(y) for y in out])
                 if len(seen) == len(choice.branches):
                     places = [list(types) for types in zip(*seen, strict=True)]
@@ -264,12 +264,12 @@ def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
 
             return run
 
-        return switch(index, [branch(body) for body in choice.branches], *given)
+        return switch(index, [branch(body) for body in choice.branches], *args)
 
     try:
         return list(attempt())
     except _Enter as enter:
-        wanted = enter.types
+        joined_types = enter.types
     return list(attempt())
 
 
@@ -277,11 +277,11 @@ def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
 def _platform_index(eqn: Any, operands: list[Any]) -> list[Any]:
     """The branch for the platform that programs run on here."""
     platforms, here = eqn.params["platforms"], jax.default_backend()
-    own = {here, *(("cuda", "rocm") if here == "gpu" else ())}
-    found = next((i for i, names in enumerate(platforms) if names is None or own & set(names)), None)
-    if found is None:
+    names_here = {here, *(("cuda", "rocm") if here == "gpu" else ())}
+    branch = next((i for i, names in enumerate(platforms) if names is None or names_here & set(names)), None)
+    if branch is None:
         raise ShardingTypeError(f"the program has no branch for the platform {here}")
-    return [np.int32(found)]
+    return [np.int32(branch)]
 
 
 @body_row("pure_callback")
@@ -333,10 +333,10 @@ def _debug(eqn: Any, operands: list[Any]) -> list[Any]:
 
 def _filled_in(params: Any, operands: list[Any]) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of a print: those that are arrays, and those that were known when it was traced."""
-    known = dict(params["static_args"])
+    static = dict(params["static_args"])
     rest = iter(operands)
     count = params["in_tree"].num_leaves
-    leaves = [known[i] if i in known else next(rest) for i in range(count)]
+    leaves = [static[i] if i in static else next(rest) for i in range(count)]
     args, kwargs = jax.tree.unflatten(params["in_tree"], leaves)
     return list(args), dict(kwargs)
 

@@ -237,7 +237,7 @@ def _linear_call(eqn: Any, operands: list[Any]) -> list[Any]:
             len(eqn.outvars),
         )
 
-    return with_rules(site, operands, run, held=range(linear.start))
+    return with_rules(site, operands, run, nondiff=range(linear.start))
 
 
 body_row("kept")(lambda eqn, operands: operands[:1])

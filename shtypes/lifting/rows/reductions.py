@@ -111,9 +111,9 @@ def _folded(call: Call, operands: Sequence[int], results: Sequence[int]) -> Any:
     ndim, count, drops = operands[0], len(call.eqn.invars) // 2, call.name == "reduce"
     within = set(ints(call.params["dimensions"]) if drops else _moving(call.params, ndim))
     dims: tuple[Label, ...] = tuple(("dim", d) for d in range(ndim))
-    made = [("made", d) if d in within else ("dim", d) for d in range(ndim) if not drops or d not in within]
-    own = (*[dims] * count, *[()] * (len(operands) - count))
-    return own, [tuple(made)] * len(results), frozenset(dims[d] for d in within), frozenset()
+    result_labels = [("made", d) if d in within else ("dim", d) for d in range(ndim) if not drops or d not in within]
+    operand_labels = (*[dims] * count, *[()] * (len(operands) - count))
+    return operand_labels, [tuple(result_labels)] * len(results), frozenset(dims[d] for d in within), frozenset()
 
 
 rows("reduce reduce_window", together(_folded), numbers=True)

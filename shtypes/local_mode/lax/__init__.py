@@ -5,7 +5,8 @@ They take typed values that vary over the mesh axes they go along, as the argume
 """
 
 from shtypes.local_mode.lax import pieces, sums
-from shtypes.local_mode.lax.arguments import axis_index, axis_size
+from shtypes.local_mode.lax.arguments import axis_index as axis_index
+from shtypes.local_mode.lax.arguments import axis_size as axis_size
 from shtypes.local_mode.lax.pieces import *  # noqa: F403  # put together, shared out, exchanged
 from shtypes.local_mode.lax.sums import *  # noqa: F403  # added up, compared, or cast to another state
 

@@ -82,8 +82,8 @@ def each(name: str, x: T, make: Callable[[Any, ShType], Any]) -> T:
         except ShardingTypeError as error:
             raise located(error, name, [t]).with_traceback(None) from None
 
-    made: T = jax.tree.map(one, x)
-    return made
+    results: T = jax.tree.map(one, x)
+    return results
 
 
 def counted(x: Any) -> Array:

@@ -218,8 +218,8 @@ def pbroadcast(x: T, axis_name: Axes, source: int | None = None) -> T:
     n = axis_size(axis_name)
     if not 0 <= operator.index(source) < n:
         raise ShardingTypeError(f"`pbroadcast` has the source {source}, and there are {n} devices")
-    own: T = jax.tree.map(lambda leaf: where(axis_index(axis_name) == source, leaf, 0), x)
-    return psum(own, axis_name)
+    masked: T = jax.tree.map(lambda leaf: where(axis_index(axis_name) == source, leaf, 0), x)
+    return psum(masked, axis_name)
 
 
 __all__ = ["pbroadcast", "pcast", "pmax", "pmean", "pmin", "psum", "psum_scatter", "pvary"]

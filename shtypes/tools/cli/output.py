@@ -134,7 +134,7 @@ _SHOWS_MORE: Final = f"{TRACEBACK}=1 shows the traceback"
 _LONGEST: Final = 500
 
 
-def shown(name: str) -> str:
+def clipped(name: str) -> str:
     """A target or a part of one, in messages: a path may be long, and still be all that one needs."""
     return short(name, 300)
 
@@ -160,7 +160,7 @@ def loading(place: str) -> Iterator[None]:
     """Runs the user's module or file ``place``: whatever it raises is a wrong use."""
 
     def refused(error: BaseException) -> click.ClickException:
-        what, where = f"`{shown(place)}` cannot be loaded", _line(error)
+        what, where = f"`{clipped(place)}` cannot be loaded", _line(error)
         if isinstance(error, ShardingTypeError):
             error.what = f"{what}: {error.what}"
             return WrongUse.of(error)
@@ -185,12 +185,12 @@ def tracing(target: str) -> Iterator[None]:
     def failed(error: BaseException) -> ShardingTypeError:
         if isinstance(error, ShardingTypeError):
             return for_the_shell(error)
-        name = f"`{shown(target)}`"
+        name = f"`{clipped(target)}`"
         ended = f"{name} ended the process while it was traced: {_described(error)}"
         what = ended if isinstance(error, SystemExit) else f"{name} failed while it was traced: {_described(error)}"
         return ShardingTypeError(what, where=_line(error), hints=[_SHOWS_MORE])
 
-    with _caught(failed), working(f"typing {shown(target)}"):
+    with _caught(failed), working(f"typing {clipped(target)}"):
         yield
 
 

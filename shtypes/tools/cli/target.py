@@ -28,7 +28,7 @@ import click
 import shtypes as sh
 from shtypes.errors import ShardingTypeError, short
 from shtypes.tools.cli.config import TargetConfig, config
-from shtypes.tools.cli.output import WrongUse, for_the_shell, loading, shown, tracing
+from shtypes.tools.cli.output import WrongUse, clipped, for_the_shell, loading, tracing
 from shtypes.types.mesh import Mesh
 from shtypes.types.notation import dim_sizes
 from shtypes.types.policy import current_policy, policy
@@ -124,7 +124,7 @@ def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
 
     args: tuple[Any, ...] = ()
 
-    def kept(x: Any) -> Any:
+    def without_data_of(x: Any) -> Any:
         if not isinstance(x, jax.core.Tracer):
             return x
         t = jax.typeof(x)
@@ -133,7 +133,7 @@ def _made(make: Callable[..., Any], name: str) -> tuple[Any, ...]:
     def traced() -> None:
         nonlocal args
         result = make()
-        args = jax.tree.map(kept, _target(make, result if isinstance(result, tuple) else (result,)).args)
+        args = jax.tree.map(without_data_of, _target(make, result if isinstance(result, tuple) else (result,)).args)
 
     with tracing(name), without_data():
         jax.eval_shape(traced)
@@ -221,7 +221,7 @@ def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable
     """
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
-        raise WrongUse(f"`{shown(target)}` is no target: write module:function or path/to/file.py:function")
+        raise WrongUse(f"`{clipped(target)}` is no target: write module:function or path/to/file.py:function")
     # What a module runs while it loads runs on the CPU: nothing here needs an accelerator.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(min(devices, MOST_DEVICES)))
@@ -233,13 +233,13 @@ def load(target: str, *, devices: int = 1, root: Path | None = None) -> Callable
             inner = getattr(value, part, _ABSENT)
         if inner is _ABSENT:
             owner = place if i == 0 else f"{place}:{'.'.join(name.split('.')[:i])}"
-            raise WrongUse(f"`{shown(owner)}` has no function `{shown(part)}`{_close(part, _functions(value))}")
+            raise WrongUse(f"`{clipped(owner)}` has no function `{clipped(part)}`{_close(part, _functions(value))}")
         value = inner
     if not callable(value):
-        raise WrongUse(f"`{shown(target)}` is no function but {type(value).__name__}")
+        raise WrongUse(f"`{clipped(target)}` is no function but {type(value).__name__}")
     if any(is_one(value) for is_one in _NOT_RUN):
         why = "a generator or an async function returns before its body runs, so there is nothing to trace"
-        raise WrongUse(f"`{shown(target)}` does not compute when it is called", why=why)
+        raise WrongUse(f"`{clipped(target)}` does not compute when it is called", why=why)
     function: Callable[..., Any] = value
     return function
 
@@ -263,15 +263,15 @@ def _file(place: str, name: str, folder: Path) -> ModuleType:
             raise _a_folder(place, name, path)
         if not path.is_file():
             near = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-            raise WrongUse(f"there is no file `{shown(place)}`{_close(path.name, near)}")
+            raise WrongUse(f"there is no file `{clipped(place)}`{_close(path.name, near)}")
         if path.suffix != ".py":
-            raise WrongUse(f"`{shown(place)}` is no Python file: its name does not end in `.py`")
+            raise WrongUse(f"`{clipped(place)}` is no Python file: its name does not end in `.py`")
         stat = path.stat()
         reason = _no_text(path.read_bytes())
     except OSError as error:
-        raise WrongUse(f"`{shown(place)}` cannot be read: {error.strerror}") from None
+        raise WrongUse(f"`{clipped(place)}` cannot be read: {error.strerror}") from None
     if reason:
-        raise WrongUse(f"`{shown(place)}` is a binary file, not Python source", why=reason)
+        raise WrongUse(f"`{clipped(place)}` is a binary file, not Python source", why=reason)
     return _executed(place, path.resolve(), (stat.st_mtime_ns, stat.st_size))
 
 
@@ -279,7 +279,7 @@ def _a_folder(place: str, name: str, path: Path) -> WrongUse:
     """Says that a target is a folder, and which of its files have the function."""
     near = [f"{place.rstrip('/')}/{p.name}:{name}" for p in sorted(path.glob("*.py")) if name in functions_of(p)]
     hints = near[:3] or ["module:function or path/to/file.py:function"]
-    return WrongUse(f"`{shown(place)}` is a folder; a target is a function of a file or a module", hints=hints)
+    return WrongUse(f"`{clipped(place)}` is a folder; a target is a function of a file or a module", hints=hints)
 
 
 def _no_text(source: bytes) -> str:
@@ -336,7 +336,7 @@ def _module(place: str, name: str, folder: Path) -> ModuleType:
             p.relative_to(folder).with_suffix("").as_posix().replace("/", ".")
             for p in folder.glob(f"{'*/' * place.count('.')}*.py")
         ]
-        raise WrongUse(f"there is no module `{shown(place)}`{_close(place, near)}")
+        raise WrongUse(f"there is no module `{clipped(place)}`{_close(place, near)}")
     if getattr(module, "__file__", None) is None and path.is_dir():  # Python takes any folder for a package
         raise _a_folder(place, name, path)
     return module

@@ -19,9 +19,7 @@ from shtypes.numerics.tree.leaves import leaves_of
 AXES = {"embed": None, "mlp": "tp", "batch": "dp"}
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh({"dp": 2, "tp": 4}))
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 4})
 
 
 def paths(tree: Any) -> list[str]:

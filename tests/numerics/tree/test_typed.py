@@ -31,9 +31,7 @@ def model() -> dict[str, Any]:
     return {"layers": layers, "scale": np.float32(2), "key": jax.random.key(0), "name": "mlp", "depth": 2, "off": None}
 
 
-@pytest.fixture(autouse=True)
-def on_a_mesh() -> None:
-    sh.set_mesh(sh.make_mesh({"dp": 2, "tp": 4}))
+pytestmark = pytest.mark.mesh({"dp": 2, "tp": 4})
 
 
 def test_each_array_has_the_type_of_its_rule() -> None:
