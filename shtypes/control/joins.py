@@ -290,7 +290,7 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
 
 @dataclass(frozen=True)
 class _OwnValue(ShardFn):
-    """What each device has, as the value by which it goes on."""
+    """Each device's own value, by which its control flow goes on."""
 
     compared = False
 

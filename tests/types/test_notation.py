@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shtypes.errors import ShardingTypeError
 from shtypes.types import Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh
-from shtypes.types.notation.dim_sizes import current_dims, dims
+from shtypes.types.notation.dim_names import current_dims, dims
 from shtypes.types.notation.printing import canonical, show
 from shtypes.types.policy import policy
 from shtypes.types.target import as_type, from_spec, parse
