@@ -7,12 +7,12 @@ from typing import Any, TypeVar, overload
 import jax
 
 from shtypes.core.array import Array, ArrayLike
+from shtypes.core.device_put import type_of
+from shtypes.core.eager_cache import public
+from shtypes.core.reshard import resharded
 from shtypes.dispatch.apply import as_ints, is_typed, lift, located
 from shtypes.dispatch.reshard_tree import all_reduce_tree, is_tree
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
-from shtypes.primitives.placing import type_of
-from shtypes.primitives.reshard import resharded
 from shtypes.resharding.transport import CommArguments
 from shtypes.rules.moves import check_varying, dim_from_front, named_form, replicated_state, target_of
 from shtypes.scopes.check_comm import check_comm
