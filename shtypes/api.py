@@ -49,8 +49,8 @@ OTHERS: Final[Mapping[str, str]] = {
         "nan ndim newaxis number pi promote_types result_type shape signedinteger size uint16 uint32 uint64 uint8 "
         "unsignedinteger"
     ),
-    "shtypes.primitives.conversions": "abstract_array array from_jax to_jax typeof",
-    "shtypes.primitives.processes": "addressable_slices array_from_process",
+    "shtypes.core.conversion": "abstract_array array from_jax to_jax typeof",
+    "shtypes.core.processes": "addressable_slices array_from_process",
     "shtypes.programs.jit": "jit set_region",
     "shtypes.scopes.comm": "comm_budget implicit_comm no_comm",
     "shtypes.signatures.typed": "typed",
@@ -63,8 +63,7 @@ PURE: Final[Mapping[str, str]] = {
     "shtypes.analysis.explain_reshard": "ReshardPrice Resharding explain_reshard price",
     "shtypes.errors": "Fix ShardingTypeError",
     "shtypes.types": "Dim ShType State",
-    "shtypes.types.notation.dim_axes": "dim_axes",
-    "shtypes.types.notation.dim_sizes": "dims",
+    "shtypes.types.notation.dim_names": "dim_axes dims",
     "shtypes.types.policy": "current_policy policy set_policy",
 }
 #: The public names that are modules.

@@ -16,14 +16,13 @@ from jax.extend.core import Primitive
 from shtypes._compat.derivative_rules import name_p, offloads
 from shtypes.context.function import Function
 from shtypes.context.signature_errors import check_function
-from shtypes.core.functions.basics import IDENTITY, Identity
-from shtypes.core.functions.derivatives import Vmap
-from shtypes.core.functions.products import Einsum
-from shtypes.core.localfn import LocalFn
+from shtypes.core.dim_fns import Einsum
+from shtypes.core.elementwise_fns import IDENTITY, Identity
+from shtypes.core.local import Local, local
+from shtypes.core.shard_fn import ShardFn, Vmap
 from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.ops.collective_matmul.primitives import Overlapped
-from shtypes.primitives.local import Local, local
 from shtypes.scopes.comm import Recomputed, under
 
 P = ParamSpec("P")
@@ -42,7 +41,7 @@ class Named(Identity):
         return f"name[{self.name}]"
 
     @property
-    def linear_part(self) -> LocalFn | None:
+    def linear_part(self) -> ShardFn | None:
         """The operand without the name: tangents and cotangents have none."""
         return IDENTITY
 
@@ -94,7 +93,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
 # policies
 
 
-def function_of(params: dict[str, Any]) -> LocalFn | None:
+def function_of(params: dict[str, Any]) -> ShardFn | None:
     """The local function of a typed equation, mapped or not."""
     applied = params.get("operation")
     fn = applied.fn if isinstance(applied, Local) else None
@@ -113,7 +112,7 @@ def contraction(params: dict[str, Any]) -> str | None:
 
 
 def _dimension_numbers(equation: str) -> Any:
-    """What `jax.lax.dot_general` is told of a contraction: the contracted dims of both operands, and the batch dims."""
+    """`jax.lax.dot_general`'s dimension numbers of a contraction: contracted dims and batch dims."""
     inputs, output = equation.split("->")
     lhs, rhs = inputs.split(",")
     both = [label for label in lhs if label in rhs]
@@ -142,7 +141,7 @@ class ForTyped:
         return hash(self.policy)
 
     def __call__(self, prim: Any, *args: Any, **params: Any) -> Any:
-        """What is to be done with the results of an equation."""
+        """The policy's decision on the results of an equation."""
         applied = params.get("operation")
         if applied is None:
             return self.policy(prim, *args, **params)
@@ -159,7 +158,7 @@ class ForTyped:
 
 
 def kept_in_place(decision: Any) -> Any:
-    """What a policy says of a typed value."""
+    """A policy's decision on a typed value; refuses to offload."""
     if offloads(decision):
         raise ShardingTypeError(
             "a policy of `checkpoint` offloads a typed value",

@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
-from shtypes.core.as_raised import complete_when_read, holds_tracers
+from shtypes.core.conversion import abstract_array
+from shtypes.core.jax_context import complete_when_read, holds_tracers
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.primitives.conversions import abstract_array
 from shtypes.rules.suggest_fixes import MOST
 from shtypes.scopes.comm import trying
 from shtypes.traced.ledger import priced

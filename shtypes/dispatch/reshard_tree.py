@@ -9,9 +9,9 @@ from typing import Any
 import jax
 
 from shtypes.core.array import Array
+from shtypes.core.combined_collectives import move_together
 from shtypes.dispatch.apply import is_typed, located
 from shtypes.errors import ShardingTypeError, quoted
-from shtypes.primitives.together import move_together
 from shtypes.resharding.transport import transport_in_force
 from shtypes.types import ShType, State
 

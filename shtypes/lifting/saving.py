@@ -1,8 +1,6 @@
-"""The policies of checkpoints in plain programs, which are asked about the equations of those.
+"""The policies of checkpoints in plain programs: asked about each plain equation where it is evaluated, as JAX asks.
 
-A typed equation is none of JAX's, and one equation of a plain program may be several typed ones. So a policy is asked
-where the plain program is evaluated, about each of its equations as JAX asks it; what it keeps is marked, and JAX asks
-about the marks.
+One plain equation may be several typed ones, of which none is JAX's: what a policy saves is marked, and JAX sees marks.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from shtypes._compat import HiPrimitive
 from shtypes._compat.derivative_rules import asks_inside, is_asked_about, name_p, offloads, saves
 from shtypes._compat.jaxprs import jaxpr_of, variable, with_bodies, with_equations
 from shtypes.autodiff.checkpoint import ForTyped, Policy, contraction, function_of, kept_in_place
-from shtypes.core.functions.basics import IDENTITY, Identity
-from shtypes.core.localfn import LocalFn
+from shtypes.core.elementwise_fns import IDENTITY, Identity
+from shtypes.core.local import local
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.value_info import note, noted
-from shtypes.primitives.local import local
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class _Marked(Identity):
         return str(self.mark)
 
     @property
-    def linear_part(self) -> LocalFn | None:
+    def linear_part(self) -> ShardFn | None:
         """The operand without the mark: tangents and cotangents are never kept."""
         return IDENTITY
 

@@ -14,17 +14,16 @@ import jax
 from shtypes._compat.plain_programs import alone
 from shtypes.caches import COMPILED, Static
 from shtypes.control.vmap import vmap
+from shtypes.core.collective import reinterpreted
+from shtypes.core.conversion import abstract_array, from_jax, to_jax
+from shtypes.core.device_put import type_of
 from shtypes.core.meshes import abstract_mesh, use_mesh
+from shtypes.core.region import Lowering
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import aval_of, is_inexact, of_some, placed
 from shtypes.local_mode.shard_map import specs_of
 from shtypes.ops.table import OPS
-from shtypes.primitives.collective import reinterpreted
-from shtypes.primitives.conversions import abstract_array, to_jax
-from shtypes.primitives.native import from_jax
-from shtypes.primitives.placing import type_of
-from shtypes.region import Lowering
 from shtypes.scopes.comm import in_force
 from shtypes.types import ShType, State, dtypes
 from shtypes.types.mesh import current_mesh
@@ -41,20 +40,15 @@ _AXES: Final = re.compile(r"(?:@|\b[A-Z]:)\s*(\w+|\([^)]*\))")
 
 @dataclass(frozen=True)
 class TypedCall:
-    """A call of a public op: its arrays apart from all else.
-
-    Attributes:
-        axes: The axes of the mesh that the program sees, with their sizes; none where there is but one device.
-        types: The types of its arrays, as far as they are known where a program is traced: of its own arguments.
-    """
+    """A call of a public op: its arrays apart from all else."""
 
     name: str  # the op, as `OPS` calls it; what messages call any other function
     tree: Any  # the structure of its arguments
     static: tuple[Static | None, ...]  # the leaves that are no arrays; None in the places of arrays
     fn: Callable[..., Any] | None = None  # the function, if it is no op
-    axes: tuple[tuple[str, int], ...] = ()
+    axes: tuple[tuple[str, int], ...] = ()  # those of the mesh that the program sees, with sizes; none on one device
     plain: Callable[..., Any] | None = None  # what it is on one device, if that is another function
-    types: tuple[ShType | None, ...] = ()
+    types: tuple[ShType | None, ...] = ()  # of its arrays, where they are arguments of the program that is traced
 
     def __str__(self) -> str:
         return self.name

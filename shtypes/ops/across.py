@@ -19,7 +19,9 @@ from jax import lax
 
 from shtypes import rules
 from shtypes.core.array import Array
-from shtypes.core.localfn import LocalFn
+from shtypes.core.collective import collect, reinterpreted, vary
+from shtypes.core.reshard import move
+from shtypes.core.shard_fn import ShardFn
 from shtypes.dispatch.apply import apply, apply_all
 from shtypes.dispatch.out_fixes import to_state
 from shtypes.dispatch.reshard import reshard
@@ -29,8 +31,6 @@ from shtypes.ops.elementwise import equal
 from shtypes.ops.functions import sum as sum_
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.whole import function, reduced
-from shtypes.primitives.collective import collect, reinterpreted, vary
-from shtypes.primitives.moving import move
 from shtypes.rules.local import Op
 from shtypes.types import ShType, State, dtypes
 
@@ -157,7 +157,7 @@ def product(x: Any, dims: tuple[int, ...], **options: Any) -> Array:
 
 
 @dataclass(frozen=True)
-class Candidate(LocalFn):
+class Candidate(ShardFn):
     """The best element of a device's own part of some dims, and where it is among all of them, as one flat index."""
 
     name: str

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 
 from shtypes.core.array import Array, ArrayLike
+from shtypes.core.eager_cache import public
 from shtypes.dispatch.apply import beside, inexact, lift, located
 from shtypes.dispatch.out_fixes import with_own_fixes
 from shtypes.dispatch.reshard import finished, reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.across import total
 from shtypes.ops.arithmetic import astype, divide, multiply, subtract
 from shtypes.ops.asking import may_communicate

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.localfn import local_dtype
+from shtypes.core.eager_cache import public, published
+from shtypes.core.shard_fn import local_dtype
 from shtypes.dispatch.apply import apply, dtype_name, lift
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public, published
 from shtypes.ops.across import bound, constant
 from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract
 from shtypes.ops.asking import along, sharding

@@ -10,12 +10,12 @@ import numpy as np
 
 from shtypes import rules
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.functions.shapes import Sum
-from shtypes.core.localfn import local_dtype
+from shtypes.core.dim_fns import Sum
+from shtypes.core.eager_cache import public
+from shtypes.core.shard_fn import local_dtype
 from shtypes.dispatch.apply import apply, as_ints, beside, dtype_name, is_number, lift, typed
 from shtypes.dispatch.reshard import reshard
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.arithmetic import add, astype
 from shtypes.ops.functions import where as select
 from shtypes.types import ShType, State

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes.core.array import Array, ArrayLike
+from shtypes.core.eager_cache import public, published
 from shtypes.dispatch.apply import dtype_name, inexact, is_number, lift
 from shtypes.dispatch.out_fixes import with_own_fixes
 from shtypes.dispatch.reshard import finished
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public, published
 from shtypes.ops import reduce
 from shtypes.ops.across import bound, constant, matching, total
 from shtypes.ops.arithmetic import add, astype, divide, multiply, subtract

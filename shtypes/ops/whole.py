@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from shtypes import rules
 from shtypes.caches import MOST
 from shtypes.core.array import Array, ArrayLike
-from shtypes.core.functions.basics import NamedFn
-from shtypes.core.localfn import Linear, LocalFn, as_tuple, promotion, static_params
+from shtypes.core.eager_cache import public
+from shtypes.core.elementwise_fns import NamedFn
+from shtypes.core.shard_fn import Linear, ShardFn, as_tuple, promotion, static_params
 from shtypes.dispatch.apply import apply, apply_all, lift
 from shtypes.errors import ShardingTypeError
-from shtypes.lowering.replay import public
 from shtypes.ops.reduce import normalize_dims
 from shtypes.types import ShType, dtypes
 
@@ -32,7 +32,7 @@ def function(name: str, fn: Callable[..., Any], *, linear: bool = False, **param
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 
-def made(fn: LocalFn, *operands: tuple[tuple[int, ...], str]) -> Any:
+def made(fn: ShardFn, *operands: tuple[tuple[int, ...], str]) -> Any:
     """The shapes and dtypes that a function makes of operands of these, in the structure in which it gives them.
 
     Raises:
@@ -42,7 +42,7 @@ def made(fn: LocalFn, *operands: tuple[tuple[int, ...], str]) -> Any:
 
 
 @functools.lru_cache(maxsize=MOST)
-def _made(fn: LocalFn, operands: tuple[tuple[tuple[int, ...], str], ...], promotion: tuple[Any, ...]) -> Any:
+def _made(fn: ShardFn, operands: tuple[tuple[tuple[int, ...], str], ...], promotion: tuple[Any, ...]) -> Any:
     structs = [jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype)) for shape, dtype in operands]
     try:
         with jax.sharding.use_abstract_mesh(_NO_MESH):  # JAX's own sharding rules do not matter here
@@ -54,7 +54,7 @@ def _made(fn: LocalFn, operands: tuple[tuple[tuple[int, ...], str], ...], promot
 
 def apply_whole(
     name: str,
-    fn: LocalFn,
+    fn: ShardFn,
     x: Any,
     along: Sequence[int],
     sources: Sequence[Sequence[int | None]] | None = None,
@@ -67,7 +67,7 @@ def apply_whole(
 
 def apply_whole_tree(
     name: str,
-    fn: LocalFn,
+    fn: ShardFn,
     x: Any,
     along: Sequence[int],
     sources: Sequence[Sequence[int | None]] | None = None,
@@ -110,7 +110,7 @@ def reduced(
     return reduced_by(name, function(name, fn, axis=given, keepdims=bool(keepdims), **params), x, dims, keepdims)
 
 
-def reduced_by(name: str, fn: LocalFn, x: Any, dims: tuple[int, ...], keepdims: bool) -> Array:
+def reduced_by(name: str, fn: ShardFn, x: Any, dims: tuple[int, ...], keepdims: bool) -> Array:
     """A reduction over ``dims`` by a local function that makes one result."""
     t = jax.typeof(x)
     dtype = dtypes.from_numpy(made(fn, (t.shape, t.dtype_name)).dtype)

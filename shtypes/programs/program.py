@@ -15,12 +15,13 @@ from shtypes._compat.jaxprs import captured, jaxpr_of
 from shtypes.context.signature_errors import name_of
 from shtypes.context.user_line import placed
 from shtypes.core.array import Array, wrap, wrap_all
-from shtypes.core.carrier import carrier_shape, carrier_spec, put_right
-from shtypes.core.hitype import HiShType, without_data_error
+from shtypes.core.jax_type import HiShType, without_data_error
 from shtypes.core.meshes import concrete_mesh, jax_mesh
+from shtypes.core.physical import physical_shape, physical_spec, put_right
+from shtypes.core.region import Lowering
+from shtypes.core.region_plan import UnknownReleaseError, UnsupportedError
 from shtypes.errors import ShardingTypeError
 from shtypes.programs.arguments import Arguments, Roles
-from shtypes.region import Lowering, UnknownReleaseError, UnsupportedError
 from shtypes.traced.merging import merged
 
 
@@ -232,19 +233,19 @@ class Program:
 
 
 def typed(results: Any) -> Any:
-    """What the user sees of the results of a program's ``fn``."""
+    """The results of a program's ``fn`` as typed values."""
     return results.typed() if type(results) is _Results else results  # under jax.disable_jit it was the user's function
 
 
 def specimen(x: Any, t: HiShType | None) -> Any:
-    """What stands for a leaf in a trace: its data, or the shape and sharding of the carrier of a value without data."""
+    """A leaf's stand-in in a trace: its data, or the shape and sharding of its physical array."""
     if t is None or x is not None:
         return x
     try:
         mesh: Any = concrete_mesh(t.mesh)
     except ShardingTypeError:
         mesh = jax_mesh(t.mesh)
-    return jax.ShapeDtypeStruct(carrier_shape(t), t.dtype, sharding=jax.NamedSharding(mesh, carrier_spec(t)))
+    return jax.ShapeDtypeStruct(physical_shape(t), t.dtype, sharding=jax.NamedSharding(mesh, physical_spec(t)))
 
 
 # trees of arguments
@@ -255,7 +256,7 @@ LEAF: Final = jax.tree.structure(0)
 
 
 def reader(tree: Any) -> Callable[[Any], list[Any] | None] | None:
-    """What lists the leaves of a value that has the structure ``tree``, in the order of `jax.tree.leaves`.
+    """A function that lists the leaves of a pytree of structure ``tree``, in the order of `jax.tree.leaves`.
 
     It is one expression, such as ``[x0["a"], x0["b"]] if type(x0 := call) is dict and len(x0) == 2 else None``. Of a
     value of another structure it gives None or raises a KeyError. It takes anything for a leaf: look at those.

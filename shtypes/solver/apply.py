@@ -14,10 +14,10 @@ from shtypes._compat.in_force import InForce, set_at, settings
 from shtypes._compat.jaxprs import bound
 from shtypes._compat.plain_programs import as_written
 from shtypes.core.array import Array
+from shtypes.core.conversion import array
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.lift import lift
 from shtypes.lifting.recorded_calls import recorded_op
-from shtypes.primitives.conversions import array
 from shtypes.scopes.comm import implicit_comm
 from shtypes.solver.axis_states import typed
 from shtypes.solver.program import Checkpoint, Item, Loop, Op, Operand, Program, Value

@@ -14,9 +14,9 @@ import jax
 from shtypes.analysis.check import Signature, check
 from shtypes.analysis.compute import Compute
 from shtypes.autodiff.train_step import train_step
+from shtypes.core.conversion import abstract_array
 from shtypes.core.meshes import use_mesh
 from shtypes.errors import ShardingTypeError, how_many
-from shtypes.primitives.conversions import abstract_array
 from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device

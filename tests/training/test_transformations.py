@@ -27,7 +27,10 @@ TENSOR: Final = {"bias": "f32[16]", "down": "f32[32@tp,16]", "scale": "f32[32@tp
 WHOLE: Final = {"bias": "f32[16]", "down": "f32[32,16]", "scale": "f32[32]", "up": "f32[16,32]"}
 STEPS: Final = 3
 #: optax says of some of its transformations that they will go.
-pytestmark: Final = pytest.mark.filterwarnings("ignore:.*deprecated.*:DeprecationWarning")
+pytestmark: Final = [
+    pytest.mark.filterwarnings("ignore:.*deprecated.*:DeprecationWarning"),
+    pytest.mark.mesh({"dp": 2, "tp": 4}),
+]
 
 
 class Way(NamedTuple):
@@ -54,22 +57,15 @@ WAYS: Final = {
 }
 #: Those that run by default; the others where there is time.
 FEW: Final = {
-    ("optimistic_gradient_descent", "sharded"),
-    ("scale_by_distance_over_gradients", "replicated"),
-    ("chain", "pending gradients"),
-    ("skip_large_updates", "sharded, invariant"),
-    ("add_noise", "sharded, invariant"),
-    ("monitor", "sharded"),
-    ("lamb", "sharded"),
+    *(("optimistic_gradient_descent", "sharded"), ("scale_by_distance_over_gradients", "replicated")),
+    *(("chain", "pending gradients"), ("skip_large_updates", "sharded, invariant")),
+    *(("add_noise", "sharded, invariant"), ("monitor", "sharded"), ("lamb", "sharded")),
 }
 CASES: Final = [
     pytest.param(name, way, marks=[] if (name, way) in FEW else [pytest.mark.nightly])
     for name in TRANSFORMATIONS
     for way in WAYS
 ]
-
-
-pytestmark = pytest.mark.mesh({"dp": 2, "tp": 4})
 
 
 def types_of(tree: Any) -> dict[str, Any]:
