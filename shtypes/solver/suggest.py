@@ -22,7 +22,7 @@ from shtypes.resharding.devices import Device, as_device
 from shtypes.solver.apply import typed_function
 from shtypes.solver.axis_states import INVARIANT, REDUCED, axis_state, typed
 from shtypes.solver.graph import Graph, Node
-from shtypes.solver.plan import Plan, Problem, decisions_of
+from shtypes.solver.plan import SCHEMA, Plan, Problem, decisions_of
 from shtypes.solver.program import Program, Value
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Point, Search, size
@@ -35,6 +35,8 @@ from shtypes.types.tables import Report, Table, Text
 _EQUAL: Final = 0.005
 #: How often a bound on memory is tightened by what `sh.memory` says beyond the prediction.
 _TIGHTENED: Final = 6
+#: Plans that may fit in spite of their prediction: of at most so much of the bound.
+_LIKELY: Final = 1.5
 _UNITS: Final = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -105,9 +107,9 @@ class Suggestions(Sequence[Plan], Report):
         note = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})   use: sh.apply(f, plan)'
         return [*first.tables(), Table("time against memory", headings, tuple(rows), frozenset(headings), note)]
 
-    def to_json(self, indent: int | None = None) -> str:
-        """The decisions of each plan, as JSON."""
-        return json.dumps([plan.to_dict() for plan in self.plans], indent=indent)
+    def to_dict(self) -> dict[str, Any]:
+        """The decisions of each plan, for JSON."""
+        return {"schema": SCHEMA, "plans": [plan.to_dict() for plan in self.plans]}
 
 
 @public
@@ -194,12 +196,10 @@ def _found(problem: Problem, limit: float | None, seed: int) -> Suggestions:
     bound = limit
     for _ in range(_TIGHTENED):
         point = _readable(search, bound)
-        best = Plan(problem, point, search.bound(limit))
-        if limit is None or bound is None or best.memory <= limit:
+        if limit is None or (best := Plan(problem, point, None)).memory <= limit:
             search.explore(point)
-            rest = [p for p in search.front(bound) if p.cost.memory < 0.99 * point.cost.memory]
-            return Suggestions([best, *(Plan(problem, p, search.bound(limit)) for p in rest)], search, limit)
-        bound = min(bound, float(point.cost.memory)) - (best.memory - limit)
+            return Suggestions(_front(problem, search, point, limit), search, limit)
+        bound = min(bound or limit, float(point.cost.memory)) - (best.memory - limit)
         if bound <= 0:
             break
     raise ShardingTypeError(
@@ -207,6 +207,19 @@ def _found(problem: Problem, limit: float | None, seed: int) -> Suggestions:
         why="what a step needs besides arguments and what it keeps is more than is left",
         hints=["a larger mesh", "jax.checkpoint around the layers"],
     )
+
+
+def _front(problem: Problem, search: Search, point: Point, limit: float | None) -> list[Plan]:
+    """The plans of the front from the quickest that fits by `sh.memory`, which may be less than was predicted."""
+    first = Plan(problem, point)
+    if limit is not None:
+        quicker = sorted((p for p in search.visited if p.seconds < point.seconds * (1 - 1e-6)), key=lambda p: p.seconds)
+        likely = [p for p in quicker if p.cost.memory <= _LIKELY * limit][:_TIGHTENED]
+        first = next((plan for p in likely if (plan := Plan(problem, p)).memory <= limit), first)
+        limit = max(limit, float(first.point.cost.memory))  # as it is predicted
+    first.bound = search.bound(limit)
+    smaller = (p for p in search.front(limit) if p.cost.memory < 0.99 * first.point.cost.memory)
+    return [first, *(Plan(problem, p, first.bound) for p in smaller if p.seconds > first.seconds)]
 
 
 def _readable(search: Search, bound: float | None) -> Point:
@@ -249,7 +262,7 @@ def apply(f: Callable[..., Any], plan: Plan | Suggestions | str | Path) -> Calla
     if isinstance(plan, Plan):
         return typed_function(plan.problem.program, plan.decisions)
     saved = json.loads(Path(plan).read_text(encoding="utf-8"))
-    saved = saved[0] if isinstance(saved, list) else saved
+    saved = saved["plans"][0] if "plans" in saved else saved
 
     @functools.wraps(f)
     def run(*args: Any) -> Any:
@@ -271,7 +284,7 @@ def _argnums(grad: bool | int | Sequence[int], count: int) -> tuple[int, ...]:
     if isinstance(grad, bool):
         return (0,) * grad
     found = (grad,) if isinstance(grad, int) else tuple(grad)
-    if not all(isinstance(i, int) and -count <= i < count for i in found):
+    if not all(-count <= i < count for i in found):
         raise ShardingTypeError(
             f"`grad` of `suggest` is {grad!r}, and there are {count} arguments", hints=["grad=(0,)"]
         )
