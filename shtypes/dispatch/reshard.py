@@ -9,7 +9,7 @@ import jax
 from shtypes.core.array import Array, ArrayLike
 from shtypes.core.device_put import type_of
 from shtypes.core.eager_cache import public
-from shtypes.core.reshard import resharded
+from shtypes.core.reshard import resharded, sent_before
 from shtypes.dispatch.apply import as_ints, is_typed, lift, located
 from shtypes.dispatch.reshard_tree import all_reduce_tree, is_tree
 from shtypes.errors import ShardingTypeError
@@ -29,6 +29,8 @@ def _sent(name: str, x: Any, dst: ShType, asked: CommArguments, written: str = "
         call = f"sh.{name}(x{written}{asked.written})"
     elif asked.written:
         call = f'sh.reshard(x, "{str(dst).removeprefix(dst.dtype_name)}"{asked.written})'
+    if (before := sent_before(x, dst, transport=transport)) is not None:
+        return before
     check_comm(name, t, dst, call=call, transport=transport)
     return resharded(x, dst, transport=transport)
 
