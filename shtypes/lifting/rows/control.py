@@ -36,8 +36,8 @@ from shtypes.evaluation.value_info import (
 from shtypes.lifting.jax_rules import Split
 from shtypes.lifting.saving import ByMarks, Mark, marked, policies_in_force, under_policies, with_mark
 from shtypes.ops import functions
+from shtypes.ops.along_dims import function
 from shtypes.ops.table import OPS
-from shtypes.ops.whole import function
 from shtypes.primitives.callbacks import HostFunction
 from shtypes.primitives.local import local_all
 from shtypes.rules.typing import Typing
